@@ -85,6 +85,9 @@ class CostModel {
   /// Returns the time of one optimizer step on one rank of a stage.
   virtual Seconds optimizer_step(const Stage& stage) const = 0;
 
+  /// Returns whether prices follow Stage::share. Programs of shared plans are priced by such models alone.
+  virtual bool knows_shares() const { return false; }
+
   /// Returns the part of a GPU's memory bandwidth, in [0, 1], that a compute instruction takes on average
   /// while it runs alone at the stage's share. 0 for models that do not know, under which shared GPUs have
   /// bandwidth enough for all.

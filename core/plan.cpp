@@ -146,8 +146,9 @@ class PlanCheck {
       refuse("encoder_share", "expected a part of each GPU above 0 and below 1, found {}",
              plan_.encoder_share);
     }
+    if (cluster_.is_mixed())
+      refuse("layout", "expected GPUs of one type for shares, found a cluster of several");
     check_quanta(cluster_.gpu);
-    for (const NodeGroup& group : cluster_.node_groups) check_quanta(group.gpu);
   }
 
   void check_quanta(const GpuSpec& gpu) const {

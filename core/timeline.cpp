@@ -34,8 +34,27 @@ double idle_fraction(const Timeline& timeline) {
   return idle_rank_time / (ranks * static_cast<double>(timeline.makespan.count()));
 }
 
+std::vector<Bytes> gpu_memory(const Timeline& timeline) {
+  std::vector<Bytes> memory;
+  for (const GroupUsage& group : timeline.groups) {
+    const int first = device_of(group.first_rank, timeline.shared_gpus);
+    memory.resize(std::max(memory.size(), static_cast<std::size_t>(first + group.ranks)));
+    for (int r = 0; r < group.ranks; ++r) memory[first + r] += group.peak_memory;
+  }
+  return memory;
+}
+
+Bytes most_of(const std::vector<Bytes>& memory, const Timeline& timeline, const GroupUsage& group) {
+  const auto first = memory.begin() + device_of(group.first_rank, timeline.shared_gpus);
+  return *std::max_element(first, first + group.ranks);
+}
+
 Bytes peak_memory(const Timeline& timeline) {
   Bytes peak;
+  if (timeline.shared_gpus > 0) {
+    for (const Bytes bytes : gpu_memory(timeline)) peak = std::max(peak, bytes);
+    return peak;
+  }
   for (const GroupUsage& group : timeline.groups) peak = std::max(peak, group.peak_memory);
   return peak;
 }

@@ -101,7 +101,14 @@ struct Timeline {
 /// Returns the idle time (bubble + wait) as a fraction of the makespan, mean over ranks.
 double idle_fraction(const Timeline& timeline);
 
-/// Returns the largest memory of any rank.
+/// Returns the memory that each GPU needs, by first GPU of its group and those that follow: the peak of its
+/// rank, on shared GPUs the sum of both ranks' peaks, as nothing keeps these apart in time.
+std::vector<Bytes> gpu_memory(const Timeline& timeline);
+
+/// Returns the most that a GPU of a group needs, of what gpu_memory() returns.
+Bytes most_of(const std::vector<Bytes>& memory, const Timeline& timeline, const GroupUsage& group);
+
+/// Returns the largest memory of any GPU.
 Bytes peak_memory(const Timeline& timeline);
 
 /// Returns "encoder 0", "llm 0" for a disaggregated program, "stage 0" where stages hold both or the program

@@ -51,6 +51,7 @@ void add_jitter(ProgramCosts& costs, double sigma, Random& random) {
 void slow_links(ProgramCosts& costs, const Program& program, const std::vector<double>& bandwidth_factor) {
   for (std::size_t m = 0; m < program.messages.size(); ++m) {
     const Message& message = program.messages[m];
+    if (stays_on_gpus(message, program)) continue;
     const double slower = std::min(bandwidth_factor[message.source], bandwidth_factor[message.destination]);
     if (slower != 1) costs.message[m] = times(costs.message[m], 1 / slower);
   }

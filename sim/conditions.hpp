@@ -76,6 +76,22 @@ inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, 
   return {end, computed, false};
 }
 
+/// Returns for how long of [from, until) a group's compute stands still.
+inline Nanoseconds paused_time(const Conditions& conditions, std::int32_t group, Nanoseconds from,
+                               Nanoseconds until) {
+  Nanoseconds covered = from;
+  Nanoseconds sum{0};
+  for (const Pause& pause : conditions.pauses) {
+    if (pause.group != group || pause.start >= until) continue;
+    const Nanoseconds end =
+        pause.duration == Pause::kForever ? until : std::min(until, pause.start + pause.duration);
+    if (end <= std::max(covered, pause.start)) continue;
+    sum += end - std::max(covered, pause.start);
+    covered = end;
+  }
+  return sum;
+}
+
 /// No operation under conditions, nor a run's together, may take longer: the engine counts nanoseconds in 64
 /// bits, which are 292 years.
 inline constexpr Seconds kLongestRun{1e9};

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/error.hpp"
@@ -16,6 +17,7 @@
 #include "core/support/core_gate.hpp"
 #include "sim/event_queue.hpp"
 #include "sim/network/flows.hpp"
+#include "sim/shared_compute.hpp"
 
 namespace dflop {
 namespace {
@@ -75,6 +77,13 @@ void require_fit(const Program& program, const ProgramCosts& costs) {
   require_size(costs.model_state, program.groups.size(), "model states");
   if (!costs.activation.empty()) require_size(costs.activation, program.instructions.size(), "activations");
   if (!costs.workspace.empty()) require_size(costs.workspace, program.instructions.size(), "workspaces");
+  if (costs.bandwidth.empty()) return;
+  require_size(costs.bandwidth, program.instructions.size(), "bandwidths");
+  const auto none = std::find_if(costs.bandwidth.begin(), costs.bandwidth.end(),
+                                 [](double part) { return !(part >= 0 && part <= 1); });
+  if (none == costs.bandwidth.end()) return;
+  throw Error(ErrorKind::internal, fmt::format("expected bandwidths from 0 to 1, found {} at {}", *none,
+                                               none - costs.bandwidth.begin()));
 }
 
 /// Returns "group 3 (stage 3, dp rank 0) waits for message 42 (microbatch 5) of group 2".
@@ -88,6 +97,21 @@ std::string describe_wait(const Program& program, std::int32_t group, const Inst
   const Message& message = program.messages[instruction.index];
   return fmt::format("{} message {} (microbatch {}) of group {}", who, instruction.index, message.microbatch,
                      message.source);
+}
+
+/// Calls `enter` with each all_reduce_start that comes into force while a compute instruction of a group
+/// runs, and with how much of that is done then.
+template <typename Enter>
+void for_each_late_entry(const Program& program, const ProgramCosts& costs, std::int32_t group,
+                         std::int64_t compute, Enter enter) {
+  const auto& instructions = program.instructions;
+  std::int64_t start = compute;
+  while (start > program.groups[group].begin && instructions[start - 1].op == Op::all_reduce_start) --start;
+  for (; start < compute; ++start) {
+    const Nanoseconds delay =
+        entry_delay(program.collectives[instructions[start].index], costs.instruction[compute]);
+    if (delay > Nanoseconds(0)) enter(start, delay);
+  }
 }
 
 /// Engine is one run of simulate().
@@ -110,6 +134,10 @@ class Engine {
     }
     if (conditions.network != nullptr || !program.collectives.empty()) transfer_start_.resize(transfers);
     timeline_.source = "simulated";
+    if (program.shared_gpus > 0) {
+      shared_.emplace(program, conditions);
+      compute_span_.resize(program.groups.size());
+    }
     set_up_cores(conditions.cores);
     timeline_.stages = stage_names(program);
     timeline_.stage_shapes = program.stages;
@@ -130,6 +158,7 @@ class Engine {
     for (std::int32_t group = 0; group < groups; ++group) advance(group);
     for (;;) {
       if (cores_ && instant_ends()) grant_cores();
+      if (shared_ && step_shared()) continue;
       const bool moving = flows_ && !flows_->idle();
       if (moving && (queue_.empty() || flows_->next_time() <= queue_.next_time())) {
         now_ = flows_->next_time();
@@ -162,6 +191,33 @@ class Engine {
       const LateEntry& entry = late_entries_[event.what - groups - collectives];
       enter_collective(entry.group, entry.collective, entry.instruction);
     }
+  }
+
+  /// Does what happens next on shared GPUs, if nothing else happens before, and returns whether it did.
+  bool step_shared() {
+    if (shared_->idle()) return false;
+    const Nanoseconds time = shared_->next_time();
+    if (!queue_.empty() && queue_.next_time() < time) return false;
+    if (flows_ && !flows_->idle() && flows_->next_time() <= time) return false;
+    now_ = time;
+    const SharedCompute::Happening happening = shared_->advance();
+    switch (happening.what) {
+      case SharedCompute::What::nothing:
+        break;
+      case SharedCompute::What::enters:
+        enter_collective(happening.group, program_.instructions[happening.entry].index, happening.entry);
+        break;
+      case SharedCompute::What::ends:
+        end_shared(happening);
+        finish(happening.group);
+        advance(happening.group);
+        break;
+      case SharedCompute::What::fails:
+        end_shared(happening);
+        fail(happening.group, now_);
+        break;
+    }
+    return true;
   }
 
   void set_up_group(std::int32_t group) {
@@ -281,20 +337,41 @@ class Engine {
     fetch(costs_.instruction);
     fetch(costs_.activation);
     fetch(costs_.workspace);
+    fetch(costs_.bandwidth);
     const Nanoseconds duration = costs_.instruction[state.next];
     if (instruction.op == Op::forward) state.activations += costs_.activation_of(state.next);
     const Bytes buffers = costs_.workspace_of(state.next);
     raise_peak(group, buffers);
     record_memory(group, buffers);
+    if (shared_) return start_shared(group, duration);
     const ComputeRun run = run_compute(conditions_, group, now_, duration);
     timeline_.groups[group].busy += run.computed;
     record_span(group, Stream::compute, state.next, run.end - now_, Bytes{});
-    if (run.fails) {
-      state.failed = true;
-      state.waiting_since = run.end;
-      return;
-    }
+    if (run.fails) return fail(group, run.end);
     queue_.push(run.end, group);
+  }
+
+  void fail(std::int32_t group, Nanoseconds time) {
+    groups_[group].failed = true;
+    groups_[group].waiting_since = time;
+  }
+
+  /// Starts compute on shared GPUs, whose end depends on what else runs there.
+  void start_shared(std::int32_t group, Nanoseconds duration) {
+    const std::int64_t position = groups_[group].next;
+    compute_span_[group] = static_cast<std::int64_t>(timeline_.spans.size());
+    record_span(group, Stream::compute, position, Nanoseconds(0), Bytes{});
+    shared_->start(group, duration, costs_.bandwidth.empty() ? 0 : costs_.bandwidth[position], now_);
+    for_each_late_entry(
+        program_, costs_, group, groups_[group].next,
+        [&](std::int64_t start, Nanoseconds delay) { shared_->add_entry(group, delay, start); });
+  }
+
+  void end_shared(const SharedCompute::Happening& happening) {
+    timeline_.groups[happening.group].busy += happening.computed;
+    if (!spans_) return;
+    Span& span = timeline_.spans[compute_span_[happening.group]];
+    span.duration = now_ - span.start;
   }
 
   void raise_peak(std::int32_t group, Bytes buffers) {
@@ -328,6 +405,7 @@ class Engine {
   /// Tells whether nothing is left to happen at this instant.
   bool instant_ends() {
     if (!queue_.empty() && queue_.next_time() <= now_) return false;
+    if (shared_ && !shared_->idle() && shared_->next_time() <= now_) return false;
     return !flows_ || flows_->idle() || flows_->next_time() > now_;
   }
 
@@ -336,23 +414,12 @@ class Engine {
     for (const std::int32_t group : asking_) cores_->ask(group);
     asking_.clear();
     while (const auto group = cores_->admit()) {
-      enter_with_compute(*group);
+      if (!shared_) {
+        for_each_late_entry(
+            program_, costs_, *group, groups_[*group].next,
+            [&](std::int64_t start, Nanoseconds delay) { enter_after(*group, start, delay); });
+      }
       start_compute(*group, program_.instructions[groups_[*group].next]);
-    }
-  }
-
-  /// Enters the collectives that were to be entered while the compute runs that begins now.
-  void enter_with_compute(std::int32_t group) {
-    const std::int64_t compute = groups_[group].next;
-    std::int64_t start = compute;
-    while (start > program_.groups[group].begin &&
-           program_.instructions[start - 1].op == Op::all_reduce_start) {
-      --start;
-    }
-    for (; start < compute; ++start) {
-      const Nanoseconds delay =
-          entry_delay(program_.collectives[program_.instructions[start].index], costs_.instruction[compute]);
-      if (delay > Nanoseconds(0)) enter_after(group, start, delay);
     }
   }
 
@@ -408,7 +475,7 @@ class Engine {
     const Nanoseconds delay =
         entry_delay(program_.collectives[instruction.index], costs_.instruction[compute]);
     if (delay == Nanoseconds(0)) return enter_collective(group, instruction.index, position);
-    if (cores_) return;  // enter_with_compute() knows when the compute begins
+    if (cores_ || shared_) return;  // for_each_late_entry() is called when the compute begins
     enter_after(group, position, delay);
   }
 
@@ -586,8 +653,10 @@ class Engine {
   Nanoseconds now_{0};
   EventQueue queue_;  ///< has at most one event of a group: the end of what it does or waits for
   std::optional<Flows> flows_;
-  std::optional<CoreGate> cores_;     ///< where groups have to wait for cores
-  std::vector<std::int32_t> asking_;  ///< for cores, at this instant
+  std::optional<SharedCompute> shared_;     ///< where GPUs are shared
+  std::vector<std::int64_t> compute_span_;  ///< per group of shared GPUs: of its latest compute
+  std::optional<CoreGate> cores_;           ///< where groups have to wait for cores
+  std::vector<std::int32_t> asking_;        ///< for cores, at this instant
   std::vector<GroupState> groups_;
   std::vector<Nanoseconds> arrival_;         ///< per message
   std::vector<Nanoseconds> transfer_start_;  ///< per transfer; of collectives only where nothing is shared
@@ -602,6 +671,36 @@ class Engine {
 
 Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute) {
   return Nanoseconds(std::llround(collective.ready * static_cast<double>(compute.count())));
+}
+
+std::vector<Nanoseconds> late_entry_times(const Program& program, const ProgramCosts& costs,
+                                          const Timeline& timeline, const Conditions& conditions) {
+  std::vector<Nanoseconds> times(program.instructions.size(), Nanoseconds(-1));
+  if (program.collectives.empty()) return times;
+  std::unordered_map<std::int32_t, std::int32_t> group_of;  // by first rank
+  for (std::size_t g = 0; g < program.groups.size(); ++g)
+    group_of[program.groups[g].first_rank] = static_cast<std::int32_t>(g);
+  SharedCompute shared(program, conditions);
+  const auto run_until = [&](Nanoseconds time) {
+    while (!shared.idle() && shared.next_time() <= time) {
+      const Nanoseconds now = shared.next_time();
+      const SharedCompute::Happening happening = shared.advance();
+      if (happening.what == SharedCompute::What::enters) times[happening.entry] = now;
+    }
+  };
+  for (const Span& span : timeline.spans) {
+    if (span.stream != Stream::compute) continue;
+    run_until(span.start);
+    const std::int32_t group = group_of.at(span.rank);
+    const std::int64_t compute = program.groups[group].begin + span.position;
+    shared.start(group, costs.instruction[compute], costs.bandwidth.empty() ? 0 : costs.bandwidth[compute],
+                 span.start);
+    for_each_late_entry(program, costs, group, compute, [&](std::int64_t start, Nanoseconds delay) {
+      shared.add_entry(group, delay, start);
+    });
+  }
+  run_until(timeline.makespan);
+  return times;
 }
 
 Timeline simulate(const Program& program, const ProgramCosts& costs, Detail detail,

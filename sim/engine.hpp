@@ -2,6 +2,7 @@
 #pragma once
 
 #include <utility>
+#include <vector>
 
 #include "core/cost_model.hpp"
 #include "core/iteration/iteration.hpp"
@@ -27,6 +28,10 @@ namespace dflop {
 /// one instant to the lowest group, after all else of that instant. That wait is bubble; pauses keep the
 /// cores, and so does a group that fails.
 ///
+/// On shared GPUs (Program::shared_gpus) compute and optimizer instructions share the bandwidth of the GPUs'
+/// memory and take longer where two of them ask for more than there is (sim/shared_compute.hpp); all that
+/// time is busy. What happens to them comes before all else of an instant but a shared network's.
+///
 /// Per group, busy + bubble + wait = makespan: busy is compute and optimizer; wait is idle time in which the
 /// awaited message is in flight (posted, not yet arrived) or the collective is running; bubble is the rest,
 /// the time after its last instruction and pauses included. transfer is the time in which at least one
@@ -51,6 +56,11 @@ Timeline simulate(const Program& program, const ProgramCosts& costs, Detail deta
 /// Returns how long the compute after an all_reduce_start runs before its group enters `collective`, where it
 /// takes `compute` in all. Zero: the group enters at once.
 Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute);
+
+/// Returns, per instruction of a program on shared GPUs, when an all_reduce_start came into force while
+/// compute ran, of a run that left these spans; -1 for all others.
+std::vector<Nanoseconds> late_entry_times(const Program& program, const ProgramCosts& costs,
+                                          const Timeline& timeline, const Conditions& conditions);
 
 /// A SimExecutor simulates what it is given under conditions that are the same for all. It keeps no state
 /// between runs.

@@ -1,10 +1,12 @@
 #include "core/iteration/iteration.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "core/program/encoder_share.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -75,7 +77,21 @@ GroupMemory group_memory(const Plan& plan, const Program& program, const Program
   return memory;
 }
 
+/// Returns what the fullest rank of each module of a shared plan needs beside activations: of the encoder, of
+/// the LLM.
+std::array<Bytes, 2> fixed_memory(const Plan& plan, const Program& program, const ProgramCosts& costs) {
+  std::array<Bytes, 2> fixed;
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const Group& group = program.groups[g];
+    Bytes& most = fixed[group.first_rank < program.shared_gpus ? 0 : 1];
+    most = std::max(most, costs.model_state[g].total() + group_memory(plan, program, costs, group).workspace);
+  }
+  return fixed;
+}
+
 std::vector<int> limits(const Plan& plan, const Program& program, const ProgramCosts& costs, Bytes usable) {
+  const bool shared = program.shared_gpus > 0;
+  const std::array<Bytes, 2> fixed = shared ? fixed_memory(plan, program, costs) : std::array<Bytes, 2>{};
   const PipelineShape shape = plan_shape(plan);
   std::vector<int> limits(shape.all_ranks(), plan.microbatches);
   const auto times = [](Bytes bytes, int count) { return Bytes{bytes.count * count}; };
@@ -86,6 +102,8 @@ std::vector<int> limits(const Plan& plan, const Program& program, const ProgramC
     const GroupMemory memory = group_memory(plan, program, costs, group);
     Bytes left = usable - costs.model_state[g].total() - memory.workspace;
     Bytes one = memory.activation;
+    // Neither module knows how many microbatches the other holds: each has half of what both may.
+    if (shared) left = Bytes{(left - fixed[group.first_rank < program.shared_gpus ? 1 : 0]).count / 2};
     if (shape.spreads_encoder()) {
       left -= times(memory.activation, traits(plan.order).surely_held(shape, rank));
       one = memory.encoder_activation;
@@ -175,6 +193,12 @@ class SampleExcess {
 
 ProgramCosts price(const CostModel& cost, const Iteration& iteration) {
   const Program& program = iteration.program;
+  if (program.shared_gpus > 0 && !cost.knows_shares()) {
+    refuse_input(
+        "",
+        "expected a plan without shares of GPUs, as these durations are of whole ones, found a shared one; "
+        "GPUs are priced at shares where no profile gives durations");
+  }
   ProgramCosts costs = cost.price_sums(program);
   if (iteration.samples.empty()) return costs;
   SampleExcess excess(cost, iteration);

@@ -41,6 +41,9 @@ inline constexpr const char* kGivenSeed = "seed";
 /// stands for everything that a planner knows; a list of one fixes it.
 struct SearchOptions {
   std::vector<Layout> layouts;
+  /// Shared plans are among the layouts that are open. What runs elsewhere than in a simulation may have
+  /// none.
+  bool shared = true;
   std::vector<OrderKind> orders;
   std::vector<Recomputation> recomputations;
   std::vector<RankOrder> placements;

@@ -86,45 +86,60 @@ ProgramCosts AnalyticCostModel::price_sums(const Program& program) const {
   return costs;
 }
 
-PassTimes AnalyticCostModel::layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
-                                         const Workload& work) const {
-  PassTimes layer = transformer_layer(cluster_, spec, work, stage.tp, stage.sequence_parallel);
-  const Seconds communication = 2 * tensor_all_reduce(stage, static_cast<double>(work.tokens), spec.hidden);
+double AnalyticCostModel::granted_share(const Stage& stage) const {
+  if (stage.share == 1) return 1;
+  if (stage.encoder_layers > 0) return granted_encoder_share(cluster_.gpu, stage.share);
+  return 1 - granted_encoder_share(cluster_.gpu, 1 - stage.share);
+}
+
+PassTimes AnalyticCostModel::layer_times(const Processor& gpu, const TransformerSpec& spec, int layers,
+                                         const Stage& stage, const Workload& work) const {
+  PassTimes layer = transformer_layer(gpu, spec, work, stage.tp, stage.sequence_parallel);
+  const Seconds communication =
+      2 * tensor_all_reduce(gpu, stage, static_cast<double>(work.tokens), spec.hidden);
   layer.forward += communication;
   layer.backward_input += communication;
   if (stage.recomputation == Recomputation::full) layer.backward_input += layer.forward;
   if (stage.recomputation == Recomputation::selective) {
-    layer.backward_input += attention_core(cluster_, spec, work, stage.tp).forward;
+    layer.backward_input += attention_core(gpu, spec, work, stage.tp).forward;
   }
   return {layers * layer.forward, layers * layer.backward_input, layers * layer.backward_weight};
 }
 
-PassTimes AnalyticCostModel::encoder_times(const Stage& stage, const Workload& work) const {
+PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& stage,
+                                           const Workload& work) const {
   PassTimes times;
   if (work.empty()) return times;
-  if (stage.encoder_layers > 0) times += layer_times(model_.encoder, stage.encoder_layers, stage, work);
+  if (stage.encoder_layers > 0) times += layer_times(gpu, model_.encoder, stage.encoder_layers, stage, work);
   if (stage.connector) {
     const double tokens = connector_tokens(model_.connector, work);
-    times += connector(cluster_, model_.connector, work, stage.tp);
-    times.forward += tensor_all_reduce(stage, tokens, model_.connector.widths.back());
-    times.backward_input += tensor_all_reduce(stage, tokens, model_.connector.widths.front());
+    times += connector(gpu, model_.connector, work, stage.tp);
+    times.forward += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.back());
+    times.backward_input += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.front());
   }
   return times;
 }
 
-PassTimes AnalyticCostModel::llm_times(const Stage& stage, const Workload& work) const {
+PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage, const Workload& work) const {
   PassTimes times;
   if (work.empty()) return times;
-  const Seconds all_reduce = tensor_all_reduce(stage, static_cast<double>(work.tokens), model_.llm.hidden);
+  const Seconds all_reduce =
+      tensor_all_reduce(gpu, stage, static_cast<double>(work.tokens), model_.llm.hidden);
   if (stage.embedding) {
-    times += embedding(cluster_, model_.llm, work);
+    times += embedding(gpu, model_.llm, work);
     times.forward += all_reduce;
   }
-  if (stage.llm_layers > 0) times += layer_times(model_.llm, stage.llm_layers, stage, work);
+  if (stage.llm_layers > 0) times += layer_times(gpu, model_.llm, stage.llm_layers, stage, work);
   if (stage.head) {
-    times += vocabulary_head(cluster_, model_.llm, work, stage.tp);
+    times += vocabulary_head(gpu, model_.llm, work, stage.tp);
     times.backward_input += all_reduce;
   }
+  return times;
+}
+
+PassTimes AnalyticCostModel::stage_times(const Processor& gpu, const Stage& stage, const Work& work) const {
+  PassTimes times = encoder_times(gpu, stage, work.encoder);
+  times += llm_times(gpu, stage, work.llm);
   return times;
 }
 
@@ -144,8 +159,7 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
   Seconds slowest{0};
   for (const AnalyticCostModel& type : types_) slowest = std::max(slowest, type.compute(op, stage, work));
   if (!types_.empty()) return slowest;
-  PassTimes times = encoder_times(stage, work.encoder);
-  times += llm_times(stage, work.llm);
+  PassTimes times = stage_times(processor_of(stage), stage, work);
   const PassTimes launches = launch_times(stage, work);
   for (const auto pass : {&PassTimes::forward, &PassTimes::backward_input, &PassTimes::backward_weight}) {
     times.*pass = std::max(times.*pass, launches.*pass);
@@ -153,11 +167,21 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
   return times.of(op);
 }
 
+double AnalyticCostModel::bandwidth(Op op, const Stage& stage, const Work& work) const {
+  const Seconds time = compute(op, stage, work);
+  if (time.count() == 0) return 0;
+  return std::min(1.0, stage_times(Processor::of_traffic(cluster_), stage, work).of(op) / time);
+}
+
+double AnalyticCostModel::optimizer_bandwidth(const Stage& stage) const {
+  return std::min(1.0, granted_share(stage) / cluster_.gpu.saturating_share);
+}
+
 Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
   if (!fastest_.empty()) return fastest_.front().optimizer_step(stage);
   const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
   const double bytes = stage.optimizer_states == OptimizerStates::fp32 ? kAdamBytes : kBf16AdamBytes;
-  return memory_time(cluster_, bytes * owned);
+  return memory_time(processor_of(stage), bytes * owned);
 }
 
 }  // namespace dflop

@@ -30,7 +30,8 @@ class AnalyticCostModel final : public SumCostModel {
   /// backward_input + backward_weight, the weight part being the weights' own products. No pass takes less
   /// than the host needs to launch its kernels: layer_launch for each layer's forward pass, once more where
   /// it is recomputed, and as long for the backward pass, half of it for inputs and half for weights. Kernels
-  /// are queued, so that this is a floor of the pass and not of each kernel.
+  /// are queued, so that this is a floor of the pass and not of each kernel. On a share of a GPU each kernel
+  /// takes what Processor says of it; communication and launches take as long as on a whole one.
   /// @throws Error (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
@@ -53,6 +54,12 @@ class AnalyticCostModel final : public SumCostModel {
   /// all-gather that follows under ZeRO-1.
   Seconds optimizer_step(const Stage& stage) const override;
 
+  bool knows_shares() const override { return true; }
+
+  /// Returns the time of the stage's traffic at the whole bandwidth over compute().
+  double bandwidth(Op op, const Stage& stage, const Work& work) const override;
+  double optimizer_bandwidth(const Stage& stage) const override;
+
   ModelState model_state(const Stage& stage) const override { return model_state_bytes(stage, model_); }
   Bytes activation(const Stage& stage, const Work& work) const override {
     return activation_bytes(stage, model_, work);
@@ -68,14 +75,21 @@ class AnalyticCostModel final : public SumCostModel {
   ProgramCosts price_sums(const Program& program) const override;
 
  private:
-  PassTimes encoder_times(const Stage& stage, const Workload& work) const;
-  PassTimes llm_times(const Stage& stage, const Workload& work) const;
-  PassTimes layer_times(const TransformerSpec& spec, int layers, const Stage& stage,
+  /// Returns the share of its GPUs that a stage is granted.
+  double granted_share(const Stage& stage) const;
+  Processor processor_of(const Stage& stage) const {
+    return stage.share == 1 ? Processor(cluster_) : Processor(cluster_, granted_share(stage));
+  }
+  PassTimes stage_times(const Processor& gpu, const Stage& stage, const Work& work) const;
+  PassTimes encoder_times(const Processor& gpu, const Stage& stage, const Workload& work) const;
+  PassTimes llm_times(const Processor& gpu, const Stage& stage, const Workload& work) const;
+  PassTimes layer_times(const Processor& gpu, const TransformerSpec& spec, int layers, const Stage& stage,
                         const Workload& work) const;
   /// Returns what the host needs to launch the passes of all layers.
   PassTimes launch_times(const Stage& stage, const Work& work) const;
   /// Returns the time of an all-reduce of one bf16 tensor over the stage's tp ranks.
-  Seconds tensor_all_reduce(const Stage& stage, double tokens, int width) const {
+  Seconds tensor_all_reduce(const Processor& gpu, const Stage& stage, double tokens, int width) const {
+    if (gpu.is_of_traffic()) return Seconds(0);
     const double seen = 1 - cluster_.software.tensor_overlap;
     return seen * tensor_all_reduce_time(cluster_, stage.tp, kBf16Bytes * tokens * width);
   }

@@ -152,7 +152,8 @@ Seconds message_latency(const ClusterSpec& cluster, const Message& message, cons
   const Group& source = program.groups[message.source];
   const Group& destination = program.groups[message.destination];
   const Link& link = inside_node(cluster, message, program) ? cluster.intra_node : cluster.inter_node;
-  const Seconds latency = link.latency + cluster.software.message_overhead;
+  const bool stays = stays_on_gpus(message, program);
+  const Seconds latency = (stays ? Seconds(0) : link.latency) + cluster.software.message_overhead;
   const bool gathers =
       !program.stages[destination.stage].sequence_parallel && hub_copies(message, program) == 0;
   if (!gathers) return latency;
@@ -160,7 +161,18 @@ Seconds message_latency(const ClusterSpec& cluster, const Message& message, cons
   return latency + ring_half(cluster.intra_node, parts, static_cast<double>(message.port_bytes.count));
 }
 
+Seconds copy_time(const ClusterSpec& cluster, const Message& message, const Program& program) {
+  const Group& source = program.groups[message.source];
+  const Group& destination = program.groups[message.destination];
+  const int copies = hub_copies(message, program);
+  const int ranks = copies > 0 ? 1 : std::min(source.ranks, destination.ranks);
+  const double bytes = static_cast<double>(message.bytes.count) * std::max(1, copies) / ranks;
+  return Seconds(2 * bytes / (cluster.gpu.memory_bandwidth_bytes_per_s * cluster.software.memory_efficiency));
+}
+
 Seconds message_time(const ClusterSpec& cluster, const Message& message, const Program& program) {
+  if (stays_on_gpus(message, program))
+    return message_latency(cluster, message, program) + copy_time(cluster, message, program);
   const Link& link = inside_node(cluster, message, program) ? cluster.intra_node : cluster.inter_node;
   return message_latency(cluster, message, program) +
          Seconds(bytes_on_link(message, program) / link.bandwidth_bytes_per_s);

@@ -65,17 +65,21 @@ bool inside_node(const ClusterSpec& cluster, const Message& message, const Progr
 /// says; all of them through the one link of a hub.
 double bytes_on_link(const Message& message, const Program& program);
 
+/// Returns the time in which the ranks of a message that stays on its GPUs copy their parts.
+Seconds copy_time(const ClusterSpec& cluster, const Message& message, const Program& program);
+
 /// Returns what a message takes beside its bytes on the link: the link's latency, the cluster's
 /// message_overhead and, without sequence parallelism, where every rank needs a whole copy, the all-gather
 /// inside the node that makes it of the parts (Narayanan et al. 2021, section 4.1: scatter/gather). A hub
 /// sends whole copies, and nothing is gathered. The link is that inside a node if all ranks of both groups
-/// are on one, else that between nodes.
+/// are on one, else that between nodes. A message that stays on its GPUs has no link.
 Seconds message_latency(const ClusterSpec& cluster, const Message& message, const Program& program);
 
 /// Returns the time from send to arrival. The message is split over min(source ranks, destination ranks)
 /// pairs of ranks, but for those of a hub, whose one rank sends and receives all (hub_copies()). The link
 /// carries port_bytes, not bytes: what the busier end moves in the same exchange shares that end's NIC, so
-/// several messages of one reshard do not each get all of it.
+/// several messages of one reshard do not each get all of it. A message that stays on its GPUs is a copy
+/// there: each rank reads its part and writes it.
 Seconds message_time(const ClusterSpec& cluster, const Message& message, const Program& program);
 
 /// Returns the time of a gradient reduction: the sum over all_reduce_phases().

@@ -6,9 +6,34 @@
 // are per GPU type and meant to be calibrated against measurements.
 #pragma once
 
+#include <cmath>
+
 #include "core/cost_model.hpp"
 
 namespace dflop {
+
+/// A Processor is what kernels run on: a GPU, or a share of one.
+struct Processor {
+  double flop_per_s = 0;   ///< peak
+  double bytes_per_s = 0;  ///< of memory, peak
+  Seconds kernel_overhead{0};
+  const SoftwareSpec& software;
+
+  /// Makes a whole GPU of a cluster, which must outlive it.
+  Processor(const ClusterSpec& cluster);
+
+  /// Makes a part of a GPU's multiprocessors that shares the GPU with another kernel. A kernel of arithmetic
+  /// C, traffic B and overhead t0 then takes max(C / s, f B / min(1, s / s_sat)) + t0 at share s, with
+  /// GpuSpec::saturating_share s_sat and SoftwareSpec::shared_cache_factor f (the form of Mosaic, arXiv
+  /// 2605.18710; s_sat is of BulletServe, issue 1).
+  Processor(const ClusterSpec& cluster, double share);
+
+  /// Makes a shared GPU that does all arithmetic at once, so that times are those of the traffic alone at the
+  /// whole bandwidth.
+  static Processor of_traffic(const ClusterSpec& cluster);
+
+  bool is_of_traffic() const { return std::isinf(flop_per_s); }
+};
 
 /// Returns the times of Y[tokens, outputs] = X[tokens, inputs] W and its two gradients, bf16.
 ///
@@ -17,7 +42,7 @@ namespace dflop {
 /// t being tokens and w the smaller of inputs and outputs.
 /// Traffic: both operands and the result once, 2 bytes an element; the weight gradient is read and written in
 /// fp32 (Megatron-LM's fused accumulation), whatever the optimizer states are kept in.
-PassTimes matrix_product(const ClusterSpec& cluster, double tokens, double inputs, double outputs);
+PassTimes matrix_product(const Processor& gpu, double tokens, double inputs, double outputs);
 
 /// Returns the times of the attention core. backward_weight is zero.
 ///
@@ -35,8 +60,7 @@ PassTimes matrix_product(const ClusterSpec& cluster, double tokens, double input
 ///   peak * attention efficiency of the pass * s / (s + attention_half_tokens) * w / (w + gemm_half_width),
 /// s being the mean sequence length pairs / tokens and w the width of the rank's heads: few heads fill few of
 /// the GPU's processors. Traffic: Q, K, V and the output once; in the backward pass their gradients too.
-PassTimes attention_core(const ClusterSpec& cluster, const TransformerSpec& spec, const Workload& work,
-                         int tp);
+PassTimes attention_core(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp);
 
 /// Returns the times of one transformer layer: four products (fused QKV, output, MLP up with gate, MLP down),
 /// the attention core, and what streams through memory. Elements moved per token, hidden h, query and KV
@@ -48,26 +72,25 @@ PassTimes attention_core(const ClusterSpec& cluster, const TransformerSpec& spec
 ///             2 (q + k); 5 f gated (read three, write two), 3 f else
 /// The h terms are split over tp under sequence parallelism (Korthikanti et al. 2022). kernel_overhead once
 /// per pass; that of the backward pass is in backward_input.
-PassTimes transformer_layer(const ClusterSpec& cluster, const TransformerSpec& spec, const Workload& work,
-                            int tp, bool sequence_parallel);
+PassTimes transformer_layer(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp,
+                            bool sequence_parallel);
 
 /// Returns the times of the connector's products, split alternately by column and by row, and its activations
 /// between them (read and write; backward: read two, write one). kernel_overhead once per pass.
-PassTimes connector(const ClusterSpec& cluster, const ConnectorSpec& spec, const Workload& encoder, int tp);
+PassTimes connector(const Processor& gpu, const ConnectorSpec& spec, const Workload& encoder, int tp);
 
 /// Returns the times of the vocabulary-parallel head and the loss. Beside the product, bytes per token and
 /// vocabulary entry of the rank: forward 18 (to fp32: 2 + 4; maximum: 4; exponential and sum: 4 + 4),
 /// backward 6 (softmax 4 to bf16 gradient 2); step by step (Megatron-LM, cross_entropy.py, 2022) forward 38
 /// (to fp32: 6; maximum: 4; less the maximum, exponential and quotient: 8 each; sum: 4), backward 14 (times
 /// the loss's gradient: 8; to bf16: 6). kernel_overhead once per pass.
-PassTimes vocabulary_head(const ClusterSpec& cluster, const TransformerSpec& spec, const Workload& work,
-                          int tp);
+PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp);
 
 /// Returns the times of the embedding lookup: rows read and written in bf16; backward: bf16 gradients added
 /// to fp32 rows (2 + 4 + 4 bytes).
-PassTimes embedding(const ClusterSpec& cluster, const TransformerSpec& spec, const Workload& work);
+PassTimes embedding(const Processor& gpu, const TransformerSpec& spec, const Workload& work);
 
 /// Returns the time to move `bytes` between GPU memory and processors.
-Seconds memory_time(const ClusterSpec& cluster, double bytes);
+Seconds memory_time(const Processor& gpu, double bytes);
 
 }  // namespace dflop

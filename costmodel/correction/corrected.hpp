@@ -29,6 +29,11 @@ class CostModelOver : public CostModel {
     return base_.all_reduce(collective, program);
   }
   Seconds optimizer_step(const Stage& stage) const override { return base_.optimizer_step(stage); }
+  bool knows_shares() const override { return base_.knows_shares(); }
+  double bandwidth(Op op, const Stage& stage, const Work& work) const override {
+    return base_.bandwidth(op, stage, work);
+  }
+  double optimizer_bandwidth(const Stage& stage) const override { return base_.optimizer_bandwidth(stage); }
   ModelState model_state(const Stage& stage) const override { return base_.model_state(stage); }
   Bytes activation(const Stage& stage, const Work& work) const override {
     return base_.activation(stage, work);

@@ -36,6 +36,7 @@ class PathWalk {
         cores_(conditions.cores > 0) {
     require(timeline.stalls.empty(), "the run stalled, so it has no end to walk back from");
     index_spans();
+    if (shares_gpus()) late_entries_ = late_entry_times(program, costs, timeline, conditions);
   }
 
   std::vector<PathLink> walk() {
@@ -127,9 +128,17 @@ class PathWalk {
         --at_;
         return;
       }
-      add_compute(at_, costs_.instruction[at_]);
+      add_compute(at_, shares_gpus() ? computed_until(group_, at_, time_) : costs_.instruction[at_]);
       go_before(at_, at_);
     }
+  }
+
+  bool shares_gpus() const { return program_.shared_gpus > 0; }
+
+  /// Returns for how long a compute instruction of a group had run at a time, pauses aside.
+  Nanoseconds computed_until(std::int32_t group, std::int64_t instruction, Nanoseconds time) const {
+    const Nanoseconds start = span_at(instruction).start;
+    return time - start - paused_time(conditions_, group, start, time);
   }
 
   /// Returns the links of `amount` of a compute instruction of a group: compute, and the pauses in it.
@@ -214,6 +223,7 @@ class PathWalk {
   Nanoseconds entered_at(const Entry& entry) const {
     const std::int64_t compute = compute_of(entry);
     if (compute == kNone) return done(entry.group, entry.instruction - 1);
+    if (shares_gpus()) return late_entries_[entry.instruction];
     return end_of(run_of(entry.group, compute, delay_of(entry, compute)));
   }
 
@@ -254,7 +264,7 @@ class PathWalk {
       at_ = last.instruction - 1;
       return;
     }
-    add_compute(compute, delay_of(last, compute));
+    add_compute(compute, shares_gpus() ? computed_until(group_, compute, time_) : delay_of(last, compute));
     go_before(last.instruction, compute);
   }
 
@@ -266,6 +276,7 @@ class PathWalk {
   std::map<Nanoseconds, Place> freed_;       ///< by time, if so: compute that gave cores back then
   std::optional<Place> cores_went_to_;       ///< from the compute that the walk has come to
   std::vector<std::int64_t> span_of_;        ///< per instruction
+  std::vector<Nanoseconds> late_entries_;    ///< of shared GPUs: late_entry_times()
   std::vector<std::int64_t> send_of_;        ///< per message: its instruction
   std::vector<std::vector<Entry>> entries_;  ///< per collective, in the order of its participants
   std::int32_t group_ = 0;

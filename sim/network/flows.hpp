@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/item_heap.hpp"
 #include "sim/network/network.hpp"
 
 namespace dflop {
@@ -62,27 +63,6 @@ class Flows {
     std::uint64_t visit = 0;
   };
 
-  /// A Heap is a binary heap of flows, earliest event first, in which an event can move.
-  class Heap {
-   public:
-    explicit Heap(std::vector<Flow>& flows) : flows_(flows) {}
-
-    bool empty() const { return places_.empty(); }
-    std::int32_t top() const { return places_.front(); }
-    void push(std::int32_t flow);
-    void pop();
-    void update(std::int32_t flow);  ///< its event has changed
-
-   private:
-    bool earlier(std::int32_t a, std::int32_t b) const;
-    void put(std::size_t place, std::int32_t flow);
-    void up(std::size_t place);
-    void down(std::size_t place);
-
-    std::vector<Flow>& flows_;
-    std::vector<std::int32_t> places_;
-  };
-
   std::int32_t new_flow();
   void begin_phase(std::int32_t flow, Nanoseconds now);
   void join(std::int32_t flow);
@@ -104,7 +84,7 @@ class Flows {
   std::vector<Flow> flows_;
   std::vector<std::int32_t> free_;  ///< of flows_
   std::vector<Link> links_;
-  Heap heap_;
+  ItemHeap<Flow> heap_;
   std::vector<std::int32_t> disturbed_;  ///< links whose flows may change their rates
   std::vector<std::int32_t> affected_flows_;
   std::vector<std::int32_t> affected_links_;

@@ -38,12 +38,11 @@ class NetworkBuilder {
 
  private:
   void add_links(const std::vector<double>& factor) {
-    for (std::size_t g = 0; g < program_.groups.size(); ++g) {
-      const double ranks = program_.groups[g].ranks * (factor.empty() ? 1.0 : factor[g]);
-      for (const Link& link : {cluster_.intra_node, cluster_.inter_node}) {
-        network_.link_bytes_per_s.insert(network_.link_bytes_per_s.end(), 2,
-                                         ranks * link.bandwidth_bytes_per_s);
-      }
+    if (shares_gpus()) {
+      add_ports_of_gpus(factor);
+    } else {
+      for (std::size_t g = 0; g < program_.groups.size(); ++g)
+        add_ports(program_.groups[g].ranks * (factor.empty() ? 1.0 : factor[g]));
     }
     if (cluster_.leaf.nodes == 0) return;
     first_leaf_link_ = static_cast<std::int32_t>(network_.link_bytes_per_s.size());
@@ -53,7 +52,34 @@ class NetworkBuilder {
     network_.link_bytes_per_s.insert(network_.link_bytes_per_s.end(), 2 * std::size_t(leaves), capacity);
   }
 
-  static std::int32_t port(std::int32_t group, Port port) { return group * kPorts + port; }
+  bool shares_gpus() const { return program_.shared_gpus > 0; }
+
+  /// Adds the ports of so many GPUs.
+  void add_ports(double gpus) {
+    for (const Link& link : {cluster_.intra_node, cluster_.inter_node}) {
+      network_.link_bytes_per_s.insert(network_.link_bytes_per_s.end(), 2, gpus * link.bandwidth_bytes_per_s);
+    }
+  }
+
+  /// Adds ports for each GPU, which the groups on it share; the slowest of them sets its factor.
+  void add_ports_of_gpus(const std::vector<double>& factor) {
+    std::vector<double> of_gpu(program_.shared_gpus, 1.0);
+    for (std::size_t g = 0; g < program_.groups.size() && !factor.empty(); ++g) {
+      const int first = program_.first_device(program_.groups[g]);
+      for (int d = first; d < first + program_.groups[g].ranks; ++d)
+        of_gpu[d] = std::min(of_gpu[d], factor[g]);
+    }
+    for (const double gpu : of_gpu) add_ports(gpu);
+  }
+
+  /// Adds the use of a group's ports of one kind: `weight` times the rate of all of them together.
+  void add_use(std::vector<LinkUse>& uses, std::int32_t group, Port port, double weight) const {
+    if (!shares_gpus()) return uses.push_back({group * kPorts + port, weight});
+    const Group& of = program_.groups[group];
+    const int first = program_.first_device(of);
+    for (int d = first; d < first + of.ranks; ++d) uses.push_back({d * kPorts + port, weight / of.ranks});
+  }
+
   int node_of(std::int32_t group) const {
     return cluster_.node_of(program_.first_device(program_.groups[group]));
   }
@@ -62,12 +88,21 @@ class NetworkBuilder {
   std::int32_t leaf_down(int leaf) const { return first_leaf_link_ + 2 * leaf + 1; }
 
   void add_message(const Message& message) {
+    if (stays_on_gpus(message, program_)) return add_copy(message);
     const int copies = hub_copies(message, program_);
     const bool inside = inside_node(cluster_, message, program_);
     const auto [place, is_new] = routes_.try_emplace({message.source, message.destination}, 0);
     if (is_new) place->second = message_route(message, inside);
     network_.phases.push_back({place->second, to_nanoseconds(message_latency(cluster_, message, program_)),
                                static_cast<double>(message.bytes.count) * std::max(1, copies)});
+  }
+
+  /// Adds a message that stays on its GPUs: it takes its time, on no link.
+  void add_copy(const Message& message) {
+    if (no_links_ < 0) no_links_ = add_route({}, kUnlimited);
+    const Seconds time =
+        message_latency(cluster_, message, program_) + copy_time(cluster_, message, program_);
+    network_.phases.push_back({no_links_, to_nanoseconds(time), 0});
   }
 
   /// Returns the route of a message over the links of all ranks of its groups, or over one link of a group
@@ -80,8 +115,9 @@ class NetworkBuilder {
     const double out = copies > 0 ? out_ranks : 1;
     const double in = copies > 0 && !from_hub ? in_ranks : 1;
     const int pairs = copies > 0 ? 1 : std::min(out_ranks, in_ranks);
-    std::vector<LinkUse> uses = {{port(message.source, inside ? node_out : card_out), out},
-                                 {port(message.destination, inside ? node_in : card_in), in}};
+    std::vector<LinkUse> uses;
+    add_use(uses, message.source, inside ? node_out : card_out, out);
+    add_use(uses, message.destination, inside ? node_in : card_in, in);
     const bool over_leaves =
         !inside && cluster_.leaf.nodes > 0 && leaf_of(message.source) != leaf_of(message.destination);
     if (over_leaves) {
@@ -106,10 +142,10 @@ class NetworkBuilder {
     for (const std::int32_t group : collective.groups) {
       const double ranks = program_.groups[group].ranks;
       for (const Port p : {node_out, node_in}) {
-        if (node_weight > 0) uses.push_back({port(group, p), ranks * node_weight});
+        if (node_weight > 0) add_use(uses, group, p, ranks * node_weight);
       }
       for (const Port p : {card_out, card_in}) {
-        if (card_weight > 0) uses.push_back({port(group, p), ranks * card_weight});
+        if (card_weight > 0) add_use(uses, group, p, ranks * card_weight);
       }
     }
     if (card_weight > 0 && cluster_.leaf.nodes > 0) add_leaf_uses(collective, card_weight, uses);
@@ -149,6 +185,7 @@ class NetworkBuilder {
   const ClusterSpec& cluster_;
   Network network_;
   std::int32_t first_leaf_link_ = 0;
+  std::int32_t no_links_ = -1;                                            ///< the route of copies
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> routes_;  ///< of messages, by their ends
 };
 

@@ -49,12 +49,13 @@ Network shared_link(const Program& program, Nanoseconds latency, double bytes_pe
                     double message_bytes_per_s, const std::vector<double>& bandwidth_factor = {});
 
 /// Returns the links of one cluster: every group has, for each of its ranks, a port to the switch of its node
-/// and a network card, each way; every leaf switch has links up and down, over which its nodes' cards
-/// together get 1 / oversubscription of their bandwidth.
+/// and a network card, each way, which groups on shared GPUs have together; every leaf switch has links up
+/// and down, over which its nodes' cards together get 1 / oversubscription of their bandwidth.
 ///
 /// A message begins to move after message_latency(). It is split over as many pairs of ranks as the smaller
 /// end has, each pair with a port of its own, and uses the cards if its ends are on two nodes. A collective
-/// has the phases of all_reduce_phases(), and those of all tp indices go together.
+/// has the phases of all_reduce_phases(), and those of all tp indices go together. A message that stays on
+/// its GPUs takes message_time() and no link.
 ///
 /// With nothing else on the links, a message or collective takes as long as
 /// costmodel/analytic/communication.hpp says, but for messages of one reshard, whose port_bytes stand for the

@@ -30,6 +30,25 @@ void simulate_pipeline(benchmark::State& state, Detail detail) {
   state.counters["makespan_s"] = makespan.count();
 }
 
+/// Half of the stages are on the GPUs of the others and ask, together, for more bandwidth than there is.
+/// Arguments: stages, microbatches; items_per_second counts instructions.
+void simulate_shared(benchmark::State& state, bool contended) {
+  PricedProgram priced = priced_pipeline(state);
+  priced.program.shared_gpus = static_cast<std::int32_t>(state.range(0) / 2);
+  for (const Instruction& instruction : priced.program.instructions) {
+    const bool first_half = instruction.stage < priced.program.shared_gpus;
+    const bool computes = is_compute(instruction.op) || instruction.op == Op::optimizer_step;
+    priced.costs.bandwidth.push_back(computes && contended ? (first_half ? 0.5 : 0.8) : 0);
+  }
+  Seconds makespan{0};
+  for (auto _ : state) {
+    makespan = simulate(priced.program, priced.costs, Detail::usage).makespan;
+    benchmark::DoNotOptimize(makespan);
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(priced.program.instructions.size()));
+  state.counters["makespan_s"] = makespan.count();
+}
+
 /// The same makespan and usage by longest paths in the graph of dependencies, as the tests check the engine:
 /// what a plain graph algorithm costs, to read the engine's time beside.
 void longest_path_reference(benchmark::State& state) {
@@ -45,6 +64,11 @@ BENCHMARK_CAPTURE(simulate_pipeline, usage, Detail::usage)
     ->Args({16, 512})
     ->Args({64, 4096})
     ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_shared, contended, true)
+    ->Args({16, 512})
+    ->Args({64, 4096})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_shared, idle_memory, false)->Args({16, 512})->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_pipeline, spans, Detail::spans)
     ->Args({16, 512})
     ->Args({64, 4096})

@@ -116,6 +116,24 @@ TEST_F(RandomPaths, DoSoOnFewCores) {
   });
 }
 
+TEST_F(RandomPaths, DoSoOnSharedGpus) {
+  for (int k = 0; k < kPrograms; ++k) {
+    SCOPED_TRACE("program " + std::to_string(k));
+    const PricedProgram priced = make_shared_random_program(random_);
+    expect_chain(priced, {});
+    Conditions conditions;
+    conditions.pauses = random_pauses(priced.program, random_);
+    expect_chain(priced, conditions);
+    conditions.cores = static_cast<int>(1 + random_.below(4));
+    expect_chain(priced, conditions);
+    const Network network = shared_link(priced.program, Nanoseconds(20), 2e9, 2e9);
+    conditions.cores = 0;
+    conditions.network = &network;
+    expect_chain(priced, conditions);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // The makespan is a maximum over chains of costs. One more nanosecond in a link of the longest makes it
 // longer by as much, and no chain has a cost twice.
 TEST_F(RandomPaths, AreAsLongAsTheirLinks) {

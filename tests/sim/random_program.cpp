@@ -1,6 +1,7 @@
 #include "tests/sim/random_program.hpp"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <utility>
@@ -229,6 +230,28 @@ class RandomProgramBuilder {
 
 PricedProgram make_random_program(Random& random) {
   return RandomProgramBuilder(random).build();
+}
+
+PricedProgram make_shared_random_program(Random& random) {
+  PricedProgram priced = make_random_program(random);
+  Program& program = priced.program;
+  std::vector<std::size_t> module;
+  std::array<std::int32_t, 2> ranks = {0, 0};
+  for (Group& group : program.groups) {
+    module.push_back(random.below(2));
+    group.first_rank = ranks[module.back()];
+    ranks[module.back()] += group.ranks;
+  }
+  program.shared_gpus = std::max(ranks[0], ranks[1]);
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    if (module[g] == 1) program.groups[g].first_rank += program.shared_gpus;
+  }
+  for (const Instruction& instruction : program.instructions) {
+    const bool computes = is_compute(instruction.op) || instruction.op == Op::optimizer_step;
+    const double drawn = std::clamp(1.4 * random.uniform() - 0.2, 0.0, 1.0);
+    priced.costs.bandwidth.push_back(computes ? drawn : 0);
+  }
+  return priced;
 }
 
 }  // namespace dflop::testing
