@@ -9,13 +9,64 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
-/// Returns base^(-2 i / head_dim) for the pairs i of a head.
-Eigen::ArrayXd frequencies(int head_dim, double base) {
-  Eigen::ArrayXd turns(head_dim / 2);
-  for (Index i = 0; i < turns.size(); ++i)
-    turns(i) = std::pow(base, -2.0 * static_cast<double>(i) / head_dim);
-  return turns;
-}
+/// Angles are the cosines and sines by which positions are turned. A rank asks for the same ones in every
+/// layer, so each thread keeps those of the positions that come up most.
+template <typename T>
+class Angles {
+ public:
+  using Values = Eigen::Array<T, Eigen::Dynamic, 1>;
+
+  /// Keeps angles of these from now on.
+  void use(int head_dim, double base) {
+    if (head_dim == head_dim_ && base == base_) return;
+    head_dim_ = head_dim;
+    base_ = base;
+    kept_ = 0;
+    frequencies_.resize(head_dim / 2);
+    for (Index i = 0; i < frequencies_.size(); ++i) {
+      frequencies_(i) = std::pow(base, -2.0 * static_cast<double>(i) / head_dim);
+    }
+  }
+
+  /// Sets both to those of a position, for each pair of a head.
+  void find(Index position, Values& cosines, Values& sines) {
+    if (position < 0 || position >= kMostKept) {
+      compute(position, cosines, sines);
+      return;
+    }
+    while (kept_ <= position) keep_more();
+    cosines = cosines_.row(position).transpose();
+    sines = sines_.row(position).transpose();
+  }
+
+ private:
+  static constexpr Index kMostKept = 8192;
+  static constexpr Index kAtOnce = 256;
+
+  /// Computes in double: far positions have large angles.
+  template <typename Row>
+  void compute(Index position, Row&& cosines, Row&& sines) const {
+    for (Index i = 0; i < frequencies_.size(); ++i) {
+      const double angle = static_cast<double>(position) * frequencies_(i);
+      cosines(i) = static_cast<T>(std::cos(angle));
+      sines(i) = static_cast<T>(std::sin(angle));
+    }
+  }
+  void keep_more() {
+    cosines_.conservativeResize(kept_ + kAtOnce, frequencies_.size());
+    sines_.conservativeResize(kept_ + kAtOnce, frequencies_.size());
+    for (const Index end = kept_ + kAtOnce; kept_ < end; ++kept_) {
+      compute(kept_, cosines_.row(kept_), sines_.row(kept_));
+    }
+  }
+
+  int head_dim_ = 0;
+  double base_ = 0.0;
+  Eigen::ArrayXd frequencies_;
+  RowMajor<T> cosines_;
+  RowMajor<T> sines_;
+  Index kept_ = 0;  ///< positions
+};
 
 /// Turns the pairs (first[i], second[i]) by the angles of cosine and sine.
 template <typename T>
@@ -32,16 +83,14 @@ void turn(T* __restrict first, T* __restrict second, const Eigen::Array<T, Eigen
 template <typename T>
 void rope(Matrix qkv, const AttentionShape& shape, Indices positions, double base, bool inverse) {
   const Index half = shape.head_dim / 2;
-  const Eigen::ArrayXd turns = frequencies(shape.head_dim, base) * (inverse ? -1.0 : 1.0);
-  Eigen::Array<T, Eigen::Dynamic, 1> cosine(half);
-  Eigen::Array<T, Eigen::Dynamic, 1> sine(half);
+  thread_local Angles<T> angles;
+  angles.use(shape.head_dim, base);
+  typename Angles<T>::Values cosine(half);
+  typename Angles<T>::Values sine(half);
   auto rows = view<T>(qkv);
   for (Index row = 0; row < rows.rows(); ++row) {
-    const double position = positions.host[static_cast<std::size_t>(row)];
-    for (Index i = 0; i < half; ++i) {  // in double: far positions have large angles
-      cosine(i) = static_cast<T>(std::cos(position * turns(i)));
-      sine(i) = static_cast<T>(std::sin(position * turns(i)));
-    }
+    angles.find(positions.host[static_cast<std::size_t>(row)], cosine, sine);
+    if (inverse) sine = -sine;
     for (Index head = 0; head < shape.heads + shape.kv_heads; ++head) {
       T* pairs = rows.row(row).data() + head * shape.head_dim;
       turn<T>(pairs, pairs + half, cosine, sine);
