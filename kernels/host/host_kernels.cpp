@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "kernels/host/fused.hpp"
 #include "kernels/host/library_products.hpp"
 #include "kernels/host/team_kernels.hpp"
 #include "kernels/host/variants.hpp"
@@ -19,16 +20,19 @@ namespace portable {
 void set_operations(Kernels& kernels);
 void add_linear(Kernels& kernels);
 void add_tiled_attention(Kernels& kernels);
+void add_tiled_activations(Kernels& kernels);
 }  // namespace portable
 namespace avx2 {
 void set_operations(Kernels& kernels);
 void add_linear(Kernels& kernels);
 void add_tiled_attention(Kernels& kernels);
+void add_tiled_activations(Kernels& kernels);
 }  // namespace avx2
 namespace avx512 {
 void set_operations(Kernels& kernels);
 void add_linear(Kernels& kernels);
 void add_tiled_attention(Kernels& kernels);
+void add_tiled_activations(Kernels& kernels);
 }  // namespace avx512
 
 namespace {
@@ -101,6 +105,7 @@ class Bf16Kernels final : public Kernels {
  public:
   explicit Bf16Kernels(std::unique_ptr<Kernels> wide) : Kernels(DType::bf16), wide_(std::move(wide)) {
     for_each_operation([this](auto operation) { add_rounded(this->*operation, (*wide_).*operation); });
+    host::set_fused(*this, false, states_);  // what lies between the steps is rounded, too
   }
 
  private:
@@ -117,21 +122,31 @@ class Bf16Kernels final : public Kernels {
   host::KeptStates states_;
 };
 
+/// SingleKernels are for one thread, in f32 or f64.
+struct SingleKernels final : Kernels {
+  using Kernels::Kernels;
+  host::KeptStates states;
+};
+
 /// A TargetFunctions has what one target was compiled to. It has none where this was not built with it.
 struct TargetFunctions {
   HostTarget target;
   void (*set_operations)(Kernels& kernels) = nullptr;
   void (*add_linear)(Kernels& kernels) = nullptr;
   void (*add_tiled_attention)(Kernels& kernels) = nullptr;
+  void (*add_tiled_activations)(Kernels& kernels) = nullptr;
 };
 
 constexpr TargetFunctions kTargets[] = {
-    {HostTarget::portable, portable::set_operations, portable::add_linear, portable::add_tiled_attention},
+    {HostTarget::portable, portable::set_operations, portable::add_linear, portable::add_tiled_attention,
+     portable::add_tiled_activations},
 #ifdef DFLOP_HAVE_HOST_AVX2
-    {HostTarget::avx2, avx2::set_operations, avx2::add_linear, avx2::add_tiled_attention},
+    {HostTarget::avx2, avx2::set_operations, avx2::add_linear, avx2::add_tiled_attention,
+     avx2::add_tiled_activations},
 #endif
 #ifdef DFLOP_HAVE_HOST_AVX512
-    {HostTarget::avx512, avx512::set_operations, avx512::add_linear, avx512::add_tiled_attention},
+    {HostTarget::avx512, avx512::set_operations, avx512::add_linear, avx512::add_tiled_attention,
+     avx512::add_tiled_activations},
 #endif
 };
 
@@ -169,15 +184,18 @@ std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target, Team*
     throw Error(ErrorKind::no_device, "this processor has no " + std::string(to_string(target)));
   }
   if (dtype == DType::bf16) return std::make_unique<Bf16Kernels>(make_host_kernels(DType::f32, target, team));
-  auto kernels = std::make_unique<Kernels>(dtype);
+  auto kernels = std::make_unique<SingleKernels>(dtype);
   for (const TargetFunctions& functions : kTargets) {
     if (functions.target < target || !has_host_target(functions.target)) continue;
     functions.target == target ? functions.set_operations(*kernels) : functions.add_linear(*kernels);
     functions.add_tiled_attention(*kernels);
+    functions.add_tiled_activations(*kernels);
   }
   host::add_onednn(*kernels);
   host::add_openblas(*kernels);
-  return team == nullptr ? std::move(kernels) : team::make_team_kernels(std::move(kernels), *team);
+  host::set_fused(*kernels, true, kernels->states);
+  if (team != nullptr) return team::make_team_kernels(std::move(kernels), *team);
+  return kernels;
 }
 
 }  // namespace dflop

@@ -43,6 +43,8 @@ void set_elementwise(Kernels& kernels);
 void add_linear(Kernels& kernels);
 /// Adds attention in tiles (attention_tiles.cpp) as variants.
 void add_tiled_attention(Kernels& kernels);
+/// Adds activations by the same vectors (activation_tiles.cpp).
+void add_tiled_activations(Kernels& kernels);
 
 using Eigen::Index;
 

@@ -450,6 +450,8 @@ class TeamKernels final : public Kernels {
     cut_values(&K::gelu_backward);
     cut_rows<0b11>(&K::swiglu);
     cut_rows<0b111>(&K::swiglu_backward);
+    cut_rows<0b000001111>(&K::norm_linear);
+    cut_rows<0b00111>(&K::swiglu_linear);
     cut_rows<0b00101>(&K::rope);
     cut<team::attention>(&K::attention);
     cut<team::attention_backward>(&K::attention_backward);

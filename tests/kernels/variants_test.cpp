@@ -221,6 +221,22 @@ std::vector<Case> cases() {
     const ConstMatrix dy = a.in(n, c), x = a.in(n, 2 * c, 6.0);
     call(a.out(n, 2 * c), dy, x);
   });
+  add(&K::norm_linear, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t in = width(a), out = width(a);
+    const bool shifted = a.below(2) == 0;
+    const ConstMatrix x = a.in(n, in, 3.0), gamma = a.in(1, in), beta = a.in(1, in);
+    const ConstMatrix weight = a.in(out, in), bias = a.in(1, out);
+    const Matrix y = a.out(n, out), normed = a.out(n, in);
+    call(y, normed, a.sums_out(n, shifted ? 2 : 1), x, gamma, shifted ? beta : ConstMatrix(), 1e-3, weight,
+         a.below(2) == 0 ? bias : ConstMatrix());
+  });
+  add(&K::swiglu_linear, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t in = width(a), out = width(a);
+    const ConstMatrix x = a.in(n, a.below(2) == 0 ? in : 2 * in, 6.0);
+    const ConstMatrix weight = a.in(out, in), bias = a.in(1, out);
+    const Matrix y = a.out(n, out);
+    call(y, a.out(n, in), x, weight, a.below(2) == 0 ? bias : ConstMatrix());
+  });
   add(&K::rope, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const AttentionShape shape = random_heads(a);
     const Indices positions = a.indices(random_ints(a.random, n, 5000));
