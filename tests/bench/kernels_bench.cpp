@@ -1,11 +1,17 @@
 // The host's kernels at the shapes of a small model, width 512: items are FLOP, so that items/s is FLOP/s of
 // one core. avx2:0 is what every x86-64 runs, avx2:1 the fastest of this processor. `kernels_product` is
 // Eigen's product alone on the linear's shape, compiled as the former: the ceiling of all avx2:0.
+//
+// `kernels_variant` has each variant of an operation at shapes of tiny-vlm and small-vlm, 512 tokens, side by
+// side: --benchmark_filter='kernels_variant/linear/' --benchmark_enable_random_interleaving=true.
 #include <benchmark/benchmark.h>
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/support/random.hpp"
@@ -168,6 +174,116 @@ BENCHMARK_CAPTURE(kernels_rows, add, call_add)
     ->Arg(0)
     ->Arg(1)
     ->Unit(benchmark::kMillisecond);
+
+constexpr std::int64_t kTokens = 512;
+
+/// Registers a row for each variant; `make` returns a function that computes the operation by one.
+template <typename Member>
+void register_variants(Member operation, const std::string& shape, double flop,
+                       const std::function<std::function<void(std::size_t)>(const Kernels&)>& make) {
+  static const std::unique_ptr<Kernels> kernels = make_host_kernels(DType::f32);
+  for (std::size_t i = 0; i < ((*kernels).*operation).variants(); ++i) {
+    const std::string name = "kernels_variant/" + std::string(((*kernels).*operation).name()) + "/" + shape +
+                             "/" + std::string(((*kernels).*operation).variant_name(i));
+    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+      const std::function<void(std::size_t)> compute = make(*kernels);
+      for (auto _ : state) compute(i);
+      set_flop(state, flop);
+    })->Unit(benchmark::kMicrosecond);
+  }
+}
+
+/// The three products of a linear layer.
+void register_linear(std::int64_t in, std::int64_t out) {
+  const auto x = std::make_shared<Floats>(kTokens, in), y = std::make_shared<Floats>(kTokens, out),
+             weight = std::make_shared<Floats>(out, in);
+  const std::string shape = std::to_string(in) + "x" + std::to_string(out);
+  const double flop = 2.0 * kTokens * static_cast<double>(in * out);
+  register_variants(&Kernels::linear, shape, flop, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) { k.linear.run_variant(i, *y, *x, *weight, ConstMatrix()); };
+  });
+  register_variants(&Kernels::linear_backward_input, shape, flop, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) { k.linear_backward_input.run_variant(i, *x, *y, *weight); };
+  });
+  register_variants(&Kernels::linear_backward_weight, shape, flop, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) { k.linear_backward_weight.run_variant(i, *weight, Sums(), *y, *x); };
+  });
+}
+
+/// A norm or an activation, and the product behind it.
+void register_steps(std::int64_t in, std::int64_t out) {
+  const auto x = std::make_shared<Floats>(kTokens, in), wide = std::make_shared<Floats>(kTokens, 2 * in),
+             between = std::make_shared<Floats>(kTokens, in), y = std::make_shared<Floats>(kTokens, out),
+             weight = std::make_shared<Floats>(out, in), gamma = std::make_shared<Floats>(1, in),
+             statistics = std::make_shared<Floats>(kTokens, 1);
+  const std::string shape = std::to_string(in) + "x" + std::to_string(out);
+  const double flop = 2.0 * kTokens * static_cast<double>(in * out);
+  register_variants(&Kernels::norm_linear, shape, flop, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) {
+      k.norm_linear.run_variant(i, *y, *between, *statistics, *x, *gamma, ConstMatrix(), 1e-5, *weight,
+                                ConstMatrix());
+    };
+  });
+  register_variants(&Kernels::swiglu_linear, shape, flop, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) {
+      k.swiglu_linear.run_variant(i, *y, *between, *wide, *weight, ConstMatrix());
+    };
+  });
+  register_variants(&Kernels::swiglu, std::to_string(in), 0.0, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) { k.swiglu.run_variant(i, *between, *wide); };
+  });
+  register_variants(&Kernels::gelu, std::to_string(in), 0.0, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) { k.gelu.run_variant(i, *between, *x); };
+  });
+}
+
+/// Attention over the tokens in sequences of one length.
+void register_attention(AttentionShape heads, std::int64_t length) {
+  struct Input {
+    AttentionShape shape;
+    std::vector<std::int32_t> offsets;
+    Floats qkv{kTokens, shape.qkv_columns()}, dqkv{kTokens, shape.qkv_columns()};
+    Floats out{kTokens, shape.out_columns()}, dout{kTokens, shape.out_columns()};
+    Floats statistics{kTokens, shape.heads};
+    Indices ends() const { return {offsets, offsets.data()}; }
+  };
+  const auto input = std::make_shared<Input>(Input{heads, {}});
+  for (std::int64_t row = 0; row <= kTokens; row += length) {
+    input->offsets.push_back(static_cast<std::int32_t>(row));
+  }
+  const std::string shape = std::to_string(heads.heads) + "of" + std::to_string(heads.head_dim) + "x" +
+                            std::to_string(length) + (heads.causal ? "causal" : "");
+  const double keys = static_cast<double>(length);
+  const double flop =
+      2.0 * kTokens * (heads.causal ? (keys + 1.0) / 2.0 : keys) * static_cast<double>(heads.out_columns());
+  register_variants(&Kernels::attention, shape, 2.0 * flop, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) {
+      k.attention.run_variant(i, input->out, input->statistics, input->qkv, input->shape, input->ends());
+    };
+  });
+  register_variants(&Kernels::attention_backward, shape, 5.0 * flop, [=](const Kernels& k) {
+    k.attention(input->out, input->statistics, input->qkv, input->shape, input->ends());
+    return [=, &k](std::size_t i) {
+      k.attention_backward.run_variant(i, input->dqkv, input->dout, input->out, input->statistics, input->qkv,
+                                       input->shape, input->ends());
+    };
+  });
+}
+
+const bool kVariantsAreRegistered = [] {
+  for (const auto& [in, out] :
+       {std::pair(64, 192), {64, 256}, {192, 768}, {384, 640}, {384, 2048}, {1024, 384}}) {
+    register_linear(in, out);
+  }
+  register_steps(64, 256);
+  register_steps(384, 640);
+  register_attention({4, 4, 16, false}, 16);
+  register_attention({4, 2, 16, true}, 128);
+  register_attention({3, 3, 64, false}, 16);
+  register_attention({6, 2, 64, true}, 128);
+  register_attention({8, 8, 80, false}, 512);
+  return true;
+}();
 
 }  // namespace kernels_bench
 }  // namespace dflop
