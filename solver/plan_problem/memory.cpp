@@ -86,6 +86,30 @@ class MemoryCaps {
 
   /// Returns the bytes that a rank has for activations.
   double free_bytes(const std::vector<int>& of_rank) const {
+    const bool is_encoder = stages_[of_rank.front()].encoder_layers > 0;
+    const double other = request_.plan.layout == Layout::shared ? balanced_bytes(!is_encoder) : 0;
+    return static_cast<double>(request_.limits.memory->count) - fixed_bytes(of_rank) - other;
+  }
+
+  /// Returns the most that a rank of one module needs with balanced microbatches.
+  double balanced_bytes(bool of_encoder) const {
+    double most = 0;
+    for (const std::vector<int>& of_rank : stages_of_ranks(plan_shape(request_.plan))) {
+      if ((stages_[of_rank.front()].encoder_layers > 0) != of_encoder) continue;
+      double bytes = fixed_bytes(of_rank);
+      const int parts = of_encoder ? request_.plan.microbatches : request_.plan.bins();
+      for (const int s : of_rank) {
+        const std::vector<double> all = activations(s);
+        const int held = std::min(held_[s], request_.plan.microbatches);
+        bytes += kBalanceSlack * held * std::accumulate(all.begin(), all.end(), 0.0) / parts;
+      }
+      most = std::max(most, bytes);
+    }
+    return most;
+  }
+
+  /// Returns the bytes that a rank needs beside activations.
+  double fixed_bytes(const std::vector<int>& of_rank) const {
     double state = 0;
     double workspace = 0;
     const Work largest{of_tokens(encoder_tokens_), of_tokens(llm_tokens_)};
@@ -96,7 +120,7 @@ class MemoryCaps {
         workspace = std::max(workspace, static_cast<double>(bytes.count));
       }
     }
-    return static_cast<double>(request_.limits.memory->count) - state - workspace;
+    return state + workspace;
   }
 
   std::vector<double> activations(int stage) const {
@@ -253,6 +277,17 @@ EncoderApart encoder_apart(const Plan& plan, const ModelSpec& model, std::span<c
   return encoder;
 }
 
+/// Adds the bytes of each rank of a group to those of its GPU, and returns the most of these.
+Bytes add_to_gpus(std::vector<Bytes>& of_gpu, Bytes bytes, int first_rank, int ranks) {
+  Bytes most;
+  for (int r = first_rank; r < first_rank + ranks; ++r) {
+    Bytes& gpu = of_gpu[device_of(r, static_cast<int>(of_gpu.size()))];
+    gpu += bytes;
+    most = std::max(most, gpu);
+  }
+  return most;
+}
+
 }  // namespace
 
 bool memory_needs_no_run(const Plan& plan) {
@@ -269,6 +304,8 @@ MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel
   const std::vector<Stage> stages = plan_stages(plan, model);
   const std::vector<std::vector<int>> stages_of_rank = stages_of_ranks(order.shape);
   const std::vector<std::int32_t> ranks = first_ranks(plan);
+  const int shared_gpus = plan.layout == Layout::shared ? plan.gpus() : 0;
+  std::vector<Bytes> of_gpu(shared_gpus);
   MemoryPeak peak;
   std::size_t group = 0;
   for (std::size_t rank = 0; rank < order.ranks.size(); ++rank) {
@@ -280,8 +317,10 @@ MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel
     if (plan.reshard == Reshard::hub && is_encoder && static_cast<int>(rank) == plan.encoder.pp - 1)
       passed_on = encoder.outputs;
     for (const std::vector<Work>& works : is_encoder ? encoder.works : llm) {
-      const Bytes bytes = state.total() + peak_of_steps(cost, stages, order.ranks[rank], works, passed_on);
+      Bytes bytes = state.total() + peak_of_steps(cost, stages, order.ranks[rank], works, passed_on);
       passed_on = {};
+      if (shared_gpus > 0)
+        bytes = add_to_gpus(of_gpu, bytes, ranks[group], is_encoder ? plan.encoder.tp : plan.llm.tp);
       if (peak.bytes < bytes) peak = {bytes, static_cast<int>(rank), ranks[group]};
       ++group;
     }

@@ -31,23 +31,25 @@ CapSet token_caps(const ScheduleRequest& request);
 /// balanced assignment needs. An encoder's dp ranks hold equal parts of a microbatch and up to one sequence
 /// more, as lower() cuts it. The order is that of equal steps; where an order depends on durations, or the
 /// parts of split backwards keep what recomputation has brought back, a batch may hold more: memory_peak()
-/// says how much. `spare` has, for each pipeline rank, bytes by which its cap is lower than that; none: zero.
+/// says how much. On shared GPUs, room is kept for what the other module needs with balanced microbatches.
+/// `spare` has, for each pipeline rank, bytes by which its cap is lower than that; none: zero.
 CapSet plan_caps(const ScheduleRequest& request, std::span<const Bytes> spare = {});
 
 /// Returns whether the peak memory of a plan depends on the order of its steps alone, and the order on no
 /// duration.
 bool memory_needs_no_run(const Plan& plan);
 
-/// A MemoryPeak is the most memory of any rank in one iteration.
+/// A MemoryPeak is the most memory of any GPU in one iteration.
 struct MemoryPeak {
   Bytes bytes;
-  int pipeline_rank = 0;
+  int pipeline_rank = 0;  ///< of that GPU; on a shared one, of the LLM's rank
   std::int32_t rank = 0;  ///< the first one of its tp group
 };
 
 /// Returns the peak memory of one iteration in an order, as a run of its program finds it: model state, the
 /// activations of the microbatches between their forward and the backward that frees them, and what the step
-/// at hand needs. A group runs its steps one after another, so when it runs them does not matter.
+/// at hand needs. A group runs its steps one after another, so when it runs them does not matter. The two
+/// ranks of a shared GPU need the sum of their peaks.
 /// @pre the order is for the plan's shape; the assignment fits plan and batch
 MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                        std::span<const Sample> batch, const Assignment& assignment,

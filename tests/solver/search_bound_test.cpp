@@ -47,12 +47,13 @@ void expect_above(const PlanRequest& request, const PlanFloor& floor, const Plan
   EXPECT_GE(peak, floor.memory) << describe(plan) << " " << to_string(plan.recomputation);
 }
 
-void expect_floors_hold(PlanRequest request, int rounds, std::uint64_t seed) {
+void expect_floors_hold(PlanRequest request, int rounds, std::uint64_t seed,
+                        SpacePart part = SpacePart::unshared) {
   const auto lpt = make_scheduler("lpt");
   Random random(seed);
   for (const PlanObjective objective : {PlanObjective::mean, PlanObjective::p95, PlanObjective::cvar}) {
     request.search.objective = objective;
-    const SearchSpace space(request);
+    const SearchSpace space(request, part);
     SearchBounds bounds(request);
     ASSERT_TRUE(bounds.known());
     for (int round = 0; round < rounds; ++round) {
@@ -87,6 +88,18 @@ TEST(SearchBounds, HoldOnSmallRandomModels) {
     if (seed == 5) c.batches[2][0].llm_tokens = 0;
     expect_floors_hold(c.request(), 60, seed);
   }
+}
+
+TEST(SearchBounds, HoldForSharedPlans) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    SmallSearch c(3, 4, 1, 4, 8, 2, seed);
+    c.cost.linear.layer_bytes = 600;
+    c.cost.linear.token_bytes = 12;
+    c.cost.arithmetic = 0.25 + 0.25 * static_cast<double>(seed);
+    expect_floors_hold(c.request(), 40, seed, SpacePart::shared);
+  }
+  const PresetSearch c("llava-ov-llama3-8b", "vision_mix", 1, 32, 2);
+  expect_floors_hold(c.request(), 10, 3, SpacePart::shared);
 }
 
 TEST(SearchBounds, HoldOnPresets) {

@@ -1,6 +1,8 @@
 // Requests for the joint planner: small ones worked out by enumeration, and real presets.
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,11 +24,19 @@ class SearchCostModel final : public CostModel {
   LinearCostModel linear;
   double reduction_s = 0;  ///< of each participant
   double step_s = 0;       ///< of each layer
+  /// Stages may have shares. So much of the time of a whole GPU is arithmetic, beside which all of it is
+  /// traffic; a third of the GPU saturates the memory.
+  std::optional<double> arithmetic = {};
 
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
     const bool again = op == Op::backward || op == Op::backward_input;
     const double factor = again ? 1 + 0.25 * static_cast<int>(stage.recomputation) : 1;
-    return factor * linear.compute(op, stage, work);
+    return slowdown(stage) * factor * linear.compute(op, stage, work);
+  }
+  bool knows_shares() const override { return arithmetic.has_value(); }
+  double bandwidth(Op, const Stage& stage, const Work&) const override { return 1 / slowdown(stage); }
+  double slowdown(const Stage& stage) const {
+    return stage.share == 1 ? 1 : std::max(*arithmetic / stage.share, std::max(1.0, 1 / (3 * stage.share)));
   }
   std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
     return compute(op, stage, work);
@@ -122,8 +132,7 @@ inline Timeline run_plan(const PlanRequest& request, const Plan& plan, const Bat
 }
 
 /// All plans of a space.
-inline std::vector<Plan> all_plans(const SearchSpace& space) {
-  std::vector<Plan> plans;
+inline std::vector<Plan> all_plans(const SearchSpace& space, std::vector<Plan> plans = {}) {
   for (const SearchShape& shape : space.shapes()) {
     for (const int m : space.microbatches(shape)) {
       for (const Recomputation r : space.recomputations()) {

@@ -65,6 +65,75 @@ TEST(SearchPlanner, FindsTheBestOfItsSpace) {
   EXPECT_EQ(layouts.size(), 3u) << "the space has plans of all layouts";
 }
 
+// The same where GPUs may be shared: with little arithmetic that is worth it, with much not.
+TEST(SearchPlanner, FindsTheBestOfItsSpaceWithSharedPlans) {
+  std::set<Layout> best_layouts;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SmallSearch c(2, 2, 1, 2, 6, 2, seed);
+    c.search.recomputations = {Recomputation::none};
+    c.search.budget = 1'000'000'000;
+    c.cost.linear.layer_bytes = 600;
+    c.cost.linear.token_bytes = 12;
+    c.cost.arithmetic = seed % 2 == 0 ? 0.3 : 1;
+    if (seed >= 4) c.cluster.gpu.memory = Bytes{9000};
+    const PlanRequest request = c.request();
+    Seconds best{1e9};
+    Layout layout{};
+    const SearchSpace shared(request, SpacePart::shared);
+    for (const Plan& plan : testing::all_plans(shared, testing::all_plans(SearchSpace(request)))) {
+      const auto objective = objective_of(request, plan);
+      if (objective && *objective < best) best = *objective, layout = plan.layout;
+    }
+    best_layouts.insert(layout);
+    const PlanResult result = SearchPlanner().plan(request);
+    ASSERT_TRUE(result.plan) << result.infeasible_reason;
+    EXPECT_TRUE(result.exhausted);
+    EXPECT_DOUBLE_EQ(result.objective.count(), best.count()) << describe(*result.plan);
+    ASSERT_TRUE(result.bound);
+    EXPECT_LE(*result.bound, result.objective);
+  }
+  EXPECT_TRUE(best_layouts.contains(Layout::shared));
+  EXPECT_GT(best_layouts.size(), 1u);
+}
+
+// What is found without shared plans is found with them, too, unless one of these is better.
+TEST(SearchPlanner, SharedPlansAreTakenOnlyWhereTheyWin) {
+  int won = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    SmallSearch c(2, 2, 1, 2, 6, 1, seed);
+    c.search.budget = 100'000;
+    c.cost.arithmetic = seed % 2 == 0 ? 0.25 : 1;
+    PlanRequest request = c.request();
+    const PlanResult with = SearchPlanner().plan(request);
+    request.search.shared = false;
+    const PlanResult without = SearchPlanner().plan(request);
+    ASSERT_TRUE(with.plan && without.plan);
+    won += with.plan->layout == Layout::shared ? 1 : 0;
+    if (with.plan->layout == Layout::shared) {
+      EXPECT_LT(with.objective, without.objective);
+    } else {
+      EXPECT_EQ(with.plan, without.plan);
+      EXPECT_EQ(with.objective, without.objective);
+    }
+    EXPECT_LE(*with.bound, *without.bound);
+    c.search.layouts = {Layout::shared};
+    const PlanResult alone = SearchPlanner().plan(c.request());
+    ASSERT_TRUE(alone.plan) << alone.infeasible_reason;
+    EXPECT_EQ(alone.plan->layout, Layout::shared);
+  }
+  EXPECT_GT(won, 0);
+  EXPECT_LT(won, 8);
+}
+
+TEST(SearchPlanner, SaysWhyThereAreNoSharedPlans) {
+  SmallSearch c(3, 4, 1, 4, 8, 1, 0);
+  c.search.layouts = {Layout::shared};
+  const PlanResult result = SearchPlanner().plan(c.request());
+  EXPECT_FALSE(result.plan);
+  EXPECT_NE(result.infeasible_reason.find("of a profile no durations at shares are known"), std::string::npos)
+      << result.infeasible_reason;
+}
+
 // Every assignment of every plan of two GPUs that fits, by brute force.
 TEST(SearchPlanner, NoAssignmentOfAnyPlanIsBelowItsBound) {
   for (std::uint64_t seed = 0; seed < 3; ++seed) {

@@ -81,6 +81,26 @@ TEST(SearchSpace, PlansAreValidDifferentAndUseAllGpus) {
   }
 }
 
+// On two GPUs of 20 multiprocessors in quanta of 8 an eighth is none, and five to seven leave the LLM less
+// than one. Two, three and four eighths are all one quantum.
+TEST(SearchSpace, SharedPlansAreValidAndHaveSharesThatAreGranted) {
+  SmallSearch c(2, 2, 1, 2, 6, 1, 0);
+  c.cost.arithmetic = 1;
+  c.cluster.gpu.multiprocessors = 20;
+  const PlanRequest request = c.request();
+  std::set<double> shares;
+  for (const Plan& plan : testing::all_plans(SearchSpace(request, SpacePart::shared))) {
+    ASSERT_EQ(plan.layout, Layout::shared);
+    ASSERT_NO_THROW(validate(plan, c.model, c.cluster)) << describe(plan);
+    EXPECT_EQ(plan.gpus(), 2);
+    shares.insert(plan.encoder_share);
+  }
+  EXPECT_EQ(shares, std::set<double>{0.25});
+  EXPECT_FALSE(SearchSpace(request).has(Layout::shared));
+  c.search.shared = false;
+  EXPECT_TRUE(testing::all_plans(SearchSpace(c.request(), SpacePart::shared)).empty());
+}
+
 TEST(SearchSpace, OptionsNarrowIt) {
   SmallSearch c(3, 5, 1, 4, 8, 1, 1);
   c.search.layouts = {Layout::uniform};

@@ -35,6 +35,8 @@ constexpr int kMostNodes = 4096;
 constexpr double kMostOversubscription = 1000;
 constexpr double kMostHalf = 1e6;
 constexpr double kMostLatencyS = 1;
+constexpr int kMostMultiprocessors = 1 << 16;
+constexpr double kMostCacheFactor = 100;
 
 /// TransformerLimits are the sizes that a module may have.
 struct TransformerLimits {
@@ -162,14 +164,22 @@ constexpr std::string_view kOfGpuBefore[] = {"gemm_efficiency",
 constexpr std::string_view kOfClusterBefore[] = {"message_overhead_s"};
 
 GpuSpec read_gpu(const JsonValue& json) {
+  std::vector<std::string_view> optional = {"multiprocessors", "share_quantum", "saturating_share"};
+  optional.insert(optional.end(), std::begin(kOfGpuBefore), std::end(kOfGpuBefore));
   json.require_keys({"name", "peak_flop_per_s", "memory_bytes", "reserved_memory_bytes"},
-                    with_units({std::begin(kOfGpuBefore), std::end(kOfGpuBefore)}, kMemoryBandwidth));
+                    with_units(optional, kMemoryBandwidth));
   GpuSpec gpu;
   gpu.name = json.at("name").string();
   gpu.peak_flop_per_s = json.at("peak_flop_per_s").number_in(kLeastFlopPerS, kMostFlopPerS);
   gpu.memory_bandwidth_bytes_per_s = read_bandwidth(json, kMemoryBandwidth);
   gpu.memory = {json.at("memory_bytes").integer<std::int64_t>(1, kMostMemory)};
   gpu.reserved_memory = {json.at("reserved_memory_bytes").integer<std::int64_t>(0, gpu.memory.count)};
+  if (json.has("multiprocessors"))
+    gpu.multiprocessors = json.at("multiprocessors").integer(1, kMostMultiprocessors);
+  if (json.has("share_quantum"))
+    gpu.share_quantum = json.at("share_quantum").integer(1, kMostMultiprocessors);
+  if (json.has("saturating_share"))
+    gpu.saturating_share = json.at("saturating_share").number_in(kLeastEfficiency, 1);
   return gpu;
 }
 
@@ -198,11 +208,14 @@ SoftwareSpec read_software_object(const JsonValue& json) {
   json.require_keys(
       {"name", "gemm_efficiency", "gemm_half_tokens", "gemm_half_width", "attention_forward_efficiency",
        "attention_backward_efficiency", "attention_half_tokens", "memory_efficiency", "kernel_overhead_s"},
-      with_units({"source", "layer_launch_s", "message_overhead_s", "tensor_overlap"}, kRingBandwidth));
+      with_units({"source", "layer_launch_s", "message_overhead_s", "tensor_overlap", "shared_cache_factor"},
+                 kRingBandwidth));
   check_source(json);
   SoftwareSpec software = read_software(json, json);
   software.name = json.at("name").string();
   if (json.has("tensor_overlap")) software.tensor_overlap = json.at("tensor_overlap").number_in(0, 1);
+  if (json.has("shared_cache_factor"))
+    software.shared_cache_factor = json.at("shared_cache_factor").number_in(1, kMostCacheFactor);
   return software;
 }
 
@@ -338,6 +351,7 @@ void write_software(JsonWriter& writer, const SoftwareSpec& software) {
   writer.field("message_overhead_s", software.message_overhead.count());
   writer.field("node_ring_bandwidth_bytes_per_s", software.node_ring_bandwidth_bytes_per_s);
   writer.field("tensor_overlap", software.tensor_overlap);
+  if (software.shared_cache_factor != 1) writer.field("shared_cache_factor", software.shared_cache_factor);
   writer.end_object();
 }
 
@@ -355,6 +369,10 @@ std::string to_json(const ClusterSpec& cluster, std::string_view source, std::st
   writer.field("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s);
   writer.field("memory_bytes", gpu.memory.count);
   writer.field("reserved_memory_bytes", gpu.reserved_memory.count);
+  const GpuSpec usual;
+  if (gpu.multiprocessors > 0) writer.field("multiprocessors", gpu.multiprocessors);
+  if (gpu.share_quantum != usual.share_quantum) writer.field("share_quantum", gpu.share_quantum);
+  if (gpu.saturating_share != usual.saturating_share) writer.field("saturating_share", gpu.saturating_share);
   writer.end_object();
   const auto write_link = [&](std::string_view key, const Link& link) {
     writer.begin_object(key);

@@ -1,6 +1,7 @@
 #include "solver/planners/search/bound.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -113,8 +114,9 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
 }
 
 /// Returns the time of a batch's largest sample forward and backward through all stages, however many.
-double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputation) const {
-  const Stage stage = whole_stage(kind, tp, 1, recomputation);
+double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputation, double share) const {
+  Stage stage = whole_stage(kind, tp, 1, recomputation);
+  stage.share = share;
   double sum = 0;
   double least = std::numeric_limits<double>::max();
   for (const Work& largest : batch_.largest_of_each) {
@@ -205,27 +207,23 @@ Stage SearchBounds::whole_stage(Kind kind, int tp, int dp, Recomputation recompu
   return stage;
 }
 
-std::uint64_t SearchBounds::key(Kind kind, int tp, Recomputation recomputation, std::int64_t bins) {
-  std::uint64_t key = static_cast<std::uint64_t>(bins) << 16 | static_cast<std::uint64_t>(tp);
-  key = key << 2 | static_cast<std::uint64_t>(recomputation);
-  return key << 2 | static_cast<std::uint64_t>(kind);
-}
-
 /// Returns total_of() all layers, whatever the order does with backwards.
-double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins) {
+double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation, double share,
+                                  std::int64_t bins) {
   const bool shared = kind == Kind::encoder;
-  const auto [entry, is_new] = totals_.try_emplace(key(kind, tp, recomputation, shared ? 0 : bins), 0.0);
+  const auto [entry, is_new] = totals_.try_emplace({kind, tp, recomputation, share, shared ? 0 : bins}, 0.0);
   if (is_new) {
-    const Stage stage = whole_stage(kind, tp, 1, recomputation);
+    Stage stage = whole_stage(kind, tp, 1, recomputation);
+    stage.share = share;
     entry->second = std::min(total_of(stage, bins, shared, false), total_of(stage, bins, shared, true));
   }
   return entry->second;
 }
 
 /// Returns largest_chain(), worked out once.
-double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation) {
-  const auto [entry, is_new] = ways_.try_emplace(key(kind, tp, recomputation), 0.0);
-  if (is_new) entry->second = largest_chain(kind, tp, recomputation);
+double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation, double share) {
+  const auto [entry, is_new] = ways_.try_emplace({kind, tp, recomputation, share, 0}, 0.0);
+  if (is_new) entry->second = largest_chain(kind, tp, recomputation, share);
   return entry->second;
 }
 
@@ -255,21 +253,30 @@ PlanFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation reco
   const ModulePlan& encoder = shape.encoder;
   const ModulePlan& llm = shape.llm;
   const Kind kind = kind_of(shape.layout);
-  const bool apart = shape.layout == Layout::disaggregated;
-  const double whole = whole_module(kind, llm.tp, recomputation, std::int64_t{microbatches} * llm.dp);
-  const double way = largest_way(kind, llm.tp, recomputation);
+  const bool apart = has_encoder_ranks(shape.layout);
+  const bool shared = shape.layout == Layout::shared;
+  const double llm_share = shared ? 1 - shape.encoder_share : 1;
+  const double whole =
+      whole_module(kind, llm.tp, recomputation, llm_share, std::int64_t{microbatches} * llm.dp);
+  const double way = largest_way(kind, llm.tp, recomputation, llm_share);
   double busy = whole / llm.dp / llm.pp;
   double chain = whole / llm.dp / microbatches;
   PlanFloor floor;
   set_whole_memory(floor, kind, llm, recomputation, microbatches, llm.dp, llm.pp);
   if (kind != Kind::both) {
-    const double alone = whole_module(Kind::encoder, encoder.tp, recomputation, 0);
+    const double alone =
+        whole_module(Kind::encoder, encoder.tp, recomputation, shared ? shape.encoder_share : 1, 0);
     chain += alone / encoder.dp / microbatches;
     const double encoder_busy = alone / encoder.dp / (apart ? encoder.pp : 1);
     busy = apart ? std::max(busy, encoder_busy) : busy + encoder_busy;
     if (apart) {
-      set_whole_memory(floor, Kind::encoder, encoder, recomputation, microbatches, llm.dp,
+      PlanFloor of_encoder;
+      set_whole_memory(of_encoder, Kind::encoder, encoder, recomputation, microbatches, llm.dp,
                        encoder.pp + llm.pp);
+      floor.memory = std::max(floor.memory, of_encoder.memory);
+      // A shared GPU has a rank of both.
+      floor.expected_memory = shared ? floor.expected_memory + of_encoder.expected_memory
+                                     : std::max(floor.expected_memory, of_encoder.expected_memory);
     }
   }
   const double others = std::max(0.0, chain - busy / microbatches);
@@ -291,7 +298,8 @@ class SearchBounds::PlanPrice {
         ranks_(stages_of_ranks(shape_)),
         split_(splits_backward(plan.order)),
         backward_op_(split_ ? Op::backward_input : Op::backward),
-        largest_(bounds.largest_chain(kind_of(plan.layout), plan.llm.tp, plan.recomputation)) {
+        largest_(bounds.largest_chain(kind_of(plan.layout), plan.llm.tp, plan.recomputation,
+                                      stages_.back().share)) {
     for (std::size_t s = 0; s < stages_.size(); ++s) price_stage(s);
     price_ends();
   }
@@ -346,6 +354,7 @@ class SearchBounds::PlanPrice {
     if (plan_.gradient_bucket.count > 0) return seconds;
     Program program;
     program.stages = stages_;
+    if (plan_.layout == Layout::shared) program.shared_gpus = plan_.gpus();
     const std::vector<std::int32_t> first_rank = first_ranks(plan_);
     std::vector<std::vector<std::int32_t>> groups_of_stage(stages_.size());
     for (const std::vector<int>& of_rank : ranks_) {
@@ -467,10 +476,28 @@ class SearchBounds::PlanPrice {
     return estimate;
   }
 
-  /// Returns what the fullest rank needs at the least.
+  bool is_encoder(std::size_t rank) const { return stages_[ranks_[rank].back()].llm_layers == 0; }
+
+  /// MemoryOfModules is that of the ranks of the encoder and of all others.
+  struct MemoryOfModules {
+    std::array<Bytes, 2> fullest;
+    std::array<Bytes, 2> emptiest = {Bytes{kMost}, Bytes{kMost}};  ///< without activations
+
+    void add(bool encoder, Bytes state, Bytes all) {
+      const std::size_t module = encoder ? 0 : 1;
+      fullest[module] = std::max(fullest[module], all);
+      emptiest[module] = std::min(emptiest[module], state);
+    }
+    Bytes most() const { return std::max(fullest[0], fullest[1]); }
+
+    static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  };
+
+  /// Returns what the fullest GPU needs at the least. Of a shared one's two ranks one may be the fullest of
+  /// its module; the other has some stage's model state.
   Bytes memory() const {
     const FloorBatch& batch = bounds_.batch_;
-    Bytes most;
+    MemoryOfModules modules;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Bytes state;
       Bytes live;
@@ -485,19 +512,20 @@ class SearchBounds::PlanPrice {
         Bytes window{all.count / (std::int64_t{windows} * stage.dp)};
         if (has_llm) window += cost_.workspace(backward_op_, stage, {{}, batch.smallest});
         live = std::max(live, window);
-        if (!has_llm && plan_.layout == Layout::disaggregated) continue;  // cut into sequences
+        if (!has_llm && has_encoder_ranks(plan_.layout)) continue;  // cut into sequences
         const Work largest = work_of_stage(stage, {batch.largest.encoder(), batch.largest.llm()});
         live =
             std::max(live, cost_.activation(stage, largest) + cost_.workspace(backward_op_, stage, largest));
       }
-      most = std::max(most, state + live);
+      modules.add(is_encoder(r), state, state + live);
     }
-    return most;
+    if (plan_.layout != Layout::shared) return modules.most();
+    return std::max(modules.fullest[0] + modules.emptiest[1], modules.fullest[1] + modules.emptiest[0]);
   }
 
-  /// Returns what the fullest rank needs if microbatches are equal but for those of the largest samples.
+  /// Returns what the fullest GPU needs if microbatches are equal but for those of the largest samples.
   Bytes expected_memory() const {
-    Bytes most;
+    MemoryOfModules modules;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Bytes state;
       Bytes activations;
@@ -512,9 +540,9 @@ class SearchBounds::PlanPrice {
         activations += cost_.activation(stages_[s], work(held));
         workspace = std::max(workspace, cost_.workspace(backward_op_, stages_[s], work(1)));
       }
-      most = std::max(most, state + activations + workspace);
+      modules.add(is_encoder(r), state, state + activations + workspace);
     }
-    return most;
+    return plan_.layout == Layout::shared ? modules.fullest[0] + modules.fullest[1] : modules.most();
   }
 
   const SearchBounds& bounds_;

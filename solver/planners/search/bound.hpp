@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
@@ -28,7 +29,8 @@ struct PlanFloor {
 /// part), its gradient reductions and its optimizer steps. The largest sample passes the stages one after the
 /// other, forward and backward. A rank of an order that holds as many microbatches as there is memory for
 /// holds no more than fit if all were as large as the largest sample, and each from its forward until its
-/// backward is back. Messages and pipeline bubbles beyond these are not in the bounds.
+/// backward is back. Messages and pipeline bubbles beyond these are not in the bounds, nor what the modules
+/// of a shared plan take from each other: each is bounded as if alone on its share.
 ///
 /// Beyond convex_floor()'s own promise that is true if an empty module takes no longer than any work of it,
 /// work of both modules no longer than each apart, and a stage no longer than its layers cut into two.
@@ -75,17 +77,17 @@ class SearchBounds {
   /// Returns which modules the LLM's ranks hold under a layout: both if it is uniform, else the LLM alone.
   static Kind kind_of(Layout layout) { return layout == Layout::uniform ? Kind::both : Kind::llm; }
   static FloorBatch floor_batch(const PlanRequest& request);
-  /// Returns the key under which totals_ and ways_ keep what was worked out for a kind, tp, recomputation and
+  /// A Key says for what totals_ and ways_ keep what was worked out: a kind, tp, recomputation, share and
   /// number of bins.
-  static std::uint64_t key(Kind kind, int tp, Recomputation recomputation, std::int64_t bins = 0);
+  using Key = std::tuple<Kind, int, Recomputation, double, std::int64_t>;
   double floor_of(Op op, const Stage& stage, const Work& work) const {
     return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();
   }
   double passes(const Stage& stage, const Work& work, bool split) const;
   double total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const;
-  double largest_chain(Kind kind, int tp, Recomputation recomputation) const;
-  double largest_way(Kind kind, int tp, Recomputation recomputation);
-  double whole_module(Kind kind, int tp, Recomputation recomputation, std::int64_t bins);
+  double largest_chain(Kind kind, int tp, Recomputation recomputation, double share) const;
+  double largest_way(Kind kind, int tp, Recomputation recomputation, double share);
+  double whole_module(Kind kind, int tp, Recomputation recomputation, double share, std::int64_t bins);
   void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
                         int microbatches, int llm_dp, int held) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
@@ -94,8 +96,8 @@ class SearchBounds {
   const PlanRequest& request_;
   bool known_ = true;
   FloorBatch batch_;
-  std::unordered_map<std::uint64_t, double> totals_;
-  std::unordered_map<std::uint64_t, double> ways_;
+  std::map<Key, double> totals_;
+  std::map<Key, double> ways_;
 };
 
 }  // namespace dflop

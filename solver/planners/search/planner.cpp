@@ -19,6 +19,7 @@
 #include "solver/planners/expected/planner.hpp"
 #include "solver/planners/published/planner.hpp"
 #include "solver/planners/search/bound.hpp"
+#include "solver/planners/search/families.hpp"
 #include "solver/planners/search/score.hpp"
 #include "solver/planners/search/space.hpp"
 #include "solver/planners/trials/candidates.hpp"
@@ -45,164 +46,13 @@ constexpr std::size_t kRunForProof = 6;        // plans with the smallest bounds
 constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bounds
 constexpr std::size_t kTriedInFull = 2;        // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants are made
-constexpr std::size_t kPricedTogether = 64;    // shapes
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
 // These are steps of that scheduler, whose durations are affine in the work: with ten times as many it takes
 // ten times as long and what is simulated is no better.
 constexpr std::int64_t kFinalSteps = 320;
-constexpr int kPatience = 5;      // limits are so many times wider where nothing fits yet
-constexpr double kTooLarge = 10;  // estimates of plans that are expected not to fit are multiplied by this
-
-/// A PlanFamily has all plans of one shape, recomputation and count of microbatches. The plainest variant is
-/// made first, the others if that does well or if nothing that fits is known to have a smaller bound.
-struct PlanFamily {
-  double bound_s = 0;
-  double estimate_s = 0;
-  std::int32_t shape = 0;
-  Recomputation recomputation = Recomputation::none;
-  std::int32_t microbatches = 1;
-  bool begun = false;  ///< the plainest variant is made
-  bool whole = false;  ///< all variants are made
-  bool given = false;  ///< given out by its estimate
-};
-
-/// Strata are the layouts with the recomputations. Each gets a share of the search: what fits into memory is
-/// seen only when it is run, and estimates of a whole stratum may be far off.
-constexpr std::size_t kStrata = 9;
-
-std::size_t stratum_of(Layout layout, Recomputation recomputation) {
-  return 3 * static_cast<std::size_t>(layout) + static_cast<std::size_t>(recomputation);
-}
-
-/// PlanFamilies are the families of a space. Each is given out once by its estimate and once by its bound,
-/// the smallest first.
-class PlanFamilies {
- public:
-  /// Prices all families of a space. Those that fit under no assignment are left out and told to `closest`.
-  PlanFamilies(const PlanRequest& request, const SearchSpace& space, SearchBounds& bounds,
-               ClosestMiss& closest) {
-    const std::size_t shapes = space.shapes().size();
-    struct Priced {
-      std::vector<PlanFamily> families;
-      ClosestMiss closest;
-    };
-    std::vector<Priced> parts((shapes + kPricedTogether - 1) / kPricedTogether);
-    parallel_for(parts.size(), [&](std::size_t p) {
-      SearchBounds own = bounds;  // as they keep what they have worked out
-      const std::size_t end = std::min(shapes, (p + 1) * kPricedTogether);
-      for (std::size_t s = p * kPricedTogether; s < end; ++s)
-        price_shape(request, space, own, s, parts[p].families, parts[p].closest);
-    });
-    for (const Priced& part : parts) {
-      families_.insert(families_.end(), part.families.begin(), part.families.end());
-      closest.add(part.closest);
-    }
-    by_estimate_.all = rising(&PlanFamily::estimate_s);
-    by_bound_.all = rising(&PlanFamily::bound_s);
-    for (const std::size_t f : by_estimate_.all) {
-      const Layout layout = space.shapes()[families_[f].shape].layout;
-      by_stratum_[stratum_of(layout, families_[f].recomputation)].all.push_back(f);
-    }
-  }
-
-  std::size_t count() const { return families_.size(); }
-  PlanFamily& operator[](std::size_t family) { return families_[family]; }
-  const PlanFamily& operator[](std::size_t family) const { return families_[family]; }
-
-  /// Adds a family of the caller's own, which is never given out; returns its place.
-  std::size_t add(const PlanFamily& family) {
-    families_.push_back(family);
-    return families_.size() - 1;
-  }
-
-  /// Returns families that are not begun and whose bound is below `below_s`, `count` of all and `of_each` of
-  /// each stratum at most; others on the way are left out for good.
-  std::vector<std::size_t> next_by_estimate(std::size_t count, std::size_t of_each, double below_s) {
-    std::vector<std::size_t> next;
-    const auto take = [&](Queue& queue, std::size_t most) {
-      for (std::size_t taken = 0; taken < most && queue.next < queue.all.size();) {
-        PlanFamily& family = families_[queue.all[queue.next++]];
-        if (family.begun || family.given || family.bound_s >= below_s) continue;
-        family.given = true;
-        next.push_back(queue.all[queue.next - 1]);
-        ++taken;
-      }
-    };
-    take(by_estimate_, count);
-    for (Queue& queue : by_stratum_) take(queue, of_each);
-    return next;
-  }
-
-  /// Returns at most `count` families, up to the first whose bound is not below `below_s`.
-  std::vector<std::size_t> next_by_bound(std::size_t count, double below_s) {
-    std::vector<std::size_t> next;
-    while (next.size() < count && by_bound_.next < by_bound_.all.size()) {
-      const std::size_t f = by_bound_.all[by_bound_.next];
-      if (families_[f].bound_s >= below_s) break;
-      ++by_bound_.next;
-      next.push_back(f);
-    }
-    return next;
-  }
-
-  /// Returns how many were looked at, in whatever order.
-  std::size_t looked_at() const {
-    std::size_t count = by_estimate_.next + by_bound_.next;
-    for (const Queue& queue : by_stratum_) count += queue.next;
-    return count;
-  }
-
-  /// Returns the smallest bound of the families that are not whole; the largest double where all are.
-  double open_bound() const {
-    for (std::size_t i = by_bound_.next; i < by_bound_.all.size(); ++i) {
-      const PlanFamily& family = families_[by_bound_.all[i]];
-      if (!family.whole) return family.bound_s;
-    }
-    return std::numeric_limits<double>::max();
-  }
-
- private:
-  static void price_shape(const PlanRequest& request, const SearchSpace& space, SearchBounds& bounds,
-                          std::size_t s, std::vector<PlanFamily>& families, ClosestMiss& closest) {
-    const Bytes usable = request.cluster.gpu.usable_memory();
-    const SearchShape& shape = space.shapes()[s];
-    for (const int m : space.microbatches(shape)) {
-      for (const Recomputation recomputation : space.recomputations()) {
-        const PlanFloor floor = bounds.shape_floor(shape, recomputation, m);
-        if (floor.memory <= usable) {
-          const double estimate = floor.estimate_s * (floor.expected_memory > usable ? kTooLarge : 1);
-          families.push_back({floor.bound_s, estimate, static_cast<std::int32_t>(s), recomputation, m});
-        } else if (closest.is_closer(floor.memory)) {
-          if (const auto plan = space.plan(shape, recomputation, m, SearchVariant{}))
-            closest.add(*plan, floor.memory);
-        }
-      }
-    }
-  }
-
-  /// Returns the families by a member, of equal ones the first first. At 1,024 GPUs there are millions.
-  std::vector<std::size_t> rising(double PlanFamily::*member) const {
-    std::vector<std::pair<double, std::size_t>> keys;
-    keys.reserve(families_.size());
-    for (std::size_t f = 0; f < families_.size(); ++f) keys.emplace_back(families_[f].*member, f);
-    std::ranges::sort(keys);
-    std::vector<std::size_t> order;
-    order.reserve(keys.size());
-    for (const auto& [key, family] : keys) order.push_back(family);
-    return order;
-  }
-
-  /// A Queue has families in a rising order, of which the next is to be looked at.
-  struct Queue {
-    std::vector<std::size_t> all;
-    std::size_t next = 0;
-  };
-
-  std::vector<PlanFamily> families_;
-  Queue by_estimate_;
-  Queue by_bound_;
-  std::array<Queue, kStrata> by_stratum_;  // by estimate
-};
+// Shared plans have this part of the budget beside the others, or of the time.
+constexpr int kBudgetOfShared = 5;
+constexpr int kPatience = 5;  // limits are so many times wider where nothing fits yet
 
 /// A Leaf is a single plan.
 struct Leaf {
@@ -242,7 +92,9 @@ struct Experience {
 };
 
 /// Returns the budget. A time limit takes the place of a budget that was not asked for.
-std::int64_t budget_of(const PlanRequest& request) {
+std::int64_t budget_of(const PlanRequest& request, SpacePart part) {
+  const auto of_others = [&] { return budget_of(request, SpacePart::unshared); };
+  if (part == SpacePart::shared && !request.search.time_limit) return of_others() / kBudgetOfShared + 1;
   if (request.search.budget > 0) return request.search.budget;
   if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
   if (request.cluster.gpus() > kManyGpus) return kBudgetOfMany;
@@ -264,15 +116,18 @@ std::vector<std::size_t> take_least(std::vector<std::size_t>& from, std::size_t 
 
 class PlanSearch {
  public:
-  explicit PlanSearch(const PlanRequest& request)
+  /// `known_s`: plans that take no less are of no interest.
+  PlanSearch(const PlanRequest& request, SpacePart part, double known_s)
       : request_(request),
+        part_(part),
         quiet_(request),
-        space_(request),
+        space_(request, part),
         bounds_(request),
         families_(request, space_, bounds_, closest_),
         lpt_(make_scheduler("lpt")),
         scheduler_(make_scheduler(request.search.scheduler, {.prove = false})),
-        budget_(budget_of(request)) {
+        budget_(budget_of(request, part)),
+        incumbent_s_(known_s) {
     quiet_.progress = {};
     quiet_.improved = {};
   }
@@ -672,7 +527,7 @@ class PlanSearch {
     const auto try_without = [&](std::string_view name, const auto& open) {
       PlanRequest other = quiet_;
       if (!open(other.search)) return;
-      const SearchSpace space(other);
+      const SearchSpace space(other, part_);
       SearchBounds bounds(other);
       ClosestMiss closest;
       if (PlanFamilies(other, space, bounds, closest).count() > 0) names.push_back("--" + std::string(name));
@@ -729,6 +584,9 @@ class PlanSearch {
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
+      // Of another part of the space, a plan may be known that is not to be beaten here.
+      if (bounds_.known() && incumbent_s_ < std::numeric_limits<double>::max())
+        result.bound = Seconds(open_bound());
       result.infeasible_reason = closest_.reason(request_.cluster);
       if (result.infeasible_reason.empty()) result.infeasible_reason = space_.empty_reason();
       result.infeasible_reason += in_the_way();
@@ -743,6 +601,7 @@ class PlanSearch {
 
   Stopwatch watch_;
   const PlanRequest& request_;
+  SpacePart part_;
   PlanRequest quiet_;  ///< the same without progress, for other planners
   SearchSpace space_;
   SearchBounds bounds_;
@@ -757,15 +616,54 @@ class PlanSearch {
   std::vector<std::size_t> given_;  ///< those that the user has given
   int given_outside_ = 0;
   std::map<PlanKind, Experience> experience_;
-  double incumbent_s_ = std::numeric_limits<double>::max();
+  double incumbent_s_;
   std::pair<double, double> told_;  ///< objective and bound of the last call of PlanRequest::improved
 };
 
 }  // namespace
 
+namespace {
+
+constexpr double kNothingKnown = std::numeric_limits<double>::max();
+
+/// Puts the results of two parts of a space together.
+PlanResult joined(PlanResult first, PlanResult second, const PlanRequest& request) {
+  if (!first.plan) std::swap(first, second);
+  first.candidates += second.candidates;
+  first.exhausted = first.exhausted && second.exhausted;
+  if (!first.plan) return first;
+  if (first.bound && second.bound) first.bound = std::min(*first.bound, *second.bound);
+  first.best.insert(first.best.end(), second.best.begin(), second.best.end());
+  std::ranges::stable_sort(first.best, {}, &RankedPlan::objective);
+  if (first.best.size() > static_cast<std::size_t>(request.search.listed))
+    first.best.resize(request.search.listed);
+  first.plan = first.best.front().plan;
+  first.objective = first.best.front().objective;
+  return first;
+}
+
+}  // namespace
+
+/// Looks for shared plans after all others, so that these are found as if there were no shared ones.
 PlanResult SearchPlanner::plan(const PlanRequest& request) const {
   check_batches(request);
-  return PlanSearch(request).run();
+  const bool shared = SearchSpace(request, SpacePart::shared).has(Layout::shared);
+  const bool only_shared = request.search.layouts == std::vector{Layout::shared};
+  if (only_shared) return PlanSearch(request, SpacePart::shared, kNothingKnown).run();
+  PlanRequest others = request;
+  if (shared && request.search.time_limit)
+    others.search.time_limit = *request.search.time_limit * (kBudgetOfShared - 1.0) / kBudgetOfShared;
+  PlanResult found = PlanSearch(others, SpacePart::unshared, kNothingKnown).run();
+  if (!shared) return found;
+  PlanRequest rest = request;
+  if (request.search.time_limit) rest.search.time_limit = *request.search.time_limit / kBudgetOfShared;
+  PlanResult more =
+      PlanSearch(rest, SpacePart::shared, found.plan ? found.objective.count() : kNothingKnown).run();
+  const int given = static_cast<int>(std::ranges::count(request.search.seeds, kGivenSeed, &Plan::planner));
+  const int outside = std::max(0, found.seeds_outside + more.seeds_outside - given);
+  PlanResult both = joined(std::move(found), std::move(more), request);
+  both.seeds_outside = outside;
+  return both;
 }
 
 }  // namespace dflop

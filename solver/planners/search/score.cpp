@@ -30,7 +30,7 @@ void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan
 
 std::int64_t instructions_of(const Plan& plan) {
   constexpr int kEachStep = 6;  // forward, backward and their messages
-  const int encoder_groups = plan.layout == Layout::disaggregated ? plan.encoder.pp * plan.encoder.dp : 0;
+  const int encoder_groups = has_encoder_ranks(plan.layout) ? plan.encoder.pp * plan.encoder.dp : 0;
   const std::int64_t steps =
       std::int64_t{plan.microbatches} * (encoder_groups + plan.llm.pp * plan.llm.dp * plan.chunks);
   return steps * kEachStep * (reads_tables(plan.order) ? 2 : 1);

@@ -44,6 +44,7 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   if (with_encoder) {
     const Work load{work.encoder, {}};
     stage.tp = plan.encoder.tp;
+    if (plan.layout == Layout::shared) stage.share = plan.encoder_share;
     stage.encoder_layers = 1;
     const double one = seconds(stage, load);
     items.assign(request.model.encoder.layers, one);
@@ -55,6 +56,7 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   stage.encoder_layers = 0;
   stage.connector = false;
   stage.tp = plan.llm.tp;
+  if (plan.layout == Layout::shared) stage.share = 1 - plan.encoder_share;
   stage.llm_layers = 1;
   const double one = seconds(stage, load);
   const std::size_t first = items.size();
@@ -95,8 +97,11 @@ std::vector<int> cut_evenly(const std::vector<double>& items, int parts) {
   return counts;
 }
 
-SearchSpace::SearchSpace(const PlanRequest& request)
-    : request_(request), total_(total_work(request.batches.front())), parts_(free_parts(request)) {
+SearchSpace::SearchSpace(const PlanRequest& request, SpacePart part)
+    : request_(request),
+      part_(part),
+      total_(total_work(request.batches.front())),
+      parts_(free_parts(request)) {
   for (const OrderKind order : plainest_first(all_order_kinds())) {
     if (has(order)) orders_.push_back(&traits(order));
   }
@@ -106,13 +111,17 @@ SearchSpace::SearchSpace(const PlanRequest& request)
                         [](const OrderTraits* order) { return !order->has_chunks(); });
   const auto is_colocated = [](const OrderTraits* order) { return fits(*order, Layout::colocated); };
   if (has(Layout::disaggregated)) add_disaggregated();
+  if (has(Layout::shared)) add_shared();
   if (has(Layout::uniform)) add_uniform(Layout::uniform);
   if (has(Layout::colocated) && std::any_of(orders_.begin(), orders_.end(), is_colocated))
     add_uniform(Layout::colocated);
 }
 
 bool SearchSpace::has(Layout layout) const {
-  return may_be(request_.search.layouts, layout);
+  if ((layout == Layout::shared) != (part_ == SpacePart::shared)) return false;
+  const bool knows = layout != Layout::shared ||
+                     (request_.search.shared && request_.cost.knows_shares() && !request_.cluster.is_mixed());
+  return knows && may_be(request_.search.layouts, layout);
 }
 
 bool SearchSpace::has(OrderKind order) const {
@@ -135,6 +144,27 @@ void SearchSpace::add_disaggregated() {
              modules(request_.search.wish.llm, cluster.gpus() - ranks, model.llm.layers, request_.gbs)) {
           shapes_.push_back({Layout::disaggregated, encoder, llm});
         }
+      }
+    }
+  }
+}
+
+/// Adds plans whose modules each use all GPUs, or as many, with a share in eighths that the GPU grants.
+void SearchSpace::add_shared() {
+  constexpr int kShares = 8;
+  const ModelSpec& model = request_.model;
+  const int gpus = request_.cluster.gpus();
+  if (model.encoder.layers == 0) return;
+  for (const ModulePlan& llm : modules(request_.search.wish.llm, gpus, model.llm.layers, request_.gbs)) {
+    for (const ModulePlan& encoder :
+         module_plans(request_.cluster, llm.ranks(), model.encoder.layers, gpus)) {
+      if (!request_.search.wish.encoder.grants(encoder)) continue;
+      double last = 0;
+      for (int eighths = 1; eighths < kShares; ++eighths) {
+        const double share = static_cast<double>(eighths) / kShares;
+        const double granted = granted_encoder_share(request_.cluster.gpu, share);
+        if (granted > last && granted < 1) shapes_.push_back({Layout::shared, encoder, llm, share});
+        last = granted;
       }
     }
   }
@@ -197,7 +227,7 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
       }
     }
   };
-  const int ranks = shape.llm.pp + (shape.layout == Layout::disaggregated ? shape.encoder.pp : 0);
+  const int ranks = shape.llm.pp + (has_encoder_ranks(shape.layout) ? shape.encoder.pp : 0);
   for (const OrderTraits* order : orders_) {
     if (one_rank && !variants.empty()) break;  // they are all the same
     if (!fits(*order, shape.layout)) continue;
@@ -215,7 +245,7 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
 void SearchSpace::set_layers(Plan& plan, LayerSplit split) const {
   const int encoder_layers = request_.model.encoder.layers;
   const int llm_layers = request_.model.llm.layers;
-  const int encoder_dp = plan.layout == Layout::disaggregated ? plan.encoder.dp : plan.llm.dp;
+  const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
   const Work mean{mean_part(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
                   mean_part(total_.llm, plan.bins())};
   const int stages = plan.llm.pp * plan.chunks;
@@ -245,6 +275,7 @@ std::optional<Plan> SearchSpace::plan(const SearchShape& shape, Recomputation re
   plan.layout = shape.layout;
   plan.encoder = shape.encoder;
   plan.llm = shape.llm;
+  plan.encoder_share = shape.encoder_share;
   plan.microbatches = microbatches;
   plan.order = variant.order;
   plan.chunks = variant.chunks;
@@ -295,7 +326,8 @@ std::string broken_wish(const ModuleWish& wish, const char* prefix, const Cluste
 std::string SearchSpace::empty_reason() const {
   const PlanWish& wish = request_.search.wish;
   const ModelSpec& model = request_.model;
-  const bool apart = request_.search.layouts == std::vector{Layout::disaggregated};
+  const bool apart =
+      part_ == SpacePart::shared || request_.search.layouts == std::vector{Layout::disaggregated};
   const int layers = model.llm.layers + (apart ? 0 : model.encoder.layers);
   for (const std::string& broken :
        {broken_wish(wish.llm, "", request_.cluster, layers),
@@ -311,6 +343,10 @@ std::string SearchSpace::empty_reason() const {
   std::string reason = "no plan on " + std::to_string(request_.cluster.gpus()) + " GPUs has layout " +
                        any_of(request_.search.layouts) + " and order " + any_of(request_.search.orders) +
                        ", a layer for each stage and a sample for each microbatch of a dp rank";
+  if (part_ == SpacePart::shared) {
+    if (!request_.cost.knows_shares()) reason += "; of a profile no durations at shares are known";
+    if (request_.cluster.is_mixed()) reason += "; shares are of GPUs of one type";
+  }
   if (may_be(request_.search.layouts, Layout::colocated) && !request_.search.layouts.empty())
     reason += "; colocated plans have order encoder-in-bubbles and 2 pipeline stages at least";
   return reason;

@@ -15,9 +15,13 @@ namespace dflop {
 /// encoder has the LLM's tp, pp 1 and dp llm.dp * llm.pp.
 struct SearchShape {
   Layout layout = Layout::disaggregated;
-  ModulePlan encoder;  ///< without layers
-  ModulePlan llm;      ///< without layers
+  ModulePlan encoder;        ///< without layers
+  ModulePlan llm;            ///< without layers
+  double encoder_share = 0;  ///< of shared plans
 };
+
+/// A space of this kind has the shared plans of a request, or all others.
+enum class SpacePart : std::uint8_t { unshared, shared };
 
 /// A LayerSplit says where a plan's layers go.
 enum class LayerSplit : std::uint8_t {
@@ -48,13 +52,17 @@ struct SearchVariant {
 ///   placement       stage-major; replica-major where the pipeline is more than one rank and a node more than
 ///                   one tp group
 ///   recomputation   none, selective, full
+/// or, as SpacePart::shared, of shared plans: any two modules that each use as many GPUs, with an eighth to
+/// seven eighths of each for the encoder. There are none where the cost model knows no shares, on GPUs of
+/// several types, or where the request wants none.
+///
 /// Gradient buckets are the first that the request leaves open: a plan in buckets has no larger bound than
 /// without, as reductions may be hidden, and the search tries the others on its best plans. ZeRO-1 and
 /// sequence parallelism are the request's. An optimizer state that ZeRO-1 splits is never larger, nor its
 /// step slower, so that nothing is lost by not trying it without.
 class SearchSpace {
  public:
-  explicit SearchSpace(const PlanRequest& request);
+  explicit SearchSpace(const PlanRequest& request, SpacePart part = SpacePart::unshared);
 
   /// Returns whether plans of a layout are asked for.
   bool has(Layout layout) const;
@@ -82,12 +90,14 @@ class SearchSpace {
 
  private:
   void add_disaggregated();
+  void add_shared();
   void add_uniform(Layout layout);
   std::vector<ModulePlan> modules(const ModuleWish& wish, int gpus, int most_pp, int most_dp) const;
   bool has(OrderKind order) const;
   void set_layers(Plan& plan, LayerSplit split) const;
 
   const PlanRequest& request_;
+  SpacePart part_;
   Work total_;  ///< of the first batch
   FreeParts parts_;
   std::vector<const OrderTraits*> orders_;  ///< those of one stage on each rank first, the plainest first
