@@ -181,6 +181,7 @@ int run_compare(const Values& values) {
                  std::string(to_string(input.options.order)));
   }
   const int iterations = read_iterations(values, input.gbs);
+  const OutlierDelay delay = read_delay(values, input.gbs);
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
                       read_link_changes(values));
   note_gpu_types(target.cluster);
@@ -188,7 +189,7 @@ int run_compare(const Values& values) {
   input.search.seeds = read_seed_plans(values, target, input.gbs);
   DataOrigin data;
   input.samples = read_samples(values, target.model, input.seed, "data", &data);
-  input.batches = make_batches(input.samples, input.gbs, iterations, input.seed);
+  input.batches = make_batches(input.samples, input.gbs, iterations, input.seed, delay, target.model, data);
   if (out) check_output_directory(*out, "report.html");
 
   run_systems(systems, target, input);
@@ -228,6 +229,7 @@ p95 is over iterations; MFU leaves recomputation out; idle is the mean over rank
   add_target_options(command.options);
   add_link_options(command.options);
   add_batch_options(command.options);
+  add_delay_options(command.options, "needed, as all systems have the same batches");
   add_plan_options(command.options);
   add_search_options(command.options);
   add_scheduler_options(command.options);

@@ -173,6 +173,7 @@ int run_plan(const Values& values) {
   const int gbs = read_gbs(values);
   const int iterations = read_iterations(values, gbs);
   const std::uint64_t seed = read_seed(values);
+  const OutlierDelay delay = read_delay(values, gbs);
   const PlanOptions plan_options = read_plan_options(values);
   const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
   SearchOptions search = read_search(values, planner);
@@ -185,7 +186,7 @@ int run_plan(const Values& values) {
   search.seeds = read_seed_plans(values, target, gbs);
   DataOrigin data;
   const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);
-  const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed);
+  const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed, delay, target.model, data);
 
   const auto start = std::chrono::steady_clock::now();
   const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
@@ -254,6 +255,7 @@ nothing fits, saying why.)",
   add_link_options(command.options);
   add_profile_option(command.options);
   add_batch_options(command.options);
+  add_delay_options(command.options, "needed, as there is no plan yet");
   command.options.add({
       {"planner", text(joined(planner_names()), "dflop"),
        "who chooses; search where a layout, parallelism or microbatches are asked for"},

@@ -106,6 +106,7 @@ int run_schedule(const Values& values) {
   if (plan.gbs > kMostGbs)
     refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMostGbs, plan.gbs);
   const int iterations = read_iterations(values, plan.gbs);
+  const OutlierDelay delay = read_delay(values, plan.gbs, &plan);
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values),
@@ -121,7 +122,8 @@ int run_schedule(const Values& values) {
   made_by.gbs = plan.gbs;
   const std::vector<Sample> samples =
       read_samples(values, target.model, seed, "data", &made_by.data.emplace());
-  const std::vector<Batch> batches = make_batches(samples, plan.gbs, iterations, seed);
+  const std::vector<Batch> batches =
+      make_batches(samples, plan.gbs, iterations, seed, delay, target.model, *made_by.data);
 
   std::vector<Seconds> seconds;
   ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
@@ -161,6 +163,7 @@ makespan of that is reported. Exit code 3 if no assignment obeys the caps.)",
       {"iterations", whole("K", 8), "global batches to schedule"},
       {"seed", whole("S", 1), "of all random choices"},
   });
+  add_delay_options(command.options, "those of the plan");
   add_scheduler_options(command.options);
   add_link_options(command.options);
   add_profile_option(command.options);

@@ -61,12 +61,15 @@ has its id and either "result" or "error": {"kind", "message"}. Methods:
              -> {"bins": [the bin of each item], "objective", "value", "bound", "status", "reason"}
   open       {"bins", "dp", "encoder_dp", "objective", "token_cap"} as of partition, or {"plan": FILE or what it
              holds, "program": false, "profile": FILE}, and "method" (auto), "seed", "live" (false: the same on
-             every machine), "depth" (1), "steps"
+             every machine), "depth" (1), "steps", "delay_outliers" (0)
              -> {"session": 1} and, where it was asked for, a "program" that has the plan's ranks and stages
   push       {"session": 1, "batch": {"llm": [costs], "encoder", "tokens", "stream"}}, or of a plan {"samples": [as in
-             files of schedules], "stream"}: a batch to be scheduled while others are trained -> {"iteration": 0}
+             files of schedules], "stream"}: a batch to be scheduled while others are trained -> {"iteration": 0}.
+             With "delay_outliers": K all of K batches, or those up to one with "ends_window": true, are pushed
+             before the first of them is asked for; samples then change batches
   next       {"session": 1} -> the next iteration as of partition, with "iteration", "events",
-             "scheduling_s", "waited_s" and, where it was asked for, "program", as of simulate --program-out
+             "scheduling_s", "waited_s" and, where it was asked for, "program", as of simulate --program-out;
+             with "delay_outliers" also "pushed_at", the [iteration, index] under which each sample was pushed
   close      {"session": 1} -> {}
   ping       {} -> {}
 A live session answers at once with the best that was found so far.)",

@@ -8,6 +8,8 @@
 
 #include "core/iteration/iteration.hpp"
 #include "core/refuse.hpp"
+#include "costmodel/analytic/flops.hpp"
+#include "experiments/serve/batch_window.hpp"
 #include "experiments/serve/item_batches.hpp"
 #include "experiments/studies/profile_option.hpp"
 #include "experiments/studies/study.hpp"
@@ -44,7 +46,8 @@ struct SessionOptions {
   ServiceOptions service;
 };
 
-const std::vector<std::string_view> kSessionKeys = {"method", "seed", "live", "depth", "steps"};
+const std::vector<std::string_view> kSessionKeys = {"method", "seed",  "live",
+                                                    "depth",  "steps", "delay_outliers"};
 
 SessionOptions read_session_options(const JsonValue& json) {
   SessionOptions options;
@@ -77,13 +80,26 @@ Json batch_json(const ScheduledBatch& batch) {
   return json;
 }
 
-/// A ServiceSession has the SchedulingService and the queue that it draws from.
+OutlierDelay read_delay(const JsonValue& json, int microbatches, int dp) {
+  const int window = json.has("delay_outliers") ? json.at("delay_outliers").integer(0, kMostDelay) : 0;
+  return {window, microbatches, dp};
+}
+
+/// A ServiceSession has the SchedulingService, the queue that it draws from, and what comes before that: the
+/// window in which outliers are brought together.
 class ServiceSession : public Session {
  public:
+  explicit ServiceSession(const OutlierDelay& delay) : window_(delay) {}
   ~ServiceSession() override { ServiceSession::close(); }
 
   void ask() final {
-    if (asked_ >= queue_->pushed()) refuse_input("next", "expected a batch to be pushed first, found none");
+    if (asked_ >= queue_->pushed()) {
+      if (window_.batches() == 0) refuse_input("next", "expected a batch to be pushed first, found none");
+      refuse_input(
+          "next",
+          "expected {} batches to be pushed first, a window, or a last one with 'ends_window', found {}",
+          window_.window(), window_.batches());
+    }
     ++asked_;
   }
 
@@ -98,7 +114,30 @@ class ServiceSession : public Session {
     service_ = std::make_unique<SchedulingService>(std::move(input), options);
   }
 
-  BatchQueue& queue() { return *queue_; }
+  BatchQueue& queue() const { return *queue_; }
+
+  /// Refuses a batch that does not fit into its window.
+  void check_size(const JsonValue& list, std::size_t size) const {
+    if (window_.size() == 0 || window_.size() == size) return;
+    list.refuse("expected as many as the batch before has, {}, of the same window, found {}", window_.size(),
+                size);
+  }
+
+  /// Returns the iteration of the next batch that is pushed.
+  std::uint64_t next_pushed() const { return window_.first() + window_.batches(); }
+
+  /// Adds a batch by what its samples cost. Returns the batches that are to be scheduled now: those of a
+  /// window that is full, or none.
+  std::vector<std::vector<PushedAt>> add(const JsonValue& json, const std::vector<double>& costs) {
+    const bool is_last = json.has("ends_window") && json.at("ends_window").boolean();
+    if (!window_.add(costs, is_last)) return {};
+    std::uint64_t iteration = window_.first();
+    std::vector<std::vector<PushedAt>> batches = window_.take();
+    if (!window_.is_on()) return batches;
+    const std::lock_guard lock(mutex_);
+    for (const std::vector<PushedAt>& batch : batches) pushed_at_[iteration++] = batch;
+    return batches;
+  }
 
   ScheduledBatch take() {
     std::optional<ScheduledBatch> batch = service_->next();
@@ -106,7 +145,22 @@ class ServiceSession : public Session {
     return std::move(*batch);
   }
 
+  /// Returns what is said of an iteration, which is forgotten.
+  Json answer(const ScheduledBatch& batch) {
+    Json json = batch_json(batch);
+    if (!window_.is_on()) return json;
+    const std::lock_guard lock(mutex_);
+    json["pushed_at"] = Json::array();
+    for (const PushedAt& at : pushed_at_.at(batch.iteration))
+      json["pushed_at"].push_back({at.iteration, at.index});
+    pushed_at_.erase(batch.iteration);
+    return json;
+  }
+
  private:
+  BatchWindow window_;  // of pushes, which come one after the other, as asks do
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::vector<PushedAt>> pushed_at_;  // by iteration, until it is answered
   std::shared_ptr<BatchQueue> queue_ = std::make_shared<BatchQueue>();
   std::unique_ptr<SchedulingService> service_;
   std::uint64_t asked_ = 0;
@@ -114,7 +168,10 @@ class ServiceSession : public Session {
 
 class ItemSession final : public ServiceSession {
  public:
-  explicit ItemSession(const JsonValue& json) : bins_(read_item_bins(json)) {
+  explicit ItemSession(const JsonValue& json) : ItemSession(json, read_item_bins(json)) {}
+
+  ItemSession(const JsonValue& json, const ItemBins& bins)
+      : ServiceSession(read_delay(json, bins.bins / bins.dp, bins.dp)), bins_(bins) {
     require_session_keys(json, {"bins", "dp", "encoder_dp", "objective", "token_cap"});
     SessionOptions options = read_session_options(json);
     ServiceInput input;
@@ -129,25 +186,50 @@ class ItemSession final : public ServiceSession {
   Json opened() const override { return Json::object(); }
 
   std::uint64_t push(const JsonValue& json) override {
-    json.require_keys({"llm"}, {"encoder", "tokens", "stream"});
-    auto costs = std::make_shared<const ItemCosts>(read_item_costs(json));
-    const std::size_t items = costs->llm.size();
+    json.require_keys({"llm"}, {"encoder", "tokens", "stream", "ends_window"});
+    ItemCosts costs = read_item_costs(json);
+    const std::size_t items = costs.llm.size();
     if (items < static_cast<std::size_t>(bins_.bins))
       json.at("llm").refuse("expected at least as many items as bins, {}, found {}", bins_.bins, items);
-    if (bins_.token_cap && costs->tokens.empty())
+    if (bins_.token_cap && costs.tokens.empty())
       json.refuse("expected key 'tokens', which 'token_cap' reads");
-    batches_->add(queue().pushed(), std::move(costs));  // it is there before it is drawn
-    return queue().push(std::make_shared<const std::vector<Sample>>(items));
+    check_size(json.at("llm"), items);
+    std::vector<double> sums = costs.llm;
+    for (std::size_t i = 0; i < items; ++i) sums[i] += costs.encoder[i];
+    const std::uint64_t pushed = next_pushed();
+    held_[pushed] = std::move(costs);
+    for (const std::vector<PushedAt>& batch : add(json, sums)) {
+      batches_->add(queue().pushed(), std::make_shared<const ItemCosts>(held_costs(batch)));
+      queue().push(std::make_shared<const std::vector<Sample>>(batch.size()));
+    }
+    held_.erase(held_.begin(), held_.lower_bound(queue().pushed()));
+    return pushed;
   }
 
   Json next() override {
     const ScheduledBatch batch = take();
     batches_->forget_before(batch.iteration);
-    return batch_json(batch);
+    return answer(batch);
   }
 
  private:
+  /// Returns the costs of a batch that is made of held ones. The stream of random choices is that of its own
+  /// number, as only samples have moved.
+  ItemCosts held_costs(const std::vector<PushedAt>& batch) const {
+    ItemCosts costs;
+    for (const PushedAt& at : batch) {
+      const ItemCosts& from = held_.at(at.iteration);
+      costs.encoder.push_back(from.encoder[at.index]);
+      costs.llm.push_back(from.llm[at.index]);
+      if (!from.tokens.empty()) costs.tokens.push_back(from.tokens[at.index]);
+    }
+    if (costs.tokens.size() < costs.llm.size()) costs.tokens.clear();
+    costs.stream = held_.at(queue().pushed()).stream;
+    return costs;
+  }
+
   ItemBins bins_;
+  std::map<std::uint64_t, ItemCosts> held_;  // that were pushed, until their window is full
   std::shared_ptr<ItemBatches> batches_ = std::make_shared<ItemBatches>();
 };
 
@@ -207,8 +289,11 @@ class NumberedScheduler final : public Scheduler {
 
 class PlanSession final : public ServiceSession {
  public:
-  explicit PlanSession(const JsonValue& json)
-      : plan_(read_plan(json.at("plan"))),
+  explicit PlanSession(const JsonValue& json) : PlanSession(json, read_plan(json.at("plan"))) {}
+
+  PlanSession(const JsonValue& json, const Plan& plan)
+      : ServiceSession(read_delay(json, plan.microbatches, plan.llm.dp)),
+        plan_(plan),
         profile_(read_session_profile(json)),
         target_(std::make_shared<Target>(plan_.model, plan_.cluster, "plan",
                                          std::function<void(ClusterSpec&)>(),
@@ -240,20 +325,33 @@ class PlanSession final : public ServiceSession {
   }
 
   std::uint64_t push(const JsonValue& json) override {
-    json.require_keys({"samples"}, {"stream"});
-    auto samples = std::make_shared<std::vector<Sample>>();
-    for (const JsonValue& sample : json.at("samples").elements()) samples->push_back(read_sample(sample));
-    require_enough_samples(samples->size(), plan_);
-    check_batch(json, *samples);
-    const std::uint64_t iteration = queue().pushed();
+    json.require_keys({"samples"}, {"stream", "ends_window"});
+    std::vector<Sample> samples;
+    for (const JsonValue& sample : json.at("samples").elements()) samples.push_back(read_sample(sample));
+    require_enough_samples(samples.size(), plan_);
+    check_batch(json, samples);
+    check_size(json.at("samples"), samples.size());
+    const std::uint64_t pushed = next_pushed();
     // The scheduler may ask for it as soon as the batch is there.
-    numbers_->add(iteration, json.has("stream") ? json.at("stream").unsigned_integer() : iteration);
-    return queue().push(std::move(samples));
+    numbers_->add(pushed, json.has("stream") ? json.at("stream").unsigned_integer() : pushed);
+    std::vector<double> costs;
+    costs.reserve(samples.size());
+    for (const Sample& sample : samples)
+      costs.push_back(model_flop(target_->model, sample.encoder(), sample.llm()).count);
+    held_[pushed] = std::move(samples);
+    for (const std::vector<PushedAt>& batch : add(json, costs)) {
+      auto regrouped = std::make_shared<std::vector<Sample>>();
+      regrouped->reserve(batch.size());
+      for (const PushedAt& at : batch) regrouped->push_back(std::move(held_.at(at.iteration)[at.index]));
+      queue().push(std::move(regrouped));
+    }
+    held_.erase(held_.begin(), held_.lower_bound(queue().pushed()));
+    return pushed;
   }
 
   Json next() override {
     ScheduledBatch batch = take();
-    Json json = batch_json(batch);
+    Json json = answer(batch);
     const std::uint64_t number = numbers_->of(batch.iteration);
     numbers_->forget(batch.iteration);
     if (!with_program_ || !batch.result.feasible()) return json;
@@ -268,6 +366,7 @@ class PlanSession final : public ServiceSession {
   Plan plan_;
   std::optional<NamedProfile> profile_;
   std::shared_ptr<Target> target_;
+  std::map<std::uint64_t, std::vector<Sample>> held_;  // that were pushed, until their window is full
   std::shared_ptr<BatchNumbers> numbers_ = std::make_shared<BatchNumbers>();
   bool with_program_ = false;
 };

@@ -46,7 +46,9 @@ class Session {
   /// asked for programs, the "program" (program_json()) of a batch of one made-up sample a bin. Else nothing.
   virtual nlohmann::ordered_json opened() const = 0;
 
-  /// Takes a batch, and returns its iteration.
+  /// Takes a batch, and returns its iteration. Where outliers are delayed it is scheduled when the window is
+  /// full, or with its "ends_window", as the last of a pass needs it; iterations then have samples of others,
+  /// and next() says where each was pushed.
   /// @throws Error (input) naming the key
   virtual std::uint64_t push(const JsonValue& batch) = 0;
 
@@ -64,9 +66,10 @@ class Session {
 
 /// Opens a session of items that are known by their costs ("bins", see read_item_bins()) or of a plan's
 /// samples ("plan", a file's path or what one holds). Both may have "method" (auto), "seed" (1), "live"
-/// (false: the same answers on every machine), "depth" (1) and "steps"; a plan's "program" (false) says
-/// whether answers have the iteration's program, and its "profile" is a file as of `dflop profile`, whose
-/// costs are taken.
+/// (false: the same answers on every machine), "depth" (1), "steps" and "delay_outliers" (0), a number of
+/// batches within which delay_outliers() regroups samples, by their FLOP or of items by the sum of their
+/// costs; a plan's "program" (false) says whether answers have the iteration's program, and its "profile" is
+/// a file as of `dflop profile`, whose costs are taken.
 /// @throws Error (input) naming the key, (usage) for an unknown method
 std::unique_ptr<Session> open_session(const JsonValue& json);
 

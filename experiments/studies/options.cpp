@@ -116,6 +116,44 @@ void add_batch_options(Options& options) {
   });
 }
 
+void add_delay_options(Options& options, std::string_view bins) {
+  options.add({
+      {"delay-outliers", whole("K", 0),
+       "hold samples that cost more than the mean bin back by fewer than K batches, so that they run beside each "
+       "other: the order of samples changes, each still comes once a pass; 0: none"},
+      {"outlier-bins", text("MxD"),
+       fmt::format("microbatches and dp ranks that outliers are judged by; {}", bins)},
+  });
+}
+
+OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan) {
+  OutlierDelay delay;
+  delay.window = static_cast<int>(read_integer(values, "delay-outliers", 0, kMostDelay));
+  const std::optional<std::string> bins = read_text(values, "outlier-bins");
+  if (delay.window == 0) {
+    if (bins) refuse_option("outlier-bins", "expected '--delay-outliers K' with it");
+    return delay;
+  }
+  if (bins) {
+    const std::string form =
+        fmt::format("MxD, as 16x4, microbatches and dp ranks, of which a batch of {} samples fills all", gbs);
+    ValueText reader("outlier-bins", form, *bins);
+    delay.microbatches = reader.number(1, gbs);
+    reader.expect("x");
+    delay.dp = reader.number(1, gbs / delay.microbatches);
+    reader.expect_end();
+  } else if (plan != nullptr) {
+    delay.microbatches = plan->microbatches;
+    delay.dp = plan->llm.dp;
+  } else {
+    refuse_option(
+        "delay-outliers",
+        "expected '--outlier-bins MxD' with it, as there is no plan yet that has microbatches and dp "
+        "ranks");
+  }
+  return delay;
+}
+
 std::span<const Setting> settings() {
   // torch's DistributedDataParallel has buckets of 25 MiB.
   static const Setting kSettings[] = {

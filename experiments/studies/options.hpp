@@ -35,6 +35,11 @@ void add_data_options(Options& options, const char* default_file = nullptr);
 void add_target_options(Options& options);
 /// Adds --gbs, --iterations, --seed.
 void add_batch_options(Options& options);
+/// Adds --delay-outliers and --outlier-bins; `bins` says what these are where they are not given.
+void add_delay_options(Options& options, std::string_view bins);
+/// Reads them, for batches of `gbs` samples; the bins are those of the plan where they are not given.
+/// @throws Error (usage) also where there is neither, and where a batch has fewer samples than bins
+OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan = nullptr);
 /// Adds --setting, and of its parts --pipeline-schedule, --chunks, --recompute, --gradient-bucket,
 /// --placement,
 /// --optimizer-states, --reshard, --zero1, --sequence-parallel and the --no-... of the last two.

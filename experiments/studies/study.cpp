@@ -313,25 +313,68 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
 
 BatchStream::BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed)
     : samples_(std::move(samples)),
-      gbs_(gbs),
+      gbs_(static_cast<std::size_t>(gbs)),
       random_(seed, kBatchStream),
       order_(samples_->size()),
       next_(order_.size()) {
   std::iota(order_.begin(), order_.end(), 0);
 }
 
-const Sample& BatchStream::next_sample() {
+BatchStream::BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed,
+                         const OutlierDelay& delay, const ModelSpec& model)
+    : BatchStream(std::move(samples), gbs, seed) {
+  if (!delay.is_on()) return;
+  delay_ = delay;
+  std::vector<double> costs;
+  costs.reserve(samples_->size());
+  for (const Sample& sample : *samples_)
+    costs.push_back(model_flop(model, sample.encoder(), sample.llm()).count);
+  costs_ = std::make_shared<const std::vector<double>>(std::move(costs));
+}
+
+std::int32_t BatchStream::next_number() {
   if (next_ == order_.size()) {
     random_.shuffle(std::span(order_));
     next_ = 0;
   }
-  return (*samples_)[static_cast<std::size_t>(order_[next_++])];
+  return order_[next_++];
+}
+
+/// Draws the next batch or, where outliers are delayed, as many batches of this pass as a window has.
+void BatchStream::draw_window() {
+  const std::size_t left = next_ == order_.size() ? next_ : order_.size() - next_;
+  const std::size_t whole = left / gbs_;
+  const std::size_t batches =
+      delay_.is_on() ? std::clamp<std::size_t>(whole, 1, static_cast<std::size_t>(delay_.window)) : 1;
+  given_ = 0;
+  window_.resize(batches * gbs_);
+  for (std::int32_t& number : window_) number = next_number();
+  drawn_at_.resize(window_.size());
+  std::iota(drawn_at_.begin(), drawn_at_.end(), 0);
+  if (batches == 1) return;
+  std::vector<double> costs;
+  costs.reserve(window_.size());
+  for (const std::int32_t number : window_) costs.push_back((*costs_)[static_cast<std::size_t>(number)]);
+  const std::vector<std::int32_t> drawn = window_;
+  drawn_at_ = delay_outliers(costs, static_cast<int>(gbs_), delay_);
+  for (std::size_t i = 0; i < window_.size(); ++i) window_[i] = drawn[static_cast<std::size_t>(drawn_at_[i])];
+}
+
+std::span<const std::int32_t> BatchStream::next_numbers() {
+  if (given_ == window_.size()) draw_window();
+  if (delay_.is_on()) {
+    count_moved(std::span(drawn_at_).subspan(given_, gbs_), static_cast<int>(given_ / gbs_),
+                static_cast<int>(gbs_), delayed_);
+  }
+  given_ += gbs_;
+  return std::span(window_).subspan(given_ - gbs_, gbs_);
 }
 
 Batch BatchStream::next() {
   Batch batch;
-  batch.reserve(static_cast<std::size_t>(gbs_));
-  for (std::int64_t i = 0; i < gbs_; ++i) batch.push_back(next_sample());
+  batch.reserve(gbs_);
+  for (const std::int32_t number : next_numbers())
+    batch.push_back((*samples_)[static_cast<std::size_t>(number)]);
   return batch;
 }
 
@@ -341,6 +384,29 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
   std::vector<Batch> batches(static_cast<std::size_t>(iterations));
   for (Batch& batch : batches) batch = stream.next();
   return batches;
+}
+
+std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
+                                std::uint64_t seed, const OutlierDelay& delay, const ModelSpec& model,
+                                DataOrigin& origin) {
+  BatchStream stream(borrowed(samples), gbs, seed, delay, model);
+  std::vector<Batch> batches(static_cast<std::size_t>(iterations));
+  for (Batch& batch : batches) batch = stream.next();
+  if (delay.is_on()) {
+    origin.delay = describe(delay, stream.delayed());
+    say("dflop: note: {}\n", origin.delay);
+  }
+  return batches;
+}
+
+std::string describe(const OutlierDelay& delay) {
+  return fmt::format("outliers are delayed in windows of {} batches of {}x{} bins", delay.window,
+                     delay.microbatches, delay.dp);
+}
+
+std::string describe(const OutlierDelay& delay, const DelayCount& count) {
+  return fmt::format("{}; {} of {} samples have moved, by {} batches at most and {:.1f} in the mean",
+                     describe(delay), count.moved, count.samples, count.most, count.mean());
 }
 
 ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,

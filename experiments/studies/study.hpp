@@ -17,6 +17,7 @@
 #include "costmodel/analytic/analytic.hpp"
 #include "experiments/studies/profile_option.hpp"
 #include "sim/engine.hpp"
+#include "solver/service/outlier_delay.hpp"
 #include "solver/service/scheduling_service.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/preprocess/preprocess.hpp"
@@ -76,31 +77,61 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
 /// A BatchStream gives consecutive pieces of a seeded shuffle of the samples, shuffled anew each time all of
 /// them are used up. The same samples, gbs and seed give the same batches. A copy goes on from where the
 /// other is, by itself; the samples are shared.
+///
+/// Outliers may be delayed: the whole batches of a pass, `window` at a time, are then regrouped by
+/// delay_outliers(), so that a pass still has each sample once. A batch with samples of two passes stays as
+/// it was drawn. Samples cost their FLOP (model_flop()), as an order must not hang on what a run can change:
+/// plan, cluster and profile.
 class BatchStream {
  public:
   /// Takes at least one sample; gbs >= 1.
   BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed);
+  BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed,
+              const OutlierDelay& delay, const ModelSpec& model);
 
   Batch next();
   /// Passes over so many batches.
   void skip(std::int64_t batches) {
-    for (std::int64_t i = 0; i < batches * gbs_; ++i) next_sample();
+    for (std::int64_t i = 0; i < batches; ++i) next_numbers();
   }
 
+  /// Returns how far samples have moved, of all batches that were given or passed over.
+  const DelayCount& delayed() const { return delayed_; }
+
  private:
-  const Sample& next_sample();
+  /// Returns the numbers of the next batch's samples, until it is called again.
+  std::span<const std::int32_t> next_numbers();
+  void draw_window();
+  std::int32_t next_number();
 
   std::shared_ptr<const std::vector<Sample>> samples_;
-  std::int64_t gbs_;
+  std::size_t gbs_;
   Random random_;
   std::vector<std::int32_t> order_;
   std::size_t next_;  ///< in order_
+  OutlierDelay delay_;
+  std::shared_ptr<const std::vector<double>> costs_;  ///< of all samples, where outliers are delayed
+  std::vector<std::int32_t> window_;                  ///< numbers of the samples of the next batches
+  std::vector<std::int32_t> drawn_at_;                ///< where in the window each of these was drawn
+  std::size_t given_ = 0;                             ///< of window_
+  DelayCount delayed_;
 };
 
 /// Returns global batches 0 to iterations - 1 of a BatchStream. Every system that is compared sees the same
 /// ones.
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed);
+
+/// Does that, and where outliers are delayed says on standard error and in `origin` how far samples have
+/// moved.
+std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
+                                std::uint64_t seed, const OutlierDelay& delay, const ModelSpec& model,
+                                DataOrigin& origin);
+
+/// Returns "outliers are delayed in windows of 4 batches of 16x4 bins".
+std::string describe(const OutlierDelay& delay);
+/// Returns that with "; 92 of 4096 samples have moved, by 3 batches at most and 1.6 in the mean".
+std::string describe(const OutlierDelay& delay, const DelayCount& count);
 
 /// A SchedulerChoice is what a command says of its microbatch scheduler.
 struct SchedulerChoice {

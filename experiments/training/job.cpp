@@ -81,6 +81,17 @@ void read_data(const Values& values, TrainJob& job) {
 }
 
 /// Reads the plan, its target and the data.
+/// Makes the delay of outliers a part of what data a run is known by, as it makes other batches, and says what
+/// it comes to over the steps, or the first of many.
+void note_delay(TrainJob& job) {
+  constexpr std::int64_t kMostCounted = 1000;
+  job.data_fingerprint += "; " + describe(job.delay);
+  BatchStream batches = job.batches();
+  batches.skip(std::min(job.steps, kMostCounted));
+  job.data_origin.delay = describe(job.delay, batches.delayed());
+  say("dflop: note: {}\n", job.data_origin.delay);
+}
+
 TrainJob read_job(const Values& values) {
   TrainJob job;
   job.seed = read_seed(values);
@@ -107,6 +118,8 @@ TrainJob read_job(const Values& values) {
   require_trainable(job.plan, job.target->model, job.where);
   if (!job.samples) read_data(values, job);
   return job;
+  job.delay = read_delay(values, job.plan.gbs, &job.plan);
+  if (job.delay.is_on()) note_delay(job);
 }
 
 /// Returns what the steps train on, up to the batch that completes a pass over the data set.

@@ -28,9 +28,10 @@ struct TrainJob {
   std::shared_ptr<const std::vector<Sample>> samples;  ///< of the data set
   std::int64_t steps = 0;
   std::uint64_t seed = 0;
+  OutlierDelay delay;
 
   /// Returns the batches of the steps, from the first on.
-  BatchStream batches() const { return {samples, plan.gbs, seed}; }
+  BatchStream batches() const { return {samples, plan.gbs, seed, delay, target->model}; }
 };
 
 /// Adds the options that ask for a plan: parallelism, microbatches, layout, order and its other parts.

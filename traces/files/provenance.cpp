@@ -28,6 +28,7 @@ Json json_of(const Provenance& made_by) {
     json["data"] = json_of(static_cast<const Origin&>(*made_by.data));
     json["data"]["samples"] = made_by.data->samples;
     json["data"]["assumptions"] = made_by.data->assumptions;
+    if (!made_by.data->delay.empty()) json["data"]["delay"] = made_by.data->delay;
   }
   if (made_by.gbs) json["gbs"] = *made_by.gbs;
   if (made_by.seed) json["seed"] = *made_by.seed;
@@ -62,6 +63,7 @@ DataOrigin read_data(const JsonValue& json) {
   if (json.has("assumptions")) {
     for (const JsonValue& line : json.at("assumptions").elements()) data.assumptions.push_back(line.string());
   }
+  data.delay = text_at(json, "delay");
   return data;
 }
 
@@ -79,6 +81,7 @@ std::string text_of(const Origin& origin) {
 std::string text_of(const DataOrigin& data) {
   std::string text = fmt::format("{} ({} samples, {})", data.name, data.samples, data.hash);
   for (const std::string& assumption : data.assumptions) text += "; " + assumption;
+  if (!data.delay.empty()) text += "; " + data.delay;
   return text;
 }
 

@@ -24,6 +24,7 @@ struct Origin {
 struct DataOrigin : Origin {
   std::int64_t samples = 0;
   std::vector<std::string> assumptions = {};  ///< for records that leave something out
+  std::string delay = {};  ///< how outliers changed the order of samples; empty: they are as drawn
 
   bool operator==(const DataOrigin&) const = default;
 };

@@ -6,6 +6,7 @@ from dflop._errors import InputError
 from dflop._partition import whole_number
 
 _STATE_VERSION = 1
+_BEFORE = {"delay_outliers": 0}  # of states that were made before there was a key
 
 
 class Permutations:
@@ -37,7 +38,7 @@ def read_state(state, shape, most_done):
         found = state.get("version") if isinstance(state, dict) else state
         raise InputError(f"state: expected version {_STATE_VERSION}, found {found}")
     for key, value in shape.items():
-        found = state.get("shape", {}).get(key)
+        found = state.get("shape", {}).get(key, _BEFORE.get(key))
         if found != value:
             raise InputError(f"state: expected {key} {value}, as the sampler has, found {found}")
     epoch = whole_number("state: epoch", state.get("epoch"), 0)

@@ -6,6 +6,7 @@ import os
 
 from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError
+from dflop._outliers import Moves, window_of
 from dflop._partition import whole_number
 from dflop._scheduling import Scheduling
 
@@ -27,6 +28,8 @@ class PlanSampler:
     method    as `dflop schedule --scheduler`
     profile   a file of `dflop profile` or dflop.torch.profile(), whose times schedules go by
     patience  so many seconds the loop waits for a schedule
+    delay_outliers  so many batches are regrouped together, so that samples which cost more than the mean bin run beside
+              each other; how far samples have moved is added to `log` at the end of an epoch. 0: none
     keep      keeps all schedules in memory, some kilobytes a batch, for write_schedule()
 
     One rank's is enough, whose batches Executor.batches() gives to all. Where several are asked they need the same
@@ -39,7 +42,17 @@ class PlanSampler:
     """
 
     def __init__(
-        self, plan, samples, *, method="auto", profile=None, seed=1, shuffle=True, patience=60.0, keep=False
+        self,
+        plan,
+        samples,
+        *,
+        method="auto",
+        profile=None,
+        seed=1,
+        shuffle=True,
+        patience=60.0,
+        keep=False,
+        delay_outliers=0,
     ):
         self._plan = plan if isinstance(plan, dict) else _read(plan)
         self._samples = samples
@@ -48,6 +61,8 @@ class PlanSampler:
         self._profile = None if profile is None else os.fspath(profile)
         self._seed = whole_number("seed", seed, 0)
         self._shuffle = shuffle
+        self._window = whole_number("delay_outliers", delay_outliers, 0)
+        self._moves = Moves()  # of the epoch
         self._patience = patience
         self._epoch = 0
         self._done = 0
@@ -67,10 +82,13 @@ class PlanSampler:
         if not self._resumes:
             self._done = 0
         self._resumes = False
+        self._moves = Moves()
         while self._done < len(self):
             batch = self._batch(self._done)
             self._done += 1
             yield batch
+        if self._window > 1:
+            self.log.append(f"epoch {self._epoch}: outliers are delayed: {self._moves}")
         self._done = 0
 
     def set_epoch(self, epoch):
@@ -135,6 +153,7 @@ class PlanSampler:
             "method": self._method,
             "seed": self._seed,
             "shuffle": self._shuffle,
+            "delay_outliers": self._window,
         }
 
     def _indices(self, epoch, step):
@@ -145,17 +164,29 @@ class PlanSampler:
             options = {"plan": self._plan, "method": self._method, "seed": self._seed, "program": True}
             if self._profile is not None:
                 options["profile"] = self._profile
+            delays = self._window > 1
+            if delays:
+                options["delay_outliers"] = self._window
             bins = self._plan["microbatches"] * self._plan["llm"]["dp"]
-            self._scheduling = Scheduling(options, self._described, self._patience, self.log, bins)
-        indices = self._indices(self._epoch, step)
+            windows = self._window_of if delays else None
+            self._scheduling = Scheduling(options, self._described, self._patience, self.log, bins, windows)
         following = (self._epoch, step + 1) if step + 1 < len(self) else None
         answer = self._scheduling.answer_of(self._epoch, step, following)
         program = answer.pop("program", None)
         if program is None:
             raise InputError(f"epoch {self._epoch}, step {step}: {answer['reason']}")
+        indices = self._indices(self._epoch, step)
+        if "drawn_at" in answer:
+            indices = [self._indices(*place)[index] for place, index in answer["drawn_at"]]
+            for place, _ in answer.pop("drawn_at"):
+                self._moves.add(place[1], step)
         if self._keep:
             self._scheduled.append((indices, answer))
         return Batch(self._epoch, step, indices, program)
+
+    def _window_of(self, place):
+        epoch, step = place
+        return [(epoch, other) for other in window_of(step, len(self), self._window)]
 
     def _described(self, epoch, step):
         samples = [{**self._samples[i], "id": self._samples[i]["id"] or str(i)} for i in self._indices(epoch, step)]

@@ -10,6 +10,7 @@ import warnings
 from dflop import _agreement
 from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError, ServerError
+from dflop._outliers import Moves, delay_outliers as regrouped, window_of
 from dflop._partition import as_the_child_takes_them, lpt, read_costs, require_whole, whole_number
 from dflop._scheduling import Scheduling
 
@@ -29,6 +30,9 @@ class BatchSampler:
     method        as `dflop partition --method`
     drop_last     items of an epoch that fill no global batch are left out; else they are a smaller last
                   batch, filled up from the epoch's first where there are fewer than bins
+    delay_outliers  so many global batches are regrouped together, so that items which cost more than the mean bin run
+                  beside each other; a smaller last batch stays as it is. How far items have moved is added to
+                  `log` at the end of an epoch. 0: none
     live          takes the best that was found by when the loop asks, which is not the same in two runs
     agreement     a folder that all ranks see, a DirectoryAgreement or StoreAgreement, or None: the store of
                   torch.distributed where it is initialised when the first batch is taken
@@ -63,6 +67,7 @@ class BatchSampler:
         live=False,
         agreement=None,
         patience=30.0,
+        delay_outliers=0,
     ):
         self._columns = read_costs(costs)
         self._scaled = as_the_child_takes_them(self._columns)
@@ -86,6 +91,8 @@ class BatchSampler:
         self._shuffle = bool(shuffle)
         self._drop_last = bool(drop_last)
         self._live = bool(live)
+        self._window = whole_number("delay_outliers", delay_outliers, 0)
+        self._regrouped = None  # ((epoch, first step), items of the window, batch after batch)
         if isinstance(agreement, (str, os.PathLike)):
             agreement = _agreement.DirectoryAgreement(agreement)
         self._given_agreement = agreement
@@ -114,6 +121,8 @@ class BatchSampler:
             indices = self._of_rank(*divmod(self._done, self._microbatches))
             self._done += 1
             yield indices
+        if self._window > 1:
+            self.log.append(f"epoch {self._epoch}: outliers are delayed: {self._moves()}")
         self._done = 0
 
     def set_epoch(self, epoch):
@@ -170,7 +179,8 @@ class BatchSampler:
         )
 
     def batch(self, step):
-        """Returns the indices of a global batch of this epoch, in the order in which they were drawn."""
+        """Returns the indices of a global batch of this epoch: in the order in which they were drawn, unless outliers
+        are delayed."""
         if not 0 <= step < self.steps:
             raise InputError(f"step: expected a number from 0 to {self.steps - 1}, found {step}")
         return self._drawn(self._epoch, step)
@@ -223,12 +233,36 @@ class BatchSampler:
             "seed": self._seed,
             "shuffle": self._shuffle,
             "drop_last": self._drop_last,
+            "delay_outliers": self._window,
         }
 
     def _size_of(self, step):
         return max(min(self._gbs, self._items - step * self._gbs), self._bins)
 
+    def _in_window(self, epoch, step):
+        """Returns the items of a whole batch whose window's outliers were brought together."""
+        window = window_of(step, self._items // self._gbs, self._window)
+        key = (epoch, window[0])
+        if self._regrouped is None or self._regrouped[0] != key:
+            drawn = self._permutations.of(epoch)[window[0] * self._gbs : (window[-1] + 1) * self._gbs]
+            costs = [sum(column[i] for column in self._scaled.values()) for i in drawn]
+            order = regrouped(costs, self._gbs, self._microbatches, self._dp_size)
+            self._regrouped = (key, [drawn[position] for position in order])
+        begin = (step - window[0]) * self._gbs
+        return self._regrouped[1][begin : begin + self._gbs]
+
+    def _moves(self):
+        moves = Moves()
+        order = self._permutations.of(self._epoch)
+        drawn_in = {item: position // self._gbs for position, item in enumerate(order)}
+        for step in range(self._items // self._gbs):
+            for item in self._in_window(self._epoch, step):
+                moves.add(drawn_in[item], step)
+        return moves
+
     def _drawn(self, epoch, step):
+        if self._window > 1 and step < self._items // self._gbs:
+            return self._in_window(epoch, step)
         order = self._permutations.of(epoch)
         batch = order[step * self._gbs : (step + 1) * self._gbs]
         if len(batch) < self._bins:

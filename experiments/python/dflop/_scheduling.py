@@ -16,13 +16,16 @@ class Scheduling:
     batch_of   returns a global batch, as the child's `push` takes them: batch_of(epoch, step)
     patience   so many seconds bins_of() may take
     bins       how many there are, where the options do not say so, as those of a plan
+    window_of  returns the places (epoch, step), in order, of the batches that have to be pushed together with that of
+               a place, where the options delay outliers; None: each is pushed alone
     log        a list to which what the child says of a batch is added
     """
 
-    def __init__(self, options, batch_of, patience, log, bins=None):
+    def __init__(self, options, batch_of, patience, log, bins=None, window_of=None):
         self._options = options
         self._bins = options["bins"] if bins is None else bins
         self._batch_of = batch_of
+        self._window_of = window_of
         self._patience = patience
         self._log = log
         self._server = Server()
@@ -64,6 +67,7 @@ class Scheduling:
         self._pushed = (
             {}
         )  # (epoch, step) -> (items, Future of push), in the order in which the session has them
+        self._places = []  # (epoch, step) by the session's iteration
 
     def _ask(self, place, following, deadline):
         if self._session is not None and next(iter(self._pushed), place) != place:
@@ -75,22 +79,40 @@ class Scheduling:
             self._session = self._wait(opened, deadline)["session"]
         if place not in self._pushed:
             self._push(place)
-        items, pushed = self._pushed[place]
-        answered = self._submit("next", {})
-        self._wait(pushed, deadline)
-        answer = self._wait(answered, deadline)
-        require_whole(answer.get("bins"), items, self._bins)
-        del self._pushed[place]
+        for before in list(self._pushed):
+            if before == place:
+                break
+            self._take(before, deadline)  # of a window in whose middle the sampler goes on
+        answer = self._take(place, deadline)
         if following is not None and not self._pushed:
             self._push(following)
         for event in answer["events"]:
             self._log.append(f"epoch {place[0]}, step {place[1]}: {event['kind']}: {event['message']}")
         return answer
 
+    def _take(self, place, deadline):
+        """Returns the answer of the batch that is next in the session. Where outliers are delayed its "drawn_at" has,
+        for each sample, the place of the batch that it was drawn in and its index there."""
+        items, pushed = self._pushed[place]
+        answered = self._submit("next", {})
+        self._wait(pushed, deadline)
+        answer = self._wait(answered, deadline)
+        require_whole(answer.get("bins"), items, self._bins)
+        if self._window_of is not None:
+            answer["drawn_at"] = [(self._places[k], index) for k, index in answer.pop("pushed_at")]
+        del self._pushed[place]
+        return answer
+
     def _push(self, place):
-        batch = self._batch_of(*place)
-        items = len(next(iter(batch.values())))
-        self._pushed[place] = (items, self._submit("push", {"batch": batch}))
+        """Pushes a batch with all of its window."""
+        window = [place] if self._window_of is None else self._window_of(place)
+        for each in window:
+            batch = self._batch_of(*each)
+            items = len(next(iter(batch.values())))
+            if self._window_of is not None and each == window[-1]:
+                batch["ends_window"] = True
+            self._places.append(each)
+            self._pushed[each] = (items, self._submit("push", {"batch": batch}))
 
     def _submit(self, method, params):
         return self._server.submit(method, {"session": self._session, **params}, only=self._child)
