@@ -1,19 +1,24 @@
 #include "backend/rank_guide.hpp"
 
+#include "core/error.hpp"
+
 namespace dflop {
 
 std::size_t RankGuide::before(const KernelCall& call, std::size_t variants) {
+  if (depth_ == open_.size()) throw Error(ErrorKind::internal, "kernels call each other without end");
+  Open& open = open_[depth_++];
+  open.chosen = {};
   if (call.tokens == 0) return 0;  // there is nothing to compute, nor to learn
-  const std::size_t variant = kernels_.choose(KernelKey(call).with_dtype(dtype_));
-  if (kernels_.is_timed()) began_ = Clock::now();
-  return variant < variants ? variant : 0;
+  open.chosen = kernels_.choose(KernelKey(call).with_dtype(dtype_));
+  if (open.chosen.timed) open.began = Clock::now();
+  return open.chosen.variant < variants ? open.chosen.variant : 0;
 }
 
-void RankGuide::after(const KernelCall& call, std::size_t variant) {
-  if (call.tokens == 0 || !kernels_.is_timed()) return;
-  const std::chrono::duration<double, std::nano> took = Clock::now() - began_;
-  const double scale = work_of(KernelKey(call).call()) / work_of(call);
-  kernels_.observe(variant, took.count(), scale);
+void RankGuide::after(const KernelCall& call, std::size_t /*variant*/) {
+  const Open& open = open_[--depth_];
+  if (!open.chosen.timed) return;
+  const std::chrono::duration<double, std::nano> took = Clock::now() - open.began;
+  kernels_.observe(open.chosen, took.count(), work_of(KernelKey(call).call()) / work_of(call));
 }
 
 }  // namespace dflop

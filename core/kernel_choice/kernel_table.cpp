@@ -26,15 +26,15 @@ void KernelTable::merge(const KernelTable& newer) {
   }
 }
 
-const KernelTable::Entry* KernelTable::basis(KernelKey key) const {
+std::optional<KernelKey> KernelTable::basis_key(KernelKey key) const {
   const auto nearest =
       nearest_index(entries_, key, [&](std::size_t i) { return is_measured(entries_.value(i)); });
-  return nearest ? &entries_.value(*nearest) : nullptr;
+  return nearest ? std::optional(entries_.keys()[*nearest]) : std::nullopt;
 }
 
 std::size_t KernelTable::choose(KernelKey key) const {
-  const Entry* entry = basis(key);
-  return entry == nullptr ? 0 : best_of(*entry);
+  const std::optional<KernelKey> basis = basis_key(key);
+  return basis ? best_of(*find(*basis)) : 0;
 }
 
 std::size_t KernelTable::best_of(const Entry& entry) {

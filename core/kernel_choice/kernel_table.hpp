@@ -1,6 +1,7 @@
 // A KernelTable has what the variants of operations took, by key, and says which of them to run.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,8 @@ class KernelTable {
   /// Returns the variant to run: of those whose interval lies below the default's the one of the least mean;
   /// else the default. Without durations of the default at the key the nearest_index() that has some says.
   std::size_t choose(KernelKey key) const;
-  /// Returns what choose() has gone by: the entry of the key or of the nearest; null where there is none.
-  const Entry* basis(KernelKey key) const;
+  /// Returns the key by whose entry choose() goes: this one or the nearest; nothing where there is none.
+  std::optional<KernelKey> basis_key(KernelKey key) const;
   static std::size_t best_of(const Entry& entry);
   /// Compares a variant with the default. @pre both have durations
   static KernelComparison compare(const Entry& entry, std::size_t variant);

@@ -10,15 +10,15 @@ void RankKernels::begin_step(const KernelChoices& choices) {
   for (std::size_t i = 0; i < keys_.size(); ++i) keys_.value(i) = {.choice = choices.choice(keys_.keys()[i])};
 }
 
-RankKernels::Known& RankKernels::add(KernelKey key) {
-  return keys_.value(keys_.add(key, {.choice = choices_->choice(key)}));
+std::size_t RankKernels::add(KernelKey key) {
+  return keys_.add(key, {.choice = choices_->choice(key)});
 }
 
-void RankKernels::observe(std::size_t variant, double ns, double scale) {
-  KernelObservation& seen = chosen_->seen;
-  const KernelChoice& choice = chosen_->choice;
+void RankKernels::observe(const ChosenKernel& chosen, double ns, double scale) {
+  KernelObservation& seen = keys_.value(chosen.index).seen;
+  const KernelChoice& choice = keys_.value(chosen.index).choice;
   ++seen.timed;
-  if (in_trials_ && variant == choice.tried) {
+  if (chosen.in_trials && chosen.variant == choice.tried) {
     seen.trials.add(ns * scale);
     seen.least_trial_ns = seen.trials.count == 1 ? ns * scale : std::min(seen.least_trial_ns, ns * scale);
     if (choice.mean_ns > 0 && ns * scale > choice.mean_ns) seen.excess_ns += ns - choice.mean_ns / scale;
@@ -28,7 +28,7 @@ void RankKernels::observe(std::size_t variant, double ns, double scale) {
   constexpr double kMostMeans = 4;
   const double time = choice.mean_ns > 0 ? std::min(ns * scale, kMostMeans * choice.mean_ns) : ns * scale;
   seen.used.add(time);
-  if (in_trials_) seen.in_trials.add(time);
+  if (chosen.in_trials) seen.in_trials.add(time);
 }
 
 std::vector<KernelObservation> RankKernels::end_step() {

@@ -7,6 +7,14 @@
 
 namespace dflop {
 
+/// A ChosenKernel is what one call takes; observe() wants it back where the call was to be timed.
+struct ChosenKernel {
+  std::uint32_t index = 0;  ///< of its key
+  std::uint16_t variant = 0;
+  bool timed = false;
+  bool in_trials = false;
+};
+
 /// RankKernels take choices and keep what calls took until the step is over. Neither choose() nor observe()
 /// allocates, takes a lock or looks at a name, once a key is known. One thread uses them.
 class RankKernels {
@@ -15,20 +23,19 @@ class RankKernels {
   void begin_step(const KernelChoices& choices);
 
   /// Returns what the rank's next call of the key takes.
-  std::size_t choose(KernelKey key) {
-    const std::size_t found = keys_.index_of(key);
-    chosen_ = found < keys_.size() ? &keys_.value(found) : &add(key);
-    const std::uint32_t call = chosen_->calls++;
-    in_trials_ = call < 2 * chosen_->choice.trials;
+  ChosenKernel choose(KernelKey key) {
+    std::size_t index = keys_.index_of(key);
+    if (index == keys_.size()) index = add(key);
+    Known& known = keys_.value(index);
+    const std::uint32_t call = known.calls++;
+    const bool in_trials = call < 2 * known.choice.trials;
     const std::uint32_t one_of = choices_->timed_one_of;
-    timed_ = in_trials_ || (one_of > 0 && (call + choices_->step) % one_of == 0);
-    return chosen_->choice.of_call(call);
+    const bool timed = in_trials || (one_of > 0 && (call + choices_->step) % one_of == 0);
+    return {static_cast<std::uint32_t>(index), static_cast<std::uint16_t>(known.choice.of_call(call)), timed,
+            in_trials};
   }
-  /// Returns whether the call for which choose() was asked last is to be timed.
-  bool is_timed() const { return timed_; }
-  /// Tells what that call took, with the variant that it was given; `scale` brings it to the middle of its
-  /// key's buckets.
-  void observe(std::size_t variant, double ns, double scale);
+  /// Tells what a call took; `scale` brings it to the middle of its key's buckets.
+  void observe(const ChosenKernel& chosen, double ns, double scale);
 
   /// Ends the step and returns what was seen of the keys that were called, in the order in which this rank
   /// came to know them.
@@ -41,13 +48,10 @@ class RankKernels {
     KernelObservation seen = {};
   };
 
-  Known& add(KernelKey key);
+  std::size_t add(KernelKey key);
 
   const KernelChoices* choices_ = nullptr;
   KernelMap<Known> keys_;
-  Known* chosen_ = nullptr;
-  bool timed_ = false;
-  bool in_trials_ = false;
 };
 
 }  // namespace dflop

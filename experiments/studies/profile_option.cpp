@@ -2,8 +2,10 @@
 
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
+#include "costmodel/profiled/chosen_kernels.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/presets/presets.hpp"
+#include "traces/files/kernels.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -63,13 +65,55 @@ void add_profile_option(Options& options) {
       {"profile", text("FILE"),
        "from 'dflop profile' or dflop.torch.profile(): what was measured, in place of what the cluster's GPU "
        "and links say; memory stays that of the cluster"},
+      {"kernels-file", text("FILE"),
+       "from 'dflop kernels tune' on the profile's machine: the profile, measured with the default kernels, as it "
+       "would be with the fastest by that file"},
   });
 }
 
+namespace {
+
+/// Returns the profile as it would be with the kernels that a file chooses.
+/// @throws Error (input) for a file of another machine than the profile's, and for a profile that was
+/// measured with other kernels
+ProfileTables with_kernels_of(const std::string& path, const std::string& profile_path,
+                              ProfileTables profile) {
+  const KernelFile file = parse_kernel_file(read_text_file(path), path);
+  const std::string hash = content_hash(to_json(file));
+  if (profile.kernels == hash) return profile;
+  if (!profile.kernels.empty()) {
+    refuse_input(profile_path,
+                 "key 'kernels': expected a profile of the default kernels, found one of those of "
+                 "another file ({}); '--kernels-file' has {}",
+                 profile.kernels, hash);
+  }
+  const auto require = [&](std::string_view key, const std::string& expected, const std::string& found) {
+    if (expected != found) {
+      refuse_key(path, key, "measured elsewhere: expected '{}' as '{}' has it, found '{}'", expected,
+                 profile_path, found);
+    }
+  };
+  require("device", profile.device, file.machine.device);
+  require("cpu", profile.cpu, file.machine.cpu);
+  profile = with_chosen_kernels(std::move(profile), file.table);
+  profile.kernels = hash;
+  return profile;
+}
+
+}  // namespace
+
 std::optional<NamedProfile> read_profile(const Values& values) {
   const auto path = read_text(values, "profile");
+  const bool live = values.count("kernels") > 0;  // which has another use for the file
+  if (!path && !live && values.count("kernels-file") > 0) {
+    refuse_option("kernels-file", "expected '--profile FILE' with it");
+  }
   if (!path) return std::nullopt;
-  return NamedProfile{*path, parse_profile_tables(read_text_file(*path), *path)};
+  NamedProfile profile{*path, parse_profile_tables(read_text_file(*path), *path)};
+  if (const auto kernels = read_text(values, "kernels-file")) {
+    profile.tables = with_kernels_of(*kernels, *path, std::move(profile.tables));
+  }
+  return profile;
 }
 
 void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path) {

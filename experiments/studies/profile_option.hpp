@@ -20,10 +20,12 @@ struct NamedProfile {
   ProfileTables tables;
 };
 
-/// Adds --profile.
+/// Adds --profile, and --kernels-file, which goes with it.
 void add_profile_option(Options& options);
 
-/// Reads it; nothing where it was not given. @throws Error (input) as parse_profile_tables()
+/// Reads it, as with the kernels of --kernels-file where that is given; nothing where it was not given.
+/// @throws Error (input) as parse_profile_tables() and parse_kernel_file(), and for a file of kernels of
+/// another machine than the profile's
 std::optional<NamedProfile> read_profile(const Values& values);
 
 /// @throws Error (input) where a profile is of a model of other sizes

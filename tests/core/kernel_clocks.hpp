@@ -65,13 +65,14 @@ struct MadeUpRun {
       std::vector<std::size_t>& variants = step.variants.emplace_back();
       for (const MadeUpKey& key : keys) {
         for (int call = 0; call < key.calls; ++call) {
-          const std::size_t variant = kernels.choose(key.key);
+          const ChosenKernel chosen = kernels.choose(key.key);
+          const std::size_t variant = chosen.variant;
           const double chance = 1 + noise * (2 * random.uniform() - 1);
           const auto mean = [&](std::size_t v) {
             return key.ns[v] * pace(static_cast<std::int64_t>(choices.step), r, v);
           };
           const double ns = mean(variant) * chance;
-          if (kernels.is_timed()) kernels.observe(variant, ns, 1);
+          if (chosen.timed) kernels.observe(chosen, ns, 1);
           variants.push_back(variant);
           elapsed += ns;
           step.default_ns += mean(0) * chance;

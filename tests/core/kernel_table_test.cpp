@@ -70,7 +70,8 @@ TEST(KernelMap, FindsAllThatWasAdded) {
   KernelMap<int> map;
   std::map<std::uint64_t, int> expected;
   for (int i = 0; i < 5000; ++i) {
-    const KernelKey key = product_key(1 + static_cast<int>(random.below(300)), 1 + std::int64_t{1} << random.below(20));
+    const KernelKey key =
+        product_key(1 + static_cast<int>(random.below(300)), 1 + std::int64_t{1} << random.below(20));
     const bool is_new = expected.emplace(key.bits(), i).second;
     EXPECT_EQ(map.find(key) == nullptr, is_new);
     map.add(key, i);
@@ -137,10 +138,10 @@ TEST(RankKernels, TellWhatTheyHaveSeen) {
   kernels.begin_step(choices);
   std::vector<bool> timed;
   for (int call = 0; call < 6; ++call) {
-    const std::size_t variant = kernels.choose(product_key(8));
-    timed.push_back(kernels.is_timed());
+    const ChosenKernel chosen = kernels.choose(product_key(8));
+    timed.push_back(chosen.timed);
     // A call has twice the tokens of its bucket's middle: 0.5 brings it there.
-    if (kernels.is_timed()) kernels.observe(variant, variant == 2 ? 26 : 22, 0.5);
+    if (chosen.timed) kernels.observe(chosen, chosen.variant == 2 ? 26 : 22, 0.5);
   }
   EXPECT_EQ(timed, (std::vector<bool>{true, true, true, false, true, false}));
   const std::vector<KernelObservation> seen = kernels.end_step();

@@ -1,0 +1,56 @@
+#include "costmodel/profiled/chosen_kernels.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace dflop {
+namespace {
+
+/// Returns what the calls of each pass of a unit save, in seconds.
+std::array<double, kKernelPasses> savings(const KernelTable& table, const ProfileTables& profile,
+                                          ProfileUnit unit, const TpMode& mode, const ProfilePoint& point) {
+  const auto dtype = std::find(kDTypeNames.begin(), kDTypeNames.end(), profile.dtype) - kDTypeNames.begin();
+  std::array<double, kKernelPasses> saved{};
+  const Workload work{1, point.tokens, point.tokens * point.length};
+  for (const UnitCall& made : unit_kernel_calls(profile.model, unit, mode, work)) {
+    KernelCall call = made.call;
+    call.dtype = static_cast<std::uint8_t>(dtype);
+    constexpr double kSecondsPerNs = 1e-9;
+    saved[static_cast<std::size_t>(made.pass)] += kSecondsPerNs * chosen_saving_ns(table, call);
+  }
+  return saved;
+}
+
+void subtract(double& seconds, double saved) {
+  seconds = std::max(0.0, seconds - saved);
+}
+
+}  // namespace
+
+double chosen_saving_ns(const KernelTable& table, const KernelCall& call) {
+  const std::optional<KernelKey> key = table.basis_key(KernelKey(call));
+  if (!key) return 0;
+  const KernelTable::Entry& entry = *table.find(*key);
+  const std::size_t chosen = KernelTable::best_of(entry);
+  return (entry.front().mean - entry[chosen].mean) * work_of(call) / work_of(key->call());
+}
+
+ProfileTables with_chosen_kernels(ProfileTables profile, const KernelTable& table) {
+  for (TpProfile& tp : profile.tp) {
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      for (ProfilePoint& point : tp.units[u]) {
+        const auto saved = savings(table, profile, static_cast<ProfileUnit>(u), tp.mode, point);
+        subtract(point.forward_s, saved[static_cast<std::size_t>(KernelPass::forward)]);
+        subtract(point.backward_input_s, saved[static_cast<std::size_t>(KernelPass::backward_input)]);
+        subtract(point.backward_weight_s, saved[static_cast<std::size_t>(KernelPass::backward_weight)]);
+        if (point.recompute_s) {
+          subtract(*point.recompute_s, saved[static_cast<std::size_t>(KernelPass::recompute)]);
+        }
+      }
+    }
+  }
+  return profile;
+}
+
+}  // namespace dflop

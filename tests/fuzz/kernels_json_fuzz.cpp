@@ -1,0 +1,21 @@
+#include "tests/fuzz/fuzz_target.hpp"
+#include "traces/files/kernels.hpp"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const int file = dflop::run_fuzz_target(data, size, [](std::string_view text) {
+    const dflop::KernelFile kernels = dflop::parse_kernel_file(text, "fuzz.kernels");
+    dflop::require(dflop::parse_kernel_file(dflop::to_json(kernels), "again.kernels") == kernels);
+    for (const dflop::KernelKey key : kernels.table.entries().keys()) {
+      const std::size_t chosen = kernels.table.choose(key);
+      dflop::require(chosen < kernels.table.names(key.operation()).size());
+      dflop::KernelTable::compare(*kernels.table.find(key), chosen);
+    }
+  });
+  return file != 0 ? file : dflop::run_fuzz_target(data, size, [](std::string_view text) {
+    const dflop::LearnedKernels learned = dflop::parse_learned_kernels(text, "fuzz.json");
+    dflop::require(dflop::parse_learned_kernels(dflop::to_json(learned), "again.json") == learned);
+    dflop::KernelPlanner planner(dflop::KernelMode::learn, dflop::PlannerState(learned.state));
+    planner.end_step({}, 1);
+    planner.next_step();
+  });
+}

@@ -1,0 +1,193 @@
+#include "traces/files/kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/support/random.hpp"
+#include "traces/files/timeline.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace kernels_file_test {
+namespace {
+
+VariantNames some_names() {
+  VariantNames names;
+  names[static_cast<std::size_t>(KernelOperation::linear)] = {"default", "oneDNN", "avx512 \"wide\""};
+  names[static_cast<std::size_t>(KernelOperation::attention)] = {"default", "blocks of 64"};
+  return names;
+}
+
+KernelKey random_key(Random& random) {
+  const bool linear = random.below(2) == 0;
+  return KernelKey(
+      KernelCall{linear ? KernelOperation::linear : KernelOperation::attention,
+                 static_cast<std::uint8_t>(random.below(3)), static_cast<std::int32_t>(random.below(1 << 21)),
+                 static_cast<std::int32_t>(random.below(1 << 21)), !linear && random.below(2) == 1,
+                 1 + static_cast<std::int64_t>(random.below(1 << 20)),
+                 linear ? 0 : 1 + static_cast<std::int64_t>(random.below(1 << 12))});
+}
+
+KernelStats random_stats(Random& random) {
+  return {static_cast<std::int64_t>(random.below(1000)), 1e6 * random.uniform(), 1e9 * random.uniform()};
+}
+
+KernelTable random_table(Random& random) {
+  KernelTable table(some_names());
+  for (int i = 0; i < 12; ++i) {
+    for (KernelStats& stats : table.entry(random_key(random))) stats = random_stats(random);
+  }
+  return table;
+}
+
+const KernelMachine kHere{"host", 2, "oneDNN 2.6.0", "a processor", "portable, avx2"};
+
+KernelFile some_file(std::uint64_t seed = 1) {
+  Random random(seed);
+  return {"1.2.3", kHere, random_table(random)};
+}
+
+std::string message_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(KernelFiles, ComeBackToTheLastBit) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const KernelFile file = some_file(seed);
+    EXPECT_EQ(parse_kernel_file(to_json(file), "f"), file);
+  }
+}
+
+TEST(KernelFiles, CutOffAnywhereAreReportedAndLeftUnharmed) {
+  const std::string whole = to_json(some_file());
+  const std::string path = ::testing::TempDir() + "cut.kernels";
+  // The last byte ends the line: without it the file is whole.
+  for (std::size_t size = 0; size + 1 < whole.size(); ++size) {
+    const std::string cut = whole.substr(0, size);
+    EXPECT_FALSE(message_of([&] { parse_kernel_file(cut, "f"); }).empty()) << size;
+  }
+  for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 2}) {
+    const std::string cut = whole.substr(0, size);
+    std::ofstream(path, std::ios::binary) << cut;
+    const std::string message = message_of([&] { parse_kernel_file(read_text_file(path), path); });
+    EXPECT_NE(message.find(path), std::string::npos) << message;
+    EXPECT_EQ(read_text_file(path), cut);
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(KernelFiles, RefuseWhatIsNone) {
+  std::string json = to_json(some_file());
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = json;
+    const std::size_t place = changed.find(from);
+    EXPECT_NE(place, std::string::npos) << from;
+    changed.replace(place, from.size(), to);
+    return message_of([&] { parse_kernel_file(changed, "f"); });
+  };
+  EXPECT_NE(with("\"version\": 1", "\"version\": 2").find("version"), std::string::npos);
+  EXPECT_NE(with("\"oneDNN\"", "\"default\"").find("'default' twice"), std::string::npos);
+  EXPECT_NE(with("\"dtype\": \"", "\"dtype\": \"x").find("dtype"), std::string::npos);
+  EXPECT_NE(with("\"count\": [", "\"count\": [7,").find("variants, found"), std::string::npos);
+  EXPECT_NE(with("\"mean_ns\": [", "\"mean_ns\": [-1,").find("mean_ns"), std::string::npos);
+  // A row that stands twice.
+  const std::size_t begin = json.find("{\n      \"operation\"");
+  const std::size_t end = json.find('}', begin) + 1;
+  const std::string row = json.substr(begin, end - begin);
+  json.insert(begin, row + ",\n    ");
+  EXPECT_NE(message_of([&] { parse_kernel_file(json, "f"); }).find("each key once"), std::string::npos);
+}
+
+TEST(KernelFiles, OfAnotherMachineSayInOneLineWhatDiffers) {
+  const auto differs = [](const std::function<void(KernelFile&)>& change, const std::string& key,
+                          const std::string& expected, const std::string& found) {
+    KernelFile file = some_file();
+    change(file);
+    const std::string message = message_of([&] { require_valid(file, "my.kernels", kHere, some_names()); });
+    EXPECT_NE(message.find("my.kernels: key '" + key + "'"), std::string::npos) << message;
+    EXPECT_NE(message.find("expected '" + expected + "'"), std::string::npos) << message;
+    EXPECT_NE(message.find("found '" + found + "'"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  };
+  EXPECT_EQ(message_of([] { require_valid(some_file(), "f", kHere, some_names()); }), "");
+  differs([](KernelFile& f) { f.machine.device = "H100"; }, "device", "host", "H100");
+  differs([](KernelFile& f) { f.machine.processors = 132; }, "processors", "2", "132");
+  differs([](KernelFile& f) { f.machine.software = "oneDNN 3.0.0"; }, "software", "oneDNN 2.6.0",
+          "oneDNN 3.0.0");
+  differs([](KernelFile& f) { f.machine.cpu = "another"; }, "cpu", "a processor", "another");
+  differs([](KernelFile& f) { f.machine.isa = "portable"; }, "isa", "portable, avx2", "portable");
+  differs(
+      [](KernelFile& f) {
+        VariantNames names = some_names();
+        names[static_cast<std::size_t>(KernelOperation::attention)].pop_back();
+        f.table = KernelTable(names);
+      },
+      "variants.attention", "default, blocks of 64", "default");
+}
+
+TEST(LearnedKernels, ComeBackToTheLastBit) {
+  Random random(7);
+  for (int draw = 0; draw < 30; ++draw) {
+    LearnedKernels learned{kHere, {}};
+    PlannerState& state = learned.state;
+    state.table = random_table(random);
+    state.step = static_cast<std::int64_t>(random.below(1000));
+    state.elapsed_ns = 1e12 * random.uniform();
+    state.spent_ns = 1e9 * random.uniform();
+    state.switches = static_cast<std::int64_t>(random.below(9));
+    for (const KernelKey key : state.table.entries().keys()) {
+      KernelState of_key;
+      const std::size_t variants = state.table.names(key.operation()).size();
+      of_key.variant = static_cast<std::uint32_t>(random.below(variants));
+      of_key.alive = static_cast<std::uint32_t>(random.below(std::uint64_t{1} << variants));
+      of_key.round = static_cast<std::uint32_t>(random.below(4));
+      of_key.ranks = 3;
+      of_key.calls = 5;
+      of_key.settled = 7;
+      of_key.waits = 64;
+      of_key.share_ns = 1e9 * random.uniform();
+      of_key.settled_ns = 1e5 * random.uniform();
+      of_key.since = random_stats(random);
+      for (std::size_t v = 0; v < variants; ++v) {
+        of_key.trials.push_back({random_stats(random), random_stats(random), 1e5 * random.uniform()});
+      }
+      state.keys.add(key, of_key);
+    }
+    const std::string json = to_json(learned);
+    EXPECT_EQ(parse_learned_kernels(json, "f"), learned);
+    EXPECT_FALSE(message_of([&] { parse_learned_kernels(json.substr(0, json.size() / 2), "f"); }).empty());
+  }
+}
+
+TEST(RecordedKernels, StandBesideTheIterationsOfARecording) {
+  RecordedKernels kernels{KernelMode::learn, "0123456789abcdef", some_names(), {}};
+  Random random(9);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    KernelChoices& choices = kernels.steps.emplace_back();
+    choices.step = step;
+    for (int i = 0; i < 5; ++i) {
+      choices.by_key.add(
+          random_key(random),
+          {.variant = 1, .tried = static_cast<std::uint16_t>(i % 2), .trials = i % 2 == 0 ? 0U : 2U});
+    }
+  }
+  TimelineFile file{{Timeline()}, Provenance{}, kernels};
+  const TimelineFile back = parse_timelines(to_json(file), "f");
+  ASSERT_TRUE(back.kernels.has_value());
+  EXPECT_EQ(*back.kernels, kernels);
+  EXPECT_TRUE(back.made_by.has_value());
+}
+
+}  // namespace
+}  // namespace kernels_file_test
+}  // namespace dflop
