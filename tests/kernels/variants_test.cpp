@@ -139,11 +139,24 @@ Ints random_offsets(Arguments& a, std::int64_t rows) {
   return offsets;
 }
 
-AttentionShape random_heads(Arguments& a) {
+/// Heads with the offsets of sequences.
+struct Attended {
+  AttentionShape shape;
+  Ints offsets;
+
+  std::int64_t rows() const { return offsets.back(); }
+};
+
+/// Some rows in sequences of several lengths, or one that has several blocks of keys.
+Attended random_attention(Arguments& a, std::int64_t rows) {
+  if (rows > 1 && a.below(4) == 0) {
+    const auto length = static_cast<std::int32_t>(700 + a.below(400));
+    return {{2, 1, 16, a.below(2) == 0}, {0, 5, 5 + length}};
+  }
   const int key_heads = 1 + static_cast<int>(a.below(3));
   const int group = 1 + static_cast<int>(a.below(3));
   const int widths[] = {2, 8, 16, 20, 64, 72};
-  return {key_heads * group, key_heads, widths[a.below(6)], a.below(2) == 0};
+  return {{key_heads * group, key_heads, widths[a.below(6)], a.below(2) == 0}, random_offsets(a, rows)};
 }
 
 std::vector<Case> cases() {
@@ -151,7 +164,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](auto operation, auto body) { all.push_back(make_case(operation, body)); };
   const auto width = [](Arguments& a) { return 1 + a.below(90); };
-  const auto half_logits = 3.0;
+  const auto logit_size = 3.0;
 
   add(&K::linear, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t in = width(a), out = width(a);
@@ -238,20 +251,24 @@ std::vector<Case> cases() {
     call(y, a.out(n, in), x, weight, a.below(2) == 0 ? bias : ConstMatrix());
   });
   add(&K::rope, [=](const K&, Arguments& a, std::int64_t n, auto call) {
-    const AttentionShape shape = random_heads(a);
+    const AttentionShape shape = random_attention(a, 0).shape;
     const Indices positions = a.indices(random_ints(a.random, n, 5000));
     call(a.in_out(n, shape.qkv_columns()), shape, positions, 10000.0, a.below(2) == 0);
   });
-  add(&K::attention, [=](const K&, Arguments& a, std::int64_t n, auto call) {
-    const AttentionShape shape = random_heads(a);
-    const Indices offsets = a.indices(random_offsets(a, n));
+  add(&K::attention, [=](const K&, Arguments& a, std::int64_t rows, auto call) {
+    const Attended attended = random_attention(a, rows);
+    const AttentionShape shape = attended.shape;
+    const Indices offsets = a.indices(attended.offsets);
+    const std::int64_t n = attended.rows();
     const ConstMatrix qkv = a.in(n, shape.qkv_columns(), 2.0);
     const Matrix out = a.out(n, shape.out_columns());
     call(out, a.sums_out(n, shape.heads), qkv, shape, offsets);
   });
-  add(&K::attention_backward, [=](const K& k, Arguments& a, std::int64_t n, auto call) {
-    const AttentionShape shape = random_heads(a);
-    const Indices offsets = a.indices(random_offsets(a, n));
+  add(&K::attention_backward, [=](const K& k, Arguments& a, std::int64_t rows, auto call) {
+    const Attended attended = random_attention(a, rows);
+    const AttentionShape shape = attended.shape;
+    const Indices offsets = a.indices(attended.offsets);
+    const std::int64_t n = attended.rows();
     const ConstMatrix qkv = a.in(n, shape.qkv_columns(), 2.0), dout = a.in(n, shape.out_columns());
     const Matrix out = a.out(n, shape.out_columns()), dqkv = a.out(n, shape.qkv_columns());
     const Sums statistics = a.sums_out(n, shape.heads);
@@ -298,18 +315,18 @@ std::vector<Case> cases() {
   });
   add(&K::cross_entropy_parts, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
-    const ConstMatrix logits = a.in(n, c, half_logits);
+    const ConstMatrix logits = a.in(n, c, logit_size);
     call(a.sums_out(n, 3), logits, a.indices(random_ints(a.random, n, 2 * c)), c / 2);
   });
   add(&K::cross_entropy_merge, [=](const K&, Arguments& a, std::int64_t n, auto call) {
-    const ConstSums parts = a.sums_in(3 * n, 3, half_logits);
+    const ConstSums parts = a.sums_in(3 * n, 3, logit_size);
     call(a.sums_out(n, 3), parts, 3);
   });
   add(&K::cross_entropy_backward, [=](const K& k, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
     Ints targets = random_ints(a.random, n, c + 1);
     for (auto& target : targets) target -= 1;  // some are none
-    const Matrix logits = a.in_out(n, c, half_logits);
+    const Matrix logits = a.in_out(n, c, logit_size);
     const Sums merged = a.sums_out(n, 3), loss = a.sums_out(1, 1, 1.0);
     k.cross_entropy_parts(merged, logits, a.indices(targets), 0);
     call(logits, loss, merged, a.indices(targets), 0, 0.25);
