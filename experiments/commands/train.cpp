@@ -298,6 +298,7 @@ and the part of the machine's time that others took.)",
        "will do"},
   });
   add_kernel_options(command.options, true);
+  add_delay_options(command.options, "those of the plan, or of the first run where one goes on under another");
   add_wanted_plan_options(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   command.options.add({
@@ -307,7 +308,6 @@ and the part of the machine's time that others took.)",
   add_objective_option(command.options);
   add_bin_order_option(command.options);
   command.options.add({
-  add_delay_options(command.options, "those of the plan, or of the first run where one goes on under another");
       {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
       {"time-limit", number("SECONDS"),
        "wall-clock limit of the scheduler for each step; what it has found when the step begins is taken. "
