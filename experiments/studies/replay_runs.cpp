@@ -154,10 +154,10 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
 ConditionedProgram condition(const ReplayConditions& conditions, const PricedProgram& priced, int cores) {
   const NetworkModel network = conditions.what_if.network.value_or(NetworkModel::latency_bandwidth);
   const Program& program = priced.program;
-  if (network == NetworkModel::contention && program.ranks() > conditions.cluster->gpus()) {
+  if (network == NetworkModel::contention && program.gpus() > conditions.cluster->gpus()) {
     refuse_option("cluster",
                   fmt::format("expected the {} GPUs of the recording at least, found '{}' with {}",
-                              program.ranks(), conditions.cluster->name, conditions.cluster->gpus()));
+                              program.gpus(), conditions.cluster->name, conditions.cluster->gpus()));
   }
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
     return cluster_network(program, *conditions.cluster, bandwidth_factor);

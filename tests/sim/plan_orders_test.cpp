@@ -24,6 +24,7 @@ class TokenCosts final : public SumCostModel {
         static_cast<double>(stage.encoder_layers * work.encoder.tokens + stage.llm_layers * work.llm.tokens);
     return Seconds((op == Op::backward ? 2 : 1) * tokens * 1e-9);
   }
+  bool knows_shares() const override { return true; }  // which change nothing
   Seconds message(const Message&, const Program&) const override { return Seconds(5e-9); }
   Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
   Seconds optimizer_step(const Stage&) const override { return Seconds(0); }

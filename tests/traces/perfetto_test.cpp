@@ -90,6 +90,25 @@ TEST(Perfetto, OneTrackPerRankAndStream) {
   EXPECT_EQ(trace.counters, (std::set<std::string>{"rank 0 memory", "rank 1 memory", "rank 2 memory"}));
 }
 
+/// Of two shared GPUs the second has rank 1 alone in this timeline, and the first ranks 0 and 2: their lists
+/// are in one process.
+TEST(Perfetto, SharedGpusAreProcessesWithTheListsOfBothModules) {
+  Timeline timeline = small_timeline();
+  timeline.shared_gpus = 2;
+  const Trace trace = trace_of({timeline});
+  EXPECT_EQ(trace.processes, (std::set<std::string>{"GPU 0", "GPU 1"}));
+  EXPECT_EQ(track_names(trace), (std::set<std::string>{"encoder 0 rank 0 compute", "encoder 0 rank 0 send",
+                                                       "llm 0 rank 1 compute", "llm 0 rank 1 receive",
+                                                       "llm 0 rank 2 compute", "llm 0 rank 2 receive"}));
+  std::map<std::string, int> process_of;
+  for (const Json& event : trace.events) {
+    if (event.at("ph") == "M" && event.at("name") == "thread_name")
+      process_of[event.at("args").at("name")] = event.at("pid");
+  }
+  EXPECT_EQ(process_of.at("encoder 0 rank 0 compute"), process_of.at("llm 0 rank 2 compute"));
+  EXPECT_NE(process_of.at("encoder 0 rank 0 compute"), process_of.at("llm 0 rank 1 compute"));
+}
+
 TEST(Perfetto, SpansAreNamedAndToTheNanosecond) {
   const std::string text = to_perfetto(std::vector{small_timeline()});
   // 1500 ns is 1.500 us, 3000 ns is 3.000 us; stage 1 is process 2.

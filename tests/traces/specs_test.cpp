@@ -113,6 +113,10 @@ TEST(ClusterFile, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(parse_cluster(to_json(cluster, "here", R"({"folds": 5})"), "t"), cluster);
   cluster.software.node_ring_bandwidth_bytes_per_s = 0;  // every card
   cluster.software.tensor_overlap = 0.5;
+  cluster.software.shared_cache_factor = 1.25;
+  cluster.gpu.multiprocessors = 20;
+  cluster.gpu.share_quantum = 2;
+  cluster.gpu.saturating_share = 0.5;
   EXPECT_EQ(parse_cluster(to_json(cluster, "here", "{}"), "t"), cluster);
 }
 
@@ -284,6 +288,21 @@ TEST(ModelFile, SourceIsOptional) {
   nlohmann::json json = nlohmann::json::parse(presets("models").at("qwen2.5-vl-7b"));
   json.erase("source");
   EXPECT_EQ(parse_model(json.dump(), "m.json"), preset_model("qwen2.5-vl-7b"));
+}
+
+TEST(ClusterFile, HasMultiprocessorsAndQuantaOfThem) {
+  const std::string h100 = presets("clusters").at("h100");
+  const GpuSpec gpu = parse_cluster(h100, "c.json").gpu;
+  EXPECT_EQ(gpu.multiprocessors, 132);
+  EXPECT_EQ(gpu.share_quantum, 8);  // where the file has none
+  EXPECT_EQ(parse_cluster(presets("clusters").at("a100-80g"), "a.json").gpu.share_quantum, 4);
+  const auto refused = [&](std::string_view to, const std::string& key, std::string_view found) {
+    expect_refused([&] { parse_cluster(replaced(h100, "\"multiprocessors\": 132", to), "c.json"); },
+                   "c.json: key 'gpu." + key + "'", {found});
+  };
+  refused("\"multiprocessors\": 0", "multiprocessors", "found 0");
+  refused("\"share_quantum\": 0", "share_quantum", "found 0");
+  refused("\"saturating_share\": 1.5", "saturating_share", "found 1.5");
 }
 
 TEST(ClusterFile, WhatCannotBeIsRefused) {

@@ -108,7 +108,8 @@ void assign_lanes(const Timeline& timeline, std::vector<Slice>& slices) {
 
 class TraceWriter {
  public:
-  explicit TraceWriter(bool all_ranks) : all_ranks_(all_ranks) {
+  /// `shared_gpus`: as Timeline::shared_gpus of all iterations.
+  TraceWriter(bool all_ranks, int shared_gpus) : all_ranks_(all_ranks), shared_gpus_(shared_gpus) {
     add(FMT_COMPILE("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":["));
   }
 
@@ -135,8 +136,11 @@ class TraceWriter {
     for (const auto& [track, tid] : tracks_) {
       const auto& [pid, rank, stream, lane] = track;
       const std::string lane_name = lane > 0 ? fmt::format(" {}", lane + 1) : "";
-      metadata(pid, tid, "thread_name", fmt::format("\"rank {} {}{}\"", rank, to_string(stream), lane_name),
-               "name");
+      const auto stage = stage_of_rank_.find(rank);
+      const std::string of = stage == stage_of_rank_.end() ? "" : stage->second + " ";
+      std::string name;
+      append_json_string(name, fmt::format("{}rank {} {}{}", of, rank, to_string(stream), lane_name));
+      metadata(pid, tid, "thread_name", name, "name");
       const std::int64_t order = (std::int64_t{rank} * kStreams + static_cast<int>(stream)) * kLanes + lane;
       metadata(pid, tid, "thread_sort_index", std::to_string(order), "sort_index");
     }
@@ -160,10 +164,14 @@ class TraceWriter {
 
   int drawn_ranks(const GroupUsage& group) const { return all_ranks_ ? group.ranks : 1; }
 
-  static int process_of(const GroupUsage& group) { return group.stage + 1; }
+  /// Returns the process of a rank: that of its stage, and of shared GPUs that of its GPU, so that the lists
+  /// of both modules stand below each other.
+  int process_of(const GroupUsage& group, int rank) const {
+    return shared_gpus_ > 0 ? device_of(rank, shared_gpus_) + 1 : group.stage + 1;
+  }
 
   int track(const GroupUsage& group, int rank, Stream stream, int lane) {
-    const auto [place, is_new] = tracks_.try_emplace({process_of(group), rank, stream, lane}, 0);
+    const auto [place, is_new] = tracks_.try_emplace({process_of(group, rank), rank, stream, lane}, 0);
     if (is_new) place->second = static_cast<int>(tracks_.size());
     return place->second;
   }
@@ -181,10 +189,10 @@ class TraceWriter {
       add(FMT_COMPILE(
               "{{\"ph\":\"X\",\"name\":\"{}\",\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},"
               "\"args\":{{\"iteration\":{},\"stage\":{},\"microbatch\":{},\"bytes\":{}}}}}"),
-          std::string_view(name_.data(), name_.size()), to_string(span.stream), process_of(group),
-          track(group, span.rank + r, span.stream, slice.lane), Microseconds{iteration.offset + slice.start},
-          Microseconds{slice.end - slice.start}, iteration.number, span.stage, span.microbatch,
-          span.bytes.count);
+          std::string_view(name_.data(), name_.size()), to_string(span.stream),
+          process_of(group, span.rank + r), track(group, span.rank + r, span.stream, slice.lane),
+          Microseconds{iteration.offset + slice.start}, Microseconds{slice.end - slice.start},
+          iteration.number, span.stage, span.microbatch, span.bytes.count);
     }
   }
 
@@ -226,7 +234,7 @@ class TraceWriter {
     next_event();
     add(FMT_COMPILE(
             "{{{},\"id\":{},\"name\":\"message\",\"cat\":\"message\",\"pid\":{},\"tid\":{},\"ts\":{}}}"),
-        phase, flows_, process_of(group),
+        phase, flows_, process_of(group, span.rank + rank),
         track(group, span.rank + rank, span.stream, iteration.slices[index].lane),
         Microseconds{iteration.offset + time});
   }
@@ -240,9 +248,9 @@ class TraceWriter {
       add(FMT_COMPILE("{{\"ph\":\"C\",\"name\":\"rank {} memory\",\"pid\":{},\"ts\":{},\"args\":{{"
                       "\"parameters\":{},\"gradients\":{},\"optimizer\":{},\"activations\":{},"
                       "\"buffers\":{}}}}}"),
-          point.rank + r, process_of(group), Microseconds{iteration.offset + point.time.count()},
-          state.parameters.count, state.gradients.count, state.optimizer.count, point.activations.count,
-          point.buffers.count);
+          point.rank + r, process_of(group, point.rank + r),
+          Microseconds{iteration.offset + point.time.count()}, state.parameters.count, state.gradients.count,
+          state.optimizer.count, point.activations.count, point.buffers.count);
     }
   }
 
@@ -250,7 +258,12 @@ class TraceWriter {
     std::map<int, std::string> names;
     for (const Timeline& timeline : iterations) {
       for (const GroupUsage& group : timeline.groups) {
-        names.try_emplace(process_of(group), timeline.stages.at(static_cast<std::size_t>(group.stage)));
+        const std::string& stage = timeline.stages.at(static_cast<std::size_t>(group.stage));
+        for (int r = group.first_rank; r < group.first_rank + drawn_ranks(group); ++r) {
+          if (shared_gpus_ > 0) stage_of_rank_[r] = stage;
+          const int pid = process_of(group, r);
+          names.try_emplace(pid, shared_gpus_ > 0 ? fmt::format("GPU {}", pid - 1) : stage);
+        }
       }
     }
     for (const auto& [pid, stage] : names) {
@@ -272,11 +285,13 @@ class TraceWriter {
   }
 
   const bool all_ranks_;
+  const int shared_gpus_;
   bool first_ = true;
   bool has_path_ = false;
   std::int64_t flows_ = 0;
   fmt::memory_buffer text_;
   fmt::memory_buffer name_;
+  std::map<int, std::string> stage_of_rank_;                 ///< of shared GPUs
   std::map<std::tuple<int, int, Stream, int>, int> tracks_;  ///< {process, rank, stream, lane} -> thread id
 };
 
@@ -312,7 +327,8 @@ void check_ranks(const TracedIteration& iteration) {
 
 std::string to_perfetto(std::span<const Timeline> iterations, std::int64_t most_events,
                         std::span<const PathSlice> critical_path) {
-  TraceWriter writer(count_events(iterations) <= most_events);
+  const int shared_gpus = iterations.empty() ? 0 : iterations.front().shared_gpus;
+  TraceWriter writer(count_events(iterations) <= most_events, shared_gpus);
   std::int64_t offset = 0;
   std::int64_t number = 0;
   for (const Timeline& timeline : iterations) {
