@@ -80,7 +80,6 @@ void read_data(const Values& values, TrainJob& job) {
   job.data_fingerprint = fingerprint(*job.samples);
 }
 
-/// Reads the plan, its target and the data.
 /// Makes the delay of outliers a part of what data a run is known by, as it makes other batches, and says what
 /// it comes to over the steps, or the first of many.
 void note_delay(TrainJob& job) {
@@ -92,6 +91,7 @@ void note_delay(TrainJob& job) {
   say("dflop: note: {}\n", job.data_origin.delay);
 }
 
+/// Reads the plan, its target and the data.
 TrainJob read_job(const Values& values) {
   TrainJob job;
   job.seed = read_seed(values);
@@ -117,9 +117,9 @@ TrainJob read_job(const Values& values) {
   validate(job.plan, job.target->model, job.target->cluster, job.where);
   require_trainable(job.plan, job.target->model, job.where);
   if (!job.samples) read_data(values, job);
-  return job;
   job.delay = read_delay(values, job.plan.gbs, &job.plan);
   if (job.delay.is_on()) note_delay(job);
+  return job;
 }
 
 /// Returns what the steps train on, up to the batch that completes a pass over the data set.
