@@ -33,6 +33,27 @@ TEST(Rope, TurnsPairsOfQueriesAndKeysByPosition) {
   }
 }
 
+// Angles of near positions are kept from call to call, for one width and base: here those alternate. Of one
+// pair the angle is the position, whatever the base.
+TEST(Rope, AnglesAreThoseOfTheCallsPositionsWidthAndBase) {
+  const auto kernels = host<double>();
+  const Ints positions = {0, 255, 256, 8191, 8192, 100'000, 3};
+  for (const double base : {100.0, 10'000.0, 100.0}) {
+    for (const int width : {2, 4}) {
+      const AttentionShape shape{1, 1, width, true};
+      const auto rows = static_cast<std::int64_t>(positions.size());
+      Reals x(rows, shape.qkv_columns(), 1.0);
+      kernels->rope(x, shape, indices(positions), base, false);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        for (int pair = 0; pair < width / 2; ++pair) {
+          const double angle = positions[static_cast<std::size_t>(row)] * std::pow(base, -2.0 * pair / width);
+          EXPECT_NEAR(x(row, pair), std::cos(angle) - std::sin(angle), kExact) << positions[row];
+        }
+      }
+    }
+  }
+}
+
 // The turn is orthogonal, so its gradient is its inverse: <turn(x), dy> = <x, inverse(dy)>.
 TEST(Rope, InverseIsItsGradientAndTurnsBack) {
   const auto kernels = host<double>();
