@@ -17,7 +17,8 @@ constexpr std::int64_t kSurelyCalls = 8;  // of the only one that is left, befor
 constexpr std::uint32_t kMostTrials = 4;  // of a rank's calls in a step
 constexpr std::uint32_t kTimedOneOf = 16;
 constexpr std::int64_t kFirstWait = 64;  // steps
-constexpr std::int64_t kLongestWait = 1024;
+constexpr std::int64_t kLongestWait = 512;
+constexpr double kMuchSlower = 2;
 constexpr double kDrift = 0.15;
 constexpr std::int64_t kDriftCalls = 16;
 
@@ -74,19 +75,20 @@ KernelChoices KernelPlanner::next_step() const {
   return choices;
 }
 
-/// Returns by how much one call of a variant on trial exceeds `mean`, that of the one in use, at worst.
-double KernelPlanner::worst_excess(const KernelState& state, std::size_t variant, double mean) const {
-  const KernelTrial& trial = state.trials[variant];
-  if (trial.own.count == 0) return (rule_.unknown - 1) * mean;
+/// Returns by how much one call of a variant on trial exceeds `mean`, that of the one in use.
+KernelPlanner::Excess KernelPlanner::excess_of(const KernelTrial& trial, double mean) const {
+  if (trial.own.count == 0) return {(rule_.unknown - 1) * mean, (rule_.unknown_most - 1) * mean};
   // The deviation of few calls says little: they are taken to scatter by half of the mean.
   const double few = trial.own.count < kSurelyCalls ? 0.5 * trial.own.mean : 0;
   const double deviation = std::max(std::sqrt(trial.own.variance), few / 3);
-  return std::max(0.0, trial.own.mean + 3 * deviation - mean);
+  const double slower = trial.own.mean - mean;
+  return {std::max(0.0, slower) + 0.5 * deviation, std::max(0.0, slower + 3 * deviation)};
 }
 
 /// Gives trials to keys, those with the largest part of a step first, as far as the budget goes.
 void KernelPlanner::plan_trials(KernelChoices& choices) const {
   double left = rule_.budget * state_.elapsed_ns - state_.spent_ns;
+  double most_left = rule_.most * state_.elapsed_ns - state_.spent_ns;
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < state_.keys.size(); ++i) order.push_back(i);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -97,17 +99,20 @@ void KernelPlanner::plan_trials(KernelChoices& choices) const {
     const std::optional<std::size_t> tried = next_on_trial(state);
     KernelChoice* choice = choices.by_key.find(state_.keys.keys()[i]);
     if (state.round == kKernelRounds || !tried || choice == nullptr || choice->mean_ns <= 0) continue;
-    const double call = static_cast<double>(state.ranks) *
-                        (worst_excess(state, *tried, choice->mean_ns) + 2 * rule_.timing_ns);
+    const Excess excess = excess_of(state.trials[*tried], choice->mean_ns);
+    const auto ranks = static_cast<double>(state.ranks);
+    const double call = ranks * (excess.expected + 2 * rule_.timing_ns);
+    const double most_call = ranks * (excess.most + 2 * rule_.timing_ns);
     const auto wanted = std::min<std::int64_t>(kRoundCalls[state.round] - state.trials[*tried].own.count,
                                                std::min<std::int64_t>(kMostTrials, state.calls / 2));
-    const double affordable = std::floor(left / call);
+    const double affordable = std::floor(std::min(left / call, most_left / most_call));
     const auto trials = std::min<double>(static_cast<double>(wanted), affordable);
     if (trials < 1) continue;
     // What is tried for the first time is tried once.
     choice->trials = state.trials[*tried].own.count == 0 ? 1U : static_cast<std::uint32_t>(trials);
     choice->tried = static_cast<std::uint16_t>(*tried);
     left -= choice->trials * call;
+    most_left -= choice->trials * most_call;
   }
 }
 
@@ -116,15 +121,19 @@ KernelState KernelPlanner::first_state(KernelKey key) const {
   state.variant = static_cast<std::uint32_t>(state_.table.choose(key));
   state.trials.resize(state_.table.names(key.operation()).size());
   state.waits = kFirstWait;
-  begin_trials(state);
+  begin_trials(key, state, true);
   return state;
 }
 
-/// Puts all variants on trial but the one in use.
-void KernelPlanner::begin_trials(KernelState& state) const {
-  const auto variants = state.trials.size();
-  const std::uint32_t all = variants >= 32 ? ~std::uint32_t{0} : bit_of(variants) - 1;
-  state.alive = all & ~bit_of(state.variant);
+/// Puts variants on trial: all but the one in use, or those that are not known to be much slower.
+void KernelPlanner::begin_trials(KernelKey key, KernelState& state, bool all) const {
+  const KernelTable::Entry* entry = state_.table.find(key);
+  state.alive = 0;
+  for (std::size_t v = 0; v < state.trials.size(); ++v) {
+    const bool slow = !all && entry != nullptr && (*entry)[v].count > 0 &&
+                      (*entry)[v].mean > kMuchSlower * (*entry)[state.variant].mean;
+    if (v != state.variant && !slow) state.alive |= bit_of(v);
+  }
   state.round = state.alive == 0 ? kKernelRounds : 0;
   for (KernelTrial& trial : state.trials) trial = {};
 }
@@ -182,7 +191,7 @@ void KernelPlanner::advance(KernelKey key, KernelState& state) {
     const double moved = std::abs(since.mean - state.settled_ns) - since.half_width();
     const bool drifted = since.count >= kDriftCalls && moved > kDrift * state.settled_ns;
     if (drifted) state.waits = kFirstWait;
-    if (drifted || state_.step >= state.settled + state.waits) begin_trials(state);
+    if (drifted || state_.step >= state.settled + state.waits) begin_trials(key, state, drifted);
     return;
   }
   for (std::size_t v = 0; v < state.trials.size(); ++v) {

@@ -28,10 +28,13 @@ struct LearningRule {
   /// Of the elapsed time so much may go into calls on trial and into timing: a run in which no other variant
   /// is worth it is to reach 0.995 times the pace of one that does not learn.
   double budget = 0.005;
+  /// And never more than this, were each call on trial as slow as it can be.
+  double most = 0.01;
   double timing_ns = 60;  ///< that timing one call takes
-  /// A variant of which nothing is known is tried where there is budget for one call so much longer than the
-  /// one in use.
-  double unknown = 16;
+  /// A variant of which nothing is known is expected to take so many times as long as the one in use, and at
+  /// most.
+  double unknown = 4;
+  double unknown_most = 16;
 
   bool operator==(const LearningRule&) const = default;
 };
@@ -88,12 +91,12 @@ struct PlannerState {
 /// from then on if its interval lies below that of the variant it alternated with; where they overlap nothing
 /// changes. A default that is no longer in use takes part in all trials, and comes back where it is not
 /// slower. Trials begin again where the variant in use takes 15 % more or less than it did when they ended,
-/// and after 64 steps, then 128, ...
+/// and, of variants that were not twice as slow, after 64 steps, then 128, ... 512.
 ///
-/// The budget holds whatever the durations are, unless a variant takes over `unknown` times as long as the
-/// one in use: trials are planned only as far as what is left of it would pay for them were each as slow as
-/// can be expected, three deviations above the mean. As ranks wait for each other, the excess of all of them
-/// is added up, as if none of it ran at the same time.
+/// Trials are planned as far as the budget would pay for what they are expected to take, and as `most` would
+/// were each as slow as it can be: three deviations above the mean, or `unknown_most` times the one in use.
+/// As ranks wait for each other, the excess of all of them is added up, as if none of it ran at the same
+/// time.
 class KernelPlanner {
  public:
   KernelPlanner(KernelMode mode, KernelTable table, const LearningRule& rule = {});
@@ -116,10 +119,15 @@ class KernelPlanner {
   void advance(KernelKey key, KernelState& state);
   void end_round(KernelState& state) const;
   void settle(KernelKey key, KernelState& state, std::size_t variant);
-  void begin_trials(KernelState& state) const;
+  void begin_trials(KernelKey key, KernelState& state, bool all) const;
   KernelState first_state(KernelKey key) const;
   void plan_trials(KernelChoices& choices) const;
-  double worst_excess(const KernelState& state, std::size_t variant, double mean) const;
+  /// Excess is by how much a call on trial takes longer than the one in use.
+  struct Excess {
+    double expected = 0;
+    double most = 0;
+  };
+  Excess excess_of(const KernelTrial& trial, double mean) const;
 
   KernelMode mode_;
   LearningRule rule_;

@@ -39,7 +39,7 @@ Totals run_steps(const MadeUpRun& run, KernelPlanner& planner, int steps, Random
     totals.default_ns += step.default_ns;
     totals.best_ns += step.best_ns;
     const PlannerState& state = planner.state();
-    EXPECT_LE(state.spent_ns, LearningRule().budget * state.elapsed_ns) << "step " << s;
+    EXPECT_LE(state.spent_ns, LearningRule().most * state.elapsed_ns) << "step " << s;
   }
   return totals;
 }

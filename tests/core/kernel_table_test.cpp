@@ -71,7 +71,7 @@ TEST(KernelMap, FindsAllThatWasAdded) {
   std::map<std::uint64_t, int> expected;
   for (int i = 0; i < 5000; ++i) {
     const KernelKey key =
-        product_key(1 + static_cast<int>(random.below(300)), 1 + std::int64_t{1} << random.below(20));
+        product_key(1 + static_cast<int>(random.below(300)), (std::int64_t{1} << random.below(20)) + 1);
     const bool is_new = expected.emplace(key.bits(), i).second;
     EXPECT_EQ(map.find(key) == nullptr, is_new);
     map.add(key, i);
