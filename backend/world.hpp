@@ -34,7 +34,12 @@ struct WorldOptions {
   Seconds timeout{60};               ///< that a rank waits for another
   std::optional<Bytes> memory = {};  ///< of each rank; none: what the device gives
   int cores = 0;                     ///< of the host, that compute at a time; 0: every rank when it likes
-  bool partition = false;            ///< each rank has as many multiprocessors of its own
+  bool partition = false;            ///< of a GPU: each rank has multiprocessors of its own
+  int device_cores = 1;              ///< of the host: cores of each device, on all of which its ranks compute
+  /// Ranks from this one on are on the devices of those before, of which those before have this share: the
+  /// encoder's of a shared plan. 0: each rank has a device, on a GPU one of as many equal parts.
+  int shared_devices = 0;
+  double first_share = 0;
 };
 
 /// A World makes what the ranks of one live run work with, and tells their processes of each other.
@@ -46,6 +51,14 @@ class World {
   /// none.
   virtual std::string software() const { return {}; }
   virtual int ranks() const = 0;
+  /// Returns from which rank on ranks are on the devices of those before; 0: each has one.
+  virtual int shared_devices() const { return 0; }
+  /// Returns in how many quanta a device is given to its ranks, as ProfileTables::quanta; 0 where speeds do
+  /// not depend on it, as all of the device is given.
+  virtual int quanta() const { return 0; }
+  /// Returns on what a rank of this process computes that others do not: "3 cores", "48 multiprocessors";
+  /// empty where that is not fixed.
+  virtual std::string part_of([[maybe_unused]] int rank) const { return {}; }
   /// Returns the ranks that this process runs, rising: all of them where it is the only one.
   virtual std::vector<int> local_ranks() const { return consecutive_ranks(0, ranks()).ranks; }
 

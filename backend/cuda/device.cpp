@@ -31,7 +31,7 @@ class CudaRank {
   CudaGpu& gpu() { return *gpu_; }
   const std::shared_ptr<CudaGpu>& shared_gpu() const { return gpu_; }
   MemoryAccount& account() { return account_; }
-  int multiprocessors() const { return partition_ ? partition_->multiprocessors_of_a_rank() : 0; }
+  int multiprocessors() const { return partition_ ? partition_->multiprocessors_of(rank_) : 0; }
 
   void* take(std::size_t bytes) {
     account_.check(bytes);

@@ -47,18 +47,19 @@ void check(CUresult status, const std::string& what) {
 /// A GreenPartition has a green context for each rank.
 class GreenPartition final : public CudaPartition {
  public:
-  GreenPartition(int gpu, int ranks) {
+  GreenPartition(int gpu, int ranks, const WorldOptions& options) {
     check_cuda(cudaSetDevice(gpu), "GPU " + std::to_string(gpu));
     check_cuda(cudaFree(nullptr), "GPU " + std::to_string(gpu));  // its primary context is there now
     CUdevResource all{};
     check(driver_.get_resource(gpu, &all, CU_DEV_RESOURCE_TYPE_SM), "the GPU's multiprocessors");
     std::vector<CUdevResource> groups = split(all);
-    const int each = groups_of_a_rank(ranks, static_cast<int>(groups.size()));
-    multiprocessors_ = each * static_cast<int>(groups.front().sm.smCount);
-    for (int rank = 0; rank < ranks; ++rank) {
+    groups_ = static_cast<int>(groups.size());
+    for (const GroupRange& own :
+         groups_of_ranks(ranks, options.shared_devices, options.first_share, groups_)) {
+      multiprocessors_.push_back(own.count * static_cast<int>(groups.front().sm.smCount));
       CUdevResourceDesc description = nullptr;
-      check(driver_.describe(&description, &groups[static_cast<std::size_t>(rank) * each],
-                             static_cast<unsigned int>(each)),
+      check(driver_.describe(&description, &groups[static_cast<std::size_t>(own.first)],
+                             static_cast<unsigned int>(own.count)),
             "a part of the GPU");
       contexts_.push_back(nullptr);
       check(driver_.create(&contexts_.back(), description, gpu, CU_GREEN_CTX_DEFAULT_STREAM),
@@ -71,7 +72,10 @@ class GreenPartition final : public CudaPartition {
     for (const CUgreenCtx context : contexts_) driver_.destroy(context);
   }
 
-  int multiprocessors_of_a_rank() const override { return multiprocessors_; }
+  int multiprocessors_of(int rank) const override {
+    return multiprocessors_.at(static_cast<std::size_t>(rank));
+  }
+  int groups() const override { return groups_; }
   void* make_stream(int rank) override {
     CUstream stream = nullptr;
     check(driver_.create_stream(&stream, contexts_.at(static_cast<std::size_t>(rank)), CU_STREAM_NON_BLOCKING,
@@ -95,18 +99,19 @@ class GreenPartition final : public CudaPartition {
 
   DriverTable driver_;
   std::vector<CUgreenCtx> contexts_;  // by rank
-  int multiprocessors_ = 0;
+  std::vector<int> multiprocessors_;  // by rank
+  int groups_ = 0;
 };
 
 }  // namespace
 
-std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks) {
-  return std::make_shared<GreenPartition>(gpu, ranks);
+std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks, const WorldOptions& options) {
+  return std::make_shared<GreenPartition>(gpu, ranks, options);
 }
 
 #else
 
-std::shared_ptr<CudaPartition> make_cuda_partition(int, int) {
+std::shared_ptr<CudaPartition> make_cuda_partition(int, int, const WorldOptions&) {
   throw Error(ErrorKind::no_device,
               "a partition of the GPU needs a build with the CUDA Toolkit 13.0 or newer");
 }

@@ -113,13 +113,27 @@ class CudaWorld final : public World {
       : gpu_(std::make_shared<CudaGpu>(0)),
         options_(options),
         run_(std::make_shared<HostRun>(ranks, options.timeout)) {
-    if (options.partition) partition_ = make_cuda_partition(gpu_->index(), ranks);
+    if (options.partition) partition_ = make_cuda_partition(gpu_->index(), ranks, options);
+    if (options.shared_devices > 0 && !options.partition) {
+      throw Error(ErrorKind::internal, "ranks share devices of a GPU that is not partitioned");
+    }
   }
 
   std::string device_name() const override {
-    if (partition_ == nullptr) return gpu_->name();
-    return gpu_->name() + ", " + std::to_string(partition_->multiprocessors_of_a_rank()) +
+    // A device that is all of the GPU is the GPU, whoever shares it.
+    if (partition_ == nullptr || options_.shared_devices == 1) return gpu_->name();
+    if (options_.shared_devices > 1) {
+      return gpu_->name() + " as " + std::to_string(options_.shared_devices) + " devices";
+    }
+    return gpu_->name() + ", " + std::to_string(partition_->multiprocessors_of(0)) +
            std::string(kPartitionName);
+  }
+  int shared_devices() const override { return options_.shared_devices; }
+  int quanta() const override {
+    return options_.shared_devices > 0 ? partition_->groups() / options_.shared_devices : 0;
+  }
+  std::string part_of(int rank) const override {
+    return partition_ ? std::to_string(partition_->multiprocessors_of(rank)) + " multiprocessors" : "";
   }
   std::string software() const override {
     return "CUDA driver " + version(cudaDriverGetVersion) + ", runtime " + version(cudaRuntimeGetVersion);

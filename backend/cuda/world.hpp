@@ -7,9 +7,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend/world.hpp"
 #include "core/error.hpp"
+#include "core/support/quanta.hpp"
 
 namespace dflop {
 
@@ -28,20 +30,48 @@ inline int groups_of_a_rank(int ranks, int groups) {
                                     " groups, which are not divided");
 }
 
+/// A GroupRange are groups of multiprocessors that follow each other.
+struct GroupRange {
+  int first = 0;
+  int count = 1;
+  bool operator==(const GroupRange&) const = default;
+};
+
+/// Returns the groups of each rank, none of which is two ranks'. Ranks that have a device each get as many as
+/// the others. Where the second half of the ranks is on the devices of the first, each device is as many
+/// groups as the others are, of which the first rank gets what encoder_quanta() makes of `first_share`, and
+/// the second the rest. Groups that are left over are nobody's.
+/// @throws Error (input) for more ranks than groups
+inline std::vector<GroupRange> groups_of_ranks(int ranks, int shared_devices, double first_share,
+                                               int groups) {
+  const int each = groups_of_a_rank(ranks, groups);
+  std::vector<GroupRange> ranges;
+  if (shared_devices == 0) {
+    for (int rank = 0; rank < ranks; ++rank) ranges.push_back({rank * each, each});
+    return ranges;
+  }
+  const int device = groups_of_a_rank(shared_devices, groups);
+  const int first = encoder_quanta(device, first_share);
+  for (int d = 0; d < shared_devices; ++d) ranges.push_back({d * device, first});
+  for (int d = 0; d < shared_devices; ++d) ranges.push_back({d * device + first, device - first});
+  return ranges;
+}
+
 /// A CudaPartition deals the multiprocessors of one GPU out to ranks (CUDA's green contexts), so that they do
 /// not take compute from each other; caches and memory bandwidth stay shared.
 class CudaPartition {
  public:
   virtual ~CudaPartition() = default;
-  virtual int multiprocessors_of_a_rank() const = 0;
+  virtual int multiprocessors_of(int rank) const = 0;
+  virtual int groups() const = 0;  ///< of the GPU, in which multiprocessors are given
   /// Returns a cudaStream_t, which the partition has to outlive.
   virtual void* make_stream(int rank) = 0;
 };
 
-/// Makes parts of one size.
+/// Makes the parts of groups_of_ranks(), all of one split of the GPU, which keeps them disjoint.
 /// @throws Error (no_device) where driver or toolkit have no green contexts (13.0 or newer have), Error
-/// (input) as groups_of_a_rank().
-std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks);
+/// (input) as groups_of_ranks().
+std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks, const WorldOptions& options);
 
 struct CudaDeviceOptions {
   int rank = 0;                 ///< for messages
@@ -73,10 +103,11 @@ void add_up_on_gpu(const HostSum& sum, std::size_t begin, std::size_t end, void*
 ///
 /// Beside what Communicator says, a receive with other bytes than were sent, and collectives that differ, end
 /// the run as on the host (HostWorld).
-/// With `partition` each rank has equally many multiprocessors, on which no other computes; else they share
-/// all of them. `timeout` says how long a rank's thread waits for another's.
+/// With `partition` each rank has equally many multiprocessors, or two ranks of a shared device their shares,
+/// on which no other computes; else they share all of them. `timeout` says how long a rank's thread waits for
+/// another's.
 /// @throws Error (no_device) without a GPU, Error (usage) for more than 64 ranks, Error (input) for a
-/// partition with more ranks than parts.
+/// partition with more ranks than parts, Error (internal) for shared devices without a partition.
 std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options = {});
 
 }  // namespace dflop

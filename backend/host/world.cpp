@@ -12,8 +12,10 @@
 #include "backend/host/thread_communicator.hpp"
 #include "core/error.hpp"
 #include "core/support/clock.hpp"
+#include "core/support/quanta.hpp"
 #include "kernels/dtype.hpp"
 #include "kernels/host/host_kernels.hpp"
+#include "kernels/host/team.hpp"
 
 namespace dflop {
 namespace {
@@ -107,7 +109,9 @@ class HostStream final : public DeviceStream {
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const HostDeviceOptions& options)
-      : memory_(std::make_shared<HostMemory>(options)), processor_(options.processor) {}
+      : memory_(std::make_shared<HostMemory>(options)), processor_(options.processor) {
+    if (options.team > 0) team_.emplace(options.team, options.team_processors);
+  }
 
   std::string name() const override { return "host"; }
   bool is_synchronous() const override { return true; }
@@ -120,7 +124,7 @@ class HostDevice final : public Device {
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<HostStream>(); }
   std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<HostEvent>(); }
   std::unique_ptr<Kernels> make_kernels(DeviceStream&, DType dtype) override {
-    return make_host_kernels(dtype);
+    return make_host_kernels(dtype, fastest_host_target(), team_ ? &*team_ : nullptr);
   }
 
   Bytes in_use() const override { return memory_->account().in_use(); }
@@ -130,6 +134,7 @@ class HostDevice final : public Device {
  private:
   std::shared_ptr<HostMemory> memory_;
   std::optional<int> processor_;
+  std::optional<Team> team_;
 };
 
 /// Adding says how an element's values are added: as float, double, or float in bfloat16's place.
@@ -212,12 +217,42 @@ class HostCommunicator final : public ThreadCommunicator {
   }
 };
 
+/// Returns how many of the ranks' devices compute at a time. @throws Error (internal) for options that no
+/// world has
+int turns_of(int ranks, const WorldOptions& options) {
+  const int devices = options.shared_devices;
+  if (options.device_cores < 1) {
+    throw Error(ErrorKind::internal, "devices have cores, not " + std::to_string(options.device_cores));
+  }
+  if (devices != 0 && (2 * devices != ranks || options.device_cores < 2)) {
+    throw Error(ErrorKind::internal, std::to_string(ranks) + " ranks do not share " +
+                                         std::to_string(devices) + " devices of " +
+                                         std::to_string(options.device_cores) + " cores in pairs");
+  }
+  if (options.cores <= 0) return options.cores;
+  return devices > 0 ? 0 : std::max(1, options.cores / options.device_cores);
+}
+
 /// Returns whether ranks stay on processors. A thread that is woken may wait behind the one that woke it, for
 /// milliseconds, while another processor is idle. Where most are idle it finds one, and ranks that stayed
 /// would share theirs with those of other runs.
 bool stays_on_processors(int ranks, std::size_t processors) {
   const auto count = static_cast<std::size_t>(ranks);
   return ranks > 1 && count <= processors && 2 * count > processors;
+}
+
+/// Returns for how many devices there are processors, on which their ranks stay; 0: threads go where they
+/// like. Teams stay wherever they can, as a helper that waits behind who woke it holds up its whole team;
+/// where one of several fits, all are on its processors, and compute in turns.
+int places_for(int devices, const WorldOptions& options, std::size_t processors) {
+  const auto all = static_cast<int>(processors);
+  const int threads = devices * options.device_cores;
+  if (options.device_cores == 1) {
+    return threads <= options.cores && stays_on_processors(threads, processors) ? devices : 0;
+  }
+  if (threads <= options.cores && threads <= all) return devices;
+  const bool one_fits = options.device_cores <= all && 2 * options.device_cores > all;
+  return one_fits && options.device_cores <= options.cores ? 1 : 0;
 }
 
 /// Returns the budget that all worlds of this process share which are there at the same time: each by itself
@@ -243,15 +278,40 @@ std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options) {
 HostWorld::HostWorld(int ranks, const WorldOptions& options)
     : ranks_(ranks),
       options_(options),
-      run_(std::make_shared<HostRun>(ranks, options.timeout, options.cores)) {
+      turns_(turns_of(ranks, options)),
+      run_(std::make_shared<HostRun>(ranks, options.timeout, turns_)) {
   const std::vector<int> processors = usable_processors();
-  if (ranks <= options.cores && stays_on_processors(ranks, processors.size())) processors_ = processors;
+  const int devices = options.shared_devices > 0 ? options.shared_devices : ranks;
+  places_ = places_for(devices, options, processors.size());
+  if (places_ > 0) processors_ = processors;
   budget_ = shared_budget();
+}
+
+/// Returns the cores of a rank: all of its device, or of a shared one its part.
+HostWorld::CoreRange HostWorld::cores_of(int rank) const {
+  const int all = options_.device_cores;
+  const int devices = options_.shared_devices;
+  const int device = devices > 0 ? rank % devices : rank;
+  const int begin = places_ > 0 ? device % places_ * all : 0;
+  if (devices == 0) return {begin, all};
+  const int first = encoder_quanta(all, options_.first_share);
+  return rank < devices ? CoreRange{begin, first} : CoreRange{begin + first, all - first};
+}
+
+std::string HostWorld::part_of(int rank) const {
+  const int count = cores_of(rank).count;
+  return std::to_string(count) + (count == 1 ? " core" : " cores");
 }
 
 std::unique_ptr<Device> HostWorld::make_device(int rank) {
   HostDeviceOptions options{rank, options_.memory, budget_};
-  if (!processors_.empty()) options.processor = processors_[static_cast<std::size_t>(rank)];
+  const CoreRange own = cores_of(rank);
+  if (options_.device_cores > 1) options.team = own.count;
+  if (!processors_.empty()) {
+    const auto begin = processors_.begin() + own.first;
+    options.processor = *begin;
+    options.team_processors.assign(begin, begin + own.count);
+  }
   return make_host_device(options);
 }
 

@@ -64,6 +64,18 @@ void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReade
   }
 }
 
+/// Checks that the world has put ranks on devices as the plan does.
+void require_places(const Plan& plan, const World& world) {
+  const int shared = plan.layout == Layout::shared ? plan.gpus() : 0;
+  if (world.shared_devices() == shared) return;
+  if (world.shared_devices() == 0) {
+    refuse_input("", "key 'layout': a shared plan needs ranks that share devices, and those of {} have one each",
+                 world.device_name());
+  }
+  refuse_input("", "key 'layout': expected a shared plan on {} devices of {}, found a {} one on {}",
+               world.shared_devices(), world.device_name(), to_string(plan.layout), plan.gpus());
+}
+
 }  // namespace
 
 /// A Rank is one rank of this process with all that is its own.
@@ -90,10 +102,6 @@ struct LiveExecutor::Rank {
 };
 
 void require_live(const Plan& plan) {
-  if (plan.layout == Layout::shared) {
-    refuse_input("",
-                 "key 'layout': live ranks have a device each, found a shared plan, whose ranks share GPUs");
-  }
   if (plan.optimizer_states != OptimizerStates::fp32) {
     refuse_input("", "key 'optimizer_states': live ranks keep gradients and Adam's states in fp32, found {}",
                  to_string(plan.optimizer_states));
@@ -111,6 +119,7 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& worl
   }
   require_live(model);
   require_live(plan);
+  require_places(plan, world);
   const Program layout = lower_without_work(plan, model);
   stages_ = layout.stages;
   first_groups_ = first_groups(layout);

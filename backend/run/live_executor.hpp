@@ -36,8 +36,8 @@ void require_live(const Plan& plan);
 class LiveExecutor final : public Executor {
  public:
   /// Makes the ranks of this process. Plan, model and world outlive the executor.
-  /// @throws Error (input) where the plan's ranks are not those of the world, or the model cannot be run as
-  /// the plan says; OutOfMemory.
+  /// @throws Error (input) where the plan's ranks are not those of the world, or are on other devices, or the
+  /// model cannot be run as the plan says; OutOfMemory.
   LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options);
   ~LiveExecutor() override;
 

@@ -50,6 +50,7 @@ class LiveTimeline {
     timeline.stages = stage_names(program_);
     timeline.stage_shapes = program_.stages;
     timeline.works = program_.works;
+    timeline.shared_gpus = program_.shared_gpus;
     for (std::size_t g = 0; g < records_.size(); ++g) {
       timeline.groups.push_back(usage(g));
       timeline.memory.push_back({program_.groups[g].first_rank, Nanoseconds{0}, held_at_first(g), Bytes{}});

@@ -41,6 +41,7 @@ constexpr WorldKind kWorldKinds[] = {
     {.name = "host",
      .what = "every rank is a thread",
      .on_host = true,
+     .shares = true,
      .require = [] {},
      .make = [](int ranks, const WorldOptions& options) -> std::unique_ptr<World> {
        return std::make_unique<HostWorld>(ranks, options);
@@ -48,6 +49,7 @@ constexpr WorldKind kWorldKinds[] = {
     {.name = "cuda",
      .what = "and all ranks share the first GPU",
      .partitions = true,
+     .shares = true,
      .require = [] { cuda_devices(); },
      .make = make_gpu_world},
     {.name = "nccl",

@@ -19,7 +19,9 @@ struct WorldKind {
   std::string_view what;    ///< what carries a rank, for help texts, after those of the rows before it
   bool on_host = false;     ///< ranks compute on the host's cores, on which they can take turns (--cores)
   bool partitions = false;  ///< it can be divided among ranks (--partition)
-  bool processes = false;   ///< each rank is a process that a launcher has started; else all are of this one
+  bool shares =
+      false;  ///< two ranks can share a device, each with a part of it; with --partition, if it has that
+  bool processes = false;  ///< each rank is a process that a launcher has started; else all are of this one
   /// Finds out whether the device is there. @throws Error (no_device), or (usage) without a launcher, saying
   /// what is missing.
   void (*require)();

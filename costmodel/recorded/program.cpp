@@ -249,6 +249,15 @@ class Rebuild {
     if (unknown_work) program_.works.emplace_back();
   }
 
+  /// Durations were recorded beside what shared their GPUs, and so nothing slows them down once more: the costs
+  /// have no bandwidths.
+  void add_shared_gpus() {
+    program_.shared_gpus = timeline_.shared_gpus;
+    if (program_.shared_gpus == 0 || program_.ranks() == 2 * program_.shared_gpus) return;
+    refuse("shared_gpus", "expected two ranks on each of {} GPUs, found {} in all", program_.shared_gpus,
+           program_.ranks());
+  }
+
   void add_groups() {
     for (const GroupUsage& usage : timeline_.groups) {
       group_of_rank_.emplace(usage.first_rank, program_.groups.size());
@@ -268,6 +277,7 @@ class Rebuild {
         refuse("hub_rank", "expected the first rank of a group, found {}", timeline_.hub);
       program_.hub = static_cast<std::int32_t>(hub->second);
     }
+    add_shared_gpus();
     std::int64_t begin = 0;
     for (Group& group : program_.groups) {
       if (group.end == 0) {

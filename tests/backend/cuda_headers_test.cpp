@@ -86,5 +86,42 @@ TEST(PartitionGroups, AreEven) {
   EXPECT_THROW(groups_of_a_rank(17, 16), Error);
 }
 
+/// Of 16 groups a share of 0.3 is 4.8 of them, and so five, or 40 multiprocessors; on two devices of eight
+/// groups it is 2.4, and so two. The second rank of a device begins where the first ends.
+TEST(PartitionGroups, FollowTheShares) {
+  using Ranges = std::vector<GroupRange>;
+  EXPECT_EQ(groups_of_ranks(2, 1, 0.3, 16), (Ranges{{0, 5}, {5, 11}}));
+  EXPECT_EQ(groups_of_ranks(4, 2, 0.3, 16), (Ranges{{0, 2}, {8, 2}, {2, 6}, {10, 6}}));
+  EXPECT_EQ(groups_of_ranks(3, 0, 0, 16), (Ranges{{0, 5}, {5, 5}, {10, 5}}));
+}
+
+/// Whatever the share, each rank has a group at least.
+TEST(PartitionGroups, LeaveNobodyWithoutAny) {
+  using Ranges = std::vector<GroupRange>;
+  EXPECT_EQ(groups_of_ranks(2, 1, 0.001, 16), (Ranges{{0, 1}, {1, 15}}));
+  EXPECT_EQ(groups_of_ranks(2, 1, 0.999, 16), (Ranges{{0, 15}, {15, 1}}));
+  EXPECT_EQ(groups_of_ranks(2, 1, 0.9, 2), (Ranges{{0, 1}, {1, 1}}));
+  EXPECT_THROW(groups_of_ranks(2, 1, 0.5, 1), Error);
+  EXPECT_THROW(groups_of_ranks(18, 9, 0.5, 16), Error);
+}
+
+/// No group is two ranks', and a device's two ranks have all of its groups.
+TEST(PartitionGroups, AreDisjoint) {
+  Random random(4);
+  for (int round = 0; round < 2000; ++round) {
+    const int devices = 1 + static_cast<int>(random.below(4));
+    const int groups = 2 * devices + static_cast<int>(random.below(20));
+    const double share = 0.001 + 0.998 * random.uniform();
+    std::vector<int> owners(static_cast<std::size_t>(groups), 0);
+    for (const GroupRange& range : groups_of_ranks(2 * devices, devices, share, groups)) {
+      ASSERT_GE(range.count, 1);
+      for (int g = range.first; g < range.first + range.count; ++g) ++owners.at(static_cast<std::size_t>(g));
+    }
+    for (int g = 0; g < groups; ++g) {
+      ASSERT_EQ(owners[static_cast<std::size_t>(g)], g < groups / devices * devices ? 1 : 0) << share;
+    }
+  }
+}
+
 }  // namespace cuda_headers_test
 }  // namespace dflop

@@ -54,6 +54,18 @@ Timeline recording() {
   return timeline;
 }
 
+/// Of ranks 0 to 2 a third GPU would be half empty. Recorded durations have what neighbours cost in them.
+TEST(RecordedProgram, SharesGpus) {
+  Timeline timeline = recording();
+  timeline.shared_gpus = 2;
+  EXPECT_THROW(recorded_program(timeline), Error);
+  timeline.groups[1].ranks = 2;
+  const RecordedProgram recorded = recorded_program(timeline);
+  EXPECT_EQ(recorded.program.shared_gpus, 2);
+  EXPECT_TRUE(recorded.costs.bandwidth.empty());
+  EXPECT_EQ(recorded_program(recording()).program.shared_gpus, 0);
+}
+
 TEST(RecordedProgram, HasTheRecordedInstructionsAndTheirDurations) {
   const RecordedProgram recorded = recorded_program(recording());
   const Program& program = recorded.program;

@@ -16,6 +16,7 @@ namespace live_cuda_test {
 using testing::disaggregated_plan;
 using testing::live_samples;
 using testing::LiveRun;
+using testing::shared_plan;
 using testing::uniform_plan;
 using Kind = ParameterStore::Kind;
 
@@ -140,6 +141,28 @@ TEST(LiveCudaPartition, RanksHaveMultiprocessorsOfTheirOwn) {
   for (int step = 1; step <= 3; ++step) {
     const double loss = whole.step(true, step).loss;
     EXPECT_NEAR(half.step(true, step).loss, loss, 1e-3 * loss) << "step " << step;
+  }
+}
+
+/// Encoder and LLM on a quarter and three quarters of the GPU: the same loss as on all of it, and of all
+/// groups none is nobody's.
+TEST(LiveCudaPartition, SharedPlansHavePartsOfTheirShares) {
+  const Plan plan = shared_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 0.25, 3);
+  const auto parts = [&](int ranks) {
+    WorldOptions options{.timeout = Seconds(60), .partition = true};
+    options.shared_devices = 1;
+    options.first_share = plan.encoder_share;
+    return make_cuda_world(ranks, options);
+  };
+  const std::vector<Sample> samples = live_samples(12, 5);
+  LiveRun whole(disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 3), samples, DType::f32, gpu);
+  LiveRun shared(plan, samples, DType::f32, parts);
+  EXPECT_EQ(shared.world->device_name(), whole.world->device_name());
+  EXPECT_GE(shared.world->quanta(), 2);
+  EXPECT_NE(shared.world->part_of(0), shared.world->part_of(1));
+  for (int step = 1; step <= 3; ++step) {
+    const double loss = whole.step(true, step).loss;
+    EXPECT_NEAR(shared.step(true, step).loss, loss, 1e-3 * loss) << "step " << step;
   }
 }
 

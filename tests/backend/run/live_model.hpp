@@ -29,6 +29,16 @@ class OwnWorldExecutor final : public Executor {
   LiveExecutor executor_;
 };
 
+/// Returns options of a world that a plan can run in: a shared one has devices of four cores.
+inline WorldOptions world_options(const Plan& plan, std::optional<Bytes> memory = {}, int cores = 0) {
+  WorldOptions options{Seconds(30), memory, cores};
+  if (plan.layout != Layout::shared) return options;
+  options.device_cores = 4;
+  options.shared_devices = plan.gpus();
+  options.first_share = plan.encoder_share;
+  return options;
+}
+
 /// A plan at work.
 struct LiveRun {
   Plan plan;
@@ -46,7 +56,7 @@ struct LiveRun {
       : plan(p), model(m), samples(batch), assignment(to_bins) {
     plan.gbs = static_cast<int>(batch.size());
     program = lower(plan, model, samples, assignment, order);
-    world = std::make_unique<HostWorld>(program.ranks(), WorldOptions{Seconds(30), memory, cores});
+    world = std::make_unique<HostWorld>(program.ranks(), world_options(plan, memory, cores));
     executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7});
   }
   /// On another world, which is made for the plan's number of ranks.

@@ -94,4 +94,12 @@ inline Plan disaggregated_plan(ModulePlan encoder, ModulePlan llm, int microbatc
   return plan;
 }
 
+/// Encoder and LLM on shared devices, as many as each has ranks.
+inline Plan shared_plan(const ModulePlan& encoder, const ModulePlan& llm, double share, int microbatches) {
+  Plan plan = disaggregated_plan(encoder, llm, microbatches);
+  plan.layout = Layout::shared;
+  plan.encoder_share = share;
+  return plan;
+}
+
 }  // namespace dflop::testing

@@ -22,7 +22,7 @@ struct Family {
 std::vector<Family> families() {
   std::vector<Family> all;
   for (const OrderKind order : all_order_kinds()) {
-    for (const Layout layout : {Layout::uniform, Layout::disaggregated, Layout::colocated}) {
+    for (const Layout layout : {Layout::uniform, Layout::disaggregated, Layout::colocated, Layout::shared}) {
       if (fits(traits(order), layout)) all.push_back({order, layout});
     }
   }

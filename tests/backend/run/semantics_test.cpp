@@ -9,6 +9,7 @@ namespace semantics_test {
 using testing::disaggregated_plan;
 using testing::live_samples;
 using testing::LiveRun;
+using testing::shared_plan;
 using testing::uniform_plan;
 using Kind = ParameterStore::Kind;
 
@@ -51,6 +52,10 @@ std::vector<NamedPlan> plans() {
       {"encoder_dp3_llm_dp2", disaggregated_plan({1, 1, 3, {}}, {1, 1, 2, {}}, 3)},
       {"encoder_tp2_pp2_llm_tp1_pp2_dp2", disaggregated_plan({2, 2, 1, {}}, {1, 2, 2, {}}, 3)},
       {"encoder_dp2_llm_tp2", disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3)},
+      {"shared", shared_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 0.5, 3)},
+      {"shared_encoder_dp2_llm_tp2", shared_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 0.3, 3)},
+      {"shared_encoder_tp2_llm_pp2_zb_h1",
+       with(shared_plan({2, 1, 1, {}}, {1, 2, 1, {}}, 0.75, 4), OrderKind::zb_h1)},
       {"uneven_layers",
        [] {
          Plan plan = disaggregated_plan({1, 2, 1, {}}, {1, 2, 1, {}}, 3);
