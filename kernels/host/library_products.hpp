@@ -1,5 +1,5 @@
-// Linear layers may be computed by a library's matrix product. One file for each library adds them as variants.
-// A library must compute in the calling thread only.
+// Linear layers may be computed by a library's matrix product. One file for each library adds them as
+// variants. A library must compute in the calling thread only.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 namespace dflop::host {
 
-/// A ProductCall asks for c[rows, columns] = a b, or with `add` c += a b, all row after row without gaps. a is
-/// [rows, inner], or stored as [inner, rows] where it is transposed; b is [inner, columns] likewise. None of
-/// the sizes is 0.
+/// A ProductCall asks for c[rows, columns] = a b, or with `add` c += a b, all row after row without gaps. a
+/// is [rows, inner], or stored as [inner, rows] where it is transposed; b is [inner, columns] likewise. None
+/// of the sizes is 0.
 template <typename T>
 struct ProductCall {
   std::int64_t rows = 0;
