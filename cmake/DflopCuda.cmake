@@ -1,10 +1,13 @@
 # DFLOP_CUDA: AUTO uses the CUDA Toolkit where it is found, ON requires it, OFF does without.
 # DFLOP_NCCL: the same for NCCL, whose header is enough: its library is loaded when it is first used.
+# DFLOP_CUDNN: the same for cuDNN, with the headers of its frontend (cudnn_frontend.h, a package of its own).
 #
-# Wings named cuda/ need the toolkit, those named nccl/ NCCL too; dflop_sources() leaves out what cannot be built.
+# Wings named cuda/ need the toolkit, those named nccl/ NCCL too, and sources named cudnn_* need cuDNN; dflop_sources()
+# leaves out what cannot be built.
 set(DFLOP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set(DFLOP_NCCL AUTO CACHE STRING "Build the NCCL backend: AUTO, ON or OFF")
-set_property(CACHE DFLOP_CUDA DFLOP_NCCL PROPERTY STRINGS AUTO ON OFF)
+set(DFLOP_CUDNN AUTO CACHE STRING "Build attention by cuDNN: AUTO, ON or OFF")
+set_property(CACHE DFLOP_CUDA DFLOP_NCCL DFLOP_CUDNN PROPERTY STRINGS AUTO ON OFF)
 set(DFLOP_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
 
 set(DFLOP_HAVE_CUDA FALSE)
@@ -47,4 +50,22 @@ if(DFLOP_HAVE_CUDA AND NOT DFLOP_NCCL STREQUAL "OFF")
 endif()
 if(DFLOP_NCCL STREQUAL "ON" AND NOT DFLOP_HAVE_NCCL)
   message(FATAL_ERROR "DFLOP_NCCL=ON needs CUDA and nccl.h, which was not found; NCCL_INCLUDE_DIR says where it is")
+endif()
+
+set(DFLOP_HAVE_CUDNN FALSE)
+if(DFLOP_HAVE_CUDA AND NOT DFLOP_CUDNN STREQUAL "OFF")
+  find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(CUDNN_INCLUDE_DIR AND CUDNN_FRONTEND_INCLUDE_DIR)
+    set(DFLOP_HAVE_CUDNN TRUE)
+    message(STATUS "cuDNN: building with its attention")
+    # Its headers alone take most of a minute, and nothing in the file is worth more than -O1.
+    set(cudnn_source ${PROJECT_SOURCE_DIR}/kernels/cuda/cudnn_attention.cpp)
+    set_source_files_properties(${cudnn_source} PROPERTIES COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON
+      SKIP_PRECOMPILE_HEADERS ON)
+  endif()
+endif()
+if(DFLOP_CUDNN STREQUAL "ON" AND NOT DFLOP_HAVE_CUDNN)
+  message(FATAL_ERROR "DFLOP_CUDNN=ON needs CUDA, cudnn_graph.h and cudnn_frontend.h, of which one was not found; "
+    "CUDNN_INCLUDE_DIR and CUDNN_FRONTEND_INCLUDE_DIR say where they are")
 endif()

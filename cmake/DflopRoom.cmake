@@ -1,5 +1,5 @@
 # dflop_sources(<variable> <folder>): the sources in <folder> and its wings. Wings named cuda/ are left out where there is no
-# CUDA Toolkit, those named nccl/ where there is no NCCL.
+# CUDA Toolkit, those named nccl/ where there is no NCCL, sources named cudnn_* where there is no cuDNN.
 function(dflop_sources variable folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   if(DFLOP_HAVE_CUDA)
@@ -10,6 +10,9 @@ function(dflop_sources variable folder)
   endif()
   if(NOT DFLOP_HAVE_NCCL)
     list(FILTER sources EXCLUDE REGEX "^${folder}/(.*/)?nccl/")
+  endif()
+  if(NOT DFLOP_HAVE_CUDNN)
+    list(FILTER sources EXCLUDE REGEX "/cudnn_[a-z_]+\\.cpp$")
   endif()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
@@ -41,6 +44,10 @@ function(dflop_uses_cuda target)
   if(DFLOP_HAVE_NCCL)
     target_include_directories(${target} SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
     target_compile_definitions(${target} PRIVATE DFLOP_HAVE_NCCL)
+  endif()
+  if(DFLOP_HAVE_CUDNN)
+    target_include_directories(${target} SYSTEM PRIVATE ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
+    target_compile_definitions(${target} PRIVATE DFLOP_HAVE_CUDNN)
   endif()
 endfunction()
 

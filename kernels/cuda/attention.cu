@@ -111,7 +111,8 @@ __global__ void delta_kernel(float* delta, const bf16* dout, const bf16* out, st
 }
 
 void tensor_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
-                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv) {
+                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
+                               AttentionTiles tiles) {
   constexpr const char* kOperation = "attention_backward";
   const std::int64_t count = layout.rows * layout.heads;
   const StreamBuffer delta(target, kOperation, count);
@@ -120,8 +121,8 @@ void tensor_attention_backward(const CudaTarget& target, const AttentionLayout& 
          kDeltaThreads, 0, delta.data(), values_of<bf16>(dout), values_of<bf16>(out), count, layout.head_dim);
   const AttentionGradients gradients{values_of<bf16>(dqkv), values_of<bf16>(dout), values_of(statistics),
                                      delta.data(), values_of<bf16>(qkv)};
-  query_gradients(target, layout, gradients);
-  key_gradients(target, layout, gradients);
+  query_gradients(target, layout, gradients, tiles);
+  key_gradients(target, layout, gradients, tiles);
 }
 
 template <typename... Pointers>
@@ -130,23 +131,25 @@ bool takes_tensor_cores(const CudaTarget& target, const AttentionShape& shape, P
          fit_vectors<bf16>(shape.head_dim, pointers...);
 }
 
+template <AttentionTiles tiles>
 void attention(const CudaTarget& target, Matrix out, Sums statistics, ConstMatrix qkv,
                const AttentionShape& shape, Indices offsets) {
   if (qkv.rows == 0) return;
   const AttentionLayout layout(shape, offsets, qkv.rows);
   if (takes_tensor_cores(target, shape, out.data, qkv.data)) {
-    tensor_attention(target, layout, out, statistics, qkv);
+    tensor_attention(target, layout, out, statistics, qkv, tiles);
   } else {
     plain_attention(target, layout, out, statistics, qkv);
   }
 }
 
+template <AttentionTiles tiles>
 void attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
                         ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
   if (qkv.rows == 0) return;
   const AttentionLayout layout(shape, offsets, qkv.rows);
   if (takes_tensor_cores(target, shape, dqkv.data, dout.data, out.data, qkv.data)) {
-    tensor_attention_backward(target, layout, dqkv, dout, out, statistics, qkv);
+    tensor_attention_backward(target, layout, dqkv, dout, out, statistics, qkv, tiles);
   } else {
     plain_attention_backward(target, layout, dqkv, dout, out, statistics, qkv);
   }
@@ -156,8 +159,11 @@ void attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix dout,
 
 void set_attention(Kernels& kernels, const CudaTarget& target) {
   kernels.rope.set<rope>(target);
-  kernels.attention.set<attention>(target);
-  kernels.attention_backward.set<attention_backward>(target);
+  kernels.attention.set<attention<AttentionTiles::large>>(target);
+  kernels.attention_backward.set<attention_backward<AttentionTiles::large>>(target);
+  if (target.dtype != DType::bf16) return;  // there are no tiles
+  kernels.attention.add<attention<AttentionTiles::small>>("tiles-64", target);
+  kernels.attention_backward.add<attention_backward<AttentionTiles::small>>("tiles-64", target);
 }
 
 }  // namespace dflop::cuda

@@ -9,15 +9,22 @@ namespace attention_forward {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kRowTiles = 2;  ///< fragments of 16 queries that a warp has
-constexpr int kQueries = kWarps * kRowTiles * 16;
 constexpr int kKeys = 64;
 constexpr int kKeyTiles = kKeys / 8;
 
-template <int dim>
-constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * dim * sizeof(bf16);
+/// A Shape is how a block's work is cut: each warp has `row_tiles` fragments of 16 queries. So many blocks
+/// should have room on a multiprocessor.
+template <int head_dim, int row_tiles, int blocks>
+struct Shape {
+  static constexpr int dim = head_dim;
+  static constexpr int kRowTiles = row_tiles;
+  static constexpr int kBlocks = blocks;
+  static constexpr int kQueries = kWarps * row_tiles * 16;
+  static constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * dim * sizeof(bf16);
+};
 
 /// Running has the lane's rows' [i][half] largest score so far and sum of exponentials over the lane's keys.
+template <int kRowTiles>
 struct Running {
   float largest[kRowTiles][2];
   float sum[kRowTiles][2];
@@ -34,9 +41,9 @@ __device__ float sum_of_quad(float value) {
 
 /// Makes scores exponentials relative to the new largest; sums and outputs follow it. `scale` is that of
 /// scores, in powers of two. A row's first tile always has a key that it sees, so `largest` is finite.
-template <int n>
+template <int kRowTiles, int n>
 __device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<kRowTiles, n>& out,
-                             Running& running, float scale) {
+                             Running<kRowTiles>& running, float scale) {
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -70,9 +77,9 @@ __device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<
 }
 
 /// Divides by the sums and writes the warp's rows, those that the sequence has.
-template <int n>
+template <int kRowTiles, int n>
 __device__ void write_rows(bf16* out, float* statistics, const Fragments<kRowTiles, n>& sums,
-                           const Running& running, const SequenceTile& tile, int head,
+                           const Running<kRowTiles>& running, const SequenceTile& tile, int head,
                            const AttentionLayout& layout) {
   const int first = tile.first + static_cast<int>(threadIdx.x) / kWarp * kRowTiles * 16;
 #pragma unroll
@@ -92,9 +99,12 @@ __device__ void write_rows(bf16* out, float* statistics, const Fragments<kRowTil
   }
 }
 
-template <int dim>
-__global__ void __launch_bounds__(kThreads, 2)
+template <typename S>
+__global__ void __launch_bounds__(kThreads, S::kBlocks)
     forward_kernel(bf16* out, float* statistics, const bf16* qkv, AttentionLayout layout) {
+  constexpr int dim = S::dim;
+  constexpr int kRowTiles = S::kRowTiles;
+  constexpr int kQueries = S::kQueries;
   extern __shared__ __align__(Tile<dim>::kAlignment) bf16 forward_memory[];
   const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kQueries, layout.causal);
   if (tile.first >= tile.length) return;
@@ -114,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   Fragments<kRowTiles, dim / 8> sums;
   clear<kRowTiles, dim / 8>(sums);
-  Running running;
+  Running<kRowTiles> running;
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -141,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (key + kKeys > tile.length || (layout.causal && key + kKeys > query + 1)) {
         mask<kRowTiles, kKeyTiles>(scores, query, key, tile.length, layout.causal);
       }
-      exponentials<dim / 8>(scores, sums, running, layout.scale * kLog2E);
+      exponentials<kRowTiles, dim / 8>(scores, sums, running, layout.scale * kLog2E);
     }
     wait_copies();
     __syncthreads();  // values are there, and no one needs these keys
@@ -152,21 +162,31 @@ __global__ void __launch_bounds__(kThreads, 2)
       add_products<kRowTiles, dim / 8, kKeyTiles / 2>(sums, packed, values, 0, 0);
     }
   }
-  write_rows<dim / 8>(out, statistics, sums, running, tile, head, layout);
+  write_rows<kRowTiles, dim / 8>(out, statistics, sums, running, tile, head, layout);
+}
+
+template <typename S>
+void start(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
+           ConstMatrix qkv) {
+  const dim3 grid(grid_size("attention", tile_numbers(layout.rows, layout.sequences, S::kQueries)),
+                  static_cast<unsigned>(layout.heads));
+  launch(target, "attention", forward_kernel<S>, grid, kThreads, S::kSharedBytes, values_of<bf16>(out),
+         values_of(statistics), values_of<bf16>(qkv), layout);
 }
 
 }  // namespace attention_forward
 
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
-                      ConstMatrix qkv) {
+                      ConstMatrix qkv, AttentionTiles tiles) {
   using namespace attention_forward;
   const bool narrow = layout.head_dim <= 64;
-  const auto kernel = narrow ? forward_kernel<64> : forward_kernel<128>;
-  const std::size_t shared = narrow ? kSharedBytes<64> : kSharedBytes<128>;
-  const dim3 grid(grid_size("attention", tile_numbers(layout.rows, layout.sequences, kQueries)),
-                  static_cast<unsigned>(layout.heads));
-  launch(target, "attention", kernel, grid, kThreads, shared, values_of<bf16>(out), values_of(statistics),
-         values_of<bf16>(qkv), layout);
+  if (tiles == AttentionTiles::small) {
+    const auto run = narrow ? start<Shape<64, 1, 4>> : start<Shape<128, 1, 3>>;
+    run(target, layout, out, statistics, qkv);
+  } else {
+    const auto run = narrow ? start<Shape<64, 2, 2>> : start<Shape<128, 2, 2>>;
+    run(target, layout, out, statistics, qkv);
+  }
 }
 
 }  // namespace dflop::cuda

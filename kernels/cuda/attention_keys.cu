@@ -1,5 +1,6 @@
-// In the pass over keys a block has 128 keys of a key head and goes over the queries that see them, head
-// after head. Each of 8 warps has its own sums of the two gradients in registers, in one of two ways:
+// In the pass over keys a block has 128 or 64 keys of a key head and goes over the queries that see them,
+// head after head. Each of 8 or 4 warps has its own sums of the two gradients in registers, in one of two
+// ways:
 //   alone: 16 keys, with all queries and all columns of the head;
 //   in pairs: 32 keys, of whose scores a warp computes those of half of the queries, and of whose sums it has
 //   half of the columns. For these it needs the other half's scores, which the two hand each other through
@@ -11,13 +12,13 @@
 namespace dflop::cuda {
 namespace attention_keys {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kKeys = 128;
-
-/// A Shape is how a block's work is cut.
-template <int head_dim, int queries_at_once, int warps_together>
+/// A Shape is how a block's work is cut. So many blocks should have room on a multiprocessor.
+template <int head_dim, int queries_at_once, int warps_together, int warps, int blocks>
 struct Shape {
+  static constexpr int kWarps = warps;
+  static constexpr int kThreads = warps * kWarp;
+  static constexpr int kKeys = 16 * warps;
+  static constexpr int kBlocks = blocks;
   static constexpr int dim = head_dim;
   static constexpr int queries = queries_at_once;
   static constexpr int together = warps_together;
@@ -35,7 +36,7 @@ struct Shape {
   static constexpr int kBlockVectors = together == 1 ? 0 : kWarps * kWarpVectors;
   static constexpr std::size_t kSharedBytes =
       kTileValues * sizeof(bf16) + kLineValues * sizeof(float) + 2 * kBlockVectors * sizeof(uint4);
-  static_assert(together <= 2 && 16 * kWarps == kKeys && kKeys % queries == 0);
+  static_assert(together <= 2 && kKeys % queries == 0);
 };
 
 /// Makes scores of keys by queries -inf where a query comes before the key. `key` and `query` are the first.
@@ -95,7 +96,7 @@ struct QueryTile {
 };
 
 /// A QueryBuffer is one of two for queries, with what belongs to them.
-template <int dim, int rows>
+template <int dim, int rows, int threads>
 struct QueryBuffer {
   Tile<dim> queries;
   Tile<dim> douts;
@@ -114,10 +115,10 @@ struct QueryBuffer {
                        const AttentionLayout& layout) const {
     const std::int64_t row = tile.begin + some.first;
     const int count = tile.length - some.first;
-    queries.template copy<rows, kThreads, 2>(from.qkv + row * layout.qkv_columns() + layout.query(some.head),
-                                             layout.qkv_columns(), count, layout.head_dim);
-    douts.template copy<rows, kThreads, 2>(from.dout + row * layout.out_columns() + layout.query(some.head),
-                                           layout.out_columns(), count, layout.head_dim);
+    queries.template copy<rows, threads, 2>(from.qkv + row * layout.qkv_columns() + layout.query(some.head),
+                                            layout.qkv_columns(), count, layout.head_dim);
+    douts.template copy<rows, threads, 2>(from.dout + row * layout.out_columns() + layout.query(some.head),
+                                          layout.out_columns(), count, layout.head_dim);
     const int line = static_cast<int>(threadIdx.x);
     if (line >= rows) return;
     const std::int64_t place = (line < count ? row + line : row) * layout.heads + some.head;
@@ -178,9 +179,12 @@ struct WarpPart {
 };
 
 template <typename S>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     keys_kernel(AttentionGradients gradients, AttentionLayout layout) {
   constexpr int dim = S::dim;
+  constexpr int kThreads = S::kThreads;
+  constexpr int kKeys = S::kKeys;
+  using Buffer = QueryBuffer<dim, S::queries, kThreads>;
   constexpr int kKeyTiles = S::together;
   constexpr int kQueryTiles = S::own_queries / 8;
   extern __shared__ __align__(Tile<128>::kAlignment) bf16 backward_memory[];
@@ -196,9 +200,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   values.template copy<kKeys, kThreads>(rows + layout.value(kv_head), stride, count, layout.head_dim);
   float* lines = reinterpret_cast<float*>(backward_memory + S::kTileValues);
   uint4* handed = reinterpret_cast<uint4*>(lines + S::kLineValues);
-  const auto buffer_of = [&](int which) {
-    return QueryBuffer<dim, S::queries>(values.after(kKeys), lines, which);
-  };
+  const auto buffer_of = [&](int which) { return Buffer(values.after(kKeys), lines, which); };
 
   const int start = layout.causal ? tile.first : 0;  // the first query that sees any of these keys
   const int group = layout.heads / layout.kv_heads;
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     some = some.next(S::queries, start, tile.length);
     if (some.head < last_head) buffer_of(1 - which).copy(gradients, tile, some, layout);
     if (layout.causal && query + S::queries <= key) continue;  // none of them sees the warp's keys
-    const QueryBuffer<dim, S::queries> buffer = buffer_of(which);
+    const Buffer buffer = buffer_of(which);
     typename S::Scores scores;
     clear(scores);
     add_row_products<kKeyTiles, kQueryTiles, dim>(scores, keys, part.keys, buffer.queries, part.queries);
@@ -251,25 +253,27 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <typename S>
 void start(const CudaTarget& target, const AttentionLayout& layout, const AttentionGradients& gradients) {
   constexpr const char* kOperation = "attention_backward";
-  const dim3 grid(grid_size(kOperation, tile_numbers(layout.rows, layout.sequences, kKeys)),
+  const dim3 grid(grid_size(kOperation, tile_numbers(layout.rows, layout.sequences, S::kKeys)),
                   static_cast<unsigned>(layout.kv_heads));
-  launch(target, kOperation, keys_kernel<S>, grid, kThreads, S::kSharedBytes, gradients, layout);
+  launch(target, kOperation, keys_kernel<S>, grid, S::kThreads, S::kSharedBytes, gradients, layout);
 }
 
 }  // namespace attention_keys
 
 void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
-                   const AttentionGradients& gradients) {
+                   const AttentionGradients& gradients, AttentionTiles tiles) {
   using namespace attention_keys;
-  using Narrow = Shape<64, 64, 1>;
-  using Wide = Shape<128, 64, 2>;
-  using WideInLessMemory = Shape<128, 32, 1>;
-  if (layout.head_dim <= 64) {
-    start<Narrow>(target, layout, gradients);
+  using Wide = Shape<128, 64, 2, 8, 1>;
+  const bool narrow = layout.head_dim <= 64;
+  if (tiles == AttentionTiles::small) {
+    const auto run = narrow ? start<Shape<64, 64, 1, 4, 2>> : start<Shape<128, 32, 1, 4, 2>>;
+    run(target, layout, gradients);
+  } else if (narrow) {
+    start<Shape<64, 64, 1, 8, 1>>(target, layout, gradients);
   } else if (Wide::kSharedBytes <= target.shared_bytes) {
     start<Wide>(target, layout, gradients);
   } else {
-    start<WideInLessMemory>(target, layout, gradients);
+    start<Shape<128, 32, 1, 8, 1>>(target, layout, gradients);
   }
 }
 

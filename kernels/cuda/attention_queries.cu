@@ -1,28 +1,38 @@
-// In the pass over queries a block has 128 queries of a head, of which each of 4 warps has 32, and goes over
-// the keys that they see in 32s.
+// In the pass over queries a block has 128 or 64 queries of a head, of which each of 4 warps has a quarter,
+// and goes over the keys that they see in 32s.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
 
 namespace dflop::cuda {
 namespace attention_queries {
 
-constexpr int kThreads = 4 * kWarp;
-constexpr int kRowTiles = 2;  ///< fragments of 16 queries that a warp has
-constexpr int kQueries = 128;
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
 constexpr int kKeys = 32;
 constexpr int kKeyTiles = kKeys / 8;
-template <int dim>
-constexpr std::size_t kSharedBytes = (2 * kQueries + 4 * kKeys) * Tile<dim>::kRowBytes;
+
+/// A Shape is how a block's work is cut: each warp has `row_tiles` fragments of 16 queries. So many blocks
+/// should have room on a multiprocessor.
+template <int head_dim, int row_tiles, int blocks>
+struct Shape {
+  static constexpr int dim = head_dim;
+  static constexpr int kRowTiles = row_tiles;
+  static constexpr int kBlocks = blocks;
+  static constexpr int kQueries = kWarps * row_tiles * 16;
+  static constexpr std::size_t kSharedBytes = (2 * kQueries + 4 * kKeys) * Tile<dim>::kRowBytes;
+};
 
 /// QueryRows are what a lane's queries know: log of the sum in powers of two, and delta.
+template <int kRowTiles>
 struct QueryRows {
   float log_sum[kRowTiles][2];
   float delta[kRowTiles][2];
 };
 
-__device__ QueryRows query_rows(const AttentionGradients& from, const SequenceTile& tile, int warp_row,
-                                int head, const AttentionLayout& layout) {
-  QueryRows rows;
+template <int kRowTiles>
+__device__ QueryRows<kRowTiles> query_rows(const AttentionGradients& from, const SequenceTile& tile,
+                                           int warp_row, int head, const AttentionLayout& layout) {
+  QueryRows<kRowTiles> rows;
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -38,8 +48,9 @@ __device__ QueryRows query_rows(const AttentionGradients& from, const SequenceTi
 }
 
 /// Turns slopes dout v^T into ds, given the scores of queries by keys, -inf where unseen.
+template <int kRowTiles>
 __device__ void query_slopes(Fragments<kRowTiles, kKeyTiles>& slopes,
-                             const Fragments<kRowTiles, kKeyTiles>& scores, const QueryRows& rows,
+                             const Fragments<kRowTiles, kKeyTiles>& scores, const QueryRows<kRowTiles>& rows,
                              float scale) {
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
@@ -54,9 +65,12 @@ __device__ void query_slopes(Fragments<kRowTiles, kKeyTiles>& slopes,
   }
 }
 
-template <int dim>
-__global__ void __launch_bounds__(kThreads, 2)
+template <typename S>
+__global__ void __launch_bounds__(kThreads, S::kBlocks)
     queries_kernel(AttentionGradients gradients, AttentionLayout layout) {
+  constexpr int dim = S::dim;
+  constexpr int kRowTiles = S::kRowTiles;
+  constexpr int kQueries = S::kQueries;
   extern __shared__ __align__(Tile<dim>::kAlignment) bf16 backward_memory[];
   const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kQueries, layout.causal);
   if (tile.first >= tile.length) return;
@@ -86,7 +100,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kRowTiles * 16;
   const int query = tile.first + warp_row;  // the warp's first
-  const QueryRows known = query_rows(gradients, tile, warp_row, head, layout);
+  const QueryRows<kRowTiles> known = query_rows<kRowTiles>(gradients, tile, warp_row, head, layout);
   Fragments<kRowTiles, dim / 8> sums;
   clear<kRowTiles, dim / 8>(sums);
   const int seen = layout.causal && tile.first + kQueries < tile.length ? tile.first + kQueries : tile.length;
@@ -105,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (key + kKeys > tile.length || (layout.causal && key + kKeys > query + 1)) {
       mask<kRowTiles, kKeyTiles>(scores, query, key, tile.length, layout.causal);
     }
-    query_slopes(slopes, scores, known, layout.scale * kLog2E);
+    query_slopes<kRowTiles>(slopes, scores, known, layout.scale * kLog2E);
     Packed<kRowTiles, kKeyTiles / 2> packed;
     pack_products<kRowTiles, kKeyTiles>(packed, slopes);
     add_products<kRowTiles, dim / 8, kKeyTiles / 2>(sums, packed, keys, 0, 0);
@@ -122,17 +136,27 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
+template <typename S>
+void start(const CudaTarget& target, const AttentionLayout& layout, const AttentionGradients& gradients) {
+  constexpr const char* kOperation = "attention_backward";
+  const dim3 grid(grid_size(kOperation, tile_numbers(layout.rows, layout.sequences, S::kQueries)),
+                  static_cast<unsigned>(layout.heads));
+  launch(target, kOperation, queries_kernel<S>, grid, kThreads, S::kSharedBytes, gradients, layout);
+}
+
 }  // namespace attention_queries
 
 void query_gradients(const CudaTarget& target, const AttentionLayout& layout,
-                     const AttentionGradients& gradients) {
+                     const AttentionGradients& gradients, AttentionTiles tiles) {
   using namespace attention_queries;
-  constexpr const char* kOperation = "attention_backward";
   const bool narrow = layout.head_dim <= 64;
-  const dim3 grid(grid_size(kOperation, tile_numbers(layout.rows, layout.sequences, kQueries)),
-                  static_cast<unsigned>(layout.heads));
-  launch(target, kOperation, narrow ? queries_kernel<64> : queries_kernel<128>, grid, kThreads,
-         narrow ? kSharedBytes<64> : kSharedBytes<128>, gradients, layout);
+  if (tiles == AttentionTiles::small) {
+    const auto run = narrow ? start<Shape<64, 1, 4>> : start<Shape<128, 1, 3>>;
+    run(target, layout, gradients);
+  } else {
+    const auto run = narrow ? start<Shape<64, 2, 2>> : start<Shape<128, 2, 2>>;
+    run(target, layout, gradients);
+  }
 }
 
 }  // namespace dflop::cuda

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#ifdef DFLOP_HAVE_CUDNN
+#include "kernels/cuda/cudnn_attention.hpp"
+#endif
 #include "kernels/cuda/themes.hpp"
 
 namespace dflop {
@@ -14,6 +17,9 @@ class CudaKernels final : public Kernels {
     cuda::set_norms(*this, target_);
     cuda::set_activations(*this, target_);
     cuda::set_attention(*this, target_);
+#ifdef DFLOP_HAVE_CUDNN
+    cudnn_ = cuda::add_cudnn_attention(*this, target_);
+#endif
     cuda::set_rows(*this, target_);
     cuda::set_loss(*this, target_);
     cuda::set_elementwise(*this, target_);
@@ -23,6 +29,7 @@ class CudaKernels final : public Kernels {
  private:
   cuda::CudaTarget target_;
   std::shared_ptr<void> linear_;  ///< what linear layers keep
+  std::shared_ptr<void> cudnn_;   ///< what cuDNN's attention keeps, where there is it
 };
 
 /// Returns the current device. @throws Error (no_device) where it has no bf16 on tensor cores.

@@ -4,16 +4,18 @@
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <map>
+#include <array>
+#include <bit>
 #include <memory>
-#include <optional>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/support/shared_library.hpp"
 #include "core/units.hpp"
+#include "kernels/cuda/flat_table.hpp"
 #include "kernels/cuda/runtime.hpp"
 #include "kernels/cuda/themes.hpp"
 
@@ -29,6 +31,7 @@ struct CublasLt : FunctionTable {
   decltype(&cublasLtMatmulDescDestroy) destroy_product = function("cublasLtMatmulDescDestroy");
   decltype(&cublasLtMatmulDescSetAttribute) set_product = function("cublasLtMatmulDescSetAttribute");
   decltype(&cublasLtMatrixLayoutCreate) create_layout = function("cublasLtMatrixLayoutCreate");
+  decltype(&cublasLtMatrixLayoutSetAttribute) set_layout = function("cublasLtMatrixLayoutSetAttribute");
   decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = function("cublasLtMatrixLayoutDestroy");
   decltype(&cublasLtMatmulPreferenceCreate) create_preference = function("cublasLtMatmulPreferenceCreate");
   decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = function("cublasLtMatmulPreferenceDestroy");
@@ -104,29 +107,34 @@ Request rounded(Request request) {
   return request;
 }
 
-/// A Key is what decides about an algorithm: sizes, which operand is transposed, epilogue, alignments.
-using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool, std::uint32_t,
-                       std::uint32_t, std::uint32_t, std::uint32_t>;
+/// Returns what decides about algorithms: sizes, which operand is transposed, epilogue, alignments.
+/// @pre fits_key()
+PackedKey key_of(const Request& request) {
+  std::uint64_t high = static_cast<std::uint64_t>(request.k());
+  const auto append = [&](unsigned bits, std::uint64_t value) { high = high << bits | value; };
+  append(1, static_cast<std::uint64_t>(request.left.transposed));
+  append(1, static_cast<std::uint64_t>(request.right.transposed));
+  append(1, static_cast<std::uint64_t>(request.bias != nullptr));
+  append(1, static_cast<std::uint64_t>(request.add_to_sums));
+  for (const void* pointer :
+       {request.left.data, request.right.data, static_cast<const void*>(request.result), request.bias}) {
+    append(4, static_cast<std::uint64_t>(std::countr_zero(alignment_of(pointer))));
+  }
+  return {static_cast<std::uint64_t>(request.m()) << 32U | static_cast<std::uint64_t>(request.n()), high};
+}
 
-Key key_of(const Request& request) {
-  return {request.m(),
-          request.n(),
-          request.k(),
-          request.left.transposed,
-          request.right.transposed,
-          request.bias != nullptr,
-          request.add_to_sums,
-          alignment_of(request.left.data),
-          alignment_of(request.right.data),
-          alignment_of(request.result),
-          alignment_of(request.bias)};
+/// Returns whether a key has room for the sizes, after they were rounded.
+bool fits_key(const Request& request) {
+  constexpr std::int64_t kMost = 0x7fffff00;
+  return request.m() <= kMost && request.n() <= kMost && request.k() <= kMost;
 }
 
 /// A Descriptor is one of the library's, given back with the object.
 template <typename Handle>
 using Descriptor = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
 
-/// A Description describes one product to the library.
+/// A Description describes a product to the library: one of the sizes for which it was made, until
+/// describe_rows() says others.
 struct Description {
   const CublasLt& lt = cublas_lt();
   Descriptor<cublasLtMatmulDesc_t> product{nullptr, lt.destroy_product};
@@ -141,16 +149,23 @@ struct Description {
     product.reset(made);
     set(CUBLASLT_MATMUL_DESC_TRANSA, operation_of(request.right), what);
     set(CUBLASLT_MATMUL_DESC_TRANSB, operation_of(request.left), what);
-    if (request.bias != nullptr) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, what);
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, request.bias, what);
-    }
+    if (request.bias != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, what);
     if (multiprocessors > 0) {
       set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{multiprocessors}, what);
     }
     make_layout(first, type, request.right.rows, request.right.columns, what);
     make_layout(second, type, request.left.rows, request.left.columns, what);
     make_layout(result, request.add_to_sums ? CUDA_R_32F : type, request.m(), request.n(), what);
+    describe_rows(request);
+  }
+
+  /// Describes a request that differs in rows of its matrices and in addresses alone.
+  void describe_rows(const Request& request) {
+    const char* what = request.operation;
+    if (request.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, request.bias, what);
+    set_rows(first, request.right.rows, what);
+    set_rows(second, request.left.rows, what);
+    set_rows(result, request.m(), what);
   }
 
  private:
@@ -161,6 +176,10 @@ struct Description {
   void set(cublasLtMatmulDescAttributes_t attribute, Value value, const char* what) {
     check_lt(lt.set_product(product.get(), attribute, &value, sizeof value), what);
   }
+  void set_rows(const Descriptor<cublasLtMatrixLayout_t>& layout, std::int64_t rows, const char* what) {
+    const auto width = static_cast<std::uint64_t>(rows);  // the library's columns
+    check_lt(lt.set_layout(layout.get(), CUBLASLT_MATRIX_LAYOUT_COLS, &width, sizeof width), what);
+  }
   void make_layout(Descriptor<cublasLtMatrixLayout_t>& layout, cudaDataType_t type, std::int64_t rows,
                    std::int64_t columns, const char* what) {
     const auto height = static_cast<std::uint64_t>(columns);  // the library's rows
@@ -170,7 +189,18 @@ struct Description {
   }
 };
 
-/// Linear is what linear layers keep on one stream: cuBLASLt's handle, a workspace, and the algorithms found.
+/// kVariants is how many of the library's choices a product can take: the first is the default.
+constexpr int kVariants = 16;
+
+/// A Plan is what is known of products with one key: how they are described, and the library's choices for
+/// them, the best first by its own estimate. None: the library does not take such a product.
+struct Plan {
+  Description description;
+  std::array<cublasLtMatmulAlgo_t, kVariants> algorithms = {};
+  int count = 0;
+};
+
+/// Linear is what linear layers keep on one stream: cuBLASLt's handle, a workspace, and the plans made.
 class Linear {
  public:
   Linear(const CudaTarget& target, int multiprocessors)
@@ -185,9 +215,10 @@ class Linear {
   Linear(const Linear&) = delete;
   Linear& operator=(const Linear&) = delete;
 
-  void run(const Request& request) {
+  /// Multiplies by the library's choice number `variant`, or its first where it has fewer.
+  void run(const Request& request, int variant) {
     if (request.m() == 0 || request.n() == 0) return;
-    if (request.k() > 0 && multiply(request)) return;
+    if (request.k() > 0 && fits_key(request) && multiply(request, variant)) return;
     plain_product(
         target_, request.operation,
         {request.m(), request.n(), request.k(), request.left.data, request.left.strides(), request.right.data,
@@ -197,13 +228,11 @@ class Linear {
   const CudaTarget& target() const { return target_; }
 
  private:
-  /// A key without an algorithm has a shape that the library does not take.
-  using Algorithms = std::map<Key, std::optional<cublasLtMatmulAlgo_t>>;
-
-  /// Returns the library's first choice for this request, or none. Other refusals than "not supported" are
-  /// mistakes of this file, which plain products would hide at a hundredth of the speed.
-  std::optional<cublasLtMatmulAlgo_t> find(const Request& request) {
-    const Description description(request, type(), multiprocessors_);
+  /// Asks the library for its choices. Other refusals than "not supported" are mistakes of this file, which
+  /// plain products would hide at a hundredth of the speed.
+  std::unique_ptr<Plan> make_plan(const Request& request) {
+    auto plan = std::make_unique<Plan>(Plan{Description(request, type(), multiprocessors_)});
+    const Description& description = plan->description;
     const char* what = request.operation;
     cublasLtMatmulPreference_t made = nullptr;
     check_lt(lt_.create_preference(&made), what);
@@ -221,38 +250,43 @@ class Linear {
     // The epilogue reads the bias as wide as the result is written, and has no preference of its own.
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         std::min(alignment_of(request.result), alignment_of(request.bias)));
-    cublasLtMatmulHeuristicResult_t found = {};
+    std::array<cublasLtMatmulHeuristicResult_t, kVariants> found = {};
     int count = 0;
-    const cublasStatus_t status = lt_.find_algorithms(
-        handle_, description.product.get(), description.first.get(), description.second.get(),
-        description.result.get(), description.result.get(), preference.get(), 1, &found, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    const cublasStatus_t status =
+        lt_.find_algorithms(handle_, description.product.get(), description.first.get(),
+                            description.second.get(), description.result.get(), description.result.get(),
+                            preference.get(), kVariants, found.data(), &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return plan;
     check_lt(status, what);
-    if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
-    return found.algo;
+    for (int i = 0; i < count; ++i) {
+      const cublasLtMatmulHeuristicResult_t& choice = found[static_cast<std::size_t>(i)];
+      if (choice.state != CUBLAS_STATUS_SUCCESS) continue;
+      plan->algorithms[static_cast<std::size_t>(plan->count++)] = choice.algo;
+    }
+    return plan;
   }
 
   /// Returns false where the library has no algorithm for it; nothing was done then. Which algorithm it is
-  /// depends on the request alone, so that a run repeats to the bit whatever came before.
-  bool multiply(const Request& request) {
-    const Description description(request, type(), multiprocessors_);
-    return multiply_by(algorithms_, rounded(request), request, description) ||
-           multiply_by(exact_algorithms_, request, request, description);
+  /// depends on the request and the variant alone, so that a run repeats to the bit whatever came before.
+  bool multiply(const Request& request, int variant) {
+    return multiply_by(rounded(request), request, variant) || multiply_by(request, request, variant);
   }
 
-  /// Multiplies by the choice for `like`, which is looked for once. Returns as multiply().
-  bool multiply_by(Algorithms& known, const Request& like, const Request& request,
-                   const Description& description) {
-    const Key key = key_of(like);
-    auto place = known.find(key);
-    if (place == known.end()) place = known.emplace(key, find(like)).first;
-    if (!place->second.has_value()) return false;
+  /// Multiplies by a choice for `like`, which is asked for once. Returns as multiply().
+  bool multiply_by(const Request& like, const Request& request, int variant) {
+    const PackedKey key = key_of(like);
+    Plan& plan = plans_.get(key, [&] { return make_plan(like); });
+    if (plan.count == 0) return false;
+    plan.description.describe_rows(request);
+    const cublasLtMatmulAlgo_t& algorithm =
+        plan.algorithms[static_cast<std::size_t>(variant < plan.count ? variant : 0)];
+    const Description& description = plan.description;
     const float one = 1.0f;
     const float kept = request.add_to_sums ? 1.0f : 0.0f;
     const cublasStatus_t status =
         lt_.multiply(handle_, description.product.get(), &one, request.right.data, description.first.get(),
                      request.left.data, description.second.get(), &kept, request.result,
-                     description.result.get(), request.result, description.result.get(), &*place->second,
+                     description.result.get(), request.result, description.result.get(), &algorithm,
                      workspace_.data(), workspace_bytes_, target_.stream);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;  // which the choice did not foresee
     if (status == CUBLAS_STATUS_INVALID_VALUE && key != key_of(request)) return false;  // so of other sizes
@@ -268,34 +302,50 @@ class Linear {
   std::size_t workspace_bytes_;
   StreamBuffer workspace_;
   cublasLtHandle_t handle_ = nullptr;
-  Algorithms algorithms_;        ///< by rounded requests
-  Algorithms exact_algorithms_;  ///< of requests that those do not serve
+  FlatTable<Plan> plans_;  ///< by rounded requests, and by those that the choices for these do not serve
 };
 
+template <int variant>
 void linear(Linear& layers, Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias) {
   const void* added = bias.columns > 0 ? bias.data : nullptr;
-  layers.run({"linear", y.data, operand(x), operand(weight, true), added});
+  layers.run({"linear", y.data, operand(x), operand(weight, true), added}, variant);
 }
 
+template <int variant>
 void linear_backward_input(Linear& layers, Matrix dx, ConstMatrix dy, ConstMatrix weight) {
-  layers.run({"linear_backward_input", dx.data, operand(dy), operand(weight)});
+  layers.run({"linear_backward_input", dx.data, operand(dy), operand(weight)}, variant);
 }
 
+template <int variant>
 void linear_backward_weight(Linear& layers, Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
   if (dy.rows == 0) return;
   constexpr const char* kOperation = "linear_backward_weight";
-  layers.run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true});
+  layers.run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true}, variant);
   // The library's epilogue is not used: it overwrites, and takes dbias in bf16 only.
   if (dbias.columns > 0) add_column_sums(layers.target(), kOperation, dbias, dy);
+}
+
+/// These are the names of the variants after the default.
+constexpr std::array<std::string_view, kVariants - 1> kChoices = {
+    "cublaslt-2",  "cublaslt-3",  "cublaslt-4",  "cublaslt-5",  "cublaslt-6",
+    "cublaslt-7",  "cublaslt-8",  "cublaslt-9",  "cublaslt-10", "cublaslt-11",
+    "cublaslt-12", "cublaslt-13", "cublaslt-14", "cublaslt-15", "cublaslt-16"};
+
+template <int... choices>
+void add_choices(Kernels& kernels, Linear& layers, std::integer_sequence<int, choices...>) {
+  (kernels.linear.add<linear<choices + 1>>(kChoices[choices], layers), ...);
+  (kernels.linear_backward_input.add<linear_backward_input<choices + 1>>(kChoices[choices], layers), ...);
+  (kernels.linear_backward_weight.add<linear_backward_weight<choices + 1>>(kChoices[choices], layers), ...);
 }
 
 }  // namespace
 
 std::shared_ptr<void> set_linear(Kernels& kernels, const CudaTarget& target, int multiprocessors) {
   auto layers = std::make_shared<Linear>(target, multiprocessors);
-  kernels.linear.set<linear>(*layers);
-  kernels.linear_backward_input.set<linear_backward_input>(*layers);
-  kernels.linear_backward_weight.set<linear_backward_weight>(*layers);
+  kernels.linear.set<linear<0>>(*layers);
+  kernels.linear_backward_input.set<linear_backward_input<0>>(*layers);
+  kernels.linear_backward_weight.set<linear_backward_weight<0>>(*layers);
+  add_choices(kernels, *layers, std::make_integer_sequence<int, kVariants - 1>());
   return layers;
 }
 

@@ -35,8 +35,8 @@ class CudaAttention : public CudaKernelTest {
                              (shape.causal ? ", causal," : ",") + (opposed ? " opposed," : "") + " lengths" +
                              text;
     expect_alike(name, [&](Kernels& k, Side at) {
-      k.attention(at(out), at(kept_rows), at(qkv), shape, at(offsets));
-      k.attention_backward(at(dqkv), at(dout), at(out), at(kept_rows), at(qkv), shape, at(offsets));
+      run(k.attention, at, at(out), at(kept_rows), at(qkv), shape, at(offsets));
+      run(k.attention_backward, at, at(dqkv), at(dout), at(out), at(kept_rows), at(qkv), shape, at(offsets));
     });
   }
 
@@ -101,6 +101,31 @@ TEST_P(CudaAttention, SmallSharedMemory) {
   for (const bool causal : {false, true}) {
     expect_attention({1, 1, 128, causal}, {31, 0, 33, 65, 140});
     expect_attention({4, 2, 72, causal}, {70});
+  }
+}
+
+/// Each variant after the default, forward and backward, in what the other tests have for the default.
+TEST_P(CudaAttention, Variants) {
+  ASSERT_EQ(gpu->attention.variants(), gpu->attention_backward.variants());
+  for (variant = 1; variant < gpu->attention.variants(); ++variant) {
+    SCOPED_TRACE(std::string(gpu->attention.variant_name(variant)));
+    for (const bool causal : {false, true}) {
+      for (const int head_dim : {8, 64, 72, 128, 136}) expect_attention({2, 1, head_dim, causal}, {70});
+      for (const int head_dim : {64, 128}) {
+        expect_attention({4, 2, head_dim, causal}, {0, 5, 0, 64, 1});
+        expect_attention({1, 1, head_dim, causal}, {63, 65, 140, 31});
+        expect_attention({1, 1, head_dim, causal}, {90, 10}, 4.0);
+      }
+    }
+    opposed = true;
+    for (const int length : {1, 33, 63, 95}) {
+      expect_attention({1, 1, 64, false}, {length});
+      expect_attention({1, 1, 128, false}, {length});
+    }
+    opposed = false;
+    shift = 1;
+    expect_attention({2, 1, 64, true}, {40, 3});
+    shift = 0;
   }
 }
 

@@ -16,11 +16,11 @@ class CudaLinear : public CudaKernelTest {
     expect_alike(
         "linear " + std::to_string(n) + " rows from " + std::to_string(in) + " to " + std::to_string(out),
         [&](Kernels& k, Side at) {
-          k.linear(at(y), at(x), at(weight), at(bias));
-          k.linear(at(without_bias), at(x), at(weight), ConstMatrix());
-          k.linear_backward_input(at(dx), at(dy), at(weight));
-          k.linear_backward_weight(at(dweight), at(dbias), at(dy), at(x));
-          k.linear_backward_weight(at(dweight_alone), Sums(), at(dy), at(x));
+          run(k.linear, at, at(y), at(x), at(weight), at(bias));
+          run(k.linear, at, at(without_bias), at(x), at(weight), ConstMatrix());
+          run(k.linear_backward_input, at, at(dx), at(dy), at(weight));
+          run(k.linear_backward_weight, at, at(dweight), at(dbias), at(dy), at(x));
+          run(k.linear_backward_weight, at, at(dweight_alone), Sums(), at(dy), at(x));
         });
   }
 };
@@ -44,6 +44,21 @@ TEST_P(CudaLinear, UnalignedMatrices) {
 TEST_P(CudaLinear, WithFewMultiprocessors) {
   gpu = make_cuda_kernels(GetParam(), {stream, 16});
   expect_linear(300, 256, 512);
+}
+
+/// Each variant after the default; shapes come again, among others of the same rounded number of rows.
+TEST_P(CudaLinear, Variants) {
+  ASSERT_EQ(gpu->linear.variants(), gpu->linear_backward_input.variants());
+  ASSERT_EQ(gpu->linear.variants(), gpu->linear_backward_weight.variants());
+  for (variant = 1; variant < gpu->linear.variants(); ++variant) {
+    SCOPED_TRACE(std::string(gpu->linear.variant_name(variant)));
+    for (const int rows : {64, 100, 7, 64}) expect_linear(rows, 64, 96);
+    expect_linear(300, 256, 512);
+    expect_linear(33, 41, 56);
+    shift = 1;
+    expect_linear(40, 64, 32);
+    shift = 0;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Precision, CudaLinear, ::testing::Values(DType::f32, DType::bf16), dtype_name);

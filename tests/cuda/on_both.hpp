@@ -218,8 +218,15 @@ class CudaKernelTest : public ::testing::TestWithParam<DType> {
     kept.clear();
   }
 
+  /// Computes on the host, or on the GPU with the operation's variant of that number.
+  template <typename AnyOperation, typename... Args>
+  void run(const AnyOperation& operation, Side at, Args... args) {
+    operation.run_variant(at.gpu ? variant : 0, args...);
+  }
+
   Random random{11};
   std::size_t shift = 0;
+  std::size_t variant = 0;
   cudaStream_t stream = nullptr;
   std::unique_ptr<Kernels> gpu;
   std::unique_ptr<Kernels> reference = host<double>();

@@ -27,6 +27,8 @@ endforeach()
 set_source_files_properties(${cuda_on_host_sources} PROPERTIES COMPILE_OPTIONS "-O2;-w;-fno-strict-aliasing")
 file(GLOB emulation CONFIGURE_DEPENDS ${cuda_on_host}/emulation/*.cpp)
 set_source_files_properties(${emulation} PROPERTIES COMPILE_OPTIONS -O2)
+# This test wants the real dflop::cuda, not the copies.
+set_source_files_properties(${cuda_on_host}/cudnn_attention_test.cpp PROPERTIES COMPILE_OPTIONS -Ucuda)
 
 # The kernels' own tests, those of the emulation, and of what it sees.
 dflop_test(cuda_on_host OWN_MAIN

@@ -16,7 +16,7 @@ mutation("forward: one key behind a sequence is seen" attention_forward.cu 1
 mutation("forward: warps skip keys that they see" attention_forward.cu 1
   "key < query + kRowTiles * 16" "key < query" ${tensor})
 mutation("forward: half of the shared memory" attention_forward.cu 1
-  "narrow ? kSharedBytes<64> : kSharedBytes<128>" "kSharedBytes<64> / 2" ${tensor})
+  "S::kSharedBytes" "S::kSharedBytes / 2" ${tensor})
 mutation("forward: shared memory is not asked for" launch.hpp 1
   "shared_bytes > kUsualSharedBytes" "false" ${tensor})
 mutation("tiles: masks are off by one" tiles.cuh 1 "column >= visible" "column > visible" ${tensor})

@@ -1,0 +1,325 @@
+// Graphs of cuDNN's frontend over packed sequences ("ragged" there): each matrix lies as it is, and lists of
+// starts say where a sequence's part begins. No GPU has run this yet.
+#include "kernels/cuda/cudnn_attention.hpp"
+
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+#include <cudnn_frontend.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/support/shared_library.hpp"
+#include "kernels/cuda/flat_table.hpp"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/runtime.hpp"
+#include "kernels/cuda/sequence_lists.hpp"
+
+namespace cudnn_frontend {
+void* cudnn_dlhandle = nullptr;  // which the frontend's users define
+}
+
+namespace dflop::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+/// Loads the libraries at the first call. @throws Error (no_device) that says where they were looked for.
+void load_cudnn() {
+  // The frontend asks for the runtime by its name alone, by which it finds what is loaded.
+  static const SharedLibrary runtime({"libcudart.so.13", "libcudart.so.12"}, cuda_folders(),
+                                     "attention on a GPU (the CUDA runtime that cuDNN's frontend calls)");
+  static const SharedLibrary library({"libcudnn.so.9", "libcudnn.so"}, cuda_folders(),
+                                     "attention on a GPU (cuDNN)");
+  fe::cudnn_dlhandle = ::dlopen(library.name().c_str(), RTLD_NOW | RTLD_NOLOAD);
+}
+
+/// Checks a call of the frontend or of the library.
+/// @throws Error (internal) "<what>: cuDNN says ..."
+void check_cudnn(fe::error_t status, const std::string& what) {
+  if (status.is_bad()) throw Error(ErrorKind::internal, what + ": cuDNN says " + status.get_message());
+}
+void check_cudnn(cudnnStatus_t status, const std::string& what) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  throw Error(ErrorKind::internal, what + ": cuDNN says " + fe::detail::get_error_string(status));
+}
+
+/// These are the names of a graph's tensors. Those of a backward alone come last.
+enum Uid : std::int64_t {
+  kQkvStarts = 1,
+  kOutStarts,
+  kStatisticsStarts,
+  kQueryLengths,
+  kKeyLengths,
+  kQueries,
+  kKeys,
+  kValues,
+  kOut,
+  kStatistics,
+  kDout,
+  kDqueries,
+  kDkeys,
+  kDvalues,
+};
+
+/// A GraphMaker makes the graph of one shape.
+class GraphMaker {
+ public:
+  GraphMaker(const CudnnShape& shape, int compute_capability)
+      : shape_(shape), graph_(std::make_shared<fe::graph::Graph>()) {
+    graph_->set_io_data_type(fe::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT)
+        .set_sm_version(compute_capability);
+  }
+
+  std::shared_ptr<fe::graph::Graph> make() {
+    const Tensor of_qkv = numbers(kQkvStarts, shape_.sequences + 1);
+    const Tensor of_out = numbers(kOutStarts, shape_.sequences + 1);
+    const Tensor of_statistics = numbers(kStatisticsStarts, shape_.sequences + 1);
+    const Tensor query_lengths = numbers(kQueryLengths, shape_.sequences);
+    const Tensor key_lengths = numbers(kKeyLengths, shape_.sequences);
+    const AttentionShape& heads = shape_.attention;
+    const Tensor q = graph_->tensor(values(kQueries, heads.heads, heads.qkv_columns(), of_qkv));
+    const Tensor k = graph_->tensor(values(kKeys, heads.kv_heads, heads.qkv_columns(), of_qkv));
+    const Tensor v = graph_->tensor(values(kValues, heads.kv_heads, heads.qkv_columns(), of_qkv));
+    const auto out = values(kOut, heads.heads, heads.out_columns(), of_out);
+    auto statistics = values(kStatistics, heads.heads, heads.heads, of_statistics);
+    statistics.set_dim({shape_.sequences, heads.heads, shape_.longest, 1})
+        .set_stride({shape_.longest * heads.heads, 1, heads.heads, 1})
+        .set_data_type(fe::DataType_t::FLOAT);
+    if (shape_.backward) {
+      auto options = with_masks(fe::graph::SDPA_backward_attributes(), query_lengths, key_lengths);
+      options.set_deterministic_algorithm(true)
+          .set_max_total_seq_len_q(shape_.tokens)
+          .set_max_total_seq_len_kv(shape_.tokens);
+      const Tensor dout = graph_->tensor(values(kDout, heads.heads, heads.out_columns(), of_out));
+      auto [dq, dk, dv] =
+          graph_->sdpa_backward(q, k, v, graph_->tensor(out), dout, graph_->tensor(statistics), options);
+      give(dq, values(kDqueries, heads.heads, heads.qkv_columns(), of_qkv));
+      give(dk, values(kDkeys, heads.kv_heads, heads.qkv_columns(), of_qkv));
+      give(dv, values(kDvalues, heads.kv_heads, heads.qkv_columns(), of_qkv));
+    } else {
+      auto options = with_masks(fe::graph::SDPA_attributes(), query_lengths, key_lengths);
+      options.set_generate_stats(true);
+      auto [o, kept] = graph_->sdpa(q, k, v, options);
+      give(o, out);
+      give(kept, statistics);
+    }
+    return graph_;
+  }
+
+ private:
+  /// Whole numbers, one for each sequence or one more.
+  Tensor numbers(Uid uid, std::int64_t count) {
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_uid(uid)
+                              .set_dim({count, 1, 1, 1})
+                              .set_stride({1, 1, 1, 1})
+                              .set_data_type(fe::DataType_t::INT32));
+  }
+  /// Some heads of rows that are `columns` wide.
+  fe::graph::Tensor_attributes values(Uid uid, std::int64_t heads, std::int64_t columns,
+                                      const Tensor& starts) const {
+    const std::int64_t width = shape_.attention.head_dim;
+    return fe::graph::Tensor_attributes()
+        .set_uid(uid)
+        .set_dim({shape_.sequences, heads, shape_.longest, width})
+        .set_stride({shape_.longest * columns, width, columns, 1})
+        .set_ragged_offset(starts);
+  }
+  /// Makes a result lie as it is described.
+  static void give(const Tensor& result, fe::graph::Tensor_attributes as) {
+    result->set_output(true)
+        .set_uid(as.get_uid())
+        .set_dim(as.get_dim())
+        .set_stride(as.get_stride())
+        .set_data_type(as.get_data_type() == fe::DataType_t::FLOAT ? fe::DataType_t::FLOAT
+                                                                   : fe::DataType_t::BFLOAT16)
+        .set_ragged_offset(as.get_ragged_offset());
+  }
+  template <typename Options>
+  Options with_masks(Options options, const Tensor& query_lengths, const Tensor& key_lengths) const {
+    options
+        .set_attn_scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.attention.head_dim))))
+        .set_padding_mask(true)
+        .set_seq_len_q(query_lengths)
+        .set_seq_len_kv(key_lengths);
+    if (shape_.attention.causal) {
+      options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    }
+    return options;
+  }
+
+  CudnnShape shape_;
+  std::shared_ptr<fe::graph::Graph> graph_;
+};
+
+/// A CudnnPlan is a graph that is ready to run, or none where cuDNN does not take its shape.
+struct CudnnPlan {
+  std::shared_ptr<fe::graph::Graph> graph;
+  std::int64_t workspace_bytes = 0;
+  std::unordered_map<std::int64_t, void*> pointers;  ///< of the call in progress
+};
+
+/// CudnnAttention is what one stream keeps: the library's handle, and plans by shapes.
+class CudnnAttention {
+ public:
+  CudnnAttention(Kernels& kernels, const CudaTarget& target, int compute_capability)
+      : kernels_(kernels), target_(target), compute_capability_(compute_capability) {
+    check_cudnn(fe::detail::create_handle(&handle_), "attention: start of cuDNN");
+    check_cudnn(fe::detail::set_stream(handle_, target.stream), "attention: stream of cuDNN");
+  }
+  ~CudnnAttention() { fe::detail::destroy_handle(handle_); }
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+
+  void forward(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
+    CudnnPlan* plan = plan_of(shape, false, offsets, {qkv.data, out.data});
+    if (plan == nullptr) {
+      kernels_.attention.run_variant(0, out, statistics, qkv, shape, offsets);
+      return;
+    }
+    run(*plan, "attention", shape, offsets, qkv, out, statistics, nullptr, nullptr);
+  }
+
+  void backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
+                const AttentionShape& shape, Indices offsets) {
+    CudnnPlan* plan = plan_of(shape, true, offsets, {qkv.data, out.data, dout.data, dqkv.data});
+    if (plan == nullptr) {
+      kernels_.attention_backward.run_variant(0, dqkv, dout, out, statistics, qkv, shape, offsets);
+      return;
+    }
+    run(*plan, "attention_backward", shape, offsets, qkv, out, statistics, dout.data, dqkv.data);
+  }
+
+ private:
+  /// Returns the plan for a call, or none where the default must do it.
+  CudnnPlan* plan_of(const AttentionShape& shape, bool backward, Indices offsets,
+                     std::initializer_list<const void*> pointers) {
+    if (offsets.host.empty() || offsets.host.back() == 0) return nullptr;
+    const std::int64_t tokens = offsets.host.back();
+    constexpr std::int64_t kMostStarts = 0x7fffffff;  // starts are 32 bits wide
+    if (tokens * shape.qkv_columns() > kMostStarts || shape.head_dim % 8 != 0 || shape.head_dim > 128) {
+      return nullptr;
+    }
+    for (const void* pointer : pointers) {
+      if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0) return nullptr;
+    }
+    std::int64_t longest = 0;
+    for (std::size_t i = 1; i < offsets.host.size(); ++i) {
+      longest = std::max<std::int64_t>(longest, offsets.host[i] - offsets.host[i - 1]);
+    }
+    const CudnnShape asked{shape, backward, cudnn_bucket(std::ssize(offsets.host) - 1), cudnn_bucket(longest),
+                           cudnn_bucket(tokens)};
+    CudnnPlan& plan = plans_.get(key_of(asked), [&] { return make_plan(asked); });
+    return plan.graph ? &plan : nullptr;
+  }
+
+  static PackedKey key_of(const CudnnShape& shape) {
+    const auto word = [](auto number) { return static_cast<std::uint64_t>(number); };
+    const AttentionShape& heads = shape.attention;
+    return {word(shape.tokens) << 32U | word(shape.longest),
+            word(shape.sequences) << 32U | word(heads.heads) << 20U | word(heads.kv_heads) << 9U |
+                word(heads.head_dim / 8) << 2U | word(heads.causal) << 1U | word(shape.backward)};
+  }
+
+  std::unique_ptr<CudnnPlan> make_plan(const CudnnShape& shape) {
+    auto plan = std::make_unique<CudnnPlan>();
+    auto graph = GraphMaker(shape, compute_capability_).make();
+    fe::error_t status = graph->build(handle_, {fe::HeurMode_t::A});
+    if (status.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED) return plan;
+    const std::string what = shape.backward ? "attention_backward: plan" : "attention: plan";
+    check_cudnn(status, what);
+    check_cudnn(graph->get_workspace_size(plan->workspace_bytes), what);
+    plan->graph = std::move(graph);
+    return plan;
+  }
+
+  /// Begins the call. Gradients are none in a forward, whose out and statistics are written.
+  void run(CudnnPlan& plan, const char* operation, const AttentionShape& shape, Indices offsets,
+           ConstMatrix qkv, ConstMatrix out, ConstSums statistics, const void* dout, void* dqkv) {
+    const std::int64_t sequences = std::ssize(offsets.host) - 1;
+    const std::int64_t count = cudnn_bucket(sequences);
+    const StreamBuffer numbers(target_, operation, SequenceLists::numbers(count));
+    const SequenceLists lists{reinterpret_cast<std::int32_t*>(numbers.data()), count};
+    fill_sequence_lists(target_, operation, lists, offsets.device, sequences,
+                        {shape.qkv_columns(), shape.out_columns(), shape.heads});
+    const StreamBuffer workspace(target_, operation, pieces(plan.workspace_bytes, sizeof(float)));
+    const auto bytes_to = [&](std::int64_t heads) {
+      return heads * shape.head_dim * static_cast<std::int64_t>(kBf16Bytes);
+    };
+    const auto at = [](const void* matrix, std::int64_t bytes) -> void* {
+      return const_cast<char*>(static_cast<const char*>(matrix)) + bytes;
+    };
+    auto& pointers = plan.pointers;
+    pointers[kQkvStarts] = lists.starts(0);
+    pointers[kOutStarts] = lists.starts(1);
+    pointers[kStatisticsStarts] = lists.starts(2);
+    pointers[kQueryLengths] = lists.lengths();
+    pointers[kKeyLengths] = lists.lengths();
+    pointers[kQueries] = at(qkv.data, 0);
+    pointers[kKeys] = at(qkv.data, bytes_to(shape.heads));
+    pointers[kValues] = at(qkv.data, bytes_to(shape.heads + shape.kv_heads));
+    pointers[kOut] = at(out.data, 0);
+    pointers[kStatistics] = at(statistics.data, 0);
+    if (dqkv != nullptr) {
+      pointers[kDout] = at(dout, 0);
+      pointers[kDqueries] = at(dqkv, 0);
+      pointers[kDkeys] = at(dqkv, bytes_to(shape.heads));
+      pointers[kDvalues] = at(dqkv, bytes_to(shape.heads + shape.kv_heads));
+    }
+    check_cudnn(plan.graph->execute(handle_, pointers, workspace.data()), operation);
+  }
+
+  Kernels& kernels_;
+  CudaTarget target_;
+  int compute_capability_;
+  cudnnHandle_t handle_ = nullptr;
+  FlatTable<CudnnPlan> plans_;
+};
+
+void cudnn_attention(CudnnAttention& state, Matrix out, Sums statistics, ConstMatrix qkv,
+                     const AttentionShape& shape, Indices offsets) {
+  state.forward(out, statistics, qkv, shape, offsets);
+}
+void cudnn_attention_backward(CudnnAttention& state, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
+                              ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape,
+                              Indices offsets) {
+  state.backward(dqkv, dout, out, statistics, qkv, shape, offsets);
+}
+
+}  // namespace
+
+std::string cudnn_refusal(const CudnnShape& shape, int compute_capability) {
+  load_cudnn();
+  fe::error_t status = GraphMaker(shape, compute_capability).make()->validate();
+  return status.is_good() ? "" : status.get_message();
+}
+
+std::shared_ptr<void> add_cudnn_attention(Kernels& kernels, const CudaTarget& target) {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  check_cuda(cudaGetDevice(&device), "device of attention");
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "compute capability");
+  constexpr int kOldest = 9;
+  if (target.dtype != DType::bf16 || major < kOldest) return nullptr;
+  try {
+    load_cudnn();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::no_device) return nullptr;  // own kernels do it all
+    throw;
+  }
+  auto state = std::make_shared<CudnnAttention>(kernels, target, 10 * major + minor);
+  kernels.attention.add<cudnn_attention>("cudnn", *state);
+  kernels.attention_backward.add<cudnn_attention_backward>("cudnn", *state);
+  return state;
+}
+
+}  // namespace dflop::cuda
