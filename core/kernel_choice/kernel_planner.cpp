@@ -172,13 +172,18 @@ void KernelPlanner::add(const KernelObservation& seen) {
   std::size_t place = state_.keys.index_of(key);
   if (place == state_.keys.size()) place = state_.keys.add(key, first_state(key));
   KernelState& state = state_.keys.value(place);
-  state_.spent_ns += seen.excess_ns + static_cast<double>(seen.timed) * rule_.timing_ns;
+  state_.spent_ns += static_cast<double>(seen.timed) * rule_.timing_ns;
   entry[seen.variant].merge(seen.used);
   if (seen.variant == state.variant) state.since.merge(seen.used);
   if (seen.trials.count == 0) return;
   entry[seen.tried].merge(seen.trials);
   KernelTrial& trial = state.trials[seen.tried];
   trial.least_ns = trial.own.count > 0 ? std::min(trial.least_ns, seen.least_trial_ns) : seen.least_trial_ns;
+  // Calls of one key and variant do not take four times as long as the shortest, unless they are interrupted.
+  constexpr double kInterrupted = 4;
+  const double slowest = kInterrupted * trial.least_ns - entry[seen.variant].mean;
+  state_.spent_ns +=
+      std::min(seen.excess_ns, static_cast<double>(seen.trials.count) * std::max(0.0, slowest));
   trial.own.merge(seen.trials);
   trial.used.merge(seen.in_trials);
 }

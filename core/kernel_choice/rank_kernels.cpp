@@ -21,7 +21,10 @@ void RankKernels::observe(const ChosenKernel& chosen, double ns, double scale) {
   if (chosen.in_trials && chosen.variant == choice.tried) {
     seen.trials.add(ns * scale);
     seen.least_trial_ns = seen.trials.count == 1 ? ns * scale : std::min(seen.least_trial_ns, ns * scale);
-    if (choice.mean_ns > 0 && ns * scale > choice.mean_ns) seen.excess_ns += ns - choice.mean_ns / scale;
+    // What took even longer was interrupted, as by another process.
+    constexpr double kSlowest = 16;
+    const double usual = choice.mean_ns / scale;
+    if (usual > 0 && ns > usual) seen.excess_ns += std::min(ns, kSlowest * usual) - usual;
     return;
   }
   // A call that was interrupted, as by another process, says little: it counts as a few usual ones.

@@ -33,6 +33,7 @@ Command profile_command();
 Command train_command();
 Command kernels_command();
 Command kernels_tune_command();
+Command kernels_check_command();
 Command kernels_explain_command();
 Command kernels_compare_command();
 Command fidelity_command();

@@ -6,7 +6,9 @@
 #include <set>
 
 #include "backend/model/parameter_list.hpp"
+#include "backend/profile/kernel_oracle.hpp"
 #include "core/refuse.hpp"
+#include "core/support/random.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
@@ -24,7 +26,10 @@ namespace {
 constexpr int kMostTp = 64;
 constexpr int kMostSize = 4096;  // samples of a microbatch
 constexpr double kMostTuningS = 86'400;
+constexpr std::int64_t kMostChecked = 1'000'000;
+constexpr int kMostRounds = 1000;
 constexpr double kNsPerUs = 1e-3;
+constexpr double kMsPerNs = 1e-6;
 
 KernelFile read_file(const Values& values, const std::string& option) {
   const auto path = values[option].as<std::string>();
@@ -212,7 +217,6 @@ TuningRequest read_tuning(const Values& values) {
   const std::int64_t most = read_integer(values, "samples", 1, kMostSize);
   for (int size = 1; size <= most; size *= 2) request.draws.sizes.push_back(size);
   request.draws.seed = request.options.seed = read_seed(values);
-  request.options.budget = Seconds(read_number(values, "budget-s", 0, kMostTuningS));
   return request;
 }
 
@@ -231,7 +235,6 @@ void add_tuning_options(Options& options) {
       {"no-sequence-parallel", flag(), "of tp above 1, for plans made with that option"},
       {"samples", whole("N", 8),
        "microbatches of 1, 2, 4, ... samples, up to so many, are drawn from the data"},
-      {"budget-s", number("S", 20), "seconds for measuring; calls of little time are left out first"},
       {"seed", whole("S", 1), "of microbatches and values"},
   });
   add_data_options(options, "traces/datasets/vision_mix.csv");
@@ -240,6 +243,7 @@ void add_tuning_options(Options& options) {
 int run_tune(const Values& values) {
   const auto path = values["kernels-file"].as<std::string>();
   TuningRequest request = read_tuning(values);
+  request.options.budget = Seconds(read_number(values, "budget-s", 0, kMostTuningS));
   check_output(path);
   const bool merges = values["merge"].as<bool>();
   const bool exists = std::filesystem::exists(path);
@@ -272,6 +276,50 @@ int run_tune(const Values& values) {
   file.dflop_version = DFLOP_VERSION;
   write_file_atomically(path, with_provenance(to_json(file), made_here(values)));
   say("dflop: wrote {}\n", path);
+  return 0;
+}
+
+/// Draws some of the calls.
+std::vector<TunedCall> held_out_calls(std::vector<TunedCall> all, std::int64_t count, std::uint64_t seed) {
+  Random random(seed);
+  random.shuffle(std::span(all));
+  if (std::ssize(all) > count) all.resize(static_cast<std::size_t>(count));
+  return all;
+}
+
+int run_check(const Values& values) {
+  const Format format = read_format(values);
+  const auto path = values["kernels-file"].as<std::string>();
+  TuningRequest request = read_tuning(values);
+  const std::int64_t count = read_integer(values, "calls", 1, kMostChecked);
+  const auto rounds = static_cast<int>(read_integer(values, "rounds", 1, kMostRounds));
+  const std::vector<TunedCall> calls = held_out_calls(calls_of(values, request), count, request.draws.seed);
+  const std::unique_ptr<World> world = make_live_world(request.device, 1);
+  const LocalRank rank(*world, 0, request.dtype);
+  const KernelFile file = read_kernel_file(path, kernel_machine(*world), rank.kernels->variant_names());
+  const StopOnSignals signals;
+  Progress progress("checking");
+  request.options.progress = [&](std::int64_t done, std::int64_t total) {
+    signals.check();
+    progress.update(done, total);
+  };
+  ChoiceQuality quality;
+  try {
+    quality = check_choices(context_of(rank), file.table, calls, rounds, request.options);
+  } catch (const Stopped& stopped) {
+    say("dflop: {}\n", stopped.what());
+    return stopped.exit_code();
+  }
+  Table table;
+  table.columns = {{"calls", "calls"},
+                   {"chosen_ns", "chosen ms", 2, kMsPerNs},
+                   {"default_ns", "default ms", 2, kMsPerNs},
+                   {"oracle_ns", "oracle ms", 2, kMsPerNs},
+                   {"of_oracle", "% of oracle", 1, 100},
+                   {"over_default", "x default", 3}};
+  table.rows.push_back({quality.calls, quality.chosen_ns, quality.default_ns, quality.oracle_ns,
+                        quality.oracle_ns / quality.chosen_ns, quality.default_ns / quality.chosen_ns});
+  print_table(table, format);
   return 0;
 }
 
@@ -312,8 +360,30 @@ the fastest. Measured times are not the same in two runs.)",
       .has_format = false,
   };
   add_file_option(command.options);
-  command.options.add({{"merge", flag(), "into the file that is there: newer measurements count for more"}});
+  command.options.add(
+      {{"budget-s", number("S", 20), "seconds for measuring; calls of little time are left out first"},
+       {"merge", flag(), "into the file that is there: newer measurements count for more"}});
   add_tuning_options(command.options);
+  return command;
+}
+
+Command kernels_check_command() {
+  Command command{
+      .name = "kernels check",
+      .summary = "how near a file's choices come to the best on other microbatches",
+      .description =
+          R"(Draws calls of microbatches by another seed than the file's and runs all variants of each. Prints what the file's choices
+take together, beside the default's and those of an oracle, which takes for each call the variant that was the fastest in
+every second round; the times are of the other rounds.)",
+      .example = "dflop kernels check --model tiny-vlm --seed 2 --calls 20 --kernels-file tiny.kernels",
+      .run = run_check,
+  };
+  add_file_option(command.options);
+  add_tuning_options(command.options);
+  command.options.add({
+      {"calls", whole("N", 100), "that are drawn"},
+      {"rounds", whole("N", 8), "in which each variant of a call runs twice"},
+  });
   return command;
 }
 

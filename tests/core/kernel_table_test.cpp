@@ -154,6 +154,17 @@ TEST(RankKernels, TellWhatTheyHaveSeen) {
   EXPECT_DOUBLE_EQ(seen[0].excess_ns, 26 - 20);  // its own time, less that of the usual call of its tokens
 }
 
+TEST(RankKernels, DoNotTakeAnInterruptionForASlowVariant) {
+  KernelChoices choices;
+  choices.by_key.add(product_key(8), {.variant = 0, .tried = 1, .trials = 1, .mean_ns = 10});
+  RankKernels kernels;
+  kernels.begin_step(choices);
+  const ChosenKernel tried = kernels.choose(product_key(8));
+  EXPECT_EQ(tried.variant, 1U);
+  kernels.observe(tried, 1e6, 1);
+  EXPECT_DOUBLE_EQ(kernels.end_step()[0].excess_ns, 16 * 10 - 10);
+}
+
 }  // namespace
 }  // namespace kernel_table_test
 }  // namespace dflop
