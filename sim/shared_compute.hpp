@@ -9,7 +9,7 @@
 #include "core/program.hpp"
 #include "core/units.hpp"
 #include "sim/conditions.hpp"
-#include "sim/item_heap.hpp"
+#include "sim/network/item_heap.hpp"
 
 namespace dflop {
 

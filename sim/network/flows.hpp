@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/item_heap.hpp"
+#include "sim/network/item_heap.hpp"
 #include "sim/network/network.hpp"
 
 namespace dflop {

@@ -55,7 +55,7 @@ constexpr Room kRooms[] = {
 constexpr Wing kWings[] = {
     {"core", ".", ""},
     {"core", "support", "."},
-    {"core", "measured", "."},
+    {"core", "measured", ". support"},
     {"core", "kernel_choice", ". support measured"},
     {"core", "order", ". support"},
     {"core", "program", ". support order"},
