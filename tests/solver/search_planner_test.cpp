@@ -125,6 +125,20 @@ TEST(SearchPlanner, SharedPlansAreTakenOnlyWhereTheyWin) {
   EXPECT_LT(won, 8);
 }
 
+// Who did not ask for shared plans is not told why there are none.
+TEST(SearchPlanner, WhereNothingFitsSaysWhyOfPlansThatShareNothing) {
+  SmallSearch c(2, 2, 1, 2, 6, 1, 0);
+  c.cost.arithmetic = 0.25;
+  c.cluster.gpu.memory = Bytes{1};
+  PlanRequest request = c.request();
+  const PlanResult with = SearchPlanner().plan(request);
+  request.search.shared = false;
+  const PlanResult without = SearchPlanner().plan(request);
+  EXPECT_FALSE(with.plan);
+  EXPECT_FALSE(without.plan);
+  EXPECT_EQ(with.infeasible_reason, without.infeasible_reason);
+}
+
 TEST(SearchPlanner, SaysWhyThereAreNoSharedPlans) {
   SmallSearch c(3, 4, 1, 4, 8, 1, 0);
   c.search.layouts = {Layout::shared};

@@ -626,13 +626,23 @@ namespace {
 
 constexpr double kNothingKnown = std::numeric_limits<double>::max();
 
-/// Puts the results of two parts of a space together.
+/// Returns a bound on the plans of both parts of a space. A part that was searched to its end and has no plan
+/// has none to bound; one that was not may have any.
+std::optional<Seconds> joined_bound(const PlanResult& first, const PlanResult& second) {
+  const auto unknown = [](const PlanResult& part) { return !part.bound && !(part.exhausted && !part.plan); };
+  if (unknown(first) || unknown(second)) return {};
+  if (!first.bound || !second.bound) return first.bound ? first.bound : second.bound;
+  return std::min(*first.bound, *second.bound);
+}
+
+/// Puts the results of two parts of a space together. Where neither has a plan the first says why.
 PlanResult joined(PlanResult first, PlanResult second, const PlanRequest& request) {
-  if (!first.plan) std::swap(first, second);
+  const std::optional<Seconds> bound = joined_bound(first, second);
+  if (!first.plan && second.plan) std::swap(first, second);
   first.candidates += second.candidates;
   first.exhausted = first.exhausted && second.exhausted;
   if (!first.plan) return first;
-  if (first.bound && second.bound) first.bound = std::min(*first.bound, *second.bound);
+  first.bound = bound;
   first.best.insert(first.best.end(), second.best.begin(), second.best.end());
   std::ranges::stable_sort(first.best, {}, &RankedPlan::objective);
   if (first.best.size() > static_cast<std::size_t>(request.search.listed))
