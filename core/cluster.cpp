@@ -8,7 +8,8 @@ namespace dflop {
 
 double granted_encoder_share(const GpuSpec& gpu, double share) {
   if (gpu.multiprocessors == 0) return share;
-  const double quanta = std::round(share * gpu.multiprocessors / gpu.share_quantum);
+  constexpr double kRounding = 1e-9;  // of 1 - share, which is to come to what share does
+  const double quanta = std::floor(share * gpu.multiprocessors / gpu.share_quantum + 0.5 + kRounding);
   if (gpu.multiprocessors - quanta * gpu.share_quantum < gpu.share_quantum) return 1;
   return quanta * gpu.share_quantum / gpu.multiprocessors;
 }

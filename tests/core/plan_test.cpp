@@ -169,6 +169,11 @@ TEST(Cluster, SharesAreGrantedInQuanta) {
   EXPECT_EQ(granted_encoder_share(gpu, 0.03), 0);                   // 3.96: 0.495
   EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.9), 120.0 / 132);   // 118.8: 14.85
   EXPECT_EQ(granted_encoder_share(gpu, 0.95), 1);                   // 125.4: 15.7, which leave 4
+  // The LLM's share is 1 - (1 - share) of what the encoder asked for, which must come to the same: 40 x 0.1
+  // are half a quantum, and 1 - 0.9 is a little less than 0.1.
+  gpu.multiprocessors = 40;
+  EXPECT_EQ(granted_encoder_share(gpu, 0.1), granted_encoder_share(gpu, 1 - 0.9));
+  gpu.multiprocessors = 132;
   gpu.share_quantum = 4;
   EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.95), 124.0 / 132);  // 31.35
 }
