@@ -125,7 +125,7 @@ Table plan_table(const std::string& planner, const PlanResult& result) {
            {"gap", "gap %", 2, 100},
            {"gpus", "GPUs"}},
           {{planner, describe(*result.plan), result.objective, result.bound,
-            result.bound ? Cell(result.gap()) : Cell(), result.plan->ranks()}}};
+            result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
 }
 
 /// Reads the options of the planner search, which the others refuse.

@@ -11,6 +11,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
 #include "experiments/studies/reductions.hpp"
+#include "experiments/studies/sharing.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "traces/files/plan.hpp"
@@ -55,6 +56,7 @@ Table group_table(const Timeline& timeline) {
 /// A PlanExplanation explains the slowest iteration of a plan, its reductions of gradients among it.
 struct PlanExplanation : Explanation {
   ReductionExplanation reductions;
+  Table sharing;  ///< of GPUs; without rows where none are shared
 };
 
 void print_evaluation(Format format, const Evaluation& result, const std::optional<Table>& distribution,
@@ -67,7 +69,9 @@ void print_evaluation(Format format, const Evaluation& result, const std::option
                       section("the fullest rank, when it is fullest", fullest) +
                       section("iteration times of all runs", distribution);
     if (explanation != nullptr)
-      all += explanation_text(*explanation) + reductions_text("gradient reductions", explanation->reductions);
+      all += explanation_text(*explanation) +
+             reductions_text("gradient reductions", explanation->reductions) +
+             sharing_text(explanation->sharing);
     return all;
   };
   const auto json = [&] {
@@ -83,6 +87,7 @@ void print_evaluation(Format format, const Evaluation& result, const std::option
       all["explain"] = explanation_json(*explanation);
       all["explain"]["reductions"] = json_of(explanation->reductions.by_stage);
       all["explain"]["idle_bandwidths"] = explanation->reductions.idle_bandwidths;
+      if (!explanation->sharing.rows.empty()) all["explain"]["sharing"] = json_of(explanation->sharing);
     }
     return json_text(all);
   };
@@ -103,9 +108,12 @@ PlanExplanation explain_slowest(const WhatIfExecutor& executor, const PlanFiles&
   const std::size_t slowest = slowest_iteration(result.timelines);
   const Iteration iteration = make(files, slowest, order);
   const ConditionedProgram conditioned = executor.condition(iteration);
-  PlanExplanation explanation{
-      explain(iteration.program, conditioned.costs(slowest), conditioned.conditions()),
-      explain_reductions(iteration.program, files.target.cluster)};
+  const ProgramCosts costs = conditioned.costs(slowest);
+  PlanExplanation explanation{explain(iteration.program, costs, conditioned.conditions()),
+                              explain_reductions(iteration.program, files.target.cluster),
+                              {}};
+  explanation.sharing =
+      explain_sharing(iteration.program, costs, explanation.timeline, conditioned.conditions());
   explanation.iteration = slowest;
   explanation.iterations = files.schedule.iterations.size();
   return explanation;
@@ -147,6 +155,10 @@ std::string reductions_part(const ReductionExplanation& reductions) {
   for (const std::string& line : reductions.idle_bandwidths)
     part += fmt::format("<p>{}</p>\n", html_escaped(line));
   return part;
+}
+
+std::string sharing_part(const Table& sharing) {
+  return sharing.rows.empty() ? "" : "<h2>Sharing of GPUs</h2>\n" + text_block(sharing);
 }
 
 std::string explanation_page(const std::string& title, const Provenance& made_by, const Table& summary,
@@ -202,6 +214,8 @@ int simulate_plan(const Values& values) {
   require_together(values, values["schedule"].as<std::string>(), schedule.made_by,
                    values["plan"].as<std::string>(), files.plan_made_by);
   outputs.made_by = made_here(values, files);
+  if (plan.layout == Layout::shared)
+    refuse_given(values, {"stage-gpu"}, "gives stages GPUs of their own, and this plan's stages share GPUs");
   const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
   const WhatIfExecutor executor(
       what_if, target.cluster,
@@ -219,9 +233,10 @@ int simulate_plan(const Values& values) {
     explanation = explain_slowest(executor, files, order, result);
   }
   if (outputs.program) outputs.program_text = program_text(files, order, outputs.made_by);
-  outputs.write(result.timelines, result.order, explanation,
-                fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result),
-                &gpus, explanation ? reductions_part(explanation->reductions) : "");
+  outputs.write(
+      result.timelines, result.order, explanation,
+      fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result), &gpus,
+      explanation ? reductions_part(explanation->reductions) + sharing_part(explanation->sharing) : "");
   if (stalled) {
     const std::string iteration = fmt::format("iteration {}", result.timelines.size() - 1);
     return report_stall(format, result.timelines.back(), iteration, "tp groups");
@@ -287,6 +302,9 @@ of theirs, equal microbatches the mean of all of a stage; 'no bubbles' is the bu
 Of a plan it also prints what each stage's gradient reductions wait for, latency or which bandwidth of
 the cluster, and which bandwidths they would gain nothing by.
 A --perfetto trace then has the path as a track of its own.
+
+Of a shared plan it prints how much of each module's compute runs beside the other's on its GPUs, and how
+much longer compute takes as both want the memory's bandwidth.
 
 With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and
 the same shares and the peak bytes of activations for each stage. The file, as those in

@@ -288,13 +288,28 @@ FullestRank fullest_rank(std::span<const Timeline> iterations) {
   FullestRank fullest;
   Bytes most{-1};
   for (std::size_t k = 0; k < iterations.size(); ++k) {
+    const std::vector<Bytes> memory = gpu_memory(iterations[k]);
     for (std::size_t g = 0; g < iterations[k].groups.size(); ++g) {
-      if (iterations[k].groups[g].peak_memory <= most) continue;
-      most = iterations[k].groups[g].peak_memory;
+      const GroupUsage& group = iterations[k].groups[g];
+      const Bytes bytes = most_of(memory, iterations[k], group);
+      if (bytes < most) continue;
+      // Of the two ranks of a shared GPU the one that needs more stands for it; else the first of equals
+      // does.
+      const bool same_gpu = bytes == most && iterations[k].shared_gpus > 0 && fullest.iteration == k;
+      if (bytes == most && !same_gpu) continue;
+      if (same_gpu && group.peak_memory <= iterations[k].groups[fullest.group].peak_memory) continue;
+      most = bytes;
       fullest = {k, g};
     }
   }
   return fullest;
+}
+
+std::string with_other_module(const Timeline& timeline, const GroupUsage& group) {
+  if (timeline.shared_gpus == 0) return "";
+  const Bytes all = most_of(gpu_memory(timeline), timeline, group);
+  return fmt::format("; with the {:.1f} GiB of the other rank on its GPU {:.1f}",
+                     gib(all - group.peak_memory), gib(all));
 }
 
 Table fullest_rank_table(std::span<const Timeline> iterations) {
@@ -308,6 +323,10 @@ Table fullest_rank_table(std::span<const Timeline> iterations) {
   for (const Cell& cell : memory_cells(group)) table.rows[0].push_back(cell);
   table.columns.push_back({"peak_memory_bytes", "peak GiB", 2, kGiB});
   table.rows[0].emplace_back(group.peak_memory);
+  if (timeline.shared_gpus > 0) {
+    table.columns.push_back({"gpu_memory_bytes", "GPU GiB", 2, kGiB});
+    table.rows[0].emplace_back(most_of(gpu_memory(timeline), timeline, group));
+  }
   return table;
 }
 
@@ -324,10 +343,11 @@ std::string describe_fullest_rank(std::span<const Timeline> iterations) {
   const GroupUsage& group = timeline.groups[fullest.group];
   return fmt::format(
       "rank {} ({}) needs {:.1f} GiB at {:.4f} s of iteration {}: parameters {:.1f}, gradients {:.1f}, "
-      "optimizer {:.1f}, activations {:.1f}, buffers {:.1f}",
+      "optimizer {:.1f}, activations {:.1f}, buffers {:.1f}{}",
       group.first_rank, timeline.stages[group.stage], gib(group.peak_memory), seconds(group.peak_time),
       fullest.iteration, gib(group.model_state.parameters), gib(group.model_state.gradients),
-      gib(group.model_state.optimizer), gib(group.peak_activations), gib(group.peak_buffers));
+      gib(group.model_state.optimizer), gib(group.peak_activations), gib(group.peak_buffers),
+      with_other_module(timeline, group));
 }
 
 }  // namespace dflop

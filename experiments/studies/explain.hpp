@@ -73,7 +73,8 @@ const Explanation* printed(const Values& values, const std::optional<Explanation
 /// one.
 std::vector<PathSlice> path_slices(const std::optional<Explanation>& explanation);
 
-/// A FullestRank is the group with the largest peak memory of any iteration; the earliest of equals.
+/// A FullestRank is the group on the fullest GPU of any iteration; the earliest of equals. Of two on a shared
+/// GPU it is the one that needs more.
 struct FullestRank {
   std::size_t iteration = 0;
   std::size_t group = 0;
@@ -87,6 +88,10 @@ Table fullest_rank_table(std::span<const Timeline> iterations);
 
 /// Adds to a table with a row per group when and with what each is fullest.
 void add_memory_columns(Table& groups, const Timeline& timeline);
+
+/// Returns what the other module needs of the GPUs of a group, as "; with the 3.0 GiB of the other rank on
+/// its GPU 82.1"; nothing where GPUs are not shared.
+std::string with_other_module(const Timeline& timeline, const GroupUsage& group);
 
 /// Returns "rank 8 (llm 0) needs 91.2 GiB at 3.210 s of iteration 2: parameters 12.1, gradients 24.3,
 /// optimizer 6.0, activations 48.0, buffers 0.8".

@@ -265,6 +265,7 @@ void add_search_options(Options& options) {
       {"plan-objective", text(joined<PlanObjective>(), "mean"),
        "of the planner search, over iterations; cvar is the mean of the slowest quarter"},
       {"layout", text(joined<Layout>()), "of the planner search: only such plans"},
+      {"no-shared", flag(), "of the planner search: no plans whose modules share GPUs (docs/shares.md)"},
       {"budget", whole("N"),
        "instructions that the planner search simulates, about; the same result on every machine"},
       {"seed-plans", texts("FILE..."),
@@ -275,7 +276,7 @@ void add_search_options(Options& options) {
 
 const std::vector<const char*>& search_only_options() {
   static const std::vector<const char*> names = {
-      "plan-objective", "layout",     "budget",     "seed-plans",  "tp", "pp", "dp",
+      "plan-objective", "layout",     "no-shared",  "budget",      "seed-plans", "tp", "pp", "dp",
       "encoder-tp",     "encoder-pp", "encoder-dp", "microbatches"};
   return names;
 }
@@ -304,6 +305,7 @@ SearchOptions read_search_options(const Values& values) {
   SearchOptions options;
   options.objective = read_named<PlanObjective>(values, "plan-objective");
   if (values.count("layout") > 0) options.layouts = {read_named<Layout>(values, "layout")};
+  options.shared = values.count("no-shared") == 0 || !values["no-shared"].as<bool>();
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
   const PlanOptions fixed = read_plan_options(values);
   if (is_fixed(values, "pipeline-schedule")) options.orders = {fixed.order};

@@ -127,13 +127,13 @@ void set_makespan(ScheduledIteration& iteration, Seconds makespan) {
 void refuse_overrun(const SchedulerChoice& choice, const Target& target, const Timeline& run,
                     ScheduledIteration& iteration) {
   const Bytes usable = target.cluster.gpu.usable_memory();
-  const GroupUsage& fullest = *std::ranges::max_element(run.groups, {}, &GroupUsage::peak_memory);
-  if (!choice.respect_memory || fullest.peak_memory <= usable) return;
+  if (!choice.respect_memory || peak_memory(run) <= usable) return;
+  const GroupUsage& fullest = run.groups[fullest_rank({&run, 1}).group];
   const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
   iteration.status = ScheduleStatus::infeasible;
   iteration.reason =
-      fmt::format("in a run its microbatches need {:.1f} GiB on rank {}, {:.1f} GiB are usable",
-                  gib(fullest.peak_memory), fullest.first_rank, gib(usable));
+      fmt::format("in a run its microbatches need {:.1f} GiB on rank {}{}, {:.1f} GiB are usable",
+                  gib(fullest.peak_memory), fullest.first_rank, with_other_module(run, fullest), gib(usable));
   iteration.assignment = {};
 }
 

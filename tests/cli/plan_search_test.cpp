@@ -105,7 +105,7 @@ TEST_F(PlanSearch, BudgetEndsTheSearch) {
 }
 
 TEST_F(PlanSearch, LayoutIsTheOneAskedFor) {
-  for (const std::string layout : {"disaggregated", "uniform", "colocated"})
+  for (const std::string layout : {"disaggregated", "uniform", "colocated", "shared"})
     EXPECT_EQ(search_json("--budget 1 --layout " + layout)["layout"], layout);
   testing::expect_error(search("--layout diagonal"), {"--layout", "colocated", "'diagonal'"});
 }

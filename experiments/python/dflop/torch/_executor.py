@@ -81,6 +81,11 @@ class Executor:
         # Small sums and the layout go over the host, so that no GPU waits for them.
         self._control = dist.new_group(backend="gloo")
         self.program = Program(self._together(lambda: self._of_first_rank(lambda: _layout(plan))))
+        if self.program.layout == "shared":
+            raise InputError(
+                "Executor: expected a plan whose ranks have GPUs of their own, found a shared one: "
+                "dflop.plan(..., no_shared=True) leaves such plans out"
+            )
         if self.program.ranks != dist.get_world_size():
             raise InputError(
                 f"Executor: expected as many ranks as the plan has, {self.program.ranks}, found a process group of "

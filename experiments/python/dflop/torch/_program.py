@@ -86,7 +86,8 @@ class Program:
         self.fingerprint = f"{zlib.crc32(repr((json['bins'], json['pieces'], json['messages'])).encode()):08x}"
         self._llm_dp = json["llm_dp"]
         # An encoder apart has dp ranks of its own; elsewhere every rank of the LLM encodes for itself.
-        self._shares_encoder = json["layout"] == "disaggregated"
+        self._shares_encoder = json["layout"] in ("disaggregated", "shared")
+        self.layout = json["layout"]
         self._samples = {}
         for sample, place in enumerate(json["bins"]):
             self._samples.setdefault(place, []).append(sample)
