@@ -18,7 +18,8 @@ struct ChoiceQuality {
 };
 
 /// Runs all variants of calls, in turns that begin with another one each. The oracle's choice is made on
-/// every second round and all three are timed on the others: it would else pick the luckiest.
+/// every second round and all three are timed on the others: it would else pick the luckiest. Times are the
+/// medians of rounds, as some are interrupted.
 /// @throws as KernelBench; what `progress` throws ends the measuring
 ChoiceQuality check_choices(const RankContext& rank, const KernelTable& table,
                             const std::vector<TunedCall>& calls, int rounds, const TuningOptions& options);

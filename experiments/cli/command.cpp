@@ -88,8 +88,8 @@ std::vector<Command> commands() {
   std::vector<Command> all = {
       compare_command(),      data_command(),          import_command(),          plan_command(),
       export_command(),       schedule_command(),      partition_command(),       serve_command(),
-      simulate_command(),     replay_command(),        profile_command(),         kernels_command(),
-      kernels_tune_command(), kernels_check_command(), kernels_explain_command(), kernels_compare_command(),
+      simulate_command(),     replay_command(),        profile_command(),         kernels_tune_command(),
+      kernels_command(),      kernels_check_command(), kernels_explain_command(), kernels_compare_command(),
       train_command(),        fidelity_command(),      verify_command(),          sweep_command(),
       sweep_export_command(), sweep_plot_command(),    sweep_report_command(),    study_command(),
       correction_command(),   validate_command(),      calibrate_command(),       models_command(),

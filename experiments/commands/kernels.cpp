@@ -80,23 +80,27 @@ Cell gain_of(const KernelTable::Entry& entry, std::size_t variant) {
   return KernelTable::compare(entry, variant).gain;
 }
 
-int run_list(const Values& values) {
-  const Format format = read_format(values);
-  const KernelFile file = read_file(values, "kernels-file");
+/// Returns a row for each key with the variant that is chosen there.
+Table choices_table(const KernelTable& kernels) {
   Table table;
   table.columns = key_columns();
   table.columns.insert(table.columns.end(), {{"variant", "best variant"},
                                              {"mean_ns", "us", 1, kNsPerUs},
                                              {"default_mean_ns", "default us", 1, kNsPerUs},
                                              {"gain", "x default", 3}});
-  for (const KernelKey key : sorted_keys({&file.table})) {
-    const KernelTable::Entry& entry = *file.table.find(key);
-    const std::size_t best = file.table.choose(key);
+  for (const KernelKey key : sorted_keys({&kernels})) {
+    const KernelTable::Entry& entry = *kernels.find(key);
+    const std::size_t best = kernels.choose(key);
     std::vector<Cell>& row = table.rows.emplace_back(key_cells(key));
-    row.insert(row.end(), {file.table.names(key.operation())[best], mean_of(entry[best]),
-                           mean_of(entry.front()), gain_of(entry, best)});
+    row.insert(row.end(), {kernels.names(key.operation())[best], mean_of(entry[best]), mean_of(entry.front()),
+                           gain_of(entry, best)});
   }
-  print_table(table, format);
+  return table;
+}
+
+int run_list(const Values& values) {
+  const Format format = read_format(values);
+  print_table(choices_table(read_file(values, "kernels-file").table), format);
   return 0;
 }
 
@@ -241,6 +245,7 @@ void add_tuning_options(Options& options) {
 }
 
 int run_tune(const Values& values) {
+  const Format format = read_format(values);
   const auto path = values["kernels-file"].as<std::string>();
   TuningRequest request = read_tuning(values);
   request.options.budget = Seconds(read_number(values, "budget-s", 0, kMostTuningS));
@@ -275,7 +280,7 @@ int run_tune(const Values& values) {
   }
   file.dflop_version = DFLOP_VERSION;
   write_file_atomically(path, with_provenance(to_json(file), made_here(values)));
-  say("dflop: wrote {}\n", path);
+  print_table(choices_table(file.table), format);
   return 0;
 }
 
@@ -339,7 +344,7 @@ Command kernels_command() {
 mean length of its sequences, two buckets for each power of two. The variant is what '--kernels profile' runs there: the
 fastest of those that are surely faster than the default (intervals of 95 % do not overlap), else the default. A file is of one
 machine, its driver, libraries and variants; on another it is refused.)",
-      .example = "dflop kernels --kernels-file dflop.kernels",
+      .example = "dflop kernels --kernels-file tiny.kernels",
       .run = run_list,
   };
   add_file_option(command.options);
@@ -354,10 +359,9 @@ Command kernels_tune_command() {
           R"(Draws microbatches from a data set, finds which calls the model makes on them, forward and backward, and measures the
 variants of each on one rank, with caches that hold something else. Calls share the budget by what they are expected to take;
 variants that are much slower than the best are dropped early, the default never. 'dflop train --kernels profile' then runs
-the fastest. Measured times are not the same in two runs.)",
+the fastest. Prints what 'dflop kernels' would. Measured times are not the same in two runs.)",
       .example = "dflop kernels tune --model tiny-vlm --budget-s 2 --kernels-file tiny.kernels",
       .run = run_tune,
-      .has_format = false,
   };
   add_file_option(command.options);
   command.options.add(
@@ -394,7 +398,7 @@ Command kernels_explain_command() {
       .description =
           R"(Prints a row for each variant of each key: how often it ran, its mean with the half width of its interval of 95 %,
 and its gain over the default with the least and the most that both intervals allow.)",
-      .example = "dflop kernels explain --kernels-file dflop.kernels",
+      .example = "dflop kernels explain --kernels-file tiny.kernels",
       .run = run_explain,
   };
   add_file_option(command.options);
@@ -407,7 +411,7 @@ Command kernels_compare_command() {
       .summary = "two files of kernels side by side",
       .description =
           R"(Prints what two files choose for each key that either has, with the gains over the default.)",
-      .example = "dflop kernels compare --kernels-file dflop.kernels --other new.kernels",
+      .example = "dflop kernels compare --kernels-file tiny.kernels --other tiny.kernels",
       .run = run_compare_kernels,
   };
   add_file_option(command.options);
