@@ -65,6 +65,9 @@ void add_part(const ModelSpec& model, const TpMode& mode, double share, const Pr
                  world->quanta(), profile.quanta);
   }
   profile.quanta = world->quanta();
+  for (TpProfile& tables : profile.tp) {
+    if (!tables.part) tables.quanta = profile.quanta;  // of all, whatever these are counted as elsewhere
+  }
   add_tables(profile, mode, encoder_quanta(world->quanta(), share), [&] {
     std::vector<LocalRank> ranks;
     for (int r = 0; r < world->ranks(); ++r) ranks.emplace_back(*world, r, options.dtype);
@@ -111,10 +114,14 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   profile.model = profiled_model(model);
   profile.quanta = std::max(1, world.quanta());
   profile.settings = {options.seed, options.budget.count(), options.most_tokens, options.busy};
-  profile.optimizer = measure_optimizer(context_of(ranks.front()));
+  const LocalRank& first = ranks.front();
+  run_in_threads(1, {[&](std::size_t) { first.device->enter_thread(); },
+                     [&](std::size_t) { profile.optimizer = measure_optimizer(context_of(first)); },
+                     [&](std::size_t, const std::string& message) { first.communicator->abort(message); }});
   measure_links(ranks, sum_type_of(options.dtype), profile);
   if (options.earlier != nullptr) {
     profile.tp = options.earlier->tp;
+    profile.quanta = options.earlier->quanta;
     profile.all_reduce.insert(options.earlier->all_reduce.begin(),
                               options.earlier->all_reduce.end());  // of more ranks
   }

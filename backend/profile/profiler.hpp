@@ -25,8 +25,8 @@ struct ProfilerOptions {
   std::int64_t most_tokens = 2048;
   DType dtype = DType::f32;
   std::vector<TpMode> modes{{}};  ///< of the tables, rising; the budget is shared out
-  /// Tables of each mode are measured on these shares of devices, rising: at 1 in the world that is given, below
-  /// it in one that make_shared_world(devices, share) gives for two ranks on each device.
+  /// Tables of each mode are measured on these shares of devices, rising: at 1 in the world that is given,
+  /// below it in one that make_shared_world(devices, share) gives for two ranks on each device.
   std::vector<double> shares{1};
   std::function<std::unique_ptr<World>(int devices, double share)> make_shared_world = {};
   int busy = 1;  ///< ranks that run units while they are measured, those that measure among them
@@ -63,10 +63,11 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
                         const ProfilerOptions& options, const ProfilerProgress& progress = {});
 
-/// Measures units as measure_units() does, on a part of as many devices as there are tp ranks. `ranks` are those
-/// of a world that shares these devices: the first half measures, and the others are their neighbours. Points
-/// are what passes take while the neighbours rest. Each is run beside busy neighbours as well, at once after
-/// it, and so is the optimizer on rank 0: sums over a unit's points give what the part says of neighbours.
+/// Measures units as measure_units() does, on a part of as many devices as there are tp ranks. `ranks` are
+/// those of a world that shares these devices: the first half measures, and the others are their neighbours.
+/// Points are what passes take while the neighbours rest. Each is run beside busy neighbours as well, at once
+/// after it, and so is the optimizer on rank 0: sums over a unit's points give what the part says of
+/// neighbours.
 /// @throws as measure_units()
 TpProfile measure_part(const ModelSpec& model, const std::vector<RankContext>& ranks,
                        const ProfilerOptions& options, const ProfilerProgress& progress = {});

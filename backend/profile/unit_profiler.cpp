@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -24,27 +26,85 @@ constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of b
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
 
+/// A NeighbourSwitch lets the first rank of a neighbour's group run units, or rest.
+class NeighbourSwitch {
+ public:
+  /// Returns when the neighbour rests.
+  void rest() {
+    std::unique_lock lock(mutex_);
+    works_ = false;
+    changed_.wait(lock, [&] { return rests_ || ended_; });
+  }
+  void work() {
+    const std::lock_guard lock(mutex_);
+    works_ = true;
+    changed_.notify_all();
+  }
+  /// Lets the neighbour work from now on, and nobody wait for it.
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  /// Returns, to the neighbour, when it is to work.
+  void wait_for_work() {
+    std::unique_lock lock(mutex_);
+    rests_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return works_ || ended_; });
+    rests_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool works_ = true;
+  bool rests_ = false;
+  bool ended_ = false;
+};
+
 /// Samples are a point and what each of its rounds took. Either all rounds have a recomputation or none has.
 struct Samples {
   ProfileUnit unit;
   std::int64_t tokens = 0;
   std::int64_t length = 0;
   std::vector<ProfilePoint> rounds;
+  std::vector<ProfilePoint> beside = {};  ///< busy neighbours, where there are some
+
+  ProfilePoint point() const { return point_of(rounds); }
 
   /// A difference of two short times may come out below zero.
-  ProfilePoint point() const {
+  ProfilePoint point_of(const std::vector<ProfilePoint>& runs) const {
     const auto middle = [&](auto time) {
       std::vector<double> times;
-      for (const ProfilePoint& round : rounds) times.push_back(time(round));
+      for (const ProfilePoint& round : runs) times.push_back(time(round));
       return std::max(0.0, mean_without_outliers(times));
     };
     ProfilePoint point{tokens, length, middle(std::mem_fn(&ProfilePoint::forward_s)),
                        middle(std::mem_fn(&ProfilePoint::backward_input_s)),
                        middle(std::mem_fn(&ProfilePoint::backward_weight_s))};
-    if (rounds.front().recompute_s) point.recompute_s = middle([](const auto& r) { return *r.recompute_s; });
+    if (runs.front().recompute_s) point.recompute_s = middle([](const auto& r) { return *r.recompute_s; });
     return point;
   }
 };
+
+/// Returns how many times as long a unit's points take beside neighbours: the ratio of sums, so that large
+/// points weigh as much as they do in steps. Of times that are next to nothing it may be anything.
+PassFactors factors_of(ProfileUnit unit, const std::vector<Samples>& points) {
+  constexpr double kMost = 10;
+  const auto ratio = [&](double ProfilePoint::*pass) {
+    double alone = 0;
+    double beside = 0;
+    for (const Samples& samples : points) {
+      if (samples.unit != unit) continue;
+      alone += samples.point().*pass;
+      beside += samples.point_of(samples.beside).*pass;
+    }
+    return alone > 0 ? std::min(kMost, beside / alone) : 1;
+  };
+  return {ratio(&ProfilePoint::forward_s), ratio(&ProfilePoint::backward_input_s),
+          ratio(&ProfilePoint::backward_weight_s)};
+}
 
 /// Returns all points, the smallest first.
 std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens) {
@@ -63,12 +123,14 @@ std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens
 /// A UnitProfiler is one of the ranks that run units.
 class UnitProfiler {
  public:
+  /// `neighbours` are those of a part of a device; null: there are none.
   UnitProfiler(const ModelSpec& model, const ProfilerOptions& options, const RankContext& rank,
-               BenchRole role)
+               BenchRole role, NeighbourSwitch* neighbours)
       : model_(model),
         options_(options),
-        budget_(options.budget / static_cast<double>(options.modes.size())),
+        budget_(options.budget / static_cast<double>(options.modes.size() * options.shares.size())),
         rank_(rank),
+        neighbours_(neighbours),
         bench_(model, options.seed, rank, role),
         vote_(rank, 1, 1) {}
 
@@ -76,6 +138,7 @@ class UnitProfiler {
   void keep_busy(const std::atomic<bool>& done) {
     const std::vector<Samples> points = all_points(model_, std::min(kBusyTokens, options_.most_tokens));
     for (std::size_t i = 0; agree(!done); ++i) {
+      if (neighbours_ != nullptr && rank_.tp_rank == 0) neighbours_->wait_for_work();
       const Samples& point = points[i % points.size()];
       bench_.run(point.unit, point.tokens, point.length);
     }
@@ -84,6 +147,7 @@ class UnitProfiler {
   TpProfile run(const ProfilerProgress& progress) {
     TpProfile profile;
     profile.mode = {rank_.tp_size(), has_shards(rank_)};
+    let_neighbours(false);
     bench_.measure_memory(kMemoryTokens, profile);
     std::vector<Samples> points = points_within(all_points(model_, options_.most_tokens), progress);
     run_rounds(points, progress);
@@ -95,10 +159,42 @@ class UnitProfiler {
         unit.push_back(point);
       }
     }
+    if (neighbours_ != nullptr) profile.part = part_of(points);
     return profile;
   }
 
  private:
+  /// Lets neighbours work, or returns when they rest.
+  void let_neighbours(bool work) {
+    if (neighbours_ == nullptr || rank_.tp_rank != 0) return;
+    work ? neighbours_->work() : neighbours_->rest();
+  }
+
+  /// Measures the optimizer in the first rank, whose thread is the only one that is asked.
+  PartProfile part_of(const std::vector<Samples>& points) {
+    constexpr double kParameters = 1 << 20;  // as many as are measured at most
+    PartProfile part;
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      part.beside[u] = factors_of(static_cast<ProfileUnit>(u), points);
+    }
+    if (rank_.tp_rank != 0) return part;
+    part.optimizer = measure_optimizer(rank_);
+    let_neighbours(true);
+    part.optimizer_beside = measure_optimizer(rank_).at(kParameters) / part.optimizer.at(kParameters);
+    return part;
+  }
+
+  /// Runs a point once, and where there are neighbours once more beside them.
+  void run_round(Samples& point) {
+    agree(true);  // so that all begin together
+    point.rounds.push_back(bench_.run(point.unit, point.tokens, point.length));
+    if (neighbours_ == nullptr) return;
+    let_neighbours(true);
+    agree(true);
+    point.beside.push_back(bench_.run(point.unit, point.tokens, point.length));
+    let_neighbours(false);
+  }
+
   /// Returns what the first rank of the tp group says, once all of the group have come to ask.
   bool agree(bool own) {
     if (rank_.tp_size() == 1) return own;
@@ -145,8 +241,7 @@ class UnitProfiler {
       const Seconds begin = watch_.elapsed();
       random.shuffle(std::span(order));
       for (const std::size_t i : order) {
-        agree(true);  // so that all begin together
-        points[i].rounds.push_back(bench_.run(points[i].unit, points[i].tokens, points[i].length));
+        run_round(points[i]);
         tell(progress);
       }
       round = watch_.elapsed() - begin;
@@ -155,33 +250,51 @@ class UnitProfiler {
 
   const ModelSpec& model_;
   const ProfilerOptions& options_;
-  Seconds budget_;  // of this mode
+  Seconds budget_;  // of these tables
   const RankContext& rank_;
+  NeighbourSwitch* neighbours_;
   UnitBench bench_;
   SumTensor vote_;
   Stopwatch watch_;
 };
 
-}  // namespace
-
-TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
-                        const ProfilerOptions& options, const ProfilerProgress& progress) {
+TpProfile measure(const ModelSpec& model, const std::vector<RankContext>& ranks,
+                  const ProfilerOptions& options, const ProfilerProgress& progress,
+                  NeighbourSwitch* neighbours) {
   TpProfile first;
   std::atomic<bool> done = false;
+  const auto end = [&] {
+    done = true;
+    if (neighbours != nullptr) neighbours->end();
+  };
   const auto run = [&](std::size_t r) {
     const bool measures = r < ranks.front().tp.ranks.size();
-    UnitProfiler profiler(model, options, ranks[r], measures ? BenchRole::measures : BenchRole::keeps_busy);
+    UnitProfiler profiler(model, options, ranks[r], measures ? BenchRole::measures : BenchRole::keeps_busy,
+                          neighbours);
     if (!measures) return profiler.keep_busy(done);
     TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
     if (r == 0) first = std::move(profile);
-    done = true;
+    end();
   };
   const auto end_all = [&](std::size_t r, const std::string& message) {
-    done = true;
+    end();
     ranks[r].communicator.abort(message);
   };
   run_in_threads(ranks.size(), {[&](std::size_t r) { ranks[r].device.enter_thread(); }, run, end_all});
   return first;
+}
+
+}  // namespace
+
+TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
+                        const ProfilerOptions& options, const ProfilerProgress& progress) {
+  return measure(model, ranks, options, progress, nullptr);
+}
+
+TpProfile measure_part(const ModelSpec& model, const std::vector<RankContext>& ranks,
+                       const ProfilerOptions& options, const ProfilerProgress& progress) {
+  NeighbourSwitch neighbours;
+  return measure(model, ranks, options, progress, &neighbours);
 }
 
 }  // namespace dflop

@@ -179,6 +179,10 @@ Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) 
   return time + weight * (passes(more, stage, work, false).of(op) - time);
 }
 
+bool ProfiledCostModel::knows_shares() const {
+  return std::ranges::any_of(profile_.tp, [](const TpProfile& tp) { return tp.part.has_value(); });
+}
+
 double ProfiledCostModel::bandwidth(Op op, const Stage& stage, const Work& work) const {
   const auto [fewer, more, weight] = between(stage);
   const Seconds alone = passes(fewer, stage, work, false).of(op);

@@ -72,6 +72,7 @@ Request read_request(const Values& values) {
   options.steps = read_integer(values, "steps", 1, kMostSteps);
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.device.cores = read_cores(values, options.device);
+  options.device.device_cores = read_device_cores(values, options.device);
   options.seed = read_seed(values);
   options.kernels = read_kernel_request(values, options.device);
   request.foreign_profile = read_foreign_profile(values);
@@ -99,7 +100,7 @@ ProfileTables measure(const Request& request, const Plan& plan, const ProfilerKe
 /// @throws Error (input) naming the plan for which the profile is not.
 void check_profile(const Request& request, const ProfileTables& profile, const std::string& file) {
   for (const NamedPlan& named : request.plans) {
-    const std::unique_ptr<World> world = make_live_world(request.options.device, named.plan.ranks());
+    const std::unique_ptr<World> world = make_live_world(request.options.device, named.plan);
     try {
       require_profile(profile, file, request.target->model, named.plan, *world, request.options.dtype,
                       request.foreign_profile);

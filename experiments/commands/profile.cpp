@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -12,6 +13,7 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
+#include "experiments/cli/value_text.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
@@ -41,6 +43,36 @@ std::vector<TpMode> read_modes(const Values& values) {
   return {modes.begin(), modes.end()};
 }
 
+/// Reads "3/4" or "0.75". @throws Error (usage) for what is no part of a device
+double read_share(const std::string& text) {
+  constexpr double kMost = 1 << 20;
+  ValueText reader("shares", "parts of a device above 0 and up to 1, as 1/2,1", text);
+  double share = reader.number(0.0, kMost);
+  if (reader.take("/")) share /= reader.number(1.0, kMost);
+  reader.expect_end();
+  if (!(share > 0 && share <= 1)) reader.fail();
+  return share;
+}
+
+/// Reads --shares, rising, each once.
+/// @throws Error (usage) for a part of a device that has none, or that is not a whole number of its cores
+std::vector<double> read_shares(const Values& values, const LiveDevice& device) {
+  constexpr double kRounding = 1e-6;
+  std::set<double> shares;
+  for (const std::string_view part : split(values["shares"].as<std::string>(), ',')) {
+    const std::string text(part);
+    const double share = read_share(text);
+    const double cores = share * device.device_cores;
+    shares.insert(share);
+    if (share == 1) continue;
+    if (!device.partition && device.device_cores < 2)
+      refuse_value("shares", "--device-cores 2 or more, or --partition, with parts below 1", text);
+    if (!device.partition && std::abs(cores - std::round(cores)) > kRounding)
+      refuse_value("shares", fmt::format("whole cores of --device-cores {}", device.device_cores), text);
+  }
+  return {shares.begin(), shares.end()};
+}
+
 /// Checks the modes. @throws Error (usage) for a tp that the model's parts cannot be split over.
 void require_modes(const ModelSpec& model, const std::vector<TpMode>& modes) {
   require_live(model);
@@ -53,8 +85,17 @@ void require_modes(const ModelSpec& model, const std::vector<TpMode>& modes) {
   }
 }
 
+/// Adds of how much of a device a row is, and how many times as long it takes beside a neighbour on the rest.
+void add_part_cells(std::vector<Cell>& row, const TpProfile& tp, std::size_t unit, int quanta) {
+  row.push_back(fmt::format("{}/{}", tp.quanta, quanta));
+  if (!tp.part) return row.resize(row.size() + 3);
+  const PassFactors& factors = tp.part->beside[unit];
+  row.insert(row.end(), {factors.forward, factors.backward_input, factors.backward_weight});
+}
+
 Table unit_table(const ProfileTables& profile) {
   Table table;
+  const bool has_parts = std::ranges::any_of(profile.tp, [](const TpProfile& tp) { return !!tp.part; });
   table.columns = {{"tp", "tp"},
                    {"sequence_parallel", "sequence parallel"},
                    {"unit", "unit"},
@@ -63,6 +104,13 @@ Table unit_table(const ProfileTables& profile) {
                    {"forward_s", "forward us", 1, 1e6},
                    {"backward_input_s", "backward input us", 1, 1e6},
                    {"backward_weight_s", "backward weight us", 1, 1e6}};
+  if (has_parts) {
+    for (const Column& column : {Column{"quanta", "of device"}, Column{"forward_beside", "forward x", 3},
+                                 Column{"backward_input_beside", "backward input x", 3},
+                                 Column{"backward_weight_beside", "backward weight x", 3}}) {
+      table.columns.push_back(column);
+    }
+  }
   for (const TpProfile& tp : profile.tp) {
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       const auto unit = static_cast<ProfileUnit>(u);
@@ -70,6 +118,7 @@ Table unit_table(const ProfileTables& profile) {
         table.rows.push_back({tp.mode.tp, tp.mode.sequence_parallel, to_string(unit), p.tokens,
                               is_attention(unit) ? Cell(p.length) : Cell(), p.forward_s, p.backward_input_s,
                               p.backward_weight_s});
+        if (has_parts) add_part_cells(table.rows.back(), tp, u, profile.quanta);
       }
     }
   }
@@ -78,7 +127,7 @@ Table unit_table(const ProfileTables& profile) {
 
 std::vector<std::string> modes_of(const ProfileTables& tables) {
   std::vector<std::string> modes;
-  for (const TpProfile& tp : tables.tp) modes.push_back(to_string(tp.mode));
+  for (const TpProfile& tp : tables.tp) modes.push_back(to_string(tp.mode, tp.quanta, tables.quanta));
   return modes;
 }
 
@@ -121,6 +170,7 @@ int run_profile(const Values& values) {
   const auto out = read_output(values, "out");
   LiveDevice device = read_local_device(values);
   device.cores = default_cores(device);
+  device.device_cores = read_device_cores(values, device);
   const KernelRequest kernel_request = read_kernel_request(values, device);
   if (kernel_request.mode == KernelMode::learn) {
     refuse_value("kernels", "default or profile: 'dflop kernels tune' measures the variants", "learn");
@@ -131,6 +181,10 @@ int run_profile(const Values& values) {
   options.budget = Seconds(read_number(values, "budget-s", 0, kProfileMostBudgetS));
   options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens);
   options.modes = read_modes(values);
+  options.shares = read_shares(values, device);
+  options.make_shared_world = [device](int devices, double share) {
+    return make_shared_world(device, devices, share);
+  };
   options.busy = static_cast<int>(read_integer(values, "busy", 1, kMostRanks));
   const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,
                                options.modes.back().tp});
@@ -198,11 +252,16 @@ otherwise: ranks that share a processor's cores, caches and memory take longer. 
       {"most-tokens", whole("N", 2048), "of a point at most"},
       {"ranks", whole("N", 2), "all-reduces are measured over 2, 4, ... of them"},
       {"tp", wholes("N", 1), "measure the parts at each of these tp"},
+      {"shares", text("PART,...", "1"),
+       "measure them on these parts of a device, as 1/4,1/2,3/4,1, alone and beside a busy neighbour on the rest: "
+       "the x columns say how many times as long a pass takes then. Plans that share devices are predicted from "
+       "such tables, between two parts as a + b / cores"},
       {"no-sequence-parallel", flag(),
        "measure tp above 1 with whole activations on every tp rank, for plans made with that option"},
       {"busy", whole("N", 1), "ranks that run the parts at the same time, in whole tp groups"},
       {"seed", whole("S", 1), "of values and of the order in which points are measured"},
   });
+  add_device_cores_option(command.options);
   add_kernel_options(command.options, false);
   return command;
 }

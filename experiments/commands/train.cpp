@@ -174,6 +174,13 @@ Provenance made_by_job(const Values& values, const TrainJob& job) {
   return made_by;
 }
 
+/// Says on what the ranks of a shared plan compute: those of a module all on parts of one size.
+void say_parts(const Plan& plan, const World& world) {
+  if (plan.layout != Layout::shared) return;
+  say("dflop: on each of {} devices the encoder has {}, the LLM {}\n", plan.gpus(), world.part_of(0),
+      world.part_of(plan.gpus()));
+}
+
 /// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
 /// to end after other processes have been told of a failure.
 int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
@@ -192,6 +199,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
                                           request.foreign_profile);
   read_correction(values, job, options);
   require_agreement(world, train_agreement(values, options, job.plan, identity));
+  say_parts(job.plan, world);
   executor.emplace(job.plan, model, world, LiveOptions{request.dtype, job.seed});
   const std::unique_ptr<RunKernels> kernels =
       make_run_kernels(kernel_request, world, executor->variant_names());
@@ -240,9 +248,10 @@ int run_train(const Values& values) {
   const TrainRequest request = read_request(values);
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
+  device.device_cores = read_device_cores(values, device);
   const KernelRequest kernels = read_kernel_request(values, device);
   const TrainJob job = read_train_job(values);
-  const std::unique_ptr<World> world = make_live_world(device, job.plan.ranks());
+  const std::unique_ptr<World> world = make_live_world(device, job.plan);
   std::optional<LiveExecutor> executor;
   try {
     return train_on(*world, values, request, job, kernels, executor);
@@ -298,7 +307,8 @@ and the part of the machine's time that others took.)",
        "will do"},
   });
   add_kernel_options(command.options, true);
-  add_delay_options(command.options, "those of the plan, or of the first run where one goes on under another");
+  add_delay_options(command.options,
+                    "those of the plan, or of the first run where one goes on under another");
   add_wanted_plan_options(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   command.options.add({

@@ -149,7 +149,7 @@ class Costs {
     made_by.profile = {file, content_hash(to_json(tables))};  // as fidelity has it: without what made it
     const auto cost = std::make_shared<ProfiledCostModel>(tables);
     for (const Variant& variant : variants) {
-      const std::unique_ptr<World> world = make_live_world(options.device, variant.plan.ranks());
+      const std::unique_ptr<World> world = make_live_world(options.device, variant.plan);
       require_profile(tables, file, target.model, variant.plan, *world, options.dtype,
                       read_foreign_profile(values));
       by_variant_.push_back(cost);
@@ -160,10 +160,11 @@ class Costs {
                const VerificationOptions& options) {
     const StopOnSignals signals;
     const Seconds budget(read_number(values, "budget-s", 0, kMostBudget));
-    std::map<std::tuple<int, int, int, bool>, std::shared_ptr<const SumCostModel>> measured;
+    std::map<std::tuple<int, int, int, bool, double>, std::shared_ptr<const SumCostModel>> measured;
     for (const Variant& variant : variants) {
       const Plan& plan = variant.plan;
-      auto& cost = measured[{plan.ranks(), plan.encoder.tp, plan.llm.tp, plan.sequence_parallel}];
+      auto& cost =
+          measured[{plan.ranks(), plan.encoder.tp, plan.llm.tp, plan.sequence_parallel, plan.encoder_share}];
       if (!cost) {
         say("dflop: measuring a profile with {} ranks (--profile FILE takes one that is there)\n",
             plan.ranks());
@@ -185,6 +186,7 @@ VerificationOptions read_options(const Values& values) {
   VerificationOptions options;
   options.device = read_local_device(values);
   options.device.cores = read_cores(values, options.device);
+  options.device.device_cores = read_device_cores(values, options.device);
   options.dtype = read_dtype(values);
   options.steps = read_integer(values, "steps", kLeastSteps, kMostSteps);
   options.warm_up = read_integer(values, "warm-up", 0, kMostSteps);

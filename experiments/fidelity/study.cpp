@@ -13,6 +13,7 @@
 #include "backend/profile/profiler.hpp"
 #include "core/refuse.hpp"
 #include "core/support/median.hpp"
+#include "core/support/quanta.hpp"
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/training/loop.hpp"
@@ -152,9 +153,19 @@ Seconds median_time(const std::vector<StepFidelity>& steps, Seconds StepFidelity
 TrainingOptions training_options(const FidelityOptions& options) {
   TrainingOptions training;
   training.last_step = options.warm_up + options.steps;
-  training.cores = options.device.cores;
   training.seed = options.seed;
   return training;
+}
+
+/// Returns the parts of a device that a plan's ranks compute on: 1 where they have a device each.
+std::vector<double> shares_of(const Plan& plan, const LiveDevice& device) {
+  if (plan.layout != Layout::shared) return {1};
+  double encoder = plan.encoder_share;
+  if (device.device_cores > 1) {
+    encoder = 1.0 * encoder_quanta(device.device_cores, encoder) / device.device_cores;
+  }
+  const std::set<double> shares = {encoder, 1 - encoder};
+  return {shares.begin(), shares.end()};
 }
 
 /// LiveSteps are what running a plan leaves.
@@ -166,12 +177,13 @@ struct LiveSteps {
 LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityOptions& options,
                    const std::function<void()>& on_step) {
   const ModelSpec& model = input.target->model;
-  const std::unique_ptr<World> world = make_live_world(options.device, plan.ranks());
+  const std::unique_ptr<World> world = make_live_world(options.device, plan);
   LiveExecutor executor(plan, model, *world, {options.dtype, options.seed});
   const std::unique_ptr<RunKernels> kernels =
       make_run_kernels(options.kernels, *world, executor.variant_names());
   TrainingOptions training_choice = training_options(options);
   training_choice.kernels = kernels.get();
+  training_choice.cores = world->cores();
   TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, executor,
                         training_choice);
   const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);
@@ -258,9 +270,17 @@ ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const L
   std::set<TpMode> modes;
   for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert(tp_mode(tp, plan.sequence_parallel));
   options.modes.assign(modes.begin(), modes.end());
-  options.busy = device.cores > 0 ? std::min(plan.ranks(), device.cores) : plan.ranks();
+  options.shares = shares_of(plan, device);
+  options.make_shared_world = [device](int devices, double share) {
+    return make_shared_world(device, devices, share);
+  };
+  const int at_once = std::max(1, device.cores / device.device_cores);
+  options.busy = device.cores > 0 ? std::min(plan.ranks(), at_once) : plan.ranks();
   LiveDevice used = device;
-  if (plan.ranks() == 1) used = {device.name, 0, false};  // the second rank is there for messages alone
+  if (plan.ranks() == 1) {  // the second rank is there for messages alone
+    used.partition = false;
+    if (used.device_cores == 1) used.cores = 0;
+  }
   const std::unique_ptr<World> world = make_live_world(used, std::max(2, plan.ranks()));
   return measure_profile(model, *world, options, [&](std::int64_t, std::int64_t) { progress(); });
 }

@@ -21,8 +21,8 @@ class LiveVariant {
       : index_(index),
         variant_(variant),
         input_(input),
-        simulator_(Conditions{.cores = options.device.cores}),
-        world_(make_live_world(options.device, variant.plan.ranks())),
+        world_(make_live_world(options.device, variant.plan)),
+        simulator_(Conditions{.cores = world_->cores()}),
         executor_(variant.plan, input.target->model, *world_, {options.dtype, options.seed}) {
     SchedulerChoice choice = options.scheduler;
     choice.cost = &input.cost(index, 0);
@@ -126,8 +126,8 @@ class LiveVariant {
   std::size_t index_;
   const Variant& variant_;
   const VerificationInput& input_;
-  SimExecutor simulator_;
   std::unique_ptr<World> world_;
+  SimExecutor simulator_;
   LiveExecutor executor_;
   ScheduleFile schedule_;
   VariantRun run_;

@@ -28,6 +28,7 @@ class MeasuredCostModel final : public SumCostModel {
   Seconds optimizer_step(const Stage& stage) const override {
     return stage.share == 1 || has_tp(stage) ? cost_.optimizer_step(stage) : kNever;
   }
+  bool knows_shares() const override { return cost_.knows_shares(); }
   double bandwidth(Op op, const Stage& stage, const Work& work) const override {
     return has_tp(stage) ? cost_.bandwidth(op, stage, work) : 0;
   }

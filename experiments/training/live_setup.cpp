@@ -40,6 +40,38 @@ void keep_freed_memory() {
 #endif
 }
 
+std::unique_ptr<World> make_world_of(const LiveDevice& device, int ranks, WorldOptions options) {
+  options.cores = device.cores;
+  options.device_cores = device.device_cores;
+  const WorldKind& kind = world_kind(device.name);
+  if (kind.processes) options.timeout = kProcessTimeout;
+  std::unique_ptr<World> world = make_world(device.name, ranks, options);
+  if (kind.on_host) keep_freed_memory();
+  return world;
+}
+
+/// Checks that two ranks can share one of these devices.
+void require_shares(const LiveDevice& device) {
+  const WorldKind& kind = world_kind(device.name);
+  if (!kind.shares) {
+    refuse_input("", "key 'layout': the ranks of a shared plan run with --device {}, found --device {}",
+                 world_names([](const WorldKind& other) { return other.shares; }), device.name);
+  }
+  if (kind.partitions && !device.partition) {
+    refuse_input(
+        "",
+        "key 'layout': a shared plan needs parts of the GPU of its own; expected --partition with --device {}",
+        device.name);
+  }
+  if (kind.on_host && device.device_cores < 2) {
+    refuse_input(
+        "",
+        "key 'layout': a shared plan gives each module a core or more of a device; expected --device-cores "
+        "2 or more, found {}",
+        device.device_cores);
+  }
+}
+
 /// Returns the --device that measures a profile's device: the host is named as its row of the table, while
 /// GPUs have names of their own, and one process measures on the first row of them.
 std::string_view device_option(const ProfileTables& profile) {
@@ -48,24 +80,35 @@ std::string_view device_option(const ProfileTables& profile) {
   return std::ranges::find_if(world_kinds(), has_gpu)->name;
 }
 
+/// Returns the options that measure what a stage gets of a device, beside what a profile has of it.
+std::string shares_option(const Stage& stage, const ProfileTables& profile) {
+  const bool on_host = world_kind(std::string(device_option(profile))).on_host;
+  const int quanta = stage.share != 1 ? std::max(2, profile.quanta) : profile.quanta;
+  if (quanta < 2) return "";
+  std::string options = on_host ? fmt::format(" --device-cores {}", quanta) : " --partition";
+  if (stage.share != 1) options += fmt::format(" --shares {}/{},1", quanta_of(stage, quanta), quanta);
+  return options;
+}
+
 /// Returns the command that measures tables of a mode beside those of a profile.
-std::string command_for(const TpMode& mode, const ProfileTables& profile, const std::string& path) {
+std::string command_for(const Stage& stage, const ProfileTables& profile, const std::string& path) {
+  const TpMode mode = tp_mode(stage);
   const ProfileSettings& settings = profile.settings;
   const bool partition = profile.device.ends_with(kPartitionName);
   const int ranks = profile.all_reduce.empty() ? 2 : std::max(2, profile.all_reduce.rbegin()->first);
   return fmt::format(
       "dflop profile --device {}{} --model {} --dtype {} --seed {} --budget-s {} --most-tokens {} --busy {} "
-      "--ranks {} --tp {}{} --resume --out {}",
+      "--ranks {} --tp {}{}{} --resume --out {}",
       device_option(profile), partition ? " --partition" : "", profile.model.name, profile.dtype,
       settings.seed, settings.budget_s, settings.most_tokens, settings.busy_ranks, ranks, mode.tp,
-      mode.tp > 1 && !mode.sequence_parallel ? " --no-sequence-parallel" : "", path);
+      mode.tp > 1 && !mode.sequence_parallel ? " --no-sequence-parallel" : "", shares_option(stage, profile),
+      path);
 }
 
 void require_stage(const Stage& stage, const ProfileTables& profile, const std::string& path) {
-  const auto has_mode = [&](const TpProfile& tp) { return tp.mode == tp_mode(stage); };
-  if (std::none_of(profile.tp.begin(), profile.tp.end(), has_mode)) {
+  if (!has_tables(profile, stage)) {
     refuse_input(path, "the plan needs tables of {}, which are not there; '{}' adds them",
-                 to_string(tp_mode(stage)), command_for(tp_mode(stage), profile, path));
+                 needed_tables(profile, stage), command_for(stage, profile, path));
   }
   if (stage.dp > 1 && profile.all_reduce.empty()) {
     throw Error(ErrorKind::input, "the plan has dp > 1, and no all-reduce was measured", path);
@@ -76,13 +119,22 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
 
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
   WorldOptions options;
-  options.cores = device.cores;
   options.partition = device.partition && ranks > 1;  // one rank has all of it
-  const WorldKind& kind = world_kind(device.name);
-  if (kind.processes) options.timeout = kProcessTimeout;
-  std::unique_ptr<World> world = make_world(device.name, ranks, options);
-  if (kind.on_host) keep_freed_memory();
-  return world;
+  return make_world_of(device, ranks, options);
+}
+
+std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share) {
+  require_shares(device);
+  WorldOptions options;
+  options.partition = device.partition;
+  options.shared_devices = devices;
+  options.first_share = share;
+  return make_world_of(device, 2 * devices, options);
+}
+
+std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan) {
+  if (plan.layout != Layout::shared) return make_live_world(device, plan.ranks());
+  return make_shared_world(device, plan.gpus(), plan.encoder_share);
 }
 
 void add_live_options(Options& options, bool processes) {
@@ -105,7 +157,7 @@ void add_live_options(Options& options, bool processes) {
 }
 
 LiveDevice read_live_device(const Values& values) {
-  LiveDevice device{values["device"].as<std::string>(), 0, values["partition"].as<bool>()};
+  LiveDevice device{values["device"].as<std::string>(), 0, values["partition"].as<bool>(), 1};
   const auto require = [&](const std::string& option, bool WorldKind::*has) {
     const WorldKind* kind = find_world_kind(device.name);
     if (kind != nullptr && kind->*has) return;
@@ -135,11 +187,21 @@ DType read_dtype(const Values& values) {
   refuse_value("dtype", "f32 or bf16", name);
 }
 
+void add_device_cores_option(Options& options) {
+  options.add({
+      {"device-cores", whole("D", 1),
+       "of the host: each device has D cores, in as many threads of which its rank computes. In a shared plan "
+       "the encoder's rank of a device has its share of them and the LLM's the rest, at least one each. Results "
+       "do not depend on D where it is 2 or more"},
+  });
+}
+
 void add_cores_option(Options& options) {
+  add_device_cores_option(options);
   options.add({
       {"cores", whole("N"),
        "of the host: so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
-       "cores do not falsify each other's durations; 0: all when they like; default: those that the process may use, on which ranks stay that need more than half of them"},
+       "cores do not falsify each other's durations; with --device-cores D a rank takes D at once, and ranks that share devices take no turns; 0: all when they like; default: those that the process may use, on which ranks stay that need more than half of them"},
   });
 }
 
@@ -147,6 +209,15 @@ int default_cores(const LiveDevice& device) {
   if (!world_kind(device.name).on_host) return 0;
   const std::size_t usable = usable_processors().size();
   return static_cast<int>(usable > 0 ? usable : std::max(1U, std::thread::hardware_concurrency()));
+}
+
+int read_device_cores(const Values& values, const LiveDevice& device) {
+  constexpr int kMostDeviceCores = 1 << 10;
+  const auto cores = static_cast<int>(read_integer(values, "device-cores", 1, kMostDeviceCores));
+  if (cores == 1 || world_kind(device.name).on_host) return cores;
+  throw Error(ErrorKind::usage,
+              fmt::format("option '--device-cores': expected --device {} with it, found {}",
+                          world_names([](const WorldKind& kind) { return kind.on_host; }), device.name));
 }
 
 int read_cores(const Values& values, const LiveDevice& device) {
@@ -185,6 +256,9 @@ void require_measured(const ProfileTables& profile, const std::string& path, con
     require("device", world.device_name(), profile.device);
     require("processor", host_cpu(), profile.cpu);
     require("driver or library", world.software(), profile.software);
+    if (world.quanta() > 0)
+      require("number of cores a device (--device-cores) or parts of a GPU", std::to_string(world.quanta()),
+              std::to_string(profile.quanta));
   }
   require("precision", std::string(to_string(dtype)), profile.dtype);
   require("size of values", std::to_string(bytes_of(dtype)), std::to_string(profile.value_bytes));

@@ -19,12 +19,18 @@ struct LiveDevice {
   std::string name = "host";  ///< as make_world() takes it
   int cores = 0;              ///< of the host, on which ranks take turns; see Conditions::cores
   bool partition = false;     ///< of one GPU: each rank has multiprocessors of its own
+  int device_cores = 1;       ///< of the host: of each device; see WorldOptions::device_cores
 };
 
-/// Makes a world of backend/run/worlds.hpp. With the host's the process keeps from then on what memory it
-/// frees.
+/// Makes a world of backend/run/worlds.hpp whose ranks have a device each. With the host's the process keeps
+/// from then on what memory it frees.
 /// @throws as make_world()
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks);
+/// Makes a world in which two ranks are on each device, of which the first of them has `share`.
+/// @throws Error (input) for a device that ranks cannot share, and as make_world()
+std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share);
+/// Makes the world of a plan's ranks. @throws as these
+std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan);
 
 /// Adds --device, --partition and --dtype. `processes`: whether devices are offered whose ranks are
 /// processes.
@@ -39,10 +45,14 @@ DType read_dtype(const Values& values);
 /// Returns, for the host, how many processors this process may use; 0 of other devices, whose ranks take no
 /// turns.
 int default_cores(const LiveDevice& device);
-/// Adds --cores.
+/// Adds --cores and --device-cores.
 void add_cores_option(Options& options);
 /// Reads --cores: default_cores() where the user says nothing; 0: ranks take no turns. @throws Error (usage)
 int read_cores(const Values& values, const LiveDevice& device);
+/// Adds --device-cores alone.
+void add_device_cores_option(Options& options);
+/// Reads --device-cores. @throws Error (usage) with a device that is not the host
+int read_device_cores(const Values& values, const LiveDevice& device);
 
 /// Checks that a plan can be trained.
 /// @throws Error (input), naming `where`, for tp that the model cannot be split over live, more samples a

@@ -217,6 +217,8 @@ TEST(ProfiledCostModel, AsksForHalfOfTheSlowingDown) {
               (5 * 50 + (2 * 1.4 + 3 * 1.6) * 12200) / (5 * 12250) / 2, 1e-12);
   EXPECT_EQ(cost.bandwidth(Op::forward, part_of_encoder(1), kWork), 0.5);
   EXPECT_EQ(cost.optimizer_bandwidth(quarter), 0.75);
+  EXPECT_TRUE(cost.knows_shares());
+  EXPECT_FALSE(ProfiledCostModel(known_profile()).knows_shares());
   EXPECT_EQ(cost.optimizer_bandwidth(part_of_encoder(1)), 0.5);
 }
 

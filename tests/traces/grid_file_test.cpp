@@ -55,7 +55,21 @@ TEST(GridFile, ReadsShortFormsAndFiles) {
   EXPECT_EQ(grid.plans[2].file, "plans/three.json");
 }
 
+/// A share makes a plan of an encoder with ranks of its own a shared one.
+TEST(GridFile, ReadsShares) {
+  const std::string text = replaced(std::string(kExample), "\"pp\": 1, \"dp\": 3},",
+                                    "\"pp\": 1, \"dp\": 4}, \"encoder_share\": 0.25,");
+  const Plan plan = parse_plan_grid(text, "g.json").plans[1].plan;
+  EXPECT_EQ(plan.layout, Layout::shared);
+  EXPECT_EQ(plan.encoder_share, 0.25);
+  EXPECT_EQ(plan.gpus(), 4);
+}
+
 TEST(GridFile, NamesWhatIsWrong) {
+  expect_bad("\"microbatches\": 2,", "\"encoder_share\": 0.5, \"microbatches\": 2,", "plans[0].encoder_share",
+             {"encoder"});
+  expect_bad("\"microbatches\": 4,", "\"encoder_share\": 2, \"microbatches\": 4,", "plans[1].encoder_share",
+             {"2"});
   expect_bad("\"gbs\": 8", "\"gbs\": 0", "gbs", {"from 1", "0"});
   expect_bad("\"tp\": 2", "\"tp\": 0", "plans[0].llm.tp", {"0"});
   expect_bad("\"pp\": 2", "\"pp\": 2000", "plans[1].llm.pp", {"1024", "2000"});

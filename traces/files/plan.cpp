@@ -201,7 +201,7 @@ ModulePlan read_short_module(const JsonValue& json) {
 /// Reads a plan in short form; `grid` says what all plans have in common.
 Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
   json.require_keys({"name", "llm", "microbatches"},
-                    {"encoder", "schedule", "recomputation", "zero1", "sequence_parallel"});
+                    {"encoder", "encoder_share", "schedule", "recomputation", "zero1", "sequence_parallel"});
   Plan plan;
   plan.planner = "grid";
   plan.model = grid.model;
@@ -210,6 +210,11 @@ Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
   plan.layout = json.has("encoder") ? Layout::disaggregated : Layout::uniform;
   plan.llm = read_short_module(json.at("llm"));
   plan.encoder = json.has("encoder") ? read_short_module(json.at("encoder")) : plan.llm;
+  if (json.has("encoder_share")) {
+    if (!json.has("encoder")) json.at("encoder_share").refuse("expected 'encoder' with it, found none");
+    plan.layout = Layout::shared;
+    plan.encoder_share = json.at("encoder_share").number_in(0, 1);
+  }
   plan.microbatches = json.at("microbatches").integer(1, kGridMostMicrobatches);
   if (plan.bins() > grid.gbs) {
     json.at("microbatches")

@@ -50,7 +50,8 @@ struct PlanGrid {
 };
 
 /// Reads a grid (schema "dflop.grid", version 1). A short form has `llm` {tp, pp, dp} and `microbatches`, and
-/// for ranks of the encoder's own `encoder`; without it one pipeline has both. Beside them it may have
+/// for ranks of the encoder's own `encoder`; without it one pipeline has both. With `encoder_share` these
+/// ranks share the LLM's GPUs. Beside them it may have
 /// `schedule` (1f1b), `recomputation` (none), `zero1` (true) and `sequence_parallel` (false).
 /// @throws Error (input) naming the key, what was expected and found; also for a gbs that leaves microbatches
 /// without a sample and for a name that stands twice.

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
+#include <utility>
 
 #include "backend/host/world.hpp"
 #include "core/program/lowering.hpp"
@@ -80,6 +82,73 @@ TEST(Profiler, MeasuresTpGroupsWhileOthersAreBusy) {
     }
   }
   EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
+std::unique_ptr<World> shared_world(int devices, int cores, double share) {
+  WorldOptions options;
+  options.device_cores = cores;
+  options.shared_devices = devices;
+  options.first_share = share;
+  return std::make_unique<HostWorld>(2 * devices, options);
+}
+
+ProfilerOptions options_for_parts(std::vector<double> shares, int cores) {
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.most_tokens = 32;
+  options.shares = std::move(shares);
+  options.make_shared_world = [cores](int devices, double share) {
+    return shared_world(devices, cores, share);
+  };
+  return options;
+}
+
+std::unique_ptr<World> whole_world(int ranks, int cores) {
+  WorldOptions options;
+  options.device_cores = cores;
+  return std::make_unique<HostWorld>(ranks, options);
+}
+
+/// On one of three cores and on all of them, at tp 1 and on two devices at tp 2.
+TEST(Profiler, MeasuresPartsOfDevicesBesideNeighbours) {
+  const std::unique_ptr<World> world = whole_world(2, 3);
+  ProfilerOptions options = options_for_parts({1.0 / 3, 1}, 3);
+  options.modes = {{1, false}, {2, false}};
+  const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
+  EXPECT_EQ(profile.quanta, 3);
+  ASSERT_EQ(profile.tp.size(), 4U);
+  for (std::size_t t = 0; t < profile.tp.size(); ++t) {
+    const TpProfile& tables = profile.tp[t];
+    EXPECT_EQ(tables.mode, options.modes[t / 2]);
+    EXPECT_EQ(tables.quanta, t % 2 == 0 ? 1 : 3);
+    ASSERT_EQ(tables.part.has_value(), tables.quanta < 3);
+    for (const UnitPoints& points : tables.units) EXPECT_EQ(points.size(), 2U);
+    if (!tables.part) continue;
+    EXPECT_GT(tables.part->optimizer.at(1e6), 0);
+    EXPECT_GT(tables.part->optimizer_beside, 0);
+    for (const PassFactors& factors : tables.part->beside) {
+      EXPECT_GE(factors.forward, 0);  // 0 where a difference of two times came out below it
+      EXPECT_LT(factors.forward, 1e3);
+    }
+    // What weighs in the memory of a rank is not on how many cores it computes.
+    EXPECT_EQ(tables.activation, profile.tp[t + 1].activation);
+  }
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
+/// Tables that are there are taken over, and those of a part come before those of all.
+TEST(Profiler, AddsPartsToTables) {
+  const std::unique_ptr<World> world = whole_world(2, 2);
+  const ProfileTables whole = measure_profile(testing::live_model(), *world, options_for_parts({1}, 2));
+  ASSERT_EQ(whole.tp.size(), 1U);
+  EXPECT_EQ(whole.tp[0].quanta, 2);
+  ProfilerOptions options = options_for_parts({0.5, 1}, 2);
+  options.earlier = &whole;
+  const std::unique_ptr<World> other = whole_world(2, 2);
+  const ProfileTables both = measure_profile(testing::live_model(), *other, options);
+  ASSERT_EQ(both.tp.size(), 2U);
+  EXPECT_EQ(both.tp[0].quanta, 1);
+  EXPECT_EQ(both.tp[1], whole.tp[0]);
 }
 
 /// Only layers are computed again.
