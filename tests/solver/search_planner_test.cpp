@@ -129,6 +129,7 @@ TEST(SearchPlanner, SharedPlansAreTakenOnlyWhereTheyWin) {
 TEST(SearchPlanner, WhereNothingFitsSaysWhyOfPlansThatShareNothing) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 0.25;
+  c.cost.linear.layer_bytes = 600;
   c.cluster.gpu.memory = Bytes{1};
   PlanRequest request = c.request();
   const PlanResult with = SearchPlanner().plan(request);
