@@ -1,7 +1,6 @@
 // A RankGuide lets the calls of one rank take what was chosen for the step, and times some of them.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <vector>
@@ -12,8 +11,9 @@
 namespace dflop {
 
 /// A RankGuide asks RankKernels. It times calls on the host's clock, which says what they take on a device
-/// that is done when a call returns: choices for other devices have no trials and time nothing. Operations
-/// may call others, which are guided, too.
+/// that is done when a call returns: choices for other devices have no trials and time nothing. One call is
+/// open at a time, as no operation calls another; one that throws is never closed, and the next takes its
+/// place.
 class RankGuide final : public KernelGuide {
  public:
   /// `dtype`: of the rank's kernels, which calls do not tell.
@@ -29,15 +29,10 @@ class RankGuide final : public KernelGuide {
  private:
   using Clock = std::chrono::steady_clock;
 
-  struct Open {
-    ChosenKernel chosen;
-    Clock::time_point began;
-  };
-
   std::uint8_t dtype_;
   RankKernels kernels_;
-  std::array<Open, 8> open_;  // calls that have not returned, one within the other
-  std::size_t depth_ = 0;
+  ChosenKernel open_;  // the call that has not returned
+  Clock::time_point began_;
 };
 
 }  // namespace dflop

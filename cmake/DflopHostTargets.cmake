@@ -9,7 +9,7 @@ set_property(CACHE DFLOP_DNNL PROPERTY STRINGS AUTO ON OFF)
 # dflop_host_target(<name> <flag>...): compiles kernels/host for processors with the flags.
 function(dflop_host_target name)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/host/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/(fused|host_kernels|onednn|openblas|team|team_kernels)\\.cpp$")  # these are for any processor
+  list(FILTER sources EXCLUDE REGEX "/(host_kernels|onednn|openblas|scratch|team|team_kernels)\\.cpp$")  # these are for any processor
   string(TOUPPER ${name} upper)
   add_library(dflop_kernels_${name} OBJECT ${sources})
   dflop_unity(dflop_kernels_${name} ${sources})

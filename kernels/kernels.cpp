@@ -188,21 +188,6 @@ void check_swiglu_backward(std::string_view operation, Matrix dx, ConstMatrix dy
   require_shape({operation, "dy"}, dy, x.rows, x.columns / 2);
 }
 
-void check_norm_linear(std::string_view operation, Matrix y, Matrix normed, Sums statistics, ConstMatrix x,
-                       ConstMatrix gamma, ConstMatrix beta, double, ConstMatrix weight, ConstMatrix bias) {
-  require_norm(operation, normed, statistics, x, gamma, beta.columns > 0 ? 2 : 1);
-  if (beta.columns > 0) require_shape({operation, "beta"}, beta, 1, x.columns);
-  check_linear(operation, y, normed, weight, bias);
-}
-
-void check_swiglu_linear(std::string_view operation, Matrix y, Matrix activated, ConstMatrix x,
-                         ConstMatrix weight, ConstMatrix bias) {
-  const bool gated = x.columns != activated.columns;
-  require_shape({operation, "x"}, x, activated.rows, (gated ? 2 : 1) * activated.columns);
-  require_shape({operation, "activated"}, activated, x.rows, activated.columns);
-  check_linear(operation, y, activated, weight, bias);
-}
-
 void check_rope(std::string_view operation, InOutMatrix qkv, const AttentionShape& shape, Indices positions,
                 double, bool) {
   require_heads(operation, shape);
@@ -336,13 +321,20 @@ KernelCall key_of_linear_backward_weight(Sums dweight, Sums, ConstMatrix dy, Con
                         dy.rows);
 }
 
-KernelCall key_of_norm_linear(Matrix, Matrix, Sums, ConstMatrix x, ConstMatrix, ConstMatrix, double,
-                              ConstMatrix weight, ConstMatrix) {
-  return key_of_product(KernelOperation::norm_linear, weight, x.rows);
+/// Returns the key of an operation on every row alone, by what it writes.
+KernelCall key_of_rows(KernelOperation operation, Matrix written) {
+  return {
+      .operation = operation, .outer = static_cast<std::int32_t>(written.columns), .tokens = written.rows};
 }
 
-KernelCall key_of_swiglu_linear(Matrix, Matrix, ConstMatrix x, ConstMatrix weight, ConstMatrix) {
-  return key_of_product(KernelOperation::swiglu_linear, weight, x.rows);
+template <KernelOperation operation>
+KernelCall key_of_activation(Matrix y, ConstMatrix) {
+  return key_of_rows(operation, y);
+}
+
+template <KernelOperation operation>
+KernelCall key_of_activation_backward(Matrix dx, ConstMatrix, ConstMatrix) {
+  return key_of_rows(operation, dx);
 }
 
 KernelCall key_of_sequences(KernelOperation operation, const AttentionShape& shape, Indices offsets) {
@@ -359,25 +351,8 @@ KernelCall key_of_attention(Matrix, Sums, ConstMatrix, const AttentionShape& sha
 }
 
 KernelCall key_of_attention_backward(Matrix, ConstMatrix, ConstMatrix, ConstSums, ConstMatrix,
-                                    const AttentionShape& shape, Indices offsets) {
+                                     const AttentionShape& shape, Indices offsets) {
   return key_of_sequences(KernelOperation::attention_backward, shape, offsets);
-}
-
-void norm_then_linear(const Kernels& kernels, Matrix y, Matrix normed, Sums statistics, ConstMatrix x,
-                      ConstMatrix gamma, ConstMatrix beta, double epsilon, ConstMatrix weight,
-                      ConstMatrix bias) {
-  if (beta.columns > 0) {
-    kernels.layer_norm(normed, statistics, x, gamma, beta, epsilon);
-  } else {
-    kernels.rms_norm(normed, statistics, x, gamma, epsilon);
-  }
-  kernels.linear(y, normed, weight, bias);
-}
-
-void swiglu_then_linear(const Kernels& kernels, Matrix y, Matrix activated, ConstMatrix x, ConstMatrix weight,
-                        ConstMatrix bias) {
-  x.columns == activated.columns ? kernels.gelu(activated, x) : kernels.swiglu(activated, x);
-  kernels.linear(y, activated, weight, bias);
 }
 
 }  // namespace
@@ -406,12 +381,12 @@ Kernels::Kernels(DType dtype)
       layer_norm_backward("layer_norm_backward", check_layer_norm_backward),
       rms_norm("rms_norm", check_rms_norm),
       rms_norm_backward("rms_norm_backward", check_rms_norm_backward),
-      gelu("gelu", check_gelu),
-      gelu_backward("gelu_backward", check_gelu_backward),
-      swiglu("swiglu", check_swiglu),
-      swiglu_backward("swiglu_backward", check_swiglu_backward),
-      norm_linear("norm_linear", check_norm_linear, key_of_norm_linear),
-      swiglu_linear("swiglu_linear", check_swiglu_linear, key_of_swiglu_linear),
+      gelu("gelu", check_gelu, key_of_activation<KernelOperation::gelu>),
+      gelu_backward("gelu_backward", check_gelu_backward,
+                    key_of_activation_backward<KernelOperation::gelu_backward>),
+      swiglu("swiglu", check_swiglu, key_of_activation<KernelOperation::swiglu>),
+      swiglu_backward("swiglu_backward", check_swiglu_backward,
+                      key_of_activation_backward<KernelOperation::swiglu_backward>),
       rope("rope", check_rope),
       attention("attention", check_attention, key_of_attention),
       attention_backward("attention_backward", check_attention_backward, key_of_attention_backward),
@@ -447,11 +422,6 @@ VariantNames Kernels::variant_names() const {
     }
   });
   return names;
-}
-
-void set_in_steps(Kernels& kernels) {
-  kernels.norm_linear.set<norm_then_linear>(kernels);
-  kernels.swiglu_linear.set<swiglu_then_linear>(kernels);
 }
 
 }  // namespace dflop

@@ -90,18 +90,6 @@ class Kernels {
   /// dx[n, 2 f] is the gradient of swiglu at x, of dy[n, f].
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> swiglu_backward;
 
-  // These are two steps of a layer in one, of which some variants do the second while the result of the first
-  // is in a cache. The results of both are kept.
-
-  /// normed = layer_norm of x, or where beta has no columns its rms_norm, with the statistics of either; y =
-  /// linear of normed.
-  Operation<void(Matrix y, Matrix normed, Sums statistics, ConstMatrix x, ConstMatrix gamma, ConstMatrix beta,
-                 double epsilon, ConstMatrix weight, ConstMatrix bias)>
-      norm_linear;
-  /// activated = swiglu of x, or where it is as wide as x its gelu; y = linear of activated.
-  Operation<void(Matrix y, Matrix activated, ConstMatrix x, ConstMatrix weight, ConstMatrix bias)>
-      swiglu_linear;
-
   // This is attention.
 
   /// Turns queries and keys of a packed projection in place: the pair (i, i + head_dim / 2) of each head by
@@ -170,9 +158,6 @@ class Kernels {
   DType dtype_;
 };
 
-/// Lets norm_linear and swiglu_linear call the operations of their steps, as a guide chooses those.
-void set_in_steps(Kernels& kernels);
-
 /// Calls f(&Kernels::linear), and so on for every operation, for what is done to all alike.
 template <typename F>
 void for_each_operation(F f) {
@@ -181,7 +166,6 @@ void for_each_operation(F f) {
   call(&K::linear, &K::linear_backward_input, &K::linear_backward_weight);
   call(&K::layer_norm, &K::layer_norm_backward, &K::rms_norm, &K::rms_norm_backward);
   call(&K::gelu, &K::gelu_backward, &K::swiglu, &K::swiglu_backward);
-  call(&K::norm_linear, &K::swiglu_linear);
   call(&K::rope, &K::attention, &K::attention_backward);
   call(&K::embedding, &K::embedding_backward);
   call(&K::pool_rows, &K::pool_rows_backward, &K::gather_rows, &K::scatter_add_rows);

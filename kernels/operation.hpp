@@ -52,9 +52,10 @@ struct Indices {
   const std::int32_t* device = nullptr;  ///< the same numbers; on the host device the same memory
 };
 
-/// A KernelGuide says which variant of its operation a call takes, and hears when the call has returned. One
-/// rank has one, which its thread alone asks. Calls come with their own tokens and length, of which a
-/// KernelKey keeps the buckets, and without the precision, which is one for all of some Kernels.
+/// A KernelGuide says which variant of its operation a call takes, and hears when the call has returned; of a
+/// call that throws it hears no more. Functions of operations call no guided operation in turn. One rank has
+/// one, which its thread alone asks. Calls come with their own tokens and length, of which a KernelKey keeps
+/// the buckets, and without the precision, which is one for all of some Kernels.
 class KernelGuide {
  public:
   virtual ~KernelGuide() = default;

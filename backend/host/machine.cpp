@@ -6,9 +6,8 @@
 #include <limits>
 #include <set>
 
-#include "core/error.hpp"
-#include "core/support/shared_library.hpp"
 #include "kernels/host/host_kernels.hpp"
+#include "kernels/host/library_products.hpp"
 
 namespace dflop {
 
@@ -29,38 +28,9 @@ std::string host_isa() {
   return isa;
 }
 
-namespace {
-
-/// A DnnlVersion is what dnnl_version() points to; more follows.
-struct DnnlVersion {
-  int major = 0;
-  int minor = 0;
-  int patch = 0;
-};
-
-/// Returns what a function of a library says of its version; empty where there is none of these.
-template <typename Function, typename Text>
-std::string version_of(const std::vector<std::string>& names, const std::string& function, const Text& text) {
-  try {
-    const SharedLibrary library(names, {}, "its version");
-    return text(reinterpret_cast<Function*>(library.symbol(function))());
-  } catch (const Error&) {
-    return {};
-  }
-}
-
-}  // namespace
-
 std::string host_libraries() {
-  const std::string onednn = version_of<const DnnlVersion*()>(
-      {"libdnnl.so.3", "libdnnl.so.2"}, "dnnl_version", [](const DnnlVersion* v) {
-        return "oneDNN " + std::to_string(v->major) + "." + std::to_string(v->minor) + "." +
-               std::to_string(v->patch);
-      });
-  // Its first two words are its name and version; what follows names the processor's type.
-  const std::string openblas = version_of<const char*()>(
-      {"libopenblas.so.0"}, "openblas_get_config",
-      [](const std::string& config) { return config.substr(0, config.find(' ', config.find(' ') + 1)); });
+  const std::string onednn = host::onednn_version();
+  const std::string openblas = host::openblas_version();
   return onednn + (onednn.empty() || openblas.empty() ? "" : ", ") + openblas;
 }
 

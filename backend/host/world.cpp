@@ -242,7 +242,7 @@ bool stays_on_processors(int ranks, std::size_t processors) {
 }
 
 /// Returns for how many devices there are processors, on which their ranks stay; 0: threads go where they
-/// like. Teams stay wherever they can, as a helper that waits behind who woke it holds up its whole team;
+/// like. Teams stay wherever they can, as a member that waits behind who woke it holds up its whole team;
 /// where one of several fits, all are on its processors, and compute in turns.
 int places_for(int devices, const WorldOptions& options, std::size_t processors) {
   const auto all = static_cast<int>(processors);

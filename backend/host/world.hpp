@@ -19,8 +19,8 @@ struct HostDeviceOptions {
   std::optional<Bytes> memory;  ///< the most that may be in use at once; none: what the machine gives
   std::shared_ptr<HostBudget> budget = nullptr;  ///< that ranks share; null: none
   std::optional<int> processor = {};             ///< on which the rank's thread stays; none: any
-  /// The rank computes in so many threads, its own and helpers (Team); 0: in its own, with kernels that are
-  /// not cut into chunks. Helpers stay on the processors, from the second on, as far as there are some.
+  /// The rank computes in so many threads, the members of its Team; 0: in its own, with kernels that are not
+  /// cut into chunks. Members stay on the processors, from the second on, as far as there are some.
   int team = 0;
   std::vector<int> team_processors = {};
 };

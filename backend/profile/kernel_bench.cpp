@@ -49,11 +49,14 @@ void KernelBench::prepare(const KernelCall& call) {
     case KernelOperation::attention:
     case KernelOperation::attention_backward:
       return prepare_attention(call);
-    case KernelOperation::norm_linear:
-    case KernelOperation::swiglu_linear:
-      break;
+    case KernelOperation::gelu:
+    case KernelOperation::swiglu:
+      return prepare_activation(call);
+    case KernelOperation::gelu_backward:
+    case KernelOperation::swiglu_backward:
+      return prepare_activation_backward(call);
   }
-  throw Error(ErrorKind::internal, "no bench has " + std::string(to_string(call.operation)));
+  throw Error(ErrorKind::internal, "an operation that is none");
 }
 
 void KernelBench::prepare_product(const KernelCall& call) {
@@ -105,6 +108,27 @@ void KernelBench::prepare_attention(const KernelCall& call) {
   run_ = [&kernels, shape, offsets, qkv, out, statistics, d_out, d_qkv](std::size_t variant) {
     kernels.attention_backward.run_variant(variant, *d_qkv, std::as_const(*d_out), std::as_const(*out),
                                            std::as_const(*statistics), std::as_const(*qkv), shape, *offsets);
+  };
+}
+
+void KernelBench::prepare_activation(const KernelCall& call) {
+  const bool gated = call.operation == KernelOperation::swiglu;
+  const auto x = std::make_shared<Tensor>(random_tensor(call.tokens, (gated ? 2 : 1) * call.outer));
+  const auto y = std::make_shared<Tensor>(rank_, call.tokens, call.outer);
+  const auto& activation = gated ? rank_.kernels.swiglu : rank_.kernels.gelu;
+  variants_ = activation.variants();
+  run_ = [&activation, x, y](std::size_t variant) { activation.run_variant(variant, *y, std::as_const(*x)); };
+}
+
+void KernelBench::prepare_activation_backward(const KernelCall& call) {
+  const bool gated = call.operation == KernelOperation::swiglu_backward;
+  const auto x = std::make_shared<Tensor>(random_tensor(call.tokens, call.outer));
+  const auto dy = std::make_shared<Tensor>(random_tensor(call.tokens, call.outer / (gated ? 2 : 1)));
+  const auto dx = std::make_shared<Tensor>(rank_, call.tokens, call.outer);
+  const auto& backward = gated ? rank_.kernels.swiglu_backward : rank_.kernels.gelu_backward;
+  variants_ = backward.variants();
+  run_ = [&backward, x, dy, dx](std::size_t variant) {
+    backward.run_variant(variant, *dx, std::as_const(*dy), std::as_const(*x));
   };
 }
 
@@ -161,9 +185,10 @@ class Contest {
   std::vector<std::size_t> left_;  // the default among them
 };
 
-/// Returns what a call is expected to take until its default has run, in units of its own.
+/// Returns what a call is expected to take until its default has run, in units of its own. Activations have
+/// no inner size and come after all else.
 double expected(const TunedCall& tuned) {
-  return tuned.weight * work_of(tuned.call) * tuned.call.inner *
+  return tuned.weight * work_of(tuned.call) * std::max(tuned.call.inner, 1) *
          (tuned.call.length > 0 ? tuned.call.outer / 512 : tuned.call.outer);
 }
 

@@ -21,8 +21,7 @@ class KernelBench {
   KernelBench(const RankContext& rank, std::uint64_t seed);
 
   /// Makes the arguments of a call, in memory of its own: sequences are of the call's length, and the last
-  /// one has what is left. @throws OutOfMemory; Error (internal) for an operation that kernels do not have
-  /// alone
+  /// one has what is left. @throws OutOfMemory
   void prepare(const KernelCall& call);
   /// Runs the prepared call and returns what it took. @pre variant is one of the operation's
   double run_ns(std::size_t variant);
@@ -33,6 +32,8 @@ class KernelBench {
   Tensor random_tensor(std::int64_t rows, std::int64_t columns);
   void prepare_product(const KernelCall& call);
   void prepare_attention(const KernelCall& call);
+  void prepare_activation(const KernelCall& call);
+  void prepare_activation_backward(const KernelCall& call);
 
   const RankContext& rank_;
   std::vector<float> values_;

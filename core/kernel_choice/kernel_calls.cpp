@@ -16,24 +16,33 @@ class UnitCalls {
 
   /// Adds the three products of a linear layer whose weight is [outer, inner] on this rank.
   void linear(std::int64_t inner, std::int64_t outer, bool input_gradient = true, bool again = false) {
-    product(KernelPass::forward, KernelOperation::linear, inner, outer);
-    if (input_gradient)
-      product(KernelPass::backward_input, KernelOperation::linear_backward_input, inner, outer);
-    product(KernelPass::backward_weight, KernelOperation::linear_backward_weight, inner, outer);
-    if (again) product(KernelPass::recompute, KernelOperation::linear, inner, outer);
+    add(KernelPass::forward, KernelOperation::linear, inner, outer);
+    if (input_gradient) add(KernelPass::backward_input, KernelOperation::linear_backward_input, inner, outer);
+    add(KernelPass::backward_weight, KernelOperation::linear_backward_weight, inner, outer);
+    if (again) add(KernelPass::recompute, KernelOperation::linear, inner, outer);
+  }
+
+  /// Adds an activation that gives `columns` on this rank, gated: of twice as many.
+  void activation(bool gated, std::int64_t columns, bool again) {
+    const KernelOperation forward = gated ? KernelOperation::swiglu : KernelOperation::gelu;
+    const KernelOperation backward =
+        gated ? KernelOperation::swiglu_backward : KernelOperation::gelu_backward;
+    add(KernelPass::forward, forward, 0, columns);
+    add(KernelPass::backward_input, backward, 0, gated ? 2 * columns : columns);
+    if (again) add(KernelPass::recompute, forward, 0, columns);
   }
 
   void attention(const AttentionHeads& heads, std::int64_t pairs) {
-    const auto add = [&](KernelPass pass, KernelOperation operation) {
+    const auto attend = [&](KernelPass pass, KernelOperation operation) {
       calls_.push_back({pass, attention_call(operation, heads, tokens_, pairs)});
     };
-    add(KernelPass::forward, KernelOperation::attention);
-    add(KernelPass::backward_input, KernelOperation::attention_backward);
-    add(KernelPass::recompute, KernelOperation::attention);
+    attend(KernelPass::forward, KernelOperation::attention);
+    attend(KernelPass::backward_input, KernelOperation::attention_backward);
+    attend(KernelPass::recompute, KernelOperation::attention);
   }
 
  private:
-  void product(KernelPass pass, KernelOperation operation, std::int64_t inner, std::int64_t outer) {
+  void add(KernelPass pass, KernelOperation operation, std::int64_t inner, std::int64_t outer) {
     calls_.push_back({pass, KernelCall{.operation = operation,
                                        .inner = static_cast<std::int32_t>(inner),
                                        .outer = static_cast<std::int32_t>(outer),
@@ -58,6 +67,7 @@ std::vector<UnitCall> layer_calls(const TransformerSpec& spec, int tp, std::int6
   calls.linear(spec.hidden, queries + 2 * keys, true, true);
   calls.linear(queries, spec.hidden, true, true);
   calls.linear(spec.hidden, spec.gated_mlp ? 2 * ffn : ffn, true, true);
+  calls.activation(spec.gated_mlp, ffn, true);
   calls.linear(ffn, spec.hidden);
   return calls.take();
 }
@@ -69,13 +79,14 @@ std::vector<UnitCall> attention_calls(const TransformerSpec& spec, int tp, const
 }
 
 /// Returns the calls of the connector: rows of the first and columns of the second layer are split, and so
-/// on by twos.
+/// on by twos. GELUs lie between them.
 std::vector<UnitCall> connector_calls(const ConnectorSpec& spec, int tp, std::int64_t tokens) {
   UnitCalls calls(tokens / spec.merge);
   for (std::size_t i = 0; i + 1 < spec.widths.size(); ++i) {
     const bool by_rows = i % 2 == 0;
-    calls.linear(by_rows ? spec.widths[i] : spec.widths[i] / tp,
-                 by_rows ? spec.widths[i + 1] / tp : spec.widths[i + 1]);
+    const std::int64_t inner = by_rows ? spec.widths[i] : spec.widths[i] / tp;
+    if (i > 0) calls.activation(false, inner, false);
+    calls.linear(inner, by_rows ? spec.widths[i + 1] / tp : spec.widths[i + 1]);
   }
   return calls.take();
 }

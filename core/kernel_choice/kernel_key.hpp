@@ -21,10 +21,12 @@ enum class KernelOperation : std::uint8_t {
   linear_backward_weight,
   attention,
   attention_backward,
-  norm_linear,
-  swiglu_linear,
+  gelu,
+  gelu_backward,
+  swiglu,
+  swiglu_backward,
 };
-inline constexpr std::size_t kKernelOperations = 7;
+inline constexpr std::size_t kKernelOperations = 9;
 
 template <>
 inline constexpr NameTable<KernelOperation, kKernelOperations> kNames<KernelOperation> = {
@@ -33,8 +35,10 @@ inline constexpr NameTable<KernelOperation, kKernelOperations> kNames<KernelOper
      {KernelOperation::linear_backward_weight, "linear_backward_weight"},
      {KernelOperation::attention, "attention"},
      {KernelOperation::attention_backward, "attention_backward"},
-     {KernelOperation::norm_linear, "norm_linear"},
-     {KernelOperation::swiglu_linear, "swiglu_linear"}}};
+     {KernelOperation::gelu, "gelu"},
+     {KernelOperation::gelu_backward, "gelu_backward"},
+     {KernelOperation::swiglu, "swiglu"},
+     {KernelOperation::swiglu_backward, "swiglu_backward"}}};
 
 /// These are the names of precisions, as DType counts them (kernels/dtype.hpp).
 inline constexpr std::array<std::string_view, 3> kDTypeNames = {"f32", "f64", "bf16"};
@@ -65,13 +69,13 @@ struct KernelCall {
   KernelOperation operation = KernelOperation::linear;
   std::uint8_t dtype = 0;  ///< as DType counts them
   /// Products: columns of the weight's input and output, on this rank. Attention: the head's width, and
-  /// query heads x 512 + key heads.
+  /// query heads x 512 + key heads. Activations and their backwards: 0, and columns of what is written.
   std::int32_t inner = 0;
   std::int32_t outer = 0;
   bool causal = false;      ///< of attention
   std::int64_t tokens = 0;  ///< rows
   /// This is the mean length that a token of an attention sees: attention pairs over tokens, rounded. 0 for
-  /// products.
+  /// all else.
   std::int64_t length = 0;
 
   bool operator==(const KernelCall&) const = default;

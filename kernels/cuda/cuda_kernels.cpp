@@ -23,7 +23,6 @@ class CudaKernels final : public Kernels {
     cuda::set_rows(*this, target_);
     cuda::set_loss(*this, target_);
     cuda::set_elementwise(*this, target_);
-    set_in_steps(*this);
   }
 
  private:

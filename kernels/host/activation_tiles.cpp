@@ -1,4 +1,5 @@
-// Activations by the exponentials of tiles.hpp, as variants. The formulas are those of activations.cpp.
+// Some variants compute activations by the exponentials of tiles.hpp. The formulas are those of
+// activations.cpp.
 #include <numbers>
 
 #include "kernels/host/tiles.hpp"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/host/scratch.hpp"
 #include "kernels/host/tiles.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
@@ -13,23 +14,24 @@ constexpr Index kForwardKeys = 512;   ///< keys of a block
 constexpr Index kBackwardKeys = 256;  ///< which has twice the scores
 constexpr Index kApart = 16;  ///< values between rows of scores, which else fall in few sets of a cache
 
-/// A Carver hands out parts of one piece of memory.
+/// A Carver hands out parts of the calling thread's memory.
 template <typename T>
 class Carver {
  public:
-  explicit Carver(Index values) : memory_(values + kMost * kAligned) {}
+  explicit Carver(Index values)
+      : next_(static_cast<T*>(
+            host::thread_scratch(sizeof(T) * static_cast<std::size_t>(values + kMost * kAligned)))) {}
   /// Returns memory for so many values, at a cache line. At most kMost times.
   T* take(Index values) {
-    T* taken = memory_.data() + used_;
-    used_ += (values + kAligned - 1) / kAligned * kAligned;
+    T* taken = next_;
+    next_ += (values + kAligned - 1) / kAligned * kAligned;
     return taken;
   }
 
  private:
-  static constexpr Index kAligned = 16;
+  static constexpr Index kAligned = static_cast<Index>(host::kAlignment) / static_cast<Index>(sizeof(T));
   static constexpr Index kMost = 24;
-  Eigen::Array<T, Eigen::Dynamic, 1> memory_;
-  Index used_ = 0;
+  T* next_;
 };
 
 /// A Head is a key head with its query heads in one sequence.

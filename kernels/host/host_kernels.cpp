@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "kernels/host/fused.hpp"
 #include "kernels/host/library_products.hpp"
+#include "kernels/host/scratch.hpp"
 #include "kernels/host/team_kernels.hpp"
 #include "kernels/host/variants.hpp"
 
@@ -57,7 +57,7 @@ class Widened<AnyMatrix> {
   explicit Widened(AnyMatrix matrix) : matrix_(matrix) {
     if (matrix.data == nullptr) return;
     const auto bytes = static_cast<std::size_t>(matrix.size()) * sizeof(float);
-    values_.reset(static_cast<float*>(::operator new(bytes, kAlignment)));
+    values_.reset(static_cast<float*>(::operator new(bytes, host::kAlignment)));
     if constexpr (kRead) {
       const auto* from = static_cast<const BFloat16*>(matrix.data);
       std::transform(from, from + matrix.size(), values_.get(), to_float);
@@ -77,9 +77,8 @@ class Widened<AnyMatrix> {
  private:
   static constexpr bool kRead = !std::is_same_v<AnyMatrix, Matrix>;
   static constexpr bool kWritten = !std::is_same_v<AnyMatrix, ConstMatrix>;
-  static constexpr std::align_val_t kAlignment{64};  // at which results have the same bits
   struct Free {
-    void operator()(float* values) const { ::operator delete(values, kAlignment); }
+    void operator()(float* values) const { ::operator delete(values, host::kAlignment); }
   };
 
   AnyMatrix matrix_;
@@ -105,7 +104,6 @@ class Bf16Kernels final : public Kernels {
  public:
   explicit Bf16Kernels(std::unique_ptr<Kernels> wide) : Kernels(DType::bf16), wide_(std::move(wide)) {
     for_each_operation([this](auto operation) { add_rounded(this->*operation, (*wide_).*operation); });
-    host::set_fused(*this, false, states_);  // what lies between the steps is rounded, too
   }
 
  private:
@@ -120,12 +118,6 @@ class Bf16Kernels final : public Kernels {
 
   std::unique_ptr<Kernels> wide_;
   host::KeptStates states_;
-};
-
-/// SingleKernels are for one thread, in f32 or f64.
-struct SingleKernels final : Kernels {
-  using Kernels::Kernels;
-  host::KeptStates states;
 };
 
 /// A TargetFunctions has what one target was compiled to. It has none where this was not built with it.
@@ -184,7 +176,7 @@ std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target, Team*
     throw Error(ErrorKind::no_device, "this processor has no " + std::string(to_string(target)));
   }
   if (dtype == DType::bf16) return std::make_unique<Bf16Kernels>(make_host_kernels(DType::f32, target, team));
-  auto kernels = std::make_unique<SingleKernels>(dtype);
+  auto kernels = std::make_unique<Kernels>(dtype);
   for (const TargetFunctions& functions : kTargets) {
     if (functions.target < target || !has_host_target(functions.target)) continue;
     functions.target == target ? functions.set_operations(*kernels) : functions.add_linear(*kernels);
@@ -193,7 +185,6 @@ std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target, Team*
   }
   host::add_onednn(*kernels);
   host::add_openblas(*kernels);
-  host::set_fused(*kernels, true, kernels->states);
   if (team != nullptr) return team::make_team_kernels(std::move(kernels), *team);
   return kernels;
 }

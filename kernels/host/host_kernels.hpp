@@ -31,8 +31,8 @@ HostTarget fastest_host_target();
 /// next whole vector. bf16 is computed in f32 and rounded, operation by operation, and so takes longer than
 /// f32.
 ///
-/// Linear layers and attention have variants: those of the target itself, of all wider targets that the
-/// processor has, and of oneDNN and OpenBLAS where there are their libraries.
+/// Linear layers, activations and attention have variants: those of the target itself, of all wider targets
+/// that the processor has, and of oneDNN and OpenBLAS where there are their libraries.
 ///
 /// With a team, which outlives the kernels, operations are cut into chunks that its threads compute. Chunks
 /// follow from shapes alone: results differ by rounding from those without a team, but not between teams.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "kernels/kernels.hpp"
@@ -106,5 +107,10 @@ void add_linear_layers(Kernels& kernels, std::string_view name) {
 void add_onednn(Kernels& kernels);
 /// Adds OpenBLAS's where there is its library.
 void add_openblas(Kernels& kernels);
+
+/// Returns "oneDNN 2.6.3"; empty where add_onednn() finds no library.
+std::string onednn_version();
+/// Returns "OpenBLAS 0.3.21"; empty where add_openblas() finds no library.
+std::string openblas_version();
 
 }  // namespace dflop::host

@@ -4,6 +4,7 @@
 
 #ifdef DFLOP_HAVE_DNNL
 
+#include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <memory>
@@ -15,9 +16,10 @@ namespace dflop::host {
 namespace {
 
 /// An OneDnn has the functions of the library that are used. One that was built for other threads than
-/// OpenMP's lacks the second, and is not used.
+/// OpenMP's lacks the last, and is not used.
 struct OneDnn : FunctionTable {
   decltype(&dnnl_sgemm) multiply = function("dnnl_sgemm");
+  decltype(&dnnl_version) version = function("dnnl_version");
   void (*set_threads)(int) = function("omp_set_num_threads");
 
   /// Loads the library. @throws Error (no_device) where there is none.
@@ -57,6 +59,12 @@ void add_onednn(Kernels& kernels) {
   }
 }
 
+std::string onednn_version() {
+  if (one_dnn() == nullptr) return {};
+  const dnnl_version_t& version = *one_dnn()->version();
+  return fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch);
+}
+
 }  // namespace dflop::host
 
 #else
@@ -64,6 +72,10 @@ void add_onednn(Kernels& kernels) {
 namespace dflop::host {
 
 void add_onednn(Kernels&) {}
+
+std::string onednn_version() {
+  return {};
+}
 
 }  // namespace dflop::host
 

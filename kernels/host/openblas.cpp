@@ -1,4 +1,7 @@
+// OpenBLAS computes products by kernels that it has for each processor. It is built without threads, with its
+// own, or with OpenMP, and a rank must start none.
 #include <memory>
+#include <string>
 #include <type_traits>
 
 #include "core/support/shared_library.hpp"
@@ -11,6 +14,7 @@ namespace {
 constexpr int kRowMajor = 101;
 constexpr int kAsStored = 111;
 constexpr int kTransposed = 112;
+constexpr int kOpenMp = 2;  // is what openblas_get_parallel() calls OpenMP
 
 template <typename T>
 using CblasMultiply = void (*)(int order, int transpose_a, int transpose_b, int rows, int columns, int inner,
@@ -22,11 +26,17 @@ using CblasMultiply = void (*)(int order, int transpose_a, int transpose_b, int 
 struct OpenBlas : FunctionTable {
   CblasMultiply<float> multiply_f32 = function("cblas_sgemm");
   CblasMultiply<double> multiply_f64 = function("cblas_dgemm");
+  const char* (*config)() = function("openblas_get_config");
+  int (*parallel)() = function("openblas_get_parallel");
   void (*set_threads)(int) = function("openblas_set_num_threads");
+  /// This is the calling thread's number alone, which OpenMP has; null without it.
+  void (*set_own_threads)(int) = nullptr;
 
-  /// Loads the library and keeps it to the calling thread. @throws Error (no_device) where there is none.
+  /// Loads the library and keeps it to the threads that call it. @throws Error (no_device) where there is
+  /// none.
   OpenBlas() : FunctionTable(SharedLibrary({"libopenblas.so.0"}, {}, "matrix products (OpenBLAS)")) {
     set_threads(1);
+    if (parallel() == kOpenMp) set_own_threads = function("omp_set_num_threads");
   }
 };
 
@@ -54,10 +64,15 @@ CblasMultiply<T> multiply_of(const OpenBlas& library) {
 template <typename T>
 void multiply(const ProductCall<T>& call) {
   const auto whole = [](std::int64_t size) { return static_cast<int>(size); };
-  multiply_of<T> (*open_blas())(
-      kRowMajor, call.transposed_a ? kTransposed : kAsStored, call.transposed_b ? kTransposed : kAsStored,
-      whole(call.rows), whole(call.columns), whole(call.inner), T(1), call.a, whole(call.stride_a()), call.b,
-      whole(call.stride_b()), call.add ? T(1) : T(0), call.c, whole(call.stride_c()));
+  const OpenBlas& library = *open_blas();
+  if (library.set_own_threads != nullptr) {
+    thread_local const bool alone = (library.set_own_threads(1), true);
+    (void)alone;
+  }
+  multiply_of<T>(library)(kRowMajor, call.transposed_a ? kTransposed : kAsStored,
+                          call.transposed_b ? kTransposed : kAsStored, whole(call.rows), whole(call.columns),
+                          whole(call.inner), T(1), call.a, whole(call.stride_a()), call.b,
+                          whole(call.stride_b()), call.add ? T(1) : T(0), call.c, whole(call.stride_c()));
 }
 
 }  // namespace
@@ -69,6 +84,13 @@ void add_openblas(Kernels& kernels) {
   } else {
     add_linear_layers<float, multiply<float>>(kernels, "OpenBLAS");
   }
+}
+
+std::string openblas_version() {
+  if (open_blas() == nullptr) return {};
+  // The first two words are its name and version; what follows names the processor's type.
+  const std::string config = open_blas()->config();
+  return config.substr(0, config.find(' ', config.find(' ') + 1));
 }
 
 }  // namespace dflop::host

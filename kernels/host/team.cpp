@@ -41,9 +41,9 @@ Team::Team(int threads, const std::vector<int>& processors) {
   }
   try {
     for (int member = 1; member < threads; ++member) {
-      helpers_.emplace_back([this, member] { help(member); });
+      members_.emplace_back([this, member] { follow(member); });
       const auto place = static_cast<std::size_t>(member);
-      if (place < processors.size()) stay_on(helpers_.back(), processors[place]);
+      if (place < processors.size()) stay_on(members_.back(), processors[place]);
     }
   } catch (...) {
     end();
@@ -59,17 +59,17 @@ void Team::end() {
   ended_ = true;
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
-  for (std::thread& helper : helpers_) helper.join();
+  for (std::thread& member : members_) member.join();
 }
 
 void Team::run_call(std::int64_t count, Call call) {
   call_ = call;
   count_ = count;
   next_.store(0, std::memory_order_relaxed);
-  if (helpers_.empty() || count < 2) {
+  if (members_.empty() || count < 2) {
     take_chunks(0);
   } else {
-    busy_.store(static_cast<int>(helpers_.size()), std::memory_order_relaxed);
+    busy_.store(static_cast<int>(members_.size()), std::memory_order_relaxed);
     round_.fetch_add(1, std::memory_order_release);
     round_.notify_all();
     take_chunks(0);
@@ -81,7 +81,7 @@ void Team::run_call(std::int64_t count, Call call) {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void Team::help(int member) {
+void Team::follow(int member) {
   for (std::uint32_t seen = 0;; ++seen) {
     wait_for_change(round_, seen);
     if (ended_) return;

@@ -11,18 +11,19 @@
 
 namespace dflop {
 
-/// A Team is the calling thread and helpers that wait for it. One thread at a time may call run().
+/// A Team has the calling thread as its first member, and others that wait for it. One thread at a time may
+/// call run().
 class Team {
  public:
-  /// Starts threads - 1 helpers. The i-th, from 1 on, stays on processors[i] where there are so many and the
-  /// system allows it; where the calling thread stays is its own affair.
+  /// Starts the members but the first. The i-th, from 1 on, stays on processors[i] where there are so many
+  /// and the system allows it; where the calling thread stays is its own affair.
   /// @throws Error(internal) unless there are 1 or more threads
   explicit Team(int threads, const std::vector<int>& processors = {});
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
   ~Team();
 
-  int threads() const { return static_cast<int>(helpers_.size()) + 1; }
+  int threads() const { return static_cast<int>(members_.size()) + 1; }
 
   /// Calls f(chunk, member) for each chunk in [0, count), in the threads of the team, and returns when all
   /// are done. A member, in [0, threads()), calls one at a time, in rising order. What f first throws is
@@ -41,18 +42,18 @@ class Team {
   };
 
   void run_call(std::int64_t count, Call call);
-  void help(int member);
+  void follow(int member);
   void take_chunks(int member);
   void end();
 
-  std::vector<std::thread> helpers_;
-  // The caller writes these before it begins a round, and helpers read them during it.
+  std::vector<std::thread> members_;  // but the first
+  // The caller writes these before it begins a round, and members read them during it.
   Call call_;
   std::int64_t count_ = 0;
   bool ended_ = false;
 
   std::atomic<std::uint32_t> round_{0};  ///< rounds that were begun
-  std::atomic<int> busy_{0};             ///< helpers that have not finished the round
+  std::atomic<int> busy_{0};             ///< members that have not finished the round
   std::atomic<std::int64_t> next_{0};    ///< chunk that nobody has taken
   std::mutex error_mutex_;
   std::exception_ptr error_;

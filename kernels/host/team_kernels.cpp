@@ -6,13 +6,13 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <new>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/support/bytes.hpp"
+#include "kernels/host/scratch.hpp"
 #include "kernels/host/variants.hpp"
 
 namespace dflop::team {
@@ -22,31 +22,10 @@ constexpr std::int64_t kChunkRows = 64;
 constexpr std::int64_t kChunkOutputs = 32;      ///< of a weight's gradient
 constexpr std::int64_t kChunkValues = 1 << 14;  ///< of what is done to every value alone
 constexpr std::int64_t kTableParts = 16;        ///< of an embedding's gradient
-constexpr std::align_val_t kAlignment{64};      // at which results have the same bits
 
 std::int64_t chunks_of(std::int64_t count, std::int64_t chunk) {
   return (count + chunk - 1) / chunk;
 }
-
-/// A Scratch is memory that only grows.
-class Scratch {
- public:
-  void* of_size(std::size_t bytes) {
-    if (bytes > bytes_) {
-      data_.reset();
-      data_.reset(::operator new(bytes, kAlignment));
-      bytes_ = bytes;
-    }
-    return data_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(void* data) const { ::operator delete(data, kAlignment); }
-  };
-  std::unique_ptr<void, Free> data_;
-  std::size_t bytes_ = 0;
-};
 
 /// A Range has the rows [first, first + count).
 struct Range {
@@ -57,17 +36,17 @@ struct Range {
 /// A SequenceRun is some sequences that follow each other, whose attention is one chunk of each key head.
 struct SequenceRun {
   Range rows;
-  Range offsets;  ///< in the workplace's list: one more than sequences
+  Range offsets;  ///< in the place's list: one more than sequences
 };
 
-/// A Workplace is a team with what one thread computes, and memory of each member and of all together. Values
+/// A TeamPlace is a team with what one thread computes, and memory of each member and of all together. Values
 /// and sums are of one type, f32 or f64.
-struct Workplace {
+struct TeamPlace {
   std::unique_ptr<Kernels> single;
   Team& team;
   std::size_t value_bytes = bytes_of(single->dtype());
-  std::vector<Scratch> of_member{static_cast<std::size_t>(team.threads())};
-  Scratch shared{};
+  std::vector<host::Scratch> of_member{static_cast<std::size_t>(team.threads())};
+  host::Scratch shared{};
   std::vector<SequenceRun> runs{};
   std::vector<std::int32_t> run_offsets{};  ///< of each run's sequences, from 0 on, one run after the other
 };
@@ -76,7 +55,7 @@ struct Workplace {
 template <typename... Args>
 struct Call {
   host::VariantOf<Args...> variant;
-  Workplace& place;
+  TeamPlace& place;
 
   void operator()(Args... args) const { variant(args...); }
 };
@@ -87,7 +66,7 @@ Range chunk_range(std::int64_t chunk, std::int64_t size, std::int64_t all) {
 
 /// Returns some rows of a matrix or some of indices.
 template <typename Argument>
-Argument rows_of(const Workplace& place, const Argument& argument, Range range) {
+Argument rows_of(const TeamPlace& place, const Argument& argument, Range range) {
   if constexpr (std::is_same_v<Argument, Indices>) {
     return {
         argument.host.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count)),
@@ -101,13 +80,13 @@ Argument rows_of(const Workplace& place, const Argument& argument, Range range) 
 
 /// Returns some values of a matrix, as a row.
 template <typename AnyMatrix>
-AnyMatrix values_of(const Workplace& place, const AnyMatrix& matrix, Range range) {
+AnyMatrix values_of(const TeamPlace& place, const AnyMatrix& matrix, Range range) {
   const AnyMatrix column = rows_of(place, AnyMatrix(matrix.data, matrix.size(), 1), range);
   return AnyMatrix(column.data, 1, range.count);
 }
 
 /// Returns some columns of a vector; one without columns stays so.
-Sums columns_of_row(const Workplace& place, Sums row, Range columns) {
+Sums columns_of_row(const TeamPlace& place, Sums row, Range columns) {
   if (row.columns == 0) return {};
   return {offset(row.data, static_cast<std::size_t>(columns.first) * place.value_bytes), 1, columns.count};
 }
@@ -169,7 +148,7 @@ struct Part {
 };
 
 template <typename AnyMatrix>
-Part part_of(const Workplace& place, const AnyMatrix& matrix, Range rows, Range columns) {
+Part part_of(const TeamPlace& place, const AnyMatrix& matrix, Range rows, Range columns) {
   const auto bytes = [&](std::int64_t values) {
     return static_cast<std::size_t>(values) * place.value_bytes;
   };
@@ -189,7 +168,7 @@ void copy(const Part& to, const Part& from) {
 class Packing {
  public:
   /// @pre so many values in all, of at most kMostMatrices
-  Packing(Workplace& place, int member, std::int64_t values)
+  Packing(TeamPlace& place, int member, std::int64_t values)
       : place_(place),
         next_(place.of_member[static_cast<std::size_t>(member)].of_size(
             static_cast<std::size_t>(values) * place.value_bytes + kMostMatrices * kAligned)) {}
@@ -218,7 +197,7 @@ class Packing {
   }
 
  private:
-  static constexpr std::size_t kAligned = static_cast<std::size_t>(kAlignment);
+  static constexpr std::size_t kAligned = static_cast<std::size_t>(host::kAlignment);
   static constexpr std::size_t kMostMatrices = 8;
 
   template <typename AnyMatrix>
@@ -226,13 +205,13 @@ class Packing {
     return part_of(place_, matrix, {0, matrix.rows}, {0, matrix.columns});
   }
 
-  Workplace& place_;
+  TeamPlace& place_;
   void* next_;
 };
 
 void linear_backward_weight(const Call<Sums, Sums, ConstMatrix, ConstMatrix>& call, Sums dweight, Sums dbias,
                             ConstMatrix dy, ConstMatrix x) {
-  Workplace& place = call.place;
+  TeamPlace& place = call.place;
   place.team.run(chunks_of(dweight.rows, kChunkOutputs), [&](std::int64_t chunk, int member) {
     const Range outputs = chunk_range(chunk, kChunkOutputs, dweight.rows);
     Packing packing(place, member, dy.rows * outputs.count);
@@ -254,7 +233,7 @@ void embedding_backward(const Call<Sums, ConstMatrix, Indices, std::int64_t>& ca
 /// PartialSums are sums of each chunk of rows, and are added to where they belong.
 class PartialSums {
  public:
-  PartialSums(Workplace& place, std::int64_t chunks, std::int64_t columns)
+  PartialSums(TeamPlace& place, std::int64_t chunks, std::int64_t columns)
       : place_(place),
         chunks_(chunks),
         columns_(columns),
@@ -280,7 +259,7 @@ class PartialSums {
   }
 
  private:
-  Workplace& place_;
+  TeamPlace& place_;
   std::int64_t chunks_;
   std::int64_t columns_;
   std::size_t bytes_;
@@ -290,7 +269,7 @@ class PartialSums {
 void layer_norm_backward(
     const Call<Matrix, Sums, Sums, ConstMatrix, ConstMatrix, ConstMatrix, ConstSums>& call, Matrix dx,
     Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
-  Workplace& place = call.place;
+  TeamPlace& place = call.place;
   const std::int64_t chunks = chunks_of(x.rows, kChunkRows);
   const PartialSums sums(place, chunks, dgamma.columns + dbeta.columns);
   place.team.run(chunks, [&](std::int64_t chunk, int) {
@@ -306,7 +285,7 @@ void layer_norm_backward(
 void rms_norm_backward(const Call<Matrix, Sums, ConstMatrix, ConstMatrix, ConstMatrix, ConstSums>& call,
                        Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                        ConstSums statistics) {
-  Workplace& place = call.place;
+  TeamPlace& place = call.place;
   const std::int64_t chunks = chunks_of(x.rows, kChunkRows);
   const PartialSums sums(place, chunks, dgamma.columns);
   place.team.run(chunks, [&](std::int64_t chunk, int) {
@@ -320,7 +299,7 @@ void rms_norm_backward(const Call<Matrix, Sums, ConstMatrix, ConstMatrix, ConstM
 void cross_entropy_backward(const Call<InOutMatrix, Sums, ConstSums, Indices, std::int64_t, double>& call,
                             InOutMatrix logits, Sums loss, ConstSums merged, Indices targets,
                             std::int64_t first, double weight) {
-  Workplace& place = call.place;
+  TeamPlace& place = call.place;
   const std::int64_t chunks = chunks_of(logits.rows, kChunkRows);
   const PartialSums sums(place, chunks, 1);
   place.team.run(chunks, [&](std::int64_t chunk, int) {
@@ -332,7 +311,7 @@ void cross_entropy_backward(const Call<InOutMatrix, Sums, ConstSums, Indices, st
 }
 
 /// Joins sequences until they have the rows of a chunk.
-void find_runs(Workplace& place, Indices offsets) {
+void find_runs(TeamPlace& place, Indices offsets) {
   place.runs.clear();
   place.run_offsets.clear();
   std::size_t first = 0;
@@ -361,7 +340,7 @@ struct HeadGroup {
   Indices offsets;
 };
 
-HeadGroup head_group(const Workplace& place, const AttentionShape& shape, std::int64_t chunk) {
+HeadGroup head_group(const TeamPlace& place, const AttentionShape& shape, std::int64_t chunk) {
   const SequenceRun& run = place.runs[static_cast<std::size_t>(chunk / shape.kv_heads)];
   const std::int64_t key_head = chunk % shape.kv_heads;
   const std::int64_t width = shape.head_dim;
@@ -377,7 +356,7 @@ HeadGroup head_group(const Workplace& place, const AttentionShape& shape, std::i
 
 /// Copies the group's columns of a packed projection to one of its own, or back.
 template <typename AnyMatrix>
-void copy_projection(const Workplace& place, const HeadGroup& group, const AnyMatrix& projection,
+void copy_projection(const TeamPlace& place, const HeadGroup& group, const AnyMatrix& projection,
                      const AnyMatrix& packed, bool back) {
   std::int64_t first = 0;
   for (const Range columns : {group.queries, group.keys, group.values}) {
@@ -388,7 +367,7 @@ void copy_projection(const Workplace& place, const HeadGroup& group, const AnyMa
   }
 }
 
-ConstMatrix packed_projection(const Workplace& place, const HeadGroup& group, ConstMatrix qkv,
+ConstMatrix packed_projection(const TeamPlace& place, const HeadGroup& group, ConstMatrix qkv,
                               Packing& packing) {
   const auto packed = packing.take<ConstMatrix>(group.rows.count, group.shape.qkv_columns());
   copy_projection(place, group, qkv, packed, false);
@@ -397,7 +376,7 @@ ConstMatrix packed_projection(const Workplace& place, const HeadGroup& group, Co
 
 void attention(const Call<Matrix, Sums, ConstMatrix, const AttentionShape&, Indices>& call, Matrix out,
                Sums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
-  Workplace& place = call.place;
+  TeamPlace& place = call.place;
   find_runs(place, offsets);
   place.team.run(std::ssize(place.runs) * shape.kv_heads, [&](std::int64_t chunk, int member) {
     const HeadGroup group = head_group(place, shape, chunk);
@@ -416,7 +395,7 @@ void attention_backward(const Call<Matrix, ConstMatrix, ConstMatrix, ConstSums, 
                                    const AttentionShape&, Indices>& call,
                         Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
                         const AttentionShape& shape, Indices offsets) {
-  Workplace& place = call.place;
+  TeamPlace& place = call.place;
   find_runs(place, offsets);
   place.team.run(std::ssize(place.runs) * shape.kv_heads, [&](std::int64_t chunk, int member) {
     const HeadGroup group = head_group(place, shape, chunk);
@@ -450,8 +429,6 @@ class TeamKernels final : public Kernels {
     cut_values(&K::gelu_backward);
     cut_rows<0b11>(&K::swiglu);
     cut_rows<0b111>(&K::swiglu_backward);
-    cut_rows<0b000001111>(&K::norm_linear);
-    cut_rows<0b00111>(&K::swiglu_linear);
     cut_rows<0b00101>(&K::rope);
     cut<team::attention>(&K::attention);
     cut<team::attention_backward>(&K::attention_backward);
@@ -497,7 +474,7 @@ class TeamKernels final : public Kernels {
     cut<whole<Args...>>(operation);
   }
 
-  Workplace place_;
+  TeamPlace place_;
   host::KeptStates states_;
 };
 

@@ -1,3 +1,4 @@
+// Kernels of one thread become those of a Team here, by the arguments of each operation.
 #pragma once
 
 #include <memory>

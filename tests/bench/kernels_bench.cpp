@@ -210,30 +210,16 @@ void register_linear(std::int64_t in, std::int64_t out) {
   });
 }
 
-/// A norm or an activation, and the product behind it.
-void register_steps(std::int64_t in, std::int64_t out) {
-  const auto x = std::make_shared<Floats>(kTokens, in), wide = std::make_shared<Floats>(kTokens, 2 * in),
-             between = std::make_shared<Floats>(kTokens, in), y = std::make_shared<Floats>(kTokens, out),
-             weight = std::make_shared<Floats>(out, in), gamma = std::make_shared<Floats>(1, in),
-             statistics = std::make_shared<Floats>(kTokens, 1);
-  const std::string shape = std::to_string(in) + "x" + std::to_string(out);
-  const double flop = 2.0 * kTokens * static_cast<double>(in * out);
-  register_variants(&Kernels::norm_linear, shape, flop, [=](const Kernels& k) {
-    return [=, &k](std::size_t i) {
-      k.norm_linear.run_variant(i, *y, *between, *statistics, *x, *gamma, ConstMatrix(), 1e-5, *weight,
-                                ConstMatrix());
-    };
+/// Registers the activations that give so many columns.
+void register_activations(std::int64_t columns) {
+  const auto x = std::make_shared<Floats>(kTokens, columns),
+             wide = std::make_shared<Floats>(kTokens, 2 * columns),
+             y = std::make_shared<Floats>(kTokens, columns);
+  register_variants(&Kernels::swiglu, std::to_string(columns), 0.0, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) { k.swiglu.run_variant(i, *y, *wide); };
   });
-  register_variants(&Kernels::swiglu_linear, shape, flop, [=](const Kernels& k) {
-    return [=, &k](std::size_t i) {
-      k.swiglu_linear.run_variant(i, *y, *between, *wide, *weight, ConstMatrix());
-    };
-  });
-  register_variants(&Kernels::swiglu, std::to_string(in), 0.0, [=](const Kernels& k) {
-    return [=, &k](std::size_t i) { k.swiglu.run_variant(i, *between, *wide); };
-  });
-  register_variants(&Kernels::gelu, std::to_string(in), 0.0, [=](const Kernels& k) {
-    return [=, &k](std::size_t i) { k.gelu.run_variant(i, *between, *x); };
+  register_variants(&Kernels::gelu, std::to_string(columns), 0.0, [=](const Kernels& k) {
+    return [=, &k](std::size_t i) { k.gelu.run_variant(i, *y, *x); };
   });
 }
 
@@ -275,8 +261,8 @@ const bool kVariantsAreRegistered = [] {
        {std::pair(64, 192), {64, 256}, {192, 768}, {384, 640}, {384, 2048}, {1024, 384}}) {
     register_linear(in, out);
   }
-  register_steps(64, 256);
-  register_steps(384, 640);
+  register_activations(64);
+  register_activations(384);
   register_attention({4, 4, 16, false}, 16);
   register_attention({4, 2, 16, true}, 128);
   register_attention({3, 3, 64, false}, 16);

@@ -28,7 +28,7 @@ TEST(Team, RunsEachChunkOnce) {
   }
 }
 
-// A thousand rounds of nothing: a helper that missed one would leave its chunk or never come back.
+// A thousand rounds of nothing: a member that missed one would leave its chunk or never come back.
 TEST(Team, RunsRoundsThatFollowEachOther) {
   Team team(3);
   std::atomic<int> calls = 0;

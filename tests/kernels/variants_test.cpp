@@ -1,5 +1,5 @@
-// Every variant of every operation, on every target of this processor and in every precision, beside the
-// portable functions in f64 on the same numbers: random shapes, and again on other memory.
+// Every variant of every operation computes what the portable functions in f64 do on the same numbers, on
+// every target of this processor and in every precision: on random shapes, and again on other memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -233,22 +233,6 @@ std::vector<Case> cases() {
     const std::int64_t c = width(a);
     const ConstMatrix dy = a.in(n, c), x = a.in(n, 2 * c, 6.0);
     call(a.out(n, 2 * c), dy, x);
-  });
-  add(&K::norm_linear, [=](const K&, Arguments& a, std::int64_t n, auto call) {
-    const std::int64_t in = width(a), out = width(a);
-    const bool shifted = a.below(2) == 0;
-    const ConstMatrix x = a.in(n, in, 3.0), gamma = a.in(1, in), beta = a.in(1, in);
-    const ConstMatrix weight = a.in(out, in), bias = a.in(1, out);
-    const Matrix y = a.out(n, out), normed = a.out(n, in);
-    call(y, normed, a.sums_out(n, shifted ? 2 : 1), x, gamma, shifted ? beta : ConstMatrix(), 1e-3, weight,
-         a.below(2) == 0 ? bias : ConstMatrix());
-  });
-  add(&K::swiglu_linear, [=](const K&, Arguments& a, std::int64_t n, auto call) {
-    const std::int64_t in = width(a), out = width(a);
-    const ConstMatrix x = a.in(n, a.below(2) == 0 ? in : 2 * in, 6.0);
-    const ConstMatrix weight = a.in(out, in), bias = a.in(1, out);
-    const Matrix y = a.out(n, out);
-    call(y, a.out(n, in), x, weight, a.below(2) == 0 ? bias : ConstMatrix());
   });
   add(&K::rope, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const AttentionShape shape = random_attention(a, 0).shape;

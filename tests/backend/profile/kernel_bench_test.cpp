@@ -1,0 +1,64 @@
+// A KernelBench can make the arguments of every operation that has variants, and measures each variant.
+#include "backend/profile/kernel_bench.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "backend/host/world.hpp"
+
+namespace dflop {
+namespace kernel_bench_test {
+namespace {
+
+/// Returns a small call: its length is of attention alone.
+KernelCall small_call(KernelOperation operation) {
+  const bool attention =
+      operation == KernelOperation::attention || operation == KernelOperation::attention_backward;
+  return {.operation = operation,
+          .inner = 8,
+          .outer = attention ? 2 * 512 + 1 : 12,
+          .causal = attention,
+          .tokens = 20,
+          .length = attention ? 7 : 0};
+}
+
+/// One rank of the host, with kernels in f32.
+class KernelBenchTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<World> world_ = std::make_unique<HostWorld>(1);
+  LocalRank rank_{*world_, 0, DType::f32};
+  RankContext context_ = context_of(rank_);
+};
+
+TEST_F(KernelBenchTest, RunsEveryVariantOfEveryOperation) {
+  const VariantNames names = rank_.kernels->variant_names();
+  KernelBench bench(context_, 1);
+  for (const KernelOperation operation : all_of<KernelOperation>()) {
+    bench.prepare(small_call(operation));
+    EXPECT_EQ(bench.variants(), names[static_cast<std::size_t>(operation)].size()) << to_string(operation);
+    for (std::size_t v = 0; v < bench.variants(); ++v) EXPECT_GE(bench.run_ns(v), 0) << to_string(operation);
+  }
+}
+
+/// Activations have no inner size, by which the budget is shared out.
+TEST_F(KernelBenchTest, TunesActivationsAlone) {
+  std::vector<TunedCall> calls;
+  for (const KernelOperation operation : {KernelOperation::gelu, KernelOperation::swiglu_backward}) {
+    KernelCall call = small_call(operation);
+    call.inner = 0;
+    calls.push_back({call});
+  }
+  const KernelTable table = tune_kernels(context_, rank_.kernels->variant_names(), calls, {});
+  for (const TunedCall& tuned : calls) {
+    const KernelTable::Entry* entry = table.find(KernelKey(tuned.call));
+    ASSERT_NE(entry, nullptr) << to_string(tuned.call.operation);
+    for (const KernelStats& variant : *entry) EXPECT_GE(variant.count, 2) << to_string(tuned.call.operation);
+  }
+}
+
+}  // namespace
+}  // namespace kernel_bench_test
+}  // namespace dflop
