@@ -12,18 +12,20 @@ namespace dflop {
 
 /// A KernelChoice is what calls of one key take. Of a rank's calls in a step, the first 2 x trials alternate
 /// between the variant that is tried and the one that is in use, in the order tried, used, used, tried: what
-/// goes slower and slower then does neither of them an injustice.
+/// goes slower and slower then does neither of them an injustice. A step may begin with a later place of it.
 struct KernelChoice {
   std::uint16_t variant = 0;  ///< in use
   std::uint16_t tried = 0;
-  std::uint32_t trials = 0;  ///< calls of each rank
+  std::uint16_t trials = 0;  ///< calls of each rank
+  std::uint16_t first = 0;   ///< place in the order of a rank's first call
   double mean_ns = 0;        ///< that the variant in use is known to take; 0: not known
 
   bool operator==(const KernelChoice&) const = default;
 
   /// Returns what a rank's call takes, counted from 0 in the step.
   std::size_t of_call(std::uint32_t call) const {
-    return call < 2 * trials && (call % 4 == 0 || call % 4 == 3) ? tried : variant;
+    const std::uint32_t place = (call + first) % 4;
+    return call < 2U * trials && (place == 0 || place == 3) ? tried : variant;
   }
 };
 

@@ -11,10 +11,11 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kRoundCalls[kKernelRounds] = {2, 8, 32};
-constexpr double kRoundLimit[kKernelRounds] = {1.5, 1.15, std::numeric_limits<double>::infinity()};
+constexpr double kRoundLimit[kKernelRounds] = {kFirstRoundLimit, kSecondRoundLimit,
+                                               std::numeric_limits<double>::infinity()};
 constexpr double kHopeless = 3;           // times the one in use: one call says enough
 constexpr std::int64_t kSurelyCalls = 8;  // of the only one that is left, before it may come into use
-constexpr std::uint32_t kMostTrials = 4;  // of a rank's calls in a step
+constexpr std::int64_t kMostTrials = 4;   // of a rank's calls in a step
 constexpr std::uint32_t kTimedOneOf = 16;
 constexpr std::int64_t kFirstWait = 64;  // steps
 constexpr std::int64_t kLongestWait = 512;
@@ -26,11 +27,23 @@ std::uint32_t bit_of(std::size_t variant) {
   return std::uint32_t{1} << variant;
 }
 
-/// Returns the variant on trial that has been tried least; none where none is.
+/// Returns whether calls of the variant in use have to follow before the next one on trial.
+bool lacks_used(const KernelTrial& trial) {
+  return trial.used.count < trial.own.count;
+}
+
+/// Returns how many calls a trial may be judged by.
+std::int64_t calls_of(const KernelTrial& trial) {
+  return std::min(trial.own.count, trial.used.count);
+}
+
+/// Returns the variant on trial that goes on: one whose turn is not over, else the one that has been tried
+/// least; none where none is.
 std::optional<std::size_t> next_on_trial(const KernelState& state) {
   std::optional<std::size_t> next;
   for (std::size_t v = 0; v < state.trials.size(); ++v) {
     if ((state.alive & bit_of(v)) == 0) continue;
+    if (lacks_used(state.trials[v])) return v;
     if (!next || state.trials[v].own.count < state.trials[*next].own.count) next = v;
   }
   return next;
@@ -75,13 +88,14 @@ KernelChoices KernelPlanner::next_step() const {
   return choices;
 }
 
-/// Returns by how much one call of a variant on trial exceeds `mean`, that of the one in use.
-KernelPlanner::Excess KernelPlanner::excess_of(const KernelTrial& trial, double mean) const {
-  if (trial.own.count == 0) return {(rule_.unknown - 1) * mean, (rule_.unknown_most - 1) * mean};
+/// Returns by how much one call of a variant on trial, of which `own` is known, exceeds `mean`, that of the
+/// one in use.
+KernelPlanner::Excess KernelPlanner::excess_of(const KernelStats& own, double mean) const {
+  if (own.count == 0) return {(rule_.unknown - 1) * mean, (rule_.unknown_most - 1) * mean};
   // The deviation of few calls says little: they are taken to scatter by half of the mean.
-  const double few = trial.own.count < kSurelyCalls ? 0.5 * trial.own.mean : 0;
-  const double deviation = std::max(std::sqrt(trial.own.variance), few / 3);
-  const double slower = trial.own.mean - mean;
+  const double few = own.count < kSurelyCalls ? 0.5 * own.mean : 0;
+  const double deviation = std::max(std::sqrt(own.variance), few / 3);
+  const double slower = own.mean - mean;
   return {std::max(0.0, slower) + 0.5 * deviation, std::max(0.0, slower + 3 * deviation)};
 }
 
@@ -99,18 +113,24 @@ void KernelPlanner::plan_trials(KernelChoices& choices) const {
     const std::optional<std::size_t> tried = next_on_trial(state);
     KernelChoice* choice = choices.by_key.find(state_.keys.keys()[i]);
     if (state.round == kKernelRounds || !tried || choice == nullptr || choice->mean_ns <= 0) continue;
-    const Excess excess = excess_of(state.trials[*tried], choice->mean_ns);
+    const KernelTrial& trial = state.trials[*tried];
+    const bool used_first = lacks_used(trial);
+    const KernelStats& known =
+        trial.own.count > 0 ? trial.own : (*state_.table.find(state_.keys.keys()[i]))[*tried];
+    const Excess excess = used_first ? Excess{} : excess_of(known, choice->mean_ns);
     const auto ranks = static_cast<double>(state.ranks);
     const double call = ranks * (excess.expected + 2 * rule_.timing_ns);
     const double most_call = ranks * (excess.most + 2 * rule_.timing_ns);
-    const auto wanted = std::min<std::int64_t>(kRoundCalls[state.round] - state.trials[*tried].own.count,
-                                               std::min<std::int64_t>(kMostTrials, state.calls / 2));
+    // What is tried for the first time is tried once, as is what a step calls once.
+    const bool once = used_first || trial.own.count == 0 || state.calls < 4;
+    const std::int64_t wanted =
+        once ? 1 : std::min({kRoundCalls[state.round] - trial.own.count, kMostTrials, state.calls / 2});
     const double affordable = std::floor(std::min(left / call, most_left / most_call));
-    const auto trials = std::min<double>(static_cast<double>(wanted), affordable);
+    const auto trials = std::min(static_cast<double>(wanted), affordable);
     if (trials < 1) continue;
-    // What is tried for the first time is tried once.
-    choice->trials = state.trials[*tried].own.count == 0 ? 1U : static_cast<std::uint32_t>(trials);
+    choice->trials = static_cast<std::uint16_t>(trials);
     choice->tried = static_cast<std::uint16_t>(*tried);
+    choice->first = used_first ? 1 : 0;
     left -= choice->trials * call;
     most_left -= choice->trials * most_call;
   }
@@ -120,19 +140,23 @@ KernelState KernelPlanner::first_state(KernelKey key) const {
   KernelState state;
   state.variant = static_cast<std::uint32_t>(state_.table.choose(key));
   state.trials.resize(state_.table.names(key.operation()).size());
-  state.waits = kFirstWait;
+  state.waits = kFirstWait / 2;  // twice that when they end
   begin_trials(key, state, true);
   return state;
 }
 
-/// Puts variants on trial: all but the one in use, or those that are not known to be much slower.
+/// Puts variants on trial: the default, and those that are not known to be much slower than the one in use;
+/// `all`: than anything of which nothing is known.
 void KernelPlanner::begin_trials(KernelKey key, KernelState& state, bool all) const {
   const KernelTable::Entry* entry = state_.table.find(key);
+  const double limit = all ? rule_.unknown_most : kMuchSlower;
   state.alive = 0;
   for (std::size_t v = 0; v < state.trials.size(); ++v) {
-    const bool slow = !all && entry != nullptr && (*entry)[v].count > 0 &&
-                      (*entry)[v].mean > kMuchSlower * (*entry)[state.variant].mean;
-    if (v != state.variant && !slow) state.alive |= bit_of(v);
+    if (v == state.variant) continue;
+    const bool known =
+        entry != nullptr && (*entry)[v].count > (all ? 1 : 0) && (*entry)[state.variant].count > 0;
+    const bool slow = v != 0 && known && (*entry)[v].mean > limit * (*entry)[state.variant].mean;
+    if (!slow) state.alive |= bit_of(v);
   }
   state.round = state.alive == 0 ? kKernelRounds : 0;
   for (KernelTrial& trial : state.trials) trial = {};
@@ -154,12 +178,13 @@ void KernelPlanner::end_step(std::span<const std::vector<KernelObservation>> ran
       now.share_ns += static_cast<double>(seen.calls) * state_.table.entry(key)[seen.variant].mean;
     }
   }
+  for (std::size_t i = 0; i < state_.keys.size(); ++i) state_.keys.value(i).share_ns = 0;
   for (std::size_t i = 0; i < seen_now.size(); ++i) {
     const KernelKey key = seen_now.keys()[i];
     const KernelState& now = seen_now.value(i);
     KernelState& state = *state_.keys.find(key);
     state.ranks = std::max(state.ranks, now.ranks);
-    state.calls = state.calls == 0 ? now.calls : std::min(state.calls, now.calls);
+    state.calls = now.calls;
     state.share_ns = now.share_ns;
     advance(key, state);
   }
@@ -175,9 +200,11 @@ void KernelPlanner::add(const KernelObservation& seen) {
   state_.spent_ns += static_cast<double>(seen.timed) * rule_.timing_ns;
   entry[seen.variant].merge(seen.used);
   if (seen.variant == state.variant) state.since.merge(seen.used);
+  if (seen.trials.count == 0 && seen.in_trials.count == 0) return;
+  KernelTrial& trial = state.trials[seen.tried];
+  trial.used.merge(seen.in_trials);
   if (seen.trials.count == 0) return;
   entry[seen.tried].merge(seen.trials);
-  KernelTrial& trial = state.trials[seen.tried];
   trial.least_ns = trial.own.count > 0 ? std::min(trial.least_ns, seen.least_trial_ns) : seen.least_trial_ns;
   // Calls of one key and variant do not take four times as long as the shortest, unless they are interrupted.
   constexpr double kInterrupted = 4;
@@ -185,7 +212,6 @@ void KernelPlanner::add(const KernelObservation& seen) {
   state_.spent_ns +=
       std::min(seen.excess_ns, static_cast<double>(seen.trials.count) * std::max(0.0, slowest));
   trial.own.merge(seen.trials);
-  trial.used.merge(seen.in_trials);
 }
 
 /// Draws the conclusions of a step for one key.
@@ -195,8 +221,10 @@ void KernelPlanner::advance(KernelKey key, KernelState& state) {
     const KernelStats& since = state.since;
     const double moved = std::abs(since.mean - state.settled_ns) - since.half_width();
     const bool drifted = since.count >= kDriftCalls && moved > kDrift * state.settled_ns;
-    if (drifted) state.waits = kFirstWait;
-    if (drifted || state_.step >= state.settled + state.waits) begin_trials(key, state, drifted);
+    if (drifted) state.waits = kFirstWait / 2;
+    if (!drifted && state_.step < state.settled + state.waits) return;
+    begin_trials(key, state, drifted);
+    if (state.alive == 0) settle(key, state, state.variant);
     return;
   }
   for (std::size_t v = 0; v < state.trials.size(); ++v) {
@@ -207,7 +235,7 @@ void KernelPlanner::advance(KernelKey key, KernelState& state) {
     if (std::has_single_bit(state.alive) && is_surely_faster(state.trials[left])) {
       return settle(key, state, left);
     }
-    if (state.trials[left].own.count < kRoundCalls[state.round]) return;
+    if (calls_of(state.trials[left]) < kRoundCalls[state.round]) return;
     end_round(state);
     ++state.round;
   }
@@ -239,9 +267,9 @@ void KernelPlanner::end_round(KernelState& state) const {
 }
 
 void KernelPlanner::settle(KernelKey key, KernelState& state, std::size_t variant) {
-  const bool again = state.settled > 0 && variant == state.variant;
-  if (variant != state.variant) ++state_.switches;
-  state.waits = again ? std::min(2 * state.waits, kLongestWait) : kFirstWait;
+  const bool other = variant != state.variant;
+  if (other) ++state_.switches;
+  state.waits = other ? kFirstWait : std::min(2 * state.waits, kLongestWait);
   const KernelTrial& trial = state.trials[variant];
   state.settled_ns = trial.own.count > 0 ? trial.own.mean : state_.table.entry(key)[variant].mean;
   state.variant = static_cast<std::uint32_t>(variant);

@@ -58,10 +58,10 @@ struct KernelState {
   std::uint32_t alive = 0;          ///< a bit for each variant that is still on trial
   std::uint32_t round = 0;          ///< of trials; kKernelRounds: they are over
   std::int64_t ranks = 0;           ///< that call it, at most so far
-  std::int64_t calls = 0;           ///< of one of them in a step, at least so far
+  std::int64_t calls = 0;           ///< of one of them in the last step that had any, at least
   std::int64_t settled = 0;         ///< step in which trials ended
   std::int64_t waits = 0;           ///< steps from then until they begin again
-  double share_ns = 0;              ///< of the last step, all ranks together
+  double share_ns = 0;              ///< of the last step, all ranks together; 0 where none called it
   KernelStats since;                ///< of the variant in use, since trials ended
   double settled_ns = 0;            ///< its mean when they did
   std::vector<KernelTrial> trials;  ///< by variant
@@ -70,6 +70,11 @@ struct KernelState {
 };
 
 inline constexpr std::uint32_t kKernelRounds = 3;
+
+/// Variants whose shortest call, in a first round, or mean, in a second one, takes over so many times the
+/// best are not worth more calls.
+inline constexpr double kFirstRoundLimit = 1.5;
+inline constexpr double kSecondRoundLimit = 1.15;
 
 /// A PlannerState is all that a KernelPlanner knows: with it another one goes on as this one would.
 struct PlannerState {
@@ -89,14 +94,15 @@ struct PlannerState {
 /// that the machine's changes of pace touch both alike. After 2 calls each those go whose shortest call takes
 /// over 1.5 times the best, after 8 those whose mean is over 1.15 times, and after 32 the best one is in use
 /// from then on if its interval lies below that of the variant it alternated with; where they overlap nothing
-/// changes. A default that is no longer in use takes part in all trials, and comes back where it is not
-/// slower. Trials begin again where the variant in use takes 15 % more or less than it did when they ended,
-/// and, of variants that were not twice as slow, after 64 steps, then 128, ... 512.
+/// changes. A default that is no longer in use is on trial each time, and comes back where it is not slower.
+/// Trials begin again where the variant in use takes 15 % more or less than it did when they ended, and, of
+/// variants that were not twice as slow, after 64 steps, then 128, ... 512. A key that ranks call once in a
+/// step alternates over steps.
 ///
 /// Trials are planned as far as the budget would pay for what they are expected to take, and as `most` would
-/// were each as slow as it can be: three deviations above the mean, or `unknown_most` times the one in use.
-/// As ranks wait for each other, the excess of all of them is added up, as if none of it ran at the same
-/// time.
+/// were each as slow as it can be: three deviations above the mean, or `unknown_most` times the one in use. A
+/// variant that turns out slower still overdraws the budget once, and trials rest until that is paid back. As
+/// ranks wait for each other, the excess of all of them is added up, as if none of it ran at the same time.
 class KernelPlanner {
  public:
   KernelPlanner(KernelMode mode, KernelTable table, const LearningRule& rule = {});
@@ -127,7 +133,7 @@ class KernelPlanner {
     double expected = 0;
     double most = 0;
   };
-  Excess excess_of(const KernelTrial& trial, double mean) const;
+  Excess excess_of(const KernelStats& own, double mean) const;
 
   KernelMode mode_;
   LearningRule rule_;

@@ -21,8 +21,8 @@ void RankKernels::observe(const ChosenKernel& chosen, double ns, double scale) {
   if (chosen.in_trials && chosen.variant == choice.tried) {
     seen.trials.add(ns * scale);
     seen.least_trial_ns = seen.trials.count == 1 ? ns * scale : std::min(seen.least_trial_ns, ns * scale);
-    // What took even longer was interrupted, as by another process.
-    constexpr double kSlowest = 16;
+    // What took even longer was interrupted, as by another process: no variant is so slow.
+    constexpr double kSlowest = 256;
     const double usual = choice.mean_ns / scale;
     if (usual > 0 && ns > usual) seen.excess_ns += std::min(ns, kSlowest * usual) - usual;
     return;

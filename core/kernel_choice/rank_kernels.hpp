@@ -28,7 +28,7 @@ class RankKernels {
     if (index == keys_.size()) index = add(key);
     Known& known = keys_.value(index);
     const std::uint32_t call = known.calls++;
-    const bool in_trials = call < 2 * known.choice.trials;
+    const bool in_trials = call < 2U * known.choice.trials;
     const std::uint32_t one_of = choices_->timed_one_of;
     const bool timed = in_trials || (one_of > 0 && (call + choices_->step) % one_of == 0);
     return {static_cast<std::uint32_t>(index), static_cast<std::uint16_t>(known.choice.of_call(call)), timed,

@@ -42,7 +42,7 @@ Options live_options() {
   });
   add_live_options(options, false);
   add_cores_option(options);
-  add_kernel_options(options, true);
+  add_kernel_options(options, KernelUse::run);
   add_data_options(options, "traces/datasets/vision_mix.csv");
   return options;
 }
@@ -74,7 +74,7 @@ Request read_request(const Values& values) {
   options.device.cores = read_cores(values, options.device);
   options.device.device_cores = read_device_cores(values, options.device);
   options.seed = read_seed(values);
-  options.kernels = read_kernel_request(values, options.device);
+  options.kernels = read_kernel_request(values, options.device, KernelUse::run);
   request.foreign_profile = read_foreign_profile(values);
   request.budget = Seconds(read_number(values, "budget-s", 0, kFidelityMostBudgetS));
   options.scheduler.name = "lpt";
@@ -177,11 +177,13 @@ int run_plans(const Values& values) {
   Provenance made_by = made_here(values, *request.target);
   made_by.gbs = request.gbs;
   const BatchStream batches = make_request_batches(request, values, made_by.data.emplace());
-  const std::optional<NamedProfile> profile = read_profile(values);
+  std::optional<NamedProfile> profile = read_profile(values);
   if (profile) {
+    take_kernels_of_run(*profile, request.options.kernels);
     check_profile(request, profile->tables, profile->path);
-    made_by.profile = {profile->path, content_hash(to_json(profile->tables))};
+    made_by.profile = {profile->path, profile->hash};
   }
+  made_by.kernels = origin_of_kernels(request.options.kernels);
   std::vector<PlanFidelity> done;
   const HostLoad load;
   const auto write = [&] {
@@ -216,7 +218,7 @@ int judge_recordings(const Values& values) {
   if (!profile) refuse_option("recordings", "expected '--profile FILE' with it, which predicts them");
   const Report report(values);
   Provenance made_by = made_here(values);
-  made_by.profile = {profile->path, content_hash(to_json(profile->tables))};
+  made_by.profile = {profile->path, profile->hash};
   std::vector<PlanFidelity> judged;
   for (const std::string& file : read_texts(values, "recordings")) {
     const TimelineFile recording = parse_timelines(read_text_file(file), file);

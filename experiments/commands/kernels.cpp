@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <tuple>
 
 #include "backend/model/parameter_list.hpp"
 #include "backend/profile/kernel_oracle.hpp"
+#include "core/kernel_choice/kernel_sizes.hpp"
 #include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/command.hpp"
@@ -59,15 +61,20 @@ std::vector<Cell> key_cells(KernelKey key) {
           attention ? Cell(call.length) : Cell()};
 }
 
-/// Returns the keys of tables in an order for people: by operation and sizes, then tokens and length.
+/// Returns the keys of tables in an order for people: by operation, precision and sizes, then tokens and
+/// length.
 std::vector<KernelKey> sorted_keys(std::initializer_list<const KernelTable*> tables) {
-  std::set<std::pair<std::uint64_t, KernelKey>> keys;
+  const auto order = [](KernelKey key) {
+    const KernelCall call = key.call();
+    return std::tuple(call.operation, call.dtype, call.inner, call.outer, call.causal, call.tokens,
+                      call.length);
+  };
+  const auto before = [&](KernelKey a, KernelKey b) { return order(a) < order(b); };
+  std::set<KernelKey, decltype(before)> keys(before);
   for (const KernelTable* table : tables) {
-    for (const KernelKey key : table->entries().keys()) keys.emplace(key.without_buckets(), key);
+    keys.insert(table->entries().keys().begin(), table->entries().keys().end());
   }
-  std::vector<KernelKey> sorted;
-  for (const auto& [sizes, key] : keys) sorted.push_back(key);
-  return sorted;
+  return {keys.begin(), keys.end()};
 }
 
 Cell mean_of(const KernelStats& stats) {
@@ -205,6 +212,7 @@ std::vector<int> read_numbers(const Values& values, const std::string& option, i
 TuningRequest read_tuning(const Values& values) {
   TuningRequest request;
   request.device = read_local_device(values);
+  request.device.device_cores = read_device_cores(values, request.device);
   request.dtype = read_dtype(values);
   request.model = find_model(values["model"].as<std::string>());
   require_live(request.model);
@@ -215,6 +223,7 @@ TuningRequest read_tuning(const Values& values) {
     } catch (const Error& error) {
       throw Error(ErrorKind::usage, error.message(), "option '--tp'");
     }
+    require_kernel_sizes(request.model, tp, values["model"].as<std::string>());
     request.modes.push_back(tp_mode(tp, sequence_parallel));
   }
   request.draws.sizes.clear();
@@ -241,6 +250,7 @@ void add_tuning_options(Options& options) {
        "microbatches of 1, 2, 4, ... samples, up to so many, are drawn from the data"},
       {"seed", whole("S", 1), "of microbatches and values"},
   });
+  add_device_cores_option(options);
   add_data_options(options, "traces/datasets/vision_mix.csv");
 }
 
@@ -343,7 +353,7 @@ Command kernels_command() {
           R"(Prints a row for each key of a file: an operation with its sizes on one rank and the buckets of its tokens and of the
 mean length of its sequences, two buckets for each power of two. The variant is what '--kernels profile' runs there: the
 fastest of those that are surely faster than the default (intervals of 95 % do not overlap), else the default. A file is of one
-machine, its driver, libraries and variants; on another it is refused.)",
+machine, its driver, libraries, variants and threads of a rank; on another it is refused.)",
       .example = "dflop kernels --kernels-file tiny.kernels",
       .run = run_list,
   };

@@ -171,10 +171,7 @@ int run_profile(const Values& values) {
   LiveDevice device = read_local_device(values);
   device.cores = default_cores(device);
   device.device_cores = read_device_cores(values, device);
-  const KernelRequest kernel_request = read_kernel_request(values, device);
-  if (kernel_request.mode == KernelMode::learn) {
-    refuse_value("kernels", "default or profile: 'dflop kernels tune' measures the variants", "learn");
-  }
+  const KernelRequest kernel_request = read_kernel_request(values, device, KernelUse::measured);
   ProfilerOptions options;
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
@@ -262,7 +259,7 @@ otherwise: ranks that share a processor's cores, caches and memory take longer. 
       {"seed", whole("S", 1), "of values and of the order in which points are measured"},
   });
   add_device_cores_option(command.options);
-  add_kernel_options(command.options, false);
+  add_kernel_options(command.options, KernelUse::measured);
   return command;
 }
 

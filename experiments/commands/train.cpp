@@ -22,6 +22,7 @@
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/loop.hpp"
 #include "solver/schedulers/schedulers.hpp"
+#include "traces/files/specs.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -181,6 +182,20 @@ void say_parts(const Plan& plan, const World& world) {
       world.part_of(plan.gpus()));
 }
 
+/// Returns a profile as it is with the kernels with which the run begins, whose file the leading process has.
+std::shared_ptr<const ProfiledCostModel> with_kernels_of_run(World& world, const ProfiledCostModel& cost,
+                                                             const Values& values,
+                                                             const KernelRequest& request) {
+  NamedProfile profile{values["profile"].as<std::string>(), cost.profile()};
+  std::string adjusted;
+  if (world.leads()) {
+    take_kernels_of_run(profile, request);
+    adjusted = to_json(profile.tables);
+  }
+  return std::make_shared<const ProfiledCostModel>(
+      parse_profile_tables(world.broadcast(adjusted), profile.path));
+}
+
 /// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
 /// to end after other processes have been told of a failure.
 int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
@@ -197,12 +212,15 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   options.cores = world.cores();
   options.profile = read_training_profile(read_text(values, "profile"), model, job.plan, world, request.dtype,
                                           request.foreign_profile);
-  read_correction(values, job, options);
+  if (kernel_request.mode == KernelMode::learn && world.leads()) check_output(kernel_request.file);
   require_agreement(world, train_agreement(values, options, job.plan, identity));
+  if (options.profile) options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
+  read_correction(values, job, options);
   say_parts(job.plan, world);
   executor.emplace(job.plan, model, world, LiveOptions{request.dtype, job.seed});
   const std::unique_ptr<RunKernels> kernels =
       make_run_kernels(kernel_request, world, executor->variant_names());
+  if (kernels) require_same_variants(world, kernels->names());
   options.kernels = kernels.get();
   if (checkpoints.resume) {
     options.first_step = resume_training(*checkpoints.folder, identity, world, *executor, kernels.get()) + 1;
@@ -249,7 +267,7 @@ int run_train(const Values& values) {
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
   device.device_cores = read_device_cores(values, device);
-  const KernelRequest kernels = read_kernel_request(values, device);
+  const KernelRequest kernels = read_kernel_request(values, device, KernelUse::trained);
   const TrainJob job = read_train_job(values);
   const std::unique_ptr<World> world = make_live_world(device, job.plan);
   std::optional<LiveExecutor> executor;
@@ -306,7 +324,7 @@ and the part of the machine's time that others took.)",
        "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
        "will do"},
   });
-  add_kernel_options(command.options, true);
+  add_kernel_options(command.options, KernelUse::trained);
   add_delay_options(command.options,
                     "those of the plan, or of the first run where one goes on under another");
   add_wanted_plan_options(command.options);

@@ -1,5 +1,6 @@
 #include "experiments/studies/profile_option.hpp"
 
+#include "core/kernel_choice/kernel_sizes.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/profiled/chosen_kernels.hpp"
@@ -72,36 +73,34 @@ void add_profile_option(Options& options) {
   });
 }
 
-namespace {
-
-/// Returns the profile as it would be with the kernels that a file chooses.
-/// @throws Error (input) for a file of another machine than the profile's, and for a profile that was
-/// measured with other kernels
-ProfileTables with_kernels_of(const std::string& path, const std::string& profile_path,
-                              ProfileTables profile) {
-  const KernelFile file = parse_kernel_file(read_text_file(path), path);
-  const std::string hash = content_hash(to_json(file));
-  if (profile.kernels == hash) return profile;
-  if (!profile.kernels.empty()) {
-    refuse_input(profile_path,
+void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
+  const KernelFile file = parse_kernel_file(read_text_file(kernels_file), kernels_file);
+  const std::string hash = kernels_hash(file);
+  ProfileTables& tables = profile.tables;
+  if (!tables.kernels.empty() && tables.kernels != hash) {
+    refuse_input(profile.path,
                  "key 'kernels': expected a profile of the default kernels, found one of those of "
                  "another file ({}); '--kernels-file' has {}",
-                 profile.kernels, hash);
+                 tables.kernels, hash);
   }
+  if (tables.kernels == hash) return;
   const auto require = [&](std::string_view key, const std::string& expected, const std::string& found) {
     if (expected != found) {
-      refuse_key(path, key, "measured elsewhere: expected '{}' as '{}' has it, found '{}'", expected,
-                 profile_path, found);
+      refuse_key(kernels_file, key, "measured elsewhere: expected '{}' as '{}' has it, found '{}'", expected,
+                 profile.path, found);
     }
   };
-  require("device", profile.device, file.machine.device);
-  require("cpu", profile.cpu, file.machine.cpu);
-  profile = with_chosen_kernels(std::move(profile), file.table);
-  profile.kernels = hash;
-  return profile;
+  require("device", tables.device, file.machine.device);
+  require("cpu", tables.cpu, file.machine.cpu);
+  if (tables.software.empty()) {  // of the host, whose libraries a profile does not name
+    require("threads", std::to_string(tables.quanta), std::to_string(file.machine.threads));
+  } else {
+    require("software", tables.software, file.machine.software);
+  }
+  for (const TpProfile& tp : tables.tp) require_kernel_sizes(tables.model, tp.mode.tp, profile.path);
+  tables = with_chosen_kernels(std::move(tables), file.table);
+  tables.kernels = hash;
 }
-
-}  // namespace
 
 std::optional<NamedProfile> read_profile(const Values& values) {
   const auto path = read_text(values, "profile");
@@ -111,9 +110,9 @@ std::optional<NamedProfile> read_profile(const Values& values) {
   }
   if (!path) return std::nullopt;
   NamedProfile profile{*path, parse_profile_tables(read_text_file(*path), *path)};
-  if (const auto kernels = read_text(values, "kernels-file")) {
-    profile.tables = with_kernels_of(*kernels, *path, std::move(profile.tables));
-  }
+  profile.hash = content_hash(to_json(profile.tables));
+  const auto kernels = read_text(values, "kernels-file");
+  if (kernels && !live) take_kernels(profile, *kernels);
   return profile;
 }
 

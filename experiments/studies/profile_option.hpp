@@ -18,15 +18,22 @@ namespace dflop {
 struct NamedProfile {
   std::string path;
   ProfileTables tables;
+  std::string hash = {};  ///< of the file as it was read
 };
 
 /// Adds --profile, and --kernels-file, which goes with it.
 void add_profile_option(Options& options);
 
-/// Reads it, as with the kernels of --kernels-file where that is given; nothing where it was not given.
-/// @throws Error (input) as parse_profile_tables() and parse_kernel_file(), and for a file of kernels of
-/// another machine than the profile's
+/// Reads it, as with the kernels of --kernels-file where that is given; nothing where it was not given. Of
+/// commands that have --kernels, too, the file says what runs, and the profile is left as it was read.
+/// @throws Error (input) as parse_profile_tables(), parse_kernel_file() and take_kernels()
 std::optional<NamedProfile> read_profile(const Values& values);
+
+/// Adjusts a profile that was measured with the default kernels, as it would be with those that a file
+/// chooses. One that was measured with these stays as it is.
+/// @throws Error (input) for a file of another machine, its libraries or threads of a rank than the
+/// profile's, and for a profile of other kernels
+void take_kernels(NamedProfile& profile, const std::string& kernels_file);
 
 /// @throws Error (input) where a profile is of a model of other sizes
 void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path);

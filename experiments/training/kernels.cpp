@@ -7,31 +7,40 @@
 
 #include "backend/gpus.hpp"
 #include "backend/host/machine.hpp"
+#include "backend/process/process_world.hpp"
 #include "backend/run/worlds.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/say.hpp"
-#include "traces/files/provenance.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
 
-void add_kernel_options(Options& options, bool learns) {
-  const std::string modes = learns ? "default|profile|learn" : "default|profile";
+void add_kernel_options(Options& options, KernelUse use) {
+  std::string learns;
+  if (use != KernelUse::measured) {
+    learns = fmt::format(
+        "; or what steps teach, for which at most a half percent of the time is spent, from that file on where "
+        "there is one{} (the host's devices only)",
+        use == KernelUse::trained ? ", and kept in it at the end" : ", which stays as it is");
+  }
   options.add({
-      {"kernels", text(modes, "default"),
+      {"kernels", text(use == KernelUse::measured ? "default|profile" : "default|profile|learn", "default"),
        fmt::format(
            "which variants of operations run: the default ones; the fastest by a file of 'dflop kernels tune'{}",
-           learns ? "; or what steps teach, for which at most a half percent of the time is spent, from "
-                    "that file on where there is one, and kept in it at the end (the host's devices only)"
-                  : "")},
+           learns)},
       {"kernels-file", text("FILE"), fmt::format("the file; {} where none is named", kKernelFile)},
   });
 }
 
-KernelRequest read_kernel_request(const Values& values, const LiveDevice& device) {
+KernelRequest read_kernel_request(const Values& values, const LiveDevice& device, KernelUse use) {
   const auto name = values["kernels"].as<std::string>();
   const std::optional<KernelMode> mode = from_string<KernelMode>(name);
-  if (!mode) refuse_name("kernels", names_of(all_of<KernelMode>()), name);
+  const bool learns = use != KernelUse::measured;
+  if (!mode || (*mode == KernelMode::learn && !learns)) {
+    std::vector<KernelMode> modes = {KernelMode::fixed, KernelMode::profile};
+    if (learns) modes.push_back(KernelMode::learn);
+    refuse_name("kernels", names_of(modes), name);
+  }
   const std::optional<std::string> file = read_text(values, "kernels-file");
   if (*mode == KernelMode::fixed) {
     if (file) refuse_option("kernels-file", "expected '--kernels profile' or '--kernels learn' with it");
@@ -45,10 +54,16 @@ KernelRequest read_kernel_request(const Values& values, const LiveDevice& device
   return {*mode, file.value_or(kKernelFile)};
 }
 
+namespace {
+
+/// Returns the variants of a rank of the device. Ranks of a world that is measured are its own: a small one
+/// beside it tells.
 VariantNames variant_names_on(const LiveDevice& device, DType dtype) {
   const std::unique_ptr<World> world = make_live_world({.name = device.name}, 1);
   return LocalRank(*world, 0, dtype).kernels->variant_names();
 }
+
+}  // namespace
 
 KernelMachine kernel_machine(const World& world) {
   KernelMachine machine{world.device_name(), 0, world.software(), host_cpu(), host_isa()};
@@ -57,6 +72,7 @@ KernelMachine kernel_machine(const World& world) {
     const std::size_t usable = usable_processors().size();
     machine.processors = static_cast<std::int64_t>(usable > 0 ? usable : std::thread::hardware_concurrency());
     machine.software = host_libraries();
+    machine.threads = world.quanta();
   } else {
     machine.processors = cuda_device(0).multiprocessors;
   }
@@ -70,8 +86,9 @@ KernelFile read_kernel_file(const std::string& path, const KernelMachine& machin
   return file;
 }
 
-std::string kernels_hash(const KernelFile& file) {
-  return content_hash(to_json(file));
+std::optional<Origin> origin_of_kernels(const KernelRequest& request) {
+  if (request.file.empty() || !std::filesystem::exists(request.file)) return std::nullopt;
+  return Origin{request.file, kernels_hash(parse_kernel_file(read_text_file(request.file), request.file))};
 }
 
 RunKernels::RunKernels(const KernelRequest& request, const World& world, const VariantNames& names)
@@ -87,8 +104,6 @@ RunKernels::RunKernels(const KernelRequest& request, const World& world, const V
       KernelFile file = read_kernel_file(request.file, machine_, names);
       hash_ = kernels_hash(file);
       table = std::move(file.table);
-    } else {
-      check_output(request.file);
     }
   }
   planner_.emplace(request.mode, std::move(table));
@@ -141,6 +156,22 @@ ProfilerKernels profiler_kernels(const KernelRequest& request, const LiveDevice&
   if (request.mode == KernelMode::fixed) return {};
   const RunKernels kernels({KernelMode::profile, request.file}, world, variant_names_on(device, dtype));
   return kernels.in_use();
+}
+
+void take_kernels_of_run(NamedProfile& profile, const KernelRequest& request) {
+  if (request.mode == KernelMode::profile) return take_kernels(profile, request.file);
+  const std::string& measured = profile.tables.kernels;
+  const std::optional<Origin> begins = origin_of_kernels(request);
+  if (measured.empty() && begins) return take_kernels(profile, request.file);
+  if (measured == (begins ? begins->hash : std::string())) return;
+  say("dflop: note: {}: measured with the kernels of a file ({}); the run {} {}\n", profile.path, measured,
+      request.mode == KernelMode::learn ? "begins with" : "has",
+      begins ? fmt::format("those of another ({})", begins->hash) : "the default ones");
+}
+
+void require_same_variants(World& world, const VariantNames& names) {
+  const KernelFile all{{}, {}, KernelTable(names)};
+  require_agreement(world, {{"variants of operations, by hash", kernels_hash(all)}});
 }
 
 RecordedKernels recorded_kernels(const RunKernels& kernels, std::vector<KernelChoices> steps) {

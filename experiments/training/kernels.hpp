@@ -12,6 +12,7 @@
 #include "backend/world.hpp"
 #include "core/kernel_choice/kernel_planner.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/kernels.hpp"
 
@@ -26,13 +27,18 @@ struct KernelRequest {
 /// The file where none is named.
 inline constexpr const char* kKernelFile = "dflop.kernels";
 
-/// Adds --kernels and --kernels-file. `learns`: whether runs may learn.
-void add_kernel_options(Options& options, bool learns);
-/// Reads them. @throws Error (usage) for learning on a device that is not done when a call returns
-KernelRequest read_kernel_request(const Values& values, const LiveDevice& device);
+/// A KernelUse says what becomes of a file of kernels.
+enum class KernelUse : std::uint8_t {
+  measured,  ///< it is read, and no run learns
+  run,       ///< runs may learn from it on, and leave it as it is
+  trained,   ///< a run that learns keeps what it has learned in it
+};
 
-/// Returns the variants of operations of a rank of the device.
-VariantNames variant_names_on(const LiveDevice& device, DType dtype);
+/// Adds --kernels and --kernels-file.
+void add_kernel_options(Options& options, KernelUse use);
+/// Reads them. @throws Error (usage) for learning where no run learns, and on a device that is not done when
+/// a call returns
+KernelRequest read_kernel_request(const Values& values, const LiveDevice& device, KernelUse use);
 
 /// Returns what durations on the world's devices depend on.
 KernelMachine kernel_machine(const World& world);
@@ -40,9 +46,6 @@ KernelMachine kernel_machine(const World& world);
 /// Reads a file of this machine and these variants. @throws Error (input) as parse_kernel_file() and
 /// require_valid()
 KernelFile read_kernel_file(const std::string& path, const KernelMachine& machine, const VariantNames& names);
-
-/// Returns the hash by which files say that their kernels were chosen by this one.
-std::string kernels_hash(const KernelFile& file);
 
 /// ProfilerKernels are the kernels with which a profile is measured.
 struct ProfilerKernels {
@@ -52,6 +55,10 @@ struct ProfilerKernels {
   /// Sets them in options, which they outlive.
   void set(ProfilerOptions& options) const;
 };
+
+/// Returns the file that a run begins with; none with the default kernels or where there is none.
+/// @throws Error (input) as parse_kernel_file()
+std::optional<Origin> origin_of_kernels(const KernelRequest& request);
 
 /// RunKernels choose the kernels of one run. In processes that do not lead they know the mode alone, as
 /// choices come from the leading one.
@@ -98,6 +105,15 @@ std::unique_ptr<RunKernels> make_run_kernels(const KernelRequest& request, const
 /// Reads what measuring on a world takes. @throws Error (input) as RunKernels()
 ProfilerKernels profiler_kernels(const KernelRequest& request, const LiveDevice& device, const World& world,
                                  DType dtype);
+
+/// Adjusts a profile of the default kernels to those with which a run begins, as take_kernels(). Where it is
+/// of others than the run's, and the run does not go by a file, a note says so.
+/// @throws Error (input) as take_kernels()
+void take_kernels_of_run(NamedProfile& profile, const KernelRequest& request);
+
+/// Checks that all processes of a world have the same variants, as one chooses for all.
+/// @throws Error (input) naming the process that has others
+void require_same_variants(World& world, const VariantNames& names);
 
 /// Returns what a recording says of the steps' kernels.
 RecordedKernels recorded_kernels(const RunKernels& kernels, std::vector<KernelChoices> steps);

@@ -1,4 +1,4 @@
-// Made-up clocks for tests of choosing kernels: ranks that compute nothing and whose calls take what a test
+// Tests of choosing kernels use these made-up clocks: ranks compute nothing, and their calls take what a test
 // says.
 #pragma once
 
@@ -44,6 +44,9 @@ struct MadeUpRun {
   std::function<double(std::int64_t step, int rank, std::size_t variant)> pace =
       [](std::int64_t, int, std::size_t) { return 1.0; };
   double noise = 0.1;
+  /// How often a rank calls a key in a step; without it as the key says.
+  std::function<int(std::int64_t step, int rank, const MadeUpKey& key)> calls =
+      [](std::int64_t, int, const MadeUpKey& key) { return key.calls; };
 
   /// A Step is what one step came to: the longest rank's time, all ranks' calls one by one, and the time of
   /// all calls together beside what it would have been with the default alone.
@@ -64,7 +67,8 @@ struct MadeUpRun {
       double elapsed = 0;
       std::vector<std::size_t>& variants = step.variants.emplace_back();
       for (const MadeUpKey& key : keys) {
-        for (int call = 0; call < key.calls; ++call) {
+        const int often = calls(static_cast<std::int64_t>(choices.step), r, key);
+        for (int call = 0; call < often; ++call) {
           const ChosenKernel chosen = kernels.choose(key.key);
           const std::size_t variant = chosen.variant;
           const double chance = 1 + noise * (2 * random.uniform() - 1);

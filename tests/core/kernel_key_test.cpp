@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 
+#include "core/error.hpp"
+#include "core/kernel_choice/kernel_sizes.hpp"
 #include "core/support/random.hpp"
 
 namespace dflop {
@@ -49,6 +52,35 @@ TEST(KernelKey, TwoCallsHaveOneKeyWhereOnlyTheirPlaceInABucketDiffers) {
     other.inner ^= 1;
     EXPECT_NE(key.with_dtype(other.dtype), KernelKey(other));
   }
+}
+
+TEST(KernelSizes, AreRefusedWhereNoKeyHoldsThem) {
+  ModelSpec model;
+  model.llm = {
+      .name = "wide", .layers = 1, .hidden = 64, .ffn = 64, .heads = 4095, .kv_heads = 511, .head_dim = 1};
+  require_kernel_sizes(model, 1, "f");
+  const auto message_of = [](const ModelSpec& wide, int tp) -> std::string {
+    try {
+      require_kernel_sizes(wide, tp, "f");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      return error.what();
+    }
+    return {};
+  };
+  // 4,096 x 512 is 2^21.
+  model.llm.heads = 4096;
+  EXPECT_NE(message_of(model, 1).find("fewer than 4096 query heads of the LLM"), std::string::npos);
+  EXPECT_EQ(message_of(model, 2), "");
+  model.llm.heads = 512;
+  model.llm.kv_heads = 512;
+  EXPECT_NE(message_of(model, 1).find("key heads"), std::string::npos);
+  model.llm.kv_heads = 1;
+  model.llm.gated_mlp = true;
+  model.llm.ffn = 1 << 20;
+  EXPECT_NE(message_of(model, 1).find("found 2097152"), std::string::npos);
+  model.llm.ffn = (1 << 20) - 1;
+  EXPECT_EQ(message_of(model, 1), "");
 }
 
 }  // namespace

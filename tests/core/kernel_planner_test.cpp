@@ -87,6 +87,140 @@ TEST(KernelPlanner, IsNeverSlowerThanTheDefault) {
   }
 }
 
+TEST(KernelPlanner, CountsWhatAVeryMuchSlowerVariantCosts) {
+  // The last one takes 100 times as long, more than anything is expected to. Both ranks call it once, as one
+  // call says enough, and 198 calls of the default are then what was spent at least, less the noise.
+  const MadeUpRun run = run_of({{product_key(8), 40, {100e3, 80e3, 100 * 100e3}}}, 2);
+  KernelPlanner planner(KernelMode::learn, KernelTable(made_up_names(3)));
+  Random random(2);
+  std::vector<RankKernels> ranks(2);
+  int slow_calls = 0;
+  for (int s = 0; s < 1500; ++s) {
+    const KernelChoices choices = planner.next_step();
+    const KernelChoice choice = choices.choice(product_key(8));
+    // While the budget is overdrawn nothing is on trial.
+    if (planner.state().spent_ns > LearningRule().most * planner.state().elapsed_ns) {
+      EXPECT_EQ(choice.trials, 0U);
+    }
+    const MadeUpRun::Step step = run.run(choices, ranks, random);
+    for (const auto& variants : step.variants) slow_calls += std::count(variants.begin(), variants.end(), 2U);
+    planner.end_step(step.seen, step.elapsed_ns);
+  }
+  EXPECT_EQ(slow_calls, 2);
+  EXPECT_GE(planner.state().spent_ns, 2 * (90 - 1.1) * 100e3);
+  EXPECT_EQ(planner.choose(product_key(8)), 1U);
+}
+
+TEST(KernelPlanner, DoesNotTryAgainWhatItKnowsToBeFarTooSlow) {
+  // A file says that the last variant takes 40 times as long. The one in use takes 1.3 times as long from
+  // step 200 on, so that trials begin again.
+  KernelTable table(made_up_names(3));
+  for (int i = 0; i < 10; ++i) {
+    for (std::size_t v = 0; v < 3; ++v) {
+      table.observe(product_key(8), v, (v == 2 ? 40 * 100e3 : v == 1 ? 90e3 : 100e3) + i);
+    }
+  }
+  MadeUpRun run = run_of({{product_key(8), 40, {100e3, 90e3, 40 * 100e3}}}, 2);
+  run.pace = [](std::int64_t step, int, std::size_t variant) {
+    return variant == 1 && step >= 200 ? 1.3 : 1.0;
+  };
+  KernelPlanner planner(KernelMode::learn, table);
+  Random random(2);
+  run_steps(run, planner, 1000, random);
+  EXPECT_EQ(planner.choose(product_key(8)), 0U);
+  EXPECT_EQ((*planner.state().table.find(product_key(8)))[2].count, 10);
+}
+
+TEST(KernelPlanner, LearnsOfKeysThatAreCalledOnceInAStep) {
+  const MadeUpRun run =
+      run_of({{product_key(8), 40, {100e3, 100e3, 100e3}}, {product_key(16), 1, {200e3, 150e3, 300e3}}}, 2);
+  KernelPlanner planner(KernelMode::learn, KernelTable(made_up_names(3)));
+  Random random(1);
+  run_steps(run, planner, 600, random);
+  EXPECT_EQ(planner.choose(product_key(16)), 1U);
+}
+
+TEST(KernelPlanner, LearnsWhereCallsDifferBetweenStepsAndRanks) {
+  // In the first step, and in one of seven, a rank has a single call; else each has from 20 to 40.
+  MadeUpRun run = run_of({{product_key(8), 0, {100e3, 120e3, 75e3}}}, 3);
+  run.calls = [](std::int64_t step, int rank, const testing::MadeUpKey&) {
+    return step % 7 == 0 && rank == 1 ? 1 : 20 + static_cast<int>((7 * step + 5 * rank) % 20);
+  };
+  KernelPlanner planner(KernelMode::learn, KernelTable(made_up_names(3)));
+  Random random(1);
+  std::vector<RankKernels> ranks(3);
+  for (int s = 0; s < 300; ++s) {
+    const MadeUpRun::Step step = run.run(planner.next_step(), ranks, random);
+    // Each rank's n-th call takes the same variant as that of all others that have so many.
+    for (const auto& variants : step.variants) {
+      const auto common = std::min(variants.size(), step.variants.front().size());
+      EXPECT_TRUE(std::equal(variants.begin(), variants.begin() + static_cast<std::ptrdiff_t>(common),
+                             step.variants.front().begin()));
+    }
+    planner.end_step(step.seen, step.elapsed_ns);
+    EXPECT_LE(planner.state().spent_ns, LearningRule().most * planner.state().elapsed_ns);
+    // One step of few calls does not stand in the way of trials for ever.
+    std::size_t fewest = step.variants.front().size();
+    for (const auto& variants : step.variants) fewest = std::min(fewest, variants.size());
+    EXPECT_EQ(static_cast<std::size_t>(planner.state().keys.value(0).calls), fewest);
+  }
+  EXPECT_EQ(planner.choose(product_key(8)), 2U);
+}
+
+TEST(KernelPlanner, WaitsTwiceAsLongEachTimeAndBeginsAnewAfterDrift) {
+  const MadeUpRun steady = run_of({{product_key(8), 40, {100e3, 140e3}}}, 1);
+  KernelPlanner planner(KernelMode::learn, KernelTable(made_up_names(2)));
+  Random random(1);
+  std::vector<std::int64_t> waits;
+  const auto run_until = [&](const MadeUpRun& run, int steps) {
+    for (int s = 0; s < steps; ++s) {
+      run_steps(run, planner, 1, random);
+      const KernelState& state = planner.state().keys.value(0);
+      if (state.round == kKernelRounds && (waits.empty() || waits.back() != state.waits)) {
+        waits.push_back(state.waits);
+      }
+    }
+  };
+  run_until(steady, 400);
+  EXPECT_EQ(waits, (std::vector<std::int64_t>{64, 128, 256}));
+  // All of it takes 1.5 times as long from here on.
+  MadeUpRun slower = steady;
+  slower.pace = [](std::int64_t, int, std::size_t) { return 1.5; };
+  waits.clear();
+  run_until(slower, 250);
+  ASSERT_GE(waits.size(), 3U);  // the first is that of the trials before
+  EXPECT_EQ(waits[1], 64);
+  EXPECT_EQ(waits[2], 128);
+}
+
+TEST(KernelPlanner, TakesTheDefaultBackThatWasMuchSlower) {
+  // The default takes 2.5 times as long as the other until step 150, and half as long from then on.
+  MadeUpRun run = run_of({{product_key(8), 40, {100e3, 40e3}}}, 2);
+  run.pace = [](std::int64_t step, int, std::size_t variant) {
+    return variant == 0 && step >= 150 ? 0.2 : 1.0;
+  };
+  KernelPlanner planner(KernelMode::learn, KernelTable(made_up_names(2)));
+  Random random(1);
+  run_steps(run, planner, 150, random);
+  EXPECT_EQ(planner.choose(product_key(8)), 1U);
+  run_steps(run, planner, 800, random);
+  EXPECT_EQ(planner.choose(product_key(8)), 0U);
+}
+
+TEST(KernelPlanner, KnowsNoShareOfAKeyThatAStepDidNotCall) {
+  MadeUpRun run = run_of({{product_key(8), 40, {100e3, 120e3}}, {product_key(16), 40, {100e3, 120e3}}}, 1);
+  run.calls = [](std::int64_t step, int, const testing::MadeUpKey& key) {
+    return step >= 20 && key.key == product_key(16) ? 0 : key.calls;
+  };
+  KernelPlanner planner(KernelMode::learn, KernelTable(made_up_names(2)));
+  Random random(1);
+  run_steps(run, planner, 20, random);
+  EXPECT_GT(planner.state().keys.find(product_key(16))->share_ns, 0);
+  run_steps(run, planner, 1, random);
+  EXPECT_GT(planner.state().keys.find(product_key(8))->share_ns, 0);
+  EXPECT_EQ(planner.state().keys.find(product_key(16))->share_ns, 0);
+}
+
 TEST(KernelPlanner, LeavesTheDefaultOnTies) {
   const MadeUpRun run = run_of({{product_key(8), 40, {100e3, 100e3, 100e3}}}, 2);
   int moved = 0;

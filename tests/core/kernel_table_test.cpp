@@ -162,7 +162,7 @@ TEST(RankKernels, DoNotTakeAnInterruptionForASlowVariant) {
   const ChosenKernel tried = kernels.choose(product_key(8));
   EXPECT_EQ(tried.variant, 1U);
   kernels.observe(tried, 1e6, 1);
-  EXPECT_DOUBLE_EQ(kernels.end_step()[0].excess_ns, 16 * 10 - 10);
+  EXPECT_DOUBLE_EQ(kernels.end_step()[0].excess_ns, 256 * 10 - 10);
 }
 
 }  // namespace

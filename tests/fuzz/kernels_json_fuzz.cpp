@@ -1,3 +1,6 @@
+#include <array>
+
+#include "core/kernel_choice/rank_kernels.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
 #include "traces/files/kernels.hpp"
 
@@ -15,7 +18,19 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const dflop::LearnedKernels learned = dflop::parse_learned_kernels(text, "fuzz.json");
     dflop::require(dflop::parse_learned_kernels(dflop::to_json(learned), "again.json") == learned);
     dflop::KernelPlanner planner(dflop::KernelMode::learn, dflop::PlannerState(learned.state));
-    planner.end_step({}, 1);
-    planner.next_step();
+    dflop::RankKernels rank;
+    for (int step = 0; step < 3; ++step) {
+      const dflop::KernelChoices choices = planner.next_step();
+      rank.begin_step(choices);
+      for (const dflop::KernelKey key : learned.state.keys.keys()) {
+        for (int call = 0; call <= step; ++call) {
+          const dflop::ChosenKernel chosen = rank.choose(key);
+          dflop::require(chosen.variant < learned.state.table.names(key.operation()).size());
+          if (chosen.timed) rank.observe(chosen, 1000, 1);
+        }
+      }
+      const std::array seen{rank.end_step()};
+      planner.end_step(seen, 1e9);
+    }
   });
 }

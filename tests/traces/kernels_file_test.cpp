@@ -32,8 +32,16 @@ KernelKey random_key(Random& random) {
                  linear ? 0 : 1 + static_cast<std::int64_t>(random.below(1 << 12))});
 }
 
+KernelKey product_of(Random& random) {
+  return KernelKey(KernelCall{.operation = KernelOperation::linear,
+                              .inner = static_cast<std::int32_t>(random.below(1 << 21)),
+                              .outer = 64,
+                              .tokens = 1024});
+}
+
 KernelStats random_stats(Random& random) {
-  return {static_cast<std::int64_t>(random.below(1000)), 1e6 * random.uniform(), 1e9 * random.uniform()};
+  return {static_cast<std::int64_t>(random.below(1000)), 1e6 * (1 - random.uniform()),
+          1e9 * random.uniform()};
 }
 
 KernelTable random_table(Random& random) {
@@ -126,6 +134,7 @@ TEST(KernelFiles, OfAnotherMachineSayInOneLineWhatDiffers) {
           "oneDNN 3.0.0");
   differs([](KernelFile& f) { f.machine.cpu = "another"; }, "cpu", "a processor", "another");
   differs([](KernelFile& f) { f.machine.isa = "portable"; }, "isa", "portable, avx2", "portable");
+  differs([](KernelFile& f) { f.machine.threads = 4; }, "threads", "1", "4");
   differs(
       [](KernelFile& f) {
         VariantNames names = some_names();
@@ -149,7 +158,8 @@ TEST(LearnedKernels, ComeBackToTheLastBit) {
       KernelState of_key;
       const std::size_t variants = state.table.names(key.operation()).size();
       of_key.variant = static_cast<std::uint32_t>(random.below(variants));
-      of_key.alive = static_cast<std::uint32_t>(random.below(std::uint64_t{1} << variants));
+      of_key.alive = static_cast<std::uint32_t>(random.below(std::uint64_t{1} << variants)) &
+                     ~(std::uint32_t{1} << of_key.variant);
       of_key.round = static_cast<std::uint32_t>(random.below(4));
       of_key.ranks = 3;
       of_key.calls = 5;
@@ -169,6 +179,36 @@ TEST(LearnedKernels, ComeBackToTheLastBit) {
   }
 }
 
+TEST(LearnedKernels, RefuseWhatNoPlannerCanHaveComeTo) {
+  Random random(8);
+  LearnedKernels learned{kHere, {}};
+  learned.state.table = KernelTable(some_names());
+  const KernelKey key = product_of(random);
+  for (KernelStats& stats : learned.state.table.entry(key)) stats = {5, 100, 1};
+  KernelState of_key;
+  of_key.variant = 1;
+  of_key.alive = 0b101;  // of three variants the two that are not in use
+  of_key.ranks = 1;
+  of_key.waits = 64;
+  of_key.trials.resize(3);
+  learned.state.keys.add(key, of_key);
+  const std::string json = to_json(learned);
+  EXPECT_EQ(parse_learned_kernels(json, "f"), learned);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = json;
+    const std::size_t place = changed.find(from);
+    EXPECT_NE(place, std::string::npos) << from;
+    changed.replace(place, from.size(), to);
+    return message_of([&] { parse_learned_kernels(changed, "f"); });
+  };
+  EXPECT_NE(with("\"alive\": 5", "\"alive\": 7").find("alive"), std::string::npos);
+  EXPECT_NE(with("\"ranks\": 1", "\"ranks\": 0").find("ranks"), std::string::npos);
+  EXPECT_NE(with("\"waits\": 64", "\"waits\": 0").find("waits"), std::string::npos);
+  EXPECT_NE(with("\"threads\": 1", "\"threads\": 0").find("threads"), std::string::npos);
+  const std::string message = with("\"mean_ns\": [100", "\"mean_ns\": [0");
+  EXPECT_NE(message.find("expected a mean above 0 of 5 calls"), std::string::npos) << message;
+}
+
 TEST(RecordedKernels, StandBesideTheIterationsOfARecording) {
   RecordedKernels kernels{KernelMode::learn, "0123456789abcdef", some_names(), {}};
   Random random(9);
@@ -176,9 +216,10 @@ TEST(RecordedKernels, StandBesideTheIterationsOfARecording) {
     KernelChoices& choices = kernels.steps.emplace_back();
     choices.step = step;
     for (int i = 0; i < 5; ++i) {
-      choices.by_key.add(
-          random_key(random),
-          {.variant = 1, .tried = static_cast<std::uint16_t>(i % 2), .trials = i % 2 == 0 ? 0U : 2U});
+      choices.by_key.add(random_key(random), {.variant = 1,
+                                              .tried = static_cast<std::uint16_t>(i % 2),
+                                              .trials = static_cast<std::uint16_t>(2 * (i % 2)),
+                                              .first = static_cast<std::uint16_t>(i % 2)});
     }
   }
   TimelineFile file{{Timeline()}, Provenance{}, kernels};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/refuse.hpp"
+#include "traces/files/provenance.hpp"
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
 
@@ -77,7 +78,12 @@ std::vector<KernelStats> read_stats(const JsonValue& json, std::size_t variants)
   const std::vector<double> means = json.at("mean_ns").numbers(variants, 0, kLongest);
   const std::vector<double> variances = json.at("variance_ns2").numbers(variants, 0, kLongest * kLongest);
   std::vector<KernelStats> stats;
-  for (std::size_t v = 0; v < variants; ++v) stats.push_back({counts[v], means[v], variances[v]});
+  for (std::size_t v = 0; v < variants; ++v) {
+    if (counts[v] > 0 && means[v] <= 0) {
+      json.at("mean_ns").refuse("expected a mean above 0 of {} calls, found {}", counts[v], means[v]);
+    }
+    stats.push_back({counts[v], means[v], variances[v]});
+  }
   return stats;
 }
 
@@ -153,11 +159,13 @@ void write_kernel_machine(JsonWriter& writer, const KernelMachine& machine) {
   writer.field("software", machine.software);
   writer.field("cpu", machine.cpu);
   writer.field("isa", machine.isa);
+  writer.field("threads", machine.threads);
 }
 
 KernelMachine read_kernel_machine(const JsonValue& root) {
-  return {root.at("device").string(), root.at("processors").integer<std::int64_t>(0),
-          root.at("software").string(), root.at("cpu").string(), root.at("isa").string()};
+  return {root.at("device").string(),   root.at("processors").integer<std::int64_t>(0),
+          root.at("software").string(), root.at("cpu").string(),
+          root.at("isa").string(),      root.at("threads").integer<std::int64_t>(1)};
 }
 
 }  // namespace
@@ -174,12 +182,16 @@ KernelFile parse_kernel_file(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kKernelsSchema, kKernelsVersion);
   root.require_keys({"schema", "version", "dflop_version", "device", "processors", "software", "cpu", "isa",
-                     "variants", "keys"});
+                     "threads", "variants", "keys"});
   KernelFile result;
   result.dflop_version = root.at("dflop_version").string();
   result.machine = read_kernel_machine(root);
   result.table = read_kernel_table(root);
   return result;
+}
+
+std::string kernels_hash(const KernelFile& file) {
+  return content_hash(to_json(file));
 }
 
 void require_valid(const KernelFile& found, const std::string& file, const KernelMachine& machine,
@@ -196,6 +208,7 @@ void require_valid(const KernelFile& found, const std::string& file, const Kerne
   require("software", machine.software, found.machine.software);
   require("cpu", machine.cpu, found.machine.cpu);
   require("isa", machine.isa, found.machine.isa);
+  require("threads", std::to_string(machine.threads), std::to_string(found.machine.threads));
   for (const KernelOperation operation : all_of<KernelOperation>()) {
     const auto place = static_cast<std::size_t>(operation);
     require(fmt::format("variants.{}", to_string(operation)),
@@ -255,11 +268,15 @@ KernelState read_state(const JsonValue& json, std::size_t variants) {
   state.variant = json.at("variant").integer<std::uint32_t>(0, last);
   const std::uint64_t most_alive = (std::uint64_t{1} << variants) - 1;
   state.alive = json.at("alive").integer<std::uint32_t>(0, static_cast<std::uint32_t>(most_alive));
+  if ((state.alive >> state.variant & 1U) != 0) {
+    json.at("alive").refuse("expected no bit of the variant in use, {}, found {}", state.variant,
+                            state.alive);
+  }
   state.round = json.at("round").integer<std::uint32_t>(0, kKernelRounds);
-  state.ranks = json.at("ranks").integer<std::int64_t>(0, kMostCalls);
+  state.ranks = json.at("ranks").integer<std::int64_t>(1, kMostCalls);
   state.calls = json.at("calls").integer<std::int64_t>(0, kMostCalls);
   state.settled = json.at("settled").integer<std::int64_t>(0, kMostCalls);
-  state.waits = json.at("waits").integer<std::int64_t>(0, kMostCalls);
+  state.waits = json.at("waits").integer<std::int64_t>(1, kMostCalls);
   state.share_ns = json.at("share_ns").number_in(0, kLongest);
   state.settled_ns = json.at("settled_ns").number_in(0, kLongest);
   state.since = read_stats(json, 1).front();
@@ -289,7 +306,7 @@ std::string to_json(const LearnedKernels& learned) {
 LearnedKernels parse_learned_kernels(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kStateSchema, kStateVersion);
-  root.require_keys({"schema", "version", "device", "processors", "software", "cpu", "isa", "step",
+  root.require_keys({"schema", "version", "device", "processors", "software", "cpu", "isa", "threads", "step",
                      "elapsed_ns", "spent_ns", "switches", "variants", "keys", "learned"});
   LearnedKernels learned{read_kernel_machine(root), {}};
   PlannerState& state = learned.state;
@@ -315,18 +332,20 @@ void write_choice(JsonWriter& writer, KernelKey key, const KernelChoice& choice,
   if (choice.trials > 0) {
     writer.field("tried", names.at(choice.tried));
     writer.field("trials", choice.trials);
+    writer.field("first", choice.first);
   }
   writer.end_object();
 }
 
 KernelChoice read_choice(const JsonValue& json, const std::vector<std::string>& names) {
-  json.require_keys(with_key_fields({"variant"}), {"tried", "trials"});
+  json.require_keys(with_key_fields({"variant"}), {"tried", "trials", "first"});
   const std::vector<std::string_view> known(names.begin(), names.end());
   KernelChoice choice;
   choice.variant = static_cast<std::uint16_t>(json.at("variant").choice_index(known));
-  if (!json.has("tried") && !json.has("trials")) return choice;
+  if (!json.has("tried") && !json.has("trials") && !json.has("first")) return choice;
   choice.tried = static_cast<std::uint16_t>(json.at("tried").choice_index(known));
-  choice.trials = json.at("trials").integer<std::uint32_t>(1);
+  choice.trials = json.at("trials").integer<std::uint16_t>(1);
+  choice.first = json.at("first").integer<std::uint16_t>(0, 3);
   return choice;
 }
 

@@ -19,6 +19,7 @@ struct KernelMachine {
   std::string software;         ///< driver and libraries; empty for none
   std::string cpu;              ///< model of the host's processor
   std::string isa;              ///< what of it kernels use
+  std::int64_t threads = 1;     ///< in which a rank computes on the host; 1 on other devices
 
   bool operator==(const KernelMachine&) const = default;
 };
@@ -38,6 +39,9 @@ std::string to_json(const KernelFile& file);
 /// Reads a file back to the last bit. `file` is the text's place for errors.
 /// @throws Error (input) naming the key, for a text that is no such file, as one that is cut off anywhere
 KernelFile parse_kernel_file(std::string_view json, const std::string& file);
+
+/// Returns the hash by which other files say that their kernels were chosen by this one.
+std::string kernels_hash(const KernelFile& file);
 
 /// Checks that durations of a file hold here, in one line that says what does not.
 /// @throws Error (input) naming the key, what was expected and what was found, for a file of another machine,

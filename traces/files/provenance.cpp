@@ -24,6 +24,7 @@ Json json_of(const Provenance& made_by) {
   if (made_by.cluster) json["cluster"] = json_of(*made_by.cluster);
   if (made_by.plan) json["plan"] = json_of(*made_by.plan);
   if (made_by.profile) json["profile"] = json_of(*made_by.profile);
+  if (made_by.kernels) json["kernels"] = json_of(*made_by.kernels);
   if (made_by.data) {
     json["data"] = json_of(static_cast<const Origin&>(*made_by.data));
     json["data"]["samples"] = made_by.data->samples;
@@ -122,6 +123,7 @@ std::optional<Provenance> read_provenance(const JsonValue& root) {
   made_by.cluster = origin_at(json, "cluster");
   made_by.plan = origin_at(json, "plan");
   made_by.profile = origin_at(json, "profile");
+  made_by.kernels = origin_at(json, "kernels");
   if (json.has("data")) made_by.data = read_data(json.at("data"));
   made_by.gbs = count_at(json, "gbs");
   if (json.has("seed")) made_by.seed = json.at("seed").unsigned_integer();
@@ -150,7 +152,8 @@ std::vector<std::string> provenance_lines(const Provenance& made_by) {
   add("command", made_by.command);
   for (const auto& [what, origin] :
        {std::pair("model", &made_by.model), std::pair("cluster", &made_by.cluster),
-        std::pair("plan", &made_by.plan), std::pair("profile", &made_by.profile)}) {
+        std::pair("plan", &made_by.plan), std::pair("profile", &made_by.profile),
+        std::pair("kernels", &made_by.kernels)}) {
     if (*origin) add(what, text_of(**origin));
   }
   if (made_by.data) add("data", text_of(*made_by.data));

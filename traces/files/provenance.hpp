@@ -49,6 +49,7 @@ struct Provenance {
   std::optional<Origin> cluster = {};
   std::optional<Origin> plan = {};
   std::optional<Origin> profile = {};
+  std::optional<Origin> kernels = {};  ///< the file by which kernels were chosen, or the profile adjusted
   std::optional<DataOrigin> data = {};
   std::optional<std::int64_t> gbs = {};
   std::optional<std::uint64_t> seed = {};

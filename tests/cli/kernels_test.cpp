@@ -1,0 +1,154 @@
+// dflop kernels measures variants, shows what was measured, and runs take it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <vector>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace kernels_test {
+
+using nlohmann::json;
+using testing::expect_error;
+using testing::read_all;
+using testing::RunResult;
+using testing::Sandbox;
+using testing::write_all;
+
+struct KernelsCommand : ::testing::Test {
+  Sandbox sandbox;
+
+  void SetUp() override { write_all(sandbox.path("d.csv"), testing::image_records()); }
+  RunResult tune(const std::string& options = "") {
+    return sandbox.run(
+        "kernels tune --model tiny-vlm --data d.csv --samples 1 --budget-s 0.2 --format json "
+        "--kernels-file k.kernels " +
+        options);
+  }
+  RunResult train(const std::string& options) {
+    return sandbox.run("train --data d.csv --steps 3 --gbs 8 --format json " + options);
+  }
+  json rows(const std::string& arguments) {
+    const RunResult result = sandbox.run(arguments + " --format json");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out);
+  }
+};
+
+std::vector<double> losses(const std::string& out) {
+  std::vector<double> all;
+  for (const json& step : json::parse(out)) all.push_back(step["loss"]);
+  return all;
+}
+
+TEST_F(KernelsCommand, TunesListsExplainsAndCompares) {
+  const RunResult tuned = tune();
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_NE(tuned.err.find(" keys were measured"), std::string::npos) << tuned.err;
+  const json file = json::parse(read_all(sandbox.path("k.kernels")));
+  ASSERT_FALSE(file["keys"].empty());
+
+  const json list = rows("kernels --kernels-file k.kernels");
+  EXPECT_EQ(list, json::parse(tuned.out));
+  EXPECT_EQ(list.size(), file["keys"].size());
+
+  // A row for each variant of each key, one of which is chosen.
+  std::size_t variants = 0;
+  for (const json& key : file["keys"]) variants += key["count"].size();
+  const json explained = rows("kernels explain --kernels-file k.kernels");
+  EXPECT_EQ(explained.size(), variants);
+  const auto chosen = std::count_if(explained.begin(), explained.end(), [](const json& row) {
+    return row["reason"].get<std::string>().starts_with("chosen");
+  });
+  EXPECT_EQ(static_cast<std::size_t>(chosen), list.size());
+
+  const json compared = rows("kernels compare --kernels-file k.kernels --other k.kernels");
+  EXPECT_EQ(compared.size(), list.size());
+  for (const json& row : compared) {
+    EXPECT_EQ(row["variant"], row["other_variant"]);
+    EXPECT_EQ(row["mean_ratio"], 1);
+  }
+
+  // What is there is not written over.
+  expect_error(tune(), {"option '--kernels-file'", "'k.kernels' is there already", "--merge"});
+}
+
+TEST_F(KernelsCommand, ListsKeysByOperationSizesAndTokens) {
+  write_all(
+      sandbox.path("k.kernels"),
+      R"({"schema": "dflop.kernels", "version": 1, "dflop_version": "1", "device": "host",
+    "processors": 2, "software": "", "cpu": "c", "isa": "i", "threads": 1,
+    "variants": {"linear": ["default"], "attention": ["default"]}, "keys": [)" +
+          [] {
+            std::string keys;
+            // In no order; lengths of one key of attention lie over a power of two apart.
+            for (const auto& [operation, inner, tokens, length] :
+                 std::vector<std::tuple<std::string, int, int, int>>{{"attention", 64, 1280, 80},
+                                                                     {"linear", 128, 80, 0},
+                                                                     {"linear", 64, 1280, 0},
+                                                                     {"attention", 64, 80, 1280},
+                                                                     {"linear", 64, 80, 0},
+                                                                     {"attention", 64, 1280, 20}}) {
+              keys += (keys.empty() ? "" : ",") + std::string(R"({"operation": ")") + operation +
+                      R"(", "dtype": "f32", "inner": )" + std::to_string(inner) +
+                      R"(, "outer": 513, "causal": false, "tokens": )" + std::to_string(tokens) +
+                      R"(, "length": )" + std::to_string(length) +
+                      R"(, "count": [2], "mean_ns": [5], "variance_ns2": [0]})";
+            }
+            return keys;
+          }() +
+          "]}");
+  std::vector<std::tuple<std::string, int, int, int>> keys;
+  for (const json& row : rows("kernels --kernels-file k.kernels")) {
+    keys.emplace_back(row["operation"], row["inner"], row["tokens"],
+                      row["length"].is_null() ? 0 : row["length"].get<int>());
+  }
+  const std::vector<std::tuple<std::string, int, int, int>> expected = {
+      {"linear", 64, 80, 0},       {"linear", 64, 1280, 0},     {"linear", 128, 80, 0},
+      {"attention", 64, 80, 1280}, {"attention", 64, 1280, 20}, {"attention", 64, 1280, 80}};
+  EXPECT_EQ(keys, expected);
+}
+
+TEST_F(KernelsCommand, RunsOfOneFileAreTheSame) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string file = read_all(sandbox.path("k.kernels"));
+  const RunResult first = train("--kernels profile --kernels-file k.kernels");
+  const RunResult second = train("--kernels profile --kernels-file k.kernels");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_EQ(losses(first.out), losses(second.out));
+  EXPECT_EQ(losses(first.out).size(), 3U);
+  EXPECT_EQ(read_all(sandbox.path("k.kernels")), file);
+}
+
+TEST_F(KernelsCommand, FilesOfOthersAndCutOffOnesAreRefusedInOneLine) {
+  ASSERT_EQ(tune().exit_code, 0);
+  const std::string whole = read_all(sandbox.path("k.kernels"));
+  json other = json::parse(whole);
+  other["cpu"] = "another processor";
+  write_all(sandbox.path("other.kernels"), other.dump());
+  expect_error(train("--kernels profile --kernels-file other.kernels"),
+               {"other.kernels: key 'cpu'", "measured elsewhere", "found 'another processor'"});
+  write_all(sandbox.path("cut.kernels"), whole.substr(0, whole.size() / 2));
+  expect_error(train("--kernels profile --kernels-file cut.kernels"), {"cut.kernels"});
+  expect_error(sandbox.run("kernels --kernels-file cut.kernels"), {"cut.kernels"});
+  expect_error(train("--kernels profile --kernels-file none.kernels"),
+               {"none.kernels", "expected a file of kernels, found none", "dflop kernels tune"});
+  // Ranks of two threads have other times.
+  expect_error(train("--device-cores 2 --kernels profile --kernels-file k.kernels"), {"k.kernels: key "});
+}
+
+TEST_F(KernelsCommand, LearningKeepsItsFileWhereTrainRuns) {
+  expect_error(train("--kernels learn --kernels-file missing/k.kernels"), {"missing/k.kernels"});
+  const RunResult learned = train("--kernels learn --kernels-file k.kernels");
+  ASSERT_EQ(learned.exit_code, 0) << learned.err;
+  EXPECT_TRUE(sandbox.has("k.kernels"));
+  expect_error(sandbox.run("profile --model tiny-vlm --kernels learn"),
+               {"--kernels", "default or profile", "learn"});
+}
+
+}  // namespace kernels_test
+}  // namespace dflop
