@@ -2,10 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "backend/world.hpp"
+#include "core/error.hpp"
+#include "experiments/training/kernels.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {
@@ -148,6 +153,73 @@ TEST_F(KernelsCommand, LearningKeepsItsFileWhereTrainRuns) {
   EXPECT_TRUE(sandbox.has("k.kernels"));
   expect_error(sandbox.run("profile --model tiny-vlm --kernels learn"),
                {"--kernels", "default or profile", "learn"});
+}
+
+/// A PairWorld has two processes, of which this one leads: what the other gathers is kept from before.
+class PairWorld final : public World {
+ public:
+  std::string device_name() const override { return "host"; }
+  int ranks() const override { return 2; }
+  std::vector<int> local_ranks() const override { return {0}; }
+  std::unique_ptr<Device> make_device(int) override { return nullptr; }
+  std::unique_ptr<Communicator> make_communicator(int) override { return nullptr; }
+  std::vector<std::string> gather(std::string bytes) override {
+    const std::string other = others_.empty() ? bytes : others_;
+    others_ = bytes;
+    return {std::move(bytes), other};
+  }
+
+ private:
+  std::string others_;
+};
+
+template <typename Act>
+std::string input_error(const Act& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(KernelsOfProcesses, HaveTheSameVariants) {
+  VariantNames names;
+  names[0] = {"default", "wide"};
+  PairWorld world;
+  require_same_variants(world, names);
+  require_same_variants(world, names);
+  names[0] = {"default", "wider"};  // as many, of other names
+  const std::string message = input_error([&] { require_same_variants(world, names); });
+  EXPECT_NE(message.find("variants of operations"), std::string::npos) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+}
+
+TEST(KernelsOfProfiles, AreOfTheirMachine) {
+  const Sandbox sandbox;
+  const std::string path = sandbox.path("k.kernels").string();
+  NamedProfile profile{"p.json", {}};
+  profile.tables.device = "host";
+  profile.tables.cpu = "c";
+  profile.tables.quanta = 2;
+  const auto taken = [&](const KernelMachine& machine, NamedProfile of) {
+    const KernelFile file{"1", machine, {}};
+    write_all(path, to_json(file));
+    const std::string message = input_error([&] { take_kernels(of, path); });
+    EXPECT_EQ(of.tables.kernels, message.empty() ? kernels_hash(file) : "");
+    return message;
+  };
+  // A profile of the host does not name its libraries, and has as many quanta as a rank has threads.
+  KernelMachine machine{.device = "host", .software = "a library", .cpu = "c", .threads = 2};
+  EXPECT_EQ(taken(machine, profile), "");
+  machine.threads = 1;
+  EXPECT_NE(taken(machine, profile).find("key 'threads'"), std::string::npos);
+  // One of a GPU names its driver; its quanta are no threads.
+  profile.tables.software = machine.software = "a driver";
+  EXPECT_EQ(taken(machine, profile), "");
+  machine.software = "another";
+  EXPECT_NE(taken(machine, profile).find("key 'software'"), std::string::npos);
 }
 
 }  // namespace kernels_test
