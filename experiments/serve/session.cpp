@@ -240,8 +240,7 @@ Plan read_plan(const JsonValue& json) {
 
 std::optional<NamedProfile> read_session_profile(const JsonValue& json) {
   if (!json.has("profile")) return std::nullopt;
-  const std::string path = json.at("profile").string();
-  return NamedProfile{path, parse_profile_tables(read_text_file(path), path)};
+  return read_named_profile(json.at("profile").string());
 }
 
 /// BatchNumbers are the numbers that a client gave to its batches, for random choices: those of a run that

@@ -41,6 +41,7 @@ Provenance made_here(const Values& values, const Target& target) {
   made_by.model = {target.model.name, model_hash(target.model.name)};
   made_by.cluster = {target.cluster.name, cluster_hash(target.cluster.name)};
   made_by.profile = target.profile;
+  made_by.kernels = target.kernels;
   return made_by;
 }
 

@@ -73,6 +73,12 @@ void add_profile_option(Options& options) {
   });
 }
 
+NamedProfile read_named_profile(const std::string& path) {
+  NamedProfile profile{path, parse_profile_tables(read_text_file(path), path)};
+  profile.hash = content_hash(to_json(profile.tables));
+  return profile;
+}
+
 void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
   const KernelFile file = parse_kernel_file(read_text_file(kernels_file), kernels_file);
   const std::string hash = kernels_hash(file);
@@ -83,6 +89,7 @@ void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
                  "another file ({}); '--kernels-file' has {}",
                  tables.kernels, hash);
   }
+  profile.kernels = Origin{kernels_file, hash};
   if (tables.kernels == hash) return;
   const auto require = [&](std::string_view key, const std::string& expected, const std::string& found) {
     if (expected != found) {
@@ -109,8 +116,7 @@ std::optional<NamedProfile> read_profile(const Values& values) {
     refuse_option("kernels-file", "expected '--profile FILE' with it");
   }
   if (!path) return std::nullopt;
-  NamedProfile profile{*path, parse_profile_tables(read_text_file(*path), *path)};
-  profile.hash = content_hash(to_json(profile.tables));
+  NamedProfile profile = read_named_profile(*path);
   const auto kernels = read_text(values, "kernels-file");
   if (kernels && !live) take_kernels(profile, *kernels);
   return profile;

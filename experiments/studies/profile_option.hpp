@@ -18,8 +18,12 @@ namespace dflop {
 struct NamedProfile {
   std::string path;
   ProfileTables tables;
-  std::string hash = {};  ///< of the file as it was read
+  std::string hash = {};               ///< of the file as it was read
+  std::optional<Origin> kernels = {};  ///< the file to whose kernels the tables were adjusted
 };
+
+/// Reads a file as it is. @throws Error (input) as parse_profile_tables()
+NamedProfile read_named_profile(const std::string& path);
 
 /// Adds --profile, and --kernels-file, which goes with it.
 void add_profile_option(Options& options);

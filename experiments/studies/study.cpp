@@ -256,7 +256,9 @@ Target::Target(const std::string& model_name, const std::string& cluster_name, c
       cluster(changed(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); }), change)),
       owned_cost(cost_of(model, cluster, measured)),
       cost(*owned_cost) {
-  if (measured != nullptr) profile = {measured->path, content_hash(to_json(measured->tables))};
+  if (measured == nullptr) return;
+  profile = {measured->path, measured->hash};
+  kernels = measured->kernels;
 }
 
 PlanFiles::PlanFiles(const std::string& plan_file, const std::string& schedule_file,

@@ -39,6 +39,7 @@ struct Target {
   const std::unique_ptr<const SumCostModel> owned_cost;
   const SumCostModel& cost;
   std::optional<Origin> profile = {};  ///< that the costs are of
+  std::optional<Origin> kernels = {};  ///< the file to whose kernels these were adjusted
   SimExecutor executor;                ///< without conditions
 
   Problem problem() const { return {model, cluster, cost}; }
