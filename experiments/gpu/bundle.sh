@@ -21,7 +21,7 @@ strip "$folder"/bin/*
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   grep -Ev '/(libc|libm|libdl|librt|libpthread|libcuda)\.so' | xargs -I{} cp -L {} "$folder/lib"
 cp traces/datasets/vision_mix.csv "$folder/traces/datasets"
-cp traces/grids/small-vlm-gpu.json "$folder/traces/grids"
+cp traces/grids/small-vlm-{gpu,shared,sliced}.json "$folder/traces/grids"
 cp experiments/gpu/run_all.sh "$folder"
 
 mib=$(du -sm "$folder" | cut -f1)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All that a GPU can say of dflop, in one call of at most nine minutes: its tests, benches beside the device's ceilings,
-# a profile, plans live beside their predictions, and timelines. For a bare machine: bring the folder that bundle.sh makes.
+# a profile, variants of kernels, shares of the GPU, plans live beside their predictions, and timelines. For a bare
+# machine: bring the folder that bundle.sh makes.
 #
 # usage: ./run_all.sh OUT      from that folder; OUT gets at most eight files
 #
@@ -52,9 +53,16 @@ for suite in CudaDevices:CudaKernels 'Precision/CudaLinear*' 'Precision/CudaRows
   step 40 "tests of $suite" bin/test_cuda --gtest_brief=1 --gtest_filter="${suite//:/.*:}.*" \
     --gtest_output="xml:$work/tests/$(tr -c '[:alnum:]\n' _ <<<"$suite").xml"
 done
-step 90 benches bin/dflop_bench --benchmark_filter='^cuda' --benchmark_format=json --benchmark_out="$out/benches.json"
+step 80 benches bin/dflop_bench --benchmark_filter='^cuda' --benchmark_format=json --benchmark_out="$out/benches.json"
 step 60 profile bin/dflop profile --device cuda --model small-vlm --dtype bf16 --budget-s 20 --out "$out/profile.json"
-step 120 fidelity bin/dflop fidelity --device cuda --dtype bf16 --partition --plans traces/grids/small-vlm-gpu.json --steps 8 --out "$work/partition"
+# Variants of kernels, cuDNN's and cuBLASLt's choices among them, beside the default, and a run that takes the best.
+step 60 kernels bin/dflop kernels tune --device cuda --model small-vlm --dtype bf16 --budget-s 40 --kernels-file "$out/dflop.kernels"
+step 30 train-kernels bin/dflop train --device cuda --model small-vlm --dtype bf16 --steps 20 --kernels profile --kernels-file "$out/dflop.kernels"
+# What neighbours on parts of the GPU do to each other, and shared plans beside the same on streams that share it in time.
+step 70 shares bin/dflop profile --device cuda --partition --shares 1/8,1/4,3/8,1/2,5/8,3/4,7/8 --model small-vlm --dtype bf16 --budget-s 45 --out "$work/shares.json"
+step 50 fidelity-shares bin/dflop fidelity --device cuda --partition --dtype bf16 --plans traces/grids/small-vlm-shared.json --steps 6 --budget-s 4 --out "$work/shares"
+step 40 fidelity-sliced bin/dflop fidelity --device cuda --dtype bf16 --plans traces/grids/small-vlm-sliced.json --steps 6 --budget-s 2 --out "$work/sliced"
+step 80 fidelity bin/dflop fidelity --device cuda --dtype bf16 --partition --plans traces/grids/small-vlm-gpu.json --steps 8 --out "$work/partition"
 step 60 fidelity-shared bin/dflop fidelity --device cuda --dtype bf16 --plans traces/grids/small-vlm-gpu.json --steps 4 --budget-s 2 --out "$work/shared"
 step 30 train bin/dflop train --device cuda --model small-vlm --dtype bf16 --steps 20 --record "$out/timelines.json.gz"
 if command -v compute-sanitizer >/dev/null; then
