@@ -7,6 +7,7 @@
 
 #include "backend/profile/bench_values.hpp"
 #include "core/error.hpp"
+#include "core/kernel_choice/kernel_planner.hpp"
 #include "core/support/clock.hpp"
 
 namespace dflop {
@@ -147,8 +148,6 @@ namespace {
 constexpr std::int64_t kFirstRuns = 2;
 constexpr std::int64_t kSecondRuns = 6;
 constexpr std::int64_t kMostRuns = 30;
-constexpr double kFirstLimit = 1.5;
-constexpr double kSecondLimit = 1.15;
 
 /// A Contest is that of the variants of one call.
 class Contest {
@@ -192,17 +191,31 @@ double expected(const TunedCall& tuned) {
          (tuned.call.length > 0 ? tuned.call.outer / 512 : tuned.call.outer);
 }
 
+/// Measures the variants of one call until `over()`, but each of them twice. @throws OutOfMemory
+template <typename Over>
+void measure(KernelBench& bench, const KernelCall& call, KernelTable& table, const Over& over) {
+  bench.prepare(call);
+  for (std::size_t v = 0; v < bench.variants(); ++v) bench.run_ns(v);  // warms up
+  Contest contest(bench, table.entry(KernelKey(call)));
+  contest.run(kFirstRuns);
+  contest.drop(kFirstRoundLimit, true);
+  for (std::int64_t runs = kFirstRuns; !contest.over() && runs < kMostRuns && !over(); ++runs) {
+    if (runs == kSecondRuns) contest.drop(kSecondRoundLimit, false);
+    contest.run(1);
+  }
+}
+
 }  // namespace
 
-KernelTable tune_kernels(const RankContext& rank, const VariantNames& names,
-                         const std::vector<TunedCall>& calls, const TuningOptions& options) {
-  KernelTable table(names);
+std::size_t tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
+                         const TuningOptions& options, KernelTable& table) {
   KernelBench bench(rank, options.seed);
   std::vector<TunedCall> order = calls;
   std::stable_sort(order.begin(), order.end(),
                    [](const TunedCall& a, const TunedCall& b) { return expected(a) > expected(b); });
   double left_share = 0;
   for (const TunedCall& tuned : order) left_share += expected(tuned);
+  std::size_t too_large = 0;
   const Stopwatch watch;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Seconds left = options.budget - watch.elapsed();
@@ -216,18 +229,13 @@ KernelTable tune_kernels(const RankContext& rank, const VariantNames& names,
     const Seconds own = left * (0.5 * share + 0.5 / static_cast<double>(order.size() - i));
     left_share -= expected(order[i]);
     const Seconds end = watch.elapsed() + own;
-    bench.prepare(order[i].call);
-    for (std::size_t v = 0; v < bench.variants(); ++v) bench.run_ns(v);  // warms up
-    Contest contest(bench, table.entry(KernelKey(order[i].call)));
-    contest.run(kFirstRuns);
-    contest.drop(kFirstLimit, true);
-    std::int64_t runs = kFirstRuns;
-    for (; !contest.over() && runs < kMostRuns && watch.elapsed() < end; ++runs) {
-      if (runs == kSecondRuns) contest.drop(kSecondLimit, false);
-      contest.run(1);
+    try {
+      measure(bench, order[i].call, table, [&] { return watch.elapsed() >= end; });
+    } catch (const OutOfMemory&) {
+      ++too_large;
     }
   }
-  return table;
+  return too_large;
 }
 
 }  // namespace dflop

@@ -254,6 +254,27 @@ void add_tuning_options(Options& options) {
   add_data_options(options, "traces/datasets/vision_mix.csv");
 }
 
+/// Measures into a table, which has what was measured where a signal ends it. Returns the exit code.
+int measure_until_stopped(const RankContext& rank, const std::vector<TunedCall>& calls, TuningOptions options,
+                          KernelTable& table) {
+  const StopOnSignals signals;
+  int exit_code = 0;
+  try {
+    Progress progress("measuring");
+    options.progress = [&](std::int64_t done, std::int64_t total) {
+      signals.check();
+      progress.update(done, total);
+    };
+    const std::size_t too_large = tune_kernels(rank, calls, options, table);
+    if (too_large > 0) say("dflop: note: {} keys have no room in memory and are left out\n", too_large);
+  } catch (const Stopped& stopped) {
+    say("dflop: {}\n", stopped.what());
+    exit_code = stopped.exit_code();
+  }
+  say("dflop: kernels: {} of {} keys were measured\n", table.entries().size(), calls.size());
+  return exit_code;
+}
+
 int run_tune(const Values& values) {
   const Format format = read_format(values);
   const auto path = values["kernels-file"].as<std::string>();
@@ -274,24 +295,14 @@ int run_tune(const Values& values) {
   const LocalRank rank(*world, 0, request.dtype);
   KernelFile file{DFLOP_VERSION, kernel_machine(*world), KernelTable(rank.kernels->variant_names())};
   if (exists) file = read_kernel_file(path, file.machine, file.table.names());
-  const StopOnSignals signals;
-  try {
-    Progress progress("measuring");
-    request.options.progress = [&](std::int64_t done, std::int64_t total) {
-      signals.check();
-      progress.update(done, total);
-    };
-    const KernelTable measured = tune_kernels(context_of(rank), file.table.names(), calls, request.options);
-    say("dflop: kernels: {} of {} keys were measured\n", measured.entries().size(), calls.size());
-    file.table.merge(measured);
-  } catch (const Stopped& stopped) {
-    say("dflop: {}; nothing is kept\n", stopped.what());
-    return stopped.exit_code();
-  }
+  KernelTable measured(file.table.names());
+  const int exit_code = measure_until_stopped(context_of(rank), calls, request.options, measured);
+  if (measured.entries().size() == 0) return exit_code;
+  file.table.merge(measured);
   file.dflop_version = DFLOP_VERSION;
   write_file_atomically(path, with_provenance(to_json(file), made_here(values)));
   print_table(choices_table(file.table), format);
-  return 0;
+  return exit_code;
 }
 
 /// Draws some of the calls.

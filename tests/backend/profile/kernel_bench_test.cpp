@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include <map>
 #include <memory>
 #include <string>
@@ -51,12 +53,34 @@ TEST_F(KernelBenchTest, TunesActivationsAlone) {
     call.inner = 0;
     calls.push_back({call});
   }
-  const KernelTable table = tune_kernels(context_, rank_.kernels->variant_names(), calls, {});
+  KernelTable table(rank_.kernels->variant_names());
+  EXPECT_EQ(tune_kernels(context_, calls, {}, table), 0);
   for (const TunedCall& tuned : calls) {
     const KernelTable::Entry* entry = table.find(KernelKey(tuned.call));
     ASSERT_NE(entry, nullptr) << to_string(tuned.call.operation);
     for (const KernelStats& variant : *entry) EXPECT_GE(variant.count, 2) << to_string(tuned.call.operation);
   }
+}
+
+// A day's measuring is not lost to one call that is too large, nor to a signal.
+TEST_F(KernelBenchTest, KeepsWhatWasMeasuredWithoutMemoryAndWhereItIsStopped) {
+  KernelCall large = small_call(KernelOperation::linear);
+  large.tokens = std::int64_t{1} << 30;
+  large.inner = large.outer = 1 << 20;  // 2^50 values
+  const std::vector<TunedCall> calls = {
+      {large}, {small_call(KernelOperation::linear)}, {small_call(KernelOperation::attention)}};
+  KernelTable table(rank_.kernels->variant_names());
+  EXPECT_EQ(tune_kernels(context_, calls, {}, table), 1);
+  EXPECT_EQ(table.entries().size(), 2);
+
+  KernelTable stopped(rank_.kernels->variant_names());
+  int begun = 0;
+  TuningOptions options;
+  options.progress = [&](std::int64_t, std::int64_t) {
+    if (++begun == 3) throw std::runtime_error("stop");  // before the third call, the first had no memory
+  };
+  EXPECT_THROW(tune_kernels(context_, calls, options, stopped), std::runtime_error);
+  EXPECT_EQ(stopped.entries().size(), 1);
 }
 
 }  // namespace
