@@ -152,6 +152,7 @@ Part part_of(const TeamPlace& place, const AnyMatrix& matrix, Range rows, Range 
   const auto bytes = [&](std::int64_t values) {
     return static_cast<std::size_t>(values) * place.value_bytes;
   };
+  if (matrix.data == nullptr) return {nullptr, bytes(matrix.columns), 0, bytes(columns.count)};  // no rows
   const auto* begin =
       offset(static_cast<const void*>(matrix.data), bytes(rows.first * matrix.columns + columns.first));
   return {const_cast<std::byte*>(begin), bytes(matrix.columns), rows.count, bytes(columns.count)};
@@ -240,7 +241,7 @@ class PartialSums {
         bytes_(static_cast<std::size_t>(columns) * place.value_bytes) {
     const std::size_t all = static_cast<std::size_t>(chunks) * bytes_;
     data_ = place.shared.of_size(all);
-    std::memset(data_, 0, all);
+    if (all > 0) std::memset(data_, 0, all);
   }
 
   /// Returns the chunk's sums from a column on; none for no columns.

@@ -94,7 +94,7 @@ TEST(PlanMemory, NeedsARunWhereTheOrderDependsOnDurations) {
 // Caps only come near to what a plan needs; what a scheduler returns is within its memory all the same.
 // Memories are a little below or above what LPT's microbatches need.
 TEST(PlanMemory, NoScheduleNeedsMoreThanItsMemory) {
-  Random random(5);
+  Random random(7);
   int feasible = 0;
   int infeasible = 0;
   for (int round = 0; round < testing::integer_programs(40); ++round) {
