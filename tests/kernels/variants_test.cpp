@@ -10,6 +10,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/host/host_kernels.hpp"
@@ -369,7 +370,8 @@ std::vector<Output> outputs_of(const Case& one, const Kernels& kernels, std::siz
   return arguments.outputs();
 }
 
-constexpr int kRounds = 8;
+// Sanitizers, under which a round takes ten times as long, learn what there is from fewer.
+constexpr int kRounds = std::string_view(DFLOP_SANITIZE).empty() ? 8 : 3;
 
 /// What kernels are made for.
 struct Made {
