@@ -450,8 +450,8 @@ TEST_P(Variants, AreTheSameForEveryTeam) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Host, Variants, ::testing::ValuesIn(all_made()), [](const auto& info) {
-  return std::string(to_string(info.param.target)) + "_" + std::string(to_string(info.param.dtype));
+INSTANTIATE_TEST_SUITE_P(Host, Variants, ::testing::ValuesIn(all_made()), [](const auto& made) {
+  return std::string(to_string(made.param.target)) + "_" + std::string(to_string(made.param.dtype));
 });
 
 TEST(VariantCases, HaveEveryOperation) {
