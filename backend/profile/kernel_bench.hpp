@@ -56,12 +56,12 @@ struct TuningOptions {
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
-/// Measures the variants of calls and adds them to a table of the rank's variants. All run 2 times; then those
-/// go whose shortest run takes over 1.5 times the best's, after 6 runs those whose mean is over 1.15 times
-/// that, as in the rounds of a KernelPlanner. The default always stays. A call's part of the budget is that of
-/// its expected time; what is left of it goes into runs of those that remain, in turns, at most 30. Calls for
-/// which there is no time at all are left out, those of the least expected time first, and those for which
-/// there is no memory, of which the number is returned.
+/// Measures the variants of calls and adds them to a table of the rank's variants. All run 2 times; then
+/// those go whose shortest run takes over 1.5 times the best's, after 6 runs those whose mean is over 1.15
+/// times that, as in the rounds of a KernelPlanner. The default always stays. A call's part of the budget is
+/// that of its expected time; what is left of it goes into runs of those that remain, in turns, at most 30.
+/// Calls for which there is no time at all are left out, those of the least expected time first, and those
+/// for which there is no memory, of which the number is returned.
 /// @throws what `progress` throws: the table then has what was measured by then
 std::size_t tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
                          const TuningOptions& options, KernelTable& table);

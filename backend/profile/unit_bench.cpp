@@ -9,7 +9,7 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear parts are measured
-constexpr std::int64_t kFlushes = 4;  // caches that are written to flush one
+constexpr std::int64_t kFlushes = 4;       // caches that are written to flush one
 
 /// Returns a stage with one layer of each module and all else.
 StagePlace all_units(int tp) {

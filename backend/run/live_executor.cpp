@@ -69,7 +69,8 @@ void require_places(const Plan& plan, const World& world) {
   const int shared = plan.layout == Layout::shared ? plan.gpus() : 0;
   if (world.shared_devices() == shared) return;
   if (world.shared_devices() == 0) {
-    refuse_input("", "key 'layout': a shared plan needs ranks that share devices, and those of {} have one each",
+    refuse_input("",
+                 "key 'layout': a shared plan needs ranks that share devices, and those of {} have one each",
                  world.device_name());
   }
   refuse_input("", "key 'layout': expected a shared plan on {} devices of {}, found a {} one on {}",

@@ -249,8 +249,8 @@ class Rebuild {
     if (unknown_work) program_.works.emplace_back();
   }
 
-  /// Durations were recorded beside what shared their GPUs, and so nothing slows them down once more: the costs
-  /// have no bandwidths.
+  /// Durations were recorded beside what shared their GPUs, and so nothing slows them down once more: the
+  /// costs have no bandwidths.
   void add_shared_gpus() {
     program_.shared_gpus = timeline_.shared_gpus;
     if (program_.shared_gpus == 0 || program_.ranks() == 2 * program_.shared_gpus) return;

@@ -126,9 +126,9 @@ PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const
 void add_operations(std::vector<OperationFidelity>& operations, const Program& program,
                     const ProgramCosts& predicted, const ProgramCosts& measured);
 
-/// Measures what a plan needs, with as many ranks busy as it has and the device has cores for, in `budget`: of a
-/// shared one on the parts of devices that its ranks have.
-/// Calls `progress` in between; what it throws ends the measurement.
+/// Measures what a plan needs, with as many ranks busy as it has and the device has cores for, in `budget`:
+/// of a shared one on the parts of devices that its ranks have. Calls `progress` in between; what it throws
+/// ends the measurement.
 /// @throws as measure_profile()
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,

@@ -81,8 +81,8 @@ void read_data(const Values& values, TrainJob& job) {
   job.data_fingerprint = fingerprint(*job.samples);
 }
 
-/// Makes the delay of outliers a part of what data a run is known by, as it makes other batches, and says what
-/// it comes to over the steps, or the first of many.
+/// Makes the delay of outliers a part of what data a run is known by, as it makes other batches, and says
+/// what it comes to over the steps, or the first of many.
 void note_delay(TrainJob& job) {
   constexpr std::int64_t kMostCounted = 1000;
   job.data_fingerprint += "; " + describe(job.delay);

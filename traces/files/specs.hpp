@@ -35,8 +35,8 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file, const 
 std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit);
 
 /// Returns a file of schema "dflop.profile", version 2. settings.busy_ranks is written only where it is not
-/// 1, recompute_s only of units all of whose points have it, sequence_parallel where it is on, and quanta where
-/// a device has more than one; tables without a number of them are of all.
+/// 1, recompute_s only of units all of whose points have it, sequence_parallel where it is on, and quanta
+/// where a device has more than one; tables without a number of them are of all.
 std::string to_json(const ProfileTables& profile);
 
 /// Reads profile tables. Those of version 1 have activations of tp 1 alone, beside the tables, and no
