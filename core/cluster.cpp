@@ -4,12 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include "core/quanta.hpp"
+
 namespace dflop {
 
 double granted_encoder_share(const GpuSpec& gpu, double share) {
   if (gpu.multiprocessors == 0) return share;
-  constexpr double kRounding = 1e-9;  // of 1 - share, which is to come to what share does
-  const double quanta = std::floor(share * gpu.multiprocessors / gpu.share_quantum + 0.5 + kRounding);
+  const double quanta = nearest_quanta(1.0 * gpu.multiprocessors / gpu.share_quantum, share);
   if (gpu.multiprocessors - quanta * gpu.share_quantum < gpu.share_quantum) return 1;
   return quanta * gpu.share_quantum / gpu.multiprocessors;
 }

@@ -11,7 +11,7 @@
 
 #include "backend/world.hpp"
 #include "core/error.hpp"
-#include "core/support/quanta.hpp"
+#include "core/quanta.hpp"
 
 namespace dflop {
 

@@ -7,8 +7,8 @@
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"
 #include "backend/rank_guide.hpp"
+#include "core/quanta.hpp"
 #include "core/refuse.hpp"
-#include "core/support/quanta.hpp"
 
 namespace dflop {
 namespace {

@@ -28,7 +28,7 @@ struct LearningRule {
   /// Of the elapsed time so much may go into calls on trial and into timing: a run in which no other variant
   /// is worth it is to reach 0.995 times the pace of one that does not learn.
   double budget = 0.005;
-  /// And never more than this, were each call on trial as slow as it can be.
+  /// The part is never more than this, were each call on trial as slow as it can be.
   double most = 0.01;
   double timing_ns = 60;  ///< that timing one call takes
   /// A variant of which nothing is known is expected to take so many times as long as the one in use, and at
@@ -106,7 +106,7 @@ struct PlannerState {
 class KernelPlanner {
  public:
   KernelPlanner(KernelMode mode, KernelTable table, const LearningRule& rule = {});
-  /// Goes on from a state.
+  /// Makes a planner that goes on from a state.
   KernelPlanner(KernelMode mode, PlannerState state, const LearningRule& rule = {});
 
   KernelMode mode() const { return mode_; }

@@ -22,7 +22,7 @@ struct KernelComparison {
 /// buckets: others are brought there by work_of().
 class KernelTable {
  public:
-  /// By variant, the default first.
+  /// An Entry has the durations of each variant, the default first.
   using Entry = std::vector<KernelStats>;
 
   KernelTable() = default;

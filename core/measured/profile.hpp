@@ -11,7 +11,7 @@
 #include "core/model.hpp"
 #include "core/names.hpp"
 #include "core/program.hpp"
-#include "core/support/quanta.hpp"
+#include "core/quanta.hpp"
 #include "core/units.hpp"
 
 namespace dflop {

@@ -46,7 +46,7 @@ class ProfileCurve {
 /// A Stage does not say whether pixels come in there: the time of the patches is spread over all encoder
 /// layers. What only one rank was busy with is not what it takes where many ranks share one processor.
 ///
-/// A stage of a shared plan computes on some of its device's quanta (core/support/quanta.hpp). Between the
+/// A stage of a shared plan computes on some of its device's quanta (core/quanta.hpp). Between the
 /// nearest numbers of them that were measured, m < k < n, a time is a + b / k through both: what is divided
 /// among quanta, and what is not.
 ///

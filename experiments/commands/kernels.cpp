@@ -6,7 +6,6 @@
 #include <set>
 #include <tuple>
 
-#include "backend/model/parameter_list.hpp"
 #include "backend/profile/kernel_oracle.hpp"
 #include "core/kernel_choice/kernel_sizes.hpp"
 #include "core/refuse.hpp"
@@ -19,13 +18,13 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
+#include "experiments/training/tp_modes.hpp"
 #include "experiments/training/tuning.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
 
-constexpr int kMostTp = 64;
 constexpr int kMostSize = 4096;  // samples of a microbatch
 constexpr double kMostTuningS = 86'400;
 constexpr std::int64_t kMostChecked = 1'000'000;
@@ -197,34 +196,16 @@ struct TuningRequest {
   TuningOptions options;
 };
 
-/// Reads whole numbers of an option, rising, each once.
-std::vector<int> read_numbers(const Values& values, const std::string& option, int most) {
-  std::set<int> numbers;
-  for (const std::int64_t number : values[option].as<std::vector<std::int64_t>>()) {
-    if (number < 1 || number > most) {
-      refuse_value(option, fmt::format("whole numbers from 1 to {}", most), std::to_string(number));
-    }
-    numbers.insert(static_cast<int>(number));
-  }
-  return {numbers.begin(), numbers.end()};
-}
-
 TuningRequest read_tuning(const Values& values) {
   TuningRequest request;
   request.device = read_local_device(values);
   request.device.device_cores = read_device_cores(values, request.device);
   request.dtype = read_dtype(values);
   request.model = find_model(values["model"].as<std::string>());
-  require_live(request.model);
-  const bool sequence_parallel = !values["no-sequence-parallel"].as<bool>();
-  for (const int tp : read_numbers(values, "tp", kMostTp)) {
-    try {
-      require_split(request.model, tp, tp);
-    } catch (const Error& error) {
-      throw Error(ErrorKind::usage, error.message(), "option '--tp'");
-    }
-    require_kernel_sizes(request.model, tp, values["model"].as<std::string>());
-    request.modes.push_back(tp_mode(tp, sequence_parallel));
+  request.modes = read_tp_modes(values);
+  require_tp_modes(request.model, request.modes);
+  for (const TpMode& mode : request.modes) {
+    require_kernel_sizes(request.model, mode.tp, values["model"].as<std::string>());
   }
   request.draws.sizes.clear();
   const std::int64_t most = read_integer(values, "samples", 1, kMostSize);
@@ -254,25 +235,22 @@ void add_tuning_options(Options& options) {
   add_data_options(options, "traces/datasets/vision_mix.csv");
 }
 
-/// Measures into a table, which has what was measured where a signal ends it. Returns the exit code.
-int measure_until_stopped(const RankContext& rank, const std::vector<TunedCall>& calls, TuningOptions options,
-                          KernelTable& table) {
+/// Calls work(options), with progress that is shown and that a signal ends. Returns the exit code.
+template <typename Work>
+int run_until_stopped(const char* title, TuningOptions options, const Work& work) {
   const StopOnSignals signals;
-  int exit_code = 0;
   try {
-    Progress progress("measuring");
+    Progress progress(title);
     options.progress = [&](std::int64_t done, std::int64_t total) {
       signals.check();
       progress.update(done, total);
     };
-    const std::size_t too_large = tune_kernels(rank, calls, options, table);
-    if (too_large > 0) say("dflop: note: {} keys have no room in memory and are left out\n", too_large);
+    work(options);
   } catch (const Stopped& stopped) {
     say("dflop: {}\n", stopped.what());
-    exit_code = stopped.exit_code();
+    return stopped.exit_code();
   }
-  say("dflop: kernels: {} of {} keys were measured\n", table.entries().size(), calls.size());
-  return exit_code;
+  return 0;
 }
 
 int run_tune(const Values& values) {
@@ -296,7 +274,11 @@ int run_tune(const Values& values) {
   KernelFile file{DFLOP_VERSION, kernel_machine(*world), KernelTable(rank.kernels->variant_names())};
   if (exists) file = read_kernel_file(path, file.machine, file.table.names());
   KernelTable measured(file.table.names());
-  const int exit_code = measure_until_stopped(context_of(rank), calls, request.options, measured);
+  const int exit_code = run_until_stopped("measuring", request.options, [&](const TuningOptions& options) {
+    const std::size_t too_large = tune_kernels(context_of(rank), calls, options, measured);
+    if (too_large > 0) say("dflop: note: {} keys have no room in memory and are left out\n", too_large);
+  });
+  say("dflop: kernels: {} of {} keys were measured\n", measured.entries().size(), calls.size());
   if (measured.entries().size() == 0) return exit_code;
   file.table.merge(measured);
   file.dflop_version = DFLOP_VERSION;
@@ -316,26 +298,18 @@ std::vector<TunedCall> held_out_calls(std::vector<TunedCall> all, std::int64_t c
 int run_check(const Values& values) {
   const Format format = read_format(values);
   const auto path = values["kernels-file"].as<std::string>();
-  TuningRequest request = read_tuning(values);
+  const TuningRequest request = read_tuning(values);
   const std::int64_t count = read_integer(values, "calls", 1, kMostChecked);
   const auto rounds = static_cast<int>(read_integer(values, "rounds", 1, kMostRounds));
   const std::vector<TunedCall> calls = held_out_calls(calls_of(values, request), count, request.draws.seed);
   const std::unique_ptr<World> world = make_live_world(request.device, 1);
   const LocalRank rank(*world, 0, request.dtype);
   const KernelFile file = read_kernel_file(path, kernel_machine(*world), rank.kernels->variant_names());
-  const StopOnSignals signals;
-  Progress progress("checking");
-  request.options.progress = [&](std::int64_t done, std::int64_t total) {
-    signals.check();
-    progress.update(done, total);
-  };
   ChoiceQuality quality;
-  try {
-    quality = check_choices(context_of(rank), file.table, calls, rounds, request.options);
-  } catch (const Stopped& stopped) {
-    say("dflop: {}\n", stopped.what());
-    return stopped.exit_code();
-  }
+  const int exit_code = run_until_stopped("checking", request.options, [&](const TuningOptions& options) {
+    quality = check_choices(context_of(rank), file.table, calls, rounds, options);
+  });
+  if (exit_code != 0) return exit_code;
   Table table;
   table.columns = {{"calls", "calls"},
                    {"chosen_ns", "chosen ms", 2, kMsPerNs},

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <set>
 
-#include "backend/model/parameter_list.hpp"
 #include "backend/profile/profiler.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
@@ -19,6 +18,7 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
+#include "experiments/training/tp_modes.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -28,20 +28,7 @@ namespace {
 constexpr std::int64_t kLeastTokens = 32;  // two points of each unit
 constexpr std::int64_t kProfileMostTokens = 1 << 17;
 constexpr double kProfileMostBudgetS = 86'400;
-constexpr int kMostRanks = 64;
-
-/// Reads the modes of --tp, rising, each once.
-std::vector<TpMode> read_modes(const Values& values) {
-  const bool sequence_parallel = !values["no-sequence-parallel"].as<bool>();
-  std::set<TpMode> modes;
-  for (const std::int64_t size : values["tp"].as<std::vector<std::int64_t>>()) {
-    if (size < 1 || size > kMostRanks) {
-      refuse_value("tp", fmt::format("whole numbers from 1 to {}", kMostRanks), std::to_string(size));
-    }
-    modes.insert(tp_mode(static_cast<int>(size), sequence_parallel));
-  }
-  return {modes.begin(), modes.end()};
-}
+constexpr int kMostRanks = kMostTp;
 
 /// Reads "3/4" or "0.75". @throws Error (usage) for what is no part of a device
 double read_share(const std::string& text) {
@@ -71,18 +58,6 @@ std::vector<double> read_shares(const Values& values, const LiveDevice& device) 
       refuse_value("shares", fmt::format("whole cores of --device-cores {}", device.device_cores), text);
   }
   return {shares.begin(), shares.end()};
-}
-
-/// Checks the modes. @throws Error (usage) for a tp that the model's parts cannot be split over.
-void require_modes(const ModelSpec& model, const std::vector<TpMode>& modes) {
-  require_live(model);
-  for (const TpMode& mode : modes) {
-    try {
-      require_split(model, mode.tp, mode.tp);
-    } catch (const Error& error) {
-      throw Error(ErrorKind::usage, error.message(), "option '--tp'");
-    }
-  }
 }
 
 /// Adds of how much of a device a row is, and how many times as long it takes beside a neighbour on the rest.
@@ -177,7 +152,7 @@ int run_profile(const Values& values) {
   options.dtype = read_dtype(values);
   options.budget = Seconds(read_number(values, "budget-s", 0, kProfileMostBudgetS));
   options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens);
-  options.modes = read_modes(values);
+  options.modes = read_tp_modes(values);
   options.shares = read_shares(values, device);
   options.make_shared_world = [device](int devices, double share) {
     return make_shared_world(device, devices, share);
@@ -186,7 +161,7 @@ int run_profile(const Values& values) {
   const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,
                                options.modes.back().tp});
   const ModelSpec model = find_model(values["model"].as<std::string>());
-  require_modes(model, options.modes);
+  require_tp_modes(model, options.modes);
 
   const std::unique_ptr<World> world = make_live_world(device, ranks);
   const ProfilerKernels kernels = profiler_kernels(kernel_request, device, *world, options.dtype);

@@ -11,9 +11,9 @@
 
 #include "backend/model/parameter_list.hpp"
 #include "backend/profile/profiler.hpp"
+#include "core/quanta.hpp"
 #include "core/refuse.hpp"
 #include "core/support/median.hpp"
-#include "core/support/quanta.hpp"
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/training/loop.hpp"

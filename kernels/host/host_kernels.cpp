@@ -17,23 +17,14 @@ namespace dflop {
 
 // kernels/host/operations.cpp defines these, compiled for each target.
 namespace portable {
-void set_operations(Kernels& kernels);
-void add_linear(Kernels& kernels);
-void add_tiled_attention(Kernels& kernels);
-void add_tiled_activations(Kernels& kernels);
-}  // namespace portable
+void add_operations(Kernels& kernels, bool own);
+}
 namespace avx2 {
-void set_operations(Kernels& kernels);
-void add_linear(Kernels& kernels);
-void add_tiled_attention(Kernels& kernels);
-void add_tiled_activations(Kernels& kernels);
-}  // namespace avx2
+void add_operations(Kernels& kernels, bool own);
+}
 namespace avx512 {
-void set_operations(Kernels& kernels);
-void add_linear(Kernels& kernels);
-void add_tiled_attention(Kernels& kernels);
-void add_tiled_activations(Kernels& kernels);
-}  // namespace avx512
+void add_operations(Kernels& kernels, bool own);
+}
 
 namespace {
 
@@ -120,51 +111,45 @@ class Bf16Kernels final : public Kernels {
   host::KeptStates states_;
 };
 
-/// A TargetFunctions has what one target was compiled to. It has none where this was not built with it.
-struct TargetFunctions {
+/// A CompiledTarget is a target that this was built with. The list goes from narrow vectors to wide ones: the
+/// wider ones are variants of the kernels of one.
+struct CompiledTarget {
   HostTarget target;
-  void (*set_operations)(Kernels& kernels) = nullptr;
-  void (*add_linear)(Kernels& kernels) = nullptr;
-  void (*add_tiled_attention)(Kernels& kernels) = nullptr;
-  void (*add_tiled_activations)(Kernels& kernels) = nullptr;
+  void (*add_operations)(Kernels& kernels, bool own);
 };
 
-constexpr TargetFunctions kTargets[] = {
-    {HostTarget::portable, portable::set_operations, portable::add_linear, portable::add_tiled_attention,
-     portable::add_tiled_activations},
+constexpr CompiledTarget kTargets[] = {
+    {HostTarget::portable, portable::add_operations},
 #ifdef DFLOP_HAVE_HOST_AVX2
-    {HostTarget::avx2, avx2::set_operations, avx2::add_linear, avx2::add_tiled_attention,
-     avx2::add_tiled_activations},
+    {HostTarget::avx2, avx2::add_operations},
 #endif
 #ifdef DFLOP_HAVE_HOST_AVX512
-    {HostTarget::avx512, avx512::set_operations, avx512::add_linear, avx512::add_tiled_attention,
-     avx512::add_tiled_activations},
+    {HostTarget::avx512, avx512::add_operations},
 #endif
 };
-
-bool processor_has(HostTarget target) {
-  switch (target) {
-    case HostTarget::portable:
-      return true;
-#ifdef DFLOP_HAVE_HOST_AVX2
-    case HostTarget::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#endif
-#ifdef DFLOP_HAVE_HOST_AVX512
-    case HostTarget::avx512:
-      return processor_has(HostTarget::avx2) && __builtin_cpu_supports("avx512f") &&
-             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vl");
-#endif
-    default:
-      return false;
-  }
-}
 
 }  // namespace
 
 bool has_host_target(HostTarget target) {
-  return processor_has(target);
+  switch (target) {
+    case HostTarget::portable:
+      return true;
+    case HostTarget::avx2:
+#ifdef DFLOP_HAVE_HOST_AVX2
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+      return false;
+#endif
+    case HostTarget::avx512:
+#ifdef DFLOP_HAVE_HOST_AVX512
+      return has_host_target(HostTarget::avx2) && __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vl");
+#else
+      return false;
+#endif
+  }
+  return false;
 }
 
 HostTarget fastest_host_target() {
@@ -177,11 +162,11 @@ std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target, Team*
   }
   if (dtype == DType::bf16) return std::make_unique<Bf16Kernels>(make_host_kernels(DType::f32, target, team));
   auto kernels = std::make_unique<Kernels>(dtype);
-  for (const TargetFunctions& functions : kTargets) {
-    if (functions.target < target || !has_host_target(functions.target)) continue;
-    functions.target == target ? functions.set_operations(*kernels) : functions.add_linear(*kernels);
-    functions.add_tiled_attention(*kernels);
-    functions.add_tiled_activations(*kernels);
+  bool has_own = false;
+  for (const CompiledTarget& compiled : kTargets) {
+    const bool own = compiled.target == target;
+    has_own = has_own || own;
+    if (has_own && has_host_target(compiled.target)) compiled.add_operations(*kernels, own);
   }
   host::add_onednn(*kernels);
   host::add_openblas(*kernels);

@@ -45,15 +45,22 @@ void add_linear(Kernels& kernels) {
   });
 }
 
-/// Sets all operations, for the kernels' precision: f32 or f64.
-void set_operations(Kernels& kernels) {
-  set_linear(kernels);
-  set_norms(kernels);
-  set_activations(kernels);
-  set_attention(kernels);
-  set_rows(kernels);
-  set_loss(kernels);
-  set_elementwise(kernels);
+/// Sets all operations, for the kernels' precision: f32 or f64. Without `own` the kernels have those of a
+/// narrower target, and get the products of this one as variants. Both add the tiles.
+void add_operations(Kernels& kernels, bool own) {
+  if (own) {
+    set_linear(kernels);
+    set_norms(kernels);
+    set_activations(kernels);
+    set_attention(kernels);
+    set_rows(kernels);
+    set_loss(kernels);
+    set_elementwise(kernels);
+  } else {
+    add_linear(kernels);
+  }
+  add_tiled_attention(kernels);
+  add_tiled_activations(kernels);
 }
 
 }  // namespace dflop::DFLOP_HOST_TARGET

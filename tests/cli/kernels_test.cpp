@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "experiments/training/kernels.hpp"
 #include "tests/cli/run.hpp"
+#include "tests/core/input_error.hpp"
 
 namespace dflop {
 namespace kernels_test {
@@ -89,7 +90,7 @@ TEST_F(KernelsCommand, ListsKeysByOperationSizesAndTokens) {
     "variants": {"linear": ["default"], "attention": ["default"]}, "keys": [)" +
           [] {
             std::string keys;
-            // In no order; lengths of one key of attention lie over a power of two apart.
+            // The file has them in no order; lengths of one key of attention lie over a power of two apart.
             for (const auto& [operation, inner, tokens, length] :
                  std::vector<std::tuple<std::string, int, int, int>>{{"attention", 64, 1280, 80},
                                                                      {"linear", 128, 80, 0},
@@ -173,17 +174,6 @@ class PairWorld final : public World {
   std::string others_;
 };
 
-template <typename Act>
-std::string input_error(const Act& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::input);
-    return error.what();
-  }
-  return {};
-}
-
 TEST(KernelsOfProcesses, HaveTheSameVariants) {
   VariantNames names;
   names[0] = {"default", "wide"};
@@ -191,7 +181,7 @@ TEST(KernelsOfProcesses, HaveTheSameVariants) {
   require_same_variants(world, names);
   require_same_variants(world, names);
   names[0] = {"default", "wider"};  // as many, of other names
-  const std::string message = input_error([&] { require_same_variants(world, names); });
+  const std::string message = testing::input_error([&] { require_same_variants(world, names); });
   EXPECT_NE(message.find("variants of operations"), std::string::npos) << message;
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
@@ -206,16 +196,16 @@ TEST(KernelsOfProfiles, AreOfTheirMachine) {
   const auto taken = [&](const KernelMachine& machine, NamedProfile of) {
     const KernelFile file{"1", machine, {}};
     write_all(path, to_json(file));
-    const std::string message = input_error([&] { take_kernels(of, path); });
+    const std::string message = testing::input_error([&] { take_kernels(of, path); });
     EXPECT_EQ(of.tables.kernels, message.empty() ? kernels_hash(file) : "");
     return message;
   };
   // A profile of the host does not name its libraries, and has as many quanta as a rank has threads.
-  KernelMachine machine{.device = "host", .software = "a library", .cpu = "c", .threads = 2};
+  KernelMachine machine{.device = "host", .software = "a library", .cpu = "c", .isa = {}, .threads = 2};
   EXPECT_EQ(taken(machine, profile), "");
   machine.threads = 1;
   EXPECT_NE(taken(machine, profile).find("key 'threads'"), std::string::npos);
-  // One of a GPU names its driver; its quanta are no threads.
+  // A profile of a GPU names its driver, and its quanta are no threads.
   profile.tables.software = machine.software = "a driver";
   EXPECT_EQ(taken(machine, profile), "");
   machine.software = "another";

@@ -24,7 +24,7 @@ struct SharedLive : ::testing::Test {
     write_plan("half.json", 0.5);
   }
 
-  /// One encoder rank and one LLM rank on one device.
+  /// The plan has one encoder rank and one LLM rank on one device.
   void write_plan(const std::string& file, double share) const {
     Plan plan;
     plan.planner = "test";

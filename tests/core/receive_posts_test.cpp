@@ -220,7 +220,7 @@ TEST(ReceivePosts, NoOrderWaitsForEverWithThem) {
   }
 }
 
-/// The same of pipelines without a model, which are deeper.
+/// The rule holds for pipelines without a model, too, which are deeper.
 TEST(ReceivePosts, NoDeepOrderWaitsForEverWithThem) {
   for_each_shape(9, 12, 3, [](const PipelineShape& shape) {
     const RawPipeline pipeline = equal_pipeline(shape, Nanoseconds(10), Nanoseconds(10), Nanoseconds(10));

@@ -113,7 +113,7 @@ TEST(SharedCosts, BandwidthIsTrafficOverTime) {
   }
 }
 
-/// One encoder rank and one LLM rank of two each on two GPUs.
+/// The plan has two encoder ranks and two LLM ranks on two GPUs.
 Program four_ranks() {
   Program program;
   program.stages.resize(2);

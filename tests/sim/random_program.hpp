@@ -12,7 +12,7 @@ namespace dflop::testing {
 /// random groups. Durations of 0 to 999 ns, so that simultaneous events are common.
 PricedProgram make_random_program(Random& random);
 
-/// The same with its groups dealt to two modules that share GPUs, and random bandwidths, some of them 0 or 1.
+/// Deals the groups of a program to two modules that share GPUs, with random bandwidths, some of them 0 or 1.
 PricedProgram make_shared_random_program(Random& random);
 
 }  // namespace dflop::testing

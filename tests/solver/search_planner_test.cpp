@@ -65,7 +65,7 @@ TEST(SearchPlanner, FindsTheBestOfItsSpace) {
   EXPECT_EQ(layouts.size(), 3u) << "the space has plans of all layouts";
 }
 
-// The same where GPUs may be shared: with little arithmetic that is worth it, with much not.
+// It finds the best where GPUs may be shared, too: with little arithmetic sharing is worth it, with much not.
 TEST(SearchPlanner, FindsTheBestOfItsSpaceWithSharedPlans) {
   std::set<Layout> best_layouts;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {

@@ -55,7 +55,7 @@ constexpr Room kRooms[] = {
 constexpr Wing kWings[] = {
     {"core", ".", ""},
     {"core", "support", "."},
-    {"core", "measured", ". support"},
+    {"core", "measured", "."},
     {"core", "kernel_choice", ". support measured"},
     {"core", "order", ". support"},
     {"core", "program", ". support order"},

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/support/random.hpp"
+#include "tests/core/input_error.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -59,16 +60,6 @@ KernelFile some_file(std::uint64_t seed = 1) {
   return {"1.2.3", kHere, random_table(random)};
 }
 
-std::string message_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::input);
-    return error.what();
-  }
-  return {};
-}
-
 TEST(KernelFiles, ComeBackToTheLastBit) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const KernelFile file = some_file(seed);
@@ -82,12 +73,12 @@ TEST(KernelFiles, CutOffAnywhereAreReportedAndLeftUnharmed) {
   // The last byte ends the line: without it the file is whole.
   for (std::size_t size = 0; size + 1 < whole.size(); ++size) {
     const std::string cut = whole.substr(0, size);
-    EXPECT_FALSE(message_of([&] { parse_kernel_file(cut, "f"); }).empty()) << size;
+    EXPECT_FALSE(testing::input_error([&] { parse_kernel_file(cut, "f"); }).empty()) << size;
   }
   for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 2}) {
     const std::string cut = whole.substr(0, size);
     std::ofstream(path, std::ios::binary) << cut;
-    const std::string message = message_of([&] { parse_kernel_file(read_text_file(path), path); });
+    const std::string message = testing::input_error([&] { parse_kernel_file(read_text_file(path), path); });
     EXPECT_NE(message.find(path), std::string::npos) << message;
     EXPECT_EQ(read_text_file(path), cut);
   }
@@ -101,7 +92,7 @@ TEST(KernelFiles, RefuseWhatIsNone) {
     const std::size_t place = changed.find(from);
     EXPECT_NE(place, std::string::npos) << from;
     changed.replace(place, from.size(), to);
-    return message_of([&] { parse_kernel_file(changed, "f"); });
+    return testing::input_error([&] { parse_kernel_file(changed, "f"); });
   };
   EXPECT_NE(with("\"version\": 1", "\"version\": 2").find("version"), std::string::npos);
   EXPECT_NE(with("\"oneDNN\"", "\"default\"").find("'default' twice"), std::string::npos);
@@ -113,7 +104,8 @@ TEST(KernelFiles, RefuseWhatIsNone) {
   const std::size_t end = json.find('}', begin) + 1;
   const std::string row = json.substr(begin, end - begin);
   json.insert(begin, row + ",\n    ");
-  EXPECT_NE(message_of([&] { parse_kernel_file(json, "f"); }).find("each key once"), std::string::npos);
+  EXPECT_NE(testing::input_error([&] { parse_kernel_file(json, "f"); }).find("each key once"),
+            std::string::npos);
 }
 
 TEST(KernelFiles, OfAnotherMachineSayInOneLineWhatDiffers) {
@@ -121,13 +113,14 @@ TEST(KernelFiles, OfAnotherMachineSayInOneLineWhatDiffers) {
                           const std::string& expected, const std::string& found) {
     KernelFile file = some_file();
     change(file);
-    const std::string message = message_of([&] { require_valid(file, "my.kernels", kHere, some_names()); });
+    const std::string message =
+        testing::input_error([&] { require_valid(file, "my.kernels", kHere, some_names()); });
     EXPECT_NE(message.find("my.kernels: key '" + key + "'"), std::string::npos) << message;
     EXPECT_NE(message.find("expected '" + expected + "'"), std::string::npos) << message;
     EXPECT_NE(message.find("found '" + found + "'"), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos);
   };
-  EXPECT_EQ(message_of([] { require_valid(some_file(), "f", kHere, some_names()); }), "");
+  EXPECT_EQ(testing::input_error([] { require_valid(some_file(), "f", kHere, some_names()); }), "");
   differs([](KernelFile& f) { f.machine.device = "H100"; }, "device", "host", "H100");
   differs([](KernelFile& f) { f.machine.processors = 132; }, "processors", "2", "132");
   differs([](KernelFile& f) { f.machine.software = "oneDNN 3.0.0"; }, "software", "oneDNN 2.6.0",
@@ -175,7 +168,8 @@ TEST(LearnedKernels, ComeBackToTheLastBit) {
     }
     const std::string json = to_json(learned);
     EXPECT_EQ(parse_learned_kernels(json, "f"), learned);
-    EXPECT_FALSE(message_of([&] { parse_learned_kernels(json.substr(0, json.size() / 2), "f"); }).empty());
+    EXPECT_FALSE(
+        testing::input_error([&] { parse_learned_kernels(json.substr(0, json.size() / 2), "f"); }).empty());
   }
 }
 
@@ -199,7 +193,7 @@ TEST(LearnedKernels, RefuseWhatNoPlannerCanHaveComeTo) {
     const std::size_t place = changed.find(from);
     EXPECT_NE(place, std::string::npos) << from;
     changed.replace(place, from.size(), to);
-    return message_of([&] { parse_learned_kernels(changed, "f"); });
+    return testing::input_error([&] { parse_learned_kernels(changed, "f"); });
   };
   EXPECT_NE(with("\"alive\": 5", "\"alive\": 7").find("alive"), std::string::npos);
   EXPECT_NE(with("\"ranks\": 1", "\"ranks\": 0").find("ranks"), std::string::npos);

@@ -28,7 +28,8 @@ std::vector<std::string> parts(int ranks, const WorldOptions& options) {
   return all;
 }
 
-/// Of four cores a share of 0.3 is 1.2, so that the encoder has one; of 0.5 two; each has one at least.
+/// A share of 0.3 is 1.2 of four cores, so that the encoder has one; 0.5 is two; each module has one at
+/// least.
 TEST(HostParts, FollowTheShare) {
   using Parts = std::vector<std::string>;
   EXPECT_EQ(parts(2, devices_of(1)), (Parts{"1 core", "1 core"}));

@@ -290,6 +290,16 @@ class ClosedDevice {
   bool asked_ = false;
 };
 
+/// As await_end(), after which the device is open again: threads that ask it could not end else.
+void await_end_with(ClosedDevice& closed, Rendezvous& rendezvous) {
+  try {
+    await_end(rendezvous);
+  } catch (...) {
+    closed.open();
+    throw;
+  }
+}
+
 /// Rank 0 enters a receive, and its device no longer answers. Rank 1 ends the run once the thread that
 /// watches over rank 0 waits for the answer.
 TEST(NcclCommunicator, TheEndOfARunIsHeardOfWhereTheDeviceDoesNotAnswer) {
@@ -305,12 +315,7 @@ TEST(NcclCommunicator, TheEndOfARunIsHeardOfWhereTheDeviceDoesNotAnswer) {
         const auto buffer = side.device.allocate(8);
         side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
         closed.close();
-        try {
-          await_end(rendezvous);
-        } catch (...) {
-          closed.open();
-          throw;
-        }
+        await_end_with(closed, rendezvous);
       },
       Seconds{3600}, closed.change());
   EXPECT_EQ(ends[0].how, How::aborted);
@@ -327,12 +332,7 @@ TEST(NcclCommunicator, ADeviceThatDoesNotAnswerForTooLongIsReported) {
           side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
           closed.close();
         }
-        try {
-          await_end(rendezvous);
-        } catch (...) {
-          closed.open();
-          throw;
-        }
+        await_end_with(closed, rendezvous);
       },
       Seconds{0.5}, closed.change());
   EXPECT_EQ(ends[0].how, How::error);

@@ -134,7 +134,7 @@ TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
   }
 }
 
-/// The same with receives that are entered where they are waited for: zb-v hangs, whose ranks send each other
+/// Where receives are entered only when they are waited for zb-v hangs, whose ranks send each other
 /// what they take after the next step.
 TEST(NcclLive, AnOrderHangsWhereNoReceiveIsPosted) {
   const LiveRun one = drained_run(drained_plan(OrderKind::zb_v));

@@ -27,7 +27,7 @@ KernelCall small_call(KernelOperation operation) {
           .length = attention ? 7 : 0};
 }
 
-/// One rank of the host, with kernels in f32.
+/// The tests have one rank of the host, with kernels in f32.
 class KernelBenchTest : public ::testing::Test {
  protected:
   std::unique_ptr<World> world_ = std::make_unique<HostWorld>(1);

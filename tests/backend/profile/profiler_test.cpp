@@ -109,7 +109,7 @@ std::unique_ptr<World> whole_world(int ranks, int cores) {
   return std::make_unique<HostWorld>(ranks, options);
 }
 
-/// On one of three cores and on all of them, at tp 1 and on two devices at tp 2.
+/// The profile is of one of three cores and of all of them, at tp 1 and on two devices at tp 2.
 TEST(Profiler, MeasuresPartsOfDevicesBesideNeighbours) {
   const std::unique_ptr<World> world = whole_world(2, 3);
   ProfilerOptions options = options_for_parts({1.0 / 3, 1}, 3);

@@ -1,0 +1,21 @@
+// Commands that measure parts of a model do so in the modes of --tp.
+#pragma once
+
+#include <vector>
+
+#include "core/measured/profile.hpp"
+#include "core/model.hpp"
+#include "experiments/cli/command.hpp"
+
+namespace dflop {
+
+inline constexpr int kMostTp = 64;
+
+/// Reads --tp and --no-sequence-parallel: the modes, rising, each once. @throws Error (usage)
+std::vector<TpMode> read_tp_modes(const Values& values);
+
+/// Checks that a model can run live in these modes.
+/// @throws Error (usage) for a tp that the model's parts cannot be split over, else as require_live()
+void require_tp_modes(const ModelSpec& model, const std::vector<TpMode>& modes);
+
+}  // namespace dflop
