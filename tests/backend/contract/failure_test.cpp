@@ -54,8 +54,8 @@ TEST_P(CommunicatorContract, AbortEndsTheRunForThoseWhoWaitAndThoseWhoComeLater)
       expect_aborted(
           side, [&](const RankSide& s) { s.send(Data(8), peer, "a letter"); }, "send");
     };
-    // An hour, so that nobody is woken by the timeout instead.
-    for (const RankEnd& end : run(3, body, Seconds(3600))) EXPECT_EQ(end.how, How::done) << end.message;
+    // Minutes, so that nobody is woken by the timeout instead.
+    for (const RankEnd& end : run(3, body, Seconds(300))) EXPECT_EQ(end.how, How::done) << end.message;
   }
 }
 

@@ -215,7 +215,7 @@ TEST(HostWorld, AnAbortLeavesNoCollectiveHalfDone) {
     std::array<int, 2> done{};
     std::atomic<bool> begun = false;
     const Messages errors =
-        run(3, Seconds(3600), [&](int rank, Communicator& communicator, DeviceStream& stream) {
+        run(3, Seconds(300), [&](int rank, Communicator& communicator, DeviceStream& stream) {
           if (rank == 2) {
             while (!begun) std::this_thread::yield();
             communicator.abort("enough");

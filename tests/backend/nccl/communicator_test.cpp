@@ -59,7 +59,7 @@ RankEnd run_rank(int rank, int port, Seconds timeout, const Body& body, const Se
   }
 }
 
-std::vector<RankEnd> run_two(const Body& body, Seconds timeout = Seconds{3600},
+std::vector<RankEnd> run_two(const Body& body, Seconds timeout = Seconds{300},
                              const SeamChange& change = nullptr) {
   forget_fake_nccl_calls();
   const int port = free_port();
@@ -317,7 +317,7 @@ TEST(NcclCommunicator, TheEndOfARunIsHeardOfWhereTheDeviceDoesNotAnswer) {
         closed.close();
         await_end_with(closed, rendezvous);
       },
-      Seconds{3600}, closed.change());
+      Seconds{300}, closed.change());
   EXPECT_EQ(ends[0].how, How::aborted);
   EXPECT_EQ(ends[0].message, "rank 1 ended the run: killed");
 }

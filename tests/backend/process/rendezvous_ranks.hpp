@@ -14,7 +14,7 @@
 
 namespace dflop::testing {
 
-inline constexpr Seconds kNever{3600};  // nobody is woken by a timeout instead
+inline constexpr Seconds kNever{300};  // who is woken by it says who waited for what
 
 inline RendezvousOptions options_of(int rank, int ranks, int port, Seconds meeting = Seconds{60},
                                     Seconds timeout = kNever) {
