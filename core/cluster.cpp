@@ -8,11 +8,12 @@
 
 namespace dflop {
 
-double granted_encoder_share(const GpuSpec& gpu, double share) {
-  if (gpu.multiprocessors == 0) return share;
-  const double quanta = nearest_quanta(1.0 * gpu.multiprocessors / gpu.share_quantum, share);
-  if (gpu.multiprocessors - quanta * gpu.share_quantum < gpu.share_quantum) return 1;
-  return quanta * gpu.share_quantum / gpu.multiprocessors;
+GrantedShares granted_shares(const GpuSpec& gpu, double share) {
+  if (gpu.multiprocessors == 0) return {share, 1 - share};
+  const int quanta = gpu.multiprocessors / gpu.share_quantum;
+  const int encoder = nearest_quanta(quanta, share);
+  const double quantum = 1.0 * gpu.share_quantum / gpu.multiprocessors;
+  return {encoder * quantum, (quanta - encoder) * quantum};
 }
 
 const GpuSpec& ClusterSpec::gpu_of(int device) const {

@@ -66,9 +66,16 @@ struct SoftwareSpec {
   bool operator==(const SoftwareSpec&) const = default;
 };
 
-/// Returns the part of a GPU's multiprocessors that an encoder gets which asks for `share` of them: the
-/// nearest number of quanta. 0 or 1 where one of the two modules would have less than a quantum.
-double granted_encoder_share(const GpuSpec& gpu, double share);
+/// GrantedShares are the parts of a GPU's multiprocessors that the modules of a shared plan get. 0 for one
+/// that would have less than a quantum.
+struct GrantedShares {
+  double encoder;
+  double llm;
+};
+
+/// Returns what a GPU grants to an encoder that asks for `share` of it, the nearest number of quanta, and to
+/// the LLM, the quanta that remain. Multiprocessors that make no whole quantum are nobody's, as in a live run.
+GrantedShares granted_shares(const GpuSpec& gpu, double share);
 
 /// Returns the GPU of a rank, where ranks from `shared_gpus` on are on the GPUs of those before; 0: each rank
 /// has one.

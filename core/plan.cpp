@@ -152,8 +152,8 @@ class PlanCheck {
   }
 
   void check_quanta(const GpuSpec& gpu) const {
-    const double granted = granted_encoder_share(gpu, plan_.encoder_share);
-    if (granted > 0 && granted < 1) return;
+    const GrantedShares granted = granted_shares(gpu, plan_.encoder_share);
+    if (granted.encoder > 0 && granted.llm > 0) return;
     refuse(
         "encoder_share",
         "expected a share that leaves both modules at least {} of the {} multiprocessors of {}, which come in "

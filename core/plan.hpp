@@ -135,7 +135,7 @@ struct Plan : PlanOptions {
   ModulePlan llm;
   int microbatches = 1;  ///< an iteration, per LLM dp rank
   /// This part of each GPU's multiprocessors is the encoder's and the rest the LLM's: above 0 and below 1 in
-  /// a shared plan, 0 in others. granted_encoder_share() says what a GPU makes of it.
+  /// a shared plan, 0 in others. granted_shares() says what a GPU makes of it.
   double encoder_share = 0;
   /// The plan was chosen for microbatches that make this small. None: it was chosen for any.
   std::optional<Objective> objective = {};

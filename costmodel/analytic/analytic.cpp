@@ -88,8 +88,8 @@ ProgramCosts AnalyticCostModel::price_sums(const Program& program) const {
 
 double AnalyticCostModel::granted_share(const Stage& stage) const {
   if (stage.share == 1) return 1;
-  if (stage.encoder_layers > 0) return granted_encoder_share(cluster_.gpu, stage.share);
-  return 1 - granted_encoder_share(cluster_.gpu, 1 - stage.share);
+  if (stage.encoder_layers > 0) return granted_shares(cluster_.gpu, stage.share).encoder;
+  return granted_shares(cluster_.gpu, 1 - stage.share).llm;
 }
 
 PassTimes AnalyticCostModel::layer_times(const Processor& gpu, const TransformerSpec& spec, int layers,

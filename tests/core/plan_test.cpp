@@ -153,29 +153,34 @@ TEST(Plan, RefusesSharesThatCannotBe) {
   // Of 132 multiprocessors in eights: 0.02 is 2.64, no eight; 0.96 is 126.7, of which 128 leave 4.
   cluster.gpu.multiprocessors = 132;
   validate(shared_plan(), testing::tiny_model(), cluster);
-  for (const double share : {0.02, 0.96}) {
+  for (const double share : {0.02, 0.97}) {
     refused("encoder_share", "at least 8 of the 132 multiprocessors of h",
             [&](Plan& p) { p.encoder_share = share; });
   }
 }
 
-// 132 multiprocessors are 16 eights and 4 that are left over, which the LLM has.
+// 132 multiprocessors are 16 eights and 4 that are left over, which nobody has.
 TEST(Cluster, SharesAreGrantedInQuanta) {
   GpuSpec gpu;
-  EXPECT_EQ(granted_encoder_share(gpu, 0.3), 0.3);  // unknown multiprocessors
+  EXPECT_EQ(granted_shares(gpu, 0.25).encoder, 0.25);  // unknown multiprocessors
+  EXPECT_EQ(granted_shares(gpu, 0.25).llm, 0.75);
+  const auto expect_eights = [&](double share, int encoder, int llm) {
+    EXPECT_DOUBLE_EQ(granted_shares(gpu, share).encoder, 8.0 * encoder / 132) << share;
+    EXPECT_DOUBLE_EQ(granted_shares(gpu, share).llm, 8.0 * llm / 132) << share;
+  };
   gpu.multiprocessors = 132;
-  EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.5), 64.0 / 132);    // 66: 8.25 eights
-  EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.125), 16.0 / 132);  // 16.5: 2.06
-  EXPECT_EQ(granted_encoder_share(gpu, 0.03), 0);                   // 3.96: 0.495
-  EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.9), 120.0 / 132);   // 118.8: 14.85
-  EXPECT_EQ(granted_encoder_share(gpu, 0.95), 1);                   // 125.4: 15.7, which leave 4
+  expect_eights(0.5, 8, 8);
+  expect_eights(0.125, 2, 14);
+  expect_eights(0.03, 0, 16);  // 0.48
+  expect_eights(0.9, 14, 2);   // 14.4
+  expect_eights(0.97, 16, 0);  // 15.52
   // The LLM's share is 1 - (1 - share) of what the encoder asked for, which must come to the same: 40 x 0.1
   // are half a quantum, and 1 - 0.9 is a little less than 0.1.
   gpu.multiprocessors = 40;
-  EXPECT_EQ(granted_encoder_share(gpu, 0.1), granted_encoder_share(gpu, 1 - 0.9));
+  EXPECT_EQ(granted_shares(gpu, 0.1).encoder, granted_shares(gpu, 1 - 0.9).encoder);
   gpu.multiprocessors = 132;
   gpu.share_quantum = 4;
-  EXPECT_DOUBLE_EQ(granted_encoder_share(gpu, 0.95), 124.0 / 132);  // 31.35
+  EXPECT_DOUBLE_EQ(granted_shares(gpu, 0.95).encoder, 124.0 / 132);  // 31.35
 }
 
 /// The Error of a plan in a file.

@@ -57,7 +57,7 @@ TEST(SharedCosts, OptimizerStepsTakeTheirPartOfTheBandwidth) {
   EXPECT_DOUBLE_EQ(cost.optimizer_bandwidth(stage), 1);
 }
 
-// The shares that stages ask for are granted in quanta of 8 of 20: 0.3 is 6, so 8, and the LLM has 12.
+// The shares that stages ask for are granted in quanta of 8 of 20: 0.3 is 6, so 8, and the LLM has 8 too.
 TEST(SharedCosts, AreThoseOfTheGrantedShare) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = kUnbounded;
@@ -73,7 +73,7 @@ TEST(SharedCosts, AreThoseOfTheGrantedShare) {
   for (Stage stage : {encoder, llm}) {
     const double whole = cost.compute(Op::forward, stage, work).count();
     stage.share = stage.encoder_layers > 0 ? 0.3 : 0.7;
-    const double granted = stage.encoder_layers > 0 ? 0.4 : 0.6;
+    const double granted = 0.4;
     EXPECT_NEAR(cost.compute(Op::forward, stage, work).count(), whole / granted, 1e-9 * whole);
     EXPECT_NEAR(unknown.compute(Op::forward, stage, work).count(), whole / stage.share, 1e-9 * whole);
   }

@@ -162,9 +162,10 @@ void SearchSpace::add_shared() {
       double last = 0;
       for (int eighths = 1; eighths < kShares; ++eighths) {
         const double share = static_cast<double>(eighths) / kShares;
-        const double granted = granted_encoder_share(request_.cluster.gpu, share);
-        if (granted > last && granted < 1) shapes_.push_back({Layout::shared, encoder, llm, share});
-        last = granted;
+        const GrantedShares granted = granted_shares(request_.cluster.gpu, share);
+        if (granted.encoder > last && granted.llm > 0)
+          shapes_.push_back({Layout::shared, encoder, llm, share});
+        last = granted.encoder;
       }
     }
   }
