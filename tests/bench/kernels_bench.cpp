@@ -1,6 +1,7 @@
 // The host's kernels at the shapes of a small model, width 512: items are FLOP, so that items/s is FLOP/s of
 // one core. avx2:0 is what every x86-64 runs, avx2:1 the fastest of this processor. `kernels_product` is
 // Eigen's product alone on the linear's shape, compiled as the former: the ceiling of all avx2:0.
+// `kernels_peak` is that of the processor.
 //
 // `kernels_variant` has each variant of an operation at shapes of tiny-vlm and small-vlm, 512 tokens, side by
 // side: --benchmark_filter='kernels_variant/linear/' --benchmark_enable_random_interleaving=true.
@@ -48,6 +49,31 @@ std::unique_ptr<Kernels> make_kernels(const benchmark::State& state) {
 void set_flop(benchmark::State& state, double flop) {
   state.SetItemsProcessed(static_cast<std::int64_t>(flop * static_cast<double>(state.iterations())));
 }
+
+#if defined(__x86_64__)
+
+/// Multiplies and adds in registers alone: the ceiling of every f32 product. Chains are as many as hide the
+/// latency of an instruction and fit into the 16 registers of AVX2.
+__attribute__((target("avx2,fma"))) void kernels_peak(benchmark::State& state) {
+  if (!has_host_target(HostTarget::avx2)) return state.SkipWithError("this processor has no AVX2");
+  using Vector [[gnu::vector_size(32)]] = float;
+  constexpr int kRounds = 10'000;
+  constexpr int kChains = 12;
+  Vector sums[kChains] = {};
+  Vector factor = Vector{} + 0.999F;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(factor);
+    for (int round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 12
+      for (int chain = 0; chain < kChains; ++chain) sums[chain] = sums[chain] * factor + factor;
+    }
+    for (Vector& sum : sums) benchmark::DoNotOptimize(sum);
+  }
+  set_flop(state, 2.0 * 8 * kChains * kRounds);
+}
+BENCHMARK(kernels_peak)->Unit(benchmark::kMicrosecond);
+
+#endif
 
 constexpr double kLinearFlop = 2.0 * kRows * kWidth * kHidden;
 
