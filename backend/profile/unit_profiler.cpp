@@ -25,6 +25,7 @@ constexpr std::int64_t kBusyTokens = 512;       // of what the others run
 constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of buffers is below a percent
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
+constexpr double kMostBeside = 10;  // times as long beside neighbours: of next to nothing it may be anything
 
 /// A NeighbourSwitch lets the first rank of a neighbour's group run units, or rest.
 class NeighbourSwitch {
@@ -35,10 +36,12 @@ class NeighbourSwitch {
     works_ = false;
     changed_.wait(lock, [&] { return rests_ || ended_; });
   }
+  /// Returns when the neighbour is at work.
   void work() {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     works_ = true;
     changed_.notify_all();
+    changed_.wait(lock, [&] { return !rests_ || ended_; });
   }
   /// Lets the neighbour work from now on, and nobody wait for it.
   void end() {
@@ -53,6 +56,7 @@ class NeighbourSwitch {
     changed_.notify_all();
     changed_.wait(lock, [&] { return works_ || ended_; });
     rests_ = false;
+    changed_.notify_all();
   }
 
  private:
@@ -89,9 +93,8 @@ struct Samples {
 };
 
 /// Returns how many times as long a unit's points take beside neighbours: the ratio of sums, so that large
-/// points weigh as much as they do in steps. Of times that are next to nothing it may be anything.
+/// points weigh as much as they do in steps.
 PassFactors factors_of(ProfileUnit unit, const std::vector<Samples>& points) {
-  constexpr double kMost = 10;
   const auto ratio = [&](double ProfilePoint::*pass) {
     double alone = 0;
     double beside = 0;
@@ -100,7 +103,7 @@ PassFactors factors_of(ProfileUnit unit, const std::vector<Samples>& points) {
       alone += samples.point().*pass;
       beside += samples.point_of(samples.beside).*pass;
     }
-    return alone > 0 ? std::min(kMost, beside / alone) : 1;
+    return alone > 0 ? std::min(kMostBeside, beside / alone) : 1;
   };
   return {ratio(&ProfilePoint::forward_s), ratio(&ProfilePoint::backward_input_s),
           ratio(&ProfilePoint::backward_weight_s)};
@@ -180,7 +183,9 @@ class UnitProfiler {
     if (rank_.tp_rank != 0) return part;
     part.optimizer = measure_optimizer(rank_);
     let_neighbours(true);
-    part.optimizer_beside = measure_optimizer(rank_).at(kParameters) / part.optimizer.at(kParameters);
+    const double alone = part.optimizer.at(kParameters);
+    if (alone > 0)
+      part.optimizer_beside = std::min(kMostBeside, measure_optimizer(rank_).at(kParameters) / alone);
     return part;
   }
 
@@ -273,7 +278,8 @@ TpProfile measure(const ModelSpec& model, const std::vector<RankContext>& ranks,
                           neighbours);
     if (!measures) return profiler.keep_busy(done);
     TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
-    if (r == 0) first = std::move(profile);
+    if (r != 0) return;  // the first measures on
+    first = std::move(profile);
     end();
   };
   const auto end_all = [&](std::size_t r, const std::string& message) {
