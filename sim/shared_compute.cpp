@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <utility>
 
 namespace dflop {
 namespace {
@@ -84,7 +85,8 @@ void SharedCompute::start(std::int32_t group, Nanoseconds amount, double bandwid
   one.number = started_++;
   one.entered = 0;
   one.entries.clear();
-  heap_.push(group);
+  one.queued = false;  // until its rate is known, so that it moves in the heap once
+  ++running_;
   if (!conditions_.pauses.empty()) stand_still_or_go_on(group, true);
   disturb(group);
 }
@@ -124,6 +126,7 @@ SharedCompute::Happening SharedCompute::advance() {
 SharedCompute::Happening SharedCompute::remove(What what, std::int32_t group) {
   Computation& one = computations_[group];
   heap_.pop();
+  --running_;
   if (one.paused) one.paused_for += now_ - one.since;
   one.runs = false;
   disturb(group);
@@ -235,7 +238,16 @@ void SharedCompute::set_event(std::int32_t group) {
       if (enters <= one.event) one.event = std::max(enters, now_), one.next = What::enters;
     }
   }
-  heap_.update(group);
+  queue(group);
+}
+
+/// Puts a computation to where its event belongs in the heap.
+void SharedCompute::queue(std::int32_t group) {
+  if (std::exchange(computations_[group].queued, true)) {
+    heap_.update(group);
+  } else {
+    heap_.push(group);
+  }
 }
 
 /// Looks at the pauses of a group whose computation begins now, or at an instant at which one begins or ends.
@@ -261,7 +273,7 @@ void SharedCompute::stand_still_or_go_on(std::int32_t group, bool begins) {
   if (fails) {
     one.event = now_;
     one.next = What::fails;
-    heap_.update(group);
+    queue(group);
   } else if (paused) {
     set_event(group);
   }

@@ -51,7 +51,7 @@ class SharedCompute {
   /// it takes. Amounts of one computation come rising.
   void add_entry(std::int32_t group, Nanoseconds amount, std::int64_t entry);
 
-  bool idle() const { return heap_.empty(); }
+  bool idle() const { return running_ == 0; }
 
   /// Returns when something happens next. @pre not idle
   Nanoseconds next_time();
@@ -69,6 +69,7 @@ class SharedCompute {
   struct Computation {
     bool runs = false;
     bool paused = false;
+    bool queued = false;        ///< in the heap
     What next = What::nothing;  ///< happens to it at `event`
     double bandwidth = 0;       ///< asked for
     double part = 0;            ///< what share_out() gives it; below 0: not yet settled
@@ -97,6 +98,7 @@ class SharedCompute {
   void share_out(std::int32_t cluster);
   void set_rate(std::int32_t group, double rate);
   void set_event(std::int32_t group);
+  void queue(std::int32_t group);
   void stand_still_or_go_on(std::int32_t group, bool begins);
   Nanoseconds next_change(std::int32_t group) const;
   Happening remove(What what, std::int32_t group);
@@ -104,6 +106,7 @@ class SharedCompute {
   const Conditions& conditions_;
   Nanoseconds now_{0};
   std::uint64_t started_ = 0;
+  std::int32_t running_ = 0;
   std::vector<Computation> computations_;  ///< per group
   ItemHeap<Computation> heap_;             ///< of those that run and do not stand still for ever
   // Groups that reach each other over common GPUs are a cluster.

@@ -8,7 +8,8 @@
 namespace dflop {
 
 /// An ItemHeap is a binary heap of items, which its user keeps in a vector and names by index: earliest
-/// Item::event first, of one instant the lowest Item::number. Item::heap_place is the heap's own.
+/// Item::event first, of one instant the lowest Item::number. Item::heap_place is the heap's own. The heap
+/// has copies of both, as items are large and it compares many of them.
 template <typename Item>
 class ItemHeap {
  public:
@@ -16,43 +17,48 @@ class ItemHeap {
   explicit ItemHeap(std::vector<Item>& items) : items_(items) {}
 
   bool empty() const { return places_.empty(); }
-  std::int32_t top() const { return places_.front(); }
+  std::int32_t top() const { return places_.front().item; }
 
   void push(std::int32_t item) {
-    places_.push_back(item);
-    put(places_.size() - 1, item);
+    places_.push_back(place_of(item));
     up(places_.size() - 1);
   }
 
   /// Takes out the top.
   void pop() {
-    const std::int32_t last = places_.back();
+    places_.front() = places_.back();
     places_.pop_back();
-    if (places_.empty()) return;
-    put(0, last);
-    down(0);
+    if (!places_.empty()) down(0);
   }
 
   /// Moves an item whose event has changed.
   void update(std::int32_t item) {
-    up(items_[item].heap_place);
+    const std::size_t place = items_[item].heap_place;
+    places_[place] = place_of(item);
+    up(place);
     down(items_[item].heap_place);
   }
 
  private:
-  bool earlier(std::int32_t a, std::int32_t b) const {
-    const Item& first = items_[a];
-    const Item& second = items_[b];
+  struct Place {
+    decltype(Item::event) event;
+    decltype(Item::number) number;
+    std::int32_t item;
+  };
+
+  Place place_of(std::int32_t item) const { return {items_[item].event, items_[item].number, item}; }
+
+  static bool earlier(const Place& first, const Place& second) {
     return first.event != second.event ? first.event < second.event : first.number < second.number;
   }
 
-  void put(std::size_t place, std::int32_t item) {
-    places_[place] = item;
-    items_[item].heap_place = place;
+  void put(std::size_t place, const Place& one) {
+    places_[place] = one;
+    items_[one.item].heap_place = place;
   }
 
   void up(std::size_t place) {
-    const std::int32_t item = places_[place];
+    const Place item = places_[place];
     while (place > 0 && earlier(item, places_[(place - 1) / 2])) {
       put(place, places_[(place - 1) / 2]);
       place = (place - 1) / 2;
@@ -61,7 +67,7 @@ class ItemHeap {
   }
 
   void down(std::size_t place) {
-    const std::int32_t item = places_[place];
+    const Place item = places_[place];
     while (2 * place + 1 < places_.size()) {
       std::size_t child = 2 * place + 1;
       if (child + 1 < places_.size() && earlier(places_[child + 1], places_[child])) ++child;
@@ -73,7 +79,7 @@ class ItemHeap {
   }
 
   std::vector<Item>& items_;
-  std::vector<std::int32_t> places_;
+  std::vector<Place> places_;
 };
 
 }  // namespace dflop
