@@ -1,6 +1,8 @@
 #include "backend/profile/kernel_bench.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <limits>
 #include <span>
 #include <utility>
@@ -34,9 +36,12 @@ KernelBench::KernelBench(const RankContext& rank, std::uint64_t seed)
 
 Tensor KernelBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   Tensor tensor(rank_, rows, columns);
-  std::vector<float> all(static_cast<std::size_t>(rows * columns));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
-  upload(rank_, tensor.view().data, rank_.kernels.dtype(), std::span<const float>(all));
+  const DType dtype = rank_.kernels.dtype();
+  const auto count = static_cast<std::size_t>(rows * columns);
+  for (std::size_t done = 0; done < count; done += values_.size()) {  // a copy of all may have no room
+    const auto piece = std::span<const float>(values_).first(std::min(values_.size(), count - done));
+    upload(rank_, static_cast<std::byte*>(tensor.view().data) + done * bytes_of(dtype), dtype, piece);
+  }
   return tensor;
 }
 
@@ -148,6 +153,7 @@ namespace {
 constexpr std::int64_t kFirstRuns = 2;
 constexpr std::int64_t kSecondRuns = 6;
 constexpr std::int64_t kMostRuns = 30;
+constexpr double kProbe = double{1 << 28};  // multiplications of a call that says how long others take
 
 /// A Contest is that of the variants of one call.
 class Contest {
@@ -184,18 +190,36 @@ class Contest {
   std::vector<std::size_t> left_;  // the default among them
 };
 
-/// Returns what a call is expected to take until its default has run, in units of its own. Activations have
-/// no inner size and come after all else.
-double expected(const TunedCall& tuned) {
-  return tuned.weight * work_of(tuned.call) * std::max(tuned.call.inner, 1) *
-         (tuned.call.length > 0 ? tuned.call.outer / 512 : tuned.call.outer);
+/// Returns the multiplications of a call, about. Activations have no inner size and come after all else.
+double multiplications(const KernelCall& call) {
+  return work_of(call) * std::max(call.inner, 1) * (call.length > 0 ? call.outer / 512 : call.outer);
 }
 
-/// Measures the variants of one call until `over()`, but each of them twice. @throws OutOfMemory
+/// Returns what calls are expected to take in a step, in units of their own.
+double expected(const TunedCall& tuned) {
+  return tuned.weight * multiplications(tuned.call);
+}
+
+/// Returns the calls, the most expected time first, but in front of all one that does not take long.
+std::vector<TunedCall> in_order(std::vector<TunedCall> calls) {
+  std::ranges::stable_sort(calls, std::greater{}, expected);
+  auto probe =
+      std::ranges::find_if(calls, [](const TunedCall& c) { return multiplications(c.call) <= kProbe; });
+  if (probe == calls.end()) {
+    probe = std::ranges::min_element(calls, {}, [](const TunedCall& c) { return multiplications(c.call); });
+  }
+  if (probe != calls.end()) std::rotate(calls.begin(), probe, probe + 1);
+  return calls;
+}
+
+/// Measures the variants of one call until `over()`, which is asked before each round, but each of them
+/// twice. Returns what the fastest run took. @throws OutOfMemory, and what over() throws
 template <typename Over>
-void measure(KernelBench& bench, const KernelCall& call, KernelTable& table, const Over& over) {
+double measure(KernelBench& bench, const KernelCall& call, KernelTable& table, const Over& over) {
   bench.prepare(call);
-  for (std::size_t v = 0; v < bench.variants(); ++v) bench.run_ns(v);  // warms up
+  double least_ns = std::numeric_limits<double>::infinity();
+  for (std::size_t v = 0; v < bench.variants(); ++v) least_ns = std::min(least_ns, bench.run_ns(v));
+  over();
   Contest contest(bench, table.entry(KernelKey(call)));
   contest.run(kFirstRuns);
   contest.drop(kFirstRoundLimit, true);
@@ -203,39 +227,52 @@ void measure(KernelBench& bench, const KernelCall& call, KernelTable& table, con
     if (runs == kSecondRuns) contest.drop(kSecondRoundLimit, false);
     contest.run(1);
   }
+  return least_ns;
 }
 
 }  // namespace
 
-std::size_t tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
-                         const TuningOptions& options, KernelTable& table) {
+LeftOut tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
+                     const TuningOptions& options, KernelTable& table) {
   KernelBench bench(rank, options.seed);
-  std::vector<TunedCall> order = calls;
-  std::stable_sort(order.begin(), order.end(),
-                   [](const TunedCall& a, const TunedCall& b) { return expected(a) > expected(b); });
+  const std::vector<TunedCall> order = in_order(calls);
   double left_share = 0;
   for (const TunedCall& tuned : order) left_share += expected(tuned);
-  std::size_t too_large = 0;
+  LeftOut left_out;
+  double least_ns = 0;  // that a multiplication has taken
   const Stopwatch watch;
+  const auto tell = [&] {
+    if (!options.progress) return;
+    const double done = std::min(1.0, watch.elapsed() / options.budget);
+    options.progress(static_cast<std::int64_t>(100 * done), 100);
+  };
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Seconds left = options.budget - watch.elapsed();
-    if (i > 0 && left <= Seconds(0)) break;
-    if (options.progress) {
-      const double done = std::min(1.0, watch.elapsed() / options.budget);
-      options.progress(static_cast<std::int64_t>(100 * done), 100);
+    const double variants = static_cast<double>(table.names(order[i].call.operation).size());
+    const Seconds least{multiplications(order[i].call) * least_ns * 1e-9 * variants * (1 + kFirstRuns)};
+    if (i > 0 && (left <= Seconds(0) || least >= left)) {
+      ++left_out.too_long;
+      left_share -= expected(order[i]);
+      continue;
     }
+    tell();
     // A floor keeps calls of little time from having none: half of what is left is shared out evenly.
     const double share = expected(order[i]) / left_share;
     const Seconds own = left * (0.5 * share + 0.5 / static_cast<double>(order.size() - i));
     left_share -= expected(order[i]);
     const Seconds end = watch.elapsed() + own;
     try {
-      measure(bench, order[i].call, table, [&] { return watch.elapsed() >= end; });
+      const double ns = measure(bench, order[i].call, table, [&] {
+        tell();
+        return watch.elapsed() >= end;
+      });
+      const double each = ns / multiplications(order[i].call);
+      least_ns = least_ns > 0 ? std::min(least_ns, each) : each;
     } catch (const OutOfMemory&) {
-      ++too_large;
+      ++left_out.without_memory;
     }
   }
-  return too_large;
+  return left_out;
 }
 
 }  // namespace dflop

@@ -51,19 +51,29 @@ struct TunedCall {
 };
 
 struct TuningOptions {
-  std::uint64_t seed = 1;  ///< of values and of the order of calls
+  std::uint64_t seed = 1;  ///< of values
   Seconds budget{20};
+  /// It is called before each round of variants. What it throws ends the measuring.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
+};
+
+/// LeftOut says how many calls were not measured, and why.
+struct LeftOut {
+  std::size_t without_memory = 0;
+  std::size_t too_long = 0;  ///< than the budget that was left
+
+  bool operator==(const LeftOut&) const = default;
 };
 
 /// Measures the variants of calls and adds them to a table of the rank's variants. All run 2 times; then
 /// those go whose shortest run takes over 1.5 times the best's, after 6 runs those whose mean is over 1.15
 /// times that, as in the rounds of a KernelPlanner. The default always stays. A call's part of the budget is
 /// that of its expected time; what is left of it goes into runs of those that remain, in turns, at most 30.
-/// Calls for which there is no time at all are left out, those of the least expected time first, and those
-/// for which there is no memory, of which the number is returned.
+/// Calls for which there is no time are left out, as are those for which there is no memory. A call of at
+/// most kProbe, where there is one, is measured first: by it the time of larger ones is known before they
+/// run.
 /// @throws what `progress` throws: the table then has what was measured by then
-std::size_t tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
-                         const TuningOptions& options, KernelTable& table);
+LeftOut tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
+                     const TuningOptions& options, KernelTable& table);
 
 }  // namespace dflop

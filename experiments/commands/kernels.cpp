@@ -275,8 +275,12 @@ int run_tune(const Values& values) {
   if (exists) file = read_kernel_file(path, file.machine, file.table.names());
   KernelTable measured(file.table.names());
   const int exit_code = run_until_stopped("measuring", request.options, [&](const TuningOptions& options) {
-    const std::size_t too_large = tune_kernels(context_of(rank), calls, options, measured);
-    if (too_large > 0) say("dflop: note: {} keys have no room in memory and are left out\n", too_large);
+    const LeftOut left_out = tune_kernels(context_of(rank), calls, options, measured);
+    if (left_out.without_memory > 0)
+      say("dflop: note: {} keys have no room in memory and are left out\n", left_out.without_memory);
+    if (left_out.too_long > 0)
+      say("dflop: note: {} keys take longer than what was left of the budget and are left out\n",
+          left_out.too_long);
   });
   say("dflop: kernels: {} of {} keys were measured\n", measured.entries().size(), calls.size());
   if (measured.entries().size() == 0) return exit_code;

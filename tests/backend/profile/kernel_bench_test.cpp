@@ -15,6 +15,8 @@ namespace dflop {
 namespace kernel_bench_test {
 namespace {
 
+constexpr Seconds kEndless{1e30};
+
 /// Returns a small call: its length is of attention alone.
 KernelCall small_call(KernelOperation operation) {
   const bool attention =
@@ -54,7 +56,7 @@ TEST_F(KernelBenchTest, TunesActivationsAlone) {
     calls.push_back({call});
   }
   KernelTable table(rank_.kernels->variant_names());
-  EXPECT_EQ(tune_kernels(context_, calls, {}, table), 0);
+  EXPECT_EQ(tune_kernels(context_, calls, {}, table), LeftOut{});
   for (const TunedCall& tuned : calls) {
     const KernelTable::Entry* entry = table.find(KernelKey(tuned.call));
     ASSERT_NE(entry, nullptr) << to_string(tuned.call.operation);
@@ -70,17 +72,28 @@ TEST_F(KernelBenchTest, KeepsWhatWasMeasuredWithoutMemoryAndWhereItIsStopped) {
   const std::vector<TunedCall> calls = {
       {large}, {small_call(KernelOperation::linear)}, {small_call(KernelOperation::attention)}};
   KernelTable table(rank_.kernels->variant_names());
-  EXPECT_EQ(tune_kernels(context_, calls, {}, table), 1);
+  EXPECT_EQ(tune_kernels(context_, calls, {.budget = kEndless}, table), (LeftOut{.without_memory = 1}));
   EXPECT_EQ(table.entries().size(), 2);
 
   KernelTable stopped(rank_.kernels->variant_names());
   int begun = 0;
   TuningOptions options;
   options.progress = [&](std::int64_t, std::int64_t) {
-    if (++begun == 3) throw std::runtime_error("stop");  // before the third call, the first had no memory
+    if (++begun == 3) throw std::runtime_error("stop");  // in the first call, which has all variants
   };
   EXPECT_THROW(tune_kernels(context_, calls, options, stopped), std::runtime_error);
   EXPECT_EQ(stopped.entries().size(), 1);
+}
+
+// The small call runs first, whatever the budget; by its pace 2^33 multiplications take more than a
+// nanosecond.
+TEST_F(KernelBenchTest, LeavesOutWhatWouldTakeLongerThanTheBudget) {
+  KernelCall large = small_call(KernelOperation::linear);
+  large.tokens = large.inner = large.outer = 1 << 11;
+  KernelTable table(rank_.kernels->variant_names());
+  const std::vector<TunedCall> calls = {{large}, {small_call(KernelOperation::linear)}};
+  EXPECT_EQ(tune_kernels(context_, calls, {.budget = Seconds(1e-9)}, table), (LeftOut{.too_long = 1}));
+  EXPECT_EQ(table.find(KernelKey(large)), nullptr);
 }
 
 }  // namespace
