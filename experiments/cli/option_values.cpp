@@ -245,9 +245,10 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
       refuse_option(name, fmt::format("'{}' is also the file of '--{}'", path, other));
   };
   for (const char* other :
-       {"data",        "plan",    "plans",       "schedule", "pipeline", "order",  "trace",
-        "truth",       "spec",    "out",         "rows",     "perfetto", "db",     "order-out",
-        "samples-out", "profile", "profile-out", "html",     "model",    "record", "checkpoint"}) {
+       {"data",         "plan",    "plans",       "schedule", "pipeline", "order",  "trace",
+        "truth",        "spec",    "out",         "rows",     "perfetto", "db",     "order-out",
+        "samples-out",  "profile", "profile-out", "html",     "model",    "record", "checkpoint",
+        "kernels-file", "other",   "recordings",  "kineto",   "new-data", "costs",  "program-out"}) {
     if (other == name || values.count(other) == 0) continue;
     for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
   }

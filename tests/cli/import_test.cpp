@@ -118,7 +118,7 @@ TEST(Import, ARecordedOrderPredictsAnother) {
 
 TEST(Import, OnlyStepsThatFollowEachOtherAreKept) {
   PipelineImport pipeline;
-  for (const int number : {1, 2, 4, 5, 6, 9}) pipeline.steps.push_back({.number = number});
+  for (const int number : {1, 2, 4, 5, 6, 9}) pipeline.steps.emplace_back().number = number;
   std::vector<Nanoseconds> replayed;
   for (const PipelineStep& step : pipeline.steps) replayed.emplace_back(step.number);
   keep_consecutive(pipeline, replayed, "t.json");

@@ -314,6 +314,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   testing::expect_error(proc, {"/proc/x: cannot write"});
   refused("--steps 2 --profile same.json --record same.json", 2,
           "'same.json' is also the file of '--profile'");
+  refused("--steps 2 --kernels learn --kernels-file same.k --record ./same.k", 2,
+          "'./same.k' is also the file of '--kernels-file'");
   refused("--steps 2 --checkpoint run --resume --modalities image", 2, "expected data with fingerprint");
   refused("--steps 2 --correction sometimes", 2,
           "expected off, always, published or keep, found 'sometimes'");

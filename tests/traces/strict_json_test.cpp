@@ -54,9 +54,12 @@ TEST(StrictJson, EveryTruncationIsRefused) {
 }
 
 TEST(StrictJson, DeepNestingIsRefusedAndNotRecursedInto) {
-  const std::string deep(1'000'000, '[');
-  EXPECT_THROW(JsonDocument(deep, "f.json"), Error);
-  const JsonDocument closed(deep + std::string(1'000'000, ']'), "f.json");
+  const auto refused = [](const std::string& text, const std::string& place) {
+    expect_refused([&] { JsonDocument(text, "f.json"); }, place, {"at most 64 lists and objects"});
+  };
+  refused(std::string(1'000'000, '['), "f.json");
+  refused("{\"a\": " + std::string(64, '[') + std::string(64, ']') + "}", "f.json: key 'a'");
+  const JsonDocument closed(std::string(64, '[') + std::string(64, ']'), "f.json");
   EXPECT_EQ(closed.root().elements().size(), 1U);
 }
 

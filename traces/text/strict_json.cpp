@@ -47,13 +47,24 @@ std::optional<std::int64_t> whole_number(const Json& json) {
   return static_cast<std::int64_t>(*number);
 }
 
+constexpr int kDeepest = 64;  // nothing that is read is as deep, and each level takes memory
+
 /// A KeyWatch is a parser callback that refuses an object with the same key twice; the parser itself
-/// would keep the last one. Knows the key that is being read, which the parser does not tell.
+/// would keep the last one. It refuses what is too deep, too, and knows the key that is being read, which the
+/// parser does not tell.
 class KeyWatch {
  public:
   explicit KeyWatch(const std::string& file) : file_(file) {}
 
-  bool operator()(Json::parse_event_t event, const Json& parsed) {
+  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+    const bool begins =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    if (begins && depth >= kDeepest) {
+      throw Error(
+          ErrorKind::input,
+          fmt::format("expected at most {} lists and objects inside of each other, found more", kDeepest),
+          place());
+    }
     if (event == Json::parse_event_t::object_start) objects_.emplace_back();
     if (event == Json::parse_event_t::object_end) objects_.pop_back();
     if (event == Json::parse_event_t::key) enter_key(parsed.get_ref<const std::string&>());
@@ -112,8 +123,9 @@ class KeyWatch {
 Json parse(std::string_view text, const std::string& file) {
   KeyWatch watch(file);
   try {
-    return Json::parse(text.begin(), text.end(),
-                       [&](int, Json::parse_event_t event, Json& parsed) { return watch(event, parsed); });
+    return Json::parse(text.begin(), text.end(), [&](int depth, Json::parse_event_t event, Json& parsed) {
+      return watch(depth, event, parsed);
+    });
   } catch (const Json::parse_error& error) {
     refuse_syntax(error, text, file);
   } catch (const Json::out_of_range& error) {
