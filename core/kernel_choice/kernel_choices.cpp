@@ -6,7 +6,7 @@ namespace dflop {
 
 KernelChoice KernelChoices::choice(KernelKey key) const {
   if (const KernelChoice* own = by_key.find(key)) return *own;
-  const auto nearest = nearest_index(by_key, key, [](std::size_t) { return true; });
+  const auto nearest = nearest_index(by_key, key, [&](std::size_t i) { return by_key.value(i).measured; });
   if (!nearest) return {};
   return {.variant = by_key.value(*nearest).variant};
 }

@@ -17,7 +17,8 @@ struct KernelChoice {
   std::uint16_t variant = 0;  ///< in use
   std::uint16_t tried = 0;
   std::uint16_t trials = 0;  ///< calls of each rank
-  std::uint16_t first = 0;   ///< place in the order of a rank's first call
+  std::uint8_t first = 0;    ///< place in the order of a rank's first call
+  bool measured = true;      ///< its default was, at this key: only then other keys may take what it has
   double mean_ns = 0;        ///< that the variant in use is known to take; 0: not known
 
   bool operator==(const KernelChoice&) const = default;
@@ -29,7 +30,8 @@ struct KernelChoice {
   }
 };
 
-/// KernelChoices are fixed for a step. A key that is not there takes what the nearest_index() has in use.
+/// KernelChoices are fixed for a step. A key that is not there takes what the nearest_index() of those that were
+/// measured has in use.
 struct KernelChoices {
   KernelMap<KernelChoice> by_key;
   /// Of calls beyond trials one of so many is timed, another one in each step; 0: none is.

@@ -78,6 +78,7 @@ KernelChoices KernelPlanner::next_step() const {
   for (const KernelKey key : state_.table.entries().keys()) {
     KernelChoice choice{.variant = static_cast<std::uint16_t>(choose(key))};
     const KernelTable::Entry& entry = *state_.table.find(key);
+    choice.measured = KernelTable::is_measured(entry);
     choice.mean_ns = entry[choice.variant].mean;
     choices.by_key.add(key, choice);
   }

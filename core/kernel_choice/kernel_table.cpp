@@ -3,14 +3,6 @@
 #include <limits>
 
 namespace dflop {
-namespace {
-
-/// Returns whether an entry can say anything: a choice is one against the default.
-bool is_measured(const KernelTable::Entry& entry) {
-  return !entry.empty() && entry.front().count > 1;
-}
-
-}  // namespace
 
 KernelTable::Entry& KernelTable::entry(KernelKey key) {
   const std::size_t found = entries_.index_of(key);

@@ -47,6 +47,8 @@ class KernelTable {
   std::size_t choose(KernelKey key) const;
   /// Returns the key by whose entry choose() goes: this one or the nearest; nothing where there is none.
   std::optional<KernelKey> basis_key(KernelKey key) const;
+  /// Returns whether an entry can say anything: a choice is one against the default.
+  static bool is_measured(const Entry& entry) { return !entry.empty() && entry.front().count > 1; }
   static std::size_t best_of(const Entry& entry);
   /// Compares a variant with the default. @pre both have durations
   static KernelComparison compare(const Entry& entry, std::size_t variant);

@@ -115,6 +115,32 @@ TEST(KernelTable, TakesTheNearestBucketOfTheSameSizes) {
   EXPECT_EQ(table.choose(product_key(8, 1024).with_dtype(2)), 0U);
 }
 
+TEST(KernelTable, AndStepsChooseAlike) {
+  // Keys lie in eight octaves of tokens, so that nearest ones are at most as far as they may be, or farther. Of
+  // a third of the entries the default was never measured, so that they take what another says.
+  Random random(3);
+  int by_others = 0;
+  for (int draw = 0; draw < 300; ++draw) {
+    KernelTable table(made_up_names(4));
+    const auto random_key = [&] {
+      return product_key(8 + static_cast<int>(random.below(2)), std::int64_t{4} << random.below(8));
+    };
+    for (int i = 0; i < 4; ++i) {
+      KernelTable::Entry& entry = table.entry(random_key());
+      entry = entry_of({100, 50 + 100 * random.uniform(), 50 + 100 * random.uniform(), 90}, 1);
+      if (random.below(3) == 0) entry.front() = {};
+    }
+    const KernelPlanner planner(KernelMode::profile, table);
+    const KernelChoices choices = parse_choices(to_bytes(planner.next_step()));
+    for (int call = 0; call < 20; ++call) {
+      const KernelKey key = random_key();
+      EXPECT_EQ(choices.choice(key).variant, table.choose(key)) << "draw " << draw;
+      if (table.basis_key(key) != key && table.choose(key) != 0) ++by_others;
+    }
+  }
+  EXPECT_GT(by_others, 100);
+}
+
 TEST(KernelTable, SaysHowSureAGainIs) {
   const KernelComparison gain = KernelTable::compare(entry_of({100, 80}, 1), 1);
   EXPECT_DOUBLE_EQ(gain.gain, 1.25);

@@ -213,7 +213,8 @@ TEST(RecordedKernels, StandBesideTheIterationsOfARecording) {
       choices.by_key.add(random_key(random), {.variant = 1,
                                               .tried = static_cast<std::uint16_t>(i % 2),
                                               .trials = static_cast<std::uint16_t>(2 * (i % 2)),
-                                              .first = static_cast<std::uint16_t>(i % 2)});
+                                              .first = static_cast<std::uint8_t>(i % 2),
+                                              .measured = i % 3 != 0});
     }
   }
   TimelineFile file{{Timeline()}, Provenance{}, kernels};

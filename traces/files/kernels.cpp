@@ -329,6 +329,7 @@ void write_choice(JsonWriter& writer, KernelKey key, const KernelChoice& choice,
   writer.begin_object();
   write_key(writer, key);
   writer.field("variant", names.at(choice.variant));
+  if (!choice.measured) writer.field("measured", false);
   if (choice.trials > 0) {
     writer.field("tried", names.at(choice.tried));
     writer.field("trials", choice.trials);
@@ -338,14 +339,15 @@ void write_choice(JsonWriter& writer, KernelKey key, const KernelChoice& choice,
 }
 
 KernelChoice read_choice(const JsonValue& json, const std::vector<std::string>& names) {
-  json.require_keys(with_key_fields({"variant"}), {"tried", "trials", "first"});
+  json.require_keys(with_key_fields({"variant"}), {"measured", "tried", "trials", "first"});
   const std::vector<std::string_view> known(names.begin(), names.end());
   KernelChoice choice;
   choice.variant = static_cast<std::uint16_t>(json.at("variant").choice_index(known));
+  choice.measured = !json.has("measured") || json.at("measured").boolean();
   if (!json.has("tried") && !json.has("trials") && !json.has("first")) return choice;
   choice.tried = static_cast<std::uint16_t>(json.at("tried").choice_index(known));
   choice.trials = json.at("trials").integer<std::uint16_t>(1);
-  choice.first = json.at("first").integer<std::uint16_t>(0, 3);
+  choice.first = json.at("first").integer<std::uint8_t>(0, 3);
   return choice;
 }
 
