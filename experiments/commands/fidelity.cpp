@@ -73,6 +73,13 @@ Request read_request(const Values& values) {
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.device.cores = read_cores(values, options.device);
   options.device.device_cores = read_device_cores(values, options.device);
+  for (const NamedPlan& named : request.plans) {
+    try {
+      require_device(options.device, named.plan);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
+    }
+  }
   options.seed = read_seed(values);
   options.kernels = read_kernel_request(values, options.device, KernelUse::run);
   request.foreign_profile = read_foreign_profile(values);
@@ -129,7 +136,7 @@ void study_plans(const Request& request, const BatchStream& batches, const Profi
       signals.check();
     }));
     const PlanFidelity& last = results.back();
-    progress.note(fmt::format("plan '{}': {:.2f} ms, predicted {:+.1f} %", plan.name,
+    progress.note(fmt::format("plan '{}': {:.2f} ms, predicted {:+.1f} %", printable(plan.name),
                               1e3 * last.measured().count(), 100 * last.error()));
   }
 }
@@ -202,7 +209,8 @@ int run_plans(const Values& values) {
     return stopped.exit_code();
   } catch (const std::exception& error) {
     if (!done.empty()) {
-      report_part(fmt::format("plan '{}' failed: {}", request.plans[done.size()].name, error.what()));
+      report_part(
+          fmt::format("plan '{}' failed: {}", printable(request.plans[done.size()].name), error.what()));
     }
     throw;
   }

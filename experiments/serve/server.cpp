@@ -195,6 +195,7 @@ class Server {
   }
 
   Json push(const Request& request) {
+    request.params().require_keys({"session", "batch"});
     const std::shared_ptr<OpenSession> session = find(request.params());
     return {{"iteration", session->session->push(request.params().at("batch"))}};
   }

@@ -131,7 +131,7 @@ OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan) {
   delay.window = static_cast<int>(read_integer(values, "delay-outliers", 0, kMostDelay));
   const std::optional<std::string> bins = read_text(values, "outlier-bins");
   if (delay.window == 0) {
-    if (bins) refuse_option("outlier-bins", "expected '--delay-outliers K' with it");
+    if (bins) refuse_option("outlier-bins", "expected '--delay-outliers K' with it, K from 1 on");
     return delay;
   }
   if (bins) {
@@ -306,6 +306,8 @@ SearchOptions read_search_options(const Values& values) {
   options.objective = read_named<PlanObjective>(values, "plan-objective");
   if (values.count("layout") > 0) options.layouts = {read_named<Layout>(values, "layout")};
   options.shared = values.count("no-shared") == 0 || !values["no-shared"].as<bool>();
+  if (!options.shared && options.layouts == std::vector{Layout::shared})
+    refuse_option("no-shared", "expected another layout than shared with it, found '--layout shared'");
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
   const PlanOptions fixed = read_plan_options(values);
   if (is_fixed(values, "pipeline-schedule")) options.orders = {fixed.order};

@@ -16,6 +16,7 @@
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/studies/profile_option.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
@@ -132,6 +133,10 @@ std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, 
   return make_world_of(device, 2 * devices, options);
 }
 
+void require_device(const LiveDevice& device, const Plan& plan) {
+  if (plan.layout == Layout::shared) require_shares(device);
+}
+
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan) {
   if (plan.layout != Layout::shared) return make_live_world(device, plan.ranks());
   return make_shared_world(device, plan.gpus(), plan.encoder_share);
@@ -214,7 +219,15 @@ int default_cores(const LiveDevice& device) {
 int read_device_cores(const Values& values, const LiveDevice& device) {
   constexpr int kMostDeviceCores = 1 << 10;
   const auto cores = static_cast<int>(read_integer(values, "device-cores", 1, kMostDeviceCores));
-  if (cores == 1 || world_kind(device.name).on_host) return cores;
+  if (cores == 1) return cores;
+  if (world_kind(device.name).on_host) {
+    const int usable = default_cores(device);
+    if (cores > usable) {
+      say("dflop: note: devices have {} cores each and this process may use {}: threads wait for each other\n",
+          cores, usable);
+    }
+    return cores;
+  }
   throw Error(ErrorKind::usage,
               fmt::format("option '--device-cores': expected --device {} with it, found {}",
                           world_names([](const WorldKind& kind) { return kind.on_host; }), device.name));

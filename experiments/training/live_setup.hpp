@@ -29,6 +29,8 @@ std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks);
 /// Makes a world in which two ranks are on each device, of which the first of them has `share`.
 /// @throws Error (input) for a device that ranks cannot share, and as make_world()
 std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share);
+/// Checks that a plan's ranks can be on such devices. @throws Error (input)
+void require_device(const LiveDevice& device, const Plan& plan);
 /// Makes the world of a plan's ranks. @throws as these
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan);
 
