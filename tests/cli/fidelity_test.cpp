@@ -130,9 +130,8 @@ TEST_F(Fidelity, CountsOperations) {
 
 /// The second plan cannot run on devices of one core, which is said before the first has run.
 TEST_F(Fidelity, RefusesDevicesThatAPlanCannotShareBeforeItRuns) {
-  write_grid(
-      R"({"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 2})",
-      R"({"name": "tp\u001b[2J", "encoder_share": 0.5, "encoder": {"tp": 1, "pp": 1, "dp": 1},
+  write_grid(R"({"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 2})",
+             R"({"name": "tp\u001b[2J", "encoder_share": 0.5, "encoder": {"tp": 1, "pp": 1, "dp": 1},
                  "llm": {"tp": 1, "pp": 1, "dp": 1}, "microbatches": 2})");
   const RunResult result = run("--steps 1 --budget-s 0.1");
   testing::expect_error(result, {"grid.json", "plan 'tp?[2J'", "--device-cores"});
