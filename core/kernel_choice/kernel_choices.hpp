@@ -30,8 +30,8 @@ struct KernelChoice {
   }
 };
 
-/// KernelChoices are fixed for a step. A key that is not there takes what the nearest_index() of those that were
-/// measured has in use.
+/// KernelChoices are fixed for a step. A key that is not there takes what the nearest_index() of those that
+/// were measured has in use.
 struct KernelChoices {
   KernelMap<KernelChoice> by_key;
   /// Of calls beyond trials one of so many is timed, another one in each step; 0: none is.

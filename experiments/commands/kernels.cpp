@@ -198,6 +198,9 @@ struct TuningRequest {
 
 TuningRequest read_tuning(const Values& values) {
   TuningRequest request;
+  if (values["partition"].as<bool>()) {
+    refuse_option("partition", "expected none, as kernels are measured on whole devices");
+  }
   request.device = read_local_device(values);
   request.device.device_cores = read_device_cores(values, request.device);
   request.dtype = read_dtype(values);

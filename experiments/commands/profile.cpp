@@ -164,7 +164,7 @@ int run_profile(const Values& values) {
   require_tp_modes(model, options.modes);
 
   const std::unique_ptr<World> world = make_live_world(device, ranks);
-  const ProfilerKernels kernels = profiler_kernels(kernel_request, device, *world, options.dtype);
+  const ProfilerKernels kernels = profiler_kernels(kernel_request, device, *world, options, model);
   kernels.set(options);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
   if (earlier) options.earlier = &*earlier;

@@ -216,11 +216,11 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   require_agreement(world, train_agreement(values, options, job.plan, identity));
   if (options.profile) options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
   read_correction(values, job, options);
-  say_parts(job.plan, world);
   executor.emplace(job.plan, model, world, LiveOptions{request.dtype, job.seed});
   const std::unique_ptr<RunKernels> kernels =
-      make_run_kernels(kernel_request, world, executor->variant_names());
+      make_run_kernels(kernel_request, world, executor->variant_names(), job.plan, model);
   if (kernels) require_same_variants(world, kernels->names());
+  say_parts(job.plan, world);
   options.kernels = kernels.get();
   if (checkpoints.resume) {
     options.first_step = resume_training(*checkpoints.folder, identity, world, *executor, kernels.get()) + 1;
@@ -250,7 +250,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     write_file_atomically(*request.record, to_json(file));
   }
   if (kernels && kernels->mode() == KernelMode::learn) {
-    kernels->save();
+    kernels->save(made_here(values));
     say_learned(*kernels);
   }
   say_summary(log.steps, options.first_step, others);

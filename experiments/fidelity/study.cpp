@@ -180,7 +180,7 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
   const std::unique_ptr<World> world = make_live_world(options.device, plan);
   LiveExecutor executor(plan, model, *world, {options.dtype, options.seed});
   const std::unique_ptr<RunKernels> kernels =
-      make_run_kernels(options.kernels, *world, executor.variant_names());
+      make_run_kernels(options.kernels, *world, executor.variant_names(), plan, model);
   TrainingOptions training_choice = training_options(options);
   training_choice.kernels = kernels.get();
   training_choice.cores = world->cores();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 
@@ -9,6 +10,7 @@
 #include "backend/host/machine.hpp"
 #include "backend/process/process_world.hpp"
 #include "backend/run/worlds.hpp"
+#include "core/kernel_choice/kernel_sizes.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/say.hpp"
 #include "traces/text/text_file.hpp"
@@ -50,6 +52,9 @@ KernelRequest read_kernel_request(const Values& values, const LiveDevice& device
   if (*mode == KernelMode::learn && (kind == nullptr || !kind->on_host)) {
     refuse_value("kernels", "default or profile on this device, whose calls return before they are done",
                  name);
+  }
+  if (device.partition) {
+    refuse_value("kernels", "default with --partition, as kernels are measured on whole devices", name);
   }
   return {*mode, file.value_or(kKernelFile)};
 }
@@ -135,13 +140,26 @@ KernelFile RunKernels::learned() const {
   return {DFLOP_VERSION, machine_, planner_->state().table};
 }
 
-void RunKernels::save() const {
-  write_file_atomically(request_.file, to_json(learned()));
+void RunKernels::save(const Provenance& made_by) const {
+  write_file_atomically(request_.file, with_provenance(to_json(learned()), made_by));
 }
 
+namespace {
+
+/// Refuses to choose kernels for ranks that have parts of a device each.
+[[noreturn]] void refuse_parts(KernelMode mode) {
+  refuse_value("kernels", "default where ranks share devices, as kernels are measured on whole ones",
+               std::string(to_string(mode)));
+}
+
+}  // namespace
+
 std::unique_ptr<RunKernels> make_run_kernels(const KernelRequest& request, const World& world,
-                                             const VariantNames& names) {
+                                             const VariantNames& names, const Plan& plan,
+                                             const ModelSpec& model) {
   if (request.mode == KernelMode::fixed) return nullptr;
+  if (world.shared_devices() > 0) refuse_parts(request.mode);
+  for (const int tp : {plan.encoder.tp, plan.llm.tp}) require_kernel_sizes(model, tp, model.name);
   return std::make_unique<RunKernels>(request, world, names);
 }
 
@@ -152,9 +170,12 @@ void ProfilerKernels::set(ProfilerOptions& options) const {
 }
 
 ProfilerKernels profiler_kernels(const KernelRequest& request, const LiveDevice& device, const World& world,
-                                 DType dtype) {
+                                 const ProfilerOptions& options, const ModelSpec& model) {
   if (request.mode == KernelMode::fixed) return {};
-  const RunKernels kernels({KernelMode::profile, request.file}, world, variant_names_on(device, dtype));
+  if (std::ranges::any_of(options.shares, [](double share) { return share < 1; })) refuse_parts(request.mode);
+  for (const TpMode& mode : options.modes) require_kernel_sizes(model, mode.tp, model.name);
+  const RunKernels kernels({KernelMode::profile, request.file}, world,
+                           variant_names_on(device, options.dtype));
   return kernels.in_use();
 }
 

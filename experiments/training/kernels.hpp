@@ -15,6 +15,7 @@
 #include "experiments/studies/profile_option.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/kernels.hpp"
+#include "traces/files/provenance.hpp"
 
 namespace dflop {
 
@@ -37,7 +38,7 @@ enum class KernelUse : std::uint8_t {
 /// Adds --kernels and --kernels-file.
 void add_kernel_options(Options& options, KernelUse use);
 /// Reads them. @throws Error (usage) for learning where no run learns, and on a device that is not done when
-/// a call returns
+/// a call returns; for parts of a GPU, as kernels are measured on whole devices
 KernelRequest read_kernel_request(const Values& values, const LiveDevice& device, KernelUse use);
 
 /// Returns what durations on the world's devices depend on.
@@ -88,7 +89,7 @@ class RunKernels {
   /// Returns the file of what is known by now.
   KernelFile learned() const;
   /// Writes it to where the run's was read from. @throws Error (output)
-  void save() const;
+  void save(const Provenance& made_by) const;
 
  private:
   KernelRequest request_;
@@ -98,13 +99,17 @@ class RunKernels {
   std::optional<KernelPlanner> planner_;
 };
 
-/// Returns what chooses a run's kernels; null for the default ones.
+/// Returns what chooses the kernels of a run of a plan; null for the default ones.
+/// @throws Error (usage) where ranks share devices, as kernels are measured on whole ones; Error (input) as
+/// RunKernels() and, naming the model, as require_kernel_sizes()
 std::unique_ptr<RunKernels> make_run_kernels(const KernelRequest& request, const World& world,
-                                             const VariantNames& names);
+                                             const VariantNames& names, const Plan& plan,
+                                             const ModelSpec& model);
 
-/// Reads what measuring on a world takes. @throws Error (input) as RunKernels()
+/// Reads what measuring a model's parts on a world takes, by these options.
+/// @throws Error (usage) for parts of a device, else as make_run_kernels()
 ProfilerKernels profiler_kernels(const KernelRequest& request, const LiveDevice& device, const World& world,
-                                 DType dtype);
+                                 const ProfilerOptions& options, const ModelSpec& model);
 
 /// Adjusts a profile of the default kernels to those with which a run begins, as take_kernels(). Where it is
 /// of others than the run's, and the run does not go by a file, a note says so.

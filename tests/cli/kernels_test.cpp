@@ -13,6 +13,8 @@
 #include "experiments/training/kernels.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/core/input_error.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/files/specs.hpp"
 
 namespace dflop {
 namespace kernels_test {
@@ -151,9 +153,70 @@ TEST_F(KernelsCommand, LearningKeepsItsFileWhereTrainRuns) {
   expect_error(train("--kernels learn --kernels-file missing/k.kernels"), {"missing/k.kernels"});
   const RunResult learned = train("--kernels learn --kernels-file k.kernels");
   ASSERT_EQ(learned.exit_code, 0) << learned.err;
-  EXPECT_TRUE(sandbox.has("k.kernels"));
+  const json file = json::parse(read_all(sandbox.path("k.kernels")));
+  ASSERT_TRUE(file.contains("made_by"));
+  EXPECT_NE(file["made_by"].dump().find("--kernels learn"), std::string::npos) << file["made_by"];
   expect_error(sandbox.run("profile --model tiny-vlm --kernels learn"),
                {"--kernels", "default or profile", "learn"});
+}
+
+TEST_F(KernelsCommand, MeasureAndAreChosenOnWholeDevices) {
+  for (const char* command : {"tune", "check"}) {
+    expect_error(sandbox.run(std::string("kernels ") + command + " --model tiny-vlm --partition"),
+                 {"option '--partition'", "expected none", "measured on whole devices"});
+  }
+  Plan plan;
+  plan.planner = "test";
+  plan.model = "tiny-vlm";
+  plan.cluster = "a100-80g:1";
+  plan.gbs = 8;
+  plan.layout = Layout::shared;
+  plan.encoder_share = 0.5;
+  plan.encoder = {1, 1, 1, {2}};
+  plan.llm = {1, 1, 1, {2}};
+  plan.microbatches = 2;
+  plan.recomputation = Recomputation::none;
+  write_all(sandbox.path("plan.json"), to_json(plan));
+  const RunResult whole = sandbox.run("train --data d.csv --plan plan.json --device-cores 2 --steps 1");
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  for (const char* mode : {"profile", "learn"}) {
+    expect_error(
+        sandbox.run(std::string("train --data d.csv --steps 1 --plan plan.json --device-cores 2 --kernels ") +
+                    mode),
+        {"option '--kernels'", "expected default where ranks share devices", mode});
+  }
+  expect_error(sandbox.run("profile --model tiny-vlm --device-cores 2 --shares 1/2,1 --kernels profile"),
+               {"option '--kernels'", "expected default where ranks share devices", "found 'profile'"});
+}
+
+/// No GPU has to be there: the device has been read by then.
+TEST(KernelOptions, AreNotForPartsOfAGpu) {
+  Options options;
+  add_kernel_options(options, KernelUse::trained);
+  const auto request = [&](const char* mode, bool partition) {
+    const Values values = parse_arguments(options, {"--kernels", mode}, false);
+    return read_kernel_request(values, {.name = "cuda", .partition = partition}, KernelUse::trained).mode;
+  };
+  EXPECT_EQ(request("profile", false), KernelMode::profile);
+  EXPECT_EQ(request("default", true), KernelMode::fixed);
+  try {
+    request("profile", true);
+    ADD_FAILURE() << "parts of a GPU were taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(error.message().find("default with --partition"), std::string::npos) << error.message();
+  }
+}
+
+/// An attention's key holds fewer than 512 key heads.
+TEST_F(KernelsCommand, ChooseForModelsWhoseSizesKeysHold) {
+  json model = json::parse(read_all(DFLOP_SOURCE_DIR "/experiments/presets/models/tiny-vlm.json"));
+  model["llm"].update({{"heads", 512}, {"kv_heads", 512}, {"head_dim", 2}});
+  write_all(sandbox.path("wide.json"), model.dump());
+  for (const char* command : {"train --data d.csv --steps 1 --gbs 2 --kernels learn --model wide.json",
+                              "profile --kernels profile --model wide.json"}) {
+    expect_error(sandbox.run(command), {"wide.json", "expected fewer than 512 key heads of the LLM"});
+  }
 }
 
 /// A PairWorld has two processes, of which this one leads: what the other gathers is kept from before.

@@ -19,7 +19,7 @@ struct KernelMachine {
   std::string software;         ///< driver and libraries; empty for none
   std::string cpu;              ///< model of the host's processor
   std::string isa;              ///< what of it kernels use
-  std::int64_t threads = 1;     ///< in which a rank computes on the host; 1 on other devices
+  std::int64_t threads = 1;     ///< of a rank that has a device of the host; 1 on other devices
 
   bool operator==(const KernelMachine&) const = default;
 };
