@@ -12,8 +12,9 @@ namespace dflop {
 /// as the window, the weight of older ones falls by the factor 1 - 1 / window with each new one.
 struct KernelStats {
   static constexpr std::int64_t kWindow = 64;
+  static constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // files hold no more
 
-  std::int64_t count = 0;  ///< of all, forgotten ones among them
+  std::int64_t count = 0;  ///< of all, forgotten ones among them, or kMostCount
   double mean = 0;
   double variance = 0;  ///< of those that are there, not an estimate of others'
 
@@ -23,7 +24,7 @@ struct KernelStats {
   double weight() const { return static_cast<double>(std::min(count, kWindow)); }
 
   void add(double ns) {
-    ++count;
+    count = std::min(count + 1, kMostCount);
     const double part = 1 / weight();
     const double difference = ns - mean;
     mean += part * difference;
@@ -40,7 +41,7 @@ struct KernelStats {
     const double difference = newer.mean - mean;
     mean = kept == 0 ? newer.mean : mean + difference * more / all;
     variance = (kept * variance + more * newer.variance + difference * difference * kept * more / all) / all;
-    count += newer.count;
+    count = std::min(count + newer.count, kMostCount);
   }
 
   /// Returns half the width of the interval that has the true mean with 95 %: Student's t, to two percent

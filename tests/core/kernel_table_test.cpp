@@ -65,6 +65,15 @@ TEST(KernelStats, ForgetWhatLiesFarBack) {
   EXPECT_DOUBLE_EQ(stats.mean, 5);
 }
 
+// Files of kernels refuse a larger count, and what learns goes on from them.
+TEST(KernelStats, CountNoFurtherThanFilesHold) {
+  KernelStats stats{KernelStats::kMostCount, 5, 0};
+  stats.merge(stats);
+  EXPECT_EQ(stats.count, std::int64_t{1} << 53);
+  stats.add(5);
+  EXPECT_EQ(stats.count, std::int64_t{1} << 53);
+}
+
 TEST(KernelMap, FindsAllThatWasAdded) {
   Random random(2);
   KernelMap<int> map;
