@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -38,6 +39,12 @@ void add_hub_buffers(const Program& program, ProgramCosts& costs) {
 }
 
 }  // namespace
+
+void ProgramCosts::set_duration(std::size_t i, Nanoseconds duration) {
+  const Nanoseconds before = std::exchange(instruction[i], duration);
+  if (bandwidth.empty() || duration == before || duration == Nanoseconds(0)) return;
+  bandwidth[i] = std::min(1.0, bandwidth[i] * (Seconds(before) / Seconds(duration)));
+}
 
 Seconds PassTimes::of(Op op) const {
   if (op == Op::forward) return forward;

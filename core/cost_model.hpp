@@ -30,6 +30,10 @@ struct ProgramCosts {
 
   Bytes activation_of(std::size_t i) const { return activation.empty() ? Bytes{} : activation[i]; }
   Bytes workspace_of(std::size_t i) const { return workspace.empty() ? Bytes{} : workspace[i]; }
+
+  /// Sets how long an instruction takes alone. It moves as many bytes as before, so that the part of the
+  /// bandwidth that it takes goes the other way, to 1 at most.
+  void set_duration(std::size_t i, Nanoseconds duration);
 };
 
 /// A PricedProgram is all that the simulator needs of an iteration: what runs, and what each part costs.
@@ -87,6 +91,10 @@ class CostModel {
 
   /// Returns whether prices follow Stage::share. Programs of shared plans are priced by such models alone.
   virtual bool knows_shares() const { return false; }
+
+  /// Returns the number of quanta of a device that prices of parts of it are of: shares that come to as many
+  /// of them (encoder_quanta()) have equal prices. 0 where the cluster's quanta tell shares apart.
+  virtual int share_quanta() const { return 0; }
 
   /// Returns the part of a GPU's memory bandwidth, in [0, 1], that a compute instruction takes on average
   /// while it runs alone at the stage's share. 0 for models that do not know, under which shared GPUs have

@@ -48,9 +48,10 @@ struct ComputeRun {
   bool fails = false;       ///< the group fails before it is done
 };
 
-/// Runs `amount` of compute of a group from `start` on. It is the one place that knows what pauses and
-/// failures do to compute. Appends the pieces of a run that does not fail to `pieces`, if given: in order,
-/// without gaps, at least one.
+/// Runs `amount` of compute of a group from `start` on. It is the place that knows what pauses and failures
+/// do to compute; where GPUs are shared SharedCompute is, as there a computation has no end before it is
+/// over. Appends the pieces of a run that does not fail to `pieces`, if given: in order, without gaps, at
+/// least one.
 inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, Nanoseconds start,
                               Nanoseconds amount, std::vector<ComputePiece>* pieces = nullptr) {
   Nanoseconds covered = start;  // by the pieces so far
@@ -99,16 +100,18 @@ inline constexpr Seconds kLongestRun{1e9};
 /// Returns the group that a rank belongs to. @pre 0 <= rank < program.ranks()
 std::int32_t group_of_rank(const Program& program, std::int32_t rank);
 
-/// Makes compute and optimizer steps of a group take `factor` times as long; the slowest rank sets the
-/// group's pace. @throws Error (usage): an operation would take longer than kLongestRun
+/// Makes compute and optimizer steps of a group take `factor` times as long, in which they move as much as
+/// before; the slowest rank sets the group's pace. @throws Error (usage): an operation would take longer than
+/// kLongestRun
 void slow_down(ProgramCosts& costs, const Program& program, std::int32_t group, double factor);
 
 /// Multiplies every duration of an instruction by exp(sigma z - sigma² / 2), z standard normal: a log-normal
 /// factor of mean 1. @throws Error as slow_down()
 void add_jitter(ProgramCosts& costs, double sigma, Random& random);
 
-/// Multiplies bandwidths of groups by `bandwidth_factor` (above 0): a message takes as long as over the
-/// slower of its ends, a collective as long as its slowest participant. @throws Error as slow_down()
+/// Multiplies bandwidths of groups by `bandwidth_factor` (above 0), those of shared GPUs by the least of the
+/// groups on them: a message takes as long as over the slower of its ends, a collective as long as its
+/// slowest participant. @throws Error as slow_down()
 void slow_links(ProgramCosts& costs, const Program& program, const std::vector<double>& bandwidth_factor);
 
 /// Makes messages and collectives take no time.

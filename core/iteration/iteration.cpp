@@ -196,8 +196,8 @@ ProgramCosts price(const CostModel& cost, const Iteration& iteration) {
   if (program.shared_gpus > 0 && !cost.knows_shares()) {
     refuse_input(
         "",
-        "expected a plan without shares of GPUs, as these durations are of whole ones, found a shared one; "
-        "GPUs are priced at shares where no profile gives durations");
+        "expected a plan without shares of GPUs, as these durations are of whole ones, found a shared one: "
+        "they are of a profile without --shares, or of a recording");
   }
   ProgramCosts costs = cost.price_sums(program);
   if (iteration.samples.empty()) return costs;
@@ -207,7 +207,7 @@ ProgramCosts price(const CostModel& cost, const Iteration& iteration) {
       if (!is_compute(program.instructions[i].op)) continue;
       const Seconds more = excess.of(group, program.instructions[i]);
       if (more.count() == 0) continue;
-      costs.instruction[i] = to_nanoseconds(std::max(Seconds(costs.instruction[i]) + more, Seconds(0)));
+      costs.set_duration(i, to_nanoseconds(std::max(Seconds(costs.instruction[i]) + more, Seconds(0))));
     }
   }
   return costs;

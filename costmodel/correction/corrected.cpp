@@ -46,23 +46,16 @@ Seconds CorrectedCostModel::sample_excess(Op op, const Stage& stage, const Sampl
 
 ProgramCosts CorrectedCostModel::price_sums(const Program& program) const {
   ProgramCosts costs = CostModel::price_sums(base_, program);
-  const auto set = [&](std::size_t i, Seconds duration) {
-    const Seconds before = costs.instruction[i];
-    costs.instruction[i] = to_nanoseconds(duration);
-    // It moves as much as before.
-    if (!costs.bandwidth.empty() && duration.count() > 0)
-      costs.bandwidth[i] = std::min(1.0, costs.bandwidth[i] * (before / duration));
-  };
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     const Stage& stage = program.stages[instruction.stage];
     if (!is_compute(instruction.op)) continue;
     if (in_parts(instruction.op, stage)) {
-      set(i, compute(instruction.op, stage, program.works[instruction.index]));
+      costs.set_duration(i, to_nanoseconds(compute(instruction.op, stage, program.works[instruction.index])));
       continue;
     }
     const double factor = level(instruction.op, stage);
-    if (factor != 1) set(i, factor * Seconds(costs.instruction[i]));
+    if (factor != 1) costs.set_duration(i, to_nanoseconds(factor * Seconds(costs.instruction[i])));
   }
   return costs;
 }

@@ -30,6 +30,7 @@ class CostModelOver : public CostModel {
   }
   Seconds optimizer_step(const Stage& stage) const override { return base_.optimizer_step(stage); }
   bool knows_shares() const override { return base_.knows_shares(); }
+  int share_quanta() const override { return base_.share_quanta(); }
   double bandwidth(Op op, const Stage& stage, const Work& work) const override {
     return base_.bandwidth(op, stage, work);
   }

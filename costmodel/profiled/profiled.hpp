@@ -83,6 +83,7 @@ class ProfiledCostModel final : public SumCostModel {
 
   /// Returns whether parts of devices were measured.
   bool knows_shares() const override;
+  int share_quanta() const override { return knows_shares() ? profile_.quanta : 0; }
   /// Returns half of s, by which passes were slowed down beside a busy neighbour on the rest of the device,
   /// within [1/2, 1]; of several units s is their mean by time. Two that share bandwidth max-min go at the
   /// rate (1/2) / fraction where both ask for half or more, and so this one, beside any such, at 1 / s: as it

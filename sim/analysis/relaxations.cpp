@@ -31,11 +31,12 @@ void free_stage(const Program& program, std::int32_t stage, ProgramCosts& costs)
   }
 }
 
-/// Makes every compute instruction take the mean of those with its stage and operation, and with its
-/// microbatch unless `over_microbatches`.
+/// Makes every compute instruction take the mean time and traffic of those with its stage and operation, and
+/// with its microbatch unless `over_microbatches`.
 void take_means(const Program& program, bool over_microbatches, ProgramCosts& costs) {
   struct Sum {
     Nanoseconds total{0};
+    double traffic = 0;  ///< nanoseconds of a GPU's whole bandwidth
     std::int64_t count = 0;
   };
   std::map<std::tuple<std::uint16_t, Op, std::int32_t>, Sum> sums;
@@ -46,12 +47,16 @@ void take_means(const Program& program, bool over_microbatches, ProgramCosts& co
     if (!takes_compute(program.instructions[i].op)) continue;
     Sum& sum = sum_of(program.instructions[i]);
     sum.total += costs.instruction[i];
+    if (!costs.bandwidth.empty())
+      sum.traffic += costs.bandwidth[i] * static_cast<double>(costs.instruction[i].count());
     ++sum.count;
   }
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     if (!takes_compute(program.instructions[i].op)) continue;
     const Sum& sum = sum_of(program.instructions[i]);
     costs.instruction[i] = Nanoseconds((sum.total.count() + sum.count / 2) / sum.count);
+    if (!costs.bandwidth.empty() && sum.total > Nanoseconds(0))
+      costs.bandwidth[i] = std::min(1.0, sum.traffic / static_cast<double>(sum.total.count()));
   }
 }
 
@@ -70,8 +75,14 @@ Network free_transfers(const Program& program, const Network& network, Kind kind
   return out;
 }
 
-Nanoseconds busiest(const Program& program, const ProgramCosts& costs) {
+/// Returns the largest busy time. On shared GPUs only the run says what it is.
+Nanoseconds busiest(const Program& program, const ProgramCosts& costs, const Conditions& conditions) {
   Nanoseconds most{0};
+  if (program.shared_gpus > 0) {
+    const Timeline run = simulate(program, costs, Detail::usage, conditions);
+    for (const GroupUsage& group : run.groups) most = std::max(most, group.busy);
+    return most;
+  }
   for (const Group& group : program.groups) {
     Nanoseconds busy{0};
     for (std::int64_t i = group.begin; i < group.end; ++i) busy += costs.instruction[i];
@@ -109,7 +120,7 @@ std::vector<Relaxation> relaxations(const Program& program) {
 Nanoseconds relaxed_makespan(const Program& program, const ProgramCosts& costs, const Relaxation& relaxation,
                              const Conditions& conditions) {
   const Kind kind = relaxation.kind;
-  if (kind == Kind::no_bubbles) return busiest(program, costs);
+  if (kind == Kind::no_bubbles) return busiest(program, costs, conditions);
   ProgramCosts relaxed = costs;
   Conditions met = conditions;
   if (kind == Kind::free_stage) free_stage(program, relaxation.stage, relaxed);

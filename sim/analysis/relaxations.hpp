@@ -31,9 +31,10 @@ struct Relaxation {
 /// Returns the relaxations for which the program has something to relax.
 std::vector<Relaxation> relaxations(const Program& program);
 
-/// Returns the makespan with the relaxation, simulated anew; of no_bubbles the largest busy time. Means are
-/// rounded to whole nanoseconds. Without a shared network and a limit of cores what is free never makes a run
-/// longer, as every instant is a maximum of sums; means may, and so may shared links and cores.
+/// Returns the makespan with the relaxation, simulated anew; of no_bubbles the largest busy time, which on
+/// shared GPUs is that of the run, with what modules take from each other. Means are rounded to whole
+/// nanoseconds. Without a shared network, a limit of cores and shared GPUs what is free never makes a run
+/// longer, as every instant is a maximum of sums; means may, and so may shared links, cores and GPUs.
 /// @pre as simulate()
 Nanoseconds relaxed_makespan(const Program& program, const ProgramCosts& costs, const Relaxation& relaxation,
                              const Conditions& conditions = {});

@@ -1,6 +1,7 @@
 #include "sim/network/network.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -61,15 +62,10 @@ class NetworkBuilder {
     }
   }
 
-  /// Adds ports for each GPU, which the groups on it share; the slowest of them sets its factor.
+  /// Adds ports for each GPU, which the groups on it share.
   void add_ports_of_gpus(const std::vector<double>& factor) {
-    std::vector<double> of_gpu(program_.shared_gpus, 1.0);
-    for (std::size_t g = 0; g < program_.groups.size() && !factor.empty(); ++g) {
-      const int first = program_.first_device(program_.groups[g]);
-      for (int d = first; d < first + program_.groups[g].ranks; ++d)
-        of_gpu[d] = std::min(of_gpu[d], factor[g]);
-    }
-    for (const double gpu : of_gpu) add_ports(gpu);
+    if (factor.empty()) return add_ports_of_gpus(std::vector<double>(program_.groups.size(), 1.0));
+    for (const double gpu : gpu_factors(program_, factor)) add_ports(gpu);
   }
 
   /// Adds the use of a group's ports of one kind: `weight` times the rate of all of them together.
@@ -190,6 +186,15 @@ class NetworkBuilder {
 };
 
 }  // namespace
+
+std::vector<double> gpu_factors(const Program& program, const std::vector<double>& factor) {
+  std::vector<double> of_gpu(program.shared_gpus, std::numeric_limits<double>::infinity());
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const int first = program.first_device(program.groups[g]);
+    for (int d = first; d < first + program.groups[g].ranks; ++d) of_gpu[d] = std::min(of_gpu[d], factor[g]);
+  }
+  return of_gpu;
+}
 
 Network cluster_network(const Program& program, const ClusterSpec& cluster,
                         const std::vector<double>& bandwidth_factor) {

@@ -41,6 +41,10 @@ struct Network {
   std::vector<std::size_t> first_phase;
 };
 
+/// Returns the bandwidth factor of each GPU of a program with shared ones: the least of the groups on it.
+/// @pre a factor for each group
+std::vector<double> gpu_factors(const Program& program, const std::vector<double>& factor);
+
 /// Returns a network that has all messages of a program on one link, as a bus; collectives take no time. Each
 /// message begins to move after `latency` and goes at most at message_bytes_per_s times the lower
 /// `bandwidth_factor` of its ends (empty: 1).

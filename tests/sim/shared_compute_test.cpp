@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
+#include "sim/analysis/relaxations.hpp"
 #include "sim/engine.hpp"
 #include "tests/sim/random_program.hpp"
 #include "tests/sim/reference.hpp"
@@ -123,6 +125,73 @@ TEST(SharedCompute, ReductionsComeInWhenTheirPartIsDone) {
   EXPECT_EQ(timeline.makespan, Nanoseconds(200));
   const auto reduction = std::ranges::find(timeline.spans, Op::all_reduce_start, &Span::op);
   EXPECT_EQ(reduction->start, Nanoseconds(100));
+}
+
+// Both take 0.8. Twice as slow, the second moves its bytes in 200 and so takes 0.4, which it gets; 0.6 of 0.8
+// is left for the first, which ends at 100 / 0.75 = 133.3.
+TEST(SharedCompute, ThatIsSlowedDownAsksForLess) {
+  PricedProgram priced = make_computations(1, {{0, 1, 100, 0.8}, {1, 1, 100, 0.8}});
+  slow_down(priced.costs, priced.program, 1, 2);
+  EXPECT_EQ(busy(priced), (Times{133, 200}));
+}
+
+TEST(SharedCompute, WithJitterMovesAsMuchAsBefore) {
+  ProgramCosts costs;
+  costs.instruction.assign(1000, Nanoseconds(1'000'000));
+  costs.bandwidth.assign(1000, 0.3);
+  Random random(3);
+  add_jitter(costs, 0.2, random);
+  for (std::size_t i = 0; i < 1000; ++i) {
+    EXPECT_NEAR(costs.bandwidth[i] * static_cast<double>(costs.instruction[i].count()), 300'000, 1e-3);
+  }
+}
+
+TEST(SharedCompute, KeepsItsBytesWithinWhatThereIs) {
+  ProgramCosts costs;
+  costs.instruction = {Nanoseconds(100), Nanoseconds(100), Nanoseconds(0)};
+  costs.bandwidth = {0.8, 0.8, 0};
+  costs.set_duration(0, Nanoseconds(50));  // 1.6 of the bandwidth
+  costs.set_duration(1, Nanoseconds(0));
+  costs.set_duration(2, Nanoseconds(10));
+  EXPECT_EQ(costs.instruction, (std::vector{Nanoseconds(50), Nanoseconds(0), Nanoseconds(10)}));
+  EXPECT_EQ(costs.bandwidth, (std::vector{1.0, 0.8, 0.0}));
+}
+
+// The encoder's forwards of 100 with 0.9 and 300 with 0.1 are 200 each in the mean, with (90 + 30) / 400 =
+// 0.3. On GPU 0 the LLM gets 0.7 of 0.8 beside that: at 200 it has done 175, and the other 25 take as long.
+TEST(SharedCompute, OfStragglersHasTheirMeanTraffic) {
+  PricedProgram priced = make_computations(2, {{0, 1, 100, 0.9}, {1, 1, 300, 0.1}, {2, 1, 200, 0.8}});
+  priced.program.groups[1].stage = 0;
+  priced.program.groups[1].dp_rank = 1;
+  priced.program.instructions[2].stage = priced.program.instructions[3].stage = 0;
+  const Relaxation relaxation{Relaxation::Kind::no_stragglers};
+  EXPECT_EQ(relaxed_makespan(priced.program, priced.costs, relaxation), Nanoseconds(225));
+}
+
+// Beside each other they take 125 and 163, as above. No order of the two makes that 100.
+TEST(SharedCompute, WithoutBubblesStillSharesTheGpu) {
+  const PricedProgram priced = make_computations(1, {{0, 1, 100, 0.625}, {1, 1, 100, 1}});
+  EXPECT_EQ(relaxed_makespan(priced.program, priced.costs, {Relaxation::Kind::no_bubbles}), Nanoseconds(163));
+}
+
+// Of the ranks on GPUs 0 and 1 the encoder's on GPU 1 has links of half the bandwidth, and so has the LLM's
+// there: what goes to or from GPU 1 takes twice as long, whichever of the two it is, and a copy as long.
+TEST(SharedCompute, SlowLinksAreThoseOfTheGpu) {
+  PricedProgram priced = make_computations(2, {{0, 1, 1, 0}, {1, 1, 1, 0}, {2, 1, 1, 0}, {3, 1, 1, 0}});
+  const std::array<std::array<std::int32_t, 2>, 4> ends = {{{0, 1}, {0, 3}, {1, 3}, {2, 0}}};
+  for (const auto& [source, destination] : ends)
+    priced.program.messages.push_back({source, destination, 0, {8}, {8}});
+  priced.program.collectives = {{{0, 1}, {8}}, {{2, 3}, {8}}};
+  priced.costs.message.assign(4, Nanoseconds(10));
+  priced.costs.collective.assign(2, Nanoseconds(10));
+  slow_links(priced.costs, priced.program, {1, 0.5, 1, 1});
+  const auto counts = [](const std::vector<Nanoseconds>& durations) {
+    Times times;
+    for (const Nanoseconds duration : durations) times.push_back(duration.count());
+    return times;
+  };
+  EXPECT_EQ(counts(priced.costs.message), (Times{20, 20, 10, 10}));
+  EXPECT_EQ(counts(priced.costs.collective), (Times{20, 20}));
 }
 
 TEST(SharedCompute, RefusesBandwidthsThatCannotBe) {
