@@ -176,16 +176,6 @@ inline bool is_gathered(const Message& message, const Program& program) {
   return program.groups[message.source].stage == program.groups[message.destination].stage;
 }
 
-/// Returns whether a message stays on the GPUs that it is on: each rank of the smaller of its groups has the
-/// rank of the other group that it exchanges with on its own GPU.
-inline bool stays_on_gpus(const Message& message, const Program& program) {
-  if (program.shared_gpus == 0 || message.source == message.destination) return false;
-  const Group& source = program.groups[message.source];
-  const Group& destination = program.groups[message.destination];
-  return source.first_rank != destination.first_rank &&
-         program.first_device(source) == program.first_device(destination);
-}
-
 /// Returns how many copies of a message go through the hub's one rank: one to each rank of the group that it
 /// sends to, and one of what it is sent. 0 for messages that are split over the ranks of their groups: all
 /// without a hub, and those that its group has as a stage of the encoder's pipeline.
@@ -195,6 +185,19 @@ inline int hub_copies(const Message& message, const Program& program) {
   const Group& other = program.groups[sends ? message.destination : message.source];
   if (other.stage < program.groups[program.hub].stage) return 0;
   return sends ? other.ranks : 1;
+}
+
+/// Returns whether a message stays on the GPUs that it is on: each rank of its groups has the rank that it
+/// exchanges with on its own GPU. Where one group has more ranks than the other, or a hub's rank serves
+/// several, most of what a rank needs is on other GPUs.
+inline bool stays_on_gpus(const Message& message, const Program& program) {
+  if (program.shared_gpus == 0 || message.source == message.destination) return false;
+  const Group& source = program.groups[message.source];
+  const Group& destination = program.groups[message.destination];
+  const int copies = hub_copies(message, program);
+  return source.first_rank != destination.first_rank &&
+         program.first_device(source) == program.first_device(destination) &&
+         (copies == 1 || (copies == 0 && source.ranks == destination.ranks));
 }
 
 }  // namespace dflop

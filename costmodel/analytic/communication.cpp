@@ -162,11 +162,8 @@ Seconds message_latency(const ClusterSpec& cluster, const Message& message, cons
 }
 
 Seconds copy_time(const ClusterSpec& cluster, const Message& message, const Program& program) {
-  const Group& source = program.groups[message.source];
-  const Group& destination = program.groups[message.destination];
-  const int copies = hub_copies(message, program);
-  const int ranks = copies > 0 ? 1 : std::min(source.ranks, destination.ranks);
-  const double bytes = static_cast<double>(message.bytes.count) * std::max(1, copies) / ranks;
+  const int ranks = hub_copies(message, program) > 0 ? 1 : program.groups[message.source].ranks;
+  const double bytes = static_cast<double>(message.bytes.count) / ranks;
   return Seconds(2 * bytes / (cluster.gpu.memory_bandwidth_bytes_per_s * cluster.software.memory_efficiency));
 }
 

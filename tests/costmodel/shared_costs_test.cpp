@@ -4,6 +4,7 @@
 #include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/analytic.hpp"
+#include "costmodel/correction/corrected.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/random_plan.hpp"
 #include "tests/costmodel/fixtures.hpp"
@@ -137,6 +138,36 @@ TEST(SharedCosts, MessagesToTheSameGpuAreCopies) {
   EXPECT_DOUBLE_EQ(time(0, 1), 1 + 3);
 }
 
+// Rows that one rank of the encoder has go to two ranks of the LLM, of which one is on another GPU. The
+// busier GPU moves half of the 300 bytes, and the link is that of the node: 1 + 1.5 s.
+TEST(SharedCosts, MessagesBetweenGroupsOfUnlikeSizesLeaveTheirGpus) {
+  Program program;
+  program.stages.resize(2);
+  program.stages[0].tp = 2;
+  program.stages[1].tp = 4;
+  program.stages[1].llm_layers = 1;
+  program.groups = {{0, 2, 0, 0, 0, 0}, {2, 2, 0, 1, 0, 0}, {4, 4, 1, 0, 0, 0}};
+  program.shared_gpus = 4;
+  EXPECT_FALSE(stays_on_gpus({0, 2, 0, {200}, {300}}, program));
+  EXPECT_FALSE(stays_on_gpus({2, 0, 0, {200}, {300}}, program));
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 2, 0, {200}, {300}}, program).count(), 1 + 1.5);
+}
+
+// The hub's one rank sends a copy to each rank of an LLM group on its GPU and another, and takes one back.
+TEST(SharedCosts, AHubServesRanksOnOtherGpus) {
+  Program program;
+  program.stages.resize(2);
+  program.stages[1].tp = 2;
+  program.stages[1].llm_layers = 1;
+  program.groups = {{0, 1, 0, 0, 0, 0}, {1, 1, 0, 1, 0, 0}, {2, 2, 1, 0, 0, 0}};
+  program.groups[2].stage = 1;
+  program.shared_gpus = 2;
+  program.hub = 0;
+  EXPECT_FALSE(stays_on_gpus({0, 2, 0, {200}, {400}}, program));
+  EXPECT_TRUE(stays_on_gpus({2, 0, 0, {200}, {200}}, program));
+  EXPECT_DOUBLE_EQ(message_time(small_cluster(), {2, 0, 0, {200}, {200}}, program).count(), 8);
+}
+
 // The ranks of a module are on the GPUs of one node each, and the other's are on the same.
 TEST(SharedCosts, NodesAreThoseOfTheGpus) {
   Program program = four_ranks();
@@ -148,6 +179,35 @@ TEST(SharedCosts, NodesAreThoseOfTheGpus) {
   EXPECT_TRUE(inside_node(cluster, {0, 3, 0, {1}, {1}}, program));
   program.shared_gpus = 0;
   EXPECT_FALSE(inside_node(cluster, {0, 3, 0, {1}, {1}}, program));
+}
+
+/// Each sample makes the pass that it is in longer by a millisecond.
+class SlowSamples final : public CostModelOver {
+ public:
+  using CostModelOver::CostModelOver;
+  Seconds sample_excess(Op, const Stage&, const Sample&) const override { return Seconds(1e-3); }
+};
+
+// The bytes are those of the sums of work, so that the bandwidth falls as the time grows.
+TEST(SharedCosts, SamplesThatTakeLongerMoveNoMore) {
+  Random random(6);
+  const ModelSpec model = testing::tiny_model();
+  const ClusterSpec cluster = fixtures::a100_cluster();
+  const AnalyticCostModel base(model, cluster);
+  const Plan plan = testing::random_plan(random, OrderKind::one_f_one_b, Layout::shared);
+  const Batch batch = testing::random_batch(random, plan.gbs);
+  const Iteration iteration = make_iteration({model, cluster, base}, plan, batch,
+                                             testing::random_assignment(random, plan, batch.size()));
+  const ProgramCosts slow = price(SlowSamples(base), iteration);
+  const auto bytes = [](const ProgramCosts& costs, std::size_t i) {
+    return costs.bandwidth[i] * static_cast<double>(costs.instruction[i].count());
+  };
+  int longer = 0;
+  for (std::size_t i = 0; i < slow.instruction.size(); ++i) {
+    longer += slow.instruction[i] > iteration.costs.instruction[i] ? 1 : 0;
+    EXPECT_NEAR(bytes(slow, i), bytes(iteration.costs, i), 1e-6 * bytes(iteration.costs, i));
+  }
+  EXPECT_GT(longer, 0);
 }
 
 TEST(SharedCosts, ProgramsOfSharedPlansHaveBandwidths) {
