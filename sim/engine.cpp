@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/error.hpp"
@@ -152,6 +151,10 @@ class Engine {
     }
   }
 
+  /// Makes run() write into `times`, per instruction, when an all_reduce_start came into force on shared GPUs
+  /// while compute ran.
+  void keep_entries(std::vector<Nanoseconds>& times) { entry_times_ = &times; }
+
   Timeline run() {
     const auto groups = static_cast<std::int32_t>(groups_.size());
     for (std::int32_t group = 0; group < groups; ++group) set_up_group(group);
@@ -205,6 +208,7 @@ class Engine {
       case SharedCompute::What::nothing:
         break;
       case SharedCompute::What::enters:
+        if (entry_times_ != nullptr) (*entry_times_)[happening.entry] = now_;
         enter_collective(happening.group, program_.instructions[happening.entry].index, happening.entry);
         break;
       case SharedCompute::What::ends:
@@ -664,6 +668,7 @@ class Engine {
   std::vector<std::uint8_t> collective_ended_;
   CollectiveOrder collective_order_;
   std::vector<LateEntry> late_entries_;
+  std::vector<Nanoseconds>* entry_times_ = nullptr;  ///< where they are asked for
   Timeline timeline_;
 };
 
@@ -674,32 +679,12 @@ Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute) {
 }
 
 std::vector<Nanoseconds> late_entry_times(const Program& program, const ProgramCosts& costs,
-                                          const Timeline& timeline, const Conditions& conditions) {
+                                          const Conditions& conditions) {
   std::vector<Nanoseconds> times(program.instructions.size(), Nanoseconds(-1));
   if (program.collectives.empty()) return times;
-  std::unordered_map<std::int32_t, std::int32_t> group_of;  // by first rank
-  for (std::size_t g = 0; g < program.groups.size(); ++g)
-    group_of[program.groups[g].first_rank] = static_cast<std::int32_t>(g);
-  SharedCompute shared(program, conditions);
-  const auto run_until = [&](Nanoseconds time) {
-    while (!shared.idle() && shared.next_time() <= time) {
-      const Nanoseconds now = shared.next_time();
-      const SharedCompute::Happening happening = shared.advance();
-      if (happening.what == SharedCompute::What::enters) times[happening.entry] = now;
-    }
-  };
-  for (const Span& span : timeline.spans) {
-    if (span.stream != Stream::compute) continue;
-    run_until(span.start);
-    const std::int32_t group = group_of.at(span.rank);
-    const std::int64_t compute = program.groups[group].begin + span.position;
-    shared.start(group, costs.instruction[compute], costs.bandwidth.empty() ? 0 : costs.bandwidth[compute],
-                 span.start);
-    for_each_late_entry(program, costs, group, compute, [&](std::int64_t start, Nanoseconds delay) {
-      shared.add_entry(group, delay, start);
-    });
-  }
-  run_until(timeline.makespan);
+  Engine engine(program, costs, Detail::usage, conditions);
+  engine.keep_entries(times);
+  engine.run();
   return times;
 }
 

@@ -57,10 +57,11 @@ Timeline simulate(const Program& program, const ProgramCosts& costs, Detail deta
 /// takes `compute` in all. Zero: the group enters at once.
 Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute);
 
-/// Returns, per instruction of a program on shared GPUs, when an all_reduce_start came into force while
-/// compute ran, of a run that left these spans; -1 for all others.
+/// Returns, per instruction of a program on shared GPUs, when an all_reduce_start comes into force while
+/// compute runs; -1 for all others. It runs the program, as only the run's own events say so to the
+/// nanosecond. @pre as simulate()
 std::vector<Nanoseconds> late_entry_times(const Program& program, const ProgramCosts& costs,
-                                          const Timeline& timeline, const Conditions& conditions);
+                                          const Conditions& conditions);
 
 /// A SimExecutor simulates what it is given under conditions that are the same for all. It keeps no state
 /// between runs.

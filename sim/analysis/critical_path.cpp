@@ -36,7 +36,7 @@ class PathWalk {
         cores_(conditions.cores > 0) {
     require(timeline.stalls.empty(), "the run stalled, so it has no end to walk back from");
     index_spans();
-    if (shares_gpus()) late_entries_ = late_entry_times(program, costs, timeline, conditions);
+    if (shares_gpus()) late_entries_ = late_entry_times(program, costs, conditions);
   }
 
   std::vector<PathLink> walk() {
