@@ -27,6 +27,7 @@ class SearchCostModel final : public CostModel {
   /// Stages may have shares. So much of the time of a whole GPU is arithmetic, beside which all of it is
   /// traffic; a third of the GPU saturates the memory.
   std::optional<double> arithmetic = {};
+  int quanta = 0;  ///< that prices at shares are of
 
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
     const bool again = op == Op::backward || op == Op::backward_input;
@@ -34,6 +35,7 @@ class SearchCostModel final : public CostModel {
     return slowdown(stage) * factor * linear.compute(op, stage, work);
   }
   bool knows_shares() const override { return arithmetic.has_value(); }
+  int share_quanta() const override { return quanta; }
   double bandwidth(Op, const Stage& stage, const Work&) const override { return 1 / slowdown(stage); }
   double slowdown(const Stage& stage) const {
     return stage.share == 1 ? 1 : std::max(*arithmetic / stage.share, std::max(1.0, 1 / (3 * stage.share)));

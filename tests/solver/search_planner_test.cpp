@@ -140,6 +140,43 @@ TEST(SearchPlanner, WhereNothingFitsSaysWhyOfPlansThatShareNothing) {
   EXPECT_EQ(with.infeasible_reason, without.infeasible_reason);
 }
 
+// Beside others shared plans have a fifth of the budget, alone all of it.
+TEST(SearchPlanner, SharesItsBudgetWithWhatElseItLooksFor) {
+  const auto budgets = [](std::vector<Layout> layouts) {
+    SmallSearch c(2, 2, 1, 2, 6, 1, 0);
+    c.cost.arithmetic = 0.25;
+    c.search.layouts = std::move(layouts);
+    c.search.budget = 1000;
+    std::set<std::int64_t> totals;
+    PlanRequest request = c.request();
+    request.progress = [&](std::int64_t, std::int64_t total) { totals.insert(total); };
+    SearchPlanner().plan(request);
+    return totals;
+  };
+  EXPECT_EQ(budgets({}), (std::set<std::int64_t>{201, 1000}));
+  EXPECT_EQ(budgets({Layout::shared}), (std::set<std::int64_t>{1000}));
+  EXPECT_EQ(budgets({Layout::uniform}), (std::set<std::int64_t>{1000}));
+}
+
+// An encoder on one of two GPUs shares none with an LLM on both, so that there is nothing more to look for,
+// and a seed that is outside is so once.
+TEST(SearchPlanner, LooksForSharedPlansOnlyWhereThereAreAny) {
+  SmallSearch c(2, 2, 1, 2, 6, 1, 0);
+  c.cost.arithmetic = 0.25;
+  c.search.budget = 1000;
+  c.search.wish.encoder = {.tp = 1, .pp = 1, .dp = 1};
+  const PlanResult found = SearchPlanner().plan(c.request());
+  ASSERT_TRUE(found.plan);
+  c.search.seeds = {*found.plan};
+  c.search.seeds.back().planner = kGivenSeed;
+  c.search.seeds.back().gbs += 1;
+  EXPECT_EQ(SearchPlanner().plan(c.request()).seeds_outside, 1);
+  c.search.seeds.clear();
+  c.search.layouts = {Layout::shared};
+  const std::string reason = SearchPlanner().plan(c.request()).infeasible_reason;
+  EXPECT_NE(reason.find(" or --layout"), std::string::npos) << reason;
+}
+
 TEST(SearchPlanner, SaysWhyThereAreNoSharedPlans) {
   SmallSearch c(3, 4, 1, 4, 8, 1, 0);
   c.search.layouts = {Layout::shared};

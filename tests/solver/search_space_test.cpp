@@ -81,8 +81,8 @@ TEST(SearchSpace, PlansAreValidDifferentAndUseAllGpus) {
   }
 }
 
-// On two GPUs of 20 multiprocessors in quanta of 8 an eighth is none, and five to seven leave the LLM less
-// than one. Two, three and four eighths are all one quantum.
+// Two GPUs of 20 multiprocessors have two quanta of 8 each. An eighth of these is a quarter of one, so none,
+// and from six eighths on, which are 1.5, the LLM has none. Two to five eighths, 0.5 to 1.25, are all one.
 TEST(SearchSpace, SharedPlansAreValidAndHaveSharesThatAreGranted) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 1;
@@ -99,6 +99,30 @@ TEST(SearchSpace, SharedPlansAreValidAndHaveSharesThatAreGranted) {
   EXPECT_FALSE(SearchSpace(request).has(Layout::shared));
   c.search.shared = false;
   EXPECT_TRUE(testing::all_plans(SearchSpace(c.request(), SpacePart::shared)).empty());
+}
+
+std::set<double> shares_of(const SmallSearch& c) {
+  std::set<double> shares;
+  const PlanRequest request = c.request();
+  for (const SearchShape& shape : SearchSpace(request, SpacePart::shared).shapes())
+    shares.insert(shape.encoder_share);
+  return shares;
+}
+
+// Of three quanta that the cost model knows, one and two eighths (0.375 and 0.75) are one, as the encoder has
+// at least that, three and four (1.125 and 1.5) are one and two, five and six (1.875 and 2.25) two, and seven
+// (2.625) leave the LLM the last one. The GPU has two quanta of 8, of which two to five eighths are one; with
+// both, three and four eighths are told apart by the prices. Where nobody knows quanta all shares differ.
+TEST(SearchSpace, SharesDifferInWhatIsGrantedOrWhatItCosts) {
+  SmallSearch c(2, 2, 1, 2, 6, 1, 0);
+  c.cost.arithmetic = 1;
+  EXPECT_EQ(shares_of(c).size(), 7u);
+  c.cost.quanta = 3;
+  EXPECT_EQ(shares_of(c), (std::set<double>{0.125, 0.5}));
+  c.cluster.gpu.multiprocessors = 20;
+  EXPECT_EQ(shares_of(c), (std::set<double>{0.25, 0.5}));
+  c.cost.quanta = 0;
+  EXPECT_EQ(shares_of(c), (std::set<double>{0.25}));
 }
 
 TEST(SearchSpace, OptionsNarrowIt) {

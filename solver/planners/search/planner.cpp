@@ -50,7 +50,7 @@ constexpr std::size_t kFinalists = 4;  // of as many families, that are schedule
 // These are steps of that scheduler, whose durations are affine in the work: with ten times as many it takes
 // ten times as long and what is simulated is no better.
 constexpr std::int64_t kFinalSteps = 320;
-// Shared plans have this part of the budget beside the others, or of the time.
+// Shared plans have this part of the budget beside the others, or of the time, where there are others.
 constexpr int kBudgetOfShared = 5;
 constexpr int kPatience = 5;  // limits are so many times wider where nothing fits yet
 
@@ -91,10 +91,12 @@ struct Experience {
   Ratio memory;
 };
 
-/// Returns the budget. A time limit takes the place of a budget that was not asked for.
-std::int64_t budget_of(const PlanRequest& request, SpacePart part) {
-  const auto of_others = [&] { return budget_of(request, SpacePart::unshared); };
-  if (part == SpacePart::shared && !request.search.time_limit) return of_others() / kBudgetOfShared + 1;
+bool looks_for_shared_alone(const PlanRequest& request) {
+  return request.search.layouts == std::vector{Layout::shared};
+}
+
+/// Returns the budget of a whole search. A time limit takes the place of a budget that was not asked for.
+std::int64_t whole_budget(const PlanRequest& request) {
   if (request.search.budget > 0) return request.search.budget;
   if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
   if (request.cluster.gpus() > kManyGpus) return kBudgetOfMany;
@@ -126,7 +128,8 @@ class PlanSearch {
         families_(request, space_, bounds_, closest_),
         lpt_(make_scheduler("lpt")),
         scheduler_(make_scheduler(request.search.scheduler, {.prove = false})),
-        budget_(budget_of(request, part)),
+        is_second_(part == SpacePart::shared && !looks_for_shared_alone(request)),
+        budget_(is_second_ ? whole_budget(request) / kBudgetOfShared + 1 : whole_budget(request)),
         incumbent_s_(known_s) {
     quiet_.progress = {};
     quiet_.improved = {};
@@ -527,10 +530,15 @@ class PlanSearch {
     const auto try_without = [&](std::string_view name, const auto& open) {
       PlanRequest other = quiet_;
       if (!open(other.search)) return;
-      const SearchSpace space(other, part_);
-      SearchBounds bounds(other);
-      ClosestMiss closest;
-      if (PlanFamilies(other, space, bounds, closest).count() > 0) names.push_back("--" + std::string(name));
+      const auto may_fit = [&](SpacePart part) {
+        const SearchSpace space(other, part);
+        SearchBounds bounds(other);
+        ClosestMiss closest;
+        return PlanFamilies(other, space, bounds, closest).count() > 0;
+      };
+      // Of a search for shared plans alone, others are open without that layout.
+      if (may_fit(part_) || (part_ == SpacePart::shared && may_fit(SpacePart::unshared)))
+        names.push_back("--" + std::string(name));
     };
     PlanWish wish = request_.search.wish;
     for (const auto& [name, value] : parts_of(wish)) {
@@ -589,7 +597,7 @@ class PlanSearch {
         result.bound = Seconds(open_bound());
       result.infeasible_reason = closest_.reason(request_.cluster);
       if (result.infeasible_reason.empty()) result.infeasible_reason = space_.empty_reason();
-      result.infeasible_reason += in_the_way();
+      if (!is_second_) result.infeasible_reason += in_the_way();  // joined() says what the first part does
       return result;
     }
     for (RankedPlan& ranked : result.best) ranked.plan.objective = Objective::makespan;
@@ -609,6 +617,7 @@ class PlanSearch {
   PlanFamilies families_;
   std::unique_ptr<Scheduler> lpt_;
   std::unique_ptr<Scheduler> scheduler_;
+  bool is_second_;  ///< all other plans were looked for before
   std::int64_t budget_;
   std::int64_t spent_ = 0;
   std::vector<Leaf> leaves_;
@@ -657,9 +666,8 @@ PlanResult joined(PlanResult first, PlanResult second, const PlanRequest& reques
 /// Looks for shared plans after all others, so that these are found as if there were no shared ones.
 PlanResult SearchPlanner::plan(const PlanRequest& request) const {
   check_batches(request);
-  const bool shared = SearchSpace(request, SpacePart::shared).has(Layout::shared);
-  const bool only_shared = request.search.layouts == std::vector{Layout::shared};
-  if (only_shared) return PlanSearch(request, SpacePart::shared, kNothingKnown).run();
+  if (looks_for_shared_alone(request)) return PlanSearch(request, SpacePart::shared, kNothingKnown).run();
+  const bool shared = !SearchSpace(request, SpacePart::shared).is_empty();
   PlanRequest others = request;
   if (shared && request.search.time_limit)
     others.search.time_limit = *request.search.time_limit * (kBudgetOfShared - 1.0) / kBudgetOfShared;

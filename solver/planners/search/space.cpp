@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/order/pipeline_order.hpp"
+#include "core/quanta.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "solver/plan_problem/trial.hpp"
 
@@ -149,24 +150,36 @@ void SearchSpace::add_disaggregated() {
   }
 }
 
-/// Adds plans whose modules each use all GPUs, or as many, with a share in eighths that the GPU grants.
-void SearchSpace::add_shared() {
+/// Returns the shares of an encoder in eighths that leave both modules something: of those that come to as
+/// many quanta, both of the GPU and of the cost model, where these are known, the smallest.
+std::vector<double> SearchSpace::shares() const {
   constexpr int kShares = 8;
+  const int priced = request_.cost.share_quanta();
+  std::vector<double> shares;
+  std::pair<double, int> last;
+  for (int eighths = 1; eighths < kShares; ++eighths) {
+    const double share = static_cast<double>(eighths) / kShares;
+    const GrantedShares granted = granted_shares(request_.cluster.gpu, share);
+    if (granted.encoder <= 0 || granted.llm <= 0) continue;
+    const bool by_gpu = request_.cluster.gpu.multiprocessors > 0 || priced < 2;
+    const std::pair quanta(by_gpu ? granted.encoder : 0, priced < 2 ? 0 : encoder_quanta(priced, share));
+    if (shares.empty() || quanta != last) shares.push_back(share);
+    last = quanta;
+  }
+  return shares;
+}
+
+/// Adds plans whose modules each use all GPUs, or as many.
+void SearchSpace::add_shared() {
   const ModelSpec& model = request_.model;
   const int gpus = request_.cluster.gpus();
   if (model.encoder.layers == 0) return;
+  const std::vector<double> encoder_shares = shares();
   for (const ModulePlan& llm : modules(request_.search.wish.llm, gpus, model.llm.layers, request_.gbs)) {
     for (const ModulePlan& encoder :
          module_plans(request_.cluster, llm.ranks(), model.encoder.layers, gpus)) {
       if (!request_.search.wish.encoder.grants(encoder)) continue;
-      double last = 0;
-      for (int eighths = 1; eighths < kShares; ++eighths) {
-        const double share = static_cast<double>(eighths) / kShares;
-        const GrantedShares granted = granted_shares(request_.cluster.gpu, share);
-        if (granted.encoder > last && granted.llm > 0)
-          shapes_.push_back({Layout::shared, encoder, llm, share});
-        last = granted.encoder;
-      }
+      for (const double share : encoder_shares) shapes_.push_back({Layout::shared, encoder, llm, share});
     }
   }
 }

@@ -90,6 +90,7 @@ class SearchSpace {
 
  private:
   void add_disaggregated();
+  std::vector<double> shares() const;
   void add_shared();
   void add_uniform(Layout layout);
   std::vector<ModulePlan> modules(const ModuleWish& wish, int gpus, int most_pp, int most_dp) const;
