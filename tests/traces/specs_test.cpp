@@ -301,7 +301,9 @@ TEST(ClusterFile, HasMultiprocessorsAndQuantaOfThem) {
                    "c.json: key 'gpu." + key + "'", {found});
   };
   refused("\"multiprocessors\": 0", "multiprocessors", "found 0");
-  refused("\"share_quantum\": 0", "share_quantum", "found 0");
+  refused("\"multiprocessors\": 132, \"share_quantum\": 0", "share_quantum", "found 0");
+  refused("\"multiprocessors\": 132, \"share_quantum\": 133", "share_quantum", "from 1 to 132, found 133");
+  refused("\"share_quantum\": 4", "share_quantum", "expected 'multiprocessors' with it, found none");
   refused("\"saturating_share\": 1.5", "saturating_share", "found 1.5");
 }
 

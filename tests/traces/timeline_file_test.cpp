@@ -46,6 +46,27 @@ TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
 }
 
+// Shares below 1 and the GPUs that are shared come together; a share is of something.
+TEST(TimelineFileFormat, SharesGoWithSharedGpus) {
+  Timeline timeline = small_timeline();
+  timeline.shared_gpus = 1;
+  timeline.stage_shapes[0].share = 0.25;
+  timeline.stage_shapes[1].share = 0.75;
+  const std::string good = to_json(timeline);
+  EXPECT_EQ(parse_timeline(good, "t.json"), timeline);
+  const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
+                           std::initializer_list<std::string_view> words) {
+    expect_refused([&] { parse_timeline(replaced(good, from, to), "t.json"); },
+                   "t.json: key 'iterations[0].stage_shapes" + key + "'", words);
+  };
+  refused("[0.25,0.75]", "[0,0.75]", ".share[0]", {"found 0"});
+  refused("[0.25,0.75]", "[0.25,1]", ".share[1]", {"below 1 beside 'shared_gpus'", "found 1"});
+  refused("\"shared_gpus\": 1,", "", ".share[0]", {"1 where there is no 'shared_gpus'", "found 0.25"});
+  refused("\"share\": [0.25,0.75]", "\"optimizer_states\": [\"fp32\",\"fp32\"]", "", {"expected 'share'"});
+  timeline.stage_shapes.clear();  // as of a recording that does not know them
+  EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
+}
+
 TEST(TimelineFileFormat, StreamsAndOperationsGoByName) {
   // A file whose list has another order: what was 0 (compute) and 1 (send) are now the other way round.
   const std::string text =

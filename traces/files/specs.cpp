@@ -176,8 +176,11 @@ GpuSpec read_gpu(const JsonValue& json) {
   gpu.reserved_memory = {json.at("reserved_memory_bytes").integer<std::int64_t>(0, gpu.memory.count)};
   if (json.has("multiprocessors"))
     gpu.multiprocessors = json.at("multiprocessors").integer(1, kMostMultiprocessors);
-  if (json.has("share_quantum"))
-    gpu.share_quantum = json.at("share_quantum").integer(1, kMostMultiprocessors);
+  if (json.has("share_quantum")) {
+    if (gpu.multiprocessors == 0)
+      json.at("share_quantum").refuse("expected 'multiprocessors' with it, found none");
+    gpu.share_quantum = json.at("share_quantum").integer(1, gpu.multiprocessors);
+  }
   if (json.has("saturating_share"))
     gpu.saturating_share = json.at("saturating_share").number_in(kLeastEfficiency, 1);
   return gpu;

@@ -328,11 +328,19 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
   }
 }
 
-/// Reads shapes: there are none, or one for each stage.
-std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages) {
+/// Reads shapes: there are none, or one for each stage, with a part of a GPU where GPUs are shared.
+std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages, bool shares_gpus) {
   std::vector<Stage> rows = read_table(json, stage_columns(json.has("optimizer_states"), json.has("share")));
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
     json.at("tp").refuse_type("one entry for each of {} stages, or none", stages);
+  }
+  if (!rows.empty() && shares_gpus && !json.has("share"))
+    json.refuse("expected 'share' where 'shared_gpus' is, found none");
+  for (std::size_t s = 0; s < rows.size(); ++s) {
+    const bool is_part = rows[s].share > 0 && rows[s].share < 1;
+    if (shares_gpus ? is_part : rows[s].share == 1) continue;
+    json.at("share").elements()[s].refuse_type(
+        "{}", shares_gpus ? "above 0 and below 1 beside 'shared_gpus'" : "1 where there is no 'shared_gpus'");
   }
   return rows;
 }
@@ -367,7 +375,7 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   if (limits.stages > kMostStages) json.at("stages").refuse_type("at most {} stages", kMostStages);
   timeline.groups = read_table(json.at("groups"), group_columns(limits));
   check_groups(json.at("groups"), timeline.groups);
-  timeline.stage_shapes = read_stage_shapes(json.at("stage_shapes"), limits.stages);
+  timeline.stage_shapes = read_stage_shapes(json.at("stage_shapes"), limits.stages, timeline.shared_gpus > 0);
   timeline.works = read_table(json.at("works"), work_columns());
   limits.works = static_cast<std::int64_t>(timeline.works.size());
   timeline.spans = read_table(json.at("spans"), span_columns(limits));
