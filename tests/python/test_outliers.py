@@ -137,6 +137,23 @@ def test_a_plans_batches_have_each_sample_once(plan):
     assert f"{moved} of 192 samples have moved" in one.log[-1]
 
 
+@pytest.mark.parametrize("window", [0, 4])
+def test_a_session_remembers_one_window(plan, window):
+    one = dflop.PlanSampler(plan, samples(600), delay_outliers=window)
+    for epoch in range(3):
+        one.set_epoch(epoch)
+        for _ in one:
+            assert len(one._scheduling._places) <= max(window, 1)
+
+
+def test_windows_are_of_at_most_as_many_batches_as_the_child_takes(plan):
+    for make in (sampler, lambda **options: dflop.PlanSampler(plan, samples(), **options)):
+        assert make(delay_outliers=1024).log == []
+        for wrong in (1025, -1, 2.5):
+            with pytest.raises(dflop.InputError, match="delay_outliers: expected a whole number from 0 to 1024"):
+                make(delay_outliers=wrong)
+
+
 @pytest.mark.parametrize("done", range(7))
 def test_a_plans_sampler_is_resumed_in_any_window(plan, done):
     whole = list(dflop.PlanSampler(plan, samples(), seed=4, delay_outliers=4))

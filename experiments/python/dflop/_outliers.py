@@ -3,6 +3,8 @@
 A BatchSampler does so without its child process, which it may have lost.
 """
 
+MOST_DELAY = 1024  # batches, as the child takes
+
 
 def delay_outliers(costs, batch, microbatches, dp):
     """Returns, batch after batch, the position at which each sample of a window was drawn.

@@ -67,14 +67,16 @@ def _numbers(column, where=""):
     return numbers
 
 
-def whole_number(name, value, least):
-    """Returns the value as an int. Raises InputError if it is no whole number from `least` up."""
+def whole_number(name, value, least, most=None):
+    """Returns the value as an int. Raises InputError if it is no whole number from `least` up, to `most` if given."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise InputError(f"{name}: expected a whole number from {least} up, found {value!r}")
+    is_number = number is not None and not isinstance(value, bool)
+    if not is_number or number < least or (most is not None and number > most):
+        range = f"from {least} up" if most is None else f"from {least} to {most}"
+        raise InputError(f"{name}: expected a whole number {range}, found {value!r}")
     return number
 
 

@@ -6,7 +6,7 @@ import os
 
 from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError
-from dflop._outliers import Moves, window_of
+from dflop._outliers import MOST_DELAY, Moves, window_of
 from dflop._partition import whole_number
 from dflop._scheduling import Scheduling
 
@@ -61,7 +61,7 @@ class PlanSampler:
         self._profile = None if profile is None else os.fspath(profile)
         self._seed = whole_number("seed", seed, 0)
         self._shuffle = shuffle
-        self._window = whole_number("delay_outliers", delay_outliers, 0)
+        self._window = whole_number("delay_outliers", delay_outliers, 0, MOST_DELAY)
         self._moves = Moves()  # of the epoch
         self._patience = patience
         self._epoch = 0

@@ -10,7 +10,7 @@ import warnings
 from dflop import _agreement
 from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError, ServerError
-from dflop._outliers import Moves, delay_outliers as regrouped, window_of
+from dflop._outliers import MOST_DELAY, Moves, delay_outliers as regrouped, window_of
 from dflop._partition import as_the_child_takes_them, lpt, read_costs, require_whole, whole_number
 from dflop._scheduling import Scheduling
 
@@ -91,7 +91,7 @@ class BatchSampler:
         self._shuffle = bool(shuffle)
         self._drop_last = bool(drop_last)
         self._live = bool(live)
-        self._window = whole_number("delay_outliers", delay_outliers, 0)
+        self._window = whole_number("delay_outliers", delay_outliers, 0, MOST_DELAY)
         self._regrouped = None  # ((epoch, first step), items of the window, batch after batch)
         if isinstance(agreement, (str, os.PathLike)):
             agreement = _agreement.DirectoryAgreement(agreement)

@@ -67,7 +67,8 @@ class Scheduling:
         self._pushed = (
             {}
         )  # (epoch, step) -> (items, Future of push), in the order in which the session has them
-        self._places = []  # (epoch, step) by the session's iteration
+        self._places = []  # (epoch, step) of what was pushed last, a batch or a window
+        self._first = 0  # the session's iteration of the first of these
 
     def _ask(self, place, following, deadline):
         if self._session is not None and next(iter(self._pushed), place) != place:
@@ -99,19 +100,22 @@ class Scheduling:
         answer = self._wait(answered, deadline)
         require_whole(answer.get("bins"), items, self._bins)
         if self._window_of is not None:
-            answer["drawn_at"] = [(self._places[k], index) for k, index in answer.pop("pushed_at")]
+            answer["drawn_at"] = [
+                (self._places[k - self._first], index) for k, index in answer.pop("pushed_at")
+            ]
         del self._pushed[place]
         return answer
 
     def _push(self, place):
-        """Pushes a batch with all of its window."""
+        """Pushes a batch with all of its window, where all that was pushed before is answered."""
         window = [place] if self._window_of is None else self._window_of(place)
+        self._first += len(self._places)
+        self._places = window
         for each in window:
             batch = self._batch_of(*each)
             items = len(next(iter(batch.values())))
             if self._window_of is not None and each == window[-1]:
                 batch["ends_window"] = True
-            self._places.append(each)
             self._pushed[each] = (items, self._submit("push", {"batch": batch}))
 
     def _submit(self, method, params):
