@@ -150,7 +150,7 @@ TEST(Plan, RefusesSharesThatCannotBe) {
     p.encoder = {2, 1, 6, {4}};
     p.llm.tp = 6;
   });
-  // Of 132 multiprocessors in eights: 0.02 is 2.64, no eight; 0.96 is 126.7, of which 128 leave 4.
+  // 132 multiprocessors have 16 eights: 0.02 of these is 0.32, so none, and 0.97 is 15.52, so all of them.
   cluster.gpu.multiprocessors = 132;
   validate(shared_plan(), testing::tiny_model(), cluster);
   for (const double share : {0.02, 0.97}) {
