@@ -79,7 +79,7 @@ bool Rendezvous::read() {
 }
 
 void Rendezvous::handle(Frame frame) {
-  if (frame.kind == FrameKind::ask) return send({FrameKind::state, "", 0, state_text(state().wait)});
+  if (frame.kind == FrameKind::ask) return send({FrameKind::state, "", 0, state_text(state().state.wait)});
   if (frame.kind == FrameKind::ended || frame.kind == FrameKind::refused) {
     {
       const Lock lock(mutex_);
@@ -123,24 +123,23 @@ void Rendezvous::ask() {
     answer.failure = error.what();
   }
   const Lock lock(mutex_);
-  asked_since_.reset();
-  seen_ = std::move(answer);
+  seen_ = {std::move(answer), *std::exchange(asked_since_, std::nullopt)};
 }
 
-RankState Rendezvous::state() {
+Rendezvous::Seen Rendezvous::state() {
   const Lock lock(mutex_);
-  RankState state = seen_;
+  Seen now = seen_;
   if (asked_since_ && host_time() - *asked_since_ > kSlowAnswer) {
-    state.wait = RankWait{"its device to answer", *asked_since_};
+    now = {{RankWait{"its device to answer", *asked_since_}, now.state.failure}, host_time()};
   }
-  if (wait_) state.wait = wait_;
-  return state;
+  if (wait_) now = {{wait_, now.state.failure}, host_time()};
+  return now;
 }
 
 void Rendezvous::check_wait() {
-  const RankState now = state();
+  const auto [now, at] = state();
   if (now.failure) abort(*now.failure);
-  if (!now.wait || host_time() - now.wait->since < to_nanoseconds(options_.timeout)) return;
+  if (!now.wait || at - now.wait->since < to_nanoseconds(options_.timeout)) return;
   bool answers = true;
   {
     const Lock lock(mutex_);

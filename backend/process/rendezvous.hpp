@@ -108,7 +108,12 @@ class Rendezvous {
   void check_wait();
   void watch_rank(const std::stop_token& stop);
   void ask();
-  RankState state();
+  /// A Seen is a rank's state, and when it was so: what it waited for then it may have by now.
+  struct Seen {
+    RankState state;
+    Nanoseconds at{};
+  };
+  Seen state();
   void send(const Frame& frame);
   void end_run(const std::string& reason, bool was_late = false);
   void call_on_end();
@@ -132,7 +137,7 @@ class Rendezvous {
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
   std::optional<Nanoseconds> asked_since_;  ///< how this rank is, without an answer yet
-  RankState seen_;                          ///< the last answer
+  Seen seen_;                               ///< the last answer, of when it was asked
   std::map<std::string, std::string> values_;
   std::optional<std::string> pong_;
 

@@ -5,22 +5,46 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <fstream>
 #include <stdexcept>
 
 namespace dflop::testing {
 
-/// Nobody listens there now, on the loopback interface.
-inline int free_port() {
+/// Returns whether nobody listens at a port now, on the loopback interface, nor did a moment ago.
+inline bool is_free(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  const bool found = ::bind(socket, any, size) == 0 && ::getsockname(socket, any, &size) == 0;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  const bool bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   ::close(socket);
-  if (!found) throw std::runtime_error("no port is free");
-  return ntohs(address.sin_port);
+  return bound;
+}
+
+/// Returns the least of the ports that the system draws for connections.
+inline int first_drawn_port() {
+  constexpr int kUsual = 32'768;
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  int first = 0;
+  return range >> first ? first : kUsual;
+}
+
+/// Returns a port at which nobody listens. It stays free until rank 0 listens there: the system draws it for
+/// no connection, and other processes of tests begin elsewhere.
+inline int free_port() {
+  constexpr int kFirst = 10'000;
+  constexpr int kOfAProcess = 64;
+  static std::atomic<int> next = 0;
+  const int ports = std::max(kOfAProcess, first_drawn_port() - kFirst);
+  for (int tried = 0; tried < ports; ++tried) {
+    const int port = kFirst + static_cast<int>((std::int64_t{kOfAProcess} * ::getpid() + next++) % ports);
+    if (is_free(port)) return port;
+  }
+  throw std::runtime_error("no port is free");
 }
 
 }  // namespace dflop::testing

@@ -9,6 +9,7 @@
 #include <latch>
 
 #include "core/support/clock.hpp"
+#include "tests/backend/count_down.hpp"
 #include "tests/backend/process/rendezvous_ranks.hpp"
 
 namespace dflop::testing {
@@ -34,35 +35,34 @@ TEST(RendezvousEnds, AbortReachesThoseWhoWaitAndThoseWhoComeLater) {
 }
 
 TEST(RendezvousEnds, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
+  std::latch waits(1);  // rank 2, as good as
   std::latch over(1);
   const auto ends = run(
       4,
       [&](Rendezvous& rendezvous) {
         if (rendezvous.rank() == 0) return;
+        if (rendezvous.rank() == 2) {
+          const CountDown at_end(over);
+          waits.count_down();
+          rendezvous.get("never put", "activations of microbatch 3");
+        }
         if (rendezvous.rank() == 3) {
-          rendezvous.watch([since = host_time() - to_nanoseconds(Seconds{0.1})] {
+          waits.wait();
+          rendezvous.watch([since = host_time()] {
             return RankState{RankWait{"gradients of stage 1", since}, {}};
           });
         }
-        if (rendezvous.rank() != 2) {  // rank 1 is not waiting for anything of the run
-          over.wait();
-          rendezvous.get("never put", "nothing");  // it may hear of the end later than rank 2
-        }
-        try {  // rank 2 alone comes here, as a latch that is counted below zero never opens
-          rendezvous.get("never put", "activations of microbatch 3");
-        } catch (...) {
-          over.count_down();
-          throw;
-        }
+        over.wait();                             // rank 1 is not waiting for anything of the run
+        rendezvous.get("never put", "nothing");  // it may hear of the end later than rank 2
       },
-      Seconds{0.6});
+      Seconds{2});
   EXPECT_EQ(ends[0].end, End::done);
   int errors = 0;
   for (const std::size_t r : {1u, 2u, 3u}) {
     errors += ends[r].end == End::error ? 1 : 0;
     for (const char* part :
-         {"waited for longer than 0.60 s:", "\n  rank 0 has ended", "\n  rank 1 is not waiting",
-          "\n  rank 2 waits for activations of microbatch 3 (0.",
+         {"waited for longer than 2.00 s:", "\n  rank 0 has ended", "\n  rank 1 is not waiting",
+          "\n  rank 2 waits for activations of microbatch 3 (",
           "\n  rank 3 waits for gradients of stage 1 ("}) {
       expect_says(ends[r].message, part);
     }
@@ -142,14 +142,44 @@ TEST(RendezvousEnds, ARankZeroThatIsStoppedIsNotWaitedForForEver) {
     return 0;
   });
   const RankOutcome second =
-      outcome(options_of(1, 2, port, Seconds{60}, Seconds{0.3}), [](Rendezvous& rendezvous) {
+      outcome(options_of(1, 2, port, Seconds{60}, Seconds{0.3}), [&](Rendezvous& rendezvous) {
         rendezvous.put("a first word", "");
+        int status = 0;
+        ASSERT_EQ(::waitpid(first, &status, WUNTRACED), first);
+        ASSERT_TRUE(WIFSTOPPED(status));
         rendezvous.get("never put", "a word");
       });
   ::kill(first, SIGKILL);
   status_of(first);
   EXPECT_EQ(second.end, End::error);
   expect_says(second.message, "rank 0 does not answer rank 1, which waits for a word (");
+}
+
+/// Rank 1 has waited nearly as long as it may when it is asked, and no longer when it is asked again, which
+/// takes its time: nobody knows in between how long it has waited.
+TEST(RendezvousEnds, AWaitThatEndedInTimeIsNotLateForWhoHearsOfItLater) {
+  std::latch answered(1);
+  const auto ends = run(
+      2,
+      [&](Rendezvous& rendezvous) {
+        if (rendezvous.rank() == 0) return;
+        int asked = 0;
+        rendezvous.watch([&] {
+          if (++asked == 1) {
+            return RankState{RankWait{"a letter", host_time() - to_nanoseconds(Seconds{29.9})}, {}};
+          }
+          if (asked == 2) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(500));
+            answered.count_down();
+          }
+          return RankState{};
+        });
+        answered.wait();
+        rendezvous.watch(nullptr);
+        rendezvous.check();
+      },
+      Seconds{30});
+  expect_done(ends);
 }
 
 /// The watch of rank 1 answers nothing until the end of the run is heard of.
