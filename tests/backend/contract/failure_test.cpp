@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/backend/contract/fixtures.hpp"
+#include "tests/backend/count_down.hpp"
 
 namespace dflop::testing {
 namespace failure_test {
@@ -71,10 +72,7 @@ TEST_P(CommunicatorContract, ARankThatWaitsTooLongEndsTheRunForAll) {
           side.send(Data(4), 0, "a letter");
           return;
         }
-        struct Count {  // also where the call throws
-          std::latch& latch;
-          ~Count() { latch.count_down(); }
-        } count{over};
+        const CountDown at_end(over);
         if (side.rank == 2) side.receive(8, 0, "activations of microbatch 3 to llm 1");
         if (side.rank == 3) side.all_reduce(Data(8), DType::f32, {{2, 3}}, "gradients of stage 1");
       },

@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "backend/host/world.hpp"
+#include "tests/backend/count_down.hpp"
 #include "tests/backend/run/live_random.hpp"
 
 namespace dflop {
 namespace cores_test {
 
+using testing::CountDown;
 using testing::LiveRun;
 using testing::RandomCase;
 using Ranks = HostCores::Ranks;
@@ -187,8 +189,9 @@ TEST(HostTurns, AreNamedWhereARunHangs) {
   const auto ends =
       run(single(2), 1, Seconds{0.2}, [&](int rank, Communicator& communicator, ComputeTurn& turn) {
         if (rank == 0) {
+          CountDown has_begun(begun);
           turn.begin();
-          begun.count_down();
+          has_begun.now();
           communicator.receive(nullptr, 0, 1, *stream, "a letter");
         } else {
           begun.wait();
@@ -206,8 +209,9 @@ TEST(HostTurns, EndWithTheRun) {
   const auto ends =
       run(single(3), 1, Seconds{60}, [&](int rank, Communicator& communicator, ComputeTurn& turn) {
         if (rank == 0) {
+          CountDown has_begun(begun);
           turn.begin();
-          begun.count_down();
+          has_begun.now();
           std::this_thread::sleep_for(std::chrono::milliseconds(50));  // by then the others wait, as a rule
           communicator.abort("the loss is NaN");
           return;

@@ -11,6 +11,7 @@
 
 #include "tests/backend/async_device.hpp"
 #include "tests/backend/contract/fixtures.hpp"
+#include "tests/backend/count_down.hpp"
 #include "tests/backend/nccl/fake.hpp"
 #include "tests/backend/process/free_port.hpp"
 
@@ -83,12 +84,14 @@ TEST(NcclCommunicator, SendsOnConnectedRoutesDoNotWait) {
   constexpr int kLetters = 20;
   std::latch all_sent(2);
   expect_done(run_two([&](const RankSide& side, Rendezvous&) {
+    CountDown sent(all_sent);
     side.communicator.connect(kBothWays);
     const int peer = 1 - side.rank;
     for (int i = 0; i < kLetters; ++i) {
       side.send(Data(1000, static_cast<std::byte>(i)), peer, "letter");  // synchronizes, and frees the memory
     }
-    all_sent.arrive_and_wait();
+    sent.now();
+    all_sent.wait();
     for (int i = 0; i < kLetters; ++i) {
       EXPECT_EQ(side.receive(1000, peer, "letter"), Data(1000, static_cast<std::byte>(i))) << i;
     }
@@ -98,20 +101,21 @@ TEST(NcclCommunicator, SendsOnConnectedRoutesDoNotWait) {
 /// Rank 0 waits until its device has nothing left to do before rank 1 comes to its receives, of which the
 /// second is no byte.
 TEST(NcclCommunicator, SendsEndWhenTheirReceivesArePosted) {
-  std::latch sent(1);
+  std::latch sent(2);
   expect_done(run_two([&](const NcclSide& side, Rendezvous& rendezvous) {
+    CountDown has_sent(sent);
     side.communicator.connect(kBothWays);
     EXPECT_TRUE(side.communicator.posts_receives());
     if (side.rank == 0) {
       side.send(Data(24, std::byte{5}), 1, "a letter");
       side.send(Data(0), 1, "an empty letter");
       await_idle(side, rendezvous);
-      sent.count_down();
       return;
     }
     const auto buffer = side.device.allocate(24);
     side.communicator.post_receive(buffer->data(), 24, 0, side.stream, "a letter");
     side.communicator.post_receive(buffer->data(), 0, 0, side.stream, "an empty letter");
+    has_sent.now();
     sent.wait();
     side.communicator.receive(buffer->data(), 24, 0, side.stream, "a letter");
     side.communicator.receive(buffer->data(), 0, 0, side.stream, "an empty letter");
@@ -202,11 +206,13 @@ TEST(NcclCommunicator, AStreamIsFreedWhenItsPeerIsGone) {
 /// As above, where the communicator that was made first has its work behind that of the other, whose
 /// kernels end when it is told to abort: an abort of the first alone would wait for ever.
 TEST(NcclCommunicator, AStreamIsFreedWhereACommunicatorStandsBehindALaterOne) {
-  std::latch entered(1);
+  std::latch entered(2);
   const auto ends = run_two([&](const RankSide& side, Rendezvous& rendezvous) {
+    CountDown has_entered(entered);
     side.all_reduce(Data(4), DType::f32, {{0, 1}}, "a first sum");
     side.communicator.connect({{1, 0}});
     if (side.rank == 1) {
+      has_entered.now();
       entered.wait();
       rendezvous.abort("killed");
       return;
@@ -214,7 +220,7 @@ TEST(NcclCommunicator, AStreamIsFreedWhereACommunicatorStandsBehindALaterOne) {
     const auto buffer = side.device.allocate(8);
     side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
     side.communicator.all_reduce(buffer->data(), 2, DType::f32, {{0, 1}}, side.stream, "sum");
-    entered.count_down();
+    has_entered.now();
     side.stream.synchronize();
     side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
   });
@@ -242,11 +248,11 @@ TEST(NcclCommunicator, AStreamThatIsHeldUpForTooLongIsReported) {
         }
         await_end(rendezvous);
       },
-      Seconds{0.5});
+      Seconds{5});  // in which they connect, too
   EXPECT_EQ(ends[0].how, How::error);
   EXPECT_EQ(ends[1].how, How::aborted);
   for (const RankEnd& end : ends) {
-    for (const char* part : {"rank 0 waited for longer than 0.50 s", "rank 1 is not waiting",
+    for (const char* part : {"rank 0 waited for longer than 5.00 s", "rank 1 is not waiting",
                              "rank 0 waits for activations of microbatch 3 from rank 1 ("}) {
       EXPECT_NE(end.message.find(part), std::string::npos) << part << " is not in " << end.message;
     }
@@ -261,9 +267,11 @@ class ClosedDevice {
     const std::lock_guard lock(mutex_);
     closed_ = true;
   }
+  /// Answers again, and lets nobody wait for a question.
   void open() {
     const std::lock_guard lock(mutex_);
     closed_ = false;
+    asked_ = true;
     changed_.notify_all();
   }
   /// Waits until somebody waits for an answer.
@@ -290,15 +298,12 @@ class ClosedDevice {
   bool asked_ = false;
 };
 
-/// As await_end(), after which the device is open again: threads that ask it could not end else.
-void await_end_with(ClosedDevice& closed, Rendezvous& rendezvous) {
-  try {
-    await_end(rendezvous);
-  } catch (...) {
-    closed.open();
-    throw;
-  }
-}
+/// An OpenAtEnd opens a device when its rank ends, also by an exception: threads that ask it could not end
+/// else.
+struct OpenAtEnd {
+  ClosedDevice& device;
+  ~OpenAtEnd() { device.open(); }
+};
 
 /// Rank 0 enters a receive, and its device no longer answers. Rank 1 ends the run once the thread that
 /// watches over rank 0 waits for the answer.
@@ -312,10 +317,11 @@ TEST(NcclCommunicator, TheEndOfARunIsHeardOfWhereTheDeviceDoesNotAnswer) {
           rendezvous.abort("killed");
           return;
         }
+        const OpenAtEnd at_end{closed};
         const auto buffer = side.device.allocate(8);
         side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
         closed.close();
-        await_end_with(closed, rendezvous);
+        await_end(rendezvous);
       },
       Seconds{300}, closed.change());
   EXPECT_EQ(ends[0].how, How::aborted);
@@ -326,19 +332,20 @@ TEST(NcclCommunicator, ADeviceThatDoesNotAnswerForTooLongIsReported) {
   ClosedDevice closed;
   const auto ends = run_two(
       [&](const RankSide& side, Rendezvous& rendezvous) {
+        const OpenAtEnd at_end{closed};
         side.communicator.connect(kBothWays);
         const auto buffer = side.device.allocate(8);
         if (side.rank == 0) {
           side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations");
           closed.close();
         }
-        await_end_with(closed, rendezvous);
+        await_end(rendezvous);
       },
-      Seconds{0.5}, closed.change());
+      Seconds{5}, closed.change());
   EXPECT_EQ(ends[0].how, How::error);
   EXPECT_EQ(ends[1].how, How::aborted);
   for (const RankEnd& end : ends) {
-    for (const char* part : {"rank 0 waited for longer than 0.50 s", "rank 1 is not waiting",
+    for (const char* part : {"rank 0 waited for longer than 5.00 s", "rank 1 is not waiting",
                              "rank 0 waits for its device to answer ("}) {
       EXPECT_NE(end.message.find(part), std::string::npos) << part << " is not in " << end.message;
     }
@@ -346,10 +353,12 @@ TEST(NcclCommunicator, ADeviceThatDoesNotAnswerForTooLongIsReported) {
 }
 
 TEST(NcclCommunicator, WhatNcclFindsByItselfEndsTheRun) {
-  std::latch broken(2);
+  std::latch connected(2);
   const auto ends = run_two([&](const RankSide& side, Rendezvous&) {
+    CountDown is_connected(connected);
     side.communicator.connect(kBothWays);
-    broken.arrive_and_wait();
+    is_connected.now();
+    connected.wait();
     if (side.rank == 0) break_fake_nccl(ncclRemoteError);
     side.receive(8, 1 - side.rank, "activations");
     side.receive(8, 1 - side.rank, "activations");
