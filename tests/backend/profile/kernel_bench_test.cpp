@@ -43,7 +43,7 @@ TEST_F(KernelBenchTest, RunsEveryVariantOfEveryOperation) {
   for (const KernelOperation operation : all_of<KernelOperation>()) {
     bench.prepare(small_call(operation));
     EXPECT_EQ(bench.variants(), names[static_cast<std::size_t>(operation)].size()) << to_string(operation);
-    for (std::size_t v = 0; v < bench.variants(); ++v) EXPECT_GE(bench.run_ns(v), 0) << to_string(operation);
+    for (std::size_t v = 0; v < bench.variants(); ++v) bench.run_ns(v);  // throws where it cannot run
   }
 }
 
