@@ -154,8 +154,8 @@ int run_profile(const Values& values) {
   options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens);
   options.modes = read_tp_modes(values);
   options.shares = read_shares(values, device);
-  options.make_shared_world = [device](int devices, double share) {
-    return make_shared_world(device, devices, share);
+  options.make_shared_world = [device, timeout = profile_timeout(options.budget)](int devices, double share) {
+    return make_shared_world(device, devices, share, timeout);
   };
   options.busy = static_cast<int>(read_integer(values, "busy", 1, kMostRanks));
   const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,

@@ -271,8 +271,8 @@ ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const L
   for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert(tp_mode(tp, plan.sequence_parallel));
   options.modes.assign(modes.begin(), modes.end());
   options.shares = shares_of(plan, device);
-  options.make_shared_world = [device](int devices, double share) {
-    return make_shared_world(device, devices, share);
+  options.make_shared_world = [device, timeout = profile_timeout(budget)](int devices, double share) {
+    return make_shared_world(device, devices, share, timeout);
   };
   const int at_once = std::max(1, device.cores / device.device_cores);
   options.busy = device.cores > 0 ? std::min(plan.ranks(), at_once) : plan.ranks();

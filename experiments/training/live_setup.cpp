@@ -124,9 +124,15 @@ std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
   return make_world_of(device, ranks, options);
 }
 
-std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share) {
+Seconds profile_timeout(Seconds budget) {
+  return std::max(WorldOptions{}.timeout, budget);
+}
+
+std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share,
+                                         Seconds timeout) {
   require_shares(device);
   WorldOptions options;
+  options.timeout = timeout;
   options.partition = device.partition;
   options.shared_devices = devices;
   options.first_share = share;

@@ -26,9 +26,14 @@ struct LiveDevice {
 /// from then on what memory it frees.
 /// @throws as make_world()
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks);
-/// Makes a world in which two ranks are on each device, of which the first of them has `share`.
+/// Makes a world in which two ranks are on each device, of which the first of them has `share`. A rank waits
+/// for another for `timeout` at most.
 /// @throws Error (input) for a device that ranks cannot share, and as make_world()
-std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share);
+std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share,
+                                         Seconds timeout = WorldOptions{}.timeout);
+/// Returns for how long ranks may wait for each other where a profile is measured within a budget: a
+/// neighbour's rest for a part of it.
+Seconds profile_timeout(Seconds budget);
 /// Checks that a plan's ranks can be on such devices. @throws Error (input)
 void require_device(const LiveDevice& device, const Plan& plan);
 /// Makes the world of a plan's ranks. @throws as these

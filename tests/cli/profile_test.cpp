@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/run/worlds.hpp"
+#include "experiments/training/live_setup.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
 #include "traces/files/specs.hpp"
@@ -50,6 +51,21 @@ struct Profile : ::testing::Test {
     expect_training_refused("other.json", message);
   }
 };
+
+/// A neighbour's ranks rest for a part of the budget, and one of them waits for the other by a call. So such
+/// worlds have a timeout of that budget; here one ends a wait.
+TEST(ProfileOfParts, WaitsForNeighboursAsLongAsItsBudget) {
+  EXPECT_EQ(profile_timeout(Seconds{0.1}), Seconds{60});
+  EXPECT_EQ(profile_timeout(Seconds{1200}), Seconds{1200});
+  const auto world = make_shared_world({.device_cores = 2}, 1, 0.5, Seconds{0.05});
+  const LocalRank rank(*world, 0, DType::f32);
+  try {
+    rank.communicator->receive(nullptr, 0, 1, *rank.stream, "a letter");
+    ADD_FAILURE() << "nobody has sent it";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("longer than 0.05 s"), std::string::npos) << error.message();
+  }
+}
 
 TEST_F(Profile, PrintsATableOfUnitsAndWritesThem) {
   const RunResult result = measure("--format json");
