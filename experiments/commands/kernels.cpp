@@ -111,7 +111,12 @@ int run_list(const Values& values) {
 }
 
 /// Says why a variant is chosen or is not.
-std::string reason(const KernelTable::Entry& entry, std::size_t variant, std::size_t chosen) {
+std::string reason(const KernelTable& table, KernelKey key, std::size_t variant, std::size_t chosen) {
+  const KernelTable::Entry& entry = *table.find(key);
+  if (!KernelTable::is_measured(entry)) {
+    if (variant != chosen) return "the default was not measured here";
+    return table.basis_key(key) ? "chosen by the nearest key" : "chosen: it was not measured here";
+  }
   if (entry[variant].count == 0) return "not measured";
   if (variant == chosen) return variant == 0 ? "chosen: none is surely faster" : "chosen";
   if (variant == 0) return "the default, slower";
@@ -148,7 +153,7 @@ int run_explain(const Values& values) {
         const KernelComparison against = KernelTable::compare(entry, v);
         row.insert(row.end(), {against.gain, finite(against.low), finite(against.high)});
       }
-      row.emplace_back(reason(entry, v, chosen));
+      row.emplace_back(reason(file.table, key, v, chosen));
     }
   }
   print_table(table, format);

@@ -120,6 +120,33 @@ TEST_F(KernelsCommand, ListsKeysByOperationSizesAndTokens) {
   EXPECT_EQ(keys, expected);
 }
 
+/// The default of 1,280 tokens was never measured, that of 2,560 was, two buckets away: what is chosen there
+/// is chosen here. Of 128 inputs no key says anything.
+TEST_F(KernelsCommand, ExplainsWhatOtherKeysSay) {
+  const auto key = [](int inner, int tokens, const char* stats) {
+    return R"({"operation": "linear", "dtype": "f32", "outer": 64, "causal": false, "length": 0, "inner": )" +
+           std::to_string(inner) + ", \"tokens\": " + std::to_string(tokens) + ", " + stats + "}";
+  };
+  const char* unknown = R"("count": [0, 2], "mean_ns": [0, 3], "variance_ns2": [0, 0])";
+  const char* known = R"("count": [4, 4], "mean_ns": [5, 3], "variance_ns2": [0, 0])";
+  write_all(sandbox.path("k.kernels"),
+            R"({"schema": "dflop.kernels", "version": 1, "dflop_version": "1", "device": "host",
+    "processors": 2, "software": "", "cpu": "c", "isa": "i", "threads": 1,
+    "variants": {"linear": ["default", "fast"]}, "keys": [)" +
+                key(64, 1280, unknown) + "," + key(64, 2560, known) + "," + key(128, 1280, unknown) + "]}");
+  std::vector<std::string> reasons;
+  for (const json& row : rows("kernels explain --kernels-file k.kernels")) reasons.push_back(row["reason"]);
+  const std::vector<std::string> expected = {
+      "the default was not measured here",
+      "chosen by the nearest key",
+      "the default, slower",
+      "chosen",
+      "chosen: it was not measured here",
+      "the default was not measured here",
+  };
+  EXPECT_EQ(reasons, expected);
+}
+
 TEST_F(KernelsCommand, RunsOfOneFileAreTheSame) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string file = read_all(sandbox.path("k.kernels"));
