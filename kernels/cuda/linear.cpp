@@ -215,10 +215,14 @@ class Linear {
   Linear(const Linear&) = delete;
   Linear& operator=(const Linear&) = delete;
 
-  /// Multiplies by the library's choice number `variant`, or its first where it has fewer.
+  /// Multiplies by the library's choice number `variant`, or its first where it has fewer or that one does
+  /// not take as many rows.
   void run(const Request& request, int variant) {
     if (request.m() == 0 || request.n() == 0) return;
-    if (request.k() > 0 && fits_key(request) && multiply(request, variant)) return;
+    if (request.k() > 0 && fits_key(request) &&
+        (multiply(request, variant) || (variant > 0 && multiply(request, 0)))) {
+      return;
+    }
     plain_product(
         target_, request.operation,
         {request.m(), request.n(), request.k(), request.left.data, request.left.strides(), request.right.data,
