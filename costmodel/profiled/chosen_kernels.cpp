@@ -38,8 +38,6 @@ double chosen_saving_ns(const KernelTable& table, const KernelCall& call) {
 
 ProfileTables with_chosen_kernels(ProfileTables profile, const KernelTable& table) {
   for (TpProfile& tp : profile.tp) {
-    // On a part of a device kernels take other times, of which the table knows nothing.
-    if (tp.quanta != profile.quanta || tp.part) continue;
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       for (ProfilePoint& point : tp.units[u]) {
         const auto saved = savings(table, profile, static_cast<ProfileUnit>(u), tp.mode, point);

@@ -13,8 +13,8 @@ namespace dflop {
 double chosen_saving_ns(const KernelTable& table, const KernelCall& call);
 
 /// Returns a profile whose points take less by what their units' calls save. They take no less than nothing.
-/// Tables of parts of devices stay as they are.
-/// @pre the profile's precision is one of kDTypeNames
+/// @pre the profile's precision is one of kDTypeNames, and its tables are of whole devices: on a part kernels
+/// take other times, of which the table knows nothing
 ProfileTables with_chosen_kernels(ProfileTables profile, const KernelTable& table);
 
 }  // namespace dflop

@@ -30,6 +30,7 @@ class MeasuredCostModel final : public SumCostModel {
     return stage.share == 1 || has_tp(stage) ? cost_.optimizer_step(stage) : kNever;
   }
   bool knows_shares() const override { return cost_.knows_shares(); }
+  int share_quanta() const override { return cost_.share_quanta(); }
   double bandwidth(Op op, const Stage& stage, const Work& work) const override {
     return has_tp(stage) ? cost_.bandwidth(op, stage, work) : 0;
   }
@@ -91,6 +92,13 @@ void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
   }
   profile.kernels = Origin{kernels_file, hash};
   if (tables.kernels == hash) return;
+  if (std::ranges::any_of(tables.tp, [](const TpProfile& tp) { return tp.part.has_value(); })) {
+    refuse_input(
+        profile.path,
+        "expected tables of whole devices with '--kernels-file', found some of parts (--shares), on which "
+        "the kernels of {} were not measured: measure the profile with that file, or leave it out",
+        kernels_file);
+  }
   const auto require = [&](std::string_view key, const std::string& expected, const std::string& found) {
     if (expected != found) {
       refuse_key(kernels_file, key, "measured elsewhere: expected '{}' as '{}' has it, found '{}'", expected,

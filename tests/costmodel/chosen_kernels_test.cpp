@@ -109,20 +109,6 @@ TEST(ChosenKernels, TakeFromEachPassWhatItsCallsSave) {
               1024e-6 - 4 * 10e-6 * 1024 / 1280, 1e-15);
 }
 
-TEST(ChosenKernels, LeaveTablesOfPartsOfDevicesAsTheyAre) {
-  ProfileTables profile = flat_profile({{1, 1e-6}, {1, 1e-6}});
-  profile.quanta = 4;
-  profile.tp[0].quanta = 2;
-  profile.tp[0].part.emplace();
-  profile.tp[1].quanta = 4;
-  KernelTable table(two_of_each());
-  set_means(table, {.operation = KernelOperation::linear, .inner = 64, .outer = 512, .tokens = 1024}, 100e3,
-            60e3);
-  const ProfileTables chosen = with_chosen_kernels(profile, table);
-  EXPECT_EQ(chosen.tp[0], profile.tp[0]);
-  EXPECT_NE(chosen.tp[1], profile.tp[1]);
-}
-
 TEST(ChosenKernels, NeverTakeLessThanNothing) {
   KernelTable table(two_of_each());
   set_means(table, {.operation = KernelOperation::linear, .inner = 64, .outer = 512, .tokens = 1024}, 1e12,

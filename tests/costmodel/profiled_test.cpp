@@ -219,6 +219,8 @@ TEST(ProfiledCostModel, AsksForHalfOfTheSlowingDown) {
   EXPECT_EQ(cost.optimizer_bandwidth(quarter), 0.75);
   EXPECT_TRUE(cost.knows_shares());
   EXPECT_FALSE(ProfiledCostModel(known_profile()).knows_shares());
+  EXPECT_EQ(cost.share_quanta(), shared_profile().quanta);
+  EXPECT_EQ(ProfiledCostModel(known_profile()).share_quanta(), 0);
   EXPECT_EQ(cost.optimizer_bandwidth(part_of_encoder(1)), 0.5);
 }
 
