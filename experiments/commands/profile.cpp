@@ -49,13 +49,17 @@ std::vector<double> read_shares(const Values& values, const LiveDevice& device) 
   for (const std::string_view part : split(values["shares"].as<std::string>(), ',')) {
     const std::string text(part);
     const double share = read_share(text);
-    const double cores = share * device.device_cores;
-    shares.insert(share);
-    if (share == 1) continue;
-    if (!device.partition && device.device_cores < 2)
+    if (share == 1 || device.partition) {
+      shares.insert(share);
+      continue;
+    }
+    if (device.device_cores < 2)
       refuse_value("shares", "--device-cores 2 or more, or --partition, with parts below 1", text);
-    if (!device.partition && std::abs(cores - std::round(cores)) > kRounding)
+    const double cores = share * device.device_cores;
+    const double whole = std::round(cores);
+    if (std::abs(cores - whole) > kRounding || whole < 1 || whole >= device.device_cores)
       refuse_value("shares", fmt::format("whole cores of --device-cores {}", device.device_cores), text);
+    shares.insert(whole / device.device_cores);
   }
   return {shares.begin(), shares.end()};
 }

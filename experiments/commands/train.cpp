@@ -325,8 +325,10 @@ and the part of the machine's time that others took.)",
        "will do"},
   });
   add_kernel_options(command.options, KernelUse::trained);
-  add_delay_options(command.options,
-                    "those of the plan, or of the first run where one goes on under another");
+  add_delay_options(
+      command.options,
+      "those of the plan, or of the first run where one goes on under another. A plan that is looked for is "
+      "chosen on batches as drawn");
   add_wanted_plan_options(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   command.options.add({

@@ -40,7 +40,7 @@ class LiveVariant {
     const Iteration iteration = make(batch);
     ProgramCosts costs = iteration.costs;
     const std::vector<Nanoseconds> longer = delays(iteration);
-    for (std::size_t i = 0; i < longer.size(); ++i) costs.instruction[i] += longer[i];
+    for (std::size_t i = 0; i < longer.size(); ++i) costs.set_duration(i, costs.instruction[i] + longer[i]);
     const Timeline timeline =
         simulator_.run(PricedProgram{iteration.program, std::move(costs)}, Detail::usage);
     if (timeline.makespan <= Nanoseconds(0)) {

@@ -64,7 +64,7 @@ std::vector<std::string> wanted_parts(const Values& values) {
 Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
   SearchOptions search = read_search_options(values);
   search.wish = read_wish(values);
-  search.shared = !search.layouts.empty();  // what runs has shared GPUs only where they are asked for
+  search.shared &= !search.layouts.empty();  // what runs has shared GPUs only where they are asked for
   search.seeds = read_seed_plans(values, *job.target, gbs);
   const std::vector<Batch> batches = make_batches(*job.samples, gbs, kPlannedBatches, job.seed);
   const PlanResult found = make_plan("search", *job.target, *job.samples, batches, gbs, job.seed,

@@ -134,7 +134,8 @@ TEST_F(SharedPlans, AreSimulatedAndExplained) {
   EXPECT_NE(simulate("--explain").out.find("beside each other on shared GPUs"), std::string::npos);
 }
 
-// A what-if that is known not to shorten a run does not, and a replay of the run is as long as it was.
+// A what-if that is known not to shorten a run does not, and a replay of the run is as long as it was: its
+// durations are those that it had beside others, to the nanosecond.
 TEST_F(SharedPlans, RunUnderConditions) {
   const auto seconds = [&](const std::string& options) {
     const RunResult run = simulate("--format json " + options);
@@ -142,6 +143,9 @@ TEST_F(SharedPlans, RunUnderConditions) {
     return json::parse(run.out)["iterations_s"][0].get<double>();
   };
   const double plain = seconds("--out timeline.json");
+  const RunResult replayed = sandbox.run("replay --trace timeline.json --format json");
+  ASSERT_EQ(replayed.exit_code, 0) << replayed.err;
+  EXPECT_EQ(json::parse(replayed.out)["runs"][1]["makespan_s"].get<double>(), plain) << replayed.out;
   EXPECT_GT(seconds("--slow rank=0:2"), plain);
   EXPECT_GT(seconds("--pause rank=8:0.1:2"), plain);
   EXPECT_GE(seconds("--cores 4"), plain);
@@ -154,6 +158,8 @@ TEST_F(SharedPlans, AreRefusedWhereNothingRunsThem) {
                         {"layout", "disaggregated", "shared"}, 3);
   testing::expect_error(sandbox.run("plan " + kTarget + kData + "--planner megatron --no-shared"),
                         {"--no-shared"});
+  testing::expect_error(sandbox.run("plan " + kTarget + kData + "--layout shared --no-shared"),
+                        {"option '--no-shared'", "found '--layout shared'"});
 }
 
 }  // namespace shared_plans_test
