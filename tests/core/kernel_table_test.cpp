@@ -125,8 +125,8 @@ TEST(KernelTable, TakesTheNearestBucketOfTheSameSizes) {
 }
 
 TEST(KernelTable, AndStepsChooseAlike) {
-  // Keys lie in eight octaves of tokens, so that nearest ones are at most as far as they may be, or farther. Of
-  // a third of the entries the default was never measured, so that they take what another says.
+  // Keys lie in eight octaves of tokens, so that nearest ones are at most as far as they may be, or farther.
+  // Of a third of the entries the default was never measured, so that they take what another says.
   Random random(3);
   int by_others = 0;
   for (int draw = 0; draw < 300; ++draw) {
