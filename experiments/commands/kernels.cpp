@@ -279,9 +279,9 @@ int run_tune(const Values& values) {
   const std::vector<TunedCall> calls = calls_by_key(calls_of(values, request));
   const std::unique_ptr<World> world = make_live_world(request.device, 1);
   const LocalRank rank(*world, 0, request.dtype);
-  KernelFile file{DFLOP_VERSION, kernel_machine(*world), KernelTable(rank.kernels->variant_names())};
-  if (exists) file = read_kernel_file(path, file.machine, file.table.names());
-  KernelTable measured(file.table.names());
+  const KernelFile fresh{DFLOP_VERSION, kernel_machine(*world), KernelTable(rank.kernels->variant_names())};
+  if (exists) read_kernel_file(path, fresh.machine, fresh.table.names());  // refused before the measuring
+  KernelTable measured(fresh.table.names());
   const int exit_code = run_until_stopped("measuring", request.options, [&](const TuningOptions& options) {
     const LeftOut left_out = tune_kernels(context_of(rank), calls, options, measured);
     if (left_out.without_memory > 0)
@@ -292,10 +292,15 @@ int run_tune(const Values& values) {
   });
   say("dflop: kernels: {} of {} keys were measured\n", measured.entries().size(), calls.size());
   if (measured.entries().size() == 0) return exit_code;
+  // Another process may have written the file meanwhile, of which nothing is lost.
+  KernelFile file = fresh;
+  if (std::filesystem::exists(path)) {
+    if (!exists) say("dflop: note: '{}' has come meanwhile; what was measured is added to it\n", path);
+    file.table = read_kernel_file(path, fresh.machine, fresh.table.names()).table;
+  }
   file.table.merge(measured);
-  file.dflop_version = DFLOP_VERSION;
-  write_file_atomically(path, with_provenance(to_json(file), made_here(values)));
   print_table(choices_table(file.table), format);
+  write_file_atomically(path, with_provenance(to_json(file), made_here(values)));
   return exit_code;
 }
 

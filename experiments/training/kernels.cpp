@@ -21,7 +21,7 @@ void add_kernel_options(Options& options, KernelUse use) {
   std::string learns;
   if (use != KernelUse::measured) {
     learns = fmt::format(
-        "; or what steps teach, for which at most a half percent of the time is spent, from that file on where "
+        "; or what steps teach, for which at most a half percent of the time is planned, from that file on where "
         "there is one{} (the host's devices only)",
         use == KernelUse::trained ? ", and kept in it at the end" : ", which stays as it is");
   }
@@ -140,8 +140,36 @@ KernelFile RunKernels::learned() const {
   return {DFLOP_VERSION, machine_, planner_->state().table};
 }
 
+namespace {
+
+/// Returns the hash of the kernels in a file; empty where there is none, "?" where it cannot be read.
+std::string hash_now(const KernelRequest& request) {
+  try {
+    const std::optional<Origin> origin = origin_of_kernels(request);
+    return origin ? origin->hash : std::string();
+  } catch (const Error&) {
+    return "?";
+  }
+}
+
+/// Returns the first of path.learned-1, -2, ... that is not there.
+std::string unused_beside(const std::string& path) {
+  for (int number = 1;; ++number) {
+    std::string beside = fmt::format("{}.learned-{}", path, number);
+    if (!std::filesystem::exists(beside)) return beside;
+  }
+}
+
+}  // namespace
+
 void RunKernels::save(const Provenance& made_by) const {
-  write_file_atomically(request_.file, with_provenance(to_json(learned()), made_by));
+  std::string path = request_.file;
+  if (hash_now(request_) != hash_) {
+    path = unused_beside(request_.file);
+    say("dflop: note: {} has changed since the run began and stays as it is; what was learned is in {}\n",
+        request_.file, path);
+  }
+  write_file_atomically(path, with_provenance(to_json(learned()), made_by));
 }
 
 namespace {

@@ -88,7 +88,8 @@ class RunKernels {
 
   /// Returns the file of what is known by now.
   KernelFile learned() const;
-  /// Writes it to where the run's was read from. @throws Error (output)
+  /// Writes it to where the run's was read from, or where that has changed since to a new file beside it,
+  /// with a note. @throws Error (output)
   void save(const Provenance& made_by) const;
 
  private:

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "backend/host/world.hpp"
 #include "backend/world.hpp"
 #include "core/error.hpp"
 #include "experiments/training/kernels.hpp"
@@ -185,6 +186,23 @@ TEST_F(KernelsCommand, LearningKeepsItsFileWhereTrainRuns) {
   EXPECT_NE(file["made_by"].dump().find("--kernels learn"), std::string::npos) << file["made_by"];
   expect_error(sandbox.run("profile --model tiny-vlm --kernels learn"),
                {"--kernels", "default or profile", "learn"});
+}
+
+/// Both have taken their time to measure.
+TEST_F(KernelsCommand, LearningLeavesWhatOthersHaveWrittenMeanwhile) {
+  ASSERT_EQ(tune().exit_code, 0);
+  HostWorld world(1);
+  const VariantNames names = LocalRank(world, 0, DType::f32).kernels->variant_names();
+  const std::string path = sandbox.path("k.kernels");
+  const RunKernels learns({KernelMode::learn, path}, world, names);
+  ASSERT_EQ(tune("--merge").exit_code, 0);
+  const std::string merged = read_all(path);
+  learns.save({});
+  learns.save({});
+  EXPECT_EQ(read_all(path), merged);
+  for (const char* beside : {".learned-1", ".learned-2"}) {
+    EXPECT_NE(read_all(path + beside).find("dflop.kernels"), std::string::npos) << beside;
+  }
 }
 
 TEST_F(KernelsCommand, MeasureAndAreChosenOnWholeDevices) {
