@@ -74,7 +74,8 @@ struct GrantedShares {
 };
 
 /// Returns what a GPU grants to an encoder that asks for `share` of it, the nearest number of quanta, and to
-/// the LLM, the quanta that remain. Multiprocessors that make no whole quantum are nobody's, as in a live run.
+/// the LLM, the quanta that remain. Multiprocessors that make no whole quantum are nobody's, as in a live
+/// run.
 GrantedShares granted_shares(const GpuSpec& gpu, double share);
 
 /// Returns the GPU of a rank, where ranks from `shared_gpus` on are on the GPUs of those before; 0: each rank
