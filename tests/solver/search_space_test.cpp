@@ -104,8 +104,8 @@ TEST(SearchSpace, SharedPlansAreValidAndHaveSharesThatAreGranted) {
 std::set<double> shares_of(const SmallSearch& c) {
   std::set<double> shares;
   const PlanRequest request = c.request();
-  for (const SearchShape& shape : SearchSpace(request, SpacePart::shared).shapes())
-    shares.insert(shape.encoder_share);
+  const SearchSpace space(request, SpacePart::shared);
+  for (const SearchShape& shape : space.shapes()) shares.insert(shape.encoder_share);
   return shares;
 }
 
