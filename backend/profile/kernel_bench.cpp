@@ -202,18 +202,17 @@ double expected(const TunedCall& tuned) {
 
 /// Returns the calls, the most expected time first, but in front of all one that does not take long.
 std::vector<TunedCall> in_order(std::vector<TunedCall> calls) {
+  const auto size = [](const TunedCall& tuned) { return multiplications(tuned.call); };
   std::ranges::stable_sort(calls, std::greater{}, expected);
-  auto probe =
-      std::ranges::find_if(calls, [](const TunedCall& c) { return multiplications(c.call) <= kProbe; });
-  if (probe == calls.end()) {
-    probe = std::ranges::min_element(calls, {}, [](const TunedCall& c) { return multiplications(c.call); });
-  }
+  auto probe = std::ranges::find_if(
+      calls, [](double n) { return n <= kProbe; }, size);
+  if (probe == calls.end()) probe = std::ranges::min_element(calls, {}, size);
   if (probe != calls.end()) std::rotate(calls.begin(), probe, probe + 1);
   return calls;
 }
 
 /// Measures the variants of one call until `over()`, which is asked before each round, but each of them
-/// twice. Returns what the fastest run took. @throws OutOfMemory, and what over() throws
+/// twice. Returns what the fastest variant's first run took. @throws OutOfMemory, and what over() throws
 template <typename Over>
 double measure(KernelBench& bench, const KernelCall& call, KernelTable& table, const Over& over) {
   bench.prepare(call);

@@ -69,9 +69,8 @@ struct LeftOut {
 /// those go whose shortest run takes over 1.5 times the best's, after 6 runs those whose mean is over 1.15
 /// times that, as in the rounds of a KernelPlanner. The default always stays. A call's part of the budget is
 /// that of its expected time; what is left of it goes into runs of those that remain, in turns, at most 30.
-/// Calls for which there is no time are left out, as are those for which there is no memory. A call of at
-/// most kProbe, where there is one, is measured first: by it the time of larger ones is known before they
-/// run.
+/// Calls for which there is no time are left out, as are those for which there is no memory. A small
+/// call is measured first, by which the time of larger ones is known before they run.
 /// @throws what `progress` throws: the table then has what was measured by then
 LeftOut tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
                      const TuningOptions& options, KernelTable& table);

@@ -12,7 +12,8 @@ namespace dflop {
 /// as the window, the weight of older ones falls by the factor 1 - 1 / window with each new one.
 struct KernelStats {
   static constexpr std::int64_t kWindow = 64;
-  static constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // files hold no more
+  static constexpr std::int64_t kMostCount = std::int64_t{1}
+                                             << 53;  // a double of a file holds no more exactly
 
   std::int64_t count = 0;  ///< of all, forgotten ones among them, or kMostCount
   double mean = 0;

@@ -58,6 +58,18 @@ struct Request {
   Seconds budget{0};  ///< of a profile
 };
 
+/// Calls check(plan) for each plan. @throws Error as it does, naming the plan and `file`
+template <typename Check>
+void check_plans(const Request& request, const std::string& file, const Check& check) {
+  for (const NamedPlan& named : request.plans) {
+    try {
+      check(named.plan);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
+    }
+  }
+}
+
 Request read_request(const Values& values) {
   Request request;
   const auto file = values["plans"].as<std::string>();
@@ -73,13 +85,7 @@ Request read_request(const Values& values) {
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.device.cores = read_cores(values, options.device);
   options.device.device_cores = read_device_cores(values, options.device);
-  for (const NamedPlan& named : request.plans) {
-    try {
-      require_device(options.device, named.plan);
-    } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
-    }
-  }
+  check_plans(request, file, [&](const Plan& plan) { require_device(options.device, plan); });
   options.seed = read_seed(values);
   options.kernels = read_kernel_request(values, options.device, KernelUse::run);
   request.foreign_profile = read_foreign_profile(values);
@@ -106,15 +112,11 @@ ProfileTables measure(const Request& request, const Plan& plan, const ProfilerKe
 /// Checks the profile.
 /// @throws Error (input) naming the plan for which the profile is not.
 void check_profile(const Request& request, const ProfileTables& profile, const std::string& file) {
-  for (const NamedPlan& named : request.plans) {
-    const std::unique_ptr<World> world = make_live_world(request.options.device, named.plan);
-    try {
-      require_profile(profile, file, request.target->model, named.plan, *world, request.options.dtype,
-                      request.foreign_profile);
-    } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("plan '{}': {}", named.name, error.message()), file);
-    }
-  }
+  check_plans(request, file, [&](const Plan& plan) {
+    const std::unique_ptr<World> world = make_live_world(request.options.device, plan);
+    require_profile(profile, file, request.target->model, plan, *world, request.options.dtype,
+                    request.foreign_profile);
+  });
 }
 
 /// Adds one plan after the other, so that those are there that are done when one fails. `profile` is of all

@@ -226,17 +226,16 @@ int read_device_cores(const Values& values, const LiveDevice& device) {
   constexpr int kMostDeviceCores = 1 << 10;
   const auto cores = static_cast<int>(read_integer(values, "device-cores", 1, kMostDeviceCores));
   if (cores == 1) return cores;
-  if (world_kind(device.name).on_host) {
-    const int usable = default_cores(device);
-    if (cores > usable) {
-      say("dflop: note: devices have {} cores each and this process may use {}: threads wait for each other\n",
-          cores, usable);
-    }
-    return cores;
+  if (!world_kind(device.name).on_host) {
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--device-cores': expected --device {} with it, found {}",
+                            world_names([](const WorldKind& kind) { return kind.on_host; }), device.name));
   }
-  throw Error(ErrorKind::usage,
-              fmt::format("option '--device-cores': expected --device {} with it, found {}",
-                          world_names([](const WorldKind& kind) { return kind.on_host; }), device.name));
+  if (const int usable = default_cores(device); cores > usable) {
+    say("dflop: note: devices have {} cores each and this process may use {}: threads wait for each other\n",
+        cores, usable);
+  }
+  return cores;
 }
 
 int read_cores(const Values& values, const LiveDevice& device) {

@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "experiments/training/kernels.hpp"
 #include "tests/cli/run.hpp"
+#include "tests/cli/shared_plan.hpp"
 #include "tests/core/input_error.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"
@@ -210,18 +211,7 @@ TEST_F(KernelsCommand, MeasureAndAreChosenOnWholeDevices) {
     expect_error(sandbox.run(std::string("kernels ") + command + " --model tiny-vlm --partition"),
                  {"option '--partition'", "expected none", "measured on whole devices"});
   }
-  Plan plan;
-  plan.planner = "test";
-  plan.model = "tiny-vlm";
-  plan.cluster = "a100-80g:1";
-  plan.gbs = 8;
-  plan.layout = Layout::shared;
-  plan.encoder_share = 0.5;
-  plan.encoder = {1, 1, 1, {2}};
-  plan.llm = {1, 1, 1, {2}};
-  plan.microbatches = 2;
-  plan.recomputation = Recomputation::none;
-  write_all(sandbox.path("plan.json"), to_json(plan));
+  write_all(sandbox.path("plan.json"), to_json(testing::shared_plan_of_one_device(0.5)));
   const RunResult whole = sandbox.run("train --data d.csv --plan plan.json --device-cores 2 --steps 1");
   EXPECT_EQ(whole.exit_code, 0) << whole.err;
   for (const char* mode : {"profile", "learn"}) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/cli/run.hpp"
+#include "tests/cli/shared_plan.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"
 
@@ -24,20 +25,8 @@ struct SharedLive : ::testing::Test {
     write_plan("half.json", 0.5);
   }
 
-  /// The plan has one encoder rank and one LLM rank on one device.
   void write_plan(const std::string& file, double share) const {
-    Plan plan;
-    plan.planner = "test";
-    plan.model = "tiny-vlm";
-    plan.cluster = "a100-80g:1";
-    plan.gbs = 4;
-    plan.layout = Layout::shared;
-    plan.encoder_share = share;
-    plan.encoder = {1, 1, 1, {2}};
-    plan.llm = {1, 1, 1, {2}};
-    plan.microbatches = 2;
-    plan.recomputation = Recomputation::none;
-    testing::write_all(sandbox.path(file), to_json(plan));
+    testing::write_all(sandbox.path(file), to_json(testing::shared_plan_of_one_device(share)));
   }
 
   RunResult succeed(const std::string& command) {

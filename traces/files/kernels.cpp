@@ -21,8 +21,8 @@ constexpr std::string_view kStateSchema = "dflop.kernel_state";
 constexpr int kKernelsVersion = 1;
 constexpr int kStateVersion = 1;
 constexpr std::size_t kMostVariants = 32;
-constexpr std::int64_t kMostCalls = KernelStats::kMostCount;  // that doubles hold
-constexpr std::int32_t kMostSize = (1 << 21) - 1;             // of a KernelKey
+constexpr std::int64_t kMostCalls = KernelStats::kMostCount;
+constexpr std::int32_t kMostSize = (1 << 21) - 1;  // of a KernelKey
 constexpr std::int64_t kMostKeyTokens = (std::int64_t{1} << 31) - 1;
 constexpr double kLongest = 1e18;  // ns, thirty years; variances are sums of squares
 
