@@ -192,6 +192,16 @@ JsonValue JsonValue::element(std::size_t index) const {
   return {(*json_)[index], *file_, fmt::format("{}[{}]", path_, index)};
 }
 
+std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
+  require_object();
+  std::vector<std::pair<std::string, JsonValue>> values;
+  values.reserve(json_->size());
+  for (const auto& [key, value] : json_->items()) {
+    values.emplace_back(key, JsonValue(value, *file_, member_path(path_, key)));
+  }
+  return values;
+}
+
 std::vector<JsonValue> JsonValue::elements() const {
   if (!json_->is_array()) refuse_type("an array");
   std::vector<JsonValue> values;

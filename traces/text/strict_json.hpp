@@ -47,6 +47,8 @@ class JsonValue {
   /// Returns the value as JSON text.
   std::string text() const;
 
+  /// Returns the keys of an object and their values, in the order of the keys' bytes.
+  std::vector<std::pair<std::string, JsonValue>> members() const;
   /// Returns the elements of an array.
   std::vector<JsonValue> elements() const;
   /// Returns the elements of an array of whole numbers, each in [least, most].

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "traces/text/staged_file.hpp"
+
 namespace dflop {
 
 /// Packs bytes as gzip without a time stamp: the same bytes in give the same bytes out.
@@ -62,13 +64,12 @@ class StagedOutputs {
   void commit();
 
  private:
-  class TemporaryFile;
   struct Stream {
     std::string path;
     std::string bytes;
   };
 
-  std::vector<std::unique_ptr<TemporaryFile>> files_;
+  std::vector<std::unique_ptr<StagedFile>> files_;
   std::vector<Stream> streams_;
 };
 
@@ -80,11 +81,6 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 /// it, or the path is a folder. For work that takes long before it has something to write. Leaves nothing.
 /// @throws Error (output) as write_file_atomically.
 void check_output(const std::string& path);
-
-/// Lets SIGINT, SIGTERM, SIGHUP and SIGPIPE remove the temporary files of all StagedOutputs before they end
-/// the process, except those that are ignored, as under nohup. A file that grows too large (SIGXFSZ) becomes
-/// an Error (output) as other failures. For main().
-void remove_temporaries_on_signals();
 
 /// A FolderLock holds a folder by a lock of the system on the empty file ".lock" in it. The system lets go of
 /// it when the process ends, however it does; the file stays, as removing it would let two others hold a file

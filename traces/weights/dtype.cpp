@@ -1,0 +1,162 @@
+#include "traces/weights/dtype.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are the memory of a little-endian machine");
+static_assert(std::numeric_limits<float>::is_iec559 && std::numeric_limits<double>::is_iec559);
+
+constexpr std::uint32_t kSign = 0x8000'0000;
+constexpr std::uint32_t kInfinity = 0x7F80'0000;  // of f32: all bits of the exponent
+
+[[noreturn]] void refuse_dtype(Dtype dtype) {
+  throw Error(ErrorKind::internal, "no conversion is known of the dtype " + std::string(to_string(dtype)));
+}
+
+/// An f16 has the exponent's bias 15 where f32 has 127: its bits, moved into the places of those of f32, are
+/// too small by 2^112. The product with it is exact, of subnormal numbers, too.
+float from_f16(std::uint16_t half) {
+  constexpr std::uint32_t kHalfExponent = 0x7C00;
+  const std::uint32_t magnitude = (half & 0x7FFFU) << 13;
+  const std::uint32_t finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
+  const bool is_special = (half & kHalfExponent) == kHalfExponent;  // infinity or NaN
+  const std::uint32_t bits = is_special ? magnitude | kInfinity : finite;
+  return std::bit_cast<float>(bits | (half & 0x8000U) << 16);
+}
+
+float from_bf16(std::uint16_t half) {
+  return std::bit_cast<float>(std::uint32_t{half} << 16);
+}
+
+/// Converts numbers that lie at `bytes` as `Stored`, each by `convert`.
+template <typename Stored, typename Real, typename Convert>
+void decode_each(const std::byte* bytes, std::span<Real> out, Convert convert) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Stored stored;
+    std::memcpy(&stored, bytes + i * sizeof stored, sizeof stored);
+    out[i] = static_cast<Real>(convert(stored));
+  }
+}
+
+template <typename Real>
+void decode_any(Dtype dtype, const std::byte* bytes, std::span<Real> out) {
+  const auto same = [](auto value) { return value; };
+  if (dtype == Dtype::f64) return decode_each<double>(bytes, out, same);
+  if (dtype == Dtype::f32) return decode_each<float>(bytes, out, same);
+  if (dtype == Dtype::f16) return decode_each<std::uint16_t>(bytes, out, from_f16);
+  if (dtype == Dtype::bf16) return decode_each<std::uint16_t>(bytes, out, from_bf16);
+  refuse_dtype(dtype);
+}
+
+/// Rounds the bits of an f32 to their upper half: to the nearest, to even where two are.
+std::uint16_t rounded_to_bf16(std::uint32_t bits) {
+  const bool is_nan = (bits & ~kSign) > kInfinity;
+  // A NaN whose fraction lies in the lower half must not become infinity: its first bit is set.
+  const std::uint32_t nan = (bits >> 16) | 0x40;
+  const std::uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  return static_cast<std::uint16_t>(is_nan ? nan : rounded);
+}
+
+std::uint16_t to_bf16(float value) {
+  return rounded_to_bf16(std::bit_cast<std::uint32_t>(value));
+}
+
+/// Rounding a double to f32 and this to BF16 would round twice. So it goes to f32 towards zero, and the last
+/// bit says whether anything was lost: then the second rounding sees on which side of the middle it was
+/// (rounding to odd, Boldo and Melquiond 2008).
+std::uint16_t to_bf16(double value) {
+  const auto single = static_cast<float>(value);
+  const auto back = static_cast<double>(single);
+  auto bits = std::bit_cast<std::uint32_t>(single);
+  bits -= static_cast<std::uint32_t>(std::abs(back) > std::abs(value));
+  bits |= static_cast<std::uint32_t>(back < value || back > value);
+  return rounded_to_bf16(bits);
+}
+
+template <typename Stored, typename Real, typename Convert>
+void encode_each(std::span<const Real> values, std::byte* out, Convert convert) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto stored = static_cast<Stored>(convert(values[i]));
+    std::memcpy(out + i * sizeof stored, &stored, sizeof stored);
+  }
+}
+
+template <typename Real>
+void encode_any(Dtype dtype, std::span<const Real> values, std::byte* out) {
+  const auto same = [](Real value) { return value; };
+  if (dtype == Dtype::f64) return encode_each<double>(values, out, same);
+  if (dtype == Dtype::f32) return encode_each<float>(values, out, same);
+  if (dtype == Dtype::bf16)
+    return encode_each<std::uint16_t>(values, out, [](Real value) { return to_bf16(value); });
+  refuse_dtype(dtype);
+}
+
+}  // namespace
+
+int bits_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f64:
+    case Dtype::c64:
+    case Dtype::i64:
+    case Dtype::u64:
+      return 64;
+    case Dtype::f32:
+    case Dtype::i32:
+    case Dtype::u32:
+      return 32;
+    case Dtype::f16:
+    case Dtype::bf16:
+    case Dtype::i16:
+    case Dtype::u16:
+      return 16;
+    case Dtype::i8:
+    case Dtype::u8:
+    case Dtype::boolean:
+    case Dtype::f8_e4m3:
+    case Dtype::f8_e5m2:
+    case Dtype::f8_e8m0:
+    case Dtype::f8_e4m3fnuz:
+    case Dtype::f8_e5m2fnuz:
+      return 8;
+    case Dtype::f6_e3m2:
+    case Dtype::f6_e2m3:
+      return 6;
+    case Dtype::f4:
+      return 4;
+  }
+  refuse_dtype(dtype);
+}
+
+bool is_decoded(Dtype dtype) {
+  return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
+
+bool is_encoded(Dtype dtype) {
+  return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::bf16;
+}
+
+void decode(Dtype dtype, const std::byte* bytes, std::span<float> out) {
+  decode_any(dtype, bytes, out);
+}
+
+void decode(Dtype dtype, const std::byte* bytes, std::span<double> out) {
+  decode_any(dtype, bytes, out);
+}
+
+void encode(Dtype dtype, std::span<const float> values, std::byte* out) {
+  encode_any(dtype, values, out);
+}
+
+void encode(Dtype dtype, std::span<const double> values, std::byte* out) {
+  encode_any(dtype, values, out);
+}
+
+}  // namespace dflop

@@ -1,0 +1,186 @@
+#include "traces/weights/safetensors.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/refuse.hpp"
+
+namespace dflop {
+namespace {
+
+/// So many bytes of a file are in memory at once, at most, while a block is read.
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+
+/// An open file, or -1, that is closed.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~OpenFile() {
+    if (file_ >= 0) ::close(file_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  int get() const { return file_; }
+
+ private:
+  const int file_;
+};
+
+/// Refuses what is no regular file before it is opened: opening a pipe would wait for its other end.
+std::size_t size_of_file(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) refuse_input(path, "expected a file, found a directory");
+  if (!S_ISREG(status.st_mode)) refuse_input(path, "expected a file, found a pipe or device");
+  return static_cast<std::size_t>(status.st_size);
+}
+
+/// PassedPages drops the pages of a file that reading has passed, a piece at a time, and the last ones at
+/// its end.
+class PassedPages {
+ public:
+  PassedPages(const Mapping& mapping, std::size_t begin) : mapping_(mapping), begin_(begin), end_(begin) {}
+  ~PassedPages() { drop(); }
+  PassedPages(const PassedPages&) = delete;
+  PassedPages& operator=(const PassedPages&) = delete;
+
+  /// Says that reading has come to `end`, a place in the file.
+  void pass(std::size_t end) {
+    end_ = end;
+    if (end_ - begin_ >= kPieceBytes) drop();
+  }
+
+ private:
+  void drop() {
+    mapping_.drop(begin_, end_ - begin_);
+    begin_ = end_;
+  }
+
+  const Mapping& mapping_;
+  std::size_t begin_;
+  std::size_t end_;
+};
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string range_text(std::int64_t begin, std::int64_t end) {
+  return fmt::format("[{}, {})", begin, end);
+}
+
+}  // namespace
+
+Mapping::Mapping(const std::string& path) : size_(size_of_file(path)) {
+  if (size_ == 0) return;  // the system maps no empty files
+  const OpenFile file(path);
+  if (file.get() < 0) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (data == MAP_FAILED) refuse_input(path, "cannot be mapped into memory: {}", std::strerror(errno));
+  data_ = static_cast<const std::byte*>(data);
+  ::madvise(data, size_, MADV_SEQUENTIAL);
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void Mapping::drop(std::size_t begin, std::size_t size) const {
+  if (size == 0) return;
+  // Pages at the ends go, too: of blocks that are shorter than a page all would stay.
+  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t from = begin / page * page;
+  const std::size_t to = std::min(size_, (begin + size + page - 1) / page * page);
+  ::madvise(const_cast<std::byte*>(data_ + from), to - from, MADV_DONTNEED);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path),
+      mapping_(path),
+      header_(parse_header(as_text(mapping_.bytes()), mapping_.bytes().size(), path)) {
+  mapping_.drop(0, header_.data_begin);
+  for (const StoredTensor& tensor : header_.tensors) by_name_.emplace(tensor.name, &tensor);
+}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+const StoredTensor& SafetensorsFile::at(std::string_view name) const {
+  const StoredTensor* tensor = find(name);
+  if (tensor == nullptr) refuse_input(path_, "expected a tensor '{}', found none of this name", name);
+  return *tensor;
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const StoredTensor& tensor) const {
+  return mapping_.bytes().subspan(tensor.begin, tensor.bytes);
+}
+
+void SafetensorsFile::drop_pages(const StoredTensor& tensor) const {
+  mapping_.drop(tensor.begin, tensor.bytes);
+}
+
+void SafetensorsFile::read_block(const StoredTensor& tensor, const Block& block, std::span<float> out) const {
+  read(tensor, block, out);
+}
+
+void SafetensorsFile::read_block(const StoredTensor& tensor, const Block& block,
+                                 std::span<double> out) const {
+  read(tensor, block, out);
+}
+
+void SafetensorsFile::check_block(const StoredTensor& tensor, const Block& block, std::size_t out) const {
+  const std::string place = fmt::format("{}: tensor '{}'", path_, tensor.name);
+  if (!is_decoded(tensor.dtype)) {
+    refuse_input(place, "expected numbers of F64, F32, F16 or BF16, found {}", to_string(tensor.dtype));
+  }
+  const auto is_within = [](std::int64_t begin, std::int64_t end, std::int64_t size) {
+    return 0 <= begin && begin <= end && end <= size;
+  };
+  if (!is_within(block.row_begin, block.row_end, tensor.rows) ||
+      !is_within(block.column_begin, block.column_end, tensor.columns)) {
+    refuse_input(place, "expected rows {} and columns {}, found {} rows of {}, of shape [{}]",
+                 range_text(block.row_begin, block.row_end), range_text(block.column_begin, block.column_end),
+                 tensor.rows, tensor.columns, fmt::join(tensor.shape, ", "));
+  }
+  const auto numbers = static_cast<std::size_t>(block.rows() * block.columns());
+  if (out != numbers) {
+    throw Error(ErrorKind::internal, fmt::format("expected memory for {} numbers, found {}", numbers, out),
+                place);
+  }
+}
+
+template <typename Real>
+void SafetensorsFile::read(const StoredTensor& tensor, const Block& block, std::span<Real> out) const {
+  check_block(tensor, block, out.size());
+  if (out.empty()) return;
+  const auto index = [](std::int64_t number) { return static_cast<std::size_t>(number); };
+  const std::size_t width = index(bits_of(tensor.dtype)) / 8;
+  // Whole rows lie one after the other and are one run of numbers; otherwise each row has its own.
+  const bool is_whole = block.columns() == tensor.columns;
+  const std::size_t runs = is_whole ? 1 : index(block.rows());
+  const std::size_t run = out.size() / runs;
+  const std::size_t stride = index(tensor.columns) * width;
+  const std::size_t first =
+      tensor.begin + index(block.row_begin) * stride + index(block.column_begin) * width;
+  PassedPages passed(mapping_, first);
+  for (std::size_t r = 0; r < runs; ++r) {
+    for (std::size_t done = 0; done < run;) {
+      const std::size_t count = std::min(run - done, kPieceBytes / width);
+      const std::size_t begin = first + r * stride + done * width;
+      decode(tensor.dtype, mapping_.bytes().data() + begin, out.subspan(r * run + done, count));
+      passed.pass(begin + count * width);
+      done += count;
+    }
+  }
+}
+
+}  // namespace dflop

@@ -1,0 +1,98 @@
+// A SafetensorsFile is a file of tensors that is read where it lies: blocks of it come into memory, never
+// all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/weights/header.hpp"
+
+namespace dflop {
+
+/// A Block is a part of a tensor seen as a matrix (StoredTensor): rows and columns from begin up to, not
+/// with, end.
+struct Block {
+  std::int64_t row_begin = 0;
+  std::int64_t row_end = 0;
+  std::int64_t column_begin = 0;
+  std::int64_t column_end = 0;
+
+  std::int64_t rows() const { return row_end - row_begin; }
+  std::int64_t columns() const { return column_end - column_begin; }
+};
+
+/// Returns the block that is the whole tensor.
+inline Block whole(const StoredTensor& tensor) {
+  return {0, tensor.rows, 0, tensor.columns};
+}
+
+/// A Mapping is a file as memory that is only read. Pages come from the disk when they are looked at. A file
+/// that becomes shorter meanwhile ends the process (SIGBUS), as the system has nothing to give: weights are
+/// replaced by renaming, as StagedFile does, not in place.
+class Mapping {
+ public:
+  /// @throws Error (input) for what is no regular file, or cannot be opened or mapped
+  explicit Mapping(const std::string& path);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  /// Takes the pages of a range out of the process's memory, those at its ends, too. They come back when they
+  /// are looked at again, most likely out of the system's cache.
+  void drop(std::size_t begin, std::size_t size) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// SafetensorsFiles may be read by several threads at once.
+class SafetensorsFile {
+ public:
+  /// Maps a file and reads its header. @throws Error (input) as Mapping and parse_header()
+  explicit SafetensorsFile(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  /// Returns all tensors, in the order of their data.
+  const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
+  const Metadata& metadata() const { return header_.metadata; }
+
+  /// Returns the tensor of a name, or null.
+  const StoredTensor* find(std::string_view name) const;
+
+  /// Returns the tensor of a name. @throws Error (input) where there is none
+  const StoredTensor& at(std::string_view name) const;
+
+  /// Returns the bytes of a tensor of this file, which may not be aligned to its numbers. What is looked at
+  /// stays in memory until drop_pages().
+  std::span<const std::byte> bytes(const StoredTensor& tensor) const;
+  void drop_pages(const StoredTensor& tensor) const;
+
+  /// Writes the numbers of a block, row by row, to `out`, as decode() converts them. The file's pages do not
+  /// stay in memory, nor is more than a few MiB of them there meanwhile, whatever the block's size.
+  /// @param tensor  one of this file, F64, F32, F16 or BF16
+  /// @param out     as many numbers as the block has
+  /// @throws Error (input) with the file and tensor for other dtypes, and a block that is not within it;
+  ///         Error (internal) for another size of `out`
+  void read_block(const StoredTensor& tensor, const Block& block, std::span<float> out) const;
+  void read_block(const StoredTensor& tensor, const Block& block, std::span<double> out) const;
+
+ private:
+  template <typename Real>
+  void read(const StoredTensor& tensor, const Block& block, std::span<Real> out) const;
+  void check_block(const StoredTensor& tensor, const Block& block, std::size_t out) const;
+
+  std::string path_;
+  Mapping mapping_;
+  SafetensorsHeader header_;
+  std::map<std::string_view, const StoredTensor*> by_name_;
+};
+
+}  // namespace dflop
