@@ -79,14 +79,29 @@ WeightMap parse_weight_map(std::string_view text, const std::string& file) {
   return weights;
 }
 
+namespace {
+
+/// Returns {name: file}, a line for each. A JsonWriter would take a tensor without a name for one of an
+/// array.
+std::string files_text(const WeightMap& weights) {
+  std::string text = "{";
+  for (const auto& [name, file] : weights) {
+    text += text.size() > 1 ? ",\n    " : "\n    ";
+    append_json_string(text, name);
+    text += ": ";
+    append_json_string(text, file);
+  }
+  return text + "\n  }";
+}
+
+}  // namespace
+
 std::string weight_map_text(const WeightMap& weights, std::uint64_t total_bytes) {
   JsonWriter writer;
   writer.begin_object("metadata");
   writer.field("total_size", total_bytes);
   writer.end_object();
-  writer.begin_object("weight_map");
-  for (const auto& [name, shard] : weights) writer.field(name, shard);
-  writer.end_object();
+  writer.raw("weight_map", files_text(weights));
   return writer.finish();
 }
 

@@ -1,0 +1,167 @@
+#include "traces/weights/dtype.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/support/random.hpp"
+#include "tests/traces/file_fixtures.hpp"
+
+namespace dflop {
+namespace dtype_test {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// What a number of 16 bits is worth by the definition of IEEE 754, from its sign, exponent and fraction.
+double value_of(std::uint16_t bits, int fraction_bits, int bias) {
+  const int fraction = bits & ((1 << fraction_bits) - 1);
+  const int exponent = (bits & 0x7FFF) >> fraction_bits;
+  const int last = (1 << (15 - fraction_bits)) - 1;
+  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+  if (exponent == last) return fraction == 0 ? sign * kInfinity : std::nan("");
+  const int whole = exponent == 0 ? fraction : fraction + (1 << fraction_bits);
+  return sign * std::ldexp(whole, (exponent == 0 ? 1 : exponent) - bias - fraction_bits);
+}
+
+template <typename Real>
+Real decode_one(Dtype dtype, std::uint16_t bits) {
+  Real value = 0;
+  decode(dtype, reinterpret_cast<const std::byte*>(&bits), std::span(&value, 1));
+  return value;
+}
+
+template <typename Real>
+std::uint16_t to_bf16_bits(Real value) {
+  std::uint16_t bits = 0;
+  encode(Dtype::bf16, std::span<const Real>(&value, 1), reinterpret_cast<std::byte*>(&bits));
+  return bits;
+}
+
+/// All numbers of both kinds, those below the smallest normal one, infinities and NaN among them.
+TEST(Dtype, NumbersOf16BitsAreWhatTheStandardSays) {
+  for (const auto& [dtype, fraction_bits, bias] : {std::tuple(Dtype::f16, 10, 15), {Dtype::bf16, 7, 127}}) {
+    for (unsigned bits = 0; bits < 0x10000; ++bits) {
+      const auto stored = static_cast<std::uint16_t>(bits);
+      const double expected = value_of(stored, fraction_bits, bias);
+      const auto single = decode_one<float>(dtype, stored);
+      const auto wide = decode_one<double>(dtype, stored);
+      if (std::isnan(expected)) {
+        ASSERT_TRUE(std::isnan(single) && std::isnan(wide)) << bits;
+      } else {
+        ASSERT_EQ(static_cast<double>(single), expected) << bits;
+        ASSERT_EQ(wide, expected) << bits;
+        ASSERT_EQ(std::signbit(single), std::signbit(expected)) << bits;
+      }
+    }
+  }
+}
+
+/// Each number of BF16, the middle between it and the next, and what lies close to the middle: below it goes
+/// down, above it up, and the middle itself to the one whose last bit is 0. What is beyond the largest is
+/// rounded as if numbers went on: the next one would be 2^128, which is infinity.
+template <typename Real>
+void check_rounding() {
+  for (std::uint16_t k = 0; k < 0x7F80; ++k) {
+    const auto here = static_cast<Real>(value_of(k, 7, 127));
+    const auto next =
+        k + 1 == 0x7F80 ? std::ldexp(1.0, 128) : value_of(static_cast<std::uint16_t>(k + 1), 7, 127);
+    const auto middle = static_cast<Real>(value_of(k, 7, 127) / 2 + next / 2);  // exact in both types
+    const auto even = static_cast<std::uint16_t>(k + (k & 1));
+    for (const int sign : {1, -1}) {
+      const auto bits = [&](Real value) {
+        return static_cast<int>(to_bf16_bits(static_cast<Real>(sign) * value));
+      };
+      const int minus = sign < 0 ? 0x8000 : 0;
+      ASSERT_EQ(bits(here), minus | k);
+      ASSERT_EQ(bits(middle), minus | even) << k;
+      ASSERT_EQ(bits(std::nextafter(middle, Real{0})), minus | k) << k;
+      ASSERT_EQ(bits(std::nextafter(middle, static_cast<Real>(kInfinity))), minus | (k + 1)) << k;
+    }
+  }
+}
+
+TEST(Dtype, FloatsAreRoundedToTheNearestBf16) {
+  check_rounding<float>();
+}
+
+/// By way of a float the doubles next to a middle would become the middle first, and half of them go wrong.
+TEST(Dtype, DoublesAreRoundedOnceToTheNearestBf16) {
+  check_rounding<double>();
+}
+
+TEST(Dtype, InfinityStaysAndNanStaysNan) {
+  EXPECT_EQ(to_bf16_bits(kInfinity), 0x7F80);
+  EXPECT_EQ(to_bf16_bits(-std::numeric_limits<float>::infinity()), 0xFF80);
+  EXPECT_EQ(to_bf16_bits(1e300), 0x7F80);
+  EXPECT_EQ(to_bf16_bits(-1e-300), 0x8000);
+  EXPECT_TRUE(std::isnan(decode_one<float>(Dtype::bf16, to_bf16_bits(std::nan("")))));
+  // A NaN of which the upper 16 bits alone are those of infinity.
+  const std::uint32_t low = 0x7F80'0001;
+  float value = 0;
+  std::memcpy(&value, &low, sizeof value);
+  EXPECT_TRUE(std::isnan(decode_one<float>(Dtype::bf16, to_bf16_bits(value))));
+}
+
+/// 1 + 2^-24 is the middle of 1 and the next float, and goes to 1, which is even; 1 + 3 * 2^-24 is the
+/// middle of 1 + 2^-23 and 1 + 2^-22, and goes to the latter. 2^128 is beyond the largest float.
+TEST(Dtype, DoublesAreRoundedToTheNearestFloat) {
+  const std::vector<double> values = {1 + std::ldexp(1, -24), 1 + std::ldexp(3, -24), std::ldexp(-1, 128)};
+  const std::vector<float> expected = {1, 1 + std::ldexp(1.0F, -22), -std::numeric_limits<float>::infinity()};
+  std::vector<float> stored(3);
+  encode(Dtype::f32, std::span<const double>(values), reinterpret_cast<std::byte*>(stored.data()));
+  EXPECT_EQ(stored, expected);
+  std::vector<float> read(3);
+  decode(Dtype::f64, reinterpret_cast<const std::byte*>(values.data()), std::span(read));
+  EXPECT_EQ(read, expected);
+}
+
+/// What is written as F64 and F32 comes back to the last bit, from and to places that are not aligned.
+template <typename Real>
+void check_round_trip(Dtype dtype) {
+  Random random(7);
+  std::vector<Real> values(100);
+  for (Real& value : values)
+    value = static_cast<Real>(std::ldexp(random.uniform() - 0.5, static_cast<int>(random.below(60)) - 30));
+  std::vector<std::byte> bytes(1 + values.size() * 8);
+  encode(dtype, std::span<const Real>(values), bytes.data() + 1);
+  std::vector<Real> again(values.size());
+  decode(dtype, bytes.data() + 1, std::span(again));
+  EXPECT_EQ(again, values);
+}
+
+TEST(Dtype, WideNumbersComeBack) {
+  check_round_trip<float>(Dtype::f32);
+  check_round_trip<float>(Dtype::f64);
+  check_round_trip<double>(Dtype::f64);
+}
+
+TEST(Dtype, OthersAreNotConverted) {
+  std::vector<float> values(1);
+  std::vector<std::byte> bytes(8);
+  for (const Dtype dtype : all_of<Dtype>()) {
+    if (!is_decoded(dtype)) {
+      EXPECT_EQ(error_of([&] { decode(dtype, bytes.data(), std::span(values)); }).kind(),
+                ErrorKind::internal);
+    }
+    if (!is_encoded(dtype)) {
+      EXPECT_EQ(error_of([&] { encode(dtype, std::span<const float>(values), bytes.data()); }).kind(),
+                ErrorKind::internal);
+    }
+  }
+}
+
+/// The names say how wide numbers are: the digits behind their first letters. BOOL has a byte.
+TEST(Dtype, NamesSayTheBits) {
+  for (const Dtype dtype : all_of<Dtype>()) {
+    const std::string name(to_string(dtype));
+    const std::size_t digits = name.find_first_of("0123456789");
+    EXPECT_EQ(bits_of(dtype), digits == std::string::npos ? 8 : std::stoi(name.substr(digits))) << name;
+  }
+}
+
+}  // namespace dtype_test
+}  // namespace dflop
