@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "core/names.hpp"
 
@@ -78,5 +79,10 @@ void decode(Dtype dtype, const std::byte* bytes, std::span<double> out);
 /// @pre is_encoded(dtype), and room for all numbers
 void encode(Dtype dtype, std::span<const float> values, std::byte* out);
 void encode(Dtype dtype, std::span<const double> values, std::byte* out);
+
+/// Returns bytes as text, which is the same memory.
+inline std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 }  // namespace dflop

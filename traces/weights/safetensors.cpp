@@ -68,10 +68,6 @@ class PassedPages {
   std::size_t end_;
 };
 
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::string range_text(std::int64_t begin, std::int64_t end) {
   return fmt::format("[{}, {})", begin, end);
 }

@@ -23,10 +23,6 @@ const std::string& checked_path(const std::string& path) {
   return path;
 }
 
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const TensorShape> tensors,
