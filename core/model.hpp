@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/architecture.hpp"
 #include "core/sample.hpp"
 #include "core/units.hpp"
 
@@ -34,6 +36,11 @@ struct TransformerSpec {
   bool dropout = false;             ///< on the attention matrix and before both residual adds
   bool fused_cross_entropy = true;  ///< the loss in few kernels instead of one for each step
   bool tied_embeddings = false;     ///< embedding and vocabulary head are one matrix
+  std::optional<LayerForm> form =
+      std::nullopt;  ///< what a released model's layers compute; none: preset_form()
+
+  /// Returns what the layers compute.
+  LayerForm layer_form() const { return form ? *form : preset_form(gated_mlp); }
 
   /// Returns the query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the
   /// padding is paid for.
@@ -82,6 +89,14 @@ struct ModelSpec {
   TransformerSpec encoder;
   ConnectorSpec connector;
   TransformerSpec llm;
+  std::optional<Architecture> architecture = std::nullopt;  ///< of a released model; none: that of presets
+
+  /// Returns how what the encoder sees becomes rows.
+  EncoderFront front() const { return architecture ? architecture->front : EncoderFront{}; }
+  /// Returns what the connector computes.
+  ConnectorForm connector_form() const { return architecture ? architecture->connector : ConnectorForm{}; }
+  /// Returns how many rows lie side by side in what the connector's first linear layer gets.
+  int joined_rows() const { return connector_form().averages ? 1 : connector.merge; }
 
   bool operator==(const ModelSpec&) const = default;
 };

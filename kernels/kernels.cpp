@@ -55,15 +55,15 @@ void require_below(Argument argument, Indices indices, std::int64_t bound) {
   }
 }
 
-/// Requires that there are `count` windows [begin[i], end[i]), each of one or more of `rows`.
+/// Requires that there are `count` windows [begin[i], end[i]) of `taps`, which may be empty.
 void require_windows(std::string_view operation, Indices begin, Indices end, std::int64_t count,
-                     std::int64_t rows) {
+                     std::int64_t taps) {
   require_count({operation, "begin"}, begin, count);
   require_count({operation, "end"}, end, count);
   for (std::size_t i = 0; i < begin.host.size(); ++i) {
-    if (begin.host[i] >= 0 && begin.host[i] < end.host[i] && end.host[i] <= rows) continue;
-    fail_check(operation, fmt::format("window {} is [{}, {}), expected one or more of {} rows", i,
-                                      begin.host[i], end.host[i], rows));
+    if (begin.host[i] >= 0 && begin.host[i] <= end.host[i] && end.host[i] <= taps) continue;
+    fail_check(operation, fmt::format("window {} is [{}, {}), expected one of {} taps", i, begin.host[i],
+                                      end.host[i], taps));
   }
 }
 
@@ -188,14 +188,16 @@ void check_swiglu_backward(std::string_view operation, Matrix dx, ConstMatrix dy
   require_shape({operation, "dy"}, dy, x.rows, x.columns / 2);
 }
 
-void check_rope(std::string_view operation, InOutMatrix qkv, const AttentionShape& shape, Indices positions,
-                double, bool) {
+void check_rope(std::string_view operation, InOutMatrix qkv, const AttentionShape& shape, Indices rows,
+                ConstSums turns, bool) {
   require_heads(operation, shape);
   if (shape.head_dim % 2 != 0) {
     fail_check(operation, fmt::format("heads are {} wide, expected an even number", shape.head_dim));
   }
   require_shape({operation, "qkv"}, qkv, qkv.rows, shape.qkv_columns());
-  require_count({operation, "positions"}, positions, qkv.rows);
+  require_shape({operation, "turns"}, turns, turns.rows, shape.head_dim);
+  require_count({operation, "rows"}, rows, qkv.rows);
+  require_below({operation, "rows"}, rows, turns.rows);
 }
 
 void check_attention(std::string_view operation, Matrix out, Sums statistics, ConstMatrix qkv,
@@ -222,17 +224,25 @@ void check_embedding_backward(std::string_view operation, Sums dtable, ConstMatr
   require_shape({operation, "dtable"}, dtable, dtable.rows, dy.columns);
 }
 
-void check_pool_rows(std::string_view operation, Matrix y, ConstMatrix x, Indices begin, Indices end) {
+void check_mix_rows(std::string_view operation, Matrix y, ConstMatrix x, Indices begin, Indices end,
+                    Indices index, ConstSums weights) {
   require_shape({operation, "y"}, y, y.rows, x.columns);
   require_shape({operation, "x"}, x, x.rows, y.columns);
-  require_windows(operation, begin, end, y.rows, x.rows);
+  require_shape({operation, "weights"}, weights, 1, std::ssize(index.host));
+  require_windows(operation, begin, end, y.rows, std::ssize(index.host));
+  require_below({operation, "index"}, index, x.rows);
 }
 
-void check_pool_rows_backward(std::string_view operation, Matrix dx, ConstMatrix dy, Indices begin,
-                              Indices end) {
-  require_shape({operation, "dx"}, dx, dx.rows, dy.columns);
-  require_shape({operation, "dy"}, dy, dy.rows, dx.columns);
-  require_windows(operation, begin, end, dy.rows, dx.rows);
+void check_scale_columns(std::string_view operation, Matrix y, ConstMatrix x, ConstMatrix scale) {
+  require_shape({operation, "x"}, x, y.rows, y.columns);
+  require_shape({operation, "y"}, y, x.rows, x.columns);
+  require_shape({operation, "scale"}, scale, 1, x.columns);
+}
+
+void check_column_products(std::string_view operation, Sums sum, ConstMatrix a, ConstMatrix b) {
+  require_shape({operation, "a"}, a, b.rows, sum.columns);
+  require_shape({operation, "b"}, b, a.rows, sum.columns);
+  require_shape({operation, "sum"}, sum, 1, a.columns);
 }
 
 void check_gather_rows(std::string_view operation, Matrix y, ConstMatrix x, Indices index) {
@@ -284,6 +294,11 @@ void check_round(std::string_view operation, Matrix y, ConstSums x) {
 template <typename AnyMatrix, typename... Numbers>
 void check_memory(std::string_view operation, AnyMatrix y, Numbers...) {
   require_shape({operation, "y"}, y, y.rows, y.columns);
+}
+
+void check_sum_of_squares(std::string_view operation, Sums sum, ConstSums x) {
+  require_shape({operation, "sum"}, sum, 1, 1);
+  require_shape({operation, "x"}, x, x.rows, x.columns);
 }
 
 void check_adamw(std::string_view operation, Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient,
@@ -384,6 +399,8 @@ Kernels::Kernels(DType dtype)
       gelu("gelu", check_gelu, key_of_activation<KernelOperation::gelu>),
       gelu_backward("gelu_backward", check_gelu_backward,
                     key_of_activation_backward<KernelOperation::gelu_backward>),
+      gelu_erf("gelu_erf", check_gelu),
+      gelu_erf_backward("gelu_erf_backward", check_gelu_backward),
       swiglu("swiglu", check_swiglu, key_of_activation<KernelOperation::swiglu>),
       swiglu_backward("swiglu_backward", check_swiglu_backward,
                       key_of_activation_backward<KernelOperation::swiglu_backward>),
@@ -392,10 +409,11 @@ Kernels::Kernels(DType dtype)
       attention_backward("attention_backward", check_attention_backward, key_of_attention_backward),
       embedding("embedding", check_embedding),
       embedding_backward("embedding_backward", check_embedding_backward),
-      pool_rows("pool_rows", check_pool_rows),
-      pool_rows_backward("pool_rows_backward", check_pool_rows_backward),
+      mix_rows("mix_rows", check_mix_rows),
       gather_rows("gather_rows", check_gather_rows),
       scatter_add_rows("scatter_add_rows", check_scatter_add_rows),
+      scale_columns("scale_columns", check_scale_columns),
+      column_products("column_products", check_column_products),
       cross_entropy_parts("cross_entropy_parts", check_cross_entropy_parts),
       cross_entropy_merge("cross_entropy_merge", check_cross_entropy_merge),
       cross_entropy_backward("cross_entropy_backward", check_cross_entropy_backward),
@@ -404,6 +422,7 @@ Kernels::Kernels(DType dtype)
       zero_sums("zero", check_memory<Sums>),
       round("round", check_round),
       scale("scale", check_memory<Sums, double>),
+      sum_of_squares("sum_of_squares", check_sum_of_squares),
       adamw("adamw", check_adamw),
       dtype_(dtype) {}
 

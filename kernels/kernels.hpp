@@ -85,6 +85,10 @@ class Kernels {
   Operation<void(Matrix y, ConstMatrix x)> gelu;
   /// dx = dy * the derivative of gelu at x.
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> gelu_backward;
+  /// y = x / 2 * (1 + erf(x / sqrt(2))).
+  Operation<void(Matrix y, ConstMatrix x)> gelu_erf;
+  /// dx = dy * the derivative of gelu_erf at x.
+  Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> gelu_erf_backward;
   /// y[n, f] = silu(gate) * up, of x[n, 2 f] = [gate | up]; silu(g) = g / (1 + exp(-g)).
   Operation<void(Matrix y, ConstMatrix x)> swiglu;
   /// dx[n, 2 f] is the gradient of swiglu at x, of dy[n, f].
@@ -92,9 +96,10 @@ class Kernels {
 
   // This is attention.
 
-  /// Turns queries and keys of a packed projection in place: the pair (i, i + head_dim / 2) of each head by
-  /// position * base^(-2 i / head_dim). `inverse` turns back, which is its gradient. One position a row.
-  Operation<void(InOutMatrix qkv, const AttentionShape& shape, Indices positions, double base, bool inverse)>
+  /// Turns queries and keys of a packed projection in place: the pair (i, i + head_dim / 2) of each head in
+  /// row r by the angle whose cosine is turns[rows[r], i], and whose sine turns[rows[r], i + head_dim / 2].
+  /// `inverse` turns back, which is its gradient.
+  Operation<void(InOutMatrix qkv, const AttentionShape& shape, Indices rows, ConstSums turns, bool inverse)>
       rope;
   /// out[n, heads * head_dim] = softmax(q k^T / sqrt(head_dim)) v within each sequence; query head h uses
   /// key head h / (heads / kv_heads). statistics[n, heads] keeps the logarithm of each row's sum of
@@ -112,14 +117,21 @@ class Kernels {
   Operation<void(Matrix y, ConstMatrix table, Indices ids, std::int64_t first)> embedding;
   /// dtable[ids[i] - first] += dy[i].
   Operation<void(Sums dtable, ConstMatrix dy, Indices ids, std::int64_t first)> embedding_backward;
-  /// y[i] = mean of the rows [begin[i], end[i]) of x, which are at least one.
-  Operation<void(Matrix y, ConstMatrix x, Indices begin, Indices end)> pool_rows;
-  /// dx[j] = the sum of dy[i] / (end[i] - begin[i]) over the windows i that have row j.
-  Operation<void(Matrix dx, ConstMatrix dy, Indices begin, Indices end)> pool_rows_backward;
+  /// y[i] = the sum of weights[1, k] * x[index[k]] over k in [begin[i], end[i]); zeros where there is none.
+  /// Its gradient is the same of the transposed lists.
+  Operation<void(Matrix y, ConstMatrix x, Indices begin, Indices end, Indices index, ConstSums weights)>
+      mix_rows;
   /// y[i] = x[index[i]].
   Operation<void(Matrix y, ConstMatrix x, Indices index)> gather_rows;
   /// y[index[i]] += x[i]; an index may come again.
   Operation<void(InOutMatrix y, ConstMatrix x, Indices index)> scatter_add_rows;
+
+  // These work on columns.
+
+  /// y = x * scale[1, columns], by rows.
+  Operation<void(Matrix y, ConstMatrix x, ConstMatrix scale)> scale_columns;
+  /// sum[1, columns] += column sums of a * b.
+  Operation<void(Sums sum, ConstMatrix a, ConstMatrix b)> column_products;
 
   // This is the loss: cross entropy over a vocabulary that several ranks share.
 
@@ -148,6 +160,8 @@ class Kernels {
   Operation<void(Matrix y, ConstSums x)> round;
   /// y *= factor.
   Operation<void(Sums y, double factor)> scale;
+  /// sum[1, 1] += the sum of x^2.
+  Operation<void(Sums sum, ConstSums x)> sum_of_squares;
   /// This is AdamW, with decoupled weight decay (Loshchilov and Hutter 2019): m = b1 m + (1 - b1) g, v = b2 v
   /// + (1 - b2) g^2, master -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon) + decay master); weight
   /// = master, rounded.
@@ -165,12 +179,15 @@ void for_each_operation(F f) {
   const auto call = [&](auto... operations) { (f(operations), ...); };
   call(&K::linear, &K::linear_backward_input, &K::linear_backward_weight);
   call(&K::layer_norm, &K::layer_norm_backward, &K::rms_norm, &K::rms_norm_backward);
-  call(&K::gelu, &K::gelu_backward, &K::swiglu, &K::swiglu_backward);
+  call(&K::gelu, &K::gelu_backward, &K::gelu_erf, &K::gelu_erf_backward);
+  call(&K::swiglu, &K::swiglu_backward);
   call(&K::rope, &K::attention, &K::attention_backward);
   call(&K::embedding, &K::embedding_backward);
-  call(&K::pool_rows, &K::pool_rows_backward, &K::gather_rows, &K::scatter_add_rows);
+  call(&K::mix_rows, &K::gather_rows, &K::scatter_add_rows);
+  call(&K::scale_columns, &K::column_products);
   call(&K::cross_entropy_parts, &K::cross_entropy_merge, &K::cross_entropy_backward);
-  call(&K::add, &K::zero_values, &K::zero_sums, &K::round, &K::scale, &K::adamw);
+  call(&K::add, &K::zero_values, &K::zero_sums, &K::round, &K::scale, &K::sum_of_squares);
+  call(&K::adamw);
 }
 
 }  // namespace dflop

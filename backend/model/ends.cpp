@@ -1,7 +1,5 @@
 #include "backend/model/ends.hpp"
 
-#include <algorithm>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -9,98 +7,137 @@ namespace dflop {
 namespace {
 
 constexpr const char* kEmbeddingParts = "the parts of an embedding";
+constexpr const char* kConnectorRows = "the rows of the connector";
 constexpr const char* kEndRows = "the rows of an end of the LLM";
+
+/// Returns the name of the head's matrix, which tied embeddings share.
+std::string head_name(const ModelSpec& model) {
+  return model.llm.tied_embeddings ? "llm.embedding" : "llm.head";
+}
+
+IndexTensor zeros_of(const RankContext& rank, std::int64_t count) {
+  return {rank, std::vector<std::int32_t>(static_cast<std::size_t>(count), 0)};
+}
 
 }  // namespace
 
-PatchEmbedding::PatchEmbedding(ParameterStore& store, const RankContext& rank)
-    : rank_(rank), linear_("encoder.patches", false, Split::rows, store, rank) {}
-
-Tensor PatchEmbedding::forward(const EncoderInput& input, PatchTape& tape) const {
-  const auto rows = input.rows();
-  const std::int64_t held = held_rows(rank_, rows);
-  const std::int64_t begin = has_shards(rank_) ? std::min(rows, rank_.tp_rank * held) : 0;
-  const std::int64_t end = std::min(rows, begin + held);
-  tape.pixels = Tensor(rank_, held, kPatchValues);
-  if (held > end - begin) {
-    rank_.kernels.zero(rows_of(rank_, tape.pixels.view(), end - begin, held - (end - begin)));
-  }
-  upload(rank_, tape.pixels.view().data, rank_.kernels.dtype(),
-         std::span<const float>(input.pixels)
-             .subspan(static_cast<std::size_t>(begin * kPatchValues),
-                      static_cast<std::size_t>((end - begin) * kPatchValues)));
-  return linear_.forward(tape.pixels);
-}
-
-void PatchEmbedding::backward_input(Tensor d_out, PatchTape& tape) const {
-  tape.d_patches = std::move(d_out);
-}
-
-void PatchEmbedding::backward_weight(PatchTape& tape) const {
-  linear_.backward_weight(tape.d_patches, tape.pixels);
-  tape = {};
-}
-
 Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
-    : merge_(model.connector.merge), rank_(rank), norm_("encoder.norm", true, store, rank) {
-  for (std::size_t i = 0; i + 1 < model.connector.widths.size(); ++i) {
-    linears_.emplace_back("connector." + std::to_string(i), true, i % 2 == 0 ? Split::rows : Split::columns,
-                          store, rank, TpSums::all);
+    : form_(model.connector_form()), joined_(model.joined_rows()), rank_(rank) {
+  if (form_.norm) norm_.emplace("encoder.norm", *form_.norm, form_.epsilon, store, rank);
+  const std::size_t linears = model.connector.widths.size() - 1;
+  for (std::size_t i = 0; i < linears; ++i) {
+    const bool has_second = i % 2 == 1 || i + 1 < linears;
+    const Split split = !has_second ? Split::whole : i % 2 == 0 ? Split::rows : Split::columns;
+    linears_.emplace_back("connector." + std::to_string(i), true, split, store, rank, TpSums::all);
   }
+}
+
+/// Returns what the first linear layer gets, on all tp ranks: the rows that the tape keeps, joined.
+Connector::Joined Connector::first_input(const ConnectorTape& tape) const {
+  const Tensor& kept = norm_ ? tape.norm.out : tape.input;
+  Joined input;
+  input.rows = form_.selects ? AllRows(kept) : AllRows(rank_, kept, tape.rows, kConnectorRows);
+  const ConstMatrix rows = input.rows;
+  input.matrix = {rows.data, rows.rows / joined_, rows.columns * joined_};
+  if (form_.selects) input.matrix = rows;  // they are joined before the norm
+  return input;
+}
+
+/// Returns the selected rows of all tp ranks, joined.
+Tensor Connector::selected(const Tensor& x, const EncoderInput& input, ConnectorTape& tape) const {
+  const Tensor rows = RowMixer(rank_, input.select)(rank_, AllRows(rank_, x, tape.rows, kConnectorRows));
+  tape.selected_back = RowMixer(rank_, input.select.transposed(tape.rows));
+  Tensor joined(rank_, rows.rows() / joined_, rows.columns() * joined_);
+  rank_.kernels.zero(Matrix(joined));
+  rank_.kernels.add(joined, {rows.view().data, joined.rows(), joined.columns()});
+  return joined;
 }
 
 Tensor Connector::forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const {
   tape.rows = input.rows();
-  tape.norm.x = std::move(x);
-  norm_.forward(tape.norm);
-  tape.outputs.push_back(linears_.front().forward(merged(all_normed(tape))));
+  Tensor& kept = norm_ ? tape.norm.x : tape.input;
+  kept = form_.selects ? selected(x, input, tape) : std::move(x);
+  x = {};
+  if (norm_) norm_->forward(tape.norm);
+  tape.outputs.push_back(linears_.front().forward(first_input(tape).matrix));
   for (std::size_t i = 1; i < linears_.size(); ++i) {
     tape.inputs.emplace_back(rank_, tape.outputs.back().rows(), tape.outputs.back().columns());
-    rank_.kernels.gelu(tape.inputs.back(), tape.outputs.back());
+    apply(rank_.kernels, form_.activation, tape.inputs.back(), tape.outputs.back());
     tape.outputs.push_back(linears_[i].forward(tape.inputs.back()));
   }
-  tape.pool_begin = IndexTensor(rank_, input.pool_begin);
-  tape.pool_end = IndexTensor(rank_, input.pool_end);
-  Tensor out(rank_, tape.pool_begin.size(), tape.outputs.back().columns());
-  rank_.kernels.pool_rows(out, tape.outputs.back(), tape.pool_begin, tape.pool_end);
-  return out;
+  tape.sent_back = RowMixer(rank_, input.sent.transposed(tape.outputs.back().rows()));
+  return RowMixer(rank_, input.sent)(rank_, tape.outputs.back());
+}
+
+/// Returns those rows of a matrix of all that this rank holds, rows of no token being zeros.
+Tensor Connector::held_of(ConstMatrix all) const {
+  const std::int64_t held = held_rows(rank_, all.rows);
+  const std::int64_t begin = has_shards(rank_) ? held * rank_.tp_rank : 0;
+  std::vector<std::int32_t> own(static_cast<std::size_t>(held), -1);
+  for (std::int64_t row = 0; row < held && begin + row < all.rows; ++row) {
+    own[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(begin + row);
+  }
+  Tensor rows(rank_, held, all.columns);
+  rank_.kernels.embedding(rows, all, IndexTensor(rank_, std::move(own)), 0);
+  return rows;
+}
+
+/// Returns the gradient of the rows that the rank holds, where they were selected, from that of what the
+/// first linear layer gave.
+Tensor Connector::selected_backward(const Tensor& d_first, ConnectorTape& tape) const {
+  Tensor d_joined = linears_.front().backward_input(d_first);
+  if (norm_) d_joined = norm_->backward(d_joined, tape.norm);
+  const ConstMatrix rows{d_joined.view().data, d_joined.rows() * joined_, d_joined.columns() / joined_};
+  const Tensor d_all = tape.selected_back(rank_, rows);
+  tape.selected_back = {};
+  return held_of(d_all);
+}
+
+/// Returns the same where they were not.
+Tensor Connector::joined_backward(const Tensor& d_first, ConnectorTape& tape) const {
+  const std::int64_t columns = norm_ ? tape.norm.x.columns() : tape.input.columns();
+  // The layer does not sum it: shards are of rows before they are joined.
+  Tensor d_rows = tp_summand(rank_, tape.rows, columns);
+  linears_.front().backward_input_part({d_rows.view().data, d_first.rows(), joined_ * columns}, d_first);
+  if (!linears_.front().is_whole()) {
+    d_rows = tp_shard_sum(rank_, std::move(d_rows), "the parts of the connector's input gradient");
+  } else if (has_shards(rank_)) {
+    d_rows = held_of(rows_of(rank_, ConstMatrix(d_rows), 0, tape.rows));
+  }
+  return norm_ ? norm_->backward(d_rows, tape.norm) : std::move(d_rows);
 }
 
 Tensor Connector::backward_input(const Tensor& d_out, ConnectorTape& tape) const {
   tape.gradients.resize(linears_.size());
   for (std::size_t i = linears_.size(); i-- > 0;) {
     Tensor& gradient = tape.gradients[i];
-    gradient = Tensor(rank_, tape.outputs[i].rows(), tape.outputs[i].columns());
     if (i + 1 == linears_.size()) {
-      rank_.kernels.zero(Matrix(gradient));
-      rank_.kernels.pool_rows_backward(gradient, d_out, tape.pool_begin, tape.pool_end);
+      gradient = tape.sent_back(rank_, d_out);
+      tape.sent_back = {};
     } else {
+      gradient = Tensor(rank_, tape.outputs[i].rows(), tape.outputs[i].columns());
       const Tensor d_activated = linears_[i + 1].backward_input(tape.gradients[i + 1]);
-      rank_.kernels.gelu_backward(gradient, d_activated, tape.outputs[i]);
+      apply_backward(rank_.kernels, form_.activation, gradient, d_activated, tape.outputs[i]);
     }
     tape.outputs[i] = {};
   }
-  tape.pool_begin = {};
-  tape.pool_end = {};
-  // The layer does not sum it: shards are of rows before they are merged.
-  Tensor d_normed = tp_summand(rank_, tape.rows, tape.norm.x.columns());
-  const ConstMatrix& gradient = tape.gradients.front();
-  linears_.front().backward_input_part({d_normed.view().data, gradient.rows, merge_ * d_normed.columns()},
-                                       gradient);
-  d_normed = tp_shard_sum(rank_, std::move(d_normed), "the parts of the connector's input gradient");
-  return norm_.backward(d_normed, tape.norm);
+  const Tensor& d_first = tape.gradients.front();
+  return form_.selects ? selected_backward(d_first, tape) : joined_backward(d_first, tape);
 }
 
 void Connector::backward_weight(ConnectorTape& tape) const {
-  linears_.front().backward_weight(tape.gradients.front(), merged(all_normed(tape)));
+  linears_.front().backward_weight(tape.gradients.front(), first_input(tape).matrix);
   for (std::size_t i = 1; i < linears_.size(); ++i) {
     linears_[i].backward_weight(tape.gradients[i], tape.inputs[i - 1]);
   }
   tape = {};
 }
 
-TokenEmbedding::TokenEmbedding(ParameterStore& store, const RankContext& rank)
-    : rank_(rank), store_(store), table_(store.find("llm.embedding")) {}
+TokenEmbedding::TokenEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
+    : rank_(rank),
+      store_(store),
+      table_(store.find("llm.embedding")),
+      newline_(model.architecture && model.architecture->newline ? &store.find("llm.newline") : nullptr) {}
 
 Tensor TokenEmbedding::forward(const Tensor& encoded, const LlmInput& input, TokenTape& tape) const {
   Kernels& kernels = rank_.kernels;
@@ -116,11 +153,17 @@ Tensor TokenEmbedding::forward(const Tensor& encoded, const LlmInput& input, Tok
   Tensor x = tp_summand(rank_, tape.rows, table_.columns);
   kernels.zero(rows_of(rank_, x.view(), 0, tape.rows));
   kernels.scatter_add_rows(x, text, tape.text_rows);
-  // Where text and encoder's tokens are summed together, one rank has the latter in its summand.
+  if (newline_ != nullptr) tape.newline_rows = IndexTensor(rank_, input.newline_rows);
+  // Where text and encoder's rows are summed together, one rank has the latter in its summand.
   if (!has_shards(rank_) || rank_.tp_rank == 0) {
     Tensor used(rank_, tape.encoded.size(), table_.columns);
     kernels.gather_rows(used, encoded, tape.encoded);
     kernels.scatter_add_rows(x, used, tape.encoded_rows);
+    if (newline_ != nullptr) {
+      Tensor newlines(rank_, tape.newline_rows.size(), table_.columns);
+      kernels.embedding(newlines, store_.weight(*newline_), zeros_of(rank_, newlines.rows()), 0);
+      kernels.scatter_add_rows(x, newlines, tape.newline_rows);
+    }
   }
   return has_shards(rank_) ? tp_shard_sum(rank_, std::move(x), kEmbeddingParts) : std::move(x);
 }
@@ -134,6 +177,11 @@ Tensor TokenEmbedding::backward(const Tensor& d_held, TokenTape& tape) const {
     kernels.embedding_backward(store_.gradient(table_), d_text, tape.text_ids,
                                table_.row_ranges.front().begin);
   }
+  if (newline_ != nullptr) {
+    Tensor d_newlines(rank_, tape.newline_rows.size(), table_.columns);
+    kernels.gather_rows(d_newlines, d_out, tape.newline_rows);
+    kernels.embedding_backward(store_.gradient(*newline_), d_newlines, zeros_of(rank_, d_newlines.rows()), 0);
+  }
   Tensor d_used(rank_, tape.encoded.size(), table_.columns);
   kernels.gather_rows(d_used, d_out, tape.encoded_rows);
   Tensor d_encoded(rank_, tape.encoder_rows, table_.columns);
@@ -143,11 +191,11 @@ Tensor TokenEmbedding::backward(const Tensor& d_held, TokenTape& tape) const {
   return d_encoded;
 }
 
-LmHead::LmHead(ParameterStore& store, const RankContext& rank)
+LmHead::LmHead(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
     : rank_(rank),
-      first_class_(store.find("llm.head").row_ranges.front().begin),
-      norm_("llm.norm", false, store, rank),
-      head_("llm.head", false, Split::rows, store, rank) {}
+      first_class_(store.find(head_name(model)).row_ranges.front().begin),
+      norm_("llm.norm", model.llm.layer_form().norm, model.llm.layer_form().epsilon, store, rank),
+      head_(head_name(model), false, Split::rows, store, rank) {}
 
 SumTensor LmHead::merged_parts(const Tensor& logits, Indices targets) const {
   constexpr std::int64_t kParts = 3;

@@ -1,75 +1,60 @@
-// This file has the first and last parts of encoder and LLM: the embedding of pixels; the encoder's last norm
-// with the connector's MLP and the means that become tokens of the LLM; the embedding of tokens; and the
+// This file has the connector with what makes tokens of the LLM of its rows; the embedding of tokens; and the
 // LLM's last norm with the head over the vocabulary, which is split over tp, and the loss.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "backend/model/linear.hpp"
 #include "backend/model/microbatch.hpp"
+#include "backend/model/row_mix.hpp"
 #include "core/model.hpp"
 
 namespace dflop {
 
-/// A PatchTape keeps what a PatchEmbedding's backward needs of a microbatch.
-struct PatchTape {
-  Tensor pixels;
-  Tensor d_patches;
-};
-
-/// A PatchEmbedding is a linear layer from the pixels of patches to rows of the encoder's width. It is not
-/// split over tp: each rank makes the rows that it holds.
-class PatchEmbedding {
- public:
-  PatchEmbedding(ParameterStore& store, const RankContext& rank);
-
-  /// Returns the rows that the rank holds.
-  Tensor forward(const EncoderInput& input, PatchTape& tape) const;
-  /// Keeps the gradient of its output for backward_weight(). Pixels have none.
-  void backward_input(Tensor d_out, PatchTape& tape) const;
-  void backward_weight(PatchTape& tape) const;
-
- private:
-  const RankContext& rank_;
-  Linear linear_;
-};
-
 /// A ConnectorTape has what the connector keeps of a microbatch; between the parts of a backward gradients in
 /// the place of outputs, and neither its input nor statistics.
 struct ConnectorTape {
-  NormTape norm;                ///< of the rows that the rank holds
-  std::vector<Tensor> inputs;   ///< of each linear layer after the first
-  std::vector<Tensor> outputs;  ///< of each before its GELU
-  IndexTensor pool_begin;
-  IndexTensor pool_end;
+  NormTape norm;                  ///< of the rows that the rank holds; of selected rows, joined
+  Tensor input;                   ///< the same rows where there is no norm
+  std::vector<Tensor> inputs;     ///< of each linear layer after the first
+  std::vector<Tensor> outputs;    ///< of each before its activation
+  RowMixer selected_back;         ///< takes gradients of selected rows to all rows
+  RowMixer sent_back;             ///< takes gradients of what is sent to the connector's rows
   std::vector<Tensor> gradients;  ///< of each linear layer's output
   std::int64_t rows = 0;          ///< that come in, on all tp ranks together
 };
 
-/// A Connector ends the encoder and makes tokens of the LLM. Its linear layers are split over tp by twos.
+/// A Connector ends the encoder and makes what is sent to the LLM. Its linear layers are split over tp by
+/// twos; a last one without a second is on every rank.
 class Connector {
  public:
   Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Takes the rows of [rows, encoder width] that the rank holds and returns [LLM tokens, LLM width], which
-  /// all tp ranks have.
+  /// Takes the rows of [rows, encoder width] that the rank holds and returns what is sent, [rows, LLM width],
+  /// which all tp ranks have.
   Tensor forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const;
   /// Returns the gradient of x and adds to those of the norm's parameters; backward_weight() to all others.
   Tensor backward_input(const Tensor& d_out, ConnectorTape& tape) const;
   void backward_weight(ConnectorTape& tape) const;
 
  private:
-  AllRows all_normed(const ConnectorTape& tape) const {
-    return {rank_, tape.norm.out, tape.rows, "the rows of the connector"};
-  }
-  /// Returns the same memory with `merge` rows side by side in each row.
-  ConstMatrix merged(ConstMatrix rows) const {
-    return {rows.data, rows.rows / merge_, rows.columns * merge_};
-  }
+  /// Joined has the rows of all tp ranks, those that are joined side by side in each row of the matrix.
+  struct Joined {
+    AllRows rows;
+    ConstMatrix matrix;
+  };
 
-  int merge_;
+  Joined first_input(const ConnectorTape& tape) const;
+  Tensor selected(const Tensor& x, const EncoderInput& input, ConnectorTape& tape) const;
+  Tensor held_of(ConstMatrix all) const;
+  Tensor selected_backward(const Tensor& d_first, ConnectorTape& tape) const;
+  Tensor joined_backward(const Tensor& d_first, ConnectorTape& tape) const;
+
+  ConnectorForm form_;
+  int joined_;
   const RankContext& rank_;
-  Norm norm_;
+  std::optional<Norm> norm_;
   std::vector<Linear> linears_;
 };
 
@@ -79,15 +64,16 @@ struct TokenTape {
   IndexTensor text_rows;
   IndexTensor encoded;
   IndexTensor encoded_rows;
+  IndexTensor newline_rows;
   std::int64_t encoder_rows = 0;
   std::int64_t rows = 0;
 };
 
 /// A TokenEmbedding looks up the rows of text in the LLM's table, whose vocabulary is split over tp, and puts
-/// the encoder's tokens between them.
+/// the encoder's rows and learned newlines between them.
 class TokenEmbedding {
  public:
-  TokenEmbedding(ParameterStore& store, const RankContext& rank);
+  TokenEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
   /// Returns the rows that the rank holds. `encoded` has the encoder's tokens, [encoder_rows, width].
   Tensor forward(const Tensor& encoded, const LlmInput& input, TokenTape& tape) const;
@@ -100,6 +86,7 @@ class TokenEmbedding {
   const RankContext& rank_;
   ParameterStore& store_;
   const Parameter& table_;
+  const Parameter* newline_;
 };
 
 /// An LmHeadTape keeps what the head's backward needs of a microbatch.
@@ -112,7 +99,7 @@ struct LmHeadTape {
 /// take the place of the logits in the forward already.
 class LmHead {
  public:
-  LmHead(ParameterStore& store, const RankContext& rank);
+  LmHead(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
   /// Adds token_weight times the loss of every trained row to `loss`, [1, 1].
   void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape) const;

@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "core/error.hpp"
+
 namespace dflop {
 namespace {
-
-constexpr double kEpsilon = 1e-5;
 
 ConstMatrix as_row(Matrix m) {
   return {m.data, 1, m.size()};
@@ -27,7 +27,7 @@ Linear::Linear(const std::string& name, bool biased, Split split, ParameterStore
 
 /// Returns the bias, on one rank only where the parts of an output are summed over tp.
 ConstMatrix Linear::bias() const {
-  const bool mine = split_ == Split::rows || rank_.tp_rank == 0;
+  const bool mine = split_ != Split::columns || rank_.tp_rank == 0;
   return bias_ != nullptr && mine ? as_row(store_.weight(*bias_)) : ConstMatrix{};
 }
 
@@ -60,11 +60,37 @@ void Linear::backward_weight(ConstMatrix dy, ConstMatrix x) const {
                                        bias_ != nullptr ? as_row(store_.gradient(*bias_)) : none, dy, x);
 }
 
-Norm::Norm(const std::string& name, bool biased, ParameterStore& store, const RankContext& rank)
+void apply(Kernels& kernels, Activation activation, Matrix y, ConstMatrix x) {
+  switch (activation) {
+    case Activation::gelu_tanh:
+      return kernels.gelu(y, x);
+    case Activation::gelu_erf:
+      return kernels.gelu_erf(y, x);
+    case Activation::swiglu:
+      return kernels.swiglu(y, x);
+  }
+  throw Error(ErrorKind::internal, "an activation without a value");
+}
+
+void apply_backward(Kernels& kernels, Activation activation, Matrix dx, ConstMatrix dy, ConstMatrix x) {
+  switch (activation) {
+    case Activation::gelu_tanh:
+      return kernels.gelu_backward(dx, dy, x);
+    case Activation::gelu_erf:
+      return kernels.gelu_erf_backward(dx, dy, x);
+    case Activation::swiglu:
+      return kernels.swiglu_backward(dx, dy, x);
+  }
+  throw Error(ErrorKind::internal, "an activation without a value");
+}
+
+Norm::Norm(const std::string& name, NormKind kind, double epsilon, ParameterStore& store,
+           const RankContext& rank)
     : store_(store),
       rank_(rank),
       gamma_(store.find(name + ".gamma")),
-      beta_(biased ? &store.find(name + ".beta") : nullptr) {}
+      beta_(kind == NormKind::layer ? &store.find(name + ".beta") : nullptr),
+      epsilon_(epsilon) {}
 
 void Norm::forward(NormTape& tape) const {
   const ConstMatrix x = std::as_const(tape.x);
@@ -72,9 +98,9 @@ void Norm::forward(NormTape& tape) const {
   tape.statistics = SumTensor(rank_, x.rows, beta_ != nullptr ? 2 : 1);
   if (beta_ != nullptr) {
     rank_.kernels.layer_norm(tape.out, tape.statistics, x, store_.weight(gamma_), store_.weight(*beta_),
-                             kEpsilon);
+                             epsilon_);
   } else {
-    rank_.kernels.rms_norm(tape.out, tape.statistics, x, store_.weight(gamma_), kEpsilon);
+    rank_.kernels.rms_norm(tape.out, tape.statistics, x, store_.weight(gamma_), epsilon_);
   }
 }
 

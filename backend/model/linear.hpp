@@ -1,16 +1,17 @@
-// All modules are made of these layers: linear layers and norms.
+// All modules are made of these layers: linear layers, activations and norms.
 #pragma once
 
 #include <string>
 
 #include "backend/model/parameter_store.hpp"
 #include "backend/model/tensor.hpp"
+#include "core/architecture.hpp"
 
 namespace dflop {
 
 /// A Split says how the weight of a linear layer is cut over tp: by rows each rank has some outputs, by
-/// columns part of every output, and the parts are summed.
-enum class Split : std::uint8_t { rows, columns };
+/// columns part of every output, and the parts are summed. A whole one is on every rank.
+enum class Split : std::uint8_t { rows, columns, whole };
 
 /// TpSums says which rows of a sum over tp a rank gets.
 enum class TpSums : std::uint8_t {
@@ -25,6 +26,7 @@ class Linear {
   Linear(const std::string& name, bool biased, Split split, ParameterStore& store, const RankContext& rank,
          TpSums sums = TpSums::held);
 
+  bool is_whole() const { return split_ == Split::whole; }
   /// Returns x W^T and the bias, summed over tp where the columns are split.
   Tensor forward(ConstMatrix x) const;
   /// Returns the gradient of the input, summed over tp where the rows are split.
@@ -59,10 +61,16 @@ struct NormTape {
   Tensor out;
 };
 
+/// Computes y = activation(x).
+void apply(Kernels& kernels, Activation activation, Matrix y, ConstMatrix x);
+/// Computes dx, the gradient of apply() at x, of dy.
+void apply_backward(Kernels& kernels, Activation activation, Matrix dx, ConstMatrix dy, ConstMatrix x);
+
 /// A Norm is a layer norm, or without beta an RMS norm.
 class Norm {
  public:
-  Norm(const std::string& name, bool biased, ParameterStore& store, const RankContext& rank);
+  Norm(const std::string& name, NormKind kind, double epsilon, ParameterStore& store,
+       const RankContext& rank);
 
   /// Computes the tape's output from its input.
   void forward(NormTape& tape) const;
@@ -76,6 +84,7 @@ class Norm {
   const RankContext& rank_;
   const Parameter& gamma_;
   const Parameter* beta_;
+  double epsilon_;
 };
 
 }  // namespace dflop

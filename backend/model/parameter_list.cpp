@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "backend/model/microbatch.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -19,6 +18,11 @@ class Listing {
              bool by_held_rows = false) {
     list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial, by_held_rows});
   }
+  /// Adds one row of values that are not decayed: a bias, or the factors of a norm.
+  void vector(const std::string& name, std::int64_t width, Initial initial, bool by_held_rows = false) {
+    whole(name, 1, width, initial, by_held_rows);
+    list_.back().decayed = false;
+  }
   /// Adds rows of several parts, as queries, keys and values: of each its tp rank's share.
   void by_rows(const std::string& name, const std::vector<std::int64_t>& parts, std::int64_t columns,
                Initial initial) {
@@ -30,49 +34,95 @@ class Listing {
     }
     list_.push_back(std::move(parameter));
   }
+  /// Adds the bias of what by_rows() has.
+  void bias_by_rows(const std::string& name, const std::vector<std::int64_t>& parts) {
+    by_rows(name + ".bias", parts, 1, Initial::zeros);
+    list_.back().decayed = false;
+  }
   void by_columns(const std::string& name, std::int64_t rows, std::int64_t columns) {
     list_.push_back({name, rows, columns, {{0, rows}}, share_of(columns, name), Initial::normal});
   }
 
   void layer(const TransformerSpec& spec, const std::string& name) {
+    const LayerForm form = spec.layer_form();
     const std::int64_t hidden = spec.hidden;
     const std::int64_t queries = std::int64_t{spec.heads} * spec.head_dim;
     const std::int64_t keys = std::int64_t{spec.kv_heads} * spec.head_dim;
-    const bool biased = !spec.gated_mlp;
+    const std::vector<std::int64_t> ups(form.activation == Activation::swiglu ? 2 : 1, spec.ffn);
     require(
         spec.heads % tp_ == 0 && spec.kv_heads % tp_ == 0,
         name + ": heads " + std::to_string(spec.heads) + " and KV heads " + std::to_string(spec.kv_heads));
-    norm(name + ".norm1", hidden, biased);
+    norm(name + ".norm1", hidden, form.norm, true);
     by_rows(name + ".qkv", {queries, keys, keys}, hidden, Initial::normal);
+    if (form.qk_norm) {
+      require(tp_ == 1, name + ": a norm of queries over all heads");
+      norm(name + ".q_norm", queries, NormKind::rms, false);
+      norm(name + ".k_norm", keys, NormKind::rms, false);
+    }
     by_columns(name + ".attention_out", hidden, queries);
-    norm(name + ".norm2", hidden, biased);
-    by_rows(name + ".up", std::vector<std::int64_t>(spec.gated_mlp ? 2 : 1, spec.ffn), hidden,
-            Initial::normal);
+    norm(name + ".norm2", hidden, form.norm, true);
+    by_rows(name + ".up", ups, hidden, Initial::normal);
     by_columns(name + ".down", hidden, spec.ffn);
-    if (!biased) return;
-    by_rows(name + ".qkv.bias", {queries, keys, keys}, 1, Initial::zeros);
-    whole(name + ".attention_out.bias", 1, hidden, Initial::zeros);
-    by_rows(name + ".up.bias", {spec.ffn}, 1, Initial::zeros);
-    whole(name + ".down.bias", 1, hidden, Initial::zeros);
+    if (form.layer_scale) {
+      vector(name + ".scale1", hidden, Initial::ones, true);
+      vector(name + ".scale2", hidden, Initial::ones, true);
+    }
+    if (form.qkv_bias) {
+      bias_by_rows(name + ".qkv", {queries, keys, keys});
+      if (!form.key_bias) list_.back().fixed_rows = {queries / tp_, (queries + keys) / tp_};
+    }
+    if (form.output_bias) vector(name + ".attention_out.bias", hidden, Initial::zeros);
+    if (form.mlp_bias) {
+      bias_by_rows(name + ".up", ups);
+      vector(name + ".down.bias", hidden, Initial::zeros);
+    }
   }
 
-  void norm(const std::string& name, std::int64_t width, bool biased) {
-    whole(name + ".gamma", 1, width, Initial::ones, true);
-    if (biased) whole(name + ".beta", 1, width, Initial::zeros, true);
+  /// Adds a norm, of rows that a rank holds or of all.
+  void norm(const std::string& name, std::int64_t width, NormKind kind, bool by_held_rows) {
+    vector(name + ".gamma", width, Initial::ones, by_held_rows);
+    if (kind == NormKind::layer) vector(name + ".beta", width, Initial::zeros, by_held_rows);
   }
 
-  /// Adds linear layers by twos: rows of the first and columns of the second are split.
-  void connector(const ConnectorSpec& spec) {
+  /// Adds what makes rows of the encoder. Each rank makes those that it holds.
+  void front(const EncoderFront& front, std::int64_t hidden) {
+    if (front.kind == FrontKind::sound) {
+      whole("encoder.conv1", hidden, 3 * std::int64_t{front.values}, Initial::normal, true);
+      vector("encoder.conv1.bias", hidden, Initial::zeros, true);
+      whole("encoder.conv2", hidden, 3 * hidden, Initial::normal, true);
+      vector("encoder.conv2.bias", hidden, Initial::zeros, true);
+    } else {
+      whole("encoder.patches", hidden, front.values, Initial::normal, true);
+      if (front.bias) vector("encoder.patches.bias", hidden, Initial::zeros, true);
+    }
+    if (front.class_row) whole("encoder.class", 1, hidden, Initial::normal, true);
+    if (front.table > 0) {
+      whole("encoder.positions", front.table, hidden, Initial::normal, true);
+      list_.back().frozen = front.frozen_table;
+    }
+  }
+
+  /// Adds the connector's norm and linear layers. These come by twos, rows of the first and columns of the
+  /// second split; a last one without a second is whole.
+  void connector(const ModelSpec& model) {
+    const ConnectorSpec& spec = model.connector;
+    const ConnectorForm form = model.connector_form();
+    if (form.norm) {
+      norm("encoder.norm", form.selects ? spec.widths.front() : model.encoder.hidden, *form.norm,
+           !form.selects);
+    }
     const std::size_t linears = spec.widths.size() - 1;
-    require(tp_ == 1 || linears % 2 == 0, "a connector of " + std::to_string(linears) + " linear layers");
     for (std::size_t i = 0; i < linears; ++i) {
       const std::string name = "connector." + std::to_string(i);
-      if (i % 2 == 0) {
-        by_rows(name, {spec.widths[i + 1]}, spec.widths[i], Initial::normal);
-        by_rows(name + ".bias", {spec.widths[i + 1]}, 1, Initial::zeros);
-      } else {
+      if (i % 2 == 1) {
         by_columns(name, spec.widths[i + 1], spec.widths[i]);
-        whole(name + ".bias", 1, spec.widths[i + 1], Initial::zeros);
+        vector(name + ".bias", spec.widths[i + 1], Initial::zeros);
+      } else if (i + 1 < linears) {
+        by_rows(name, {spec.widths[i + 1]}, spec.widths[i], Initial::normal);
+        bias_by_rows(name, {spec.widths[i + 1]});
+      } else {
+        whole(name, spec.widths[i + 1], spec.widths[i], Initial::normal);
+        vector(name + ".bias", spec.widths[i + 1], Initial::zeros);
       }
     }
   }
@@ -99,7 +149,7 @@ void require(bool holds, const ModelSpec& model, const std::string& message) {
 }
 
 void require_heads(const ModelSpec& model, const TransformerSpec& spec, const std::string& module) {
-  require(spec.head_dim > 0 && spec.head_dim % 2 == 0, model,
+  require(spec.head_dim > 0 && (spec.head_dim % 2 == 0 || !spec.layer_form().rotary), model,
           module + ": expected an even head_dim, as rotary positions turn pairs, found " +
               std::to_string(spec.head_dim));
   require(spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0, model,
@@ -109,14 +159,14 @@ void require_heads(const ModelSpec& model, const TransformerSpec& spec, const st
 
 void require_connector(const ModelSpec& model) {
   const std::vector<int>& widths = model.connector.widths;
-  const int first = model.encoder.hidden * model.connector.merge;
+  const int first = model.encoder.hidden * model.joined_rows();
   require(widths.size() > 1, model,
           "expected a connector between encoder and LLM, found none; give at least one linear layer, as "
           "widths [" +
               std::to_string(first) + ", " + std::to_string(model.llm.hidden) + "]");
   require(widths.front() == first, model,
           "connector: expected the first width " + std::to_string(first) + ", which is " +
-              std::to_string(model.connector.merge) + " x the encoder's, found " +
+              std::to_string(model.joined_rows()) + " x the encoder's, found " +
               std::to_string(widths.front()));
   require(widths.back() == model.llm.hidden, model,
           "connector: expected the last width " + std::to_string(model.llm.hidden) +
@@ -146,25 +196,29 @@ std::vector<StagePlace> stage_places(const std::vector<Stage>& stages) {
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank) {
   const Stage& stage = place.stage;
   Listing list(stage.tp, tp_rank);
-  if (place.patches) list.whole("encoder.patches", model.encoder.hidden, kPatchValues, Initial::normal, true);
+  if (place.patches) list.front(model.front(), model.encoder.hidden);
   for (int i = 0; i < stage.encoder_layers; ++i) {
     list.layer(model.encoder, "encoder.layers." + std::to_string(place.first_encoder_layer + i));
   }
-  if (stage.connector) {
-    list.norm("encoder.norm", model.encoder.hidden, true);
-    list.connector(model.connector);
+  if (stage.connector) list.connector(model);
+  const bool tied = model.llm.tied_embeddings;
+  if (tied && stage.head && !stage.embedding && !model.architecture) {
+    throw Error(ErrorKind::input, "model '" + model.name +
+                                      "': tied embeddings on several pipeline ranks are for models with an "
+                                      "architecture, as a folder of transformers has it");
   }
-  if (stage.embedding)
+  if (stage.embedding || (stage.head && tied)) {
     list.by_rows("llm.embedding", {model.llm.vocabulary}, model.llm.hidden, Initial::normal);
+  }
+  if (stage.embedding && model.architecture && model.architecture->newline) {
+    list.vector("llm.newline", model.llm.hidden, Initial::normal);
+  }
   for (int i = 0; i < stage.llm_layers; ++i) {
     list.layer(model.llm, "llm.layers." + std::to_string(place.first_llm_layer + i));
   }
   if (stage.head) {
-    if (model.llm.tied_embeddings) {
-      throw Error(ErrorKind::input, "live runs have no tied embeddings, which " + model.name + " asks for");
-    }
-    list.norm("llm.norm", model.llm.hidden, false);
-    list.by_rows("llm.head", {model.llm.vocabulary}, model.llm.hidden, Initial::normal);
+    list.norm("llm.norm", model.llm.hidden, model.llm.layer_form().norm, true);
+    if (!tied) list.by_rows("llm.head", {model.llm.vocabulary}, model.llm.hidden, Initial::normal);
   }
   return list.take();
 }

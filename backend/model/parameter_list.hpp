@@ -36,6 +36,9 @@ struct Parameter {
   /// Says that the parameter is whole on every tp rank, and its gradient a sum over the rows that a rank
   /// holds: with sequence parallelism only the tp ranks' sum is the gradient.
   bool by_held_rows = false;
+  bool decayed = true;      ///< weight decay is for matrices and tables, not for biases and norms
+  bool frozen = false;      ///< never trained
+  Range fixed_rows = {};    ///< of those held, rows that stay as they are: keys' biases where keys have none
   std::int64_t offset = 0;  ///< of its first value in the flat arrays
 
   std::int64_t held_rows() const;
@@ -55,8 +58,8 @@ struct StagePlace {
 std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 
 /// Returns what tp rank `tp_rank` of a stage holds, in a fixed order.
-/// @throws Error (input) where tp does not divide heads, KV heads, widths or the vocabulary, for tied
-/// embeddings, and for connectors that tp cannot split.
+/// @throws Error (input) where tp does not divide heads, KV heads, widths or the vocabulary, and for norms of
+/// queries over all heads with tp.
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank);
 
 /// Checks a model. @throws Error (input) naming what of the model cannot be computed, as a connector that is

@@ -52,7 +52,7 @@ Parameter read_parameter(ByteReader& reader) {
 }  // namespace
 
 ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards,
-                               int shard, std::uint64_t seed)
+                               int shard, std::uint64_t seed, const WeightSource* source)
     : list_(std::move(parameters)), shards_(shards), shard_(shard), dtype_(rank.kernels.dtype()) {
   place(true);
   by_held_rows_ = length_;
@@ -66,7 +66,7 @@ ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> p
   rank.kernels.zero(weights_);
   for (SumTensor* sums : {&moment1_, &moment2_, &master_}) rank.kernels.zero(Sums(*sums));
   zero_gradients(rank);
-  initialize(rank, seed);
+  source != nullptr ? load(rank, *source) : initialize(rank, seed);
 }
 
 /// Gives places to the parameters of one kind.
@@ -95,11 +95,38 @@ Sums ParameterStore::gradient(const Parameter& parameter) {
           parameter.held_columns()};
 }
 
-void ParameterStore::sum_over_tp(const RankContext& rank) {
+void ParameterStore::complete_gradients(const RankContext& rank) {
+  for (const Parameter& parameter : list_) {
+    if (parameter.fixed_rows.size() == 0) continue;
+    const Sums all = gradient(parameter);
+    const std::int64_t before = parameter.fixed_rows.begin * all.columns;
+    rank.kernels.zero(
+        Sums{at(all.data, before, sum_bytes_of(dtype_)), parameter.fixed_rows.size(), all.columns});
+  }
   if (!has_shards(rank) || by_held_rows_ == 0) return;
   rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(by_held_rows_),
                                sum_type_of(dtype_), rank.tp, rank.compute,
                                "gradients over the rows of tensor parallelism");
+}
+
+/// Takes some rows at a time, as all values in double are more than the parameter.
+void ParameterStore::load(const RankContext& rank, const WeightSource& source) {
+  std::vector<double> values;
+  for (const Parameter& parameter : list_) {
+    const std::int64_t columns = parameter.held_columns();
+    const std::int64_t at_once = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(kValuesAtATime) / std::max<std::int64_t>(1, columns));
+    std::int64_t written = 0;
+    for (const Range& range : parameter.row_ranges) {
+      for (std::int64_t row = range.begin; row < range.end; row += at_once) {
+        const Range rows{row, std::min(row + at_once, range.end)};
+        values.resize(static_cast<std::size_t>(rows.size() * columns));
+        source.read(parameter, rows, parameter.column_range, values);
+        write_part(rank, parameter, Kind::weight, written, values);
+        written += rows.size() * columns;
+      }
+    }
+  }
 }
 
 void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {

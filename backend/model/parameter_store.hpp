@@ -10,6 +10,7 @@
 
 #include "backend/model/parameter_list.hpp"
 #include "backend/model/tensor.hpp"
+#include "backend/model/weight_source.hpp"
 #include "core/model.hpp"
 #include "core/support/bytes.hpp"
 
@@ -21,9 +22,10 @@ namespace dflop {
 /// optimizer sees them (master weights), too.
 class ParameterStore {
  public:
-  /// Draws values that depend on `seed` and the tensor's name and place alone, whoever holds them.
+  /// Takes values from a source or, where that is null, draws values that depend on `seed` and the tensor's
+  /// name and place alone, whoever holds them.
   ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards, int shard,
-                 std::uint64_t seed);
+                 std::uint64_t seed, const WeightSource* source = nullptr);
 
   const std::vector<Parameter>& list() const { return list_; }
   const Parameter& find(const std::string& name) const;
@@ -34,9 +36,9 @@ class ParameterStore {
   /// Returns all gradients as one row.
   Sums gradients() { return gradients_; }
   void zero_gradients(const RankContext& rank) { rank.kernels.zero(gradients()); }
-  /// Sums over tp, with sequence parallelism, those gradients of which each rank has the part of its rows. It
-  /// is called once, when all backwards are done.
-  void sum_over_tp(const RankContext& rank);
+  /// Completes the gradients, once, when all backwards are done: with sequence parallelism those of which
+  /// each rank has the part of its rows are summed over tp, and those of rows that stay are zero.
+  void complete_gradients(const RankContext& rank);
 
   /// Does one step of the optimizer on this rank's shard.
   void step(const RankContext& rank, const AdamWStep& step);
@@ -63,6 +65,7 @@ class ParameterStore {
   void write_part(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
                   std::span<const double> values);
   void place(bool by_held_rows);
+  void load(const RankContext& rank, const WeightSource& source);
   void initialize(const RankContext& rank, std::uint64_t seed);
   bool has_master() const { return bytes_of(dtype_) < sum_bytes_of(dtype_); }
   bool is_sharded(Kind which) const {

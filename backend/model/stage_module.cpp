@@ -3,19 +3,21 @@
 namespace dflop {
 
 StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard,
-                         std::uint64_t seed, const RankContext& rank)
+                         std::uint64_t seed, const RankContext& rank, const WeightSource* weights)
     : model_(model),
       place_(place),
       rank_(rank),
-      store_(rank, stage_parameter_list(model, place, rank.tp_rank), shards, shard, seed),
+      store_(rank, stage_parameter_list(model, place, rank.tp_rank), shards, shard, seed, weights),
+      encoder_packer_(model.encoder),
+      llm_packer_(model.llm),
       encoder_(model.encoder, place.stage.recomputation, "encoder", place.first_encoder_layer,
                place.stage.encoder_layers, store_, rank),
       llm_(model.llm, place.stage.recomputation, "llm", place.first_llm_layer, place.stage.llm_layers, store_,
            rank) {
-  if (place.patches) patches_.emplace(store_, rank);
+  if (place.patches) input_ = make_input_embedding(model, store_, rank);
   if (place.stage.connector) connector_.emplace(model, store_, rank);
-  if (place.stage.embedding) embedding_.emplace(store_, rank);
-  if (place.stage.head) head_.emplace(store_, rank);
+  if (place.stage.embedding) embedding_.emplace(model, store_, rank);
+  if (place.stage.head) head_.emplace(model, store_, rank);
 }
 
 std::int64_t StageModule::input_rows(const StageInput& input) const {
@@ -27,13 +29,18 @@ std::int64_t StageModule::input_rows(const StageInput& input) const {
 std::int64_t StageModule::output_rows(const StageInput& input) const {
   if (head_) return 0;
   if (place_.stage.llm_layers > 0) return held_rows(rank_, input.llm->rows());
-  return connector_ ? static_cast<std::int64_t>(input.encoder->pool_begin.size())
+  return connector_ ? static_cast<std::int64_t>(input.encoder->sent.rows())
                     : held_rows(rank_, input.encoder->rows());
 }
 
+void StageModule::prepare(const StageInput& input) const {
+  if (!encoder_.empty()) encoder_packer_.prepare(rank_, *input.encoder);
+  if (!llm_.empty()) llm_packer_.prepare(rank_, *input.llm);
+}
+
 Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape) const {
-  tape.encoder.sequences = PackedSequences(rank_, input);
-  if (patches_) in = patches_->forward(input, tape.patches);
+  tape.encoder.sequences = encoder_packer_(rank_, input);
+  if (input_) in = input_->forward(input, tape.input);
   Tensor x = encoder_.forward(std::move(in), tape.encoder);
   return connector_ ? connector_->forward(std::move(x), input, tape.connector) : std::move(x);
 }
@@ -41,7 +48,7 @@ Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape
 Tensor StageModule::forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const {
   Tensor x = !encoder_.empty() ? encode(std::move(in), *input.encoder, tape) : std::move(in);
   if (place_.stage.llm_layers == 0) return x;
-  tape.llm.sequences = PackedSequences(rank_, *input.llm);
+  tape.llm.sequences = llm_packer_(rank_, *input.llm);
   if (embedding_) x = embedding_->forward(x, *input.llm, tape.embedding);
   x = llm_.forward(std::move(x), tape.llm);
   if (!head_) return x;
@@ -56,9 +63,9 @@ Tensor StageModule::encode_backward(Tensor d_out, bool weights, StageTape& tape)
     if (weights) connector_->backward_weight(tape.connector);
   }
   d = encoder_.backward(std::move(d), weights, tape.encoder);
-  if (!patches_) return d;
-  patches_->backward_input(std::move(d), tape.patches);
-  if (weights) patches_->backward_weight(tape.patches);
+  if (!input_) return d;
+  tape.input.d_rows = std::move(d);
+  if (weights) input_->backward_weight(tape.input);
   return {};
 }
 
@@ -91,7 +98,7 @@ void StageModule::backward_weight(StageTape& tape) const {
   llm_.backward_weight(tape.llm);
   if (connector_) connector_->backward_weight(tape.connector);
   encoder_.backward_weight(tape.encoder);
-  if (patches_) patches_->backward_weight(tape.patches);
+  if (input_) input_->backward_weight(tape.input);
   tape = {};
 }
 

@@ -2,9 +2,11 @@
 // backward.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "backend/model/ends.hpp"
+#include "backend/model/input_embedding.hpp"
 #include "backend/model/transformer_layer.hpp"
 
 namespace dflop {
@@ -18,7 +20,7 @@ struct StageInput {
 
 /// A StageTape is what a stage keeps of a microbatch from its forward to its backward.
 struct StageTape {
-  PatchTape patches;
+  InputTape input;
   StackTape encoder;
   ConnectorTape connector;
   TokenTape embedding;
@@ -29,10 +31,10 @@ struct StageTape {
 /// A StageModule computes one stage with its parameters.
 class StageModule {
  public:
-  /// Parameters are drawn from `seed`; optimizer states are cut into `shards`, of which this rank has
+  /// Parameters come from `weights` or, where that is null, from `seed`; optimizer states are cut into `shards`, of which this rank has
   /// `shard`. What is referred to outlives it.
   StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard, std::uint64_t seed,
-              const RankContext& rank);
+              const RankContext& rank, const WeightSource* weights = nullptr);
 
   const StagePlace& place() const { return place_; }
   ParameterStore& parameters() { return store_; }
@@ -49,6 +51,8 @@ class StageModule {
   }
   std::int64_t output_rows(const StageInput& input) const;
 
+  /// Has what is kept from one microbatch to the next ready for an input, so that no forward has to.
+  void prepare(const StageInput& input) const;
   /// Returns the output; a stage with the head adds to `loss`, [1, 1], and has none.
   Tensor forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const;
   /// Does backward_input() and backward_weight() in one.
@@ -70,7 +74,9 @@ class StageModule {
   StagePlace place_;
   const RankContext& rank_;
   ParameterStore store_;
-  std::optional<PatchEmbedding> patches_;
+  mutable SequencePacker encoder_packer_;  // keeps tables of what it has seen
+  mutable SequencePacker llm_packer_;
+  std::unique_ptr<InputEmbedding> input_;
   TransformerStack encoder_;
   std::optional<Connector> connector_;
   std::optional<TokenEmbedding> embedding_;

@@ -115,6 +115,8 @@ std::int64_t held_rows(const RankContext& rank, std::int64_t rows);
 class AllRows {
  public:
   AllRows() = default;
+  /// Takes rows that every rank has.
+  explicit AllRows(ConstMatrix all) : all_(all) {}
   AllRows(const RankContext& rank, const Tensor& held, std::int64_t rows, const char* what);
 
   operator ConstMatrix() const { return all_; }  // NOLINT: it is one

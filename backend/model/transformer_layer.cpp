@@ -1,40 +1,163 @@
 #include "backend/model/transformer_layer.hpp"
 
+#include <utility>
+
 namespace dflop {
+namespace {
+
+bool is_windowed(const LayerForm& form, int place) {
+  return static_cast<std::size_t>(place) < form.windowed.size() &&
+         form.windowed[static_cast<std::size_t>(place)];
+}
+
+/// Returns the first of every three rows from `which` on, of `rows` threes.
+std::vector<std::int32_t> every_third(std::int64_t rows, int which) {
+  std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
+  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(3 * i) + which;
+  return index;
+}
+
+}  // namespace
+
+SequencePacker::SequencePacker(const TransformerSpec& spec) {
+  if (const auto rotary = spec.layer_form().rotary; rotary && spec.layers > 0) {
+    turns_.emplace(*rotary, spec.head_dim);
+  }
+}
+
+PackedSequences SequencePacker::operator()(const RankContext& rank, const PackedRows& packed) {
+  PackedSequences sequences{
+      IndexTensor(rank, packed.offsets), IndexTensor(rank, packed.windows), {}, packed.rows()};
+  if (turns_) sequences.turns = turns_->of(rank, packed.positions);
+  return sequences;
+}
+
+QkNorm::QkNorm(const std::string& name, double epsilon, ParameterStore& store, const RankContext& rank)
+    : rank_(rank),
+      queries_(name + ".q_norm", NormKind::rms, epsilon, store, rank),
+      keys_(name + ".k_norm", NormKind::rms, epsilon, store, rank) {}
+
+Tensor QkNorm::third(const Tensor& qkv, int which) const {
+  Tensor part(rank_, qkv.rows(), qkv.columns() / 3);
+  const ConstMatrix threes{qkv.view().data, 3 * qkv.rows(), part.columns()};
+  rank_.kernels.gather_rows(part, threes, IndexTensor(rank_, every_third(qkv.rows(), which)));
+  return part;
+}
+
+Tensor QkNorm::packed(const Tensor& queries, const Tensor& keys, const Tensor& values) const {
+  Tensor qkv(rank_, values.rows(), 3 * values.columns());
+  const Matrix threes{qkv.view().data, 3 * values.rows(), values.columns()};
+  rank_.kernels.zero(threes);
+  int which = 0;
+  for (const Tensor* part : {&queries, &keys, &values}) {
+    rank_.kernels.scatter_add_rows(threes, *part, IndexTensor(rank_, every_third(values.rows(), which++)));
+  }
+  return qkv;
+}
+
+Tensor QkNorm::forward(Tensor qkv, QkNormTape& tape) const {
+  tape.queries.x = third(qkv, 0);
+  tape.keys.x = third(qkv, 1);
+  queries_.forward(tape.queries);
+  keys_.forward(tape.keys);
+  Tensor normed = packed(tape.queries.out, tape.keys.out, third(qkv, 2));
+  tape.queries.out = {};
+  tape.keys.out = {};
+  return normed;
+}
+
+Tensor QkNorm::backward(Tensor d_qkv, QkNormTape& tape) const {
+  const Tensor d_queries = queries_.backward(third(d_qkv, 0), tape.queries);
+  const Tensor d_keys = keys_.backward(third(d_qkv, 1), tape.keys);
+  return packed(d_queries, d_keys, third(d_qkv, 2));
+}
+
 TransformerLayer::TransformerLayer(const TransformerSpec& spec, Recomputation recomputation,
-                                   const std::string& name, ParameterStore& store, const RankContext& rank)
-    : spec_(spec),
+                                   const std::string& module, int place, ParameterStore& store,
+                                   const RankContext& rank)
+    : TransformerLayer(spec, spec.layer_form(), recomputation, module + ".layers." + std::to_string(place),
+                       is_windowed(spec.layer_form(), place), store, rank) {}
+
+TransformerLayer::TransformerLayer(const TransformerSpec& spec, const LayerForm& form,
+                                   Recomputation recomputation, const std::string& name, bool windowed,
+                                   ParameterStore& store, const RankContext& rank)
+    : activation_(form.activation),
+      rotary_(form.rotary.has_value()),
+      windowed_(windowed),
       recomputation_(recomputation),
+      store_(store),
       rank_(rank),
       attention_(attention_shape(spec, rank)),
-      norm1_(name + ".norm1", !spec.gated_mlp, store, rank),
-      qkv_(name + ".qkv", !spec.gated_mlp, Split::rows, store, rank),
-      attention_out_(name + ".attention_out", !spec.gated_mlp, Split::columns, store, rank),
-      norm2_(name + ".norm2", !spec.gated_mlp, store, rank),
-      up_(name + ".up", !spec.gated_mlp, Split::rows, store, rank),
-      down_(name + ".down", !spec.gated_mlp, Split::columns, store, rank) {}
+      scale1_(form.layer_scale ? &store.find(name + ".scale1") : nullptr),
+      scale2_(form.layer_scale ? &store.find(name + ".scale2") : nullptr),
+      norm1_(name + ".norm1", form.norm, form.epsilon, store, rank),
+      qkv_(name + ".qkv", form.qkv_bias, Split::rows, store, rank),
+      attention_out_(name + ".attention_out", form.output_bias, Split::columns, store, rank),
+      norm2_(name + ".norm2", form.norm, form.epsilon, store, rank),
+      up_(name + ".up", form.mlp_bias, Split::rows, store, rank),
+      down_(name + ".down", form.mlp_bias, Split::columns, store, rank) {
+  if (form.qk_norm) qk_norm_.emplace(name, form.epsilon, store, rank);
+}
 
 void TransformerLayer::attend(const PackedSequences& sequences, LayerTape& tape) const {
   tape.heads = Tensor(rank_, sequences.rows, attention_.out_columns());
   tape.attention_statistics = SumTensor(rank_, sequences.rows, attention_.heads);
-  rank_.kernels.attention(tape.heads, tape.attention_statistics, tape.qkv, attention_, sequences.offsets);
+  rank_.kernels.attention(tape.heads, tape.attention_statistics, tape.qkv, attention_, offsets(sequences));
 }
 
-/// Computes all of the tape from its input, and the output where that is asked for.
+/// Turns queries and keys by their positions, or gradients back, where the module has rotary positions.
+void TransformerLayer::turn(Tensor& qkv, const PackedSequences& sequences, bool inverse) const {
+  if (!rotary_) return;
+  rank_.kernels.rope(qkv, attention_, sequences.turns.rows, *sequences.turns.table, inverse);
+}
+
+void TransformerLayer::activate(LayerTape& tape) const {
+  const bool gated = activation_ == Activation::swiglu;
+  tape.activated = Tensor(rank_, tape.up.rows(), tape.up.columns() / (gated ? 2 : 1));
+  apply(rank_.kernels, activation_, tape.activated, tape.up);
+}
+
+Tensor TransformerLayer::activate_backward(const Tensor& d_activated, const LayerTape& tape) const {
+  Tensor d_up(rank_, tape.up.rows(), tape.up.columns());
+  apply_backward(rank_.kernels, activation_, d_up, d_activated, tape.up);
+  return d_up;
+}
+
+/// Returns the result of a layer's half, scaled where there is a scale; what was scaled is kept then.
+Tensor TransformerLayer::scaled(Tensor result, const Parameter* scale, Tensor& kept) const {
+  if (scale == nullptr) return result;
+  kept = std::move(result);
+  Tensor y(rank_, kept.rows(), kept.columns());
+  rank_.kernels.scale_columns(y, kept, store_.weight(*scale));
+  return y;
+}
+
+/// Returns the gradient of what was scaled, of which there is one, and adds to that of the scale.
+Tensor TransformerLayer::scaled_backward(const Tensor& d_sum, const Parameter* scale, Tensor& kept) const {
+  rank_.kernels.column_products(store_.gradient(*scale), d_sum, kept);
+  kept = {};
+  Tensor d_result(rank_, d_sum.rows(), d_sum.columns());
+  rank_.kernels.scale_columns(d_result, d_sum, store_.weight(*scale));
+  return d_result;
+}
+
+/// Computes all of the tape from its input, and the output where that is asked for. What a scale multiplies
+/// is read by the backward: the MLP's half is then computed to its end in any case.
 Tensor TransformerLayer::fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const {
   Kernels& kernels = rank_.kernels;
   norm1_.forward(tape.norm1);
   tape.qkv = qkv_.forward(all_rows(tape.norm1.out, sequences.rows));
-  kernels.rope(tape.qkv, attention_, sequences.positions, kRopeBase, false);
+  if (qk_norm_) tape.qkv = qk_norm_->forward(std::move(tape.qkv), tape.qk_norm);
+  turn(tape.qkv, sequences, false);
   attend(sequences, tape);
-  tape.norm2.x = attention_out_.forward(tape.heads);
+  tape.norm2.x = scaled(attention_out_.forward(tape.heads), scale1_, tape.attended);
   kernels.add(tape.norm2.x, tape.norm1.x);
   norm2_.forward(tape.norm2);
   tape.up = up_.forward(all_rows(tape.norm2.out, sequences.rows));
-  tape.activated = Tensor(rank_, sequences.rows, tape.up.columns() / (spec_.gated_mlp ? 2 : 1));
-  spec_.gated_mlp ? kernels.swiglu(tape.activated, tape.up) : kernels.gelu(tape.activated, tape.up);
+  activate(tape);
+  if (!with_output && scale2_ == nullptr) return {};
+  Tensor out = scaled(down_.forward(tape.activated), scale2_, tape.mlp);
   if (!with_output) return {};
-  Tensor out = down_.forward(tape.activated);
   kernels.add(out, tape.norm2.x);
   return out;
 }
@@ -55,36 +178,37 @@ Tensor TransformerLayer::forward(Tensor x, const PackedSequences& sequences, Lay
 
 /// Returns the gradient of the input of the MLP's half from that of its output.
 Tensor TransformerLayer::mlp_backward(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const {
-  Kernels& kernels = rank_.kernels;
-  tape.d_out = std::move(d_out);
+  Tensor d_result;  // apart from that of the sum, where a scale lies between
+  if (scale2_ != nullptr) d_result = scaled_backward(d_out, scale2_, tape.mlp);
+  tape.d_out = scale2_ != nullptr ? std::move(d_result) : std::move(d_out);
   tape.d_out_all = all_rows(tape.d_out, sequences.rows);
-  {
-    const Tensor d_activated = down_.backward_input(tape.d_out_all);
-    tape.d_up = Tensor(rank_, sequences.rows, tape.up.columns());
-    spec_.gated_mlp ? kernels.swiglu_backward(tape.d_up, d_activated, tape.up)
-                    : kernels.gelu_backward(tape.d_up, d_activated, tape.up);
-  }
+  tape.d_up = activate_backward(down_.backward_input(tape.d_out_all), tape);
   tape.up = {};
   Tensor d_x1 = norm2_.backward(up_.backward_input(tape.d_up), tape.norm2);
-  kernels.add(d_x1, tape.d_out);
+  rank_.kernels.add(d_x1, scale2_ != nullptr ? d_out : tape.d_out);
   return d_x1;
 }
 
-/// Returns the same of attention's half, whose output's gradient the tape has.
-Tensor TransformerLayer::attention_backward(const PackedSequences& sequences, LayerTape& tape) const {
+/// Returns the same of attention's half.
+Tensor TransformerLayer::attention_backward(Tensor d_out, const PackedSequences& sequences,
+                                            LayerTape& tape) const {
   Kernels& kernels = rank_.kernels;
+  Tensor d_result;
+  if (scale1_ != nullptr) d_result = scaled_backward(d_out, scale1_, tape.attended);
+  tape.d_x1 = scale1_ != nullptr ? std::move(d_result) : std::move(d_out);
   tape.d_x1_all = all_rows(tape.d_x1, sequences.rows);
   {
     const Tensor d_heads = attention_out_.backward_input(tape.d_x1_all);
     tape.d_qkv = Tensor(rank_, sequences.rows, attention_.qkv_columns());
     kernels.attention_backward(tape.d_qkv, d_heads, tape.heads, tape.attention_statistics, tape.qkv,
-                               attention_, sequences.offsets);
+                               attention_, offsets(sequences));
   }
   tape.qkv = {};
   tape.attention_statistics = {};
-  kernels.rope(tape.d_qkv, attention_, sequences.positions, kRopeBase, true);
+  turn(tape.d_qkv, sequences, true);
+  if (qk_norm_) tape.d_qkv = qk_norm_->backward(std::move(tape.d_qkv), tape.qk_norm);
   Tensor d_x = norm1_.backward(qkv_.backward_input(tape.d_qkv), tape.norm1);
-  kernels.add(d_x, tape.d_x1);
+  kernels.add(d_x, scale1_ != nullptr ? d_out : tape.d_x1);
   return d_x;
 }
 
@@ -92,8 +216,8 @@ Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& seq
                                         LayerTape& tape) const {
   if (recomputation_ == Recomputation::full) fill(sequences, tape, false);
   if (recomputation_ == Recomputation::selective) attend(sequences, tape);
-  tape.d_x1 = mlp_backward(std::move(d_out), sequences, tape);
-  return attention_backward(sequences, tape);
+  Tensor d_x1 = mlp_backward(std::move(d_out), sequences, tape);
+  return attention_backward(std::move(d_x1), sequences, tape);
 }
 
 void TransformerLayer::backward_weight(LayerTape& tape) const {
@@ -111,7 +235,7 @@ TransformerStack::TransformerStack(const TransformerSpec& spec, Recomputation re
                                    const std::string& module, int first, int count, ParameterStore& store,
                                    const RankContext& rank) {
   for (int i = first; i < first + count; ++i) {
-    layers_.emplace_back(spec, recomputation, module + ".layers." + std::to_string(i), store, rank);
+    layers_.emplace_back(spec, recomputation, module, i, store, rank);
   }
 }
 

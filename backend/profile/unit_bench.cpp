@@ -22,28 +22,46 @@ StagePlace all_units(int tp) {
   return place;
 }
 
-/// Returns sequences of `length` tokens, which divides `tokens`.
-PackedSequences sequences(const RankContext& rank, std::int64_t tokens, std::int64_t length) {
+/// Returns sequences of `length` rows, which divides `rows`. On all axes a row's position is its place, and
+/// windows are whole sequences.
+PackedRows sequences(const TransformerSpec& spec, std::int64_t rows, std::int64_t length) {
+  const LayerForm form = spec.layer_form();
+  const auto axes = static_cast<std::size_t>(form.rotary ? form.rotary->axes() : 0);
   PackedRows packed;
-  for (std::int64_t t = 0; t < tokens; t += length) packed.add_sequence(length);
-  return {rank, packed};
+  for (std::int64_t t = 0; t < rows; t += length) {
+    std::vector<std::int32_t> positions;
+    for (std::int32_t row = 0; row < length; ++row) positions.insert(positions.end(), axes, row);
+    std::vector<std::int32_t> windows;
+    if (!form.windowed.empty()) windows = {0, static_cast<std::int32_t>(length)};
+    packed.add_sequence(length, positions, windows);
+  }
+  return packed;
 }
 
-EncoderInput patches_input(std::int64_t tokens) {
+/// Returns one sequence of rows that all come from patches or frames, if the front has no other.
+EncoderInput front_input(const ModelSpec& model, std::int64_t rows) {
+  const EncoderFront front = model.front();
   EncoderInput input;
-  input.positions.resize(static_cast<std::size_t>(tokens));
-  input.pixels.assign(static_cast<std::size_t>(tokens * kPatchValues), 0.5F);
+  input.offsets.push_back(static_cast<std::int32_t>(rows));
+  const std::int64_t values = front.kind == FrontKind::sound ? 2 * rows : rows - (front.class_row ? 1 : 0);
+  input.values.assign(static_cast<std::size_t>(values * front.values), 0.5F);
+  input.value_offsets.push_back(static_cast<std::int32_t>(values));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (front.class_row) input.value_rows.push_back(static_cast<std::int32_t>(row - 1));
+    if (front.table > 0) input.table_rows.push_back(static_cast<std::int32_t>(row % front.table));
+  }
   return input;
 }
 
-/// Returns rows of which each merged one is a token of the LLM.
-EncoderInput connector_input(std::int64_t tokens, int merge) {
+/// Returns rows of which each merged one goes to the LLM.
+EncoderInput connector_input(const ModelSpec& model, std::int64_t rows) {
   EncoderInput input;
-  input.positions.resize(static_cast<std::size_t>(tokens));
-  for (std::int32_t i = 0; i < tokens / merge; ++i) {
-    input.pool_begin.push_back(i);
-    input.pool_end.push_back(i + 1);
+  input.offsets.push_back(static_cast<std::int32_t>(rows));
+  const std::int64_t means = model.connector_form().averages ? model.connector.merge : 1;
+  for (std::int64_t row = 0; model.connector_form().selects && row < rows; row += means) {
+    input.select.add_mean(row, row + means);
   }
+  for (std::int64_t row = 0; row < rows / model.connector.merge; ++row) input.sent.add_mean(row, row + 1);
   return input;
 }
 
@@ -73,10 +91,12 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       rank_(rank),
       values_(random_values(seed)),
       store_(rank, stage_parameter_list(model, all_units(rank.tp_size()), rank.tp_rank), 1, 0, seed),
-      patches_(store_, rank),
+      encoder_packer_(model.encoder),
+      llm_packer_(model.llm),
+      input_(make_input_embedding(model, store_, rank)),
       connector_(model, store_, rank),
-      embedding_(store_, rank),
-      head_(store_, rank),
+      embedding_(model, store_, rank),
+      head_(model, store_, rank),
       loss_(rank, 1, 1),
       other_(rank, 1, kColdValues),
       flushes_(role == BenchRole::measures && rank.device.cache() > Bytes{0}),
@@ -162,27 +182,32 @@ UnitBench::Memory UnitBench::memory_of(const Passes<Tape>& passes, std::int64_t 
   return {per_token(kept - before), per_token(most - kept), per_token(device.most_in_use() - kept)};
 }
 
-UnitBench::Passes<PatchTape> UnitBench::patches(std::int64_t tokens) {
+UnitBench::Passes<InputTape> UnitBench::patches(std::int64_t tokens) {
   return {[] { return Tensor(); },
-          [this, input = patches_input(tokens)](Tensor&, PatchTape& tape) {
-            return patches_.forward(input, tape);
+          [this, input = front_input(model_, tokens)](Tensor&, InputTape& tape) {
+            return input_->forward(input, tape);
           },
-          [this, tokens](PatchTape& tape) {
-            patches_.backward_input(random_held(tokens, model_.encoder.hidden), tape);
+          [this, tokens](InputTape& tape) {
+            tape.d_rows = random_held(tokens, model_.encoder.hidden);
             return Tensor();
           },
-          nullptr, [this](PatchTape& tape) { patches_.backward_weight(tape); }};
+          nullptr, [this](InputTape& tape) { input_->backward_weight(tape); }};
+}
+
+PackedSequences UnitBench::packed(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length) {
+  SequencePacker& packer = &spec == &model_.encoder ? encoder_packer_ : llm_packer_;
+  return packer(rank_, sequences(spec, tokens, length));
 }
 
 UnitBench::Passes<LayerTape> UnitBench::layer(const std::string& module, const TransformerSpec& spec,
                                               Recomputation mode, std::int64_t tokens) {
-  const auto one = std::make_shared<const TransformerLayer>(spec, mode, module + ".layers.0", store_, rank_);
-  const auto packed = std::make_shared<PackedSequences>(sequences(rank_, tokens, kShortLength));
+  const auto one = std::make_shared<const TransformerLayer>(spec, mode, module, 0, store_, rank_);
+  const auto rows = std::make_shared<PackedSequences>(packed(spec, tokens, kShortLength));
   return {[this, tokens, &spec] { return random_held(tokens, spec.hidden); },
-          [one, packed](Tensor& x, LayerTape& tape) { return one->forward(std::move(x), *packed, tape); },
+          [one, rows](Tensor& x, LayerTape& tape) { return one->forward(std::move(x), *rows, tape); },
           [this, tokens, &spec](LayerTape&) { return random_held(tokens, spec.hidden); },
-          [one, packed](Tensor& d_out, LayerTape& tape) {
-            return one->backward_input(std::move(d_out), *packed, tape);
+          [one, rows](Tensor& d_out, LayerTape& tape) {
+            return one->backward_input(std::move(d_out), *rows, tape);
           },
           [one](LayerTape& tape) { one->backward_weight(tape); }};
 }
@@ -190,22 +215,26 @@ UnitBench::Passes<LayerTape> UnitBench::layer(const std::string& module, const T
 UnitBench::Passes<UnitBench::AttentionTape> UnitBench::attention(const TransformerSpec& spec,
                                                                  std::int64_t tokens, std::int64_t length) {
   const AttentionShape shape = attention_shape(spec, rank_);
-  const auto packed = std::make_shared<PackedSequences>(sequences(rank_, tokens, length));
+  const auto rows = std::make_shared<PackedSequences>(packed(spec, tokens, length));
+  const auto turn = [this, shape, rows](Tensor& qkv, bool inverse) {
+    if (rows->turns.table == nullptr) return;
+    rank_.kernels.rope(qkv, shape, rows->turns.rows, *rows->turns.table, inverse);
+  };
   return {[this, tokens, shape] { return random_tensor(tokens, shape.qkv_columns()); },
-          [this, tokens, shape, packed](Tensor& x, AttentionTape& tape) {
+          [this, tokens, shape, rows, turn](Tensor& x, AttentionTape& tape) {
             tape.qkv = std::move(x);
-            rank_.kernels.rope(tape.qkv, shape, packed->positions, kRopeBase, false);
+            turn(tape.qkv, false);
             tape.heads = Tensor(rank_, tokens, shape.out_columns());
             tape.statistics = SumTensor(rank_, tokens, shape.heads);
-            rank_.kernels.attention(tape.heads, tape.statistics, tape.qkv, shape, packed->offsets);
+            rank_.kernels.attention(tape.heads, tape.statistics, tape.qkv, shape, rows->offsets);
             return Tensor();
           },
           [this, tokens, shape](AttentionTape&) { return random_tensor(tokens, shape.out_columns()); },
-          [this, tokens, shape, packed](Tensor& d_heads, AttentionTape& tape) {
+          [this, tokens, shape, rows, turn](Tensor& d_heads, AttentionTape& tape) {
             Tensor d_qkv(rank_, tokens, shape.qkv_columns());
             rank_.kernels.attention_backward(d_qkv, d_heads, tape.heads, tape.statistics, tape.qkv, shape,
-                                             packed->offsets);
-            rank_.kernels.rope(d_qkv, shape, packed->positions, kRopeBase, true);
+                                             rows->offsets);
+            turn(d_qkv, true);
             return d_qkv;
           },
           nullptr};
@@ -214,7 +243,7 @@ UnitBench::Passes<UnitBench::AttentionTape> UnitBench::attention(const Transform
 UnitBench::Passes<ConnectorTape> UnitBench::connector(std::int64_t tokens) {
   const int merge = model_.connector.merge;
   return {[this, tokens] { return random_held(tokens, model_.encoder.hidden); },
-          [this, input = connector_input(tokens, merge)](Tensor& x, ConnectorTape& tape) {
+          [this, input = connector_input(model_, tokens)](Tensor& x, ConnectorTape& tape) {
             return connector_.forward(std::move(x), input, tape);
           },
           [this, tokens, merge](ConnectorTape&) { return random_tensor(tokens / merge, model_.llm.hidden); },

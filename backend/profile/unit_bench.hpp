@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/model/ends.hpp"
+#include "backend/model/input_embedding.hpp"
 #include "backend/model/transformer_layer.hpp"
 #include "core/measured/profile.hpp"
 
@@ -61,7 +62,9 @@ class UnitBench {
     Tensor heads;
     SumTensor statistics;
   };
-  Passes<PatchTape> patches(std::int64_t tokens);
+  Passes<InputTape> patches(std::int64_t tokens);
+  /// Returns sequences of `length` rows of one of the model's modules, `length` dividing `tokens`.
+  PackedSequences packed(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length);
   /// Returns the passes of a layer of "encoder" or "llm" on short sequences.
   Passes<LayerTape> layer(const std::string& module, const TransformerSpec& spec, Recomputation mode,
                           std::int64_t tokens);
@@ -87,7 +90,9 @@ class UnitBench {
   const RankContext& rank_;
   std::vector<float> values_;
   ParameterStore store_;
-  PatchEmbedding patches_;
+  SequencePacker encoder_packer_;
+  SequencePacker llm_packer_;
+  std::unique_ptr<InputEmbedding> input_;
   Connector connector_;
   TokenEmbedding embedding_;
   LmHead head_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "backend/model/made_up.hpp"
 #include "backend/model/parameter_list.hpp"
 #include "backend/run/live_timeline.hpp"
 #include "core/error.hpp"
@@ -81,13 +82,13 @@ void require_places(const Plan& plan, const World& world) {
 
 /// A Rank is one rank of this process with all that is its own.
 struct LiveExecutor::Rank {
-  Rank(const LiveExecutor& of, const Program& layout, int number, DType dtype)
+  Rank(const LiveExecutor& of, const Program& layout, int number, const LiveOptions& options)
       : rank(number),
         group(group_of(layout, number)),
-        parts(of.world_, number, dtype),
+        parts(of.world_, number, options.dtype),
         context(context_in(layout.groups[group], of.plan_.sequence_parallel)),
         turn(of.world_.make_turn(number, context.tp)),
-        live(of.plan_, of.model_, layout, group, of.seed_, context, turn.get()) {}
+        live(of.plan_, of.model_, layout, group, of.seed_, options.weights, context, turn.get()) {}
 
   RankContext context_in(const Group& own, bool sequence_parallel) const {
     return context_of(parts, consecutive_ranks(own.first_rank, own.ranks), rank - own.first_rank,
@@ -113,7 +114,8 @@ void require_live(const Plan& plan) {
 }
 
 LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options)
-    : plan_(plan), model_(model), world_(world), seed_(options.seed) {
+    : plan_(plan), model_(model), world_(world), seed_(options.seed), contents_(options.contents) {
+  if (contents_ == nullptr) contents_ = std::make_shared<MadeUpContents>(model, options.seed);
   if (world.ranks() != plan.ranks()) {
     throw Error(ErrorKind::input, "the plan is for " + std::to_string(plan.ranks()) +
                                       " ranks, this run has " + std::to_string(world.ranks()));
@@ -126,7 +128,7 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& worl
   first_groups_ = first_groups(layout);
   try {
     for (const int rank : world.local_ranks()) {
-      ranks_.push_back(std::make_unique<Rank>(*this, layout, rank, options.dtype));
+      ranks_.push_back(std::make_unique<Rank>(*this, layout, rank, options));
     }
   } catch (const std::exception& error) {
     world.abort(error.what());  // or the others would wait for this process's ranks
@@ -185,7 +187,7 @@ ReceivePosts LiveExecutor::posts_of(const Iteration& iteration) const {
 LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options) const {
   require_own(iteration, options);
   const std::lock_guard turn(turn_);
-  const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, seed_);
+  const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, *contents_);
   const ReceivePosts posts = posts_of(iteration);
   const LiveStep step{iteration.program, content, options, posts};
   std::vector<LiveRankResult> results(ranks_.size());

@@ -15,7 +15,10 @@ namespace dflop {
 
 struct LiveOptions {
   DType dtype = DType::f32;
-  std::uint64_t seed = 1;  ///< of the parameters' first values and of what is in batches
+  std::uint64_t seed = 1;  ///< of the parameters' first values and, without contents, of what is in batches
+  std::shared_ptr<const Contents> contents = nullptr;  ///< null: made up
+  const WeightSource* weights =
+      nullptr;  ///< of the parameters' first values, while ranks are made; null: the seed
 };
 
 /// A LiveResult is what a step of all ranks came to, in the process that leads the world; nothing in its
@@ -31,8 +34,7 @@ struct LiveResult {
 void require_live(const Plan& plan);
 
 /// A LiveExecutor runs every rank of this process in a thread of its own, and holds the ranks' parameters.
-/// All processes of its world make the same calls in the same order. Batches have contents that are made up
-/// of the seed.
+/// All processes of its world make the same calls in the same order.
 class LiveExecutor final : public Executor {
  public:
   /// Makes the ranks of this process. Plan, model and world outlive the executor.
@@ -77,6 +79,7 @@ class LiveExecutor final : public Executor {
   const ModelSpec& model_;
   World& world_;
   std::uint64_t seed_;
+  std::shared_ptr<const Contents> contents_;
   std::vector<Stage> stages_;              // of the plan
   std::vector<std::size_t> first_groups_;  // by stage
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -33,9 +33,9 @@ Range part_of(const std::vector<std::int64_t>& sizes, std::int32_t part) {
 /// Returns the collective in which a group reduces the gradients of a stage; none with one dp rank.
 const Collective* reduction_of(const Program& program, std::size_t group, int stage) {
   for (const Instruction& i : program.instructions_of(program.groups[group])) {
-    if (ends_collective(i.op) && i.stage == stage) {
-      return &program.collectives[static_cast<std::size_t>(i.index)];
-    }
+    if (!ends_collective(i.op) || i.stage != stage) continue;
+    const Collective& collective = program.collectives[static_cast<std::size_t>(i.index)];
+    if (!collective.joins_ends) return &collective;
   }
   return nullptr;
 }
@@ -43,7 +43,8 @@ const Collective* reduction_of(const Program& program, std::size_t group, int st
 }  // namespace
 
 LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
-                   std::uint64_t seed, const RankContext& rank, ComputeTurn* turn)
+                   std::uint64_t seed, const WeightSource* weights, const RankContext& rank,
+                   ComputeTurn* turn)
     : plan_(plan),
       group_(group),
       dp_rank_(layout.groups[group].dp_rank),
@@ -64,8 +65,8 @@ LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layo
       shard = static_cast<int>(std::find(groups.begin(), groups.end(), static_cast<std::int32_t>(group)) -
                                groups.begin());
     }
-    stages_.push_back(
-        {instruction.stage, shards, std::make_unique<StageModule>(model, place, shards, shard, seed, rank)});
+    stages_.push_back({instruction.stage, shards,
+                       std::make_unique<StageModule>(model, place, shards, shard, seed, rank, weights)});
   }
 }
 
@@ -109,11 +110,16 @@ void LiveRank::prepare(const LiveStep& step) {
   std::map<std::pair<int, int>, bool> turned;
   for (const Instruction& i : step.program.instructions_of(step.program.groups[group_])) {
     const std::pair<int, int> key{i.stage, i.microbatch};
-    if (i.op == Op::forward) slots_[key].input = input_of(step, i.stage, i.microbatch);
+    if (i.op == Op::forward) {
+      slots_[key].input = input_of(step, i.stage, i.microbatch);
+      held(i.stage).module->prepare(slots_[key].input);
+    }
     if (makes_input_gradient(i.op)) turned[key] = true;
     if (makes_weight_gradient(i.op)) ++weights_left_[i.stage];
     if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
-    if (ends_collective(i.op)) ++pieces_[i.stage].count;
+    if (ends_collective(i.op) && !step.program.collectives[static_cast<std::size_t>(i.index)].joins_ends) {
+      ++pieces_[i.stage].count;
+    }
   }
   if (rank_.communicator.posts_receives() && !std::exchange(is_warm_, true)) warm_up();
   rank_.communicator.connect(routes_of(step.program));
@@ -288,7 +294,7 @@ void LiveRank::backward_weight(const Instruction& instruction) {
 /// Counts backwards of a stage. The last microbatch's completes the gradients on the rows of this rank; the
 /// other tp ranks have the rest.
 void LiveRank::count_weights(int stage) {
-  if (--weights_left_[stage] == 0) held(stage).module->parameters().sum_over_tp(rank_);
+  if (--weights_left_[stage] == 0) held(stage).module->parameters().complete_gradients(rank_);
 }
 
 /// Returns the rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM
@@ -366,6 +372,7 @@ RankGroup LiveRank::ranks_of(const Program& program, const Collective& collectiv
 
 void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
   const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
+  if (collective.joins_ends) return join_ends(step, instruction, arrival);
   Pieces& pieces = pieces_[instruction.stage];
   const Sums all = held(instruction.stage).module->parameters().gradients();
   const std::int64_t begin = all.columns * pieces.done / pieces.count;
@@ -376,6 +383,17 @@ void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arri
                                 static_cast<std::size_t>(end - begin), sum_type_of(rank_.kernels.dtype()),
                                 ranks_of(step.program, collective), rank_.compute,
                                 "gradients of stage " + std::to_string(instruction.stage));
+  arrival = rank_.communicator.arrival();
+}
+
+/// Sums the gradients of the matrix that is embedding here and head there.
+void LiveRank::join_ends(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
+  const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
+  ParameterStore& store = held(instruction.stage).module->parameters();
+  const Sums gradient = store.gradient(store.find("llm.embedding"));
+  rank_.communicator.all_reduce(gradient.data, static_cast<std::size_t>(gradient.size()),
+                                sum_type_of(rank_.kernels.dtype()), ranks_of(step.program, collective),
+                                rank_.compute, "gradients of the embedding and the head");
   arrival = rank_.communicator.arrival();
 }
 

@@ -60,10 +60,12 @@ struct LiveRankResult {
 
 class LiveRank {
  public:
-  /// Makes a rank of group `group` of a plan's programs, whose stages and groups `layout` has. It computes in
-  /// its turns, or, where `turn` is null, when it likes. What is referred to outlives it.
+  /// Makes a rank of group `group` of a plan's programs, whose stages and groups `layout` has. Its weights
+  /// come from `weights` or, where that is null, from `seed`. It computes in its turns, or, where `turn` is
+  /// null, when it likes. What is referred to outlives it; the weights' source need not.
   LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
-           std::uint64_t seed, const RankContext& rank, ComputeTurn* turn = nullptr);
+           std::uint64_t seed, const WeightSource* weights, const RankContext& rank,
+           ComputeTurn* turn = nullptr);
 
   /// Makes what an iteration reads. Ranks do so before any of them runs, so that none of their time goes into
   /// the others' waiting.
@@ -139,6 +141,7 @@ class LiveRank {
   void post(const LiveStep& step, std::int32_t message);
   Delivery delivery(const LiveStep& step, std::int32_t message);
   void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
+  void join_ends(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void optimize(const LiveStep& step, const Instruction& instruction, Note& note);
   void end_turn();
   Range rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,

@@ -22,8 +22,11 @@ class UnitCalls {
     if (again) add(KernelPass::recompute, KernelOperation::linear, inner, outer);
   }
 
-  /// Adds an activation that gives `columns` on this rank, gated: of twice as many.
-  void activation(bool gated, std::int64_t columns, bool again) {
+  /// Adds an activation that gives `columns` on this rank, gated: of twice as many. GELU by the error
+  /// function has no variants.
+  void activation(Activation kind, std::int64_t columns, bool again) {
+    if (kind == Activation::gelu_erf) return;
+    const bool gated = kind == Activation::swiglu;
     const KernelOperation forward = gated ? KernelOperation::swiglu : KernelOperation::gelu;
     const KernelOperation backward =
         gated ? KernelOperation::swiglu_backward : KernelOperation::gelu_backward;
@@ -67,7 +70,7 @@ std::vector<UnitCall> layer_calls(const TransformerSpec& spec, int tp, std::int6
   calls.linear(spec.hidden, queries + 2 * keys, true, true);
   calls.linear(queries, spec.hidden, true, true);
   calls.linear(spec.hidden, spec.gated_mlp ? 2 * ffn : ffn, true, true);
-  calls.activation(spec.gated_mlp, ffn, true);
+  calls.activation(spec.layer_form().activation, ffn, true);
   calls.linear(ffn, spec.hidden);
   return calls.take();
 }
@@ -79,13 +82,15 @@ std::vector<UnitCall> attention_calls(const TransformerSpec& spec, int tp, const
 }
 
 /// Returns the calls of the connector: rows of the first and columns of the second layer are split, and so
-/// on by twos. GELUs lie between them.
-std::vector<UnitCall> connector_calls(const ConnectorSpec& spec, int tp, std::int64_t tokens) {
+/// on by twos; a last one without a second is whole. Activations lie between them.
+std::vector<UnitCall> connector_calls(const ModelSpec& model, int tp, std::int64_t tokens) {
+  const ConnectorSpec& spec = model.connector;
   UnitCalls calls(tokens / spec.merge);
   for (std::size_t i = 0; i + 1 < spec.widths.size(); ++i) {
-    const bool by_rows = i % 2 == 0;
-    const std::int64_t inner = by_rows ? spec.widths[i] : spec.widths[i] / tp;
-    if (i > 0) calls.activation(false, inner, false);
+    const bool by_columns = i % 2 == 1;
+    const bool by_rows = !by_columns && i + 2 < spec.widths.size();
+    const std::int64_t inner = by_columns ? spec.widths[i] / tp : spec.widths[i];
+    if (i > 0) calls.activation(model.connector_form().activation, inner, false);
     calls.linear(inner, by_rows ? spec.widths[i + 1] / tp : spec.widths[i + 1]);
   }
   return calls.take();
@@ -117,15 +122,26 @@ std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit
     case ProfileUnit::patches: {
       // Each rank embeds the rows that it holds, with the whole weight.
       UnitCalls calls(mode.sequence_parallel ? (work.tokens + tp - 1) / tp : work.tokens);
-      calls.linear(kPatchValues, model.encoder.hidden, false);
-      return calls.take();
+      const EncoderFront front = model.front();
+      if (front.kind == FrontKind::patches) {
+        calls.linear(front.values, model.encoder.hidden, false);
+        return calls.take();
+      }
+      // Of the two convolutions the first has twice as many rows.
+      UnitCalls first(2 * work.tokens / (mode.sequence_parallel ? tp : 1));
+      first.linear(3 * std::int64_t{front.values}, model.encoder.hidden, false);
+      std::vector<UnitCall> both = first.take();
+      calls.linear(3 * std::int64_t{model.encoder.hidden}, model.encoder.hidden);
+      const std::vector<UnitCall> second = calls.take();
+      both.insert(both.end(), second.begin(), second.end());
+      return both;
     }
     case ProfileUnit::encoder_linear:
       return layer_calls(model.encoder, tp, work.tokens);
     case ProfileUnit::encoder_attention:
       return attention_calls(model.encoder, tp, work);
     case ProfileUnit::connector:
-      return connector_calls(model.connector, tp, work.tokens);
+      return connector_calls(model, tp, work.tokens);
     case ProfileUnit::embedding:
       return {};
     case ProfileUnit::llm_linear:

@@ -220,7 +220,7 @@ inline std::string measured_tables(const ProfileTables& profile) {
 }
 
 /// Returns the model as a profile names it: name, sizes and layers, without the preprocessing rule, the
-/// longest sequence and what live runs do alike for all models.
+/// longest sequence and what a model's name says.
 inline ModelSpec profiled_model(const ModelSpec& model) {
   ModelSpec profiled = model;
   profiled.preprocess.clear();
@@ -231,7 +231,9 @@ inline ModelSpec profiled_model(const ModelSpec& model) {
     spec->dropout = unset.dropout;
     spec->fused_cross_entropy = unset.fused_cross_entropy;
     spec->tied_embeddings = unset.tied_embeddings;
+    spec->form.reset();
   }
+  profiled.architecture.reset();
   return profiled;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "core/program/encoder_share.hpp"
 #include "core/refuse.hpp"
@@ -230,6 +232,8 @@ class Lowering {
       }
     }
     for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reductions(s);
+    first_collective_.push_back(program_.collectives.size());
+    add_joined_ends();
     if (has_encoder_ranks(plan_.layout) && plan_.reshard == Reshard::hub) {
       program_.hub = first_group_[plan_.encoder.pp - 1];
     }
@@ -255,15 +259,37 @@ class Lowering {
     }
   }
 
+  /// Adds, for each dp rank, the sum over the ranks with the embedding and with the head, where they are one
+  /// matrix (Shoeybi et al. 2019, Megatron-LM). Clusters are fitted to runs of models without an
+  /// architecture, which are priced without it.
+  void add_joined_ends() {
+    if (!model_.llm.tied_embeddings || !model_.architecture) return;
+    std::size_t embedding = 0;
+    while (!program_.stages[embedding].embedding) ++embedding;
+    const std::size_t head = program_.stages.size() - 1;
+    const int first = rank_of(embedding, 0);
+    const int last = rank_of(head, 0);
+    if (first == last) return;  // the rank adds them up by itself
+    joined_ends_ = {embedding, head};
+    const std::int64_t bytes =
+        model_.llm.embedding_parameters(program_.stages[head].tp) * gradient_bytes(plan_.optimizer_states);
+    for (int d = 0; d < program_.stages[head].dp; ++d) {
+      Collective sum;
+      sum.groups = {first_group_[static_cast<std::size_t>(first)] + d,
+                    first_group_[static_cast<std::size_t>(last)] + d};
+      sum.bytes = Bytes{bytes};
+      sum.joins_ends = true;
+      program_.collectives.push_back(sum);
+    }
+  }
+
   /// Returns whether a stage's gradients are reduced while its last backward runs. That is not so for an
   /// encoder that is spread over ranks, some of which may have no backward of it.
   bool overlaps(std::size_t s) const {
     return plan_.gradient_bucket.count > 0 && !(order_.shape.spreads_encoder() && s == 0);
   }
 
-  std::size_t end_collective(std::size_t s) const {
-    return s + 1 < first_collective_.size() ? first_collective_[s + 1] : program_.collectives.size();
-  }
+  std::size_t end_collective(std::size_t s) const { return first_collective_[s + 1]; }
 
   /// Returns, per stage, the place in a rank's order of the step that completes its gradients.
   std::vector<std::size_t> last_backwards(const std::vector<OrderStep>& steps) const {
@@ -350,6 +376,10 @@ class Lowering {
     // Backwards end on the last stage first.
     for (auto s = stages_of_ranks_[rank].rbegin(); s != stages_of_ranks_[rank].rend(); ++s) {
       add_collectives(overlaps(*s) ? Op::all_reduce_wait : Op::all_reduce, *s);
+      const auto stage = static_cast<std::size_t>(*s);
+      if (joined_ends_ && (stage == joined_ends_->first || stage == joined_ends_->second)) {
+        add(Op::all_reduce, stage, -1, first_collective_.back() + static_cast<std::size_t>(group.dp_rank));
+      }
       program_.instructions.push_back({Op::optimizer_step, static_cast<std::uint16_t>(*s), -1, -1});
     }
     group.end = static_cast<std::int64_t>(program_.instructions.size());
@@ -365,7 +395,8 @@ class Lowering {
   std::vector<Boundary> boundaries_;
   Boundary gather_;  // between the dp ranks of the encoder's last stage, where one of them is a hub
   std::vector<std::int32_t> first_group_;      // per pipeline rank
-  std::vector<std::size_t> first_collective_;  // per stage; none where dp is 1
+  std::vector<std::size_t> first_collective_;  // per stage, and behind the last; none where dp is 1
+  std::optional<std::pair<std::size_t, std::size_t>> joined_ends_;  // stages with one matrix on two ranks
   Program program_;
 };
 

@@ -95,7 +95,7 @@ before truncation unless --max-tokens is given.)",
   };
   add_data_options(command.options);
   command.options.add({
-      {"model", text("NAME|FILE").required(), "see 'dflop models'"},
+      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers"},
       {"preprocess", text("RULE"),
        "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio or tiny-vlm instead of the "
        "model's own"},

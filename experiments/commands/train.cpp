@@ -10,10 +10,12 @@
 #include <memory>
 #include <numeric>
 
+#include "backend/content/folder_weights.hpp"
 #include "backend/process/process_world.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
+#include "experiments/presets/presets.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/checkpoint.hpp"
@@ -155,6 +157,7 @@ struct TrainRequest {
   double learning_rate;
   DType dtype;
   bool foreign_profile;
+  std::optional<std::string> exported;  ///< the folder to write the model to
 };
 
 TrainRequest read_request(const Values& values) {
@@ -164,7 +167,8 @@ TrainRequest read_request(const Values& values) {
           read_checkpoints(values),
           read_number(values, "learning-rate", 0, kMostLearningRate),
           read_dtype(values),
-          read_foreign_profile(values)};
+          read_foreign_profile(values),
+          read_text(values, "export")};
 }
 
 Provenance made_by_job(const Values& values, const TrainJob& job) {
@@ -216,7 +220,16 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   require_agreement(world, train_agreement(values, options, job.plan, identity));
   if (options.profile) options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
   read_correction(values, job, options);
-  executor.emplace(job.plan, model, world, LiveOptions{request.dtype, job.seed});
+  if (request.exported && !is_model_folder(model.name)) {
+    refuse_option("export",
+                  "writes a folder as that of --model is; expected a folder of transformers there, found '" +
+                      model.name + "'");
+  }
+  std::optional<FolderWeights> weights;
+  if (is_model_folder(model.name)) weights.emplace(model, model.name);
+  executor.emplace(job.plan, model, world,
+                   LiveOptions{request.dtype, job.seed, nullptr, weights ? &*weights : nullptr});
+  weights.reset();
   const std::unique_ptr<RunKernels> kernels =
       make_run_kernels(kernel_request, world, executor->variant_names(), job.plan, model);
   if (kernels) require_same_variants(world, kernels->names());
@@ -236,6 +249,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
                                world, *executor, kernels.get(), training, log);
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
+  if (request.exported) {
+    const WholeTensors tensors = executor->read(ParameterStore::Kind::weight);
+    if (world.leads()) export_folder(model, tensors, model.name, *request.exported);
+  }
   if (!world.leads()) return status;
   print_table(step_table(log.steps, options), request.format);
   // Processes of other ranks are no others.
@@ -297,7 +314,8 @@ and the part of the machine's time that others took.)",
   };
   command.options.add({
       {"plan", text("FILE"), "from 'dflop plan'"},
-      {"model", text("NAME|FILE"), "see 'dflop models'; tiny-vlm without a plan"},
+      {"model", text("NAME|FILE|DIR"),
+       "see 'dflop models'; a folder of transformers with its weights; tiny-vlm without a plan"},
   });
   add_live_options(command.options, true);
   add_cores_option(command.options);
@@ -320,6 +338,9 @@ and the part of the machine's time that others took.)",
        "by so many durations of the largest stage each"},
       {"checkpoint", text("DIR"), "write the state of the run there when it ends, and keep the two newest"},
       {"every", whole("K", 0), "and after every K steps; 0: only at the end"},
+      {"export", text("DIR"),
+       "with a folder of transformers as --model, write another with the weights at the end, which transformers "
+       "loads"},
       {"resume", flag(),
        "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
        "will do"},

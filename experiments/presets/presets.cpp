@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/support/did_you_mean.hpp"
+#include "traces/files/hugging_face.hpp"
 #include "traces/files/provenance.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/csv.hpp"
@@ -114,7 +115,27 @@ std::vector<std::string> preset_names(std::string_view kind) {
   return names;
 }
 
+namespace {
+
+/// Returns the config.json of a folder of transformers, if that is what a name is.
+std::optional<std::string> config_of_folder(const std::string& name) {
+  if (!is_model_folder(name)) return {};
+  std::error_code failed;
+  const std::filesystem::path config = std::filesystem::path(name) / "config.json";
+  if (std::filesystem::exists(config, failed)) return config.string();
+  throw Error(
+      ErrorKind::input,
+      fmt::format("folder '{}': expected a model of transformers with a config.json, found none", name));
+}
+
+}  // namespace
+
 ModelSpec find_model(const std::string& name) {
+  if (const std::optional<std::string> config = config_of_folder(name)) {
+    ModelSpec model = parse_hugging_face(read_text_file(*config), *config);
+    model.name = name;
+    return model;
+  }
   ModelSpec model = parse_model(find_json("models", name), is_path(name) ? name : "preset " + name);
   model.name = name;  // a plan finds its model again by this
   return model;
@@ -175,7 +196,13 @@ bool says_nodes(const std::string& cluster) {
   return !split_nodes(cluster).count && find_cluster(cluster).nodes > 1;
 }
 
+bool is_model_folder(const std::string& name) {
+  std::error_code failed;
+  return std::filesystem::is_directory(name, failed);
+}
+
 std::string model_hash(const std::string& name) {
+  if (is_model_folder(name)) return content_hash(read_text_file(*config_of_folder(name)));
   return is_pipe(name) ? "" : content_hash(find_json("models", name));
 }
 

@@ -23,9 +23,13 @@ const std::vector<Preset>& presets();
 /// Returns the names of one kind.
 std::vector<std::string> preset_names(std::string_view kind);
 
-/// Finds a model: `name` is a preset, or the path of a file (anything with a '/' or ending in ".json").
+/// Finds a model: `name` is a preset, or the path of a file (anything with a '/' or ending in ".json"), or of
+/// a folder of transformers with a config.json.
 /// @throws Error (input) for an unknown name, listing the known ones, or a file that is not a model.
 ModelSpec find_model(const std::string& name);
+
+/// Returns whether a model's name is that of a folder.
+bool is_model_folder(const std::string& name);
 
 /// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), or a file's path with the same
 /// suffix, or such joined as in "a100-80g:15+h100:1": nodes of several GPU types on the first's links.

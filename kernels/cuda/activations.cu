@@ -57,6 +57,48 @@ struct GeluBackward {
   }
 };
 
+/// Returns the part of a standard normal distribution that lies below x.
+__device__ float normal_below(float x) {
+  return 0.5f * erfcf(x * static_cast<float>(-1.0 / std::numbers::sqrt2));
+}
+
+template <typename T>
+struct GeluErf {
+  T* y;
+  const T* x;
+
+  template <int width>
+  __device__ void operator()(Width<width>, std::int64_t first) const {
+    float values[width];
+    load(values, x + first);
+#pragma unroll
+    for (float& value : values) value *= normal_below(value);
+    store(y + first, values);
+  }
+};
+
+template <typename T>
+struct GeluErfBackward {
+  T* dx;
+  const T* dy;
+  const T* x;
+
+  template <int width>
+  __device__ void operator()(Width<width>, std::int64_t first) const {
+    constexpr float kDensity = static_cast<float>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+    float values[width];
+    float slopes[width];
+    load(values, x + first);
+    load(slopes, dy + first);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      const float value = values[i];
+      slopes[i] *= normal_below(value) + value * kDensity * __expf(-0.5f * value * value);
+    }
+    store(dx + first, slopes);
+  }
+};
+
 /// Returns where the gate of the value `first` of y lies in x; what it opens lies `columns` further.
 __device__ std::int64_t gate_place(std::int64_t first, std::int64_t columns) {
   return first + first / columns * columns;
@@ -126,6 +168,23 @@ void gelu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMat
   });
 }
 
+void gelu_erf(const CudaTarget& target, Matrix y, ConstMatrix x) {
+  with_type(target, [&](auto type) {
+    using T = decltype(type);
+    const GeluErf<T> f{values_of<T>(y), values_of<T>(x)};
+    each_value<kVector<T>>(target, "gelu_erf", y.size(), fit_vectors<T>(0, y.data, x.data), f);
+  });
+}
+
+void gelu_erf_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMatrix x) {
+  with_type(target, [&](auto type) {
+    using T = decltype(type);
+    const GeluErfBackward<T> f{values_of<T>(dx), values_of<T>(dy), values_of<T>(x)};
+    const bool aligned = fit_vectors<T>(0, dx.data, dy.data, x.data);
+    each_value<kVector<T>>(target, "gelu_erf_backward", dx.size(), aligned, f);
+  });
+}
+
 void swiglu(const CudaTarget& target, Matrix y, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
@@ -148,6 +207,8 @@ void swiglu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstM
 void set_activations(Kernels& kernels, const CudaTarget& target) {
   kernels.gelu.set<gelu>(target);
   kernels.gelu_backward.set<gelu_backward>(target);
+  kernels.gelu_erf.set<gelu_erf>(target);
+  kernels.gelu_erf_backward.set<gelu_erf_backward>(target);
   kernels.swiglu.set<swiglu>(target);
   kernels.swiglu_backward.set<swiglu_backward>(target);
 }

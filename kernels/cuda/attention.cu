@@ -1,6 +1,4 @@
 // This file has rope, and chooses between attention on tensor cores and on plain ones.
-#include <cmath>
-
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/themes.hpp"
@@ -9,79 +7,54 @@
 namespace dflop::cuda {
 namespace {
 
-// For rope a block turns a few rows. First it computes the angles of their positions, which all heads share,
-// then it turns the pairs.
+/// Rope turns `width` pairs of one head in one row; value `first` is the first of them among all pairs.
+template <typename T>
+struct Rope {
+  T* qkv;
+  const std::int32_t* rows;
+  const float* turns;    ///< [*, 2 half]: cosines, then sines
+  std::int64_t columns;  ///< of qkv
+  int heads;             ///< queries' and keys'
+  int half;              ///< pairs of a head
+  float sign;            ///< -1 turns back
 
-constexpr int kRopeThreads = 256;
-constexpr int kRopeRows = 4;
-
-/// Turns are what all rows share.
-struct Turns {
-  std::int64_t rows;
-  std::int64_t columns;
-  int heads;  ///< queries' and keys'
-  int half;   ///< pairs of a head
-  double log2_base;
-  bool inverse;
-};
-
-/// Sets the angles of the block's rows, in double: far positions have large ones.
-__device__ void set_angles(float2* angles, const std::int32_t* positions, std::int64_t first,
-                           const Turns& turns) {
-  for (int i = static_cast<int>(threadIdx.x); i < kRopeRows * turns.half; i += kRopeThreads) {
-    const std::int64_t row = first + i / turns.half;
-    if (row >= turns.rows) continue;
-    const int pair = i % turns.half;
-    const double frequency = exp2(-static_cast<double>(pair) / turns.half * turns.log2_base);
-    double sine = 0.0;
-    double cosine = 0.0;
-    sincos(positions[row] * frequency, &sine, &cosine);
-    angles[i] = make_float2(static_cast<float>(cosine), static_cast<float>(turns.inverse ? -sine : sine));
-  }
-}
-
-template <int width, typename T>
-__global__ void __launch_bounds__(kRopeThreads)
-    rope_kernel(T* qkv, const std::int32_t* positions, Turns turns) {
-  extern __shared__ float2 angles[];  // [kRopeRows, half]
-  const std::int64_t first = std::int64_t{blockIdx.x} * kRopeRows;
-  set_angles(angles, positions, first, turns);
-  __syncthreads();
-  const int steps = turns.half / width;  // of a head
-  const int steps_of_row = turns.heads * steps;
-  for (int i = static_cast<int>(threadIdx.x); i < kRopeRows * steps_of_row; i += kRopeThreads) {
-    const int row = i / steps_of_row;
-    if (first + row >= turns.rows) break;
-    const int head = i % steps_of_row / steps;
-    const int pair = i % steps * width;
-    T* pairs = qkv + (first + row) * turns.columns + std::int64_t{head} * 2 * turns.half + pair;
+  template <int width>
+  __device__ void operator()(Width<width>, std::int64_t first) const {
+    const std::int64_t of_row = std::int64_t{heads} * half;
+    const std::int64_t row = first / of_row;
+    const auto head = first % of_row / half;
+    const auto pair = first % half;
+    T* pairs = qkv + row * columns + head * 2 * half + pair;
+    const float* angle = turns + std::int64_t{rows[row]} * 2 * half + pair;
     float x[width];
     float y[width];
+    float cosine[width];
+    float sine[width];
     load(x, pairs);
-    load(y, pairs + turns.half);
+    load(y, pairs + half);
+    load(cosine, angle);
+    load(sine, angle + half);
 #pragma unroll
     for (int k = 0; k < width; ++k) {
-      const float2 angle = angles[row * turns.half + pair + k];
-      const float turned = x[k] * angle.x - y[k] * angle.y;
-      y[k] = y[k] * angle.x + x[k] * angle.y;
+      const float turned = x[k] * cosine[k] - y[k] * (sign * sine[k]);
+      y[k] = y[k] * cosine[k] + x[k] * (sign * sine[k]);
       x[k] = turned;
     }
     store(pairs, x);
-    store(pairs + turns.half, y);
+    store(pairs + half, y);
   }
-}
+};
 
-void rope(const CudaTarget& target, Matrix qkv, const AttentionShape& shape, Indices positions, double base,
+void rope(const CudaTarget& target, Matrix qkv, const AttentionShape& shape, Indices rows, ConstSums turns,
           bool inverse) {
-  if (qkv.rows == 0) return;
   const int half = shape.head_dim / 2;
-  const Turns turns{qkv.rows, qkv.columns, shape.heads + shape.kv_heads, half, std::log2(base), inverse};
+  const int heads = shape.heads + shape.kv_heads;
   with_type(target, [&](auto type) {
     using T = decltype(type);
-    const auto kernel = fit_vectors<T>(half, qkv.data) ? rope_kernel<kVector<T>, T> : rope_kernel<1, T>;
-    const auto shared = static_cast<std::size_t>(kRopeRows * half) * sizeof(float2);
-    launch(target, "rope", kernel, grid_size("rope", pieces(qkv.rows, kRopeRows)), kRopeThreads, shared,
-           values_of<T>(qkv), positions.device, turns);
+    const Rope<T> f{values_of<T>(qkv),     rows.device, values_of(turns), qkv.columns, heads, half,
+                    inverse ? -1.0f : 1.0f};
+    const bool aligned = fit_vectors<T>(half, qkv.data) && fit_vectors<float>(half, turns.data);
+    each_value<kVector<T>>(target, "rope", qkv.rows * heads * half, aligned, f);
   });
 }
 

@@ -1,6 +1,8 @@
 // These operations work on every value alone; activations have their own file.
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/themes.hpp"
 #include "kernels/cuda/values.cuh"
 
@@ -111,6 +113,41 @@ struct AdamW {
   }
 };
 
+constexpr int kSquareThreads = 256;
+constexpr std::int64_t kSquareBlocks = 1024;
+
+/// Sets partial[block] to the sum of the squares that its threads go over, `width` values at a time.
+template <int width>
+__global__ void __launch_bounds__(kSquareThreads)
+    squares_kernel(float* partial, const float* x, std::int64_t size) {
+  const std::int64_t step = std::int64_t{gridDim.x} * kSquareThreads * width;
+  float sum = 0.0f;
+  for (std::int64_t first = (std::int64_t{blockIdx.x} * kSquareThreads + threadIdx.x) * width; first < size;
+       first += step) {
+    if (first + width <= size) {
+      float values[width];
+      load(values, x + first);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum += values[i] * values[i];
+    } else {
+      for (std::int64_t i = first; i < size; ++i) sum += x[i] * x[i];
+    }
+  }
+  sum = reduce_block(sum, 0.0f, Add());
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+void sum_of_squares(const CudaTarget& target, Sums sum, ConstSums x) {
+  constexpr int kWidth = kVector<float>;
+  if (x.size() == 0) return;
+  const std::int64_t blocks = std::min(kSquareBlocks, pieces(x.size(), kSquareThreads * kWidth));
+  const StreamBuffer partial(target, "sum_of_squares", blocks);
+  const auto kernel = fit_vectors<float>(0, x.data) ? squares_kernel<kWidth> : squares_kernel<1>;
+  launch(target, "sum_of_squares", kernel, grid_size("sum_of_squares", blocks), kSquareThreads, 0,
+         partial.data(), values_of(x), x.size());
+  add_partial_sums(target, "sum_of_squares", values_of(sum), partial.data(), blocks, 1);
+}
+
 void add(const CudaTarget& target, Matrix y, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
@@ -164,6 +201,7 @@ void set_elementwise(Kernels& kernels, const CudaTarget& target) {
   kernels.zero_sums.set<zero_sums>(target);
   kernels.round.set<round>(target);
   kernels.scale.set<scale>(target);
+  kernels.sum_of_squares.set<sum_of_squares>(target);
   kernels.adamw.set<adamw>(target);
 }
 

@@ -52,7 +52,7 @@ constexpr std::int64_t kGroups = 256;
 /// Sums kWarp * width columns over `rows_of_group` rows from the block's first on.
 template <int width, typename T>
 __global__ void __launch_bounds__(kWarp* kGroupThreads)
-    group_sums_kernel(float* partial, const T* x, std::int64_t rows, std::int64_t columns,
+    group_sums_kernel(float* partial, const T* x, const T* factors, std::int64_t rows, std::int64_t columns,
                       std::int64_t rows_of_group) {
   __shared__ float shared[kGroupThreads][kWarp * width];
   const std::int64_t column = (std::int64_t{blockIdx.x} * kWarp + threadIdx.x) * width;
@@ -63,6 +63,12 @@ __global__ void __launch_bounds__(kWarp* kGroupThreads)
     for (std::int64_t row = first + threadIdx.y; row < last; row += kGroupThreads) {
       float values[width];
       load(values, x + row * columns + column);
+      if (factors != nullptr) {  // all threads alike
+        float others[width];
+        load(others, factors + row * columns + column);
+#pragma unroll
+        for (int i = 0; i < width; ++i) values[i] *= others[i];
+      }
 #pragma unroll
       for (int i = 0; i < width; ++i) sum[i] += values[i];
     }
@@ -114,19 +120,21 @@ void add_partial_sums(const CudaTarget& target, const char* operation, float* su
          dim3(kWarp, kPartThreads), 0, sums, partial, groups, columns);
 }
 
-void add_column_sums(const CudaTarget& target, const char* operation, Sums sums, ConstMatrix x) {
+void add_column_sums(const CudaTarget& target, const char* operation, Sums sums, ConstMatrix x,
+                     const ConstMatrix* factors) {
   if (x.size() == 0) return;
   const std::int64_t rows_of_group = std::max<std::int64_t>(32, pieces(x.rows, kGroups));
   const std::int64_t groups = pieces(x.rows, rows_of_group);
   const StreamBuffer partial(target, operation, groups * x.columns);
   with_type(target, [&](auto type) {
     using T = decltype(type);
-    const bool vectors = fit_vectors<T>(x.columns, x.data);
+    const T* others = factors != nullptr ? values_of<T>(*factors) : nullptr;
+    const bool vectors = fit_vectors<T>(x.columns, x.data, others);
     const auto kernel = vectors ? group_sums_kernel<kVector<T>, T> : group_sums_kernel<1, T>;
     const std::int64_t width = vectors ? kVector<T> : 1;
     const dim3 grid(grid_size(operation, pieces(x.columns, kWarp * width)), static_cast<unsigned>(groups));
     launch(target, operation, kernel, grid, dim3(kWarp, kGroupThreads), 0, partial.data(), values_of<T>(x),
-           x.rows, x.columns, rows_of_group);
+           others, x.rows, x.columns, rows_of_group);
   });
   add_partial_sums(target, operation, values_of(sums), partial.data(), groups, x.columns);
 }

@@ -1,4 +1,4 @@
-// Rows are looked up, pooled, and added where they came from. Rows that come several times are added in their
+// Rows are looked up, mixed, and added where they came from. Rows that come several times are added in their
 // order, by the block of the first of them: no atomic additions.
 #include <algorithm>
 #include <functional>
@@ -160,99 +160,75 @@ void scatter_add_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices
   });
 }
 
+/// Mix sums weighted rows in the order of their taps.
 template <typename T>
-struct Pool {
+struct Mix {
   T* y;
   const T* x;
   const std::int32_t* begin;
   const std::int32_t* end;
-  std::int64_t columns;
-
-  template <int width>
-  __device__ void operator()(Width<width>, std::int64_t first) const {
-    const std::int64_t window = first / columns;
-    const std::int64_t column = first % columns;
-    const int from = begin[window];
-    const int to = end[window];
-    float sum[width] = {};
-    for (int row = from; row < to; ++row) {
-      float values[width];
-      load(values, x + row * columns + column);
-#pragma unroll
-      for (int i = 0; i < width; ++i) sum[i] += values[i];
-    }
-#pragma unroll
-    for (float& value : sum) value /= static_cast<float>(to - from);
-    store(y + first, sum);
-  }
-};
-
-/// Returns the first of [0, count) whose limit is above `row`, where limits never fall.
-__device__ int first_above(const std::int32_t* limits, int count, std::int64_t row) {
-  int low = 0;
-  int high = count;
-  while (low < high) {
-    const int middle = low + (high - low) / 2;
-    if (limits[middle] > row) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
-template <typename T>
-struct PoolBackward {
-  T* dx;
-  const T* dy;
-  const std::int32_t* begin;
-  const std::int32_t* end;
-  int windows;
-  bool in_order;  ///< neither begins nor ends ever fall
+  const std::int32_t* index;
+  const float* weights;
   std::int64_t columns;
 
   template <int width>
   __device__ void operator()(Width<width>, std::int64_t first) const {
     const std::int64_t row = first / columns;
     const std::int64_t column = first % columns;
-    const int from = in_order ? first_above(end, windows, row) : 0;
-    const int to = in_order ? first_above(begin, windows, row) : windows;
+    const int last = end[row];
     float sum[width] = {};
-    for (int window = from; window < to; ++window) {
-      if (begin[window] > row || end[window] <= row) continue;
-      const float share = 1.0f / static_cast<float>(end[window] - begin[window]);
-      float slopes[width];
-      load(slopes, dy + window * columns + column);
+    for (int tap = begin[row]; tap < last; ++tap) {
+      float values[width];
+      load(values, x + index[tap] * columns + column);
+      const float weight = weights[tap];
 #pragma unroll
-      for (int i = 0; i < width; ++i) sum[i] += share * slopes[i];
+      for (int i = 0; i < width; ++i) sum[i] += weight * values[i];
     }
-    store(dx + first, sum);
+    store(y + first, sum);
   }
 };
 
-bool never_falls(Indices indices) {
-  return std::is_sorted(indices.host.begin(), indices.host.end());
-}
-
-void pool_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices begin, Indices end) {
+void mix_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices begin, Indices end, Indices index,
+              ConstSums weights) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
-    const Pool<T> f{values_of<T>(y), values_of<T>(x), begin.device, end.device, y.columns};
+    const Mix<T> f{values_of<T>(y), values_of<T>(x),    begin.device, end.device,
+                   index.device,    values_of(weights), y.columns};
     const bool aligned = fit_vectors<T>(y.columns, y.data, x.data);
-    each_value<kVector<T>>(target, "pool_rows", y.size(), aligned, f);
+    each_value<kVector<T>>(target, "mix_rows", y.size(), aligned, f);
   });
 }
 
-void pool_rows_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, Indices begin, Indices end) {
+template <typename T>
+struct ScaleColumns {
+  T* y;
+  const T* x;
+  const T* scale;
+  std::int64_t columns;
+
+  template <int width>
+  __device__ void operator()(Width<width>, std::int64_t first) const {
+    float values[width];
+    float factors[width];
+    load(values, x + first);
+    load(factors, scale + first % columns);
+#pragma unroll
+    for (int i = 0; i < width; ++i) values[i] *= factors[i];
+    store(y + first, values);
+  }
+};
+
+void scale_columns(const CudaTarget& target, Matrix y, ConstMatrix x, ConstMatrix scale) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
-    const bool in_order = never_falls(begin) && never_falls(end);
-    const PoolBackward<T> f{values_of<T>(dx),          values_of<T>(dy), begin.device, end.device,
-                            static_cast<int>(dy.rows), in_order,         dx.columns};
-    const bool aligned = fit_vectors<T>(dx.columns, dx.data, dy.data);
-    each_value<kVector<T>>(target, "pool_rows_backward", dx.size(), aligned, f);
+    const ScaleColumns<T> f{values_of<T>(y), values_of<T>(x), values_of<T>(scale), y.columns};
+    const bool aligned = fit_vectors<T>(y.columns, y.data, x.data, scale.data);
+    each_value<kVector<T>>(target, "scale_columns", y.size(), aligned, f);
   });
+}
+
+void column_products(const CudaTarget& target, Sums sum, ConstMatrix a, ConstMatrix b) {
+  add_column_sums(target, "column_products", sum, a, &b);
 }
 
 }  // namespace
@@ -260,10 +236,11 @@ void pool_rows_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, Ind
 void set_rows(Kernels& kernels, const CudaTarget& target) {
   kernels.embedding.set<embedding>(target);
   kernels.embedding_backward.set<embedding_backward>(target);
-  kernels.pool_rows.set<pool_rows>(target);
-  kernels.pool_rows_backward.set<pool_rows_backward>(target);
+  kernels.mix_rows.set<mix_rows>(target);
   kernels.gather_rows.set<gather_rows>(target);
   kernels.scatter_add_rows.set<scatter_add_rows>(target);
+  kernels.scale_columns.set<scale_columns>(target);
+  kernels.column_products.set<column_products>(target);
 }
 
 }  // namespace dflop::cuda

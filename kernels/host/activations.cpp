@@ -1,5 +1,6 @@
-// Both are x * sigmoid(something): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), of which the right side loses no
+// Two are x * sigmoid(something): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), of which the right side loses no
 // digits where x is far below zero and runs in vectors for either precision.
+#include <cmath>
 #include <numbers>
 
 #include "kernels/host/matrix.hpp"
@@ -45,6 +46,25 @@ void gelu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
   });
 }
 
+/// Returns the part of a standard normal distribution that lies below x.
+template <typename T>
+T normal_below(T x) {
+  return T(0.5) * std::erfc(x * static_cast<T>(-1.0 / std::numbers::sqrt2));
+}
+
+template <typename T>
+void gelu_erf(Matrix y, ConstMatrix x) {
+  flat<T>(y) = flat<T>(x).unaryExpr([](T value) { return value * normal_below(value); });
+}
+
+template <typename T>
+void gelu_erf_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
+  constexpr T kDensity = static_cast<T>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+  flat<T>(dx) = flat<T>(dy).binaryExpr(flat<T>(x), [](T slope, T value) {
+    return slope * (normal_below(value) + value * kDensity * std::exp(T(-0.5) * value * value));
+  });
+}
+
 template <typename T>
 void swiglu(Matrix y, ConstMatrix x) {
   const auto in = view<T>(x).array();
@@ -84,6 +104,8 @@ void set_activations(Kernels& kernels) {
     using T = decltype(type);
     kernels.gelu.set<gelu<T>>();
     kernels.gelu_backward.set<gelu_backward<T>>();
+    kernels.gelu_erf.set<gelu_erf<T>>();
+    kernels.gelu_erf_backward.set<gelu_erf_backward<T>>();
     kernels.swiglu.set<swiglu<T>>();
     kernels.swiglu_backward.set<swiglu_backward<T>>();
   });

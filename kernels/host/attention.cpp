@@ -9,91 +9,28 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
-/// Angles are the cosines and sines by which positions are turned. A rank asks for the same ones in every
-/// layer, so each thread keeps those of the positions that come up most.
+/// Turns the pairs (first[i], second[i]) by the angles of cosine and sine; `sign` -1 turns back.
 template <typename T>
-class Angles {
- public:
-  using Values = Eigen::Array<T, Eigen::Dynamic, 1>;
-
-  /// Keeps angles of these from now on.
-  void use(int head_dim, double base) {
-    if (head_dim == head_dim_ && base == base_) return;
-    head_dim_ = head_dim;
-    base_ = base;
-    kept_ = 0;
-    frequencies_.resize(head_dim / 2);
-    for (Index i = 0; i < frequencies_.size(); ++i) {
-      frequencies_(i) = std::pow(base, -2.0 * static_cast<double>(i) / head_dim);
-    }
-  }
-
-  /// Sets both to those of a position, for each pair of a head.
-  void find(Index position, Values& cosines, Values& sines) {
-    if (position < 0 || position >= kMostKept) {
-      compute(position, cosines, sines);
-      return;
-    }
-    while (kept_ <= position) keep_more();
-    cosines = cosines_.row(position).transpose();
-    sines = sines_.row(position).transpose();
-  }
-
- private:
-  static constexpr Index kMostKept = 8192;
-  static constexpr Index kAtOnce = 256;
-
-  /// Computes in double: far positions have large angles.
-  template <typename Row>
-  void compute(Index position, Row&& cosines, Row&& sines) const {
-    for (Index i = 0; i < frequencies_.size(); ++i) {
-      const double angle = static_cast<double>(position) * frequencies_(i);
-      cosines(i) = static_cast<T>(std::cos(angle));
-      sines(i) = static_cast<T>(std::sin(angle));
-    }
-  }
-  void keep_more() {
-    cosines_.conservativeResize(kept_ + kAtOnce, frequencies_.size());
-    sines_.conservativeResize(kept_ + kAtOnce, frequencies_.size());
-    for (const Index end = kept_ + kAtOnce; kept_ < end; ++kept_) {
-      compute(kept_, cosines_.row(kept_), sines_.row(kept_));
-    }
-  }
-
-  int head_dim_ = 0;
-  double base_ = 0.0;
-  Eigen::ArrayXd frequencies_;
-  RowMajor<T> cosines_;
-  RowMajor<T> sines_;
-  Index kept_ = 0;  ///< positions
-};
-
-/// Turns the pairs (first[i], second[i]) by the angles of cosine and sine.
-template <typename T>
-void turn(T* __restrict first, T* __restrict second, const Eigen::Array<T, Eigen::Dynamic, 1>& cosine,
-          const Eigen::Array<T, Eigen::Dynamic, 1>& sine) {
-  for (Index i = 0; i < cosine.size(); ++i) {
+void turn(T* __restrict first, T* __restrict second, const T* __restrict cosine, const T* __restrict sine,
+          T sign, Index pairs) {
+  for (Index i = 0; i < pairs; ++i) {
     const T x = first[i];
     const T y = second[i];
-    first[i] = x * cosine(i) - y * sine(i);
-    second[i] = y * cosine(i) + x * sine(i);
+    first[i] = x * cosine[i] - y * (sign * sine[i]);
+    second[i] = y * cosine[i] + x * (sign * sine[i]);
   }
 }
 
 template <typename T>
-void rope(Matrix qkv, const AttentionShape& shape, Indices positions, double base, bool inverse) {
+void rope(Matrix qkv, const AttentionShape& shape, Indices rows, ConstSums turns, bool inverse) {
   const Index half = shape.head_dim / 2;
-  thread_local Angles<T> angles;
-  angles.use(shape.head_dim, base);
-  typename Angles<T>::Values cosine(half);
-  typename Angles<T>::Values sine(half);
-  auto rows = view<T>(qkv);
-  for (Index row = 0; row < rows.rows(); ++row) {
-    angles.find(positions.host[static_cast<std::size_t>(row)], cosine, sine);
-    if (inverse) sine = -sine;
+  const auto table = view<T>(turns);
+  auto values = view<T>(qkv);
+  for (Index row = 0; row < values.rows(); ++row) {
+    const T* cosine = table.row(rows.host[static_cast<std::size_t>(row)]).data();
     for (Index head = 0; head < shape.heads + shape.kv_heads; ++head) {
-      T* pairs = rows.row(row).data() + head * shape.head_dim;
-      turn<T>(pairs, pairs + half, cosine, sine);
+      T* pairs = values.row(row).data() + head * shape.head_dim;
+      turn<T>(pairs, pairs + half, cosine, cosine + half, inverse ? T(-1) : T(1), half);
     }
   }
 }

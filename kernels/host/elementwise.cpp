@@ -30,6 +30,17 @@ void scale(Sums y, double factor) {
   flat<T>(y) *= static_cast<T>(factor);
 }
 
+/// Sums in double, as a model has more values than f32 has digits for.
+template <typename T>
+void sum_of_squares(Sums sum, ConstSums x) {
+  const auto in = flat<T>(x);
+  double squares = 0.0;
+  for_each_chunk(in.size(), [&](Index first, Index count) {
+    squares += in.segment(first, count).template cast<double>().square().sum();
+  });
+  flat<T>(sum)(0) += static_cast<T>(squares);
+}
+
 template <typename T>
 void adamw(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient, const AdamWStep& step) {
   const auto power = static_cast<double>(step.step);
@@ -62,6 +73,7 @@ void set_elementwise(Kernels& kernels) {
     kernels.zero_sums.set<zero_sums<T>>();
     kernels.round.set<round<T>>();
     kernels.scale.set<scale<T>>();
+    kernels.sum_of_squares.set<sum_of_squares<T>>();
     kernels.adamw.set<adamw<T>>();
   });
 }

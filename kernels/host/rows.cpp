@@ -28,28 +28,21 @@ void embedding_backward(Sums dtable, ConstMatrix dy, Indices ids, std::int64_t f
 }
 
 template <typename T>
-void pool_rows(Matrix y, ConstMatrix x, Indices begin, Indices end) {
+void mix_rows(Matrix y, ConstMatrix x, Indices begin, Indices end, Indices index, ConstSums weights) {
   const auto in = view<T>(x);
+  const auto weight = flat<T>(weights);
   auto out = view<T>(y);
   for (Index i = 0; i < out.rows(); ++i) {
-    const Index first = begin.host[static_cast<std::size_t>(i)];
     const Index last = end.host[static_cast<std::size_t>(i)];
-    out.row(i) = in.row(first);
-    for (Index row = first + 1; row < last; ++row) out.row(i) += in.row(row);
-    out.row(i) /= static_cast<T>(last - first);
-  }
-}
-
-template <typename T>
-void pool_rows_backward(Matrix dx, ConstMatrix dy, Indices begin, Indices end) {
-  const auto gradient = view<T>(dy);
-  auto out = view<T>(dx);
-  out.setZero();  // windows may overlap, and leave rows out
-  for (Index i = 0; i < gradient.rows(); ++i) {
-    const Index first = begin.host[static_cast<std::size_t>(i)];
-    const Index last = end.host[static_cast<std::size_t>(i)];
-    const T share = T(1) / static_cast<T>(last - first);
-    for (Index row = first; row < last; ++row) out.row(row) += share * gradient.row(i);
+    Index tap = begin.host[static_cast<std::size_t>(i)];
+    if (tap == last) {
+      out.row(i).setZero();
+      continue;
+    }
+    out.row(i) = weight(tap) * in.row(index.host[static_cast<std::size_t>(tap)]);
+    for (++tap; tap < last; ++tap) {
+      out.row(i) += weight(tap) * in.row(index.host[static_cast<std::size_t>(tap)]);
+    }
   }
 }
 
@@ -67,6 +60,18 @@ void scatter_add_rows(Matrix y, ConstMatrix x, Indices index) {
   for (Index i = 0; i < in.rows(); ++i) out.row(index.host[static_cast<std::size_t>(i)]) += in.row(i);
 }
 
+template <typename T>
+void scale_columns(Matrix y, ConstMatrix x, ConstMatrix scale) {
+  view<T>(y).array() = view<T>(x).array().rowwise() * flat<T>(scale);
+}
+
+template <typename T>
+void column_products(Sums sum, ConstMatrix a, ConstMatrix b) {
+  const auto left = view<T>(a).array();
+  const auto right = view<T>(b).array();
+  for (Index row = 0; row < left.rows(); ++row) flat<T>(sum) += left.row(row) * right.row(row);
+}
+
 }  // namespace
 
 void set_rows(Kernels& kernels) {
@@ -74,10 +79,11 @@ void set_rows(Kernels& kernels) {
     using T = decltype(type);
     kernels.embedding.set<embedding<T>>();
     kernels.embedding_backward.set<embedding_backward<T>>();
-    kernels.pool_rows.set<pool_rows<T>>();
-    kernels.pool_rows_backward.set<pool_rows_backward<T>>();
+    kernels.mix_rows.set<mix_rows<T>>();
     kernels.gather_rows.set<gather_rows<T>>();
     kernels.scatter_add_rows.set<scatter_add_rows<T>>();
+    kernels.scale_columns.set<scale_columns<T>>();
+    kernels.column_products.set<column_products<T>>();
   });
 }
 

@@ -428,6 +428,8 @@ class TeamKernels final : public Kernels {
     cut<team::rms_norm_backward>(&K::rms_norm_backward);
     cut_values(&K::gelu);
     cut_values(&K::gelu_backward);
+    cut_values(&K::gelu_erf);
+    cut_values(&K::gelu_erf_backward);
     cut_rows<0b11>(&K::swiglu);
     cut_rows<0b111>(&K::swiglu_backward);
     cut_rows<0b00101>(&K::rope);
@@ -435,10 +437,11 @@ class TeamKernels final : public Kernels {
     cut<team::attention_backward>(&K::attention_backward);
     cut_rows<0b0101>(&K::embedding);
     cut<team::embedding_backward>(&K::embedding_backward);
-    cut_rows<0b1101>(&K::pool_rows);
-    cut_nothing(&K::pool_rows_backward);
+    cut_rows<0b001101>(&K::mix_rows);
     cut_rows<0b101>(&K::gather_rows);
     cut_nothing(&K::scatter_add_rows);
+    cut_rows<0b011>(&K::scale_columns);
+    cut_nothing(&K::column_products);
     cut_rows<0b0111>(&K::cross_entropy_parts);
     cut_nothing(&K::cross_entropy_merge);
     cut<team::cross_entropy_backward>(&K::cross_entropy_backward);
@@ -447,6 +450,7 @@ class TeamKernels final : public Kernels {
     cut_values(&K::zero_sums);
     cut_values(&K::round);
     cut_values(&K::scale);
+    cut_nothing(&K::sum_of_squares);
     cut_values(&K::adamw);
   }
 

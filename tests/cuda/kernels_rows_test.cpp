@@ -26,6 +26,12 @@ TEST_P(CudaRows, Activations) {
         k.gelu(at(y), at(x));
         k.gelu_backward(at(dx), at(dy), at(x));
       });
+      Both &of_erf = values("x", n, columns, size), &slope_erf = values("dy", n, columns);
+      Both &erf = values("erf", n, columns), &derf = values("derf", n, columns);
+      expect_alike("gelu_erf " + shape_text(n, columns), [&](Kernels& k, Side at) {
+        k.gelu_erf(at(erf), at(of_erf));
+        k.gelu_erf_backward(at(derf), at(slope_erf), at(of_erf));
+      });
       Both &pair = values("pair", n, 2 * columns, size), &slope = values("slope", n, columns);
       Both &open = values("open", n, columns), &dpair = values("dpair", n, 2 * columns);
       expect_alike("swiglu " + shape_text(n, columns), [&](Kernels& k, Side at) {
@@ -92,13 +98,14 @@ TEST_P(CudaRows, Rope) {
     for (const auto& shape : {AttentionShape{3, 1, 2, false}, AttentionShape{4, 2, 64, true},
                               AttentionShape{2, 2, 80, false}, AttentionShape{5, 5, 128, false}}) {
       for (const int n : {0, 1, 7, 18}) {
-        const IntsOnBoth positions(random_ints(random, n, 40'000));
+        const IntsOnBoth rows(random_ints(random, n, 50));
+        Both& turns = sums("turns", 50, shape.head_dim);
         Both &there = values("turned", n, shape.qkv_columns()),
              &back = values("inverse", n, shape.qkv_columns());
         expect_alike("rope " + std::to_string(n) + " rows, head_dim " + std::to_string(shape.head_dim),
                      [&](Kernels& k, Side at) {
-                       k.rope(at(there), shape, at(positions), 1e4, false);
-                       k.rope(at(back), shape, at(positions), 1e6, true);
+                       k.rope(at(there), shape, at(rows), at(turns), false);
+                       k.rope(at(back), shape, at(rows), at(turns), true);
                      });
       }
     }
@@ -134,22 +141,32 @@ TEST_P(CudaRows, AdamW) {
   });
 }
 
-TEST_P(CudaRows, Pools) {
-  // In order; overlapping and rows left out; not in order, so that all windows are searched.
+TEST_P(CudaRows, Mixes) {
+  // In order; overlapping, empty and with rows left out; not in order; none.
   const std::vector<std::pair<Ints, Ints>> windows = {
-      {{0, 2, 5, 9}, {2, 5, 9, 10}}, {{1, 1, 4}, {3, 6, 8}}, {{5, 0, 2, 2}, {9, 10, 3, 7}}, {{}, {}}};
+      {{0, 2, 5, 9}, {2, 5, 9, 12}}, {{1, 4, 4}, {3, 4, 8}}, {{5, 0, 2, 2}, {9, 10, 3, 7}}, {{}, {}}};
   for_shapes([&](int, int columns) {
     for (const auto& [begin, end] : windows) {
       const auto n = std::ssize(begin);
-      const IntsOnBoth from(begin), to(end);
-      Both &x = values("x", 10, columns), &y = values("y", n, columns);
-      Both &dy = values("dy", n, columns), &dx = values("dx", 10, columns);
-      expect_alike(std::to_string(n) + " pools of " + std::to_string(columns) + " columns",
-                   [&](Kernels& k, Side at) {
-                     k.pool_rows(at(y), at(x), at(from), at(to));
-                     k.pool_rows_backward(at(dx), at(dy), at(from), at(to));
-                   });
+      const IntsOnBoth from(begin), to(end), index(random_ints(random, 12, 10));
+      Both &x = values("x", 10, columns), &y = values("y", n, columns), &weights = sums("weights", 1, 12);
+      expect_alike(
+          std::to_string(n) + " mixes of " + std::to_string(columns) + " columns",
+          [&](Kernels& k, Side at) { k.mix_rows(at(y), at(x), at(from), at(to), at(index), at(weights)); });
     }
+  });
+}
+
+TEST_P(CudaRows, ColumnsAndSquares) {
+  for_shapes([&](int n, int columns) {
+    Both &x = values("x", n, columns), &scale = values("scale", 1, columns), &y = values("y", n, columns);
+    Both &products = sums("products", 1, columns), &s = sums("sums", n, columns),
+         &squares = sums("squares", 1, 1);
+    expect_alike("columns " + shape_text(n, columns), [&](Kernels& k, Side at) {
+      k.scale_columns(at(y), at(x), at(scale));
+      k.column_products(at(products), at(x), at(x));
+      k.sum_of_squares(at(squares), at(s));
+    });
   });
 }
 

@@ -50,7 +50,6 @@ mutation("plain keys: lanes do not wait for weights" attention_plain.cu 6 "__syn
 
 mutation("reduce: a result is written while it is read" reduce.cuh 1 "__syncthreads();" "" ${norms})
 mutation("reduce: results are read before they are there" reduce.cuh 2 "__syncthreads();" "" ${norms})
-mutation("rope: angles are read before they are there" attention.cu 1 "__syncthreads();" "" "*CudaRows.Rope/f32")
 mutation("rows: matches are read before they are there" rows.cu 1 "__syncthreads();" "" ${rows})
 mutation("rows: matches are written while they are read" rows.cu 2 "__syncthreads();" "" ${rows})
 mutation("rows: threads do not agree" rows.cu 1 "__syncthreads_or(mine)" "static_cast<int>(mine)" ${rows})

@@ -41,6 +41,26 @@ TEST_P(Activation, GeluBackwardIsTheDerivative) {
   expect_close(dx, numeric_gradient(x, loss), kGradient);
 }
 
+// erfc keeps its digits where 1 + erf loses them: far below zero.
+TEST_P(Activation, GeluErfIsTheExactForm) {
+  const Reals x = random_values(random, n, width, 6.0);
+  Reals expected = x;
+  for (double& v : expected.data) v = v * std::erfc(-v / std::numbers::sqrt2) / 2.0;
+  kernels->gelu_erf(y, x);
+  expect_close(y, expected, kExact);
+}
+
+TEST_P(Activation, GeluErfBackwardIsTheDerivative) {
+  Reals x = random_values(random, n, width, 4.0);
+  Reals dx(n, width, 9.0);
+  kernels->gelu_erf_backward(dx, dy, x);
+  const auto loss = [&] {
+    kernels->gelu_erf(y, x);
+    return inner(y, dy);
+  };
+  expect_close(dx, numeric_gradient(x, loss), kGradient);
+}
+
 TEST_P(Activation, SwigluGatesTheSecondHalfByTheFirst) {
   const Reals x = random_values(random, n, 2 * width, 6.0);
   kernels->swiglu(y, x);

@@ -66,9 +66,11 @@ TEST(HostKernels, AllowMatricesWithoutRows) {
   k->rms_norm_backward(none2, drow, none2, none2, row, kept1);
   k->gelu(none2, none2);
   k->gelu_backward(none2, none2, none2);
+  k->gelu_erf(none2, none2);
+  k->gelu_erf_backward(none2, none2, none2);
   k->swiglu(none2, none4);
   k->swiglu_backward(none4, none2, none4);
-  k->rope(none8, shape, empty, 100.0, false);
+  k->rope(none8, shape, empty, kept2, false);
   for (const Ints& offsets : {Ints{}, Ints{0}, Ints{0, 0}}) {
     k->attention(none4, kept2, none8, shape, indices(offsets));
     k->attention_backward(none8, none4, none4, kept2, none8, shape, indices(offsets));
@@ -78,8 +80,10 @@ TEST(HostKernels, AllowMatricesWithoutRows) {
   k->cross_entropy_parts(kept3, none4, empty, 0);
   k->cross_entropy_merge(kept3, kept3, 2);
   k->cross_entropy_backward(none4, loss, kept3, empty, 0, 1.0);
-  k->pool_rows(none2, none2, empty, empty);
-  k->pool_rows_backward(none2, none2, empty, empty);
+  k->mix_rows(none2, none2, empty, empty, empty, Reals(1, 0));
+  k->scale_columns(none2, none2, row);
+  k->column_products(drow, none2, none2);
+  k->sum_of_squares(loss, kept2);
   k->gather_rows(none2, none2, empty);
   k->scatter_add_rows(dweight, none2, empty);
   k->add(none2, none2);
@@ -168,12 +172,18 @@ TEST(HostKernels, RefuseIndicesThatLeadOutOfAMatrix) {
        [&](auto& k) { k.gather_rows(y, x, indices(high)); }},
       {"scatter_add_rows: index holds -1, expected 0 or more and less than 3",
        [&](auto& k) { k.scatter_add_rows(x, y, indices(low)); }},
-      {"pool_rows: window 1 is [0, 0), expected one or more of 3 rows",
+      {"mix_rows: window 1 is [2, 1), expected one of 3 taps",
        [&](auto& k) {
-         k.pool_rows(y, x, indices(zero), indices({1, 0}));
+         k.mix_rows(y, x, indices({0, 2}), indices({1, 1}), indices({0, 1, 2}), Reals(1, 3));
        }},
-      {"pool_rows_backward: window 1 is [0, 4), expected one or more of 3 rows",
-       [&](auto& k) { k.pool_rows_backward(x, y, indices(zero), indices(four)); }},
+      {"mix_rows: window 1 is [1, 4), expected one of 3 taps",
+       [&](auto& k) {
+         k.mix_rows(y, x, indices(one), indices(four), indices({0, 1, 2}), Reals(1, 3));
+       }},
+      {"mix_rows: index holds 3, expected 0 or more and less than 3",
+       [&](auto& k) { k.mix_rows(y, x, indices(zero), indices(one), indices(high), Reals(1, 2)); }},
+      {"mix_rows: weights is 1 x 1, expected 1 x 2",
+       [&](auto& k) { k.mix_rows(y, x, indices(zero), indices(one), indices(zero), Reals(1, 1)); }},
   });
 }
 
@@ -212,12 +222,16 @@ TEST(HostKernels, RefuseHeadsAndSequencesThatDoNotFit) {
        }},
       {"rope: heads are 1 wide, expected an even number",
        [&](auto& k) {
-         k.rope(qkv, {6, 1, 1, true}, indices(positions), 100.0, false);
+         k.rope(qkv, {6, 1, 1, true}, indices(positions), Reals(3, 1), false);
        }},
-      {"rope: positions has 2 numbers, expected 3",
+      {"rope: rows has 2 numbers, expected 3",
        [&](auto& k) {
-         k.rope(qkv, shape, indices({0, 1}), 100.0, false);
+         k.rope(qkv, shape, indices({0, 1}), Reals(3, 2), false);
        }},
+      {"rope: turns is 3 x 4, expected 3 x 2",
+       [&](auto& k) { k.rope(qkv, shape, indices(positions), Reals(3, 4), false); }},
+      {"rope: rows holds 2, expected 0 or more and less than 2",
+       [&](auto& k) { k.rope(qkv, shape, indices(positions), Reals(2, 2), false); }},
   });
 }
 

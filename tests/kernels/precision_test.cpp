@@ -91,7 +91,7 @@ Outputs attention_outputs(HostTarget target) {
   const auto dout = random_values<T>(random, 75, shape.out_columns());
   Values<T> out(75, shape.out_columns()), statistics(75, 4), dqkv(75, shape.qkv_columns());
   const auto kernels = host<T>(target);
-  kernels->rope(qkv, shape, indices(positions), 10000.0, false);
+  kernels->rope(qkv, shape, indices(positions), turns_to<T>(4096, 16, 10000.0), false);
   kernels->attention(out, statistics, qkv, shape, indices(offsets));
   kernels->attention_backward(dqkv, dout, out, statistics, qkv, shape, indices(offsets));
   Outputs outputs;
@@ -123,16 +123,20 @@ Outputs row_outputs(HostTarget target) {
   const auto x = random_values<T>(random, 20, 8);
   const Ints begin = {0, 3, 3};
   const Ints end = {20, 10, 4};
-  Values<T> pooled(3, 8), dx(20, 8), gathered(3, 8), sum(20, 8, T(1));
+  const Ints index = random_ints(random, 20, 20);
+  const auto weights = random_values<T>(random, 1, 20);
+  Values<T> mixed(3, 8), scaled(20, 8), products(1, 8), gathered(3, 8), sum(20, 8, T(1)), squares(1, 1);
   const auto kernels = host<T>(target);
-  kernels->pool_rows(pooled, x, indices(begin), indices(end));
-  kernels->pool_rows_backward(dx, pooled, indices(begin), indices(end));
+  kernels->mix_rows(mixed, x, indices(begin), indices(end), indices(index), weights);
+  kernels->scale_columns(scaled, x, rows_of(x, 0, 1));
+  kernels->column_products(products, x, scaled);
+  kernels->sum_of_squares(squares, x);
   kernels->gather_rows(gathered, x, indices(begin));
   kernels->scatter_add_rows(sum, gathered, indices(begin));
   kernels->add(sum, x);
   kernels->scale(sum, 1.0 / 3.0);
   Outputs outputs;
-  for (const auto* values : {&pooled, &dx, &gathered, &sum}) keep(outputs, *values);
+  for (const auto* values : {&mixed, &scaled, &products, &gathered, &sum, &squares}) keep(outputs, *values);
   return outputs;
 }
 

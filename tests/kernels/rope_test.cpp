@@ -17,7 +17,7 @@ TEST(Rope, TurnsPairsOfQueriesAndKeysByPosition) {
   Random random(17);
   const Reals before = random_values(random, 2, shape.qkv_columns());
   Reals after = before;
-  host<double>()->rope(after, shape, indices(positions), kBase, false);
+  host<double>()->rope(after, shape, indices(positions), turns_to(3, 4, kBase), false);
   for (int row = 0; row < 2; ++row) {
     for (int head = 0; head < 3; ++head) {
       for (int pair = 0; pair < 2; ++pair) {
@@ -33,23 +33,20 @@ TEST(Rope, TurnsPairsOfQueriesAndKeysByPosition) {
   }
 }
 
-// Angles of near positions are kept from call to call, for one width and base: here those alternate. Of one
-// pair the angle is the position, whatever the base.
-TEST(Rope, AnglesAreThoseOfTheCallsPositionsWidthAndBase) {
-  const auto kernels = host<double>();
-  const Ints positions = {0, 255, 256, 8191, 8192, 100'000, 3};
-  for (const int width : {2, 4, 2}) {
-    for (const double base : {100.0, 10'000.0, 100.0}) {
-      const AttentionShape shape{1, 1, width, true};
-      const auto rows = static_cast<std::int64_t>(positions.size());
-      Reals x(rows, shape.qkv_columns(), 1.0);
-      kernels->rope(x, shape, indices(positions), base, false);
-      for (std::int64_t row = 0; row < rows; ++row) {
-        for (int pair = 0; pair < width / 2; ++pair) {
-          const double angle = positions[static_cast<std::size_t>(row)] * std::pow(base, -2.0 * pair / width);
-          EXPECT_NEAR(x(row, pair), std::cos(angle) - std::sin(angle), kExact) << positions[row];
-        }
-      }
+// Rows may ask for any row of the table, and several for one.
+TEST(Rope, RowsOfTheTableAreThoseAskedFor) {
+  Random random(31);
+  const AttentionShape shape{1, 1, 6, true};
+  const Reals turns = random_values(random, 4, 6);  // any numbers will do
+  const Ints rows = {3, 0, 3};
+  Reals x(3, shape.qkv_columns(), 1.0);
+  host<double>()->rope(x, shape, indices(rows), turns, false);
+  for (int row = 0; row < 3; ++row) {
+    for (int pair = 0; pair < 3; ++pair) {
+      const double cosine = turns(rows[static_cast<std::size_t>(row)], pair);
+      const double sine = turns(rows[static_cast<std::size_t>(row)], 3 + pair);
+      EXPECT_NEAR(x(row, pair), cosine - sine, kExact);
+      EXPECT_NEAR(x(row, 3 + pair), cosine + sine, kExact);
     }
   }
 }
@@ -59,16 +56,17 @@ TEST(Rope, InverseIsItsGradientAndTurnsBack) {
   const auto kernels = host<double>();
   Random random(19);
   for (const AttentionShape& shape : {AttentionShape{1, 1, 2, true}, AttentionShape{4, 2, 6, false}}) {
+    const Reals turns = turns_to(5000, shape.head_dim, kBase);
     for (const int n : {0, 1, 9}) {
       const Ints positions = random_ints(random, n, 5000);
       const Reals x = random_values(random, n, shape.qkv_columns());
       const Reals dy = random_values(random, n, shape.qkv_columns());
       Reals turned = x;
-      kernels->rope(turned, shape, indices(positions), kBase, false);
+      kernels->rope(turned, shape, indices(positions), turns, false);
       Reals dx = dy;
-      kernels->rope(dx, shape, indices(positions), kBase, true);
+      kernels->rope(dx, shape, indices(positions), turns, true);
       EXPECT_NEAR(inner(turned, dy), inner(x, dx), kExact * static_cast<double>(1 + x.data.size()));
-      kernels->rope(turned, shape, indices(positions), kBase, true);
+      kernels->rope(turned, shape, indices(positions), turns, true);
       expect_close(turned, x, kExact);
     }
   }
@@ -80,10 +78,11 @@ TEST(Rope, ScoresDependOnTheDistanceOnly) {
   const auto kernels = host<double>();
   Random random(23);
   const Reals x = random_values(random, 2, shape.qkv_columns());
+  const Reals turns = turns_to(107, 8, kBase);
   const auto score = [&](std::int32_t query, std::int32_t key) {
     Reals turned = x;
     const Ints positions = {query, key};
-    kernels->rope(turned, shape, indices(positions), kBase, false);
+    kernels->rope(turned, shape, indices(positions), turns, false);
     double sum = 0.0;
     for (int i = 0; i < 8; ++i) sum += turned(0, i) * turned(1, 8 + i);
     return sum;

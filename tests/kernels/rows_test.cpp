@@ -7,43 +7,33 @@ namespace rows_test {
 
 const Reals kThree(3, 2, {1, 2, 3, 4, 5, 6});
 
-TEST(Rows, PoolTakesMeansOfWindows) {
-  const Ints begin = {0, 1, 0};
-  const Ints end = {1, 3, 3};
+// Row 0 is half of row 0 and a quarter of row 2, row 1 nothing, row 2 row 1 twice with 1 and -3.
+TEST(Rows, MixTakesWeightedSums) {
+  const Ints begin = {0, 2, 2}, end = {2, 2, 4}, index = {0, 2, 1, 1};
+  const Reals weights(1, 4, {0.5, 0.25, 1, -3});
   Reals y(3, 2, 9.0);
-  host<double>()->pool_rows(y, kThree, indices(begin), indices(end));
-  EXPECT_EQ(y.data, (std::vector<double>{1, 2, 4, 5, 3, 4}));
+  host<double>()->mix_rows(y, kThree, indices(begin), indices(end), indices(index), weights);
+  EXPECT_EQ(y.data, (std::vector<double>{0.5 + 1.25, 1 + 1.5, 0, 0, -6, -8}));
 }
 
-// Row 1 is in two windows, of two rows (8 / 2) and of one (3); row 3 is in none.
-TEST(Rows, PoolBackwardSharesGradientsAmongTheRowsOfAWindow) {
-  const Reals dy(2, 1, {8, 3});
-  const Ints begin = {0, 1};
-  const Ints end = {2, 2};
-  Reals dx(3, 1, 9.0);
-  host<double>()->pool_rows_backward(dx, dy, indices(begin), indices(end));
-  EXPECT_EQ(dx.data, (std::vector<double>{4, 7, 0}));
-}
-
-TEST(Rows, PoolBackwardIsTheDerivative) {
+TEST(Rows, ScaleColumnsAndTheirProducts) {
   const auto kernels = host<double>();
-  Random random(59);
-  Reals x = random_values(random, 10, 3);
-  const Reals dy = random_values(random, 6, 3);
-  Ints begin = random_ints(random, 6, 10);
-  Ints end;
-  for (const std::int32_t first : begin) {
-    end.push_back(first + 1 +
-                  static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(10 - first))));
-  }
-  Reals dx(10, 3);
-  kernels->pool_rows_backward(dx, dy, indices(begin), indices(end));
-  const auto loss = [&] {
-    Reals y(6, 3);
-    kernels->pool_rows(y, x, indices(begin), indices(end));
-    return inner(y, dy);
-  };
-  expect_close(dx, numeric_gradient(x, loss), kGradient);
+  Reals y(3, 2, 9.0);
+  kernels->scale_columns(y, kThree, Reals(1, 2, {2, -1}));
+  EXPECT_EQ(y.data, (std::vector<double>{2, -2, 6, -4, 10, -6}));
+  Reals sum(1, 2, {100, 1000});  // is added to: 1 * 2 + 3 * 6 + 5 * 10, and -(2 * 2 + 4 * 4 + 6 * 6)
+  kernels->column_products(sum, kThree, y);
+  EXPECT_EQ(sum.data, (std::vector<double>{170, 944}));
+}
+
+// In f32 a sum of 2^24 ones and one more would lose that one; the sum of what is above it is kept in double.
+TEST(Rows, SumOfSquaresAddsInDouble) {
+  Reals sum(1, 1, {5});
+  host<double>()->sum_of_squares(sum, kThree);  // 1 + 4 + 9 + 16 + 25 + 36
+  EXPECT_EQ(sum.data, (std::vector<double>{96}));
+  Values<float> many(1, (1 << 24) + 512, 1.0F), all(1, 1);
+  host<float>()->sum_of_squares(all, many);
+  EXPECT_EQ(all.data.front(), static_cast<float>((1 << 24) + 512));
 }
 
 TEST(Rows, GatherTakesAndScatterAddsRepeatedRows) {

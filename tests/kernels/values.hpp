@@ -61,6 +61,21 @@ inline Ints random_ints(Random& random, std::int64_t count, std::int64_t bound) 
   return numbers;
 }
 
+/// Returns the table of turns of positions 0 to `last`: pair i by position * base^(-2 i / head_dim).
+template <typename T = double>
+Values<T> turns_to(std::int64_t last, int head_dim, double base) {
+  const int half = head_dim / 2;
+  Values<T> turns(last + 1, head_dim);
+  for (std::int64_t p = 0; p <= last; ++p) {
+    for (int i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(p) * std::pow(base, -2.0 * i / head_dim);
+      turns(p, i) = static_cast<T>(std::cos(angle));
+      turns(p, half + i) = static_cast<T>(std::sin(angle));
+    }
+  }
+  return turns;
+}
+
 /// `count` rows from `first` on.
 template <typename T>
 Values<T> rows_of(const Values<T>& x, std::int64_t first, std::int64_t count) {

@@ -225,6 +225,16 @@ std::vector<Case> cases() {
     const ConstMatrix dy = a.in(n, c), x = a.in(n, c, 6.0);
     call(a.out(n, c), dy, x);
   });
+  add(&K::gelu_erf, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix x = a.in(n, c, 6.0);
+    call(a.out(n, c), x);
+  });
+  add(&K::gelu_erf_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix dy = a.in(n, c), x = a.in(n, c, 6.0);
+    call(a.out(n, c), dy, x);
+  });
   add(&K::swiglu, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
     const ConstMatrix x = a.in(n, 2 * c, 6.0);
@@ -237,8 +247,9 @@ std::vector<Case> cases() {
   });
   add(&K::rope, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const AttentionShape shape = random_attention(a, 0).shape;
-    const Indices positions = a.indices(random_ints(a.random, n, 5000));
-    call(a.in_out(n, shape.qkv_columns()), shape, positions, 10000.0, a.below(2) == 0);
+    const Indices rows = a.indices(random_ints(a.random, n, 50));
+    const ConstSums turns = a.sums_in(50, shape.head_dim);
+    call(a.in_out(n, shape.qkv_columns()), shape, rows, turns, a.below(2) == 0);
   });
   add(&K::attention, [=](const K&, Arguments& a, std::int64_t rows, auto call) {
     const Attended attended = random_attention(a, rows);
@@ -270,23 +281,30 @@ std::vector<Case> cases() {
     const ConstMatrix dy = a.in(n, c);
     call(a.sums_out(30, c, 1.0), dy, a.indices(random_ints(a.random, n, 50)), 10);
   });
-  const auto windows = [](Arguments& a, std::int64_t n) {
+  add(&K::mix_rows, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
     const Ints begin = random_ints(a.random, n, 50);
     Ints end = begin;
-    for (auto& last : end) last += static_cast<std::int32_t>(1 + a.below(9));
-    return std::pair(a.indices(begin), a.indices(end));
-  };
-  add(&K::pool_rows, [=](const K&, Arguments& a, std::int64_t n, auto call) {
-    const std::int64_t c = width(a);
-    const auto [begin, end] = windows(a, n);
-    const ConstMatrix x = a.in(60, c);
-    call(a.out(n, c), x, begin, end);
+    for (auto& last : end) last += static_cast<std::int32_t>(a.below(9));
+    const Indices from = a.indices(begin), to = a.indices(end),
+                  index = a.indices(random_ints(a.random, 60, 40));
+    const ConstMatrix x = a.in(40, c);
+    const ConstSums weights = a.sums_in(1, 60);
+    call(a.out(n, c), x, from, to, index, weights);
   });
-  add(&K::pool_rows_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+  add(&K::scale_columns, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
-    const auto [begin, end] = windows(a, n);
-    const ConstMatrix dy = a.in(n, c);
-    call(a.out(60, c), dy, begin, end);
+    const ConstMatrix x = a.in(n, c), scale = a.in(1, c);
+    call(a.out(n, c), x, scale);
+  });
+  add(&K::column_products, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix x = a.in(n, c), y = a.in(n, c);
+    call(a.sums_out(1, c, 1.0), x, y);
+  });
+  add(&K::sum_of_squares, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const ConstSums x = a.sums_in(n, 200);
+    call(a.sums_out(1, 1, 1.0), x);
   });
   add(&K::gather_rows, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);

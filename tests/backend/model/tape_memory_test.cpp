@@ -64,12 +64,12 @@ struct Held {
 };
 
 Held run_layer(const RankContext& rank, ParameterStore& store, const TransformerSpec& spec,
-               const std::string& name, Recomputation mode) {
-  const TransformerLayer layer(spec, mode, name, store, rank);
+               const std::string& module, Recomputation mode) {
+  const TransformerLayer layer(spec, mode, module, 0, store, rank);
   PackedRows packed;
   packed.add_sequence(4);
   packed.add_sequence(kRows - 4);
-  const PackedSequences sequences(rank, packed);
+  const PackedSequences sequences = SequencePacker(spec)(rank, packed);
   const std::int64_t before = rank.device.in_use().count;
   const std::int64_t held = held_rows(rank, kRows);
   Held found;
@@ -103,8 +103,8 @@ TEST(TapeMemory, OfALayerBetweenThePartsIsThatWithoutRecomputation) {
   for (const auto& [tp, shards] : {std::pair{1, false}, {2, false}, {2, true}}) {
     SCOPED_TRACE("tp " + std::to_string(tp) + (shards ? ", sequence parallel" : ""));
     on_ranks(tp, shards, [](const RankContext& rank, ParameterStore& store, const ModelSpec& model) {
-      expect_layer(rank, store, model.encoder, "encoder.layers.0");
-      expect_layer(rank, store, model.llm, "llm.layers.0");
+      expect_layer(rank, store, model.encoder, "encoder");
+      expect_layer(rank, store, model.llm, "llm");
     });
   }
 }
@@ -115,8 +115,8 @@ TEST(TapeMemory, OfEndsBetweenThePartsIsWhatWeightsRead) {
   on_ranks(1, false, [](const RankContext& rank, ParameterStore& store, const ModelSpec& model) {
     const Connector connector(model, store, rank);
     EncoderInput encoder;
-    encoder.positions = encoder.pool_begin = encoder.pool_end = numbers_to(kRows);
-    for (std::int32_t& end : encoder.pool_end) ++end;
+    encoder.offsets = {0, kRows};
+    for (std::int64_t row = 0; row < kRows; ++row) encoder.sent.add_mean(row, row + 1);
     const std::int64_t before = rank.device.in_use().count;
     const auto in_use = [&] { return rank.device.in_use().count - before; };
     ConnectorTape tape;
@@ -126,11 +126,12 @@ TEST(TapeMemory, OfEndsBetweenThePartsIsWhatWeightsRead) {
     connector.backward_weight(tape);
     EXPECT_EQ(in_use(), 0);
 
-    const LmHead head(store, rank);
+    const LmHead head(model, store, rank);
     SumTensor loss(rank, 1, 1);
     rank.kernels.zero(Sums(loss));
     LlmInput llm;
-    llm.positions = llm.targets = numbers_to(kRows);
+    llm.targets = numbers_to(kRows);
+    llm.offsets = {0, kRows};
     const std::int64_t with_loss = in_use();
     LmHeadTape head_tape;
     head.forward(zeros(rank, kRows, 24), llm, 1, loss, head_tape);

@@ -297,8 +297,9 @@ struct Rope {
   static constexpr Unit kUnit = Unit::bytes;
   AttentionShape shape{32, 32, 128, true};
   Values qkv{kTokens, shape.qkv_columns()};
-  DeviceInts positions = ints_below(kTokens, kTokens);
-  void operator()(Kernels& k) { k.rope(qkv, shape, positions, 1e4, false); }
+  Zeros turns{kTokens, shape.head_dim};
+  DeviceInts rows = ints_below(kTokens, kTokens);
+  void operator()(Kernels& k) { k.rope(qkv, shape, rows, turns, false); }
   double work() const { return 4.0 * kTokens * 2 * static_cast<double>(shape.out_columns()); }
 };
 struct CrossEntropy {

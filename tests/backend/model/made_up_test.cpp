@@ -1,4 +1,4 @@
-#include "backend/model/microbatch.hpp"
+#include "backend/model/made_up.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "core/support/random.hpp"
 
 namespace dflop {
-namespace microbatch_test {
+namespace made_up_test {
 
 constexpr std::uint64_t kSeed = 3;
 constexpr std::int64_t kVocabulary = 128;
@@ -199,5 +199,5 @@ TEST(Synthetic, SamplesCutToTheirImagesHaveNoText) {
   EXPECT_EQ(target_ids(kSeed, cut, kVocabulary).size(), 5U);
 }
 
-}  // namespace microbatch_test
+}  // namespace made_up_test
 }  // namespace dflop

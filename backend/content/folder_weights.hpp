@@ -1,0 +1,41 @@
+// A folder of transformers gives a model its weights, and a model is written as such a folder.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/content/stored_names.hpp"
+#include "backend/model/parameter_store.hpp"
+#include "backend/model/weight_source.hpp"
+#include "core/model.hpp"
+#include "traces/weights/folder.hpp"
+
+namespace dflop {
+
+/// FolderWeights reads the weights of a folder. Ranks read their own parts; files are mapped, so that no more
+/// of them is in memory than is being read.
+class FolderWeights final : public WeightSource {
+ public:
+  /// Opens the folder's files. @throws Error (input) as WeightsFolder and StoredNames
+  FolderWeights(const ModelSpec& model, const std::string& folder);
+
+  /// @throws Error (input) for a tensor that is missing or has another shape than the model says
+  void read(const Parameter& tensor, Range rows, Range columns, std::span<double> out) const override;
+
+ private:
+  void read_part(const StoredPart& part, const Parameter& tensor, Range rows, Range columns,
+                 std::span<double> out) const;
+
+  WeightsFolder folder_;
+  StoredNames names_;
+};
+
+/// Writes whole tensors under the names, and in the precision, that a folder has for them to another, which
+/// is made where it is not there; beside them stand copies of the first folder's files that are neither
+/// weights nor folders, as config.json and tokenizer.json, so that transformers loads it.
+/// @throws Error (input) as FolderWeights, for tensors that do not fit the model, and where both folders are
+/// one; Error (output)
+void export_folder(const ModelSpec& model, const WholeTensors& tensors, const std::string& from,
+                   const std::string& to);
+
+}  // namespace dflop

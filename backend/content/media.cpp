@@ -1,0 +1,335 @@
+#include "backend/content/media.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "core/refuse.hpp"
+
+namespace dflop {
+namespace {
+
+/// A Tap is a part of an LLM token: a row of the connector of one sequence, and its weight.
+struct Tap {
+  std::int64_t sequence = 0;
+  std::int64_t row = 0;
+  double weight = 1;
+};
+
+/// Adds a token that is the sum of taps. Each sequence that has some of them sends one row to its place.
+void add_token(Medium& medium, std::span<const Tap> taps) {
+  const auto place = static_cast<std::int32_t>(medium.tokens++);
+  for (const Tap& tap : taps) {
+    EncoderSequence& sequence = medium.sequences[static_cast<std::size_t>(tap.sequence)];
+    if (sequence.places.empty() || sequence.places.back() != place) {
+      sequence.sent.add_row();
+      sequence.places.push_back(place);
+    }
+    sequence.sent.add_tap(tap.row, tap.weight);
+  }
+}
+
+void add_newline(Medium& medium) {
+  medium.newlines.push_back(static_cast<std::int32_t>(medium.tokens++));
+}
+
+/// Appends the patches of one tile, float[3, tile, tile], in the order in which `place(i)` gives row and
+/// column of the i-th: colour by colour, row by row.
+template <typename Place>
+void append_patches(std::vector<float>& patches, std::span<const float> tile, std::int64_t tile_side,
+                    std::int64_t patch, std::int64_t count, const Place& place) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto [row, column] = place(i);
+    for (std::int64_t colour = 0; colour < 3; ++colour) {
+      for (std::int64_t y = 0; y < patch; ++y) {
+        const auto from = tile.begin() + (colour * tile_side + row * patch + y) * tile_side + column * patch;
+        patches.insert(patches.end(), from, from + patch);
+      }
+    }
+  }
+}
+
+std::span<const float> tile_of(std::span<const float> values, std::int64_t tile, std::int64_t side) {
+  const auto size = static_cast<std::size_t>(3 * side * side);
+  return values.subspan(static_cast<std::size_t>(tile) * size, size);
+}
+
+void require_values(std::span<const float> values, std::int64_t expected) {
+  if (values.empty() || std::ssize(values) == expected) return;
+  refuse_input("", "expected {} values of a picture or sound, found {}", expected, values.size());
+}
+
+/// Adds sequences of tiles whose patches are in raster order.
+void add_tiles(Medium& medium, const PictureGeometry& picture, std::int64_t tiles,
+               std::span<const float> values) {
+  const std::int64_t side = picture.tile / picture.patch;
+  require_values(values, tiles * 3 * picture.tile * picture.tile);
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    EncoderSequence sequence;
+    sequence.rows = side * side;
+    for (std::int32_t row = 0; row < sequence.rows; ++row) sequence.table_rows.push_back(row);
+    if (!values.empty()) {
+      append_patches(sequence.values, tile_of(values, t, picture.tile), picture.tile, picture.patch,
+                     sequence.rows, [&](std::int64_t i) { return std::pair(i / side, i % side); });
+    }
+    medium.sequences.push_back(std::move(sequence));
+  }
+}
+
+/// LineTaps are the two places of a line whose weighted sum is one place of a shrunk line.
+struct LineTaps {
+  std::array<std::int64_t, 2> place{};
+  std::array<double, 2> weight{};
+};
+
+/// Returns the taps of place i where `from` places become `to`, as bilinear interpolation has them: centres
+/// of half places, no antialiasing (torch.nn.functional.interpolate).
+LineTaps line_taps(std::int64_t i, std::int64_t from, std::int64_t to) {
+  const double centre = std::max(
+      (static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5, 0.0);
+  const std::int64_t first = std::min(static_cast<std::int64_t>(centre), from - 1);
+  const double second_weight = centre - static_cast<double>(first);
+  return {{first, std::min(first + 1, from - 1)}, {1 - second_weight, second_weight}};
+}
+
+/// A Rectangle of rows and columns.
+struct Rectangle {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+/// Adds the tokens of a rectangle that is shrunk to another; `cell(row, column)` is a Tap of weight 1.
+/// `end_rows`: with a newline behind each row.
+void add_shrunk(Medium& medium, Rectangle from, Rectangle to, bool end_rows,
+                const std::function<Tap(std::int64_t, std::int64_t)>& cell) {
+  for (std::int64_t i = 0; i < to.rows; ++i) {
+    const LineTaps down = line_taps(i, from.rows, to.rows);
+    for (std::int64_t j = 0; j < to.columns; ++j) {
+      const LineTaps across = line_taps(j, from.columns, to.columns);
+      std::vector<Tap> taps;
+      for (std::size_t a = 0; a < 2; ++a) {
+        for (std::size_t b = 0; b < 2; ++b) {
+          const double weight = down.weight[a] * across.weight[b];
+          if (weight == 0) continue;
+          Tap tap = cell(down.place[a], across.place[b]);
+          tap.weight = weight;
+          taps.push_back(tap);
+        }
+      }
+      // Those of one sequence stand together, so that it sends one row.
+      std::stable_sort(taps.begin(), taps.end(),
+                       [](const Tap& x, const Tap& y) { return x.sequence < y.sequence; });
+      add_token(medium, taps);
+    }
+    if (end_rows) add_newline(medium);
+  }
+}
+
+/// Returns the pinpoint, height and width, that keeps most of a picture, with the least waste (transformers
+/// image_processing_utils.py, select_best_resolution).
+std::pair<int, int> best_pinpoint(const PictureGeometry& picture, ImageSize size) {
+  std::pair<int, int> best;
+  std::int64_t most = -1;
+  std::int64_t least_waste = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [height, width] : picture.pinpoints) {
+    const double scale =
+        std::min(static_cast<double>(width) / size.width, static_cast<double>(height) / size.height);
+    const std::int64_t kept = std::min(
+        static_cast<std::int64_t>(size.width * scale) * static_cast<std::int64_t>(size.height * scale),
+        std::int64_t{size.width} * size.height);
+    const std::int64_t waste = std::int64_t{height} * width - kept;
+    if (kept < most || (kept == most && waste >= least_waste)) continue;
+    best = {height, width};
+    most = kept;
+    least_waste = waste;
+  }
+  return best;
+}
+
+/// Returns Python's int(round(x, 7)).
+std::int64_t whole_of(double x) {
+  return static_cast<std::int64_t>(std::nearbyint(x * 1e7) / 1e7);
+}
+
+/// Returns Python's int(a // b).
+std::int64_t floor_divide(std::int64_t a, double b) {
+  const auto value = static_cast<double>(a);
+  return std::llround((value - std::fmod(value, b)) / b);
+}
+
+void add_grid(Medium& medium, const PictureGeometry& picture, ImageSize size) {
+  const std::int64_t side = picture.tile / picture.patch;
+  const auto [height, width] = best_pinpoint(picture, size);
+  const Rectangle tiles{height / picture.tile, width / picture.tile};
+  if (tiles.rows * tiles.columns + 1 != std::ssize(medium.sequences)) {
+    refuse_input("", "a picture of {} x {} has {} tiles, found {}", size.width, size.height,
+                 tiles.rows * tiles.columns + 1, medium.sequences.size());
+  }
+  const Rectangle grid{tiles.rows * side, tiles.columns * side};
+  const auto share = [](double a, double b) { return a / b; };
+  Rectangle padding;
+  const auto rows = static_cast<double>(grid.rows);
+  const auto columns = static_cast<double>(grid.columns);
+  if (share(size.width, size.height) > share(columns, rows)) {
+    padding.rows = (grid.rows - whole_of(size.height * (columns / size.width))) / 2;
+  } else {
+    padding.columns = (grid.columns - whole_of(size.width * (rows / size.height))) / 2;
+  }
+  const Rectangle kept{grid.rows - 2 * padding.rows, grid.columns - 2 * padding.columns};
+  const double ratio = std::sqrt(static_cast<double>(kept.rows * kept.columns) /
+                                 static_cast<double>(picture.most_tiles * side * side));
+  const Rectangle shown =
+      ratio > 1.1 ? Rectangle{floor_divide(kept.rows, ratio), floor_divide(kept.columns, ratio)} : kept;
+  add_shrunk(medium, kept, shown, true, [&, padding, tiles](std::int64_t row, std::int64_t column) {
+    row += padding.rows;
+    column += padding.columns;
+    return Tap{1 + row / side * tiles.columns + column / side, row % side * side + column % side};
+  });
+}
+
+}  // namespace
+
+Medium llava_picture(const Architecture& architecture, std::int64_t tiles, std::span<const float> values,
+                     ImageSize size, bool in_grid) {
+  Medium medium;
+  add_tiles(medium, architecture.picture, tiles, values);
+  if (medium.sequences.empty()) refuse_input("", "a picture has no tile");
+  for (std::int64_t row = 0; row < medium.sequences.front().rows; ++row) add_token(medium, {{{0, row}}});
+  if (in_grid) {
+    add_grid(medium, architecture.picture, size);
+  } else {
+    add_newline(medium);
+  }
+  return medium;
+}
+
+Medium llava_video(const Architecture& architecture, std::int64_t frames, std::span<const float> values) {
+  const std::int64_t side = architecture.picture.tile / architecture.picture.patch;
+  const std::int64_t small = (side + 1) / 2;
+  Medium medium;
+  add_tiles(medium, architecture.picture, frames, values);
+  for (std::int64_t f = 0; f < frames; ++f) {
+    add_shrunk(medium, {side, side}, {small, small}, false, [&](std::int64_t row, std::int64_t column) {
+      return Tap{f, row * side + column};
+    });
+  }
+  add_newline(medium);
+  return medium;
+}
+
+Medium internvl_picture(const Architecture& architecture, std::int64_t tiles, std::span<const float> values) {
+  const PictureGeometry& picture = architecture.picture;
+  const std::int64_t side = picture.tile / picture.patch;
+  const std::int64_t merge = picture.merge;
+  const std::int64_t blocks = side / merge;
+  require_values(values, tiles * 3 * picture.tile * picture.tile);
+  // Patches come square by square, so that what is merged stands together.
+  const auto place = [&](std::int64_t i) {
+    const std::int64_t block = i / (merge * merge);
+    const std::int64_t inside = i % (merge * merge);
+    return std::pair(block / blocks * merge + inside / merge, block % blocks * merge + inside % merge);
+  };
+  Medium medium;
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    EncoderSequence sequence;
+    sequence.rows = side * side + 1;
+    sequence.value_rows.push_back(-1);
+    sequence.table_rows.push_back(0);
+    for (std::int64_t i = 0; i < side * side; ++i) {
+      const auto [row, column] = place(i);
+      sequence.value_rows.push_back(static_cast<std::int32_t>(i));
+      sequence.table_rows.push_back(static_cast<std::int32_t>(1 + row * side + column));
+      sequence.select.add_mean(1 + i, 2 + i);
+    }
+    if (!values.empty()) {
+      append_patches(sequence.values, tile_of(values, t, picture.tile), picture.tile, picture.patch,
+                     side * side, place);
+    }
+    medium.sequences.push_back(std::move(sequence));
+    for (std::int64_t row = 0; row < blocks * blocks; ++row) add_token(medium, {{{t, row}}});
+  }
+  return medium;
+}
+
+Medium qwen_picture(const Architecture& architecture, const PatchGrid& grid, std::span<const float> values,
+                    std::optional<double> seconds_per_slot) {
+  const PictureGeometry& picture = architecture.picture;
+  const std::int64_t merge = picture.merge;
+  if (grid.slots < 1 || grid.rows < 1 || grid.columns < 1 || grid.rows % merge != 0 ||
+      grid.columns % merge != 0) {
+    refuse_input("", "a grid of {} x {} x {} patches cannot be merged by {} x {}", grid.slots, grid.rows,
+                 grid.columns, merge, merge);
+  }
+  const Rectangle merged{grid.rows / merge, grid.columns / merge};
+  const std::int64_t square = merge * merge;
+  const std::int64_t per_patch = architecture.front.values;
+  require_values(values, grid.slots * grid.rows * grid.columns * per_patch);
+  const double step = seconds_per_slot ? picture.positions_per_s * *seconds_per_slot : 1;
+  Medium medium;
+  for (std::int64_t slot = 0; slot < grid.slots; ++slot) {
+    EncoderSequence sequence;
+    sequence.rows = grid.rows * grid.columns;
+    sequence.windows.push_back(0);
+    std::vector<std::int64_t> place_of(static_cast<std::size_t>(merged.rows * merged.columns));
+    std::int64_t place = 0;
+    const auto add_square = [&](std::int64_t row, std::int64_t column) {
+      const std::int64_t group = row * merged.columns + column;
+      place_of[static_cast<std::size_t>(group)] = place++;
+      for (std::int64_t inside = 0; inside < square; ++inside) {
+        sequence.positions.push_back(static_cast<std::int32_t>(row * merge + inside / merge));
+        sequence.positions.push_back(static_cast<std::int32_t>(column * merge + inside % merge));
+      }
+      if (values.empty()) return;
+      const auto from = values.begin() + (slot * merged.rows * merged.columns + group) * square * per_patch;
+      sequence.values.insert(sequence.values.end(), from, from + square * per_patch);
+    };
+    for (std::int64_t top = 0; top < merged.rows; top += picture.window) {
+      for (std::int64_t left = 0; left < merged.columns; left += picture.window) {
+        for (std::int64_t row = top; row < std::min(top + picture.window, merged.rows); ++row) {
+          for (std::int64_t column = left; column < std::min(left + picture.window, merged.columns);
+               ++column) {
+            add_square(row, column);
+          }
+        }
+        sequence.windows.push_back(static_cast<std::int32_t>(place * square));
+      }
+    }
+    medium.sequences.push_back(std::move(sequence));
+    for (std::int64_t row = 0; row < merged.rows; ++row) {
+      for (std::int64_t column = 0; column < merged.columns; ++column) {
+        add_token(medium, {{{slot, place_of[static_cast<std::size_t>(row * merged.columns + column)]}}});
+        medium.positions.push_back({static_cast<std::int32_t>(static_cast<double>(slot) * step),
+                                    static_cast<std::int32_t>(row), static_cast<std::int32_t>(column)});
+      }
+    }
+  }
+  medium.span = static_cast<std::int32_t>(std::max(merged.rows, merged.columns));
+  return medium;
+}
+
+Medium qwen_sound(const Architecture& architecture, std::int64_t frames, std::int64_t valid,
+                  std::span<const float> values) {
+  const std::int64_t bins = architecture.front.values;
+  require_values(values, bins * frames);
+  EncoderSequence sequence;
+  sequence.rows = valid < 1 ? 0 : (valid - 1) / 2 + 1;
+  const std::int64_t tokens = sequence.rows < 2 ? 0 : (sequence.rows - 2) / 2 + 1;
+  if (tokens < 1 || valid > frames || sequence.rows > architecture.front.table) {
+    refuse_input("", "a sound of {} frames, of {} in all: expected 3 or more, and at most {} of both", valid,
+                 frames, 2 * architecture.front.table);
+  }
+  for (std::int32_t row = 0; row < sequence.rows; ++row) sequence.table_rows.push_back(row);
+  for (std::int64_t frame = 0; !values.empty() && frame < frames; ++frame) {
+    for (std::int64_t bin = 0; bin < bins; ++bin) {
+      sequence.values.push_back(values[static_cast<std::size_t>(bin * frames + frame)]);
+    }
+  }
+  Medium medium;
+  for (std::int64_t t = 0; t < tokens; ++t) sequence.select.add_mean(2 * t, 2 * t + 2);
+  medium.sequences.push_back(std::move(sequence));
+  for (std::int64_t t = 0; t < tokens; ++t) add_token(medium, {{{0, t}}});
+  return medium;
+}
+
+}  // namespace dflop

@@ -1,0 +1,173 @@
+#include "backend/content/sample_content.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/refuse.hpp"
+
+namespace dflop {
+namespace {
+
+bool is_medium(const Architecture& architecture, std::int32_t id) {
+  return id == architecture.image_token || id == architecture.video_token || id == architecture.audio_token;
+}
+
+/// A SampleBuilder goes through a sample's tokens.
+class SampleBuilder {
+ public:
+  SampleBuilder(const ModelSpec& model, std::string sample, std::span<const Medium> media)
+      : architecture_(*model.architecture),
+        axes_(model.llm.layer_form().rotary ? model.llm.layer_form().rotary->axes() : 0),
+        place_("sample '" + std::move(sample) + "'"),
+        media_(media) {}
+
+  SampleContent build(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels) {
+    if (ids.size() != labels.size())
+      refuse_input(place_, "{} tokens have {} labels", ids.size(), labels.size());
+    TokenSequence& tokens = content_.tokens;
+    tokens.rows = static_cast<std::int64_t>(ids.size());
+    while (at_ < ids.size()) is_medium(architecture_, ids[at_]) ? add_medium(ids) : add_text(ids[at_]);
+    if (next_ < media_.size()) {
+      refuse_input(place_, "expected as many runs of media tokens as there are media, {}, found {}",
+                   media_.size(), next_);
+    }
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      const bool trained = i + 1 < labels.size() && labels[i + 1] >= 0;
+      tokens.targets.push_back(trained ? labels[i + 1] : kNoTarget);
+    }
+    return std::move(content_);
+  }
+
+ private:
+  void add_text(std::int32_t id) {
+    content_.tokens.ids.push_back(id);
+    content_.tokens.id_places.push_back(static_cast<std::int32_t>(at_++));
+    content_.tokens.positions.insert(content_.tokens.positions.end(), static_cast<std::size_t>(axes_),
+                                     position_++);
+  }
+
+  void add_medium(std::span<const std::int32_t> ids) {
+    if (next_ == media_.size()) {
+      refuse_input(place_, "token {}: expected text, as all {} media have come, found a media token", at_,
+                   media_.size());
+    }
+    const Medium& medium = media_[next_++];
+    const std::size_t end = at_ + static_cast<std::size_t>(medium.tokens);
+    for (std::size_t i = at_; i < end; ++i) {
+      if (i >= ids.size() || ids[i] != ids[at_]) {
+        refuse_input(place_, "token {}: expected a run of {} tokens of medium {}, found {}", at_,
+                     medium.tokens, next_ - 1, i - at_);
+      }
+    }
+    for (EncoderSequence sequence : medium.sequences) {
+      for (std::int32_t& place : sequence.places) place += static_cast<std::int32_t>(at_);
+      content_.sequences.push_back(std::move(sequence));
+    }
+    for (const std::int32_t newline : medium.newlines) {
+      content_.tokens.newlines.push_back(newline + static_cast<std::int32_t>(at_));
+    }
+    add_positions(medium);
+    at_ = end;
+  }
+
+  void add_positions(const Medium& medium) {
+    std::vector<std::int32_t>& positions = content_.tokens.positions;
+    if (axes_ == 3) {
+      for (const auto& axes : medium.positions) {
+        for (const std::int32_t position : axes) positions.push_back(position_ + position);
+      }
+      position_ += medium.span;
+      return;
+    }
+    for (std::int64_t t = 0; t < medium.tokens; ++t) positions.push_back(position_++);
+  }
+
+  const Architecture& architecture_;
+  int axes_;
+  std::string place_;
+  std::span<const Medium> media_;
+  SampleContent content_;
+  std::size_t at_ = 0;
+  std::size_t next_ = 0;  ///< medium
+  std::int32_t position_ = 0;
+};
+
+/// Returns the sum of squares of a sequence's windows, or of itself, as the mean over the encoder's layers.
+std::int64_t attention_pairs(const ModelSpec& model, const EncoderSequence& sequence) {
+  const std::vector<bool>& windowed = model.encoder.layer_form().windowed;
+  const std::int64_t whole = sequence.rows * sequence.rows;
+  const auto in_windows = std::count(windowed.begin(), windowed.end(), true);
+  if (in_windows == 0) return whole;
+  std::int64_t windows = 0;
+  for (std::size_t w = 1; w < sequence.windows.size(); ++w) {
+    const std::int64_t rows = sequence.windows[w] - sequence.windows[w - 1];
+    windows += rows * rows;
+  }
+  const std::int64_t layers = model.encoder.layers;
+  return (in_windows * windows + (layers - in_windows) * whole + layers / 2) / layers;
+}
+
+}  // namespace
+
+SampleContent make_content(const ModelSpec& model, const std::string& sample,
+                           std::span<const std::int32_t> ids, std::span<const std::int32_t> labels,
+                           std::span<const Medium> media) {
+  return SampleBuilder(model, sample, media).build(ids, labels);
+}
+
+Sample shape_of(const ModelSpec& model, const std::string& id, const SampleContent& content) {
+  Sample sample;
+  sample.id = id;
+  std::int64_t text = std::ssize(content.tokens.ids);
+  for (const EncoderSequence& sequence : content.sequences) {
+    const EncoderSequences one{1, sequence.rows, attention_pairs(model, sequence)};
+    if (!sample.encoder_sequences.empty() && sample.encoder_sequences.back().tokens == one.tokens &&
+        sample.encoder_sequences.back().attention_pairs == one.attention_pairs) {
+      ++sample.encoder_sequences.back().count;
+    } else {
+      sample.encoder_sequences.push_back(one);
+    }
+  }
+  sample.llm_tokens = content.tokens.rows;
+  sample.encoder_output_tokens = content.tokens.rows - text;
+  if (!content.sequences.empty()) {
+    sample.modality = model.front().kind == FrontKind::sound ? Modality::audio : Modality::image;
+  }
+  return sample;
+}
+
+void StoredContents::keep(const std::string& id, SampleContent content) {
+  auto kept = std::make_shared<const SampleContent>(std::move(content));
+  const std::lock_guard lock(mutex_);
+  kept_[id] = std::move(kept);
+}
+
+void StoredContents::drop(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  kept_.erase(id);
+}
+
+std::shared_ptr<const SampleContent> StoredContents::find(const Sample& sample) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = kept_.find(sample.id);
+  if (found == kept_.end()) throw Error(ErrorKind::internal, "sample '" + sample.id + "' has no content");
+  return found->second;
+}
+
+EncoderSequence StoredContents::encoder(const Sample& sample, std::int64_t sequence, bool values) const {
+  EncoderSequence one = find(sample)->sequences.at(static_cast<std::size_t>(sequence));
+  if (!values) one.values.clear();
+  return one;
+}
+
+TokenSequence StoredContents::tokens(const Sample& sample) const {
+  return find(sample)->tokens;
+}
+
+std::int64_t StoredContents::trained_tokens(const Sample& sample) const {
+  const auto content = find(sample);
+  const std::vector<std::int32_t>& targets = content->tokens.targets;
+  return std::ssize(targets) - std::count(targets.begin(), targets.end(), kNoTarget);
+}
+
+}  // namespace dflop

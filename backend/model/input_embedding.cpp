@@ -1,0 +1,263 @@
+#include "backend/model/input_embedding.hpp"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dflop {
+namespace {
+
+/// Returns the encoder's rows that a rank holds, without those of no token.
+Range own_rows(const RankContext& rank, std::int64_t rows) {
+  if (!has_shards(rank)) return {0, rows};
+  const std::int64_t held = held_rows(rank, rows);
+  const std::int64_t begin = std::min(rows, rank.tp_rank * held);
+  return {begin, std::min(rows, begin + held)};
+}
+
+std::vector<std::int32_t> zeros(std::int64_t count) {
+  return std::vector<std::int32_t>(static_cast<std::size_t>(count), 0);
+}
+
+/// A PositionTable adds a learned or fixed row to each row, by its place.
+class PositionTable {
+ public:
+  PositionTable(const EncoderFront& front, ParameterStore& store, const RankContext& rank)
+      : store_(store), rank_(rank), table_(front.table > 0 ? &store.find("encoder.positions") : nullptr) {}
+
+  void add_to(Tensor& rows, const EncoderInput& input, InputTape& tape) const {
+    if (table_ == nullptr) return;
+    const Range own = own_rows(rank_, input.rows());
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(rows.rows()), -1);  // -1: a row of no token
+    std::copy(input.table_rows.begin() + own.begin, input.table_rows.begin() + own.end, ids.begin());
+    tape.table_rows = IndexTensor(rank_, std::move(ids));
+    Tensor positions(rank_, rows.rows(), rows.columns());
+    rank_.kernels.embedding(positions, store_.weight(*table_), tape.table_rows, 0);
+    rank_.kernels.add(rows, positions);
+  }
+  void backward(const InputTape& tape) const {
+    if (table_ == nullptr || table_->frozen) return;
+    rank_.kernels.embedding_backward(store_.gradient(*table_), tape.d_rows, tape.table_rows, 0);
+  }
+
+ private:
+  ParameterStore& store_;
+  const RankContext& rank_;
+  const Parameter* table_;
+};
+
+/// A PatchEmbedding is a linear layer from the values of patches. Each sequence may begin with a learned row.
+class PatchEmbedding final : public InputEmbedding {
+ public:
+  PatchEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
+      : values_(model.front().values),
+        store_(store),
+        rank_(rank),
+        class_(model.front().class_row ? &store.find("encoder.class") : nullptr),
+        table_(model.front(), store, rank),
+        linear_("encoder.patches", model.front().bias, Split::whole, store, rank) {}
+
+  Tensor forward(const EncoderInput& input, InputTape& tape) const override {
+    Tensor rows = class_ != nullptr ? patches_and_class_rows(input, tape) : patches(input, tape);
+    table_.add_to(rows, input, tape);
+    return rows;
+  }
+
+  void backward_weight(InputTape& tape) const override {
+    table_.backward(tape);
+    if (class_ == nullptr) {
+      linear_.backward_weight(tape.d_rows, tape.values);
+    } else {
+      const Tensor d_class = gathered(tape.d_rows, tape.class_rows);
+      rank_.kernels.embedding_backward(store_.gradient(*class_), d_class,
+                                       IndexTensor(rank_, zeros(d_class.rows())), 0);
+      linear_.backward_weight(gathered(tape.d_rows, tape.value_rows), tape.values);
+    }
+    tape = {};
+  }
+
+ private:
+  Tensor gathered(const Tensor& rows, const IndexTensor& index) const {
+    Tensor some(rank_, index.size(), rows.columns());
+    rank_.kernels.gather_rows(some, rows, index);
+    return some;
+  }
+
+  /// Uploads the patches [begin, end) of the input, with rows of zeros behind them up to `rows`.
+  Tensor uploaded(const EncoderInput& input, Range patches, std::int64_t rows) const {
+    Tensor values(rank_, rows, values_);
+    if (rows > patches.size()) {
+      rank_.kernels.zero(rows_of(rank_, values.view(), patches.size(), rows - patches.size()));
+    }
+    upload(rank_, values.view().data, rank_.kernels.dtype(),
+           std::span<const float>(input.values)
+               .subspan(static_cast<std::size_t>(patches.begin * values_),
+                        static_cast<std::size_t>(patches.size() * values_)));
+    return values;
+  }
+
+  Tensor patches(const EncoderInput& input, InputTape& tape) const {
+    tape.values = uploaded(input, own_rows(rank_, input.rows()), held_rows(rank_, input.rows()));
+    return linear_.forward(tape.values);
+  }
+
+  Tensor patches_and_class_rows(const EncoderInput& input, InputTape& tape) const {
+    const Range own = own_rows(rank_, input.rows());
+    std::vector<std::int32_t> value_rows;
+    std::vector<std::int32_t> class_rows;
+    Range patches;
+    for (std::int64_t row = own.begin; row < own.end; ++row) {
+      const std::int32_t patch = input.value_rows[static_cast<std::size_t>(row)];
+      const auto held = static_cast<std::int32_t>(row - own.begin);
+      if (patch < 0) {
+        class_rows.push_back(held);
+        continue;
+      }
+      if (value_rows.empty()) patches.begin = patch;
+      patches.end = patch + 1;
+      value_rows.push_back(held);
+    }
+    tape.values = uploaded(input, patches, patches.size());
+    tape.value_rows = IndexTensor(rank_, std::move(value_rows));
+    tape.class_rows = IndexTensor(rank_, std::move(class_rows));
+    Tensor rows(rank_, held_rows(rank_, input.rows()), class_->columns);
+    rank_.kernels.zero(Matrix(rows));
+    rank_.kernels.scatter_add_rows(rows, linear_.forward(tape.values), tape.value_rows);
+    Tensor repeated(rank_, tape.class_rows.size(), class_->columns);
+    rank_.kernels.embedding(repeated, store_.weight(*class_), IndexTensor(rank_, zeros(repeated.rows())), 0);
+    rank_.kernels.scatter_add_rows(rows, repeated, tape.class_rows);
+    return rows;
+  }
+
+  std::int64_t values_;
+  ParameterStore& store_;
+  const RankContext& rank_;
+  const Parameter* class_;
+  PositionTable table_;
+  Linear linear_;
+};
+
+/// A SoundEmbedding is two convolutions of width 3 over the frames of a sound, with a zero frame at either
+/// end, each followed by GELU; the second takes every other place (Radford et al. 2022, Whisper). The columns
+/// of their weights have the three frames one after the other. Frames behind the last row's are seen at the
+/// edge alone.
+class SoundEmbedding final : public InputEmbedding {
+ public:
+  SoundEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
+      : bins_(model.front().values),
+        rank_(rank),
+        table_(model.front(), store, rank),
+        first_("encoder.conv1", true, Split::whole, store, rank),
+        second_("encoder.conv2", true, Split::whole, store, rank) {}
+
+  Tensor forward(const EncoderInput& input, InputTape& tape) const override {
+    Kernels& kernels = rank_.kernels;
+    const std::vector<std::int32_t> taps = upload_frames(input, tape);
+    tape.first = first_.forward(tape.values);
+    Tensor activated(rank_, tape.first.rows(), tape.first.columns());
+    kernels.gelu_erf(activated, tape.first);
+    tape.joined = Tensor(rank_, std::ssize(taps) / 3, 3 * activated.columns());
+    kernels.embedding(thirds(tape.joined), activated, IndexTensor(rank_, taps), 0);
+    tape.second = second_.forward(tape.joined);
+    Tensor rows(rank_, tape.second.rows(), tape.second.columns());
+    kernels.gelu_erf(rows, tape.second);
+    table_.add_to(rows, input, tape);
+    return rows;
+  }
+
+  void backward_weight(InputTape& tape) const override {
+    Kernels& kernels = rank_.kernels;
+    table_.backward(tape);
+    Tensor d_second(rank_, tape.second.rows(), tape.second.columns());
+    kernels.gelu_erf_backward(d_second, tape.d_rows, tape.second);
+    second_.backward_weight(d_second, tape.joined);
+    Tensor d_joined = second_.backward_input(d_second);
+    Tensor d_taps(rank_, tape.joined_rows.size(), tape.first.columns());
+    kernels.gather_rows(d_taps, thirds(d_joined), tape.joined_rows);
+    Tensor d_activated(rank_, tape.first.rows(), tape.first.columns());
+    kernels.zero(Matrix(d_activated));
+    kernels.scatter_add_rows(d_activated, d_taps, tape.first_rows);
+    Tensor d_first(rank_, tape.first.rows(), tape.first.columns());
+    kernels.gelu_erf_backward(d_first, d_activated, tape.first);
+    first_.backward_weight(d_first, tape.values);
+    tape = {};
+  }
+
+ private:
+  /// Returns the same memory with the three parts of each row as rows.
+  static Matrix thirds(Tensor& joined) {
+    return {joined.view().data, 3 * joined.rows(), joined.columns() / 3};
+  }
+
+  /// Uploads what the first convolution gets for the rows that the rank holds, and returns for each of these
+  /// the three rows that the second one joins; -1: none.
+  std::vector<std::int32_t> upload_frames(const EncoderInput& input, InputTape& tape) const {
+    const Range own = own_rows(rank_, input.rows());
+    std::vector<std::int32_t> taps(static_cast<std::size_t>(3 * held_rows(rank_, input.rows())), -1);
+    std::vector<std::int32_t> joined_rows;
+    std::vector<std::int32_t> first_rows;
+    std::vector<float> values;
+    std::int64_t made = 0;         // rows of the first convolution
+    std::int64_t last_frame = -1;  // that the last of them is of, counted through the sequences
+    std::size_t sequence = 0;
+    for (std::int64_t row = own.begin; row < own.end; ++row) {
+      while (input.offsets[sequence + 1] <= row) ++sequence;
+      const Range frames{input.value_offsets[sequence], input.value_offsets[sequence + 1]};
+      const std::int64_t middle = frames.begin + 2 * (row - input.offsets[sequence]);
+      for (std::int64_t tap = 0; tap < 3; ++tap) {
+        const std::int64_t frame = middle + tap - 1;
+        if (frame < frames.begin || frame >= frames.end) continue;
+        if (frame > last_frame) {
+          append_frames(input, frames, frame, values);
+          last_frame = frame;
+          ++made;
+        }
+        const std::int64_t place = 3 * (row - own.begin) + tap;
+        taps[static_cast<std::size_t>(place)] = static_cast<std::int32_t>(made - 1);
+        joined_rows.push_back(static_cast<std::int32_t>(place));
+        first_rows.push_back(static_cast<std::int32_t>(made - 1));
+      }
+    }
+    tape.values = Tensor(rank_, made, 3 * bins_);
+    upload(rank_, tape.values.view().data, rank_.kernels.dtype(), std::span<const float>(values));
+    tape.joined_rows = IndexTensor(rank_, std::move(joined_rows));
+    tape.first_rows = IndexTensor(rank_, std::move(first_rows));
+    return taps;
+  }
+
+  /// Appends a frame with the one before and the one behind it.
+  void append_frames(const EncoderInput& input, Range frames, std::int64_t frame,
+                     std::vector<float>& values) const {
+    for (std::int64_t f = frame - 1; f <= frame + 1; ++f) {
+      if (f < frames.begin || f >= frames.end) {
+        values.insert(values.end(), static_cast<std::size_t>(bins_), 0.0F);
+      } else {
+        const auto from = input.values.begin() + f * bins_;
+        values.insert(values.end(), from, from + bins_);
+      }
+    }
+  }
+
+  std::int64_t bins_;
+  const RankContext& rank_;
+  PositionTable table_;
+  Linear first_;
+  Linear second_;
+};
+
+}  // namespace
+
+std::unique_ptr<InputEmbedding> make_input_embedding(const ModelSpec& model, ParameterStore& store,
+                                                     const RankContext& rank) {
+  switch (model.front().kind) {
+    case FrontKind::patches:
+      return std::make_unique<PatchEmbedding>(model, store, rank);
+    case FrontKind::sound:
+      return std::make_unique<SoundEmbedding>(model, store, rank);
+  }
+  return nullptr;
+}
+
+}  // namespace dflop

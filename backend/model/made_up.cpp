@@ -1,0 +1,198 @@
+#include "backend/model/made_up.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/program/loss_weight.hpp"
+#include "core/support/random.hpp"
+
+namespace dflop {
+namespace {
+
+/// Returns random numbers for one part of a sample. The zero byte keeps "a" + "b" from being "ab".
+Random random_of(std::uint64_t seed, const Sample& sample, const std::string& part) {
+  return Random(seed, stable_hash(sample.id + '\0' + part));
+}
+
+/// A SequencePlace is where a sequence stands among those of its sample.
+struct SequencePlace {
+  std::int64_t tokens = 0;
+  std::int64_t tokens_before = 0;  ///< of the sample's sequences before it
+};
+
+SequencePlace place_of(const Sample& sample, std::int64_t sequence) {
+  std::int64_t left = sequence;
+  std::int64_t before = 0;
+  for (const EncoderSequences& group : sample.encoder_sequences) {
+    if (left >= 0 && left < group.count) return {group.tokens, before + left * group.tokens};
+    left -= group.count;
+    before += group.count * group.tokens;
+  }
+  throw Error(ErrorKind::internal, "sample '" + sample.id + "': expected an encoder sequence from 0 to " +
+                                       std::to_string(sample.encoder().sequences - 1) + ", found " +
+                                       std::to_string(sequence));
+}
+
+/// Returns row class + 1 of the Walsh-Hadamard matrix of order 16, three times: rows are orthogonal, and none
+/// is constant.
+float pattern(int image_class, int value) {
+  const auto both = static_cast<unsigned>(image_class + 1) & static_cast<unsigned>(value % 16);
+  return std::popcount(both) % 2 == 0 ? 1.0F : -1.0F;
+}
+
+}  // namespace
+
+int image_class(std::uint64_t seed, const Sample& sample) {
+  if (sample.encoder_sequences.empty()) return 0;
+  return static_cast<int>(random_of(seed, sample, "class").below(kImageClasses));
+}
+
+std::vector<float> made_up_pixels(std::uint64_t seed, const Sample& sample, std::int64_t sequence,
+                                  std::int64_t patches, int values) {
+  const int shown = image_class(seed, sample);
+  Random random = random_of(seed, sample, "pixels " + std::to_string(sequence));
+  std::vector<float> pixels;
+  pixels.reserve(static_cast<std::size_t>(patches * values));
+  for (std::int64_t patch = 0; patch < patches; ++patch) {
+    for (int value = 0; value < values; ++value) {
+      const auto noise = static_cast<float>(random.uniform() - 0.5);
+      pixels.push_back(pattern(shown, value) + noise);
+    }
+  }
+  return pixels;
+}
+
+std::vector<float> sequence_pixels(std::uint64_t seed, const Sample& sample, std::int64_t sequence) {
+  return made_up_pixels(seed, sample, sequence, place_of(sample, sequence).tokens, kPatchValues);
+}
+
+std::vector<std::int32_t> text_ids(std::uint64_t seed, const Sample& sample, std::int64_t vocabulary) {
+  const std::int64_t answer = loss_tokens(sample);
+  const std::int64_t prompt = text_tokens(sample) - answer;
+  const std::int64_t shown = image_class(seed, sample);
+  Random random = random_of(seed, sample, "text");
+  std::vector<std::int32_t> ids;
+  ids.reserve(static_cast<std::size_t>(prompt + answer));
+  for (std::int64_t k = 0; k < prompt; ++k) {
+    ids.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocabulary))));
+  }
+  for (std::int64_t k = 0; k < answer; ++k) {
+    ids.push_back(static_cast<std::int32_t>((5 * std::int64_t{ids.back()} + 17 * shown + 3) % vocabulary));
+  }
+  return ids;
+}
+
+std::vector<std::int32_t> target_ids(std::uint64_t seed, const Sample& sample, std::int64_t vocabulary) {
+  std::vector<std::int32_t> targets(static_cast<std::size_t>(sample.llm_tokens), kNoTarget);
+  const std::vector<std::int32_t> ids = text_ids(seed, sample, vocabulary);
+  // The text is the end of the sequence, and the answer the end of the text: the last position has no target.
+  const std::int64_t answer = loss_tokens(sample);
+  std::copy(ids.end() - answer, ids.end(), targets.end() - (answer > 0 ? answer + 1 : 0));
+  return targets;
+}
+
+namespace {
+
+std::vector<std::int32_t> numbers_to(std::int64_t count) {
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::int32_t>(i);
+  return numbers;
+}
+
+/// Returns each row's place, once for each axis.
+std::vector<std::int32_t> places_on_axes(std::int64_t rows, int axes) {
+  std::vector<std::int32_t> positions;
+  positions.reserve(static_cast<std::size_t>(rows * axes));
+  for (std::int32_t row = 0; row < rows; ++row)
+    positions.insert(positions.end(), static_cast<std::size_t>(axes), row);
+  return positions;
+}
+
+/// Sets `rows` rows that are means of `sources` rows, as equal runs as whole rows allow, each of one at
+/// least.
+void add_means(RowMix& mix, std::int64_t sources, std::int64_t rows) {
+  for (std::int64_t o = 0; o < rows; ++o) {
+    const std::int64_t begin = o * sources / rows;
+    mix.add_mean(begin, std::max(begin + 1, (o + 1) * sources / rows));
+  }
+}
+
+/// Returns the offsets of runs of `size` rows, the last one with the rest.
+std::vector<std::int32_t> runs_of(std::int64_t rows, std::int64_t size) {
+  std::vector<std::int32_t> offsets{0};
+  for (std::int64_t row = size; row < rows; row += size) offsets.push_back(static_cast<std::int32_t>(row));
+  offsets.push_back(static_cast<std::int32_t>(rows));
+  return offsets;
+}
+
+}  // namespace
+
+EncoderSequence MadeUpContents::encoder(const Sample& sample, std::int64_t sequence, bool values) const {
+  const SequencePlace place = place_of(sample, sequence);
+  const LayerForm form = model_.encoder.layer_form();
+  const EncoderFront front = model_.front();
+  const std::int64_t merge = model_.connector.merge;
+  EncoderSequence made;
+  made.rows = place.tokens;
+  if (form.rotary) made.positions = places_on_axes(made.rows, form.rotary->axes());
+  if (!form.windowed.empty()) {
+    const std::int64_t side =
+        std::int64_t{model_.architecture->picture.window} * model_.architecture->picture.merge;
+    made.windows = runs_of(made.rows, side * side);
+  }
+  if (front.table > 0) {
+    for (std::int64_t row = 0; row < made.rows; ++row) {
+      made.table_rows.push_back(static_cast<std::int32_t>(row % front.table));
+    }
+  }
+  if (front.class_row) {
+    made.value_rows = numbers_to(made.rows);
+    for (std::int32_t& row : made.value_rows) --row;
+  }
+  const std::int64_t class_rows = front.class_row ? 1 : 0;
+  const std::int64_t frames = front.kind == FrontKind::sound ? 2 * made.rows : made.rows - class_rows;
+  if (values) made.values = made_up_pixels(seed_, sample, sequence, frames, front.values);
+  std::int64_t merged = made.rows - class_rows;
+  if (model_.connector_form().averages) merged = merged / merge * merge;  // a last row without a second
+  if (merged % merge != 0) {
+    throw Error(ErrorKind::input, "sample '" + sample.id + "': " + std::to_string(merged) +
+                                      " encoder tokens cannot be merged by " + std::to_string(merge));
+  }
+  if (model_.connector_form().selects) {
+    const std::int64_t means = model_.connector_form().averages ? merge : 1;
+    for (std::int64_t row = class_rows; row + means <= made.rows; row += means) {
+      made.select.add_mean(row, row + means);
+    }
+  }
+  // These are differences of one rising sequence of whole numbers, so that the parts add up to the whole.
+  const std::int64_t all = std::max<std::int64_t>(1, sample.encoder().tokens);
+  const std::int64_t first = sample.encoder_output_tokens * place.tokens_before / all;
+  const std::int64_t last = sample.encoder_output_tokens * (place.tokens_before + place.tokens) / all;
+  add_means(made.sent, merged / merge, last - first);
+  for (std::int64_t at = first; at < last; ++at) {
+    made.places.push_back(at < sample.llm_tokens ? static_cast<std::int32_t>(at) : -1);
+  }
+  return made;
+}
+
+TokenSequence MadeUpContents::tokens(const Sample& sample) const {
+  TokenSequence made;
+  made.rows = sample.llm_tokens;
+  made.ids = text_ids(seed_, sample, model_.llm.vocabulary);
+  for (std::int64_t at = std::min(sample.encoder_output_tokens, sample.llm_tokens); at < sample.llm_tokens;
+       ++at) {
+    made.id_places.push_back(static_cast<std::int32_t>(at));
+  }
+  made.targets = target_ids(seed_, sample, model_.llm.vocabulary);
+  const LayerForm form = model_.llm.layer_form();
+  made.positions = places_on_axes(made.rows, form.rotary ? form.rotary->axes() : 1);
+  return made;
+}
+
+std::int64_t MadeUpContents::trained_tokens(const Sample& sample) const {
+  return loss_tokens(sample);
+}
+
+}  // namespace dflop

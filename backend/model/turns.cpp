@@ -1,0 +1,128 @@
+#include "backend/model/turns.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kLeastKept = 256;
+
+/// Returns a frequency as Llama 3.1 scales it: slow pairs by the factor, fast ones not, those between partly.
+double scaled(double frequency, const RopeScaling& scaling) {
+  const auto original = static_cast<double>(scaling.original_positions);
+  const double wave = 2 * std::numbers::pi / frequency;
+  if (wave < original / scaling.high_frequency_factor) return frequency;
+  if (wave > original / scaling.low_frequency_factor) return frequency / scaling.factor;
+  const double smooth = (original / wave - scaling.low_frequency_factor) /
+                        (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
+}
+
+std::vector<double> frequencies_of(const Rotary& rotary, const std::vector<int>& sections, int head_dim) {
+  std::vector<double> frequencies;
+  for (const int section : sections) {
+    // The exponent runs from 0 to 1 over a head, or over what a section has of it.
+    const double pairs = rotary.sections_restart ? section : head_dim / 2;
+    const std::size_t first = rotary.sections_restart ? 0 : frequencies.size();
+    for (int i = 0; i < section; ++i) {
+      const double frequency = std::pow(rotary.base, -static_cast<double>(first + i) / pairs);
+      frequencies.push_back(rotary.scaling ? scaled(frequency, *rotary.scaling) : frequency);
+    }
+  }
+  return frequencies;
+}
+
+void require_positions(std::span<const std::int32_t> positions) {
+  for (const std::int32_t position : positions) {
+    if (position >= 0) continue;
+    throw Error(ErrorKind::internal,
+                "a rotary position is " + std::to_string(position) + ", expected 0 or more");
+  }
+}
+
+}  // namespace
+
+TurnTable::TurnTable(const Rotary& rotary, int head_dim)
+    : sections_(rotary.sections.empty() ? std::vector<int>{head_dim / 2} : rotary.sections),
+      frequencies_(frequencies_of(rotary, sections_, head_dim)),
+      known_(sections_.size()) {
+  if (frequencies_.size() != static_cast<std::size_t>(head_dim / 2)) {
+    throw Error(ErrorKind::input, "rotary sections: expected " + std::to_string(head_dim / 2) +
+                                      " pairs in all, found " + std::to_string(frequencies_.size()));
+  }
+}
+
+void TurnTable::learn(Known& known, std::size_t first_pair, std::size_t pairs, std::int64_t positions) const {
+  for (; known.positions < positions; ++known.positions) {
+    for (std::size_t i = first_pair; i < first_pair + pairs; ++i) {
+      const double angle = static_cast<double>(known.positions) * frequencies_[i];
+      known.cosines.push_back(std::cos(angle));
+      known.sines.push_back(std::sin(angle));
+    }
+  }
+}
+
+void TurnTable::prepare(const RankContext& rank, std::span<const std::int32_t> positions) {
+  require_positions(positions);
+  if (sections_.size() > 1) return;
+  const std::int32_t last = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
+  if (table_ != nullptr && table_->rows() > last) return;
+  std::int64_t kept = kLeastKept;
+  while (kept <= last) kept *= 2;
+  const std::size_t half = frequencies_.size();
+  Known known;
+  learn(known, 0, half, kept);
+  std::vector<double> rows;
+  rows.reserve(static_cast<std::size_t>(kept) * 2 * half);
+  for (std::int64_t p = 0; p < kept; ++p) {
+    for (const auto* values : {&known.cosines, &known.sines}) {
+      const auto row = values->begin() + p * static_cast<std::int64_t>(half);
+      rows.insert(rows.end(), row, row + static_cast<std::int64_t>(half));
+    }
+  }
+  SumTensor table(rank, kept, static_cast<std::int64_t>(2 * half));
+  upload(rank, table.view().data, sum_type_of(rank.kernels.dtype()), std::span<const double>(rows));
+  table_ = std::make_shared<const SumTensor>(std::move(table));
+}
+
+Turns TurnTable::of(const RankContext& rank, std::span<const std::int32_t> positions) {
+  prepare(rank, positions);
+  if (sections_.size() > 1) return by_sections(rank, positions);
+  return {IndexTensor(rank, {positions.begin(), positions.end()}), table_};
+}
+
+Turns TurnTable::by_sections(const RankContext& rank, std::span<const std::int32_t> positions) {
+  const std::size_t axes = sections_.size();
+  const std::size_t rows = positions.size() / axes;
+  const std::size_t half = frequencies_.size();
+  std::vector<double> table(rows * 2 * half);
+  std::size_t first_pair = 0;
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    const auto pairs = static_cast<std::size_t>(sections_[axis]);
+    Known& known = known_[axis];
+    for (std::size_t row = 0; row < rows; ++row) {
+      const std::int32_t position = positions[row * axes + axis];
+      learn(known, first_pair, pairs, std::int64_t{position} + 1);
+      const auto from = static_cast<std::int64_t>(static_cast<std::size_t>(position) * pairs);
+      const auto to = table.begin() + static_cast<std::int64_t>(row * 2 * half + first_pair);
+      std::copy_n(known.cosines.begin() + from, pairs, to);
+      std::copy_n(known.sines.begin() + from, pairs, to + static_cast<std::int64_t>(half));
+    }
+    first_pair += pairs;
+  }
+  Turns turns;
+  std::vector<std::int32_t> own(rows);
+  for (std::size_t row = 0; row < rows; ++row) own[row] = static_cast<std::int32_t>(row);
+  turns.rows = IndexTensor(rank, std::move(own));
+  SumTensor values(rank, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(2 * half));
+  upload(rank, values.view().data, sum_type_of(rank.kernels.dtype()), std::span<const double>(table));
+  turns.table = std::make_shared<const SumTensor>(std::move(values));
+  return turns;
+}
+
+}  // namespace dflop

@@ -1,0 +1,215 @@
+#include "tests/backend/content/golden_model.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <span>
+
+#include "traces/files/hugging_face.hpp"
+#include "traces/text/strict_json.hpp"
+#include "traces/text/text_file.hpp"
+#include "traces/weights/safetensors.hpp"
+
+namespace dflop::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+GoldenTensor read_tensor(const SafetensorsFile& file, const StoredTensor& tensor) {
+  GoldenTensor golden{tensor.shape,
+                      std::vector<double>(static_cast<std::size_t>(tensor.rows * tensor.columns))};
+  if (is_decoded(tensor.dtype)) {
+    file.read_block(tensor, whole(tensor), golden.values);
+    return golden;
+  }
+  const std::span<const std::byte> bytes = file.bytes(tensor);  // whole numbers of 64 bits
+  for (std::size_t i = 0; i < golden.values.size(); ++i) {
+    std::int64_t value = 0;
+    std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
+    golden.values[i] = static_cast<double>(value);
+  }
+  return golden;
+}
+
+GoldenTensors read_tensors(const fs::path& folder, const std::string& prefix) {
+  GoldenTensors tensors;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !name.ends_with(".safetensors")) continue;
+    const SafetensorsFile file(entry.path().string());
+    for (const StoredTensor& tensor : file.tensors()) tensors[tensor.name] = read_tensor(file, tensor);
+  }
+  return tensors;
+}
+
+std::vector<std::int32_t> ints(const GoldenTensor& tensor) {
+  return {tensor.values.begin(), tensor.values.end()};
+}
+
+std::vector<float> floats(const GoldenTensor& tensor) {
+  return {tensor.values.begin(), tensor.values.end()};
+}
+
+/// A SampleInputs gives one sample's tensors by their names.
+class SampleInputs {
+ public:
+  SampleInputs(const GoldenTensors& all, int sample)
+      : all_(all), prefix_("s" + std::to_string(sample) + ".") {}
+  const GoldenTensor* find(const std::string& name) const {
+    const auto found = all_.find(prefix_ + name);
+    return found == all_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  const GoldenTensors& all_;
+  std::string prefix_;
+};
+
+std::vector<Medium> media_of(const ModelSpec& model, const SampleInputs& inputs) {
+  const Architecture& of = *model.architecture;
+  std::vector<Medium> media;
+  const GoldenTensor* pixels = inputs.find("pixel_values");
+  const GoldenTensor* video = inputs.find("pixel_values_videos");
+  switch (of.family) {
+    case ModelFamily::qwen2:
+    case ModelFamily::llama:
+      break;
+    case ModelFamily::llava_onevision: {
+      const bool several = inputs.find("batch_num_images") != nullptr;
+      for (std::int64_t i = 0; pixels != nullptr && i < pixels->shape[0]; ++i) {
+        const auto values = floats(*pixels);
+        const auto size = values.size() / static_cast<std::size_t>(pixels->shape[0]);
+        const auto& sizes = inputs.find("image_sizes")->values;
+        const ImageSize image{static_cast<std::int32_t>(sizes[2 * i + 1]),
+                              static_cast<std::int32_t>(sizes[2 * i])};
+        media.push_back(llava_picture(of, pixels->shape[1],
+                                      std::span(values).subspan(static_cast<std::size_t>(i) * size, size),
+                                      image, !several));
+      }
+      if (video != nullptr) media.push_back(llava_video(of, video->shape[1], floats(*video)));
+      break;
+    }
+    case ModelFamily::internvl:
+      // Runs of tokens are of one picture each: those of the golden data of three tiles, or of one.
+      if (pixels != nullptr) {
+        const auto values = floats(*pixels);
+        const bool one = pixels->shape[0] == 3;
+        const auto many = static_cast<std::size_t>(one ? 1 : pixels->shape[0]);
+        for (std::size_t i = 0; i < many; ++i) {
+          media.push_back(
+              internvl_picture(of, pixels->shape[0] / static_cast<std::int64_t>(many),
+                               std::span(values).subspan(i * values.size() / many, values.size() / many)));
+        }
+      }
+      break;
+    case ModelFamily::qwen2_5_vl:
+      for (const bool moving : {false, true}) {
+        const GoldenTensor* values = moving ? video : pixels;
+        if (values == nullptr) continue;
+        const auto grids = ints(*inputs.find(moving ? "video_grid_thw" : "image_grid_thw"));
+        const auto all = floats(*values);
+        std::size_t first = 0;
+        for (std::size_t g = 0; g + 2 < grids.size(); g += 3) {
+          const PatchGrid grid{grids[g], grids[g + 1], grids[g + 2]};
+          const auto count =
+              static_cast<std::size_t>(grid.slots * grid.rows * grid.columns * values->shape[1]);
+          std::optional<double> seconds;
+          if (const GoldenTensor* step = inputs.find("second_per_grid_ts"); moving && step != nullptr) {
+            seconds = step->values[g / 3];
+          }
+          media.push_back(qwen_picture(of, grid, std::span(all).subspan(first, count), seconds));
+          first += count;
+        }
+      }
+      break;
+    case ModelFamily::qwen2_audio:
+      if (const GoldenTensor* mel = inputs.find("input_features"); mel != nullptr) {
+        const GoldenTensor& mask = *inputs.find("feature_attention_mask");
+        const auto values = floats(*mel);
+        const std::int64_t frames = mel->shape[2];
+        const auto size = static_cast<std::size_t>(mel->shape[1] * frames);
+        for (std::int64_t s = 0; s < mel->shape[0]; ++s) {
+          double valid = 0;
+          for (std::int64_t f = 0; f < frames; ++f)
+            valid += mask.values[static_cast<std::size_t>(s * frames + f)];
+          media.push_back(qwen_sound(of, frames, static_cast<std::int64_t>(valid),
+                                     std::span(values).subspan(static_cast<std::size_t>(s) * size, size)));
+        }
+      }
+      break;
+  }
+  return media;
+}
+
+}  // namespace
+
+std::vector<std::string> golden_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fs::path(DFLOP_SOURCE_DIR) / "tests/golden/models")) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+GoldenModel read_golden_model(const std::string& name) {
+  const fs::path folder = fs::path(DFLOP_SOURCE_DIR) / "tests/golden/models" / name;
+  GoldenModel model;
+  model.name = name;
+  model.folder = folder.string();
+  model.spec = parse_hugging_face(read_text_file((folder / "config.json").string()), name);
+  model.weights = read_tensors(folder, "model");
+  model.gradients = read_tensors(folder, "gradients");
+  const GoldenTensors inputs = read_tensors(folder, "inputs");
+  model.contents = std::make_shared<StoredContents>();
+  for (int s = 0; inputs.count("s" + std::to_string(s) + ".input_ids") > 0; ++s) {
+    const SampleInputs of(inputs, s);
+    const std::string id = name + " " + std::to_string(s);
+    SampleContent content = make_content(model.spec, id, ints(*of.find("input_ids")),
+                                         ints(*of.find("labels")), media_of(model.spec, of));
+    model.samples.push_back(shape_of(model.spec, id, content));
+    model.contents->keep(id, std::move(content));
+  }
+  const std::string text = read_text_file((folder / "golden.json").string());
+  const JsonDocument golden(text, name);
+  const JsonValue root = golden.root();
+  model.loss = root.at("loss").number();
+  model.gradient_norm = root.at("gradient_norm").number();
+  for (const JsonValue& zero : root.at("gradients_that_are_zero").elements())
+    model.zero.push_back(zero.string());
+  for (const JsonValue& step : root.at("adamw").at("steps").elements()) {
+    model.losses.push_back(step.at("loss").number());
+    model.rates.push_back(step.at("lr").number());
+    model.gradient_norms.push_back(step.at("grad_norm").number());
+  }
+  model.losses.push_back(root.at("adamw").at("loss_after").number());
+  return model;
+}
+
+WholeTensors from_stored(const GoldenModel& model, const GoldenTensors& stored, const WholeTensors& like) {
+  const StoredNames names(model.spec, [&](const std::string& name) { return model.weights.count(name) > 0; });
+  WholeTensors tensors;
+  for (const auto& [name, tensor] : like) {
+    WholeTensor whole{tensor.rows, tensor.columns, {}};
+    for (const StoredPart& part : names.parts(name, tensor.rows, tensor.columns)) {
+      const auto count = static_cast<std::size_t>(part.rows * tensor.columns);
+      const auto found = stored.find(part.name);
+      if (part.absent || found == stored.end()) {
+        whole.values.insert(whole.values.end(), count, 0.0);
+        continue;
+      }
+      const std::vector<double>& from = found->second.values;
+      const auto taps = static_cast<std::size_t>(part.taps);
+      const auto columns = static_cast<std::size_t>(tensor.columns);
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        const std::size_t column = i % columns;
+        const std::size_t stored_column = column % (columns / taps) * taps + column / (columns / taps);
+        whole.values.push_back(from[i - column + stored_column]);
+      }
+    }
+    tensors[name] = std::move(whole);
+  }
+  return tensors;
+}
+
+}  // namespace dflop::testing

@@ -1,0 +1,48 @@
+// The golden models of tests/golden/models: their weights, samples, and what transformers computed of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/content/sample_content.hpp"
+#include "backend/content/stored_names.hpp"
+#include "backend/model/parameter_store.hpp"
+#include "core/model.hpp"
+
+namespace dflop::testing {
+
+/// A GoldenTensor of a safetensors file, its numbers as double.
+struct GoldenTensor {
+  std::vector<std::int64_t> shape;
+  std::vector<double> values;
+};
+using GoldenTensors = std::map<std::string, GoldenTensor>;
+
+/// A GoldenModel is one folder.
+struct GoldenModel {
+  std::string name;
+  std::string folder;
+  ModelSpec spec;
+  GoldenTensors weights;
+  GoldenTensors gradients;
+  std::shared_ptr<StoredContents> contents;
+  std::vector<Sample> samples;
+  double loss = 0;
+  std::vector<double> losses;          ///< of AdamW steps, then after them
+  std::vector<double> rates;           ///< learning rates of the steps
+  std::vector<double> gradient_norms;  ///< before clipping
+  std::vector<std::string> zero;       ///< gradients that are zero but for rounding
+  double gradient_norm = 0;
+};
+
+/// Returns the names of all golden models.
+std::vector<std::string> golden_models();
+GoldenModel read_golden_model(const std::string& name);
+
+/// Returns tensors under the names here from those of transformers, for all of `like`.
+WholeTensors from_stored(const GoldenModel& model, const GoldenTensors& stored, const WholeTensors& like);
+
+}  // namespace dflop::testing

@@ -1,0 +1,400 @@
+#include "traces/files/hugging_face.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "traces/text/strict_json.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr int kMostConfigSize = 1 << 24;
+constexpr int kMostConfigLayers = 4096;
+constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets
+
+/// A Config is an object of a config.json, whose absent keys have defaults.
+class Config {
+ public:
+  explicit Config(JsonValue json) : json_(std::move(json)) { json_.require_object(); }
+
+  bool has(std::string_view key) const { return json_.has(key) && json_.at(key).text() != "null"; }
+  JsonValue at(std::string_view key) const { return json_.at(key); }
+  Config object(std::string_view key) const { return Config(json_.at(key)); }
+
+  int size(std::string_view key, std::optional<int> absent = {}) const {
+    if (!has(key) && absent) return *absent;
+    return json_.at(key).integer(1, kMostConfigSize);
+  }
+  double number(std::string_view key, double absent) const {
+    return has(key) ? json_.at(key).number_in(1e-12, 1e12) : absent;
+  }
+  bool flag(std::string_view key, bool absent) const { return has(key) ? json_.at(key).boolean() : absent; }
+  std::string text(std::string_view key, const std::string& absent) const {
+    return has(key) ? json_.at(key).string() : absent;
+  }
+  std::int64_t token(std::string_view key, std::string_view other_key) const {
+    const std::string_view found = has(key) ? key : other_key;
+    return has(found) ? json_.at(found).integer<std::int64_t>(0, kMostConfigSize) : -1;
+  }
+
+  /// Refuses all but one value of a key that is there.
+  void require(std::string_view key, const std::string& expected) const {
+    if (has(key) && json_.at(key).string() != expected) json_.at(key).refuse_type("\"{}\"", expected);
+  }
+  void require_flag(std::string_view key, bool expected) const {
+    if (has(key) && json_.at(key).boolean() != expected) {
+      json_.at(key).refuse_type("{}, as nothing else is computed", expected ? "true" : "false");
+    }
+  }
+
+ private:
+  JsonValue json_;
+};
+
+Activation read_gelu(const Config& config, std::string_view key, const std::string& absent) {
+  const std::string name = config.text(key, absent);
+  if (name == "gelu") return Activation::gelu_erf;
+  if (name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
+  config.at(key).refuse_type("\"gelu\" or \"gelu_pytorch_tanh\"");
+}
+
+/// Reads rotary positions: "rope_parameters" of transformers 5, or "rope_theta" and "rope_scaling" before.
+Rotary read_rotary(const Config& config, double absent_base) {
+  Rotary rotary;
+  const std::string_view key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  rotary.base = config.number("rope_theta", absent_base);
+  if (!config.has(key)) return rotary;
+  const Config rope = config.object(key);
+  rotary.base = rope.number("rope_theta", rotary.base);
+  const std::string_view kind_key = rope.has("rope_type") ? "rope_type" : "type";
+  const std::string kind = rope.text(kind_key, "default");
+  if (kind == "llama3") {
+    rotary.scaling = RopeScaling{rope.number("factor", 1), rope.number("low_freq_factor", 1),
+                                 rope.number("high_freq_factor", 4),
+                                 rope.at("original_max_position_embeddings").integer<std::int64_t>(1)};
+    if (rotary.scaling->high_frequency_factor <= rotary.scaling->low_frequency_factor) {
+      rope.at("high_freq_factor").refuse_type("more than low_freq_factor");
+    }
+  } else if (kind != "default" && kind != "mrope") {
+    rope.at(kind_key).refuse_type("\"default\", \"llama3\" or \"mrope\", as no other scaling is computed");
+  }
+  if (rope.has("mrope_section")) {
+    for (const std::int64_t pairs : rope.at("mrope_section").integers(1, kMostConfigSize)) {
+      rotary.sections.push_back(static_cast<int>(pairs));
+    }
+  }
+  return rotary;
+}
+
+/// TextDefaults are the sizes that a text model's class has where its config says nothing.
+struct TextDefaults {
+  int hidden = 4096;
+  int ffn = 22016;
+  int layers = 32;
+  int heads = 32;
+  int vocabulary = 151936;
+  double epsilon = 1e-6;
+};
+constexpr TextDefaults kLlamaDefaults{4096, 11008, 32, 32, 32000, 1e-6};
+
+/// Reads the LLM. `tied_at_root`: what the model around it says of tied embeddings, which goes before.
+TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> tied_at_root) {
+  const TextDefaults defaults = llama ? kLlamaDefaults : TextDefaults{};
+  config.require("hidden_act", "silu");
+  config.require_flag("use_sliding_window", false);
+  config.require_flag("mlp_bias", false);
+  if (llama) config.require_flag("attention_bias", false);
+  TransformerSpec spec;
+  spec.name = llama ? "llama" : "qwen2";
+  spec.layers = config.size("num_hidden_layers", defaults.layers);
+  spec.hidden = config.size("hidden_size", defaults.hidden);
+  spec.ffn = config.size("intermediate_size", defaults.ffn);
+  spec.heads = config.size("num_attention_heads", defaults.heads);
+  spec.kv_heads = config.size("num_key_value_heads", spec.heads);
+  spec.vocabulary = config.size("vocab_size", defaults.vocabulary);
+  if (spec.layers > kMostConfigLayers)
+    config.at("num_hidden_layers").refuse_type("at most {}", kMostConfigLayers);
+  if (spec.heads % spec.kv_heads != 0) {
+    config.at("num_key_value_heads").refuse_type("a divisor of the {} heads", spec.heads);
+  }
+  if (!config.has("head_dim") && spec.hidden % spec.heads != 0) {
+    config.at("num_attention_heads").refuse_type("a divisor of the width {}", spec.hidden);
+  }
+  spec.head_dim = config.size("head_dim", spec.hidden / spec.heads);
+  spec.gated_mlp = spec.causal = true;
+  spec.tied_embeddings = tied_at_root.value_or(config.flag("tie_word_embeddings", false));
+  LayerForm form = preset_form(true);
+  form.epsilon = config.number("rms_norm_eps", defaults.epsilon);
+  form.qkv_bias = form.key_bias = !llama;
+  form.rotary = read_rotary(config, 10'000);
+  if (!form.rotary->sections.empty()) {
+    int pairs = 0;
+    for (const int section : form.rotary->sections) pairs += section;
+    if (2 * pairs != spec.head_dim || form.rotary->sections.size() != 3) {
+      config.at(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling")
+          .refuse_type("an \"mrope_section\" of three parts that add up to {} pairs", spec.head_dim / 2);
+    }
+  }
+  spec.form = form;
+  return spec;
+}
+
+/// Returns the text model of a model that has others, too.
+TransformerSpec read_inner_text(const Config& root) {
+  std::optional<bool> tied;
+  if (root.has("tie_word_embeddings")) tied = root.flag("tie_word_embeddings", false);
+  if (!root.has("text_config")) return read_text(root, false, tied);
+  const Config config = root.object("text_config");
+  const std::string kind = config.text("model_type", "qwen2");
+  if (kind != "qwen2" && kind != "llama" && kind != "qwen2_5_vl_text" && kind != "qwen2_5_vl") {
+    config.at("model_type").refuse_type("\"qwen2\" or \"llama\"");
+  }
+  return read_text(config, kind == "llama", tied);
+}
+
+/// Reads the sizes of an encoder, under the keys that its class has for them.
+TransformerSpec read_encoder(const Config& config, const std::string& name, std::string_view layers,
+                             std::string_view hidden, std::string_view ffn, std::string_view heads) {
+  TransformerSpec spec;
+  spec.name = name;
+  spec.layers = config.size(layers);
+  spec.hidden = config.size(hidden);
+  spec.ffn = config.size(ffn);
+  spec.heads = spec.kv_heads = config.size(heads);
+  if (spec.layers > kMostConfigLayers) config.at(layers).refuse_type("at most {}", kMostConfigLayers);
+  if (spec.hidden % spec.heads != 0) config.at(heads).refuse_type("a divisor of the width {}", spec.hidden);
+  spec.head_dim = spec.hidden / spec.heads;
+  return spec;
+}
+
+/// Returns a key's value, which may be a pair of equal ones, as sizes of pictures are.
+int read_side(const Config& config, std::string_view key) {
+  if (!config.at(key).is_array()) return config.size(key);
+  const std::vector<std::int64_t> sides = config.at(key).integers(1, kMostConfigSize);
+  if (sides.size() != 2 || sides[0] != sides[1]) config.at(key).refuse_type("two equal sides");
+  return static_cast<int>(sides[0]);
+}
+
+void require_patches(const Config& config, std::string_view key, int side, int patch) {
+  if (side % patch != 0) config.at(key).refuse_type("a multiple of the patches' side {}", patch);
+}
+
+ModelSpec read_text_model(const Config& root, ModelFamily family) {
+  ModelSpec model;
+  model.llm = read_text(root, family == ModelFamily::llama, {});
+  model.architecture.emplace();
+  model.architecture->family = family;
+  return model;
+}
+
+ModelSpec read_llava_onevision(const Config& root) {
+  const Config vision = root.object("vision_config");
+  vision.require("model_type", "siglip_vision_model");
+  root.require("vision_feature_select_strategy", "full");
+  root.require_flag("multimodal_projector_bias", true);
+  if (root.has("vision_feature_layer") && root.at("vision_feature_layer").integer(-kMostConfigLayers) != -1) {
+    root.at("vision_feature_layer").refuse_type("-1, the encoder's last layer");
+  }
+  ModelSpec model;
+  model.preprocess = "llava-ov";
+  model.llm = read_inner_text(root);
+  model.encoder = read_encoder(vision, "siglip", "num_hidden_layers", "hidden_size", "intermediate_size",
+                               "num_attention_heads");
+  LayerForm form;
+  form.epsilon = vision.number("layer_norm_eps", 1e-6);
+  form.activation = read_gelu(vision, "hidden_act", "gelu_pytorch_tanh");
+  form.rotary.reset();
+  model.encoder.form = form;
+  model.connector = {{model.encoder.hidden, model.llm.hidden, model.llm.hidden}, 1};
+  Architecture& of = model.architecture.emplace();
+  of.family = ModelFamily::llava_onevision;
+  of.picture.patch = vision.size("patch_size");
+  of.picture.tile = read_side(vision, "image_size");
+  const int side = of.picture.tile / of.picture.patch;  // what is left over is not seen
+  if (side < 1) vision.at("patch_size").refuse_type("at most the side of a tile, {}", of.picture.tile);
+  of.front = {
+      .values = 3 * of.picture.patch * of.picture.patch, .bias = true, .table = std::int64_t{side} * side};
+  of.connector.norm.reset();
+  of.connector.activation = read_gelu(root, "projector_hidden_act", "gelu");
+  of.newline = true;
+  for (const JsonValue& pin : root.at("image_grid_pinpoints").elements()) {
+    const std::vector<std::int64_t> sides = pin.integers(1, kMostConfigSize);
+    if (sides.size() != 2) pin.refuse_type("a height and a width");
+    of.picture.pinpoints.emplace_back(static_cast<int>(sides[0]), static_cast<int>(sides[1]));
+  }
+  const std::string ratio = root.text("vision_aspect_ratio", "anyres_max_9");
+  const std::string prefix = "anyres_max_";
+  const auto digits = ratio.substr(std::min(ratio.size(), prefix.size()));
+  if (!ratio.starts_with(prefix) || digits.empty() || digits.size() > 4 ||
+      !std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    root.at("vision_aspect_ratio").refuse_type("\"anyres_max_\" and a number of tiles");
+  }
+  of.picture.most_tiles = std::stoi(digits);
+  of.image_token = root.token("image_token_index", "image_token_id");
+  of.video_token = root.token("video_token_index", "video_token_id");
+  return model;
+}
+
+ModelSpec read_qwen25_vl(const Config& root) {
+  const Config vision = root.object("vision_config");
+  vision.require("hidden_act", "silu");
+  ModelSpec model;
+  model.preprocess = "qwen2.5-vl";
+  model.llm = read_inner_text(root);
+  if (model.llm.form->rotary->sections.empty()) {
+    root.at(root.has("text_config") ? "text_config" : "rope_scaling")
+        .refuse("key 'mrope_section' is missing");
+  }
+  model.encoder =
+      read_encoder(vision, "qwen2.5-vl-vit", "depth", "hidden_size", "intermediate_size", "num_heads");
+  model.encoder.gated_mlp = true;
+  if (model.encoder.head_dim % 4 != 0) {
+    vision.at("num_heads").refuse_type("heads of a width that 4 divides, as pairs are turned by two axes");
+  }
+  LayerForm form;
+  form.norm = NormKind::rms;
+  form.epsilon = 1e-6;
+  form.activation = Activation::swiglu;
+  const int pairs = model.encoder.head_dim / 4;
+  form.rotary = Rotary{.base = 10'000, .sections = {pairs, pairs}, .sections_restart = true};
+  form.windowed.assign(static_cast<std::size_t>(model.encoder.layers), true);
+  for (const std::int64_t layer : vision.at("fullatt_block_indexes").integers(0, model.encoder.layers - 1)) {
+    form.windowed[static_cast<std::size_t>(layer)] = false;
+  }
+  model.encoder.form = form;
+  Architecture& of = model.architecture.emplace();
+  of.family = ModelFamily::qwen2_5_vl;
+  of.picture.patch = vision.size("patch_size");
+  of.picture.temporal_patch = vision.size("temporal_patch_size", 2);
+  of.picture.merge = vision.size("spatial_merge_size", 2);
+  const int cell = of.picture.patch * of.picture.merge;
+  require_patches(vision, "window_size", vision.size("window_size"), cell);
+  of.picture.window = vision.size("window_size") / cell;
+  of.picture.positions_per_s = vision.number("tokens_per_second", 2);
+  const int channels = vision.size(vision.has("in_channels") ? "in_channels" : "in_chans", 3);
+  of.front.values = channels * of.picture.temporal_patch * of.picture.patch * of.picture.patch;
+  of.connector.norm = NormKind::rms;
+  of.connector.epsilon = 1e-6;
+  of.connector.activation = Activation::gelu_erf;
+  const int merged = model.encoder.hidden * of.picture.merge * of.picture.merge;
+  model.connector = {{merged, merged, vision.size("out_hidden_size", model.llm.hidden)},
+                     of.picture.merge * of.picture.merge};
+  of.image_token = root.token("image_token_id", "image_token_index");
+  of.video_token = root.token("video_token_id", "video_token_index");
+  return model;
+}
+
+ModelSpec read_internvl(const Config& root) {
+  const Config vision = root.object("vision_config");
+  root.require("vision_feature_select_strategy", "default");
+  vision.require_flag("use_absolute_position_embeddings", true);
+  vision.require_flag("use_mask_token", false);
+  if (root.has("vision_feature_layer") && root.at("vision_feature_layer").integer(-kMostConfigLayers) != -1) {
+    root.at("vision_feature_layer").refuse_type("-1, the encoder's last layer");
+  }
+  ModelSpec model;
+  model.preprocess = "internvl2.5";
+  model.llm = read_inner_text(root);
+  model.encoder = read_encoder(vision, "internvit", "num_hidden_layers", "hidden_size", "intermediate_size",
+                               "num_attention_heads");
+  LayerForm form;
+  const std::string norm = vision.text("norm_type", "layer_norm");
+  if (norm != "layer_norm" && norm != "rms_norm") {
+    vision.at("norm_type").refuse_type("\"layer_norm\" or \"rms_norm\"");
+  }
+  form.norm = norm == "rms_norm" ? NormKind::rms : NormKind::layer;
+  form.epsilon = vision.number("layer_norm_eps", 1e-6);
+  form.qkv_bias = form.key_bias = vision.flag("attention_bias", false);
+  form.activation = read_gelu(vision, "hidden_act", "gelu");
+  form.rotary.reset();
+  form.qk_norm = vision.flag("use_qk_norm", false);
+  form.layer_scale = true;
+  model.encoder.form = form;
+  Architecture& of = model.architecture.emplace();
+  of.family = ModelFamily::internvl;
+  of.picture.patch = read_side(vision, "patch_size");
+  of.picture.tile = read_side(vision, "image_size");
+  require_patches(vision, "image_size", of.picture.tile, of.picture.patch);
+  const double ratio = root.number("downsample_ratio", 0.5);
+  of.picture.merge = static_cast<int>(std::lround(1 / ratio));
+  const int side = of.picture.tile / of.picture.patch;
+  if (of.picture.merge < 1 || of.picture.merge * ratio != 1 || side % of.picture.merge != 0) {
+    root.at("downsample_ratio").refuse_type("one over a divisor of the {} patches of a tile's side", side);
+  }
+  of.front = {.values = 3 * of.picture.patch * of.picture.patch,
+              .bias = true,
+              .class_row = true,
+              .table = std::int64_t{side} * side + 1};
+  of.connector.selects = true;
+  of.connector.norm = NormKind::layer;
+  of.connector.epsilon = 1e-5;
+  of.connector.activation = read_gelu(root, "projector_hidden_act", "gelu");
+  const int merged = of.picture.merge * of.picture.merge;
+  model.connector = {{merged * model.encoder.hidden, model.llm.hidden, model.llm.hidden}, merged};
+  of.image_token = root.token("image_token_id", "image_token_index");
+  return model;
+}
+
+ModelSpec read_qwen2_audio(const Config& root) {
+  const Config audio = root.object("audio_config");
+  audio.require("activation_function", "gelu");
+  audio.require_flag("scale_embedding", false);
+  ModelSpec model;
+  model.preprocess = "qwen2-audio";
+  model.llm = read_inner_text(root);
+  model.encoder = read_encoder(audio, "whisper", "encoder_layers", "d_model", "encoder_ffn_dim",
+                               "encoder_attention_heads");
+  LayerForm form;
+  form.key_bias = false;
+  form.activation = Activation::gelu_erf;
+  form.rotary.reset();
+  model.encoder.form = form;
+  Architecture& of = model.architecture.emplace();
+  of.family = ModelFamily::qwen2_audio;
+  of.front = {.kind = FrontKind::sound,
+              .values = audio.size("num_mel_bins", 128),
+              .bias = true,
+              .table = audio.size("max_source_positions", 1500),
+              .frozen_table = true};
+  of.connector.selects = of.connector.averages = true;
+  of.connector.norm = NormKind::layer;
+  of.connector.epsilon = 1e-5;
+  model.connector = {{model.encoder.hidden, model.llm.hidden}, 2};
+  of.audio_token = root.token("audio_token_index", "audio_token_id");
+  return model;
+}
+
+ModelSpec read_family(const Config& root, ModelFamily family) {
+  switch (family) {
+    case ModelFamily::qwen2:
+    case ModelFamily::llama:
+      return read_text_model(root, family);
+    case ModelFamily::llava_onevision:
+      return read_llava_onevision(root);
+    case ModelFamily::qwen2_5_vl:
+      return read_qwen25_vl(root);
+    case ModelFamily::internvl:
+      return read_internvl(root);
+    case ModelFamily::qwen2_audio:
+      return read_qwen2_audio(root);
+  }
+  return {};
+}
+
+}  // namespace
+
+ModelSpec parse_hugging_face(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const Config root(document.root());
+  ModelSpec model = read_family(root, root.at("model_type").choice<ModelFamily>());
+  model.name = file;
+  model.max_tokens = kConfigMaxTokens;
+  if (model.encoder.layers > 0 && model.connector.widths.back() != model.llm.hidden) {
+    root.object("vision_config").at("out_hidden_size").refuse_type("the LLM's width {}", model.llm.hidden);
+  }
+  return model;
+}
+
+}  // namespace dflop

@@ -1,0 +1,19 @@
+// A model of transformers says in its config.json what it is.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/model.hpp"
+
+namespace dflop {
+
+/// Reads the config.json of a Qwen2, Llama, LLaVA-OneVision, Qwen2.5-VL, InternVL (transformers' own form) or
+/// Qwen2-Audio model, in the forms of transformers 4 and 5: sizes, forms of layers, positions, connector.
+/// Where a key is absent, its class's default stands. The name of the model is `file`. What a model has no
+/// part for, a text LLM for an encoder, has no layers.
+/// @throws Error (input) naming the key for another architecture, or one that asks for what is not computed,
+/// with what was found and expected.
+ModelSpec parse_hugging_face(std::string_view json, const std::string& file);
+
+}  // namespace dflop
