@@ -66,6 +66,7 @@ constexpr Wing kWings[] = {
     {"traces", "files", "text data"},
     {"traces", "profiler", "text files"},
     {"traces", "weights", "text"},
+    {"traces", "media", "text"},
     {"costmodel", ".", ""},
     {"costmodel", "analytic", "."},
     {"costmodel", "profiled", "."},

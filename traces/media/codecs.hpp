@@ -1,0 +1,30 @@
+// The readers of both kinds of picture, and what they have in common, are the inside of decode_image().
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "traces/media/image.hpp"
+
+namespace dflop {
+
+/// A PictureFile is the bytes of a file with what errors and limits need.
+struct PictureFile {
+  std::string_view bytes;
+  const std::string& name;
+  std::int64_t most_pixels = kMostPixels;
+};
+
+RgbImage decode_jpeg(const PictureFile& file);
+ImageSize jpeg_size(const PictureFile& file);
+RgbImage decode_png(const PictureFile& file);
+ImageSize png_size(const PictureFile& file);
+
+/// Returns a size that a header gives. @throws Error (input) for more than the file's limit of pixels.
+ImageSize checked_size(const PictureFile& file, std::uint64_t width, std::uint64_t height);
+
+/// Returns the place of an error: "file: offset 17".
+std::string place_at(const PictureFile& file, std::size_t offset);
+
+}  // namespace dflop

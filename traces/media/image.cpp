@@ -1,0 +1,59 @@
+#include "traces/media/image.hpp"
+
+#include <algorithm>
+
+#include "core/refuse.hpp"
+#include "traces/media/codecs.hpp"
+
+namespace dflop {
+namespace {
+
+/// An ImageCodec reads the files that begin with `magic`.
+struct ImageCodec {
+  std::string_view name;
+  std::string_view magic;
+  RgbImage (*decode)(const PictureFile&);
+  ImageSize (*size)(const PictureFile&);
+};
+
+constexpr ImageCodec kCodecs[] = {
+    {"JPEG", "\xFF\xD8\xFF", decode_jpeg, jpeg_size},
+    {"PNG", "\x89PNG\r\n\x1A\n", decode_png, png_size},
+};
+
+const ImageCodec& codec_of(std::string_view bytes, const std::string& file) {
+  for (const ImageCodec& codec : kCodecs) {
+    if (bytes.starts_with(codec.magic)) return codec;
+  }
+  std::string found;
+  for (const char byte : bytes.substr(0, 8)) {
+    found += fmt::format(" {:02x}", static_cast<unsigned char>(byte));
+  }
+  refuse_input(file, "expected a JPEG file, which begins with ff d8 ff, or a PNG file (89 50 4e 47), found{}",
+               found.empty() ? " an empty file" : found);
+}
+
+}  // namespace
+
+ImageSize checked_size(const PictureFile& file, std::uint64_t width, std::uint64_t height) {
+  // Both codecs have sides below 2^31, so that the product holds.
+  if (width == 0 || height == 0 || width * height > static_cast<std::uint64_t>(file.most_pixels)) {
+    refuse_input(file.name, "expected a picture of 1 to {} pixels, found {}x{}", file.most_pixels, width,
+                 height);
+  }
+  return {static_cast<std::int32_t>(width), static_cast<std::int32_t>(height)};
+}
+
+std::string place_at(const PictureFile& file, std::size_t offset) {
+  return fmt::format("{}: offset {}", file.name, offset);
+}
+
+RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels) {
+  return codec_of(bytes, file).decode({bytes, file, most_pixels});
+}
+
+ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels) {
+  return codec_of(bytes, file).size({bytes, file, most_pixels});
+}
+
+}  // namespace dflop
