@@ -131,13 +131,18 @@ bool rows_come_first(ImageSize from, ImageSize to) {
 }  // namespace
 
 RgbImage resize_bicubic(const RgbImage& image, ImageSize size) {
-  // Columns are resized as rows of the transposed picture: sums over whole rows are what vectors are for.
-  const auto resize_columns = [&](const RgbImage& from) {
-    if (from.size.width == size.width) return from;
-    return transpose(resize_rows(transpose(from), size.width));
-  };
-  if (rows_come_first(image.size, size)) return resize_columns(resize_rows(image, size.height));
-  return resize_rows(resize_columns(image), size.height);
+  const bool is_rows_first = rows_come_first(image.size, size);
+  const std::int64_t between = is_rows_first ? std::int64_t{image.size.width} * size.height
+                                             : std::int64_t{size.width} * image.size.height;
+  if (std::max(between, std::int64_t{size.width} * size.height) > kMostPixels) {
+    refuse_input("", "expected a picture that is resized by way of at most {} pixels, found {}x{} to {}x{}",
+                 kMostPixels, image.size.width, image.size.height, size.width, size.height);
+  }
+  if (image.size == size) return image;
+  if (image.size.width == size.width) return resize_height(image, size.height);
+  if (image.size.height == size.height) return resize_width(image, size.width);
+  if (is_rows_first) return resize_width(resize_height(image, size.height), size.width);
+  return resize_height(resize_width(image, size.width), size.height);
 }
 
 }  // namespace dflop

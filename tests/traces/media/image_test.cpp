@@ -130,6 +130,24 @@ TEST(Resize, OneColourStaysItselfAtAnySize) {
   }
 }
 
+TEST(Resize, ColumnsComeFirstWherePillowDoesSo) {
+  // Of 40 rows 37 are dropped, of 3 columns none. Pillow 13.0.0 makes these values of the picture below; with
+  // rows first, ten of the 36 would be others.
+  RgbImage tall{{3, 40}, {}};
+  for (int y = 0; y < 40; ++y) {
+    for (int x = 0; x < 3; ++x) {
+      for (int c = 0; c < 3; ++c) {
+        tall.pixels.push_back(
+            static_cast<std::uint8_t>(7 * x * x + 13 * y * y * y + 101 * c * y + 31 * x * y * c));
+      }
+    }
+  }
+  EXPECT_EQ(resize_bicubic(tall, {4, 3}).pixels,
+            (std::vector<std::uint8_t>{97,  115, 136, 101, 116, 110, 104, 136, 101, 104, 161, 114,
+                                       106, 132, 107, 109, 113, 137, 122, 111, 141, 136, 127, 115,
+                                       120, 144, 140, 126, 140, 136, 120, 132, 128, 106, 124, 120}));
+}
+
 TEST(Resize, RefusesWhatWouldFillTheMemory) {
   const RgbImage one{{1, 1}, {1, 2, 3}};
   expect_refused([&] { resize_bicubic(one, {20000, 20000}); }, "", {"1x1 to 20000x20000"});
