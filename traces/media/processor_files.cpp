@@ -1,0 +1,140 @@
+// The preprocessor_config.json of the model families, in the forms of transformers 4 and 5.
+#include <initializer_list>
+
+#include "traces/media/processors.hpp"
+#include "traces/text/strict_json.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int32_t kMostSide = 8192;
+constexpr int kBicubic = 3;  ///< of Pillow's resampling filters
+
+/// Returns whether a key is there and says something: transformers writes null for what is not set.
+bool is_set(const JsonValue& root, std::string_view key) {
+  return root.has(key) && root.at(key).text() != "null";
+}
+
+std::int32_t integer_or(const JsonValue& root, std::string_view key, std::int32_t otherwise,
+                        std::int32_t most) {
+  return is_set(root, key) ? root.at(key).integer<std::int32_t>(1, most) : otherwise;
+}
+
+std::array<double, 3> channels(const JsonValue& value, double least) {
+  const std::vector<double> numbers = value.numbers(3, least, 1e6);
+  return {numbers[0], numbers[1], numbers[2]};
+}
+
+void require_on(const JsonValue& root, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (is_set(root, key) && !root.at(key).boolean()) {
+      root.at(key).refuse("expected true, found false: pictures are always prepared in this step");
+    }
+  }
+}
+
+/// Refuses all but one of the processors, and what no family here does.
+void check_common(const JsonValue& root, const std::vector<std::string_view>& types) {
+  root.require_object();
+  for (const std::string_view key : {"image_processor_type", "feature_extractor_type"}) {
+    if (is_set(root, key)) root.at(key).choice_index(types);
+  }
+  require_on(root, {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"});
+  if (is_set(root, "do_center_crop") && root.at("do_center_crop").boolean()) {
+    root.at("do_center_crop").refuse("expected false, found true: pictures are not cropped");
+  }
+  if (is_set(root, "resample") && root.at("resample").integer(0, 5) != kBicubic) {
+    root.at("resample").refuse_type("3, which is bicubic");
+  }
+}
+
+void read_scale(const JsonValue& root, PixelScale& scale) {
+  if (is_set(root, "rescale_factor")) scale.rescale = root.at("rescale_factor").number_in(1e-9, 1e9);
+  if (is_set(root, "image_mean")) scale.mean = channels(root.at("image_mean"), -1e6);
+  if (is_set(root, "image_std")) scale.deviation = channels(root.at("image_std"), 1e-6);
+}
+
+/// Reads the side of square tiles: {"height", "width"}.
+std::int32_t read_tile(const JsonValue& root, std::int32_t otherwise) {
+  if (!is_set(root, "size")) return otherwise;
+  const JsonValue size = root.at("size");
+  const auto height = size.at("height").integer<std::int32_t>(1, kMostSide);
+  const auto width = size.at("width").integer<std::int32_t>(1, kMostSide);
+  if (height != width) size.refuse("expected a square, found {}x{}", width, height);
+  return height;
+}
+
+}  // namespace
+
+LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root();
+  check_common(root, {"LlavaOnevisionImageProcessor", "LlavaOnevisionImageProcessorFast"});
+  LlavaProcessor processor;
+  read_scale(root, processor.scale);
+  processor.tile = read_tile(root, processor.tile);
+  if (is_set(root, "image_grid_pinpoints")) {
+    processor.pinpoints.clear();
+    for (const JsonValue& pinpoint : root.at("image_grid_pinpoints").elements()) {
+      const std::vector<std::int64_t> sides = pinpoint.integers(1, kMostSide);
+      if (sides.size() != 2) pinpoint.refuse_type("[height, width]");
+      processor.pinpoints.push_back(
+          {static_cast<std::int32_t>(sides[1]), static_cast<std::int32_t>(sides[0])});
+    }
+  }
+  for (const ImageSize& pinpoint : processor.pinpoints) {
+    if (pinpoint.width % processor.tile != 0 || pinpoint.height % processor.tile != 0) {
+      root.refuse("expected image_grid_pinpoints that tiles of {0}x{0} fill, found {1}x{2}", processor.tile,
+                  pinpoint.width, pinpoint.height);
+    }
+  }
+  return processor;
+}
+
+QwenProcessor parse_qwen_processor(std::string_view json, const std::string& file) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 40;
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root();
+  check_common(root, {"Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2_5_VLImageProcessor"});
+  QwenProcessor processor;
+  read_scale(root, processor.scale);
+  processor.patch = integer_or(root, "patch_size", processor.patch, 1024);
+  processor.merge = integer_or(root, "merge_size", processor.merge, 64);
+  processor.temporal_patch = integer_or(root, "temporal_patch_size", processor.temporal_patch, 64);
+  if (is_set(root, "size")) {
+    const JsonValue size = root.at("size");
+    processor.min_pixels = size.at("shortest_edge").integer<std::int64_t>(1, kLargest);
+    processor.max_pixels = size.at("longest_edge").integer<std::int64_t>(1, kLargest);
+  }
+  // The keys of transformers 4 go before those of size.
+  if (is_set(root, "min_pixels")) {
+    processor.min_pixels = root.at("min_pixels").integer<std::int64_t>(1, kLargest);
+  }
+  if (is_set(root, "max_pixels")) {
+    processor.max_pixels = root.at("max_pixels").integer<std::int64_t>(1, kLargest);
+  }
+  if (processor.min_pixels > processor.max_pixels) {
+    root.refuse("expected at most as many pixels at least as at most, found {} and {}", processor.min_pixels,
+                processor.max_pixels);
+  }
+  return processor;
+}
+
+InternvlProcessor parse_internvl_processor(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root();
+  check_common(root, {"GotOcr2ImageProcessor", "GotOcr2ImageProcessorFast"});
+  InternvlProcessor processor;
+  read_scale(root, processor.scale);
+  processor.tile = read_tile(root, processor.tile);
+  processor.min_tiles = integer_or(root, "min_patches", processor.min_tiles, 1024);
+  processor.max_tiles = integer_or(root, "max_patches", processor.max_tiles, 1024);
+  if (processor.min_tiles > processor.max_tiles) {
+    root.at("min_patches")
+        .refuse("expected at most max_patches, {}, found {}", processor.max_tiles, processor.min_tiles);
+  }
+  if (is_set(root, "crop_to_patches")) processor.cuts = root.at("crop_to_patches").boolean();
+  return processor;
+}
+
+}  // namespace dflop

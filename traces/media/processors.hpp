@@ -1,0 +1,106 @@
+// Processors make of pictures what encoders take, as transformers' PIL image processors (version 5.23) do, to
+// the last bit. What a picture becomes is known from its size alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/media/image.hpp"
+
+namespace dflop {
+
+/// A byte b of channel c becomes (float(b * rescale) - mean[c]) / deviation[c], in floats.
+struct PixelScale {
+  double rescale = 1.0 / 255;
+  std::array<double, 3> mean = {0.48145466, 0.4578275, 0.40821073};
+  std::array<double, 3> deviation = {0.26862954, 0.26130258, 0.27577711};
+};
+
+/// Tiles are [count, 3, side, side].
+struct Tiles {
+  std::int64_t count = 0;
+  std::int64_t side = 0;
+  std::vector<float> pixels;
+};
+
+/// LLaVA-OneVision: first the whole picture squeezed into one tile, then the tiles of the picture laid into
+/// the pinpoint that wastes least, with black around it. Mean and deviation are those of transformers' class:
+/// a model's file says its own.
+struct LlavaProcessor {
+  std::int32_t tile = 384;
+  std::vector<ImageSize> pinpoints = default_pinpoints();
+  PixelScale scale = {1.0 / 255, {0.48145466, 0.4578275, 0.40821073}, {0.26862954, 0.26130258, 0.27577711}};
+
+  /// Returns all of 1 to 6 times 1 to 6 tiles of 384.
+  static std::vector<ImageSize> default_pinpoints();
+};
+
+/// Reads a preprocessor_config.json. Absent keys have the values of the struct. @throws Error
+/// (input) with `file` and key for another processor, resampling that is not bicubic, do_* flags that are
+/// off, and sizes out of range.
+LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file);
+
+/// Returns the size of the pinpoint for a picture of a size. @throws Error (input) for a picture of which no
+/// pinpoint would show a pixel.
+ImageSize llava_pinpoint(ImageSize image, const LlavaProcessor& processor);
+/// Returns how many tiles llava_tiles() gives. @throws as llava_pinpoint()
+std::int64_t llava_tile_count(ImageSize image, const LlavaProcessor& processor);
+/// Makes the tiles of a picture that is alone in its sample. @throws as llava_pinpoint()
+Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor);
+/// Makes the one tile of a picture that is one of several: padded to a square with the mean colour.
+Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor);
+
+/// Qwen2-VL and 2.5-VL: one size that patches divide, and a row for each patch.
+struct QwenProcessor {
+  std::int32_t patch = 14;
+  std::int32_t merge = 2;           ///< a block of merge x merge patches becomes one token
+  std::int32_t temporal_patch = 2;  ///< frames in a patch; a picture is repeated
+  std::int64_t min_pixels = 56 * 56;
+  std::int64_t max_pixels = 28 * 28 * 1280;
+  PixelScale scale;
+};
+QwenProcessor parse_qwen_processor(std::string_view json, const std::string& file);
+
+/// A PatchGrid counts patches in time, height and width.
+struct PatchGrid {
+  std::int64_t frames = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+
+  std::int64_t patches() const { return frames * rows * columns; }
+  bool operator==(const PatchGrid&) const = default;
+};
+
+struct Patches {
+  PatchGrid grid;
+  std::vector<float>
+      rows;  ///< [patches, 3 * temporal_patch * patch * patch], block by block of merge x merge
+};
+
+/// Returns the grid for `frames` pictures of a size (1: a picture). The last frame is repeated up to a
+/// multiple of temporal_patch. All frames are resized by the limits of one picture: transformers' video
+/// processors have limits of their own, for which these are changed.
+/// @throws Error (input) for sides that are more than 200 times each other, or too large a result
+PatchGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames = 1);
+/// Makes the patches of one picture, or of a video's frames. @throws Error (input) as qwen_grid(), for no
+/// frame, and frames that differ in size
+Patches qwen_patches(std::span<const RgbImage> frames, const QwenProcessor& processor);
+
+/// InternVL: the grid of tiles whose aspect is nearest, and behind it a thumbnail where it has more than one.
+struct InternvlProcessor {
+  std::int32_t tile = 448;
+  std::int32_t min_tiles = 1;
+  std::int32_t max_tiles = 12;
+  bool cuts = true;  ///< off: each picture is one tile (crop_to_patches)
+  PixelScale scale = {1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+};
+InternvlProcessor parse_internvl_processor(std::string_view json, const std::string& file);
+
+std::int64_t internvl_tile_count(ImageSize image, const InternvlProcessor& processor);
+Tiles internvl_tiles(const RgbImage& image, const InternvlProcessor& processor);
+
+}  // namespace dflop
