@@ -203,7 +203,7 @@ Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& process
   return tiles;
 }
 
-PatchGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames) {
+QwenGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames) {
   const ImageSize size = smart_size(image, processor);
   return {(frames + processor.temporal_patch - 1) / processor.temporal_patch, size.height / processor.patch,
           size.width / processor.patch};

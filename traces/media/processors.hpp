@@ -65,18 +65,18 @@ struct QwenProcessor {
 };
 QwenProcessor parse_qwen_processor(std::string_view json, const std::string& file);
 
-/// A PatchGrid counts patches in time, height and width.
-struct PatchGrid {
+/// A QwenGrid counts patches in time, height and width.
+struct QwenGrid {
   std::int64_t frames = 0;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 
   std::int64_t patches() const { return frames * rows * columns; }
-  bool operator==(const PatchGrid&) const = default;
+  bool operator==(const QwenGrid&) const = default;
 };
 
 struct Patches {
-  PatchGrid grid;
+  QwenGrid grid;
   std::vector<float>
       rows;  ///< [patches, 3 * temporal_patch * patch * patch], block by block of merge x merge
 };
@@ -85,7 +85,7 @@ struct Patches {
 /// multiple of temporal_patch. All frames are resized by the limits of one picture: transformers' video
 /// processors have limits of their own, for which these are changed.
 /// @throws Error (input) for sides that are more than 200 times each other, or too large a result
-PatchGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames = 1);
+QwenGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames = 1);
 /// Makes the patches of one picture, or of a video's frames. @throws Error (input) as qwen_grid(), for no
 /// frame, and frames that differ in size
 Patches qwen_patches(std::span<const RgbImage> frames, const QwenProcessor& processor);

@@ -60,7 +60,7 @@ TEST(Processors, AreTransformersToTheLastBit) {
     EXPECT_EQ(internvl_tiles(image, golden_internvl()).pixels, golden("internvl." + name));
     const Patches patches = qwen_patches(std::span(&image, 1), golden_qwen());
     EXPECT_EQ(patches.rows, golden("qwen2-vl." + name));
-    const PatchGrid& grid = patches.grid;
+    const QwenGrid& grid = patches.grid;
     EXPECT_EQ((std::vector{grid.frames, grid.rows, grid.columns}),
               golden_tensor<std::int64_t>("pixels.safetensors", "qwen2-vl." + name + ".grid"));
   }
@@ -93,7 +93,7 @@ TEST(Processors, FramesOfAVideoStandOneBehindTheOther) {
     return qwen_patches(std::span(&frames[i], 1), golden_qwen()).rows;
   };
   const Patches video = qwen_patches(frames, golden_qwen());
-  EXPECT_EQ(video.grid, (PatchGrid{2, 4, 4}));
+  EXPECT_EQ(video.grid, (QwenGrid{2, 4, 4}));
   const std::vector<float> a = alone(0);
   const std::vector<float> b = alone(1);
   const std::vector<float> c = alone(2);
