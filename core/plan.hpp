@@ -113,6 +113,9 @@ struct PlanOptions {
   Reshard reshard = Reshard::direct;  ///< where the encoder has ranks of its own; others have none
   bool zero1 = true;                  ///< optimizer states split over dp
   bool sequence_parallel = true;      ///< activations between tp regions split over tp
+  /// Gradients are made smaller together where their norm over all parameters is above a limit, which all
+  /// ranks have to know before any takes its optimizer step.
+  bool clip_gradients = false;
 
   bool operator==(const PlanOptions&) const = default;
 };

@@ -100,16 +100,22 @@ struct Message {
                      ///< counted (hub_copies()); = bytes outside a reshard
 };
 
-/// A Collective runs over groups of one stage, or joins the ends of the LLM.
+/// A CollectiveSum says what a collective sums.
+enum class CollectiveSum : std::uint8_t {
+  gradients,    ///< of one stage, over the groups that hold it
+  joined_ends,  ///< gradients of an embedding and a head that are one matrix, on stages of two ranks
+  norm,         ///< the squares of all gradients, over all groups: one number
+};
+
+/// A Collective runs over several groups.
 struct Collective {
   std::vector<std::int32_t> groups;
   Bytes bytes;  ///< per rank
   /// An all_reduce_start enters it after this part of the compute instruction that comes next, as a bucket of
   /// gradients is complete before its backward is. 0: at once.
   double ready = 0;
-  /// It sums the gradients of an embedding and a head that are one matrix, on stages of two ranks. Files do
-  /// not say so: a replay needs to know no more than that groups meet.
-  bool joins_ends = false;
+  /// Files do not say it: a replay needs to know no more than that groups meet.
+  CollectiveSum sum = CollectiveSum::gradients;
 };
 
 /// An Instruction has 12 bytes, as programs of large clusters hold tens of millions.

@@ -58,6 +58,9 @@ ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> p
   by_held_rows_ = length_;
   place(false);
   length_ = round_up(length_, kAligned * shards);
+  for (const Parameter& parameter : list_) by_place_.push_back(&parameter);
+  std::sort(by_place_.begin(), by_place_.end(),
+            [](const Parameter* a, const Parameter* b) { return a->offset < b->offset; });
   weights_ = Tensor(rank, 1, length_);
   gradients_ = SumTensor(rank, 1, length_);
   moment1_ = SumTensor(rank, 1, shard_size());
@@ -158,14 +161,62 @@ void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
   }
 }
 
-void ParameterStore::step(const RankContext& rank, const AdamWStep& step) {
-  const std::int64_t size = shard_size();
-  if (size == 0) return;
-  const std::int64_t begin = shard_ * size;
-  const Matrix weight{at(weights_.view().data, begin, bytes_of(dtype_)), 1, size};
-  const Sums gradient{at(gradients_.view().data, begin, sum_bytes_of(dtype_)), 1, size};
-  const Sums master = has_master() ? master_.view() : Sums{weight.data, 1, size};
-  rank.kernels.adamw(weight, master, moment1_, moment2_, gradient, step);
+double ModuleRates::of(const Parameter& parameter) const {
+  if (parameter.frozen) return 0;
+  if (parameter.name.starts_with("llm.")) return llm;
+  const bool connects =
+      parameter.name.starts_with("connector.") || parameter.name.starts_with("encoder.norm.");
+  return connects ? connector : encoder;
+}
+
+void ParameterStore::add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts,
+                                 Sums sum) {
+  for (const Parameter& parameter : list_) {
+    if (counts(parameter)) rank.kernels.sum_of_squares(sum, gradient(parameter));
+  }
+}
+
+/// Takes the step for values [begin, end) of the flat arrays, which lie in this rank's shard.
+void ParameterStore::step_range(const RankContext& rank, const Range& range, const AdamWStep& step) {
+  const std::int64_t size = range.size();
+  const std::int64_t in_shard = range.begin - shard_ * shard_size();
+  const std::size_t sums = sum_bytes_of(dtype_);
+  const auto of_shard = [&](SumTensor& tensor) {
+    return Sums{at(tensor.view().data, in_shard, sums), 1, size};
+  };
+  const Matrix weight{at(weights_.view().data, range.begin, bytes_of(dtype_)), 1, size};
+  const Sums gradient{at(gradients_.view().data, range.begin, sums), 1, size};
+  const Sums master = has_master() ? of_shard(master_) : Sums{weight.data, 1, size};
+  rank.kernels.adamw(weight, master, of_shard(moment1_), of_shard(moment2_), gradient, step);
+}
+
+void ParameterStore::step(const RankContext& rank, const OptimizerStep& step) {
+  const Range shard{shard_ * shard_size(), (shard_ + 1) * shard_size()};
+  if (shard.size() == 0) return;
+  // Neighbours that are treated alike take the step in one call, with the zeros between them; those of all
+  // presets are, while nothing is decayed.
+  Range run{shard.begin, shard.begin};
+  AdamWStep of_run = step;
+  double rate_of_run = -1;  // none yet
+  for (const Parameter* parameter : by_place_) {
+    const double rate = step.rates.of(*parameter);
+    const double decay = parameter->decayed ? step.weight_decay : 0;
+    const std::int64_t begin = std::clamp(parameter->offset, shard.begin, shard.end);
+    if (rate_of_run < 0) {
+      rate_of_run = rate;
+      of_run.weight_decay = decay;
+    } else if (rate != rate_of_run || (rate > 0 && decay != of_run.weight_decay)) {
+      run.end = begin;
+      of_run.learning_rate = step.learning_rate * rate_of_run;
+      if (rate_of_run > 0 && run.size() > 0) step_range(rank, run, of_run);
+      run.begin = begin;
+      rate_of_run = rate;
+      of_run.weight_decay = decay;
+    }
+  }
+  run.end = shard.end;
+  of_run.learning_rate = step.learning_rate * rate_of_run;
+  if (rate_of_run > 0 && run.size() > 0) step_range(rank, run, of_run);
 }
 
 void ParameterStore::gather(const RankContext& rank, const RankGroup& group) {

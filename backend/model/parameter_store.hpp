@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -15,6 +16,21 @@
 #include "core/support/bytes.hpp"
 
 namespace dflop {
+
+/// A ModuleRates has the parts of the learning rate that the modules take; 0 freezes one.
+struct ModuleRates {
+  double encoder = 1;
+  double connector = 1;  ///< and the norm before it
+  double llm = 1;
+
+  double of(const Parameter& parameter) const;
+  bool operator==(const ModuleRates&) const = default;
+};
+
+/// An OptimizerStep is one step of AdamW with what differs between parameters.
+struct OptimizerStep : AdamWStep {
+  ModuleRates rates;
+};
 
 /// A ParameterStore has a stage's parameters in flat arrays of equal length, in which they and `shards` begin
 /// where vector accesses want it, with zeros between: weights as kernels read them, gradients, and of one
@@ -40,8 +56,14 @@ class ParameterStore {
   /// each rank has the part of its rows are summed over tp, and those of rows that stay are zero.
   void complete_gradients(const RankContext& rank);
 
-  /// Does one step of the optimizer on this rank's shard.
-  void step(const RankContext& rank, const AdamWStep& step);
+  /// Adds the squares of gradients to sum[1, 1]: of those parameters that `counts` says.
+  void add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts, Sums sum);
+  /// Multiplies all gradients.
+  void scale_gradients(const RankContext& rank, double factor) { rank.kernels.scale(gradients(), factor); }
+
+  /// Does one step of the optimizer on this rank's shard. Frozen parameters keep their values, and what is
+  /// not decayed has no weight decay.
+  void step(const RankContext& rank, const OptimizerStep& step);
   /// Brings the shards of all ranks of a group together, which are in its order.
   void gather(const RankContext& rank, const RankGroup& group);
   ModelState memory() const;
@@ -65,6 +87,7 @@ class ParameterStore {
   void write_part(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
                   std::span<const double> values);
   void place(bool by_held_rows);
+  void step_range(const RankContext& rank, const Range& range, const AdamWStep& step);
   void load(const RankContext& rank, const WeightSource& source);
   void initialize(const RankContext& rank, std::uint64_t seed);
   bool has_master() const { return bytes_of(dtype_) < sum_bytes_of(dtype_); }
@@ -75,6 +98,7 @@ class ParameterStore {
   std::int64_t shard_size() const { return length_ / shards_; }
 
   std::vector<Parameter> list_;
+  std::vector<const Parameter*> by_place_;  // in the flat arrays
   int shards_;
   int shard_;
   std::int64_t by_held_rows_ = 0;  // values at the beginning of the arrays

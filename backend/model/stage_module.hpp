@@ -31,8 +31,8 @@ struct StageTape {
 /// A StageModule computes one stage with its parameters.
 class StageModule {
  public:
-  /// Parameters come from `weights` or, where that is null, from `seed`; optimizer states are cut into `shards`, of which this rank has
-  /// `shard`. What is referred to outlives it.
+  /// Parameters come from `weights` or, where that is null, from `seed`; optimizer states are cut into
+  /// `shards`, of which this rank has `shard`. What is referred to outlives it.
   StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard, std::uint64_t seed,
               const RankContext& rank, const WeightSource* weights = nullptr);
 

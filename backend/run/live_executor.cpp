@@ -53,6 +53,7 @@ void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReade
   const bool first = reader.get<int>() == 0;
   GroupRecord& record = records.at(group);
   const auto own_loss = reader.get<double>();
+  if (reader.get<bool>()) result.gradient_norm = reader.get<double>();
   const auto state = reader.get<ModelState>();
   std::vector<LiveSpan> spans = reader.get_all<LiveSpan>();
   result.kernels.push_back(reader.get_all<KernelObservation>());
@@ -209,6 +210,8 @@ LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& opt
     own.add(ranks_[i]->group);
     own.add(ranks_[i]->context.tp_rank);
     own.add(results[i].loss);
+    own.add(results[i].gradient_norm.has_value());
+    if (results[i].gradient_norm) own.add(*results[i].gradient_norm);
     own.add(ranks_[i]->live.model_state());
     own.add(results[i].spans);
     own.add(results[i].kernels);

@@ -25,7 +25,10 @@ struct LiveOptions {
 /// others.
 struct LiveResult {
   Timeline timeline;
-  double loss = 0;                                      ///< mean over the trained tokens of the batch
+  double loss = 0;  ///< mean over the trained tokens of the batch
+  /// This is the norm of all gradients before clipping, with a plan that clips. Where it is not finite, no
+  /// rank has changed its weights.
+  std::optional<double> gradient_norm;
   std::vector<std::vector<KernelObservation>> kernels;  ///< by rank, of the step's choices
 };
 

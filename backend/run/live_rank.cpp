@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -35,7 +36,7 @@ const Collective* reduction_of(const Program& program, std::size_t group, int st
   for (const Instruction& i : program.instructions_of(program.groups[group])) {
     if (!ends_collective(i.op) || i.stage != stage) continue;
     const Collective& collective = program.collectives[static_cast<std::size_t>(i.index)];
-    if (!collective.joins_ends) return &collective;
+    if (collective.sum == CollectiveSum::gradients) return &collective;
   }
   return nullptr;
 }
@@ -51,7 +52,8 @@ LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layo
       rank_(rank),
       turn_(turn),
       guide_(rank.kernels.dtype()),
-      loss_(rank, 1, 1) {
+      loss_(rank, 1, 1),
+      squares_(rank, 1, plan.clip_gradients ? 1 : 0) {
   const std::vector<StagePlace> places = stage_places(layout.stages);
   for (const Instruction& instruction : layout.instructions_of(layout.groups[group_])) {
     if (instruction.op != Op::optimizer_step) continue;
@@ -117,7 +119,8 @@ void LiveRank::prepare(const LiveStep& step) {
     if (makes_input_gradient(i.op)) turned[key] = true;
     if (makes_weight_gradient(i.op)) ++weights_left_[i.stage];
     if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
-    if (ends_collective(i.op) && !step.program.collectives[static_cast<std::size_t>(i.index)].joins_ends) {
+    if (ends_collective(i.op) &&
+        step.program.collectives[static_cast<std::size_t>(i.index)].sum == CollectiveSum::gradients) {
       ++pieces_[i.stage].count;
     }
   }
@@ -125,6 +128,8 @@ void LiveRank::prepare(const LiveStep& step) {
   rank_.communicator.connect(routes_of(step.program));
   for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   rank_.kernels.zero(Sums(loss_));
+  rank_.kernels.zero(Sums(squares_));
+  gradient_norm_.reset();
   if (step.options.kernels != nullptr) guide_.begin_step(*step.options.kernels);
   rank_.kernels.guide(step.options.kernels != nullptr ? &guide_ : nullptr);
   rank_.compute.synchronize();  // none of it goes into the first instruction
@@ -171,6 +176,7 @@ LiveRankResult LiveRank::run(const LiveStep& step) {
     result.spans.push_back(notes[i].span);
   }
   result.loss = download(rank_, loss_.view().data, sum_type_of(rank_.kernels.dtype()), 1).front();
+  result.gradient_norm = gradient_norm_;
   if (step.options.kernels != nullptr) result.kernels = guide_.end_step();
   slots_.clear();
   arrivals_.clear();
@@ -372,7 +378,8 @@ RankGroup LiveRank::ranks_of(const Program& program, const Collective& collectiv
 
 void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
   const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
-  if (collective.joins_ends) return join_ends(step, instruction, arrival);
+  if (collective.sum == CollectiveSum::joined_ends) return join_ends(step, instruction, arrival);
+  if (collective.sum == CollectiveSum::norm) return find_norm(step, instruction, arrival);
   Pieces& pieces = pieces_[instruction.stage];
   const Sums all = held(instruction.stage).module->parameters().gradients();
   const std::int64_t begin = all.columns * pieces.done / pieces.count;
@@ -397,6 +404,40 @@ void LiveRank::join_ends(const LiveStep& step, const Instruction& instruction, A
   arrival = rank_.communicator.arrival();
 }
 
+/// Returns whether this rank counts a parameter in the norm: of copies one rank does, that of the first group
+/// that holds the stage, and of what is whole on every tp rank the first of these. Of one matrix on two
+/// stages the embedding counts.
+bool LiveRank::counts(const LiveStep& step, const HeldStage& stage, const Parameter& parameter) const {
+  if (step.options.optimizer.rates.of(parameter) == 0) return false;
+  const StagePlace& place = stage.module->place();
+  if (parameter.name == "llm.embedding" && !place.stage.embedding) return false;
+  if (rank_.tp_rank > 0 && parameter.count() == parameter.rows * parameter.columns) return false;
+  for (std::size_t g = 0; g < group_; ++g) {
+    for (const Instruction& i : step.program.instructions_of(step.program.groups[g])) {
+      if (i.op == Op::optimizer_step && i.stage == stage.stage) return false;
+    }
+  }
+  return true;
+}
+
+/// Finds the norm of all gradients, which every rank then has, and clips those of this rank.
+void LiveRank::find_norm(const LiveStep& step, const Instruction&, Arrival& arrival) {
+  for (const HeldStage& stage : stages_) {
+    stage.module->parameters().add_squares(
+        rank_, [&](const Parameter& parameter) { return counts(step, stage, parameter); }, squares_);
+  }
+  rank_.communicator.all_reduce(squares_.view().data, 1, sum_type_of(rank_.kernels.dtype()),
+                                consecutive_ranks(0, step.program.ranks()), rank_.compute,
+                                "the norm of all gradients");
+  arrival = rank_.communicator.arrival();
+  gradient_norm_ =
+      std::sqrt(download(rank_, squares_.view().data, sum_type_of(rank_.kernels.dtype()), 1).front());
+  const double factor =
+      step.options.clip_norm / (*gradient_norm_ + 1e-6);  // as torch.nn.utils.clip_grad_norm_
+  if (!(factor < 1)) return;
+  for (const HeldStage& stage : stages_) stage.module->parameters().scale_gradients(rank_, factor);
+}
+
 void LiveRank::end_turn() {
   if (!in_turn_) return;
   in_turn_ = false;
@@ -405,6 +446,7 @@ void LiveRank::end_turn() {
 
 void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Note& note) {
   if (!step.options.update) return;
+  if (gradient_norm_ && !std::isfinite(*gradient_norm_)) return;  // weights stay as they are
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();
   store.step(rank_, step.options.optimizer);

@@ -24,7 +24,9 @@ namespace dflop {
 
 /// StepOptions say how a training step is run, whatever its iteration.
 struct StepOptions {
-  AdamWStep optimizer = {};
+  OptimizerStep optimizer = {};
+  /// With a plan that clips, gradients are scaled to this norm where theirs is larger.
+  double clip_norm = 1;
   bool update = true;  ///< false: gradients are made, and parameters stay
   /// These are added to the instructions of the program, for experiments; empty: none is delayed.
   std::span<const Nanoseconds> delays = {};
@@ -55,6 +57,7 @@ struct LiveSpan {
 struct LiveRankResult {
   std::vector<LiveSpan> spans;
   double loss = 0;                         ///< its part of the batch's; the same on all tp ranks of a group
+  std::optional<double> gradient_norm;     ///< before clipping, the same on all ranks; with a plan that clips
   std::vector<KernelObservation> kernels;  ///< of the step's choices
 };
 
@@ -141,6 +144,8 @@ class LiveRank {
   void post(const LiveStep& step, std::int32_t message);
   Delivery delivery(const LiveStep& step, std::int32_t message);
   void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
+  void find_norm(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
+  bool counts(const LiveStep& step, const HeldStage& stage, const Parameter& parameter) const;
   void join_ends(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void optimize(const LiveStep& step, const Instruction& instruction, Note& note);
   void end_turn();
@@ -160,6 +165,8 @@ class LiveRank {
   RankGuide guide_;
   std::vector<HeldStage> stages_;
   SumTensor loss_;
+  SumTensor squares_;                    ///< of gradients
+  std::optional<double> gradient_norm_;  ///< of this step
   Slots slots_;
   bool is_warm_ = false;
   std::map<int, Pieces> pieces_;

@@ -234,6 +234,7 @@ class Lowering {
     for (std::size_t s = 0; s < program_.stages.size(); ++s) add_reductions(s);
     first_collective_.push_back(program_.collectives.size());
     add_joined_ends();
+    if (plan_.clip_gradients) add_norm();
     if (has_encoder_ranks(plan_.layout) && plan_.reshard == Reshard::hub) {
       program_.hub = first_group_[plan_.encoder.pp - 1];
     }
@@ -278,9 +279,20 @@ class Lowering {
       sum.groups = {first_group_[static_cast<std::size_t>(first)] + d,
                     first_group_[static_cast<std::size_t>(last)] + d};
       sum.bytes = Bytes{bytes};
-      sum.joins_ends = true;
+      sum.sum = CollectiveSum::joined_ends;
       program_.collectives.push_back(sum);
     }
+  }
+
+  /// Adds the sum of the squares of all gradients, in which every rank takes part.
+  void add_norm() {
+    Collective norm;
+    for (std::size_t g = 0; g < program_.groups.size(); ++g)
+      norm.groups.push_back(static_cast<std::int32_t>(g));
+    norm.bytes = Bytes{kFp32Bytes};
+    norm.sum = CollectiveSum::norm;
+    norm_ = program_.collectives.size();
+    program_.collectives.push_back(norm);
   }
 
   /// Returns whether a stage's gradients are reduced while its last backward runs. That is not so for an
@@ -360,6 +372,18 @@ class Lowering {
     }
   }
 
+  /// Adds what makes a stage's gradients those of the whole batch.
+  void add_reduction(std::size_t stage, int dp_rank) {
+    add_collectives(overlaps(stage) ? Op::all_reduce_wait : Op::all_reduce, stage);
+    if (joined_ends_ && (stage == joined_ends_->first || stage == joined_ends_->second)) {
+      add(Op::all_reduce, stage, -1, first_collective_.back() + static_cast<std::size_t>(dp_rank));
+    }
+  }
+
+  void add_step(std::size_t stage) {
+    program_.instructions.push_back({Op::optimizer_step, static_cast<std::uint16_t>(stage), -1, -1});
+  }
+
   void add_instructions(std::size_t rank, Group& group) {
     group.begin = static_cast<std::int64_t>(program_.instructions.size());
     const std::vector<OrderStep>& steps = order_.ranks[rank];
@@ -373,14 +397,15 @@ class Lowering {
       add(step.op, step.stage, step.microbatch, work_index(step.stage, group.dp_rank, step.microbatch));
       if (exchanges) add_exchange(step, group.dp_rank, forward ? step.stage : step.stage - 1, forward);
     }
-    // Backwards end on the last stage first.
-    for (auto s = stages_of_ranks_[rank].rbegin(); s != stages_of_ranks_[rank].rend(); ++s) {
-      add_collectives(overlaps(*s) ? Op::all_reduce_wait : Op::all_reduce, *s);
-      const auto stage = static_cast<std::size_t>(*s);
-      if (joined_ends_ && (stage == joined_ends_->first || stage == joined_ends_->second)) {
-        add(Op::all_reduce, stage, -1, first_collective_.back() + static_cast<std::size_t>(group.dp_rank));
-      }
-      program_.instructions.push_back({Op::optimizer_step, static_cast<std::uint16_t>(*s), -1, -1});
+    // Backwards end on the last stage first. Without a norm each stage takes its step as soon as it can.
+    const std::vector<int> stages(stages_of_ranks_[rank].rbegin(), stages_of_ranks_[rank].rend());
+    for (const int s : stages) {
+      add_reduction(static_cast<std::size_t>(s), group.dp_rank);
+      if (!norm_) add_step(static_cast<std::size_t>(s));
+    }
+    if (norm_) {
+      add(Op::all_reduce, static_cast<std::size_t>(stages.front()), -1, *norm_);
+      for (const int s : stages) add_step(static_cast<std::size_t>(s));
     }
     group.end = static_cast<std::int64_t>(program_.instructions.size());
   }
@@ -397,6 +422,7 @@ class Lowering {
   std::vector<std::int32_t> first_group_;      // per pipeline rank
   std::vector<std::size_t> first_collective_;  // per stage, and behind the last; none where dp is 1
   std::optional<std::pair<std::size_t, std::size_t>> joined_ends_;  // stages with one matrix on two ranks
+  std::optional<std::size_t> norm_;                                 // the collective of all gradients' norm
   Program program_;
 };
 

@@ -23,6 +23,8 @@
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/loop.hpp"
+#include "experiments/training/optimizer.hpp"
+#include "experiments/training/step_log.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/files/timeline.hpp"
@@ -32,7 +34,6 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kMostRecorded = 32;  // steps
-constexpr double kMostLearningRate = 1000;
 
 /// A TrainingLine is one line a second at most on standard error, which a terminal overwrites.
 class TrainingLine {
@@ -100,13 +101,14 @@ struct StepLog {
 /// the leading process.
 int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
               const RunIdentity& identity, World& world, LiveExecutor& executor, const RunKernels* kernels,
-              TrainingLoop& training, StepLog& log) {
+              TrainingLoop& training, StepLogFile* log_file, StepLog& log) {
   int signal = 0;
   const StopOnSignals signals;
   TrainingLine line(job.steps);
   training.run([&](const TrainingStep& step, Timeline&& timeline) {
     signal = std::stoi(world.broadcast(std::to_string(signals.signal())));
     log.steps.push_back(step);
+    if (log_file != nullptr) log_file->add(step);
     if (world.leads()) line.update(step);
     if (record && world.leads()) {
       log.recorded.push_back(std::move(timeline));
@@ -154,21 +156,17 @@ struct TrainRequest {
   std::optional<std::string> record;
   SchedulerChoice scheduler;
   Checkpoints checkpoints;
-  double learning_rate;
   DType dtype;
   bool foreign_profile;
   std::optional<std::string> exported;  ///< the folder to write the model to
+  std::optional<std::string> log;
 };
 
 TrainRequest read_request(const Values& values) {
-  return {read_format(values),
-          read_output(values, "record"),
-          read_step_scheduler(values),
-          read_checkpoints(values),
-          read_number(values, "learning-rate", 0, kMostLearningRate),
-          read_dtype(values),
-          read_foreign_profile(values),
-          read_text(values, "export")};
+  return {read_format(values),         read_output(values, "record"),
+          read_step_scheduler(values), read_checkpoints(values),
+          read_dtype(values),          read_foreign_profile(values),
+          read_text(values, "export"), read_text(values, "log")};
 }
 
 Provenance made_by_job(const Values& values, const TrainJob& job) {
@@ -240,13 +238,16 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   }
   options.last_step = job.steps;
   options.seed = job.seed;
-  options.learning_rate = request.learning_rate;
+  options.optimizer = read_optimizer(values, job.steps);
   TrainingLoop training(job.plan, job.target, job.batches(), request.scheduler, world, *executor, options);
 
   StepLog log;
+  std::optional<StepLogFile> log_file;
+  if (request.log && world.leads()) log_file.emplace(*request.log);
   const HostLoad load;
-  const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
-                               world, *executor, kernels.get(), training, log);
+  const int signal =
+      run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity, world,
+                *executor, kernels.get(), training, log_file ? &*log_file : nullptr, log);
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
   if (request.exported) {
@@ -285,7 +286,8 @@ int run_train(const Values& values) {
   device.cores = read_cores(values, device);
   device.device_cores = read_device_cores(values, device);
   const KernelRequest kernels = read_kernel_request(values, device, KernelUse::trained);
-  const TrainJob job = read_train_job(values);
+  TrainJob job = read_train_job(values);
+  if (values.count("clip-norm") > 0) job.plan.clip_gradients = true;
   const std::unique_ptr<World> world = make_live_world(device, job.plan);
   std::optional<LiveExecutor> executor;
   try {
@@ -322,8 +324,8 @@ and the part of the machine's time that others took.)",
   command.options.add({
       {"steps", whole("N").required(), "iterations to train"},
       {"gbs", whole("N"), "global batch size; the plan's, or 16"},
-      {"learning-rate", number("R", 0.01), "of AdamW"},
       {"seed", whole("S", 1), "of parameters, batches and contents"},
+      {"log", text("FILE"), "add a line of JSON for each step, as it ends"},
       {"record", text("FILE"), "write the timelines of the last 32 steps, for 'dflop replay'"},
       {"profile", text("FILE"),
        "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "
@@ -345,6 +347,7 @@ and the part of the machine's time that others took.)",
        "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
        "will do"},
   });
+  add_optimizer_options(command.options);
   add_kernel_options(command.options, KernelUse::trained);
   add_delay_options(
       command.options,

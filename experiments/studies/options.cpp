@@ -210,6 +210,8 @@ void add_plan_options(Options& options) {
       {"no-zero1", flag(), "keep whole optimizer states on every dp rank"},
       {"sequence-parallel", flag(), "split activations between tp regions over tp ranks"},
       {"no-sequence-parallel", flag(), "keep whole activations on every tp rank"},
+      {"clip-gradients", flag(),
+       "find the norm of all gradients before optimizer steps, which all ranks then wait for"},
   });
 }
 
@@ -431,6 +433,7 @@ PlanOptions read_plan_options(const Values& values) {
   read_given(values, "reshard", options.reshard);
   read_switch(values, "zero1", options.zero1);
   read_switch(values, "sequence-parallel", options.sequence_parallel);
+  options.clip_gradients = values.count("clip-gradients") > 0;
   return options;
 }
 

@@ -40,7 +40,7 @@ std::map<int, StageReduction> reductions_of(const Program& program, const Cluste
   std::map<int, StageReduction> reductions;
   for (const auto& [index, stage] : stage_of) {
     const Collective& collective = program.collectives[index];
-    if (collective.groups.size() < 2 || collective.joins_ends) continue;
+    if (collective.groups.size() < 2 || collective.sum != CollectiveSum::gradients) continue;
     StageReduction& reduction = reductions[stage];
     const ReductionTimes times = reduction_times(cluster, collective, program);
     ++reduction.count;

@@ -1,5 +1,6 @@
 #include "experiments/training/loop.hpp"
 
+#include <cmath>
 #include <type_traits>
 #include <utility>
 
@@ -125,8 +126,8 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   require_same_program(world_, iteration.program);
   const std::vector<Nanoseconds> longer = delays(iteration);
   StepOptions options;
-  options.optimizer.learning_rate = options_.learning_rate;
-  options.optimizer.step = step;
+  options.optimizer = options_.optimizer.at(step);
+  options.clip_norm = options_.optimizer.clip_norm.value_or(1);
   options.delays = longer;
   TrainingStep done;
   if (options_.kernels != nullptr) {
@@ -143,6 +144,15 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   done.step = step;
   if (!world_.leads()) return done;
   done.loss = result.loss;
+  done.learning_rate = options.optimizer.learning_rate;
+  done.gradient_norm = result.gradient_norm;
+  if (done.gradient_norm && !std::isfinite(*done.gradient_norm)) {
+    refuse_input(
+        fmt::format("step {}", step),
+        "the norm of all gradients is {}, expected a finite one; weights are those after step {}. The loss "
+        "was {}: a smaller --learning-rate, or a longer --warm-up, may help",
+        *done.gradient_norm, step - 1, done.loss);
+  }
   done.time = result.timeline.makespan;
   if (options_.profile) {
     done.predicted =

@@ -17,6 +17,7 @@
 #include "experiments/studies/study.hpp"
 #include "experiments/training/correction.hpp"
 #include "experiments/training/kernels.hpp"
+#include "experiments/training/optimizer.hpp"
 
 namespace dflop {
 
@@ -30,9 +31,11 @@ struct TrainingStep {
   std::int64_t llm_tokens = 0;
   double idle_fraction = 0;  ///< mean over ranks
   Bytes peak_memory;
-  Seconds waited{0};      ///< for the schedule
-  bool tracked = false;   ///< correction learned from it
-  KernelChoices kernels;  ///< that all its ranks had, where they were chosen
+  Seconds waited{0};     ///< for the schedule
+  bool tracked = false;  ///< correction learned from it
+  double learning_rate = 0;
+  std::optional<double> gradient_norm;  ///< before clipping, with a plan that clips
+  KernelChoices kernels;                ///< that all its ranks had, where they were chosen
 
   double tokens_per_s() const { return static_cast<double>(llm_tokens) / time.count(); }
 };
@@ -41,7 +44,7 @@ struct TrainingOptions {
   std::int64_t first_step = 1;
   std::int64_t last_step = 1;
   std::uint64_t seed = 1;  ///< of batches, contents and schedules
-  double learning_rate = 1e-3;
+  OptimizerChoice optimizer;
   int cores = 0;  ///< on which the executor's ranks take turns; see Conditions::cores
   /// Steps are scheduled with this profile, and predicted by simulating the program that is run. Null: they
   /// are scheduled with the target's costs, and not predicted.
@@ -67,7 +70,9 @@ class TrainingLoop {
                const SchedulerChoice& scheduler, World& world, LiveExecutor& executor,
                const TrainingOptions& options);
 
-  /// Calls on_step(step, timeline) after each. @throws as LiveExecutor::step().
+  /// Calls on_step(step, timeline) after each.
+  /// @throws Error (input) where the norm of gradients is not finite: weights are then those before the step;
+  /// else as LiveExecutor::step()
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
 
   /// Returns what correction has come to; null without.

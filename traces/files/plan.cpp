@@ -76,6 +76,7 @@ std::string to_json(const Plan& plan) {
   if (plan.reshard != Reshard::direct) writer.field("reshard", to_string(plan.reshard));
   writer.field("zero1", plan.zero1);
   writer.field("sequence_parallel", plan.sequence_parallel);
+  if (plan.clip_gradients) writer.field("clip_gradients", true);
   if (plan.objective) writer.field("objective", to_string(*plan.objective));
   return writer.finish();
 }
@@ -86,7 +87,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
                      "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
                     {"encoder_share", "chunks", "gradient_bucket_bytes", "placement", "optimizer_states",
-                     "reshard", "objective"});
+                     "reshard", "clip_gradients", "objective"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
@@ -122,6 +123,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   if (root.has("reshard")) plan.reshard = root.at("reshard").choice<Reshard>();
   plan.zero1 = root.at("zero1").boolean();
   plan.sequence_parallel = root.at("sequence_parallel").boolean();
+  if (root.has("clip_gradients")) plan.clip_gradients = root.at("clip_gradients").boolean();
   if (root.has("objective")) plan.objective = root.at("objective").choice<Objective>();
   return plan;
 }

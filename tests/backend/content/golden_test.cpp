@@ -129,6 +129,33 @@ TEST_P(GoldenModels, LossAndGradientsAreTheLibrarysUnderEveryPlan) {
   }
 }
 
+/// Runs the golden AdamW steps: clipping at norm 1, decay of matrices.
+TEST_P(GoldenModels, LossesOfAdamWAreTheLibrarysUnderEveryPlan) {
+  const GoldenModel model = testing::read_golden_model(GetParam());
+  for (Way way : ways(model.spec)) {
+    for (const bool shards : {false, true}) {
+      SCOPED_TRACE(way.name + (shards ? ", ZeRO-1" : ""));
+      way.plan.clip_gradients = true;
+      way.plan.zero1 = shards;
+      GoldenRun run(model, way.plan, DType::f64);
+      StepOptions options;
+      options.optimizer.beta2 = 0.95;
+      options.optimizer.weight_decay = 0.1;
+      for (std::size_t step = 0; step < model.losses.size(); ++step) {
+        options.update = step < model.rates.size();
+        if (options.update) options.optimizer.learning_rate = model.rates[step];
+        options.optimizer.step = static_cast<std::int64_t>(step) + 1;
+        const LiveResult result = run.executor->step(run.iteration, options);
+        EXPECT_NEAR(result.loss, model.losses[step], 1e-5 * model.losses[step]) << step;
+        if (options.update) {
+          EXPECT_NEAR(result.gradient_norm.value_or(0), model.gradient_norms[step],
+                      1e-5 * model.gradient_norms[step]);
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GoldenModels, ::testing::ValuesIn(testing::golden_models()),
                          [](const auto& param) {
                            std::string name = param.param;

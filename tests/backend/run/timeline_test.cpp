@@ -59,7 +59,9 @@ TEST(LiveTimeline, AnInstructionTakesLongerByItsDelay) {
   const auto slow = static_cast<std::size_t>(run.program.groups[1].begin) + 1;  // of the second rank
   ASSERT_EQ(run.program.instructions[slow].op, Op::forward);
   delays[slow] = longer;
-  const Timeline timeline = run.executor->step(run.iteration(), {{}, true, delays}).timeline;
+  StepOptions options;
+  options.delays = delays;
+  const Timeline timeline = run.executor->step(run.iteration(), options).timeline;
   int as_long = 0;
   for (const Span& span : timeline.spans) {
     if (span.rank == 1 && span.op == Op::forward && span.duration >= longer) ++as_long;
@@ -68,7 +70,8 @@ TEST(LiveTimeline, AnInstructionTakesLongerByItsDelay) {
   EXPECT_GE(timeline.makespan, longer);
 
   delays.pop_back();
-  EXPECT_THROW(run.executor->step(run.iteration(), {{}, true, delays}), Error);
+  options.delays = delays;
+  EXPECT_THROW(run.executor->step(run.iteration(), options), Error);
 }
 
 TEST(LiveTimeline, HasASpanOfEveryInstructionInItsOrder) {

@@ -1,0 +1,84 @@
+#include "experiments/training/optimizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace dflop {
+namespace {
+
+constexpr double kMostRate = 1000;
+constexpr std::int64_t kMostRateSteps = std::int64_t{1} << 40;
+constexpr double kMostBeta = 1 - 1e-9;
+
+}  // namespace
+
+double RateSchedule::at(std::int64_t step) const {
+  if (step <= warm_up) return peak * static_cast<double>(step) / static_cast<double>(warm_up);
+  const std::int64_t begin = kind == RateKind::wsd ? std::max(warm_up, steps - decay) : warm_up;
+  const auto length = static_cast<double>(std::max<std::int64_t>(1, steps - begin));
+  const double done = std::clamp(static_cast<double>(step - 1 - begin) / length, 0.0, 1.0);
+  const double least = floor * peak;
+  switch (kind) {
+    case RateKind::constant:
+      return peak;
+    case RateKind::linear:
+    case RateKind::wsd:
+      return peak + (least - peak) * done;
+    case RateKind::cosine:
+      return least + (peak - least) * 0.5 * (1 + std::cos(std::numbers::pi * done));
+  }
+  return peak;
+}
+
+OptimizerStep OptimizerChoice::at(std::int64_t step) const {
+  OptimizerStep of_step = adamw;
+  of_step.learning_rate = rate.at(step);
+  of_step.step = step;
+  return of_step;
+}
+
+void add_optimizer_options(Options& options) {
+  options.add({
+      {"learning-rate", number("R", 0.01), "of AdamW, at its peak"},
+      {"rate-schedule", text(joined<RateKind>(), "constant"),
+       "how the learning rate falls after the warm-up; wsd: in the last --decay-steps alone"},
+      {"warm-up", whole("N", 0), "steps in which the learning rate rises from 0"},
+      {"decay-steps", whole("N", 0), "of the schedule wsd"},
+      {"rate-floor", number("FRACTION", 0), "of the peak, to which the learning rate falls"},
+      {"beta1", number("B", 0.9), "of AdamW"},
+      {"beta2", number("B", 0.95), "of AdamW"},
+      {"epsilon", number("E", 1e-8), "of AdamW"},
+      {"weight-decay", number("D", 0), "of matrices and tables, not of biases and norms"},
+      {"encoder-rate", number("FRACTION", 1), "of the learning rate, for the encoder; 0 freezes it"},
+      {"connector-rate", number("FRACTION", 1), "the same for the connector"},
+      {"llm-rate", number("FRACTION", 1), "the same for the LLM"},
+      {"clip-norm", number("NORM"),
+       "scale gradients to this norm where theirs, over all parameters, is larger, and stop where it is not finite. "
+       "Plans that clip gradients do so at 1 without it"},
+  });
+}
+
+OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
+  OptimizerChoice choice;
+  choice.rate.peak = read_number(values, "learning-rate", 0, kMostRate);
+  choice.rate.kind = read_named<RateKind>(values, "rate-schedule");
+  choice.rate.warm_up = read_integer(values, "warm-up", 0, kMostRateSteps);
+  choice.rate.decay = read_integer(values, "decay-steps", 0, kMostRateSteps);
+  choice.rate.floor = read_number(values, "rate-floor", 0, 1);
+  choice.rate.steps = steps;
+  if (choice.rate.decay > 0 && choice.rate.kind != RateKind::wsd) {
+    refuse_option("decay-steps", "is of the schedule wsd; expected --rate-schedule wsd with it");
+  }
+  choice.adamw.beta1 = read_number(values, "beta1", 0, kMostBeta);
+  choice.adamw.beta2 = read_number(values, "beta2", 0, kMostBeta);
+  choice.adamw.epsilon = read_number(values, "epsilon", 1e-30, 1);
+  choice.adamw.weight_decay = read_number(values, "weight-decay", 0, kMostRate);
+  choice.adamw.rates.encoder = read_number(values, "encoder-rate", 0, kMostRate);
+  choice.adamw.rates.connector = read_number(values, "connector-rate", 0, kMostRate);
+  choice.adamw.rates.llm = read_number(values, "llm-rate", 0, kMostRate);
+  if (values.count("clip-norm") > 0) choice.clip_norm = read_number(values, "clip-norm", 1e-12, 1e12);
+  return choice;
+}
+
+}  // namespace dflop

@@ -1,0 +1,101 @@
+// dflop train begins with the weights of a folder of transformers, and writes one.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace train_folder_test {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+const std::string kModels = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/models/";
+
+struct TrainFolder : ::testing::Test {
+  Sandbox sandbox;
+
+  void SetUp() override { testing::write_all(sandbox.path("d.csv"), testing::image_records()); }
+  RunResult train(const std::string& options) {
+    return sandbox.run("train --data d.csv --gbs 4 --format json " + options);
+  }
+  std::vector<json> log() {
+    std::vector<json> lines;
+    std::istringstream in(testing::read_all(sandbox.path("log.jsonl")));
+    for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+    return lines;
+  }
+};
+
+/// Without a step of any length the weights stay, so that what is written is what was read: all bytes of it.
+TEST_F(TrainFolder, WritesWhatItRead) {
+  const std::string from = kModels + "internvl-300m-style";
+  const RunResult result = train("--model " + from + " --steps 1 --learning-rate 0 --export out");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(testing::read_all(sandbox.path("out/config.json")), testing::read_all(from + "/config.json"));
+  const auto size = std::filesystem::file_size(sandbox.path("out/model.safetensors"));
+  // Headers may differ in the order of tensors, data in nothing: the file is as long but for its header.
+  EXPECT_NEAR(static_cast<double>(size),
+              static_cast<double>(std::filesystem::file_size(from + "/model.safetensors")), 4096);
+  const RunResult again = train("--model out --steps 1 --learning-rate 0");
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(json::parse(again.out)[0]["loss"], json::parse(result.out)[0]["loss"]);
+}
+
+TEST_F(TrainFolder, ExportsNothingWithoutAFolder) {
+  testing::expect_error(train("--model tiny-vlm --steps 1 --export out"),
+                        {"--export", "folder of transformers"});
+}
+
+TEST_F(TrainFolder, SaysWhatOfAFolderIsMissing) {
+  std::filesystem::create_directory(sandbox.path("empty"));
+  testing::expect_error(train("--model empty --steps 1"), {"folder 'empty'", "config.json"});
+  std::filesystem::create_directory(sandbox.path("bare"));
+  std::filesystem::copy(kModels + "qwen2.5-vl/config.json", sandbox.path("bare/config.json"));
+  testing::expect_error(train("--model bare --steps 1"), {"bare", "model.safetensors"});
+}
+
+TEST_F(TrainFolder, RefusesAnArchitectureByName) {
+  std::filesystem::create_directory(sandbox.path("other"));
+  testing::write_all(sandbox.path("other/config.json"), R"({"model_type": "mamba"})");
+  testing::expect_error(train("--model other --steps 1"), {"key 'model_type'", "\"mamba\"", "qwen2_5_vl"});
+}
+
+/// Two steps rise to 2e-3, then a cosine falls to a tenth of it over five steps: by hand 1e-3, 2e-3, 2e-3 and
+/// 0.0002 + 0.0018 (1 + cos(pi k / 3)) / 2 for k 1 and 2.
+TEST_F(TrainFolder, LearningRatesFollowTheSchedule) {
+  const RunResult result = train(
+      "--steps 5 --learning-rate 0.002 --warm-up 2 --rate-schedule cosine --rate-floor 0.1 --clip-norm 1 --log "
+      "log.jsonl");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> lines = log();
+  ASSERT_EQ(lines.size(), 5U);
+  const double expected[] = {1e-3, 2e-3, 2e-3, 1.55e-3, 0.65e-3};
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(lines[i]["learning_rate"].get<double>(), expected[i], 1e-12);
+    EXPECT_EQ(lines[i]["step"], i + 1);
+    EXPECT_GT(lines[i]["gradient_norm"].get<double>(), 0);
+  }
+}
+
+TEST_F(TrainFolder, AFrozenModelLearnsNothing) {
+  const std::string frozen = "--encoder-rate 0 --connector-rate 0 --llm-rate 0 --checkpoint c";
+  ASSERT_EQ(train("--steps 3 --log log.jsonl " + frozen).exit_code, 0);
+  ASSERT_EQ(train("--steps 4 --log log.jsonl --resume " + frozen).exit_code, 0);
+  EXPECT_EQ(log().size(), 4U);  // a run that goes on adds to the file
+  EXPECT_EQ(log()[0]["gradient_norm"], nullptr);
+}
+
+TEST_F(TrainFolder, StopsWhereGradientsAreNotFinite) {
+  const RunResult result = train("--steps 9 --learning-rate 1000 --clip-norm 1e12 --weight-decay 1000");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("the norm of all gradients is"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("weights are those after step"), std::string::npos) << result.err;
+}
+
+}  // namespace train_folder_test
+}  // namespace dflop
