@@ -51,7 +51,8 @@ struct Product {
 };
 void plain_product(const CudaTarget& target, const char* operation, const Product& product);
 
-/// Adds column sums of x, times `factors` where there are some, to sums[1, columns]. Two stages: at most 256 groups of rows, then the groups.
+/// Adds column sums of x, times `factors` where there are some, to sums[1, columns]. Two stages: at most 256
+/// groups of rows, then the groups.
 void add_column_sums(const CudaTarget& target, const char* operation, Sums sums, ConstMatrix x,
                      const ConstMatrix* factors = nullptr);
 /// Takes the second stage: sums[column] += partial[0, groups) of the column, which lie `columns` apart.
