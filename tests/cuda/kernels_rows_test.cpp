@@ -157,17 +157,42 @@ TEST_P(CudaRows, Mixes) {
   });
 }
 
-TEST_P(CudaRows, ColumnsAndSquares) {
+TEST_P(CudaRows, MixesAtRandom) {
   for_shapes([&](int n, int columns) {
-    Both &x = values("x", n, columns), &scale = values("scale", 1, columns), &y = values("y", n, columns);
-    Both &products = sums("products", 1, columns), &s = sums("sums", n, columns),
-         &squares = sums("squares", 1, 1);
-    expect_alike("columns " + shape_text(n, columns), [&](Kernels& k, Side at) {
-      k.scale_columns(at(y), at(x), at(scale));
-      k.column_products(at(products), at(x), at(x));
-      k.sum_of_squares(at(squares), at(s));
+    Ints begin, end;
+    for (int row = 0; row < n; ++row) {  // a third are empty, some overlap
+      begin.push_back(static_cast<std::int32_t>(random.below(41)));
+      end.push_back(static_cast<std::int32_t>(begin.back() + random.below(3) * random.below(5)));
+    }
+    const IntsOnBoth from(begin), to(end), index(random_ints(random, 48, 9));
+    Both &x = values("x", 9, columns), &y = values("y", n, columns), &weights = sums("weights", 1, 48);
+    expect_alike("mixes " + shape_text(n, columns), [&](Kernels& k, Side at) {
+      k.mix_rows(at(y), at(x), at(from), at(to), at(index), at(weights));
     });
   });
+}
+
+TEST_P(CudaRows, Columns) {
+  for_shapes([&](int n, int columns) {
+    Both &x = values("x", n, columns), &scale = values("scale", 1, columns), &y = values("y", n, columns);
+    Both &other = values("other", n, columns), &products = sums("products", 1, columns);
+    expect_alike("columns " + shape_text(n, columns), [&](Kernels& k, Side at) {
+      k.scale_columns(at(y), at(x), at(scale));
+      k.column_products(at(products), at(x), at(other));
+    });
+  });
+}
+
+/// None, one, fewer than a block has threads, many blocks, and more than all blocks sum in one round.
+TEST_P(CudaRows, Squares) {
+  for (const std::size_t s : {0, 1}) {
+    shift = s;
+    for (const int size : {0, 1, 255, 100'003, 1'100'003}) {
+      Both &x = sums("x", 1, size), &squares = sums("squares", 1, 1);
+      expect_alike(std::to_string(size) + " squares",
+                   [&](Kernels& k, Side at) { k.sum_of_squares(at(squares), at(x)); });
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Precision, CudaRows, ::testing::Values(DType::f32, DType::bf16), dtype_name);

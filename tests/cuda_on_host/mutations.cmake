@@ -6,6 +6,7 @@ set(plain "*CudaAttention.LargeScores/f32")
 set(norms "*CudaRows.NormsOfWideRows/f32")
 set(rows "*CudaLookup.*ManyTokens/f32")
 set(linear "*CudaLinear.UnalignedMatrices/f32")
+set(squares "*CudaRows.Squares/f32")
 
 mutation("forward: keys are not waited for" attention_forward.cu 1 "wait_copies();" "" ${tensor})
 mutation("forward: no barrier before keys are read" attention_forward.cu 1 "__syncthreads();" "" ${tensor})
@@ -59,3 +60,13 @@ mutation("column sums: groups are read before they are there" products.cu 3 "__s
 mutation("column sums: parts are read before they are there" products.cu 4 "__syncthreads();" "" ${linear})
 mutation("column sums: too little memory between kernels" products.cu 1
   "groups * x.columns" "groups * x.columns - 1" ${linear})
+mutation("column products: one factor alone" products.cu 1 "factors != nullptr" "false" "*CudaRows.Columns/f32")
+mutation("squares: values behind the last are summed" elementwise.cu 1 "first + width <= size" "true" ${squares})
+mutation("squares: blocks take values that others have taken" elementwise.cu 1
+  "std::int64_t{gridDim.x} * kSquareThreads * width" "std::int64_t{gridDim.x} * kSquareThreads" ${squares})
+mutation("squares: every thread writes the sum of its warp" elementwise.cu 1
+  "reduce_block(sum, 0.0f, Add())" "reduce_warp(sum, Add())" ${squares})
+mutation("squares: too little memory between kernels" elementwise.cu 2
+  "blocks" "blocks - blocks / 64" ${squares})
+mutation("mix: windows begin where the first does" rows.cu 1 "begin[row]" "begin[0]" "*CudaRows.Mixes*/f32")
+mutation("rope: turned back as forth" attention.cu 1 "inverse ? -1.0f : 1.0f" "1.0f" "*CudaRows.Rope/f32")

@@ -41,7 +41,6 @@ TEST_P(Activation, GeluBackwardIsTheDerivative) {
   expect_close(dx, numeric_gradient(x, loss), kGradient);
 }
 
-// erfc keeps its digits where 1 + erf loses them: far below zero.
 TEST_P(Activation, GeluErfIsTheExactForm) {
   const Reals x = random_values(random, n, width, 6.0);
   Reals expected = x;
@@ -100,6 +99,12 @@ void expect_limits() {
   kernels->gelu_backward(dx, Values<T>(1, 2, T(1)), x);
   EXPECT_NEAR(dx(0, 0), T(0), 1e-30);
   EXPECT_EQ(dx(0, 1), T(1));
+  kernels->gelu_erf(y, x);
+  EXPECT_NEAR(y(0, 0), T(0), 1e-30);
+  EXPECT_EQ(y(0, 1), T(1000));
+  kernels->gelu_erf_backward(dx, Values<T>(1, 2, T(1)), x);
+  EXPECT_NEAR(dx(0, 0), T(0), 1e-30);
+  EXPECT_EQ(dx(0, 1), T(1));
   Values<T> gated(2, 1);
   kernels->swiglu(gated, Values<T>(2, 2, {T(-1000), T(3), T(1000), T(3)}));
   EXPECT_NEAR(gated(0, 0), T(0), 1e-30);
@@ -109,6 +114,72 @@ void expect_limits() {
 TEST(ActivationLimits, AreReachedWithoutOverflow) {
   expect_limits<float>();
   expect_limits<double>();
+}
+
+// Far below zero 1 + erf has lost all digits, and a rounding of x^2 counts x^2 / 2 times. What is expected is
+// computed with 64 bits by erfc, whose argument is then rounded 2^11 times finer than f64's.
+struct Exact {
+  long double value;
+  long double slope;
+  long double size_of_slope;  ///< of its two terms, which cancel near -0.75
+};
+
+Exact exact_gelu_erf(long double x) {
+  const long double below = std::erfc(-x / std::numbers::sqrt2_v<long double>) / 2;
+  const long double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi_v<long double>);
+  return {x * below, below + x * density, below + std::abs(x * density)};
+}
+
+/// Compares on [-last, 8] with so large a relative error, on every target.
+template <typename T>
+void expect_digits(double last, long double relative) {
+  Random random(37);
+  Values<T> x(1, 4000), y(1, 4000), dx(1, 4000);
+  for (T& value : x.data) value = static_cast<T>(-last + (last + 8.0) * random.uniform());
+  for (const auto& [target, name] : kNames<HostTarget>) {
+    if (!has_host_target(target)) continue;
+    const auto kernels = host<T>(target);
+    kernels->gelu_erf(y, x);
+    kernels->gelu_erf_backward(dx, Values<T>(1, 4000, T(1)), x);
+    for (std::size_t i = 0; i < x.data.size(); ++i) {
+      const Exact exact = exact_gelu_erf(x.data[i]);
+      EXPECT_LE(std::abs(y.data[i] - exact.value), relative * std::abs(exact.value))
+          << name << " at " << x.data[i];
+      EXPECT_LE(std::abs(dx.data[i] - exact.slope), relative * exact.size_of_slope)
+          << name << ", the derivative at " << x.data[i];
+    }
+  }
+}
+
+// f32's values are whole above 1.2e-38, which is at -12.9, f64's above 2.2e-308, at -37.5. A unit of the last
+// place is 2^-23 of a number or less.
+TEST(GeluErf, LosesNoDigitsFarBelowZero) {
+  expect_digits<float>(12.9, 0x1p-23L);
+  expect_digits<double>(37.4, 1e-14L);
+}
+
+// bf16 has 8 bits: the nearest is at most 2^-8 of it away, and f32 was rounded to before.
+TEST(GeluErf, InBf16IsTheNearestNumber) {
+  const auto kernels = make_host_kernels(DType::bf16);
+  Random random(41);
+  for (int i = 0; i < 500; ++i) {
+    BFloat16 x = to_bfloat16(static_cast<float>(-12.5 + 20.0 * random.uniform()));
+    BFloat16 y{};
+    kernels->gelu_erf({&y, 1, 1}, {&x, 1, 1});
+    const long double expected = exact_gelu_erf(to_float(x)).value;
+    EXPECT_LE(std::abs(to_float(y) - expected), 0x1.001p-8L * std::abs(expected)) << to_float(x);
+  }
+}
+
+TEST(GeluErf, PassesOnWhatIsNoNumber) {
+  const Reals x(1, 5, std::nan(""));
+  Reals y(1, 5), dx(1, 5);
+  for (const auto& [target, name] : kNames<HostTarget>) {
+    if (!has_host_target(target)) continue;
+    host<double>(target)->gelu_erf(y, x);
+    host<double>(target)->gelu_erf_backward(dx, Reals(1, 5, 1.0), x);
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(std::isnan(y(0, i)) && std::isnan(dx(0, i))) << name;
+  }
 }
 
 }  // namespace activation_test

@@ -70,14 +70,16 @@ Outputs activation_outputs(HostTarget target) {
   const auto x = random_values<T>(random, 20, 80, 6.0);
   const auto wide = random_values<T>(random, 20, 160, 6.0);
   const auto dy = random_values<T>(random, 20, 80);
-  Values<T> y(20, 80), dx(20, 80), gated(20, 80), dwide(20, 160);
+  Values<T> y(20, 80), dx(20, 80), gated(20, 80), dwide(20, 160), erf(20, 80), derf(20, 80);
   const auto kernels = host<T>(target);
   kernels->gelu(y, x);
   kernels->gelu_backward(dx, dy, x);
   kernels->swiglu(gated, wide);
   kernels->swiglu_backward(dwide, dy, wide);
+  kernels->gelu_erf(erf, x);
+  kernels->gelu_erf_backward(derf, dy, x);
   Outputs outputs;
-  for (const auto* values : {&y, &dx, &gated, &dwide}) keep(outputs, *values);
+  for (const auto* values : {&y, &dx, &gated, &dwide, &erf, &derf}) keep(outputs, *values);
   return outputs;
 }
 

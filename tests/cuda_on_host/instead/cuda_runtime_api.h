@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <numbers>
 
 #include "tests/cuda_on_host/emulation/block.hpp"
 
@@ -128,6 +129,9 @@ inline int __ffs(int x) {
 }
 inline float __expf(float x) {
   return std::exp(x);
+}
+inline float normcdff(float x) {
+  return static_cast<float>(std::erfc(x / -std::numbers::sqrt2) / 2.0);
 }
 inline float __fdividef(float a, float b) {
   return a / b;
