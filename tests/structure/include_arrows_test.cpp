@@ -67,6 +67,7 @@ constexpr Wing kWings[] = {
     {"traces", "profiler", "text files"},
     {"traces", "weights", "text"},
     {"traces", "media", "text"},
+    {"traces", "tokens", "text"},
     {"costmodel", ".", ""},
     {"costmodel", "analytic", "."},
     {"costmodel", "profiled", "."},

@@ -1,0 +1,37 @@
+// Added tokens are found in a text before it is split into words: <|im_start|> is one token wherever it
+// stands.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dflop {
+
+class AddedTokens {
+ public:
+  /// A token in a text; its size is 0 where there is none.
+  struct Found {
+    std::size_t begin = 0;
+    std::size_t size = 0;
+    std::int32_t id = -1;
+  };
+
+  /// Adds a token. @pre the content is not empty
+  void add(std::string content, std::int32_t id);
+
+  /// Returns the first token at or behind `from`, and of several that begin there the longest.
+  Found find(std::string_view text, std::size_t from) const;
+
+ private:
+  struct Token {
+    std::string content;
+    std::int32_t id;
+  };
+
+  std::array<std::vector<Token>, 256> by_first_byte_;  // of each the longest first
+};
+
+}  // namespace dflop
