@@ -68,6 +68,7 @@ constexpr Wing kWings[] = {
     {"traces", "weights", "text"},
     {"traces", "media", "text"},
     {"traces", "tokens", "text"},
+    {"traces", "shards", "text weights"},
     {"costmodel", ".", ""},
     {"costmodel", "analytic", "."},
     {"costmodel", "profiled", "."},

@@ -1,0 +1,103 @@
+#include "traces/shards/megatron.hpp"
+
+#include <cstring>
+#include <string_view>
+
+#include "core/refuse.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
+constexpr std::size_t kHeader = 34;  // magic, version, code of ids, numbers of sequences and documents
+constexpr std::size_t kCodeAt = 17;
+constexpr unsigned kInt32 = 4;
+constexpr unsigned kUint16 = 8;
+
+/// Returns a number of a file, the lowest byte first.
+template <typename Number>
+Number number_at(const Mapping& file, std::size_t offset) {
+  Number number;
+  std::memcpy(&number, file.bytes().data() + offset, sizeof number);
+  return number;
+}
+
+std::string index_place(const std::string& file, std::size_t offset) {
+  return fmt::format("{}: offset {}", file, offset);
+}
+
+}  // namespace
+
+MegatronFile::MegatronFile(const std::string& prefix)
+    : index_path_(prefix + ".idx"), data_path_(prefix + ".bin"), index_(index_path_), data_(data_path_) {
+  const std::size_t bytes = index_.bytes().size();
+  if (bytes < kHeader || std::memcmp(index_.bytes().data(), kMagic.data(), kMagic.size()) != 0)
+    refuse_input(index_path_,
+                 "expected 'MMIDIDX' and a header of {} bytes, found another kind or fewer bytes", kHeader);
+  const auto version = number_at<std::uint64_t>(index_, 9);
+  if (version != 1) refuse_input(index_place(index_path_, 9), "expected version 1, found {}", version);
+  const unsigned code = number_at<std::uint8_t>(index_, kCodeAt);
+  if (code != kInt32 && code != kUint16) {
+    refuse_input(index_place(index_path_, kCodeAt),
+                 "expected ids of 32 bits (code 4) or 16 bits unsigned (code 8), found code {}", code);
+  }
+  id_bytes_ = code == kInt32 ? 4 : 2;
+  const auto sequences = number_at<std::uint64_t>(index_, 18);
+  const auto documents = number_at<std::uint64_t>(index_, 26);
+  // Numbers beyond the file's size are refused first, so that the sum cannot overflow.
+  if (sequences > bytes || documents > bytes || kHeader + sequences * 12 + documents * 8 != bytes) {
+    refuse_input(index_place(index_path_, 18),
+                 "expected {} bytes for the numbers of sequences and documents, found {} and {}", bytes,
+                 sequences, documents);
+  }
+  sequences_ = sequences;
+  check_sequences();
+  check_documents(documents);
+}
+
+void MegatronFile::check_sequences() const {
+  const std::size_t data = data_.bytes().size();
+  for (std::size_t i = 0; i < sequences_; ++i) {
+    const auto length = number_at<std::int32_t>(index_, kHeader + i * 4);
+    const auto pointer = number_at<std::int64_t>(index_, kHeader + sequences_ * 4 + i * 8);
+    const bool is_within =
+        length >= 0 && pointer >= 0 && static_cast<std::size_t>(pointer) <= data &&
+        static_cast<std::size_t>(length) * id_bytes_ <= data - static_cast<std::size_t>(pointer);
+    if (!is_within) {
+      refuse_input(index_place(index_path_, kHeader + i * 4),
+                   "expected sequence {} within the {} bytes of {}, found {} ids from byte {}", i, data,
+                   data_path_, length, pointer);
+    }
+  }
+}
+
+void MegatronFile::check_documents(std::size_t documents) const {
+  const std::size_t begin = kHeader + sequences_ * 12;
+  std::int64_t before = 0;
+  for (std::size_t i = 0; i < documents; ++i) {
+    const auto first = number_at<std::int64_t>(index_, begin + i * 8);
+    if (first < before || first > static_cast<std::int64_t>(sequences_)) {
+      refuse_input(index_place(index_path_, begin + i * 8),
+                   "expected a document from sequence {} to {}, found {}", before, sequences_, first);
+    }
+    before = first;
+  }
+}
+
+std::size_t MegatronFile::length(std::size_t sequence) const {
+  return static_cast<std::size_t>(number_at<std::int32_t>(index_, kHeader + sequence * 4));
+}
+
+std::vector<std::int32_t> MegatronFile::read(std::size_t sequence) const {
+  const auto begin =
+      static_cast<std::size_t>(number_at<std::int64_t>(index_, kHeader + sequences_ * 4 + sequence * 8));
+  std::vector<std::int32_t> ids(length(sequence));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::size_t at = begin + i * id_bytes_;
+    ids[i] = id_bytes_ == 2 ? number_at<std::uint16_t>(data_, at) : number_at<std::int32_t>(data_, at);
+    if (ids[i] < 0) refuse_input(index_place(data_path_, at), "expected an id from 0 on, found {}", ids[i]);
+  }
+  return ids;
+}
+
+}  // namespace dflop

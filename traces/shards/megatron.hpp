@@ -1,0 +1,43 @@
+// A MegatronFile is a Megatron indexed data set: token ids of many sequences in a .bin, and in an .idx where
+// each of them lies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "traces/weights/safetensors.hpp"
+
+namespace dflop {
+
+/// MegatronFiles may be read by several threads at once.
+class MegatronFile {
+ public:
+  /// Maps both files and checks the whole index against the size of the .bin. @param prefix  the paths
+  /// without .idx and .bin
+  /// @throws Error (input) with file and offset, as Mapping does, and for ids but of 16 bits unsigned and 32
+  /// bits
+  explicit MegatronFile(const std::string& prefix);
+
+  std::size_t size() const { return sequences_; }
+
+  /// Returns the number of tokens of a sequence. @pre sequence < size()
+  std::size_t length(std::size_t sequence) const;
+
+  /// Returns the tokens of a sequence. @pre sequence < size() @throws Error (input) for a negative id
+  std::vector<std::int32_t> read(std::size_t sequence) const;
+
+ private:
+  void check_sequences() const;
+  void check_documents(std::size_t documents) const;
+
+  std::string index_path_;
+  std::string data_path_;
+  Mapping index_;
+  Mapping data_;
+  std::size_t sequences_ = 0;
+  std::size_t id_bytes_ = 0;
+};
+
+}  // namespace dflop
