@@ -101,14 +101,14 @@ struct StepLog {
 /// the leading process.
 int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
               const RunIdentity& identity, World& world, LiveExecutor& executor, const RunKernels* kernels,
-              TrainingLoop& training, StepLogFile* log_file, StepLog& log) {
+              TrainingLoop& training, StepLogs& logs, StepLog& log) {
   int signal = 0;
   const StopOnSignals signals;
   TrainingLine line(job.steps);
   training.run([&](const TrainingStep& step, Timeline&& timeline) {
     signal = std::stoi(world.broadcast(std::to_string(signals.signal())));
     log.steps.push_back(step);
-    if (log_file != nullptr) log_file->add(step);
+    logs.add(step);
     if (world.leads()) line.update(step);
     if (record && world.leads()) {
       log.recorded.push_back(std::move(timeline));
@@ -160,13 +160,26 @@ struct TrainRequest {
   bool foreign_profile;
   std::optional<std::string> exported;  ///< the folder to write the model to
   std::optional<std::string> log;
+  std::optional<std::string> tensorboard;  ///< a folder
+  std::optional<double> peak_tflops;       ///< of one device
 };
 
+std::optional<double> read_peak(const Values& values) {
+  if (values.count("peak-tflops") == 0) return std::nullopt;
+  return read_number(values, "peak-tflops", 1e-6, 1e9);
+}
+
 TrainRequest read_request(const Values& values) {
-  return {read_format(values),         read_output(values, "record"),
-          read_step_scheduler(values), read_checkpoints(values),
-          read_dtype(values),          read_foreign_profile(values),
-          read_text(values, "export"), read_text(values, "log")};
+  return {read_format(values),
+          read_output(values, "record"),
+          read_step_scheduler(values),
+          read_checkpoints(values),
+          read_dtype(values),
+          read_foreign_profile(values),
+          read_text(values, "export"),
+          read_text(values, "log"),
+          read_text(values, "tensorboard"),
+          read_peak(values)};
 }
 
 Provenance made_by_job(const Values& values, const TrainJob& job) {
@@ -239,15 +252,14 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   options.last_step = job.steps;
   options.seed = job.seed;
   options.optimizer = read_optimizer(values, job.steps);
+  if (request.peak_tflops) options.peak_flop_per_s = *request.peak_tflops * 1e12 * job.plan.gpus();
   TrainingLoop training(job.plan, job.target, job.batches(), request.scheduler, world, *executor, options);
 
   StepLog log;
-  std::optional<StepLogFile> log_file;
-  if (request.log && world.leads()) log_file.emplace(*request.log);
+  StepLogs logs = world.leads() ? StepLogs(request.log, request.tensorboard) : StepLogs();
   const HostLoad load;
-  const int signal =
-      run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity, world,
-                *executor, kernels.get(), training, log_file ? &*log_file : nullptr, log);
+  const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
+                               world, *executor, kernels.get(), training, logs, log);
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
   if (request.exported) {
@@ -326,6 +338,11 @@ and the part of the machine's time that others took.)",
       {"gbs", whole("N"), "global batch size; the plan's, or 16"},
       {"seed", whole("S", 1), "of parameters, batches and contents"},
       {"log", text("FILE"), "add a line of JSON for each step, as it ends"},
+      {"tensorboard", text("DIR"),
+       "write the same figures there as curves for TensorBoard, in a file of their own"},
+      {"peak-tflops", number("T"),
+       "of one device in --dtype: the figures then have MFU, the model's FLOP without padding and recomputation "
+       "over time, devices and peak; it is null without"},
       {"record", text("FILE"), "write the timelines of the last 32 steps, for 'dflop replay'"},
       {"profile", text("FILE"),
        "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "

@@ -7,6 +7,8 @@
 #include "core/refuse.hpp"
 #include "core/support/bytes.hpp"
 #include "core/support/random.hpp"
+#include "costmodel/analytic/flops.hpp"
+#include "costmodel/sample_costs.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "sim/engine.hpp"
@@ -161,7 +163,14 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
     done.extrapolated_fraction = extrapolated_fraction(*options_.profile, iteration.program);
   }
   done.tracked = correction_ && correction_->tracked();
-  for (const Sample& sample : *batch.samples) done.llm_tokens += sample.llm_tokens;
+  const Work work = total_work(*batch.samples);
+  done.samples = std::ssize(*batch.samples);
+  done.encoder_tokens = work.encoder.tokens;
+  done.llm_tokens = work.llm.tokens;
+  if (options_.peak_flop_per_s) {
+    done.mfu = model_flop(target_->model, work.encoder, work.llm).count /
+               (done.time.count() * *options_.peak_flop_per_s);
+  }
   done.idle_fraction = idle_fraction(result.timeline);
   done.peak_memory = peak_memory(result.timeline);
   done.waited = batch.waited;

@@ -28,11 +28,15 @@ struct TrainingStep {
   Seconds time{0};
   std::optional<Seconds> predicted;  ///< where there is a profile to do so
   double extrapolated_fraction = 0;  ///< of compute instructions, beyond the profile's points
+  std::int64_t samples = 0;
+  std::int64_t encoder_tokens = 0;
   std::int64_t llm_tokens = 0;
-  double idle_fraction = 0;  ///< mean over ranks
+  std::optional<double> mfu;  ///< where the devices' peak is known
+  double idle_fraction = 0;   ///< mean over ranks
   Bytes peak_memory;
-  Seconds waited{0};     ///< for the schedule
-  bool tracked = false;  ///< correction learned from it
+  Seconds waited{0};                   ///< for the schedule
+  std::optional<Seconds> data_waited;  ///< for contents, where they are read from files
+  bool tracked = false;                ///< correction learned from it
   double learning_rate = 0;
   std::optional<double> gradient_norm;  ///< before clipping, with a plan that clips
   KernelChoices kernels;                ///< that all its ranks had, where they were chosen
@@ -45,7 +49,8 @@ struct TrainingOptions {
   std::int64_t last_step = 1;
   std::uint64_t seed = 1;  ///< of batches, contents and schedules
   OptimizerChoice optimizer;
-  int cores = 0;  ///< on which the executor's ranks take turns; see Conditions::cores
+  std::optional<double> peak_flop_per_s;  ///< of all devices, with which steps have an MFU
+  int cores = 0;                          ///< on which the executor's ranks take turns; see Conditions::cores
   /// Steps are scheduled with this profile, and predicted by simulating the program that is run. Null: they
   /// are scheduled with the target's costs, and not predicted.
   std::shared_ptr<const ProfiledCostModel> profile;

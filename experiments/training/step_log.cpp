@@ -2,44 +2,76 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <optional>
-
-#include "core/error.hpp"
 
 namespace dflop {
 namespace {
 
-std::string number_text(std::optional<double> value) {
+/// A StepFigure is one figure of a step, with its names in a line and in TensorBoard.
+struct StepFigure {
+  const char* key;
+  const char* tag;
+  std::optional<double> (*of)(const TrainingStep&);
+};
+
+std::optional<double> seconds(const std::optional<Seconds>& time) {
+  return time ? std::optional<double>(time->count()) : std::nullopt;
+}
+
+using Figure = std::optional<double>;
+
+constexpr StepFigure kFigures[] = {
+    {"loss", "train/loss", [](const TrainingStep& s) { return Figure(s.loss); }},
+    {"gradient_norm", "train/gradient_norm", [](const TrainingStep& s) { return s.gradient_norm; }},
+    {"learning_rate", "train/learning_rate", [](const TrainingStep& s) { return Figure(s.learning_rate); }},
+    {"iteration_s", "speed/iteration_s", [](const TrainingStep& s) { return seconds(s.time); }},
+    {"predicted_s", "speed/predicted_s", [](const TrainingStep& s) { return seconds(s.predicted); }},
+    {"llm_tokens_per_s", "speed/llm_tokens_per_s",
+     [](const TrainingStep& s) { return Figure(s.tokens_per_s()); }},
+    {"mfu", "speed/mfu", [](const TrainingStep& s) { return s.mfu; }},
+    {"idle_fraction", "speed/idle_fraction", [](const TrainingStep& s) { return Figure(s.idle_fraction); }},
+    {"schedule_wait_s", "speed/schedule_wait_s", [](const TrainingStep& s) { return seconds(s.waited); }},
+    {"data_wait_s", "speed/data_wait_s", [](const TrainingStep& s) { return seconds(s.data_waited); }},
+    {"peak_memory_bytes", "memory/peak_bytes",
+     [](const TrainingStep& s) { return Figure(static_cast<double>(s.peak_memory.count)); }},
+    {"samples", "batch/samples",
+     [](const TrainingStep& s) { return Figure(static_cast<double>(s.samples)); }},
+    {"encoder_tokens", "batch/encoder_tokens",
+     [](const TrainingStep& s) { return Figure(static_cast<double>(s.encoder_tokens)); }},
+    {"llm_tokens", "batch/llm_tokens",
+     [](const TrainingStep& s) { return Figure(static_cast<double>(s.llm_tokens)); }},
+};
+
+std::string figure_text(const Figure& value) {
   return value && std::isfinite(*value) ? fmt::format("{}", *value) : "null";
 }
 
 }  // namespace
 
 std::string step_line(const TrainingStep& step) {
-  const std::optional<double> predicted =
-      step.predicted ? std::optional<double>(step.predicted->count()) : std::nullopt;
-  return fmt::format(
-      R"({{"step": {}, "loss": {}, "gradient_norm": {}, "learning_rate": {}, "iteration_s": {}, "llm_tokens": {}, )"
-      R"("llm_tokens_per_s": {}, "idle_fraction": {}, "peak_memory_bytes": {}, "schedule_wait_s": {}, "predicted_s": {}}})",
-      step.step, number_text(step.loss), number_text(step.gradient_norm), number_text(step.learning_rate),
-      number_text(step.time.count()), step.llm_tokens, number_text(step.tokens_per_s()),
-      number_text(step.idle_fraction), step.peak_memory.count, number_text(step.waited.count()),
-      number_text(predicted));
-}
-
-StepLogFile::StepLogFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "ab")) {
-  if (file_ == nullptr)
-    throw Error(ErrorKind::output, std::string("cannot be opened: ") + std::strerror(errno), path);
-}
-
-void StepLogFile::add(const TrainingStep& step) {
-  const std::string line = step_line(step) + '\n';
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() || std::fflush(file_.get()) != 0) {
-    throw Error(ErrorKind::output, std::string("cannot be written: ") + std::strerror(errno), path_);
+  std::string line = fmt::format("{{\"step\": {}", step.step);
+  for (const StepFigure& figure : kFigures) {
+    line += fmt::format(", \"{}\": {}", figure.key, figure_text(figure.of(step)));
   }
+  return line + "}";
+}
+
+std::vector<Scalar> step_scalars(const TrainingStep& step) {
+  std::vector<Scalar> scalars;
+  for (const StepFigure& figure : kFigures) {
+    if (const Figure value = figure.of(step)) scalars.push_back({figure.tag, *value});
+  }
+  return scalars;
+}
+
+StepLogs::StepLogs(const std::optional<std::string>& lines, const std::optional<std::string>& tensorboard) {
+  if (lines) lines_.emplace(*lines, GrowingFile::Mode::append);
+  if (tensorboard) events_.emplace(*tensorboard);
+}
+
+void StepLogs::add(const TrainingStep& step) {
+  if (lines_) lines_->add(step_line(step) + '\n');
+  if (events_) events_->add(step.step, step_scalars(step));
 }
 
 }  // namespace dflop

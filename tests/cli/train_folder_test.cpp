@@ -82,6 +82,36 @@ TEST_F(TrainFolder, LearningRatesFollowTheSchedule) {
   }
 }
 
+/// MFU is FLOP over time and peak: its product with the time is the same at each peak but for the peak.
+TEST_F(TrainFolder, FiguresAreComplete) {
+  ASSERT_EQ(train("--steps 2 --log log.jsonl --tensorboard curves --peak-tflops 0.5").exit_code, 0);
+  ASSERT_EQ(train("--steps 2 --log log.jsonl --tensorboard curves --peak-tflops 2").exit_code, 0);
+  ASSERT_EQ(train("--steps 1 --log log.jsonl").exit_code, 0);
+  const std::vector<json> lines = log();
+  ASSERT_EQ(lines.size(), 5U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto flop = [&](std::size_t at, double peak) {
+      return lines[at]["mfu"].get<double>() * lines[at]["iteration_s"].get<double>() * peak;
+    };
+    EXPECT_GT(flop(i, 0.5), 0);
+    EXPECT_NEAR(flop(i, 0.5), flop(i + 2, 2), 1e-9 * flop(i, 0.5));
+    EXPECT_EQ(lines[i]["samples"], 4);
+    EXPECT_GT(lines[i]["encoder_tokens"].get<int>(), 0);
+  }
+  EXPECT_EQ(lines[4]["mfu"], nullptr);
+  EXPECT_EQ(lines[4]["data_wait_s"], nullptr);  // contents are made up
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("curves"))) {
+    EXPECT_GT(entry.file_size(), 40U);  // more than how it begins
+    ++files;
+  }
+  EXPECT_EQ(files, 2U);
+}
+
+TEST_F(TrainFolder, RefusesAPeakOfNothing) {
+  testing::expect_error(train("--steps 1 --peak-tflops 0"), {"--peak-tflops"});
+}
+
 TEST_F(TrainFolder, AFrozenModelLearnsNothing) {
   const std::string frozen = "--encoder-rate 0 --connector-rate 0 --llm-rate 0 --checkpoint c";
   ASSERT_EQ(train("--steps 3 --log log.jsonl " + frozen).exit_code, 0);
