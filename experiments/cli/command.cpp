@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "core/support/did_you_mean.hpp"
 #include "experiments/cli/commit.hpp"
+#include "experiments/cli/recipe.hpp"
 #include "experiments/cli/say.hpp"
 
 namespace dflop {
@@ -31,10 +32,15 @@ std::string overview() {
 }
 
 Values parse(const Command& command, const std::vector<std::string>& arguments) {
+  const std::vector<Option>& rows = command.options.rows();
+  const bool takes_recipes =
+      std::any_of(rows.begin(), rows.end(), [](const Option& row) { return row.name == "recipe"; });
   Values values;
   try {
-    values = parse_arguments(command.options, arguments, true);
+    values = parse_arguments(command.options,
+                             takes_recipes ? with_recipe(command.options, arguments) : arguments, true);
   } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
     throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", error.message(), command.name));
   }
   if (values.count("help") > 0) return values;

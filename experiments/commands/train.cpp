@@ -13,6 +13,7 @@
 #include "backend/content/folder_weights.hpp"
 #include "backend/process/process_world.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/recipe.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
 #include "experiments/presets/presets.hpp"
@@ -293,6 +294,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
 }
 
 int run_train(const Values& values) {
+  if (values["print-recipe"].as<bool>()) {
+    fmt::print("{}", to_recipe(values));
+    return 0;
+  }
   const TrainRequest request = read_request(values);
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
@@ -326,6 +331,7 @@ and the part of the machine's time that others took.)",
       .example = "dflop train --model tiny-vlm --device host --steps 10",
       .run = run_train,
   };
+  add_recipe_options(command.options);
   command.options.add({
       {"plan", text("FILE"), "from 'dflop plan'"},
       {"model", text("NAME|FILE|DIR"),

@@ -1,0 +1,75 @@
+// dflop train takes its options from a recipe.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace recipe_test {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+struct Recipe : ::testing::Test {
+  Sandbox sandbox;
+
+  void write(const std::string& text) { testing::write_all(sandbox.path("r.yaml"), text); }
+  json printed(const std::string& options) {
+    const RunResult result = sandbox.run("train " + options + " --print-recipe");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out);
+  }
+  void refuses(const std::string& text, const std::vector<std::string>& parts) {
+    write(text);
+    testing::expect_error(sandbox.run("train r.yaml --steps 1"), parts);
+  }
+};
+
+TEST_F(Recipe, OptionsReplaceTheFiles) {
+  write("# a comment\nsteps: 3\nlearning-rate: 0.002\nresume: true\nforeign-profile: false\nlog: -x.jsonl\n");
+  const json expected = {{"steps", 5}, {"learning-rate", 0.002}, {"resume", true}, {"log", "-x.jsonl"}};
+  EXPECT_EQ(printed("r.yaml --steps 5"), expected);
+  EXPECT_EQ(printed("--steps 5 --recipe r.yaml"), expected);
+}
+
+TEST_F(Recipe, PrintedRecipesAreRecipes) {
+  const json first = printed("--steps 5 --data d.csv --gbs 4 --epsilon 1e-7 --resume");
+  write(first.dump(2));
+  EXPECT_EQ(printed("r.yaml"), first);
+}
+
+/// The same options, typed or from a file, train alike to the last bit.
+TEST_F(Recipe, TrainsAsTypedOptionsDo) {
+  testing::write_all(sandbox.path("d.csv"), testing::image_records());
+  write("data: d.csv\ngbs: 4\nsteps: 2\nlearning-rate: 0.002\nformat: json\n");
+  const RunResult from_file = sandbox.run("train r.yaml");
+  const RunResult typed =
+      sandbox.run("train --data d.csv --gbs 4 --steps 2 --learning-rate 0.002 --format json");
+  ASSERT_EQ(from_file.exit_code, 0) << from_file.err;
+  ASSERT_EQ(typed.exit_code, 0) << typed.err;
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(json::parse(from_file.out)[i]["loss"], json::parse(typed.out)[i]["loss"]);
+}
+
+TEST_F(Recipe, RefusesWhatIsNoRecipe) {
+  refuses("gbs: 4\nlearning-rat: 1\n", {"r.yaml:2", "'learning-rat'", "did you mean 'learning-rate'"});
+  refuses("gbs: four\n", {"r.yaml:1", "key 'gbs'", "expected N", "found 'four'"});
+  refuses("resume: 1\n", {"key 'resume'", "expected true or false", "found '1'"});
+  refuses("gbs: [4, 5]\n", {"key 'gbs'", "expected one value, found 2"});
+  refuses("gbs: {a: 1}\n", {"key 'gbs'", "found a map"});
+  refuses("gbs:\n", {"key 'gbs'", "found nothing"});
+  refuses("log: ''\n", {"key 'log'", "expected FILE"});
+  refuses("gbs: 4\nseed: 1\ngbs: 5\n", {"r.yaml:3", "key 'gbs' stands twice"});
+  refuses("recipe: r.yaml\n", {"r.yaml:1", "unknown key 'recipe'"});
+  refuses("- gbs\n", {"r.yaml:1", "expected a map of options"});
+  refuses("gbs: [4\n", {"r.yaml:", "no YAML or JSON"});
+  refuses("gbs: 4\n---\ngbs: 5\n", {"expected one document, found more"});
+  refuses("", {"r.yaml:1", "expected a map of options"});
+  refuses(",gbs: 4\n---\n", {"expected one document, found more"});  // on which LoadAll() never ends
+  testing::expect_error(sandbox.run("train none.yaml --steps 1"), {"none.yaml"});
+}
+
+}  // namespace recipe_test
+}  // namespace dflop
