@@ -1,0 +1,197 @@
+#include "traces/tokens/chat.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/traces/file_fixtures.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop::testing {
+namespace chat_test {
+
+using Ids = std::vector<std::int32_t>;
+
+/// A golden tokenizer, which has letters at 0 to 255, what merge i makes at 256 + i and added tokens from 700
+/// to 705, with more added tokens behind them.
+Tokenizer with_added(const std::string& name, const std::vector<std::string>& added) {
+  const std::string path = DFLOP_SOURCE_DIR "/tests/golden/io/tokenizer-" + name + ".json";
+  auto json = nlohmann::json::parse(read_text_file(path));
+  int id = 706;
+  for (const std::string& content : added)
+    json["added_tokens"].push_back({{"id", id++}, {"content", content}});
+  return {json.dump(), name};
+}
+
+Ids joined(std::initializer_list<Ids> parts) {
+  Ids all;
+  for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+// These words' ids follow from the merges, the first of the list first:
+// "user"       er; u s er
+// "assistant"  is, an, ss; a ss is t an t
+// "system"     st; s y st e m
+// "on", "or" and "of" are one merge each.
+const Ids kUser = {84, 82, 266};
+const Ids kAssistant = {64, 477, 284, 83, 302, 83};
+const Ids kSystem = {82, 88, 389, 68, 76};
+constexpr std::int32_t kOn = 261, kOr = 259, kOf = 497;
+constexpr std::int32_t kLine = 198, kTwoLines = 312;
+constexpr std::int32_t kStart = 701, kEnd = 702;  // <|im_start|>, <|im_end|>
+
+/// Trained are those of `trained`; all others not.
+void expect_tokens(const ChatTokens& tokens, const std::vector<std::pair<Ids, bool>>& expected) {
+  Ids ids;
+  std::vector<std::uint8_t> is_trained;
+  for (const auto& [part, trained] : expected) {
+    ids.insert(ids.end(), part.begin(), part.end());
+    is_trained.insert(is_trained.end(), part.size(), trained ? 1 : 0);
+  }
+  EXPECT_EQ(tokens.ids, ids);
+  EXPECT_EQ(tokens.is_trained, is_trained);
+}
+
+ChatTokens encoded(const ChatTokenizer& chat, const std::string& json,
+                   const std::vector<std::int64_t>& counts = {}) {
+  WordCache cache;
+  return chat.encode(parse_conversation(json, "a.json"), counts, cache, "a");
+}
+
+const std::string kTwoAnswers = R"({"conversations": [
+    {"from": "human", "value": "on"}, {"from": "gpt", "value": "or"},
+    {"from": "human", "value": "of"}, {"from": "gpt", "value": "on"}]})";
+
+TEST(Chats, TrainAnswersAndTheirEndsInChatml) {
+  const Tokenizer tokenizer = with_added("qwen2", {});
+  const Ids asked = joined({{kStart}, kUser, {kLine}});
+  const Ids answered = joined({{kEnd, kLine, kStart}, kAssistant, {kLine}});
+  expect_tokens(encoded({tokenizer, "chatml", ""}, kTwoAnswers),
+                {{joined({asked, {kOn}, answered}), false},
+                 {{kOr, kEnd}, true},
+                 {joined({{kLine}, asked, {kOf}, answered}), false},
+                 {{kOn, kEnd}, true},
+                 {{kLine}, false}});
+}
+
+/// Qwen's template puts a system's turn before conversations that have none.
+TEST(Chats, BeginWithTheFormsSystem) {
+  const Tokenizer tokenizer = with_added("qwen2", {});
+  const ChatTokenizer chatml(tokenizer, "chatml", "");
+  const ChatTokenizer qwen2(tokenizer, "qwen2", "");
+  // "You", " are", " a", " helpful" (Ġh e l p f u l), " assistant" (Ġa, is, an, Ġas; Ġas s is t an t), "."
+  const Ids line = {309, 506, 260, 438, 68, 75, 79, 69, 84, 75, 357, 82, 284, 83, 302, 83, 13};
+  const ChatTokens plain = encoded(chatml, kTwoAnswers);
+  EXPECT_EQ(encoded(qwen2, kTwoAnswers).ids,
+            joined({{kStart}, kSystem, {kLine}, line, {kEnd, kLine}, plain.ids}));
+  const std::string own = replaced(kTwoAnswers, "[", R"([{"from": "system", "value": "on"},)");
+  EXPECT_EQ(encoded(qwen2, own).ids, joined({{kStart}, kSystem, {kLine, kOn, kEnd, kLine}, plain.ids}));
+  const ChatTokenizer qwen2_5(tokenizer, "qwen2.5", "");
+  const Ids longer = tokenizer.encode(
+      "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n");
+  EXPECT_EQ(encoded(qwen2_5, kTwoAnswers).ids, joined({longer, plain.ids}));
+}
+
+TEST(Chats, HaveHeadersInLlama3) {
+  const Tokenizer tokenizer =
+      with_added("llama3", {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"});
+  const ChatTokenizer chat(tokenizer, "llama3", "");
+  const Ids head = joined({{706, 707}, kUser, {708, kTwoLines, kOn, 709, 707}, kAssistant, {708, kTwoLines}});
+  const std::string json =
+      R"({"messages": [{"role": "user", "content": " on\n"}, {"role": "assistant", "content": "\n or "}]})";
+  expect_tokens(encoded(chat, json), {{head, false}, {{kOr, 709}, true}});
+  expect_tokens(encoded(chat, R"({"text": "or"})"), {{{706}, false}, {{kOr}, true}});
+}
+
+TEST(Chats, HaveTheirWordsAloneInPlain) {
+  const Tokenizer tokenizer = with_added("qwen2", {});
+  const ChatTokenizer chat(tokenizer, "plain", "");
+  expect_tokens(encoded(chat, kTwoAnswers), {{{kOn}, false}, {{kOr}, true}, {{kOf}, false}, {{kOn}, true}});
+  expect_tokens(encoded(chat, R"({"text": "or"})"), {{{kOr}, true}});
+}
+
+TEST(Chats, RepeatAMediumsToken) {
+  const Tokenizer tokenizer =
+      with_added("qwen2", {"<|video_pad|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>", "<img>", "</img>",
+                           "<IMG_CONTEXT>", "<image>", "<video>"});
+  struct Case {
+    std::string family;
+    std::string medium;
+    Ids begin;
+    std::int32_t token;
+    Ids end;
+  };
+  const std::vector<Case> cases = {
+      {"qwen2-vl", "image", {703}, 705, {704}},    {"qwen2-vl", "video", {703}, 706, {704}},
+      {"qwen2.5-vl", "image", {703}, 705, {704}},  {"qwen2.5-vl", "video", {703}, 706, {704}},
+      {"qwen2-audio", "audio", {708}, 707, {709}}, {"internvl2.5", "image", {710}, 712, {711}},
+      {"llava-ov", "image", {}, 713, {}},          {"llava-ov", "video", {}, 714, {}}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.family + " " + each.medium);
+    const std::string mark = "<" + each.medium + ">";
+    const ChatTokens tokens =
+        encoded({tokenizer, "plain", each.family}, R"({"text": "on)" + mark + mark + R"(of"})", {3, 1});
+    expect_tokens(tokens, {{{kOn}, true},
+                           {joined({each.begin, {each.token, each.token, each.token}, each.end}), false},
+                           {joined({each.begin, {each.token}, each.end}), false},
+                           {{kOf}, true}});
+    const std::size_t around = each.begin.size();
+    const Medium medium = *from_string<Medium>(each.medium);
+    EXPECT_EQ(tokens.media, (std::vector<MediumPlace>{{medium, 1 + around, 3}, {medium, 4 + 3 * around, 1}}));
+  }
+}
+
+TEST(Chats, KeepMediaWhereTheyStand) {
+  const Tokenizer tokenizer = with_added("qwen2", {});
+  const std::string json = R"({"conversations": [
+      {"from": "human", "value": "<image>\nof"}, {"from": "gpt", "value": "or<image>"}]})";
+  const ChatTokens tokens = encoded({tokenizer, "chatml", "qwen2.5-vl"}, json, {2, 1});
+  // 1 + 3 + 1 tokens of the frame and one that begins the image stand before the first.
+  const Ids asked = joined({{kStart}, kUser, {kLine, 703, 705, 705, 704, kLine, kOf, kEnd, kLine, kStart}});
+  expect_tokens(tokens, {{joined({asked, kAssistant, {kLine}}), false},
+                         {{kOr}, true},
+                         {{703, 705, 704}, false},
+                         {{kEnd}, true},
+                         {{kLine}, false}});
+  ASSERT_EQ(tokens.media.size(), 2u);
+  EXPECT_EQ(tokens.media[0], (MediumPlace{Medium::image, 6, 2}));
+  EXPECT_EQ(tokens.ids[tokens.media[1].begin], 705);
+}
+
+TEST(Chats, AreCutBetweenMedia) {
+  const ChatTokens whole = {
+      {1, 2, 2, 2, 3, 2, 2, 4}, {1, 0, 0, 0, 1, 0, 0, 1}, {{Medium::image, 1, 3}, {Medium::image, 5, 2}}};
+  for (std::size_t longest = 0; longest <= 9; ++longest) {
+    ChatTokens cut = whole;
+    if (longest == 2 || longest == 3 || longest == 6) {
+      expect_refused([&] { cut.cut(longest, "sample 7"); }, "sample 7", {std::to_string(longest), "<image>"});
+      EXPECT_EQ(cut.ids, whole.ids);
+      continue;
+    }
+    cut.cut(longest, "sample 7");
+    const auto size = static_cast<std::ptrdiff_t>(std::min<std::size_t>(longest, 8));
+    EXPECT_EQ(cut.ids, Ids(whole.ids.begin(), whole.ids.begin() + size));
+    EXPECT_EQ(cut.is_trained,
+              std::vector<std::uint8_t>(whole.is_trained.begin(), whole.is_trained.begin() + size));
+    EXPECT_EQ(cut.media.size(), longest >= 7 ? 2u : longest >= 4 ? 1u : 0u);
+  }
+}
+
+TEST(Chats, AreRefusedWithThePlaceThatIsWrong) {
+  const Tokenizer tokenizer = with_added("qwen2", {});
+  const ChatTokenizer chat(tokenizer, "plain", "qwen2.5-vl");
+  const std::string image = R"({"text": "<image>"})";
+  expect_refused([&] { encoded(chat, image, {}); }, "a", {"expected 0 placeholders", "found 1"});
+  expect_refused([&] { encoded(chat, image, {1, 1}); }, "a", {"expected 2 placeholders", "found 1"});
+  expect_refused([&] { encoded(chat, image, {0}); }, "a", {"at least 1", "found 0"});
+  expect_refused([&] { encoded(chat, R"({"text": "<audio>"})", {1}); }, "a", {"<audio>", "qwen2"});
+  expect_refused([&] { encoded(chat, R"({"text": "<video>"})", {1}); }, "a", {"<video>", "qwen2"});
+  expect_refused([&] { encoded(chat, R"({"text": "on <|image_pad|>"})"); }, "a", {"<|image_pad|>"});
+  expect_refused([&] { ChatTokenizer(tokenizer, "chat", ""); }, "", {"chatml, qwen2", "'chat'"});
+  expect_refused([&] { ChatTokenizer(tokenizer, "plain", "vl"); }, "", {"qwen2.5-vl", "'vl'"});
+  expect_refused([&] { ChatTokenizer(tokenizer, "llama3", ""); }, "qwen2", {"<|begin_of_text|>"});
+}
+
+}  // namespace chat_test
+}  // namespace dflop::testing

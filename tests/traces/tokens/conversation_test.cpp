@@ -1,0 +1,67 @@
+#include "traces/tokens/conversation.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/traces/file_fixtures.hpp"
+
+namespace dflop::testing {
+namespace conversation_test {
+
+Conversation parsed(const std::string& json) {
+  return parse_conversation(json, "a.json");
+}
+
+const Conversation kQuestion = {{{ChatRole::system, {"Be short."}, {}},
+                                 {ChatRole::user, {"", "\nWhat is this?"}, {Medium::image}},
+                                 {ChatRole::assistant, {"A cat."}, {}}},
+                                false};
+
+TEST(Conversations, AreReadInLlavasForm) {
+  EXPECT_EQ(parsed(R"({"id": 7, "image": "a.jpg", "conversations": [
+      {"from": "system", "value": "Be short."},
+      {"from": "human", "value": "<image>\nWhat is this?"},
+      {"from": "gpt", "value": "A cat."}]})"),
+            kQuestion);
+}
+
+TEST(Conversations, AreReadInTheFormOfMessages) {
+  EXPECT_EQ(parsed(R"({"messages": [
+      {"role": "system", "content": "Be short."},
+      {"role": "user", "content": [{"type": "image", "image": "a.jpg"}, {"type": "text", "text": "\nWhat is this?"}]},
+      {"role": "assistant", "content": [{"type": "text", "text": "A "}, {"type": "text", "text": "cat."}]}]})"),
+            kQuestion);
+}
+
+TEST(Conversations, MayBeATextForPretraining) {
+  const Conversation text = parsed(R"({"text": "One <image><video> and <audio>"})");
+  const Conversation expected = {
+      {{ChatRole::assistant, {"One ", "", " and ", ""}, {Medium::image, Medium::video, Medium::audio}}},
+      true};
+  EXPECT_EQ(text, expected);
+  EXPECT_EQ(text.media(), (std::vector<Medium>{Medium::image, Medium::video, Medium::audio}));
+}
+
+TEST(Conversations, HavePlaceholdersOfExactlyTheseNames) {
+  EXPECT_EQ(parsed(R"({"text": "<<image>> <images> <Image> <image <"})").turns[0].words,
+            (std::vector<std::string>{"<", "> <images> <Image> <image <"}));
+}
+
+TEST(Conversations, AreRefusedWithTheKeyThatIsWrong) {
+  const std::string answer = R"({"role": "assistant", "content": "a"})";
+  expect_refused([&] { parsed("{}"); }, "a.json", {"'conversations', 'messages' and 'text'", "found 0"});
+  expect_refused([&] { parsed(R"({"text": "a", "messages": []})"); }, "a.json", {"found 2"});
+  expect_refused([&] { parsed(R"({"messages": []})"); }, "a.json: key 'messages'", {"assistant"});
+  expect_refused([&] { parsed(R"({"messages": [{"role": "user", "content": "a"}]})"); },
+                 "a.json: key 'messages'", {"assistant"});
+  expect_refused([&] { parsed(R"({"messages": [{"role": "tool", "content": "a"}]})"); },
+                 "a.json: key 'messages[0].role'", {"system, user", "tool"});
+  expect_refused([&] { parsed(R"({"messages": [)" + answer + R"(, {"role": "system", "content": "a"}]})"); },
+                 "a.json: key 'messages[1].role'", {"before all others"});
+  expect_refused([&] { parsed(R"({"messages": [{"role": "user", "content": [{"type": "pdf"}]}]})"); },
+                 "a.json: key 'messages[0].content[0].type'", {"text, image", "pdf"});
+  expect_refused([&] { parsed(R"({"text": 3})"); }, "a.json: key 'text'", {"string"});
+  EXPECT_EQ(error_of([&] { parsed("[1]"); }).kind(), ErrorKind::input);
+}
+
+}  // namespace conversation_test
+}  // namespace dflop::testing
