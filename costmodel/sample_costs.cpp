@@ -50,7 +50,8 @@ std::vector<RankStages> rank_stages(const Plan& plan, const ModelSpec& model) {
 /// A MarginalCost is what samples add to the mean load, on the rank where that load takes longest.
 class MarginalCost {
  public:
-  /// Looks at those of `ranks` for which `holds` is true; there is at least one.
+  /// Looks at those of `ranks` for which `holds` is true. Where there are none, as of a text model's encoder,
+  /// samples cost nothing.
   template <typename Holds>
   MarginalCost(const CostModel& cost, const std::vector<RankStages>& ranks, const Work& mean, Holds holds)
       : cost_(cost), mean_(mean) {
@@ -63,6 +64,7 @@ class MarginalCost {
   }
 
   double of(const Sample& sample) const {
+    if (rank_ == nullptr) return 0;
     const Work work{rank_->holds_encoder() ? sample.encoder() : Workload{},
                     rank_->holds_llm() ? sample.llm() : Workload{}};
     if (work.encoder.empty() && work.llm.empty()) return 0;

@@ -95,9 +95,9 @@ before truncation unless --max-tokens is given.)",
   };
   add_data_options(command.options);
   command.options.add({
-      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers"},
+      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers", "hf"},
       {"preprocess", text("RULE"),
-       "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio or tiny-vlm instead of the "
+       "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio, tiny-vlm or text instead of the "
        "model's own"},
       {"max-tokens", whole("N"), "cut LLM sequences here"},
       {"seed", whole("S", 1), "of rules that draw frame counts (internvl2.5)"},

@@ -231,7 +231,7 @@ std::vector<TunedCall> calls_of(const Values& values, const TuningRequest& reque
 
 void add_tuning_options(Options& options) {
   options.add(
-      {{"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers"}});
+      {{"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers", "hf"}});
   add_live_options(options, false);
   options.add({
       {"tp", wholes("N", 1), "of ranks whose share of the model is measured, at each of these tp"},

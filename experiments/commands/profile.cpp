@@ -216,7 +216,7 @@ otherwise: ranks that share a processor's cores, caches and memory take longer. 
       .run = run_profile,
   };
   command.options.add({
-      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers"},
+      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers", "hf"},
   });
   add_live_options(command.options, false);
   command.options.add({

@@ -335,7 +335,7 @@ and the part of the machine's time that others took.)",
   command.options.add({
       {"plan", text("FILE"), "from 'dflop plan'"},
       {"model", text("NAME|FILE|DIR"),
-       "see 'dflop models'; a folder of transformers with its weights; tiny-vlm without a plan"},
+       "see 'dflop models'; a folder of transformers with its weights; tiny-vlm without a plan", "hf"},
   });
   add_live_options(command.options, true);
   add_cores_option(command.options);

@@ -101,7 +101,7 @@ void add_data_options(Options& options, const char* default_file) {
 
 void add_target_options(Options& options) {
   options.add({
-      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers"},
+      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers", "hf"},
       {"cluster", text("NAME[:NODES]|FILE[:NODES]").required(),
        "see 'dflop clusters'; as a100-80g:15+h100:1 nodes of two GPU types on the links of the first, ranks laid "
        "over them in this order"},

@@ -23,7 +23,7 @@ constexpr const char* kCorrectionRules = "off, always, published or keep";
 constexpr const char* kDefaultModel = "tiny-vlm";
 constexpr const char* kDefaultCluster = "a100-80g:1";
 
-/// Returns a plan of one encoder and one LLM rank.
+/// Returns a plan of one encoder and one LLM rank, or of one rank where there is no encoder.
 Plan default_plan(const std::string& model_name, const std::string& cluster, const ModelSpec& model,
                   int gbs) {
   Plan plan;
@@ -31,6 +31,7 @@ Plan default_plan(const std::string& model_name, const std::string& cluster, con
   plan.model = model_name;
   plan.cluster = cluster;
   plan.gbs = gbs;
+  if (model.encoder.layers == 0) plan.layout = Layout::uniform;
   plan.encoder = {1, 1, 1, {model.encoder.layers}};
   plan.llm = {1, 1, 1, {model.llm.layers}};
   plan.microbatches = std::min(4, gbs);

@@ -53,6 +53,18 @@ void check_disaggregated_request(const PlanRequest& request, std::string_view pl
   if (request.profile.empty()) refuse_input("", "planning needs at least one profiled sample");
 }
 
+std::string reason_against_apart(const PlanRequest& request) {
+  if (request.model.encoder.layers == 0) {
+    return "the model has no encoder, and this planner gives encoder and LLM GPUs of their own; "
+           "'--planner search' plans text models";
+  }
+  if (request.cluster.gpus() < 2) {
+    return fmt::format("encoder and LLM on GPUs of their own need at least 2 GPUs, cluster '{}' has 1",
+                       request.cluster.name);
+  }
+  return "";
+}
+
 Bytes largest_model_state(const PlanRequest& request, const Plan& plan) {
   const std::vector<Stage> stages = plan_stages(plan, request.model);
   Bytes largest;

@@ -25,6 +25,9 @@ void check_batches(const PlanRequest& request);
 /// Error (input) without profile samples, and as check_batches()
 void check_disaggregated_request(const PlanRequest& request, std::string_view planner);
 
+/// Says why no plan gives encoder and LLM GPUs of their own; empty where one may.
+std::string reason_against_apart(const PlanRequest& request);
+
 /// Returns the most model state that any rank holds: less memory than this never does.
 Bytes largest_model_state(const PlanRequest& request, const Plan& plan);
 

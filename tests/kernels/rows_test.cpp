@@ -105,7 +105,7 @@ TEST(Rows, ScaledColumnsHaveTheirGradients) {
 }
 
 TEST(Rows, SumOfSquaresIsAdded) {
-  Reals sum(1, 1, {5});
+  Reals sum(1, 1, 5.0);
   host<double>()->sum_of_squares(sum, kThree);  // 1 + 4 + 9 + 16 + 25 + 36
   EXPECT_EQ(sum.data, (std::vector<double>{96}));
 }

@@ -319,7 +319,8 @@ TEST(Preprocess, ModalitiesThatTheModelLacks) {
 TEST(Preprocess, RulesAndTheirModalities) {
   EXPECT_EQ(preprocess_rules(),
             (std::vector<std::string_view>{"llava-ov", "llava-ov-dflop", "internvl2.5", "qwen2-vl",
-                                           "qwen2.5-vl", "qwen2-audio", "tiny-vlm"}));
+                                           "qwen2.5-vl", "qwen2-audio", "tiny-vlm", "text"}));
+  EXPECT_EQ(rule_modalities("text"), (std::vector<Modality>{Modality::text}));
   EXPECT_EQ(rule_modalities("qwen2-audio"), (std::vector<Modality>{Modality::text, Modality::audio}));
   EXPECT_EQ(rule_modalities("internvl2.5"),
             (std::vector<Modality>{Modality::text, Modality::image, Modality::multi_image, Modality::video}));
@@ -327,7 +328,7 @@ TEST(Preprocess, RulesAndTheirModalities) {
   EXPECT_EQ(
       error_of(audio(3), with_rule("llava")),
       "unknown preprocessing rule 'llava'; expected one of llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, "
-      "qwen2.5-vl, qwen2-audio, tiny-vlm");
+      "qwen2.5-vl, qwen2-audio, tiny-vlm, text");
 }
 
 TEST(Preprocess, OptionsOutOfRange) {
@@ -360,7 +361,7 @@ TEST(Preprocess, ExtremeShapesStayInRange) {
                                 kMinSeconds + random.uniform() * kMaxSeconds * random.uniform(), {});
     record.video_size = ImageSize{side(), side()};
     for (const std::string_view rule : preprocess_rules()) {
-      if (rule == "qwen2-audio") continue;
+      if (rule == "qwen2-audio" || rule == "text") continue;
       try {
         const Sample sample = encode(record, std::string(rule).c_str());
         EXPECT_GT(sample.encoder().tokens, 0);

@@ -183,6 +183,7 @@ void require_patches(const Config& config, std::string_view key, int side, int p
 
 ModelSpec read_text_model(const Config& root, ModelFamily family) {
   ModelSpec model;
+  model.preprocess = "text";
   model.llm = read_text(root, family == ModelFamily::llama, {});
   model.architecture.emplace();
   model.architecture->family = family;

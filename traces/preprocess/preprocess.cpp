@@ -12,10 +12,10 @@
 namespace dflop {
 namespace {
 
-const std::array<Rule, 7>& rules() {
-  static const std::array<Rule, 7> rules = {llava_ov_rule(), llava_ov_dflop_rule(), internvl_rule(),
-                                            qwen2_vl_rule(), qwen25_vl_rule(),      qwen2_audio_rule(),
-                                            tiny_vlm_rule()};
+const std::array<Rule, 8>& rules() {
+  static const std::array<Rule, 8> rules = {
+      llava_ov_rule(),  llava_ov_dflop_rule(), internvl_rule(), qwen2_vl_rule(),
+      qwen25_vl_rule(), qwen2_audio_rule(),    tiny_vlm_rule(), text_rule()};
   return rules;
 }
 

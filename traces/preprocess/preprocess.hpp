@@ -63,7 +63,7 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
 /// Hugging Face pixel limits, full attention; videos sampled and limited as qwen-vl-utils does. qwen2.5-vl:
 /// the qwen-vl-utils limits, windowed attention in 28 of 32 layers. qwen2-audio: chunks of 30 s, each 1,500
 /// encoder positions. tiny-vlm: LLaVA-OneVision's tiles and frames, but 16 patches and 4 LLM tokens each, and
-/// at most 256 text tokens; for the models of tests and of runs on small machines.
+/// at most 256 text tokens; for the models of tests and of runs on small machines. text: words alone.
 std::vector<std::string_view> preprocess_rules();
 
 /// Returns the modalities that a rule takes, text first.

@@ -80,6 +80,11 @@ Rule qwen25_vl_rule();
 Rule qwen2_audio_rule();
 Rule tiny_vlm_rule();
 
+/// Returns the rule of models without an encoder.
+inline Rule text_rule() {
+  return {"text", {encode_text}};
+}
+
 /// A TileGrid has the tiles that an image is cut into, without base tile or thumbnail.
 struct TileGrid {
   std::int64_t columns = 0;

@@ -363,11 +363,9 @@ std::vector<Sample> planning_items(std::span<const Sample> profile) {
 
 PlanResult ExpectedPlanner::plan(const PlanRequest& request) const {
   check_disaggregated_request(request, name());
-  if (request.cluster.gpus() > 1) return ExpectedSearch(request).run();
   PlanResult result;
-  result.infeasible_reason = "encoder and LLM on GPUs of their own need at least 2 GPUs, cluster '" +
-                             request.cluster.name + "' has 1";
-  return result;
+  result.infeasible_reason = reason_against_apart(request);
+  return result.infeasible_reason.empty() ? ExpectedSearch(request).run() : result;
 }
 
 }  // namespace dflop

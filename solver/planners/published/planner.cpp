@@ -15,10 +15,7 @@ namespace {
 
 /// Says why the published optimizer has no choice; empty where it can have one.
 std::string reason_against(const PlanRequest& request) {
-  if (request.cluster.gpus() < 2) {
-    return fmt::format("encoder and LLM on GPUs of their own need at least 2 GPUs, cluster '{}' has 1",
-                       request.cluster.name);
-  }
+  if (std::string reason = reason_against_apart(request); !reason.empty()) return reason;
   const auto none_has = [&](Workload (Sample::*work)() const) {
     return std::ranges::all_of(request.profile, [&](const Sample& item) { return (item.*work)().empty(); });
   };

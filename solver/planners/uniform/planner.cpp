@@ -45,7 +45,7 @@ std::vector<Split> split_encoder_first(const ModelSpec& model, int stages) {
   kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
   std::vector<Split> splits;
   for (const int first : kept) {
-    if (layers - first < stages - 1) continue;
+    if (layers - first < stages - 1 || first + model.encoder.layers == 0) continue;
     Split split{std::vector<int>(stages, 0), {first}};
     split.encoder.front() = model.encoder.layers;
     if (stages > 1) {
