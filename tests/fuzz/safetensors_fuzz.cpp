@@ -1,33 +1,15 @@
 #include "traces/weights/safetensors.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "tests/fuzz/fuzz_target.hpp"
+#include "tests/fuzz/memory_file.hpp"
 
 namespace {
 
 using namespace dflop;
-
-/// A file in memory with a path of its own.
-class MemoryFile {
- public:
-  explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    require(file_ >= 0 && ::write(file_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
-  }
-  ~MemoryFile() { ::close(file_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
-
- private:
-  const int file_;
-};
 
 /// What is read can be written and is read as the same.
 void write_and_read(const SafetensorsHeader& header) {
