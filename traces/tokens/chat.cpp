@@ -65,21 +65,21 @@ constexpr ChatTokenizer::Form kForms[] = {
 /// The tokens of one family's medium; begin and end may be empty.
 struct FamilyMedium {
   std::string_view family;
-  Medium medium;
+  ChatMedium medium;
   std::string_view begin;
   std::string_view token;
   std::string_view end;
 };
 
 constexpr FamilyMedium kFamilyMedia[] = {
-    {"qwen2-vl", Medium::image, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"},
-    {"qwen2-vl", Medium::video, "<|vision_start|>", "<|video_pad|>", "<|vision_end|>"},
-    {"qwen2.5-vl", Medium::image, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"},
-    {"qwen2.5-vl", Medium::video, "<|vision_start|>", "<|video_pad|>", "<|vision_end|>"},
-    {"qwen2-audio", Medium::audio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"},
-    {"internvl2.5", Medium::image, "<img>", "<IMG_CONTEXT>", "</img>"},
-    {"llava-ov", Medium::image, "", "<image>", ""},
-    {"llava-ov", Medium::video, "", "<video>", ""},
+    {"qwen2-vl", ChatMedium::image, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"},
+    {"qwen2-vl", ChatMedium::video, "<|vision_start|>", "<|video_pad|>", "<|vision_end|>"},
+    {"qwen2.5-vl", ChatMedium::image, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"},
+    {"qwen2.5-vl", ChatMedium::video, "<|vision_start|>", "<|video_pad|>", "<|vision_end|>"},
+    {"qwen2-audio", ChatMedium::audio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"},
+    {"internvl2.5", ChatMedium::image, "<img>", "<IMG_CONTEXT>", "</img>"},
+    {"llava-ov", ChatMedium::image, "", "<image>", ""},
+    {"llava-ov", ChatMedium::video, "", "<video>", ""},
 };
 
 /// Collects tokens. Words wait until others follow that are trained otherwise, as a word may go over the
@@ -98,7 +98,7 @@ class ChatWriter {
   }
 
   /// Adds words and the media between them.
-  void add(std::span<const std::string> words, std::span<const Medium> media, bool is_trained) {
+  void add(std::span<const std::string> words, std::span<const ChatMedium> media, bool is_trained) {
     add(words[0], is_trained);
     for (std::size_t i = 0; i < media.size(); ++i) {
       add_medium(media[i]);
@@ -112,7 +112,7 @@ class ChatWriter {
   }
 
  private:
-  void add_medium(Medium medium) {
+  void add_medium(ChatMedium medium) {
     flush();
     const auto ids = std::find_if(media_.begin(), media_.end(),
                                   [&](const MediumIds& known) { return known.medium == medium; });

@@ -15,7 +15,7 @@ namespace dflop {
 
 /// A MediumPlace says which tokens stand for one medium: its encoder's outputs take their rows.
 struct MediumPlace {
-  Medium medium = Medium::image;
+  ChatMedium medium = ChatMedium::image;
   std::size_t begin = 0;
   std::size_t count = 0;
 
@@ -49,7 +49,7 @@ std::vector<std::string_view> media_families();
 
 /// MediumIds are the tokens of one kind of media.
 struct MediumIds {
-  Medium medium = Medium::image;
+  ChatMedium medium = ChatMedium::image;
   std::int32_t begin = -1;  ///< -1: none
   std::int32_t token = -1;  ///< repeated for each output of the encoder; -1: the tokenizer lacks it
   std::int32_t end = -1;    ///< -1: none

@@ -16,14 +16,14 @@ constexpr std::pair<std::string_view, ChatRole> kRoleNames[] = {{"system", ChatR
                                                                 {"assistant", ChatRole::assistant},
                                                                 {"gpt", ChatRole::assistant}};
 
-void add_medium(ChatTurn& turn, Medium medium) {
+void add_medium(ChatTurn& turn, ChatMedium medium) {
   turn.media.push_back(medium);
   turn.words.emplace_back();
 }
 
 /// Returns the medium whose placeholder a text begins with, and the placeholder's size.
-std::optional<std::pair<Medium, std::size_t>> placeholder_at(std::string_view text) {
-  for (const NamedValue<Medium>& row : kNames<Medium>) {
+std::optional<std::pair<ChatMedium, std::size_t>> placeholder_at(std::string_view text) {
+  for (const NamedValue<ChatMedium>& row : kNames<ChatMedium>) {
     if (text.size() >= row.name.size() + 2 && text[0] == '<' && text.substr(1).starts_with(row.name) &&
         text[row.name.size() + 1] == '>') {
       return std::pair{row.value, row.name.size() + 2};
@@ -56,7 +56,7 @@ void add_content(ChatTurn& turn, const JsonValue& content) {
     const JsonValue type = part.at("type");
     if (type.string() == "text") {
       add_text(turn, part.at("text").string());
-    } else if (const auto medium = from_string<Medium>(type.string())) {
+    } else if (const auto medium = from_string<ChatMedium>(type.string())) {
       add_medium(turn, *medium);
     } else {
       type.refuse_type("text, image, video or audio");
@@ -90,8 +90,8 @@ std::vector<ChatTurn> read_turns(const JsonValue& list, std::string_view role, s
 
 }  // namespace
 
-std::vector<Medium> Conversation::media() const {
-  std::vector<Medium> all;
+std::vector<ChatMedium> Conversation::media() const {
+  std::vector<ChatMedium> all;
   for (const ChatTurn& turn : turns) all.insert(all.end(), turn.media.begin(), turn.media.end());
   return all;
 }

@@ -10,12 +10,12 @@
 
 namespace dflop {
 
-/// A Medium stands in a text as its placeholder: <image>, <video>, <audio>.
-enum class Medium : std::uint8_t { image, video, audio };
+/// A medium stands in a text as its placeholder: <image>, <video>, <audio>.
+enum class ChatMedium : std::uint8_t { image, video, audio };
 
 template <>
-inline constexpr NameTable<Medium, 3> kNames<Medium> = {
-    {{Medium::image, "image"}, {Medium::video, "video"}, {Medium::audio, "audio"}}};
+inline constexpr NameTable<ChatMedium, 3> kNames<ChatMedium> = {
+    {{ChatMedium::image, "image"}, {ChatMedium::video, "video"}, {ChatMedium::audio, "audio"}}};
 
 enum class ChatRole : std::uint8_t { system, user, assistant };
 
@@ -29,7 +29,7 @@ struct ChatTurn {
   /// Words stand between media, so that there is one more of them: words[0], media[0], words[1], ... They may
   /// be empty.
   std::vector<std::string> words = {""};
-  std::vector<Medium> media;
+  std::vector<ChatMedium> media;
 
   bool operator==(const ChatTurn&) const = default;
 };
@@ -39,7 +39,7 @@ struct Conversation {
   bool is_text = false;  ///< one turn of the assistant that is no answer to anything, as for pretraining
 
   /// Returns all media, as they come.
-  std::vector<Medium> media() const;
+  std::vector<ChatMedium> media() const;
 
   bool operator==(const Conversation&) const = default;
 };

@@ -137,7 +137,7 @@ TEST(Chats, RepeatAMediumsToken) {
                            {joined({each.begin, {each.token}, each.end}), false},
                            {{kOf}, true}});
     const std::size_t around = each.begin.size();
-    const Medium medium = *from_string<Medium>(each.medium);
+    const ChatMedium medium = *from_string<ChatMedium>(each.medium);
     EXPECT_EQ(tokens.media, (std::vector<MediumPlace>{{medium, 1 + around, 3}, {medium, 4 + 3 * around, 1}}));
   }
 }
@@ -155,13 +155,14 @@ TEST(Chats, KeepMediaWhereTheyStand) {
                          {{kEnd}, true},
                          {{kLine}, false}});
   ASSERT_EQ(tokens.media.size(), 2u);
-  EXPECT_EQ(tokens.media[0], (MediumPlace{Medium::image, 6, 2}));
+  EXPECT_EQ(tokens.media[0], (MediumPlace{ChatMedium::image, 6, 2}));
   EXPECT_EQ(tokens.ids[tokens.media[1].begin], 705);
 }
 
 TEST(Chats, AreCutBetweenMedia) {
-  const ChatTokens whole = {
-      {1, 2, 2, 2, 3, 2, 2, 4}, {1, 0, 0, 0, 1, 0, 0, 1}, {{Medium::image, 1, 3}, {Medium::image, 5, 2}}};
+  const ChatTokens whole = {{1, 2, 2, 2, 3, 2, 2, 4},
+                            {1, 0, 0, 0, 1, 0, 0, 1},
+                            {{ChatMedium::image, 1, 3}, {ChatMedium::image, 5, 2}}};
   for (std::size_t longest = 0; longest <= 9; ++longest) {
     ChatTokens cut = whole;
     if (longest == 2 || longest == 3 || longest == 6) {

@@ -12,7 +12,7 @@ Conversation parsed(const std::string& json) {
 }
 
 const Conversation kQuestion = {{{ChatRole::system, {"Be short."}, {}},
-                                 {ChatRole::user, {"", "\nWhat is this?"}, {Medium::image}},
+                                 {ChatRole::user, {"", "\nWhat is this?"}, {ChatMedium::image}},
                                  {ChatRole::assistant, {"A cat."}, {}}},
                                 false};
 
@@ -34,11 +34,12 @@ TEST(Conversations, AreReadInTheFormOfMessages) {
 
 TEST(Conversations, MayBeATextForPretraining) {
   const Conversation text = parsed(R"({"text": "One <image><video> and <audio>"})");
-  const Conversation expected = {
-      {{ChatRole::assistant, {"One ", "", " and ", ""}, {Medium::image, Medium::video, Medium::audio}}},
-      true};
+  const Conversation expected = {{{ChatRole::assistant,
+                                   {"One ", "", " and ", ""},
+                                   {ChatMedium::image, ChatMedium::video, ChatMedium::audio}}},
+                                 true};
   EXPECT_EQ(text, expected);
-  EXPECT_EQ(text.media(), (std::vector<Medium>{Medium::image, Medium::video, Medium::audio}));
+  EXPECT_EQ(text.media(), (std::vector<ChatMedium>{ChatMedium::image, ChatMedium::video, ChatMedium::audio}));
 }
 
 TEST(Conversations, HavePlaceholdersOfExactlyTheseNames) {
