@@ -18,7 +18,7 @@ struct Tap {
 };
 
 /// Adds a token that is the sum of taps. Each sequence that has some of them sends one row to its place.
-void add_token(Medium& medium, std::span<const Tap> taps) {
+void add_token(MediumContent& medium, std::span<const Tap> taps) {
   const auto place = static_cast<std::int32_t>(medium.tokens++);
   for (const Tap& tap : taps) {
     EncoderSequence& sequence = medium.sequences[static_cast<std::size_t>(tap.sequence)];
@@ -30,7 +30,7 @@ void add_token(Medium& medium, std::span<const Tap> taps) {
   }
 }
 
-void add_newline(Medium& medium) {
+void add_newline(MediumContent& medium) {
   medium.newlines.push_back(static_cast<std::int32_t>(medium.tokens++));
 }
 
@@ -61,7 +61,7 @@ void require_values(std::span<const float> values, std::int64_t expected) {
 }
 
 /// Adds sequences of tiles whose patches are in raster order.
-void add_tiles(Medium& medium, const PictureGeometry& picture, std::int64_t tiles,
+void add_tiles(MediumContent& medium, const PictureGeometry& picture, std::int64_t tiles,
                std::span<const float> values) {
   const std::int64_t side = picture.tile / picture.patch;
   require_values(values, tiles * 3 * picture.tile * picture.tile);
@@ -101,7 +101,7 @@ struct Rectangle {
 
 /// Adds the tokens of a rectangle that is shrunk to another; `cell(row, column)` is a Tap of weight 1.
 /// `end_rows`: with a newline behind each row.
-void add_shrunk(Medium& medium, Rectangle from, Rectangle to, bool end_rows,
+void add_shrunk(MediumContent& medium, Rectangle from, Rectangle to, bool end_rows,
                 const std::function<Tap(std::int64_t, std::int64_t)>& cell) {
   for (std::int64_t i = 0; i < to.rows; ++i) {
     const LineTaps down = line_taps(i, from.rows, to.rows);
@@ -158,7 +158,7 @@ std::int64_t floor_divide(std::int64_t a, double b) {
   return std::llround((value - std::fmod(value, b)) / b);
 }
 
-void add_grid(Medium& medium, const PictureGeometry& picture, ImageSize size) {
+void add_grid(MediumContent& medium, const PictureGeometry& picture, ImageSize size) {
   const std::int64_t side = picture.tile / picture.patch;
   const auto [height, width] = best_pinpoint(picture, size);
   const Rectangle tiles{height / picture.tile, width / picture.tile};
@@ -190,9 +190,9 @@ void add_grid(Medium& medium, const PictureGeometry& picture, ImageSize size) {
 
 }  // namespace
 
-Medium llava_picture(const Architecture& architecture, std::int64_t tiles, std::span<const float> values,
-                     ImageSize size, bool in_grid) {
-  Medium medium;
+MediumContent llava_picture(const Architecture& architecture, std::int64_t tiles,
+                            std::span<const float> values, ImageSize size, bool in_grid) {
+  MediumContent medium;
   add_tiles(medium, architecture.picture, tiles, values);
   if (medium.sequences.empty()) refuse_input("", "a picture has no tile");
   for (std::int64_t row = 0; row < medium.sequences.front().rows; ++row) add_token(medium, {{{0, row}}});
@@ -204,10 +204,11 @@ Medium llava_picture(const Architecture& architecture, std::int64_t tiles, std::
   return medium;
 }
 
-Medium llava_video(const Architecture& architecture, std::int64_t frames, std::span<const float> values) {
+MediumContent llava_video(const Architecture& architecture, std::int64_t frames,
+                          std::span<const float> values) {
   const std::int64_t side = architecture.picture.tile / architecture.picture.patch;
   const std::int64_t small = (side + 1) / 2;
-  Medium medium;
+  MediumContent medium;
   add_tiles(medium, architecture.picture, frames, values);
   for (std::int64_t f = 0; f < frames; ++f) {
     add_shrunk(medium, {side, side}, {small, small}, false, [&](std::int64_t row, std::int64_t column) {
@@ -218,7 +219,8 @@ Medium llava_video(const Architecture& architecture, std::int64_t frames, std::s
   return medium;
 }
 
-Medium internvl_picture(const Architecture& architecture, std::int64_t tiles, std::span<const float> values) {
+MediumContent internvl_picture(const Architecture& architecture, std::int64_t tiles,
+                               std::span<const float> values) {
   const PictureGeometry& picture = architecture.picture;
   const std::int64_t side = picture.tile / picture.patch;
   const std::int64_t merge = picture.merge;
@@ -230,7 +232,7 @@ Medium internvl_picture(const Architecture& architecture, std::int64_t tiles, st
     const std::int64_t inside = i % (merge * merge);
     return std::pair(block / blocks * merge + inside / merge, block % blocks * merge + inside % merge);
   };
-  Medium medium;
+  MediumContent medium;
   for (std::int64_t t = 0; t < tiles; ++t) {
     EncoderSequence sequence;
     sequence.rows = side * side + 1;
@@ -252,8 +254,8 @@ Medium internvl_picture(const Architecture& architecture, std::int64_t tiles, st
   return medium;
 }
 
-Medium qwen_picture(const Architecture& architecture, const PatchGrid& grid, std::span<const float> values,
-                    std::optional<double> seconds_per_slot) {
+MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& grid,
+                           std::span<const float> values, std::optional<double> seconds_per_slot) {
   const PictureGeometry& picture = architecture.picture;
   const std::int64_t merge = picture.merge;
   if (grid.slots < 1 || grid.rows < 1 || grid.columns < 1 || grid.rows % merge != 0 ||
@@ -266,7 +268,7 @@ Medium qwen_picture(const Architecture& architecture, const PatchGrid& grid, std
   const std::int64_t per_patch = architecture.front.values;
   require_values(values, grid.slots * grid.rows * grid.columns * per_patch);
   const double step = seconds_per_slot ? picture.positions_per_s * *seconds_per_slot : 1;
-  Medium medium;
+  MediumContent medium;
   for (std::int64_t slot = 0; slot < grid.slots; ++slot) {
     EncoderSequence sequence;
     sequence.rows = grid.rows * grid.columns;
@@ -308,8 +310,8 @@ Medium qwen_picture(const Architecture& architecture, const PatchGrid& grid, std
   return medium;
 }
 
-Medium qwen_sound(const Architecture& architecture, std::int64_t frames, std::int64_t valid,
-                  std::span<const float> values) {
+MediumContent qwen_sound(const Architecture& architecture, std::int64_t frames, std::int64_t valid,
+                         std::span<const float> values) {
   const std::int64_t bins = architecture.front.values;
   require_values(values, bins * frames);
   EncoderSequence sequence;
@@ -325,7 +327,7 @@ Medium qwen_sound(const Architecture& architecture, std::int64_t frames, std::in
       sequence.values.push_back(values[static_cast<std::size_t>(bin * frames + frame)]);
     }
   }
-  Medium medium;
+  MediumContent medium;
   for (std::int64_t t = 0; t < tokens; ++t) sequence.select.add_mean(2 * t, 2 * t + 2);
   medium.sequences.push_back(std::move(sequence));
   for (std::int64_t t = 0; t < tokens; ++t) add_token(medium, {{{0, t}}});

@@ -14,8 +14,8 @@
 
 namespace dflop {
 
-/// A Medium is one picture, video or sound of a sample.
-struct Medium {
+/// A MediumContent is what one picture, video or sound of a sample.
+struct MediumContent {
   std::vector<EncoderSequence> sequences;  ///< places count from the medium's first LLM token
   std::vector<std::int32_t> newlines;      ///< places of learned newlines, likewise
   std::int64_t tokens = 0;                 ///< of the LLM
@@ -31,16 +31,18 @@ struct Medium {
 /// than 1.1 times as wide, and each row ended by a newline (transformers modeling_llava_onevision.py,
 /// pack_image_features). Without values only shapes are made. `tiles`: how many there are.
 /// @throws Error (input) where the tiles are not those of the picture's size
-Medium llava_picture(const Architecture& architecture, std::int64_t tiles, std::span<const float> values,
-                     ImageSize size, bool in_grid);
+MediumContent llava_picture(const Architecture& architecture, std::int64_t tiles,
+                            std::span<const float> values, ImageSize size, bool in_grid);
 
 /// Returns a video of LLaVA-OneVision from its frames, float[frames, 3, side, side]: each shrunk bilinearly
 /// to half its side, rounded up, and one newline at the end (apply_pooling).
-Medium llava_video(const Architecture& architecture, std::int64_t frames, std::span<const float> values);
+MediumContent llava_video(const Architecture& architecture, std::int64_t frames,
+                          std::span<const float> values);
 
 /// Returns a picture of InternVL from its tiles, float[tiles, 3, side, side]: squares of patches become one
 /// token each (modeling_internvl.py, pixel_shuffle).
-Medium internvl_picture(const Architecture& architecture, std::int64_t tiles, std::span<const float> values);
+MediumContent internvl_picture(const Architecture& architecture, std::int64_t tiles,
+                               std::span<const float> values);
 
 /// A PatchGrid has the temporal slots of a picture or video, and the patches of each.
 struct PatchGrid {
@@ -53,13 +55,13 @@ struct PatchGrid {
 /// them: slot by slot, squares that are merged together, their patches by rows. A video has
 /// `seconds_per_slot` (modeling_qwen2_5_vl.py, get_rope_index, get_window_index).
 /// @throws Error (input) for a grid that cannot be merged
-Medium qwen_picture(const Architecture& architecture, const PatchGrid& grid, std::span<const float> values,
-                    std::optional<double> seconds_per_slot);
+MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& grid,
+                           std::span<const float> values, std::optional<double> seconds_per_slot);
 
 /// Returns a sound of Qwen2-Audio from its log-mel spectrum, float[bins, frames], of which `valid` are of the
 /// sound (modeling_qwen2_audio.py). Without values `frames` says how many there are.
 /// @throws Error (input) for a sound that gives no token, or more rows than there are positions
-Medium qwen_sound(const Architecture& architecture, std::int64_t frames, std::int64_t valid,
-                  std::span<const float> values);
+MediumContent qwen_sound(const Architecture& architecture, std::int64_t frames, std::int64_t valid,
+                         std::span<const float> values);
 
 }  // namespace dflop

@@ -15,7 +15,7 @@ bool is_medium(const Architecture& architecture, std::int32_t id) {
 /// A SampleBuilder goes through a sample's tokens.
 class SampleBuilder {
  public:
-  SampleBuilder(const ModelSpec& model, std::string sample, std::span<const Medium> media)
+  SampleBuilder(const ModelSpec& model, std::string sample, std::span<const MediumContent> media)
       : architecture_(*model.architecture),
         axes_(model.llm.layer_form().rotary ? model.llm.layer_form().rotary->axes() : 0),
         place_("sample '" + std::move(sample) + "'"),
@@ -51,7 +51,7 @@ class SampleBuilder {
       refuse_input(place_, "token {}: expected text, as all {} media have come, found a media token", at_,
                    media_.size());
     }
-    const Medium& medium = media_[next_++];
+    const MediumContent& medium = media_[next_++];
     const std::size_t end = at_ + static_cast<std::size_t>(medium.tokens);
     for (std::size_t i = at_; i < end; ++i) {
       if (i >= ids.size() || ids[i] != ids[at_]) {
@@ -70,7 +70,7 @@ class SampleBuilder {
     at_ = end;
   }
 
-  void add_positions(const Medium& medium) {
+  void add_positions(const MediumContent& medium) {
     std::vector<std::int32_t>& positions = content_.tokens.positions;
     if (axes_ == 3) {
       for (const auto& axes : medium.positions) {
@@ -85,7 +85,7 @@ class SampleBuilder {
   const Architecture& architecture_;
   int axes_;
   std::string place_;
-  std::span<const Medium> media_;
+  std::span<const MediumContent> media_;
   SampleContent content_;
   std::size_t at_ = 0;
   std::size_t next_ = 0;  ///< medium
@@ -111,7 +111,7 @@ std::int64_t attention_pairs(const ModelSpec& model, const EncoderSequence& sequ
 
 SampleContent make_content(const ModelSpec& model, const std::string& sample,
                            std::span<const std::int32_t> ids, std::span<const std::int32_t> labels,
-                           std::span<const Medium> media) {
+                           std::span<const MediumContent> media) {
   return SampleBuilder(model, sample, media).build(ids, labels);
 }
 

@@ -26,7 +26,7 @@ struct SampleContent {
 /// @throws Error (input) naming the sample where runs and media, or ids and labels, do not fit together
 SampleContent make_content(const ModelSpec& model, const std::string& sample,
                            std::span<const std::int32_t> ids, std::span<const std::int32_t> labels,
-                           std::span<const Medium> media);
+                           std::span<const MediumContent> media);
 
 /// Returns the shape of a content: what schedulers and cost models see.
 Sample shape_of(const ModelSpec& model, const std::string& id, const SampleContent& content);

@@ -48,19 +48,26 @@ Table profile_table(const DataProfile& profile) {
   return table;
 }
 
+/// Reads samples without a cut of those of records, unless one is asked for or they are to be read as samples
+/// again.
+std::vector<Sample> read_data_samples(const Values& values, const ModelSpec& model, bool as_samples) {
+  const auto data = values["data"].as<std::string>();
+  if (names_shards(data)) return open_shards(values, model)->samples();
+  PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
+  if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
+  options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000)
+                           .value_or(as_samples ? model.max_tokens : 0);
+  return load_samples(data, options, true, nullptr, given_options_of_records(values));
+}
+
 int run_data(const Values& values) {
   const ModelSpec model = find_model(values["model"].as<std::string>());
   const Format format = read_format(values);
   const auto samples_out = read_output(values, "samples-out");
   const auto profile_out = read_output(values, "profile-out");
   const auto data = values["data"].as<std::string>();
-  PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
-  if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
   const bool as_samples = samples_out && samples_out->ends_with(".json");
-  options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000)
-                           .value_or(as_samples ? model.max_tokens : 0);
-  const std::vector<Sample> samples =
-      load_samples(data, options, true, nullptr, given_options_of_records(values));
+  const std::vector<Sample> samples = read_data_samples(values, model, as_samples);
   const DataProfile profile = profile_data(samples, flop_ratios(model, samples));
   const auto json = [&] { return to_json(profile, data, model.name); };
   StagedOutputs files;
@@ -102,7 +109,9 @@ before truncation unless --max-tokens is given.)",
       {"max-tokens", whole("N"), "cut LLM sequences here"},
       {"seed", whole("S", 1), "of rules that draw frame counts (internvl2.5)"},
       {"samples-out", text("FILE"),
-       "write one CSV row per sample; or, as .json, samples as --data takes them, cut at the model's longest"},
+       "write one CSV row per sample; or, as .json, samples as --data takes them, cut at the model's longest: an "
+       "index of tars with which plans are made",
+       "index"},
       {"profile-out", text("FILE"), "write the profile with histograms as JSON"},
   });
   return command;

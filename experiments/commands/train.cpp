@@ -35,6 +35,7 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kMostRecorded = 32;  // steps
+constexpr std::int64_t kMostDataThreads = 256;
 
 /// A TrainingLine is one line a second at most on standard error, which a terminal overwrites.
 class TrainingLine {
@@ -163,6 +164,8 @@ struct TrainRequest {
   std::optional<std::string> log;
   std::optional<std::string> tensorboard;  ///< a folder
   std::optional<double> peak_tflops;       ///< of one device
+  bool random_weights;                     ///< whatever the model's folder has
+  int data_threads;
 };
 
 std::optional<double> read_peak(const Values& values) {
@@ -180,7 +183,9 @@ TrainRequest read_request(const Values& values) {
           read_text(values, "export"),
           read_text(values, "log"),
           read_text(values, "tensorboard"),
-          read_peak(values)};
+          read_peak(values),
+          values["random-weights"].as<bool>(),
+          static_cast<int>(read_integer(values, "data-threads", 1, kMostDataThreads))};
 }
 
 Provenance made_by_job(const Values& values, const TrainJob& job) {
@@ -238,9 +243,15 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
                       model.name + "'");
   }
   std::optional<FolderWeights> weights;
-  if (is_model_folder(model.name)) weights.emplace(model, model.name);
+  if (is_model_folder(model.name) && !request.random_weights) weights.emplace(model, model.name);
+  std::shared_ptr<ContentLoader> loader;
+  if (job.shards) {
+    loader = std::make_shared<ContentLoader>(
+        [shards = job.shards](const std::string& id) { return shards->read(id); }, request.data_threads);
+  }
+  options.loader = loader.get();
   executor.emplace(job.plan, model, world,
-                   LiveOptions{request.dtype, job.seed, nullptr, weights ? &*weights : nullptr});
+                   LiveOptions{request.dtype, job.seed, loader, weights ? &*weights : nullptr});
   weights.reset();
   const std::unique_ptr<RunKernels> kernels =
       make_run_kernels(kernel_request, world, executor->variant_names(), job.plan, model);
@@ -343,6 +354,8 @@ and the part of the machine's time that others took.)",
       {"steps", whole("N").required(), "iterations to train"},
       {"gbs", whole("N"), "global batch size; the plan's, or 16"},
       {"seed", whole("S", 1), "of parameters, batches and contents"},
+      {"random-weights", flag(), "begin with random weights, also where the model's folder has some"},
+      {"data-threads", whole("N", 1), "of each process that read and decode the next step's samples of tars"},
       {"log", text("FILE"), "add a line of JSON for each step, as it ends"},
       {"tensorboard", text("DIR"),
        "write the same figures there as curves for TensorBoard, in a file of their own"},

@@ -87,7 +87,12 @@ std::string joined(const std::vector<std::string_view>& names) {
 void add_data_options(Options& options, const char* default_file) {
   const ValueKind data = default_file != nullptr ? text("FILE", default_file) : text("FILE").required();
   options.add({
-      {"data", data, "data set records (CSV), or samples (JSON of 'dflop data --samples-out')"},
+      {"data", data,
+       "data set records (CSV), samples (JSON of 'dflop data --samples-out'), or, for a folder as --model, "
+       "WebDataset tars: a folder of them, or a name as shard-{000..099}.tar"},
+      {"chat", text("FORM"),
+       "of the conversations in tars: " + fmt::format("{}", fmt::join(chat_forms(), ", ")) +
+           "; the model family's own"},
       {"modalities", text("LIST"),
        "use only these, as text,image,video; without it a modality that the model lacks is an error"},
       {"assume-image", text("WxH", "640x480"), "size of images whose record gives none"},
@@ -375,8 +380,29 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
   if (values[option].defaulted() && !std::filesystem::exists(file)) {
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
+  if (names_shards(file)) return open_shards(values, model, option, origin)->samples();
   return load_samples(file, read_preprocess_options(values, model, seed), true, origin,
                       given_options_of_records(values));
+}
+
+std::shared_ptr<const ShardData> open_shards(const Values& values, const ModelSpec& model,
+                                             const std::string& option, DataOrigin* origin) {
+  const auto name = values[option].as<std::string>();
+  std::vector<std::string> given = given_options_of_records(values);
+  if (values.count("modalities") > 0) given.emplace_back("modalities");
+  if (!given.empty()) refuse_option(given.front(), "is about records, and " + name + " has conversations");
+  const auto form = read_text(values, "chat").value_or("");
+  if (!form.empty()) require_one_of("chat", chat_forms(), form);
+  auto data = std::make_shared<const ShardData>(model, model.name, name, form);
+  if (!data->left_out().empty()) {
+    say("dflop: note: {} samples are left out, as their media go beyond {} tokens; the first: {}\n",
+        data->left_out().size(), model.max_tokens, data->left_out().front());
+  }
+  if (data->samples().empty()) throw Error(ErrorKind::input, "no sample is left to train on", name);
+  if (origin != nullptr) {
+    *origin = {{name, data->fingerprint()}, static_cast<std::int64_t>(data->samples().size()), {}};
+  }
+  return data;
 }
 
 std::vector<std::string> given_options_of_records(const Values& values) {

@@ -77,8 +77,13 @@ Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
 
 void read_data(const Values& values, TrainJob& job) {
   job.data = values["data"].as<std::string>();
-  job.samples = std::make_shared<const std::vector<Sample>>(
-      read_samples(values, job.target->model, job.seed, "data", &job.data_origin));
+  if (names_shards(job.data)) {
+    job.shards = open_shards(values, job.target->model, "data", &job.data_origin);
+    job.samples = {job.shards, &job.shards->samples()};
+  } else {
+    job.samples = std::make_shared<const std::vector<Sample>>(
+        read_samples(values, job.target->model, job.seed, "data", &job.data_origin));
+  }
   job.data_fingerprint = fingerprint(*job.samples);
 }
 

@@ -89,6 +89,10 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
     service.emplace(std::move(input), options);
   }
   SharedSource source(world_, service ? &*service : nullptr, batches);
+  BatchStream ahead = batches;  // of the step under way
+  if (options_.loader != nullptr && options_.first_step <= options_.last_step) {
+    options_.loader->begin(ahead.next());
+  }
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = source.next();
     if (!batch || !batch->result.feasible()) {
@@ -99,8 +103,14 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
       say("dflop: note: step {}: {}: {}\n", first + event.iteration + 1, to_string(event.kind),
           event.message);
     }
+    std::optional<Seconds> data_waited;
+    if (options_.loader != nullptr) {
+      data_waited = options_.loader->wait(*batch->samples);
+      if (step < options_.last_step) options_.loader->begin(ahead.next());
+    }
     Timeline timeline;
-    const TrainingStep done = run_step(step, *batch, timeline);
+    TrainingStep done = run_step(step, *batch, timeline);
+    done.data_waited = data_waited;
     if (!on_step(done, std::move(timeline))) return;
   }
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/content/content_loader.hpp"
 #include "backend/run/live_executor.hpp"
 #include "backend/world.hpp"
 #include "core/iteration/iteration.hpp"
@@ -62,6 +63,8 @@ struct TrainingOptions {
   std::shared_ptr<const CostModel> slower;
   /// This chooses the kernels of each step before it runs, and outlives the loop. Null: the default ones run.
   RunKernels* kernels = nullptr;
+  /// This loads what samples hold, a step ahead, and outlives the loop. Null: it is made up.
+  ContentLoader* loader = nullptr;
 };
 
 /// A TrainingLoop trains step after step until the last one, or until `keep_going` says no after one.

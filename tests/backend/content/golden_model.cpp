@@ -65,9 +65,9 @@ class SampleInputs {
   std::string prefix_;
 };
 
-std::vector<Medium> media_of(const ModelSpec& model, const SampleInputs& inputs) {
+std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& inputs) {
   const Architecture& of = *model.architecture;
-  std::vector<Medium> media;
+  std::vector<MediumContent> media;
   const GoldenTensor* pixels = inputs.find("pixel_values");
   const GoldenTensor* video = inputs.find("pixel_values_videos");
   switch (of.family) {

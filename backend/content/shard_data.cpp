@@ -1,0 +1,227 @@
+#include "backend/content/shard_data.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "core/refuse.hpp"
+#include "core/support/parallel.hpp"
+#include "core/support/random.hpp"
+#include "traces/shards/shard_list.hpp"
+#include "traces/tokens/conversation.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::size_t kIndexed = 64;                   // samples that one thread looks at before others
+constexpr std::uint64_t kPictureHeaders = 256 * 1024;  // bytes, in which headers end but for large thumbnails
+constexpr std::size_t kMostNoted = 1000;               // samples left out
+
+/// A SampleTooLong says that a sample's media go beyond the model's longest sequence.
+struct SampleTooLong {
+  std::string why;
+};
+
+std::string_view last_extension(const TarMember& member) {
+  const std::string_view all = member.extension;
+  return all.substr(all.rfind('.') + 1);  // npos + 1 is 0
+}
+
+bool is_picture(const TarMember& member) {
+  const std::string_view kind = last_extension(member);
+  return kind == "jpg" || kind == "jpeg" || kind == "png";
+}
+
+std::vector<TarMember> media_of(const TarSample& sample) {
+  std::vector<TarMember> media;
+  for (const TarMember& member : sample.members) {
+    if (is_picture(member) || last_extension(member) == "wav") media.push_back(member);
+  }
+  return media;
+}
+
+std::string_view media_family(const ModelSpec& model) {
+  switch (model.architecture->family) {
+    case ModelFamily::qwen2:
+    case ModelFamily::llama:
+      return "";
+    case ModelFamily::llava_onevision:
+      return "llava-ov";
+    case ModelFamily::qwen2_5_vl:
+      return "qwen2.5-vl";
+    case ModelFamily::internvl:
+      return "internvl2.5";
+    case ModelFamily::qwen2_audio:
+      return "qwen2-audio";
+  }
+  return "";
+}
+
+const ModelSpec& require_architecture(const ModelSpec& model) {
+  if (model.architecture) return model;
+  refuse_input(model.name,
+               "tars are read with a model's tokenizer and pictures' sizes; expected a folder of "
+               "transformers as the model, found one without");
+}
+
+}  // namespace
+
+bool names_shards(const std::string& name) {
+  return name.ends_with(".tar") || std::filesystem::is_directory(name);
+}
+
+std::string_view usual_chat_form(const ModelSpec& model) {
+  if (model.llm.name == "llama") return "llama3";
+  switch (model.architecture->family) {
+    case ModelFamily::qwen2:
+      return "qwen2.5";
+    case ModelFamily::internvl:
+      return "chatml";
+    default:
+      return "qwen2";
+  }
+}
+
+ShardData::ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
+                     std::string_view form)
+    : model_(require_architecture(model)),
+      media_(model, folder),
+      tokenizer_(folder + "/tokenizer.json"),
+      chat_(tokenizer_, form.empty() ? usual_chat_form(model) : form, media_family(model)) {
+  check_tokens();
+  for (const std::string& shard : expand_shards(shards)) tars_.emplace_back(shard);
+  std::vector<Place> all;
+  for (std::size_t t = 0; t < tars_.size(); ++t) {
+    for (std::size_t s = 0; s < tars_[t].samples().size(); ++s) {
+      all.push_back({t, s});
+      if (const auto [known, is_new] = places_.emplace(id_of(all.back()), all.back()); !is_new) {
+        refuse_input(tars_[t].path(), "sample '{}' stands twice: also in {}", tars_[t].samples()[s].key,
+                     tars_[known->second.tar].path());
+      }
+    }
+  }
+  std::vector<std::optional<Sample>> found(all.size());
+  std::mutex mutex;
+  parallel_for((all.size() + kIndexed - 1) / kIndexed, [&](std::size_t piece) {
+    WordCache cache;
+    const std::size_t end = std::min(all.size(), (piece + 1) * kIndexed);
+    for (std::size_t i = piece * kIndexed; i < end; ++i) {
+      try {
+        found[i] = shape_of(model_, id_of(all[i]), make(all[i], false, cache));
+      } catch (const SampleTooLong& problem) {
+        const std::scoped_lock lock(mutex);
+        if (left_out_.size() < kMostNoted) left_out_.push_back(problem.why);
+      }
+    }
+  });
+  std::sort(left_out_.begin(), left_out_.end());
+  for (std::optional<Sample>& sample : found) {
+    if (sample) samples_.push_back(*std::move(sample));
+  }
+}
+
+void ShardData::check_tokens() const {
+  const Architecture& of = *model_.architecture;
+  if (tokenizer_.vocabulary_size() > model_.llm.vocabulary) {
+    refuse_input(tokenizer_.file(),
+                 "expected at most {} tokens, as config.json's 'vocab_size' says, found {}",
+                 model_.llm.vocabulary, tokenizer_.vocabulary_size());
+  }
+  const auto check = [&](std::string_view family, const char* key, std::string_view token,
+                         std::int64_t expected) {
+    if (media_family(model_) != family) return;
+    const std::optional<std::int32_t> id = tokenizer_.id_of(token);
+    if (id && *id == expected) return;
+    refuse_input(tokenizer_.file(), "expected token '{}' with id {}, as config.json's '{}' says, found {}",
+                 token, expected, key, id ? std::to_string(*id) : "none");
+  };
+  check("llava-ov", "image_token_id", "<image>", of.image_token);
+  check("qwen2.5-vl", "image_token_id", "<|image_pad|>", of.image_token);
+  check("internvl2.5", "image_token_id", "<IMG_CONTEXT>", of.image_token);
+  check("qwen2-audio", "audio_token_id", "<|AUDIO|>", of.audio_token);
+}
+
+std::string ShardData::id_of(const Place& place) const {
+  const TarFile& tar = tars_[place.tar];
+  return std::filesystem::path(tar.path()).filename().string() + "/" + tar.samples()[place.sample].key;
+}
+
+std::string ShardData::fingerprint() const {
+  std::string text;
+  for (const TarFile& tar : tars_) {
+    text += std::filesystem::path(tar.path()).filename().string() + '\n';
+    for (const TarSample& sample : tar.samples()) {
+      text += sample.key;
+      for (const TarMember& m : sample.members)
+        text += fmt::format(" {} {} {}", m.extension, m.offset, m.size);
+      text += '\n';
+    }
+  }
+  return fmt::format("{:016x}", stable_hash(text));
+}
+
+SampleContent ShardData::make(const Place& place, bool values, WordCache& cache) const {
+  const TarFile& tar = tars_[place.tar];
+  const TarSample& sample = tar.samples()[place.sample];
+  const std::string where = tar.path() + ": sample '" + sample.key + "'";
+  const TarMember* json = sample.find("json");
+  if (json == nullptr) refuse_input(where, "expected a member .json with the conversation, found none");
+  const Conversation conversation = parse_conversation(tar.read(*json), where);
+  const std::vector<ChatMedium> wanted = conversation.media();
+  const std::vector<TarMember> members = media_of(sample);
+  if (wanted.size() != members.size()) {
+    refuse_input(where,
+                 "expected as many pictures and sounds as the conversation has places for them, {}, "
+                 "found {}",
+                 wanted.size(), members.size());
+  }
+  std::vector<MediumContent> media;
+  std::vector<std::int64_t> counts;
+  for (std::size_t m = 0; m < members.size(); ++m) {
+    TarMember member = members[m];
+    const std::string file = where + ", ." + member.extension;
+    const ChatMedium expected = is_picture(member) ? ChatMedium::image : ChatMedium::audio;
+    if (wanted[m] != expected)
+      refuse_input(file, "stands where the conversation has a {}", to_string(wanted[m]));
+    const std::uint64_t whole = member.size;
+    if (!values && is_picture(member)) member.size = std::min(member.size, kPictureHeaders);
+    const auto read = [&] {
+      const std::string bytes = tar.read(member);
+      const MediumFile medium{bytes, file, members.size() == 1};
+      return values ? media_.read(medium) : media_.shape(medium);
+    };
+    try {
+      media.push_back(read());
+    } catch (const Error&) {
+      if (member.size == whole) throw;
+      member.size = whole;
+      media.push_back(read());
+    }
+    counts.push_back(media.back().tokens);
+  }
+  ChatTokens tokens = chat_.encode(conversation, counts, cache, where);
+  if (model_.max_tokens > 0 && std::ssize(tokens.ids) > model_.max_tokens) {
+    try {
+      tokens.cut(static_cast<std::size_t>(model_.max_tokens), where);
+    } catch (const Error& error) {
+      throw SampleTooLong{error.what()};
+    }
+    while (media.size() > tokens.media.size()) media.pop_back();
+  }
+  std::vector<std::int32_t> labels(tokens.ids.size(), kNoTarget);
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (tokens.is_trained[i] != 0) labels[i] = tokens.ids[i];
+  }
+  return make_content(model_, sample.key, tokens.ids, labels, media);
+}
+
+SampleContent ShardData::read(const std::string& id) const {
+  const auto place = places_.find(id);
+  if (place == places_.end()) throw Error(ErrorKind::internal, "sample '" + id + "' is in no tar");
+  WordCache cache;
+  return make(place->second, true, cache);
+}
+
+}  // namespace dflop

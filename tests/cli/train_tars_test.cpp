@@ -1,0 +1,128 @@
+// dflop train learns from tars of conversations and pictures.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/backend/content/shard_folder.hpp"
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace train_tars_test {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+const std::string kIo = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/";
+
+struct TrainTars : ::testing::Test {
+  Sandbox sandbox;
+
+  void SetUp() override {
+    std::filesystem::create_directory(sandbox.path("hf"));
+    testing::write_shard_folder(sandbox.path("hf").string());
+  }
+  RunResult train(const std::string& options, const std::string& data = kIo + "shard-000000.tar") {
+    return sandbox.run("train --hf hf --random-weights --gbs 2 --learning-rate 3e-3 --format json --data " +
+                       data + " " + options);
+  }
+  static std::vector<double> losses(const RunResult& result) {
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::vector<double> all;
+    if (result.exit_code != 0) return all;
+    for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
+    return all;
+  }
+  /// Writes a tar with one sample: a conversation about a picture, and the picture's bytes.
+  void write_tar(const std::string& name, const std::string& picture) {
+    std::string tar;
+    const auto add = [&](const std::string& file, const std::string& bytes) {
+      std::string header(512, '\0');
+      const auto put = [&](std::size_t at, const std::string& text) {
+        header.replace(at, text.size(), text);
+      };
+      std::ostringstream size;
+      size << std::oct << bytes.size();
+      put(0, file);
+      put(100, "0000644");
+      put(124, std::string(11 - size.str().size(), '0') + size.str());
+      put(136, "00000000000");
+      put(148, "        ");
+      put(156, "0");
+      put(257, "ustar");
+      put(263, "00");
+      unsigned sum = 0;
+      for (const char c : header) sum += static_cast<unsigned char>(c);
+      std::ostringstream check;
+      check << std::oct << sum;
+      put(148, std::string(6 - check.str().size(), '0') + check.str() + std::string(1, '\0') + " ");
+      tar += header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
+    };
+    add("one.jpg", picture);
+    add("one.json",
+        R"({"conversations": [{"from": "human", "value": "<image>"}, {"from": "gpt", "value": "x"}]})");
+    testing::write_all(sandbox.path(name), tar + std::string(1024, '\0'));
+  }
+};
+
+/// Three answers that differ in one token are soon known by heart.
+TEST_F(TrainTars, LearnsWhatIsThere) {
+  const std::vector<double> found = losses(train("--steps 12 --log log.jsonl"));
+  ASSERT_EQ(found.size(), 12U);
+  EXPECT_NEAR(found.front(), std::log(708.0), 0.7);  // of as many tokens, when nothing is known
+  EXPECT_LT(found.back(), 0.5 * found.front());
+  std::istringstream log(testing::read_all(sandbox.path("log.jsonl")));
+  std::string line;
+  ASSERT_TRUE(std::getline(log, line));
+  EXPECT_GE(json::parse(line)["data_wait_s"].get<double>(), 0.0);
+}
+
+TEST_F(TrainTars, LearnsAlikeUnderOtherPlans) {
+  const std::vector<double> expected = losses(train("--steps 3 --clip-norm 1"));
+  const std::vector<double> found =
+      losses(train("--steps 3 --clip-norm 1 --tp 2 --pp 2 --microbatches 2 --data-threads 3"));
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3 * expected[i]);
+}
+
+TEST_F(TrainTars, GoesOnWithTheSamplesThatCome) {
+  const std::vector<double> whole = losses(train("--steps 6"));
+  losses(train("--steps 3 --checkpoint c"));
+  const std::vector<double> rest = losses(train("--steps 6 --checkpoint c --resume"));
+  ASSERT_EQ(rest.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(rest[i], whole[3 + i]);
+}
+
+TEST_F(TrainTars, SaysWhichPictureIsNone) {
+  write_tar("no.tar", "this is no picture");
+  testing::expect_error(train("--steps 1", "no.tar"), {"no.tar", "sample 'one'", ".jpg"});
+  const std::string photo = testing::read_all(kIo + "photo.jpg");
+  write_tar("half.tar", photo.substr(0, photo.size() / 2));  // whose header is whole
+  testing::expect_error(train("--steps 1", "half.tar"), {"half.tar", "sample 'one'", ".jpg"});
+  write_tar("good.tar", photo);
+  EXPECT_EQ(train("--steps 1", "good.tar").exit_code, 0);
+}
+
+TEST_F(TrainTars, AnIndexPlansAsTarsDo) {
+  const std::string shard = kIo + "shard-000000.tar";
+  const RunResult data = sandbox.run("data --hf hf --index index.json --data " + shard);
+  ASSERT_EQ(data.exit_code, 0) << data.err;
+  const auto plan = [&](const std::string& from) {
+    const RunResult result =
+        sandbox.run("plan --hf hf --cluster a100-80g:1 --gbs 2 --format json --data " + from);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(plan("index.json"), plan(shard));
+}
+
+TEST_F(TrainTars, RefusesWhatDoesNotBelongToTars) {
+  testing::expect_error(train("--steps 1 --assume-text 5"), {"--assume-text", "conversations"});
+  testing::expect_error(train("--steps 1 --chat morse"), {"--chat", "chatml"});
+  testing::expect_error(train("--steps 1", "."), {"expected files *.tar"});
+}
+
+}  // namespace train_tars_test
+}  // namespace dflop
