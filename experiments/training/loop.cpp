@@ -165,6 +165,12 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
         "was {}: a smaller --learning-rate, or a longer --warm-up, may help",
         *done.gradient_norm, step - 1, done.loss);
   }
+  if (!std::isfinite(done.loss)) {
+    refuse_input(fmt::format("step {}", step),
+                 "the loss is {}, expected a finite one; weights are of no use after this step. Go on from a "
+                 "checkpoint with a smaller --learning-rate; --clip-norm ends a run before weights change",
+                 done.loss);
+  }
   done.time = result.timeline.makespan;
   if (options_.profile) {
     done.predicted =

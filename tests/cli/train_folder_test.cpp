@@ -127,5 +127,16 @@ TEST_F(TrainFolder, StopsWhereGradientsAreNotFinite) {
   EXPECT_NE(result.err.find("weights are those after step"), std::string::npos) << result.err;
 }
 
+/// Weights that move by 1000 soon make a step's loss no number; no checkpoint is made of it.
+TEST_F(TrainFolder, EndsWhereTheLossIsNotFinite) {
+  const RunResult result =
+      train("--model tiny-vlm --steps 9 --learning-rate 1000 --checkpoint c --every 1");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("the loss is"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("--clip-norm"), std::string::npos) << result.err;
+  EXPECT_TRUE(sandbox.has("c/step-00000001.ckpt"));
+  EXPECT_FALSE(sandbox.has("c/step-00000009.ckpt"));
+}
+
 }  // namespace train_folder_test
 }  // namespace dflop
