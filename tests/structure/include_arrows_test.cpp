@@ -66,6 +66,7 @@ constexpr Wing kWings[] = {
     {"traces", "files", "text data"},
     {"traces", "profiler", "text files"},
     {"traces", "weights", "text"},
+    {"traces", "checkpoints", "text weights"},
     {"traces", "media", "text"},
     {"traces", "tokens", "text"},
     {"traces", "shards", "text weights"},

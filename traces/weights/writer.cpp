@@ -1,6 +1,7 @@
 #include "traces/weights/writer.hpp"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstring>
@@ -30,9 +31,10 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const Te
     : path_(path),
       header_(lay_out(tensors, options.metadata)),
       sync_(options.sync),
+      counts_checksum_(options.checksum),
       file_(checked_path(path)),
       buffer_(kBufferBytes) {
-  file_.append(header_bytes(header_));
+  write(header_bytes(header_));
   pass_finished();
 }
 
@@ -42,7 +44,7 @@ void SafetensorsWriter::append(std::string_view tensor, std::span<const std::byt
   count(bytes.size());
   if (bytes.size() > buffer_.size() - filled_) flush();
   if (bytes.size() > buffer_.size()) {
-    file_.append(as_text(bytes));
+    write(as_text(bytes));
     return;
   }
   std::memcpy(buffer_.data() + filled_, bytes.data(), bytes.size());
@@ -107,8 +109,16 @@ void SafetensorsWriter::pass_finished() {
 }
 
 void SafetensorsWriter::flush() {
-  file_.append(as_text(std::span(buffer_).first(filled_)));
+  write(as_text(std::span(buffer_).first(filled_)));
   filled_ = 0;
+}
+
+void SafetensorsWriter::write(std::string_view bytes) {
+  if (counts_checksum_) {
+    const auto* begin = reinterpret_cast<const Bytef*>(bytes.data());
+    checksum_ = static_cast<std::uint32_t>(crc32_z(checksum_, begin, bytes.size()));
+  }
+  file_.append(bytes);
 }
 
 void SafetensorsWriter::complete() {

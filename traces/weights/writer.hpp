@@ -18,6 +18,7 @@ namespace dflop {
 struct WriterOptions {
   Metadata metadata = {{"format", "pt"}};  ///< some readers refuse a file without this format
   bool sync = false;                       ///< finish() returns when all is on the disk
+  bool checksum = false;                   ///< the CRC-32 of the file is counted while it is written
 };
 
 /// A SafetensorsWriter writes one file, which is complete or not there (StagedFile):
@@ -54,6 +55,10 @@ class SafetensorsWriter {
   /// Completes the file if it is not, and gives it its name. @throws as complete()
   void finish();
 
+  std::uint64_t file_bytes() const { return header_.file_bytes; }
+  /// Returns the CRC-32 of the completed file. @pre WriterOptions::checksum
+  std::uint32_t checksum() const { return checksum_; }
+
  private:
   template <typename Real>
   void append_numbers(std::string_view tensor, std::span<const Real> numbers);
@@ -64,10 +69,13 @@ class SafetensorsWriter {
   void count(std::uint64_t bytes);
   void pass_finished();
   void flush();
+  void write(std::string_view bytes);
 
   std::string path_;
   SafetensorsHeader header_;
   bool sync_;
+  bool counts_checksum_;
+  std::uint32_t checksum_ = 0;  // of what is written
   StagedFile file_;
   std::vector<std::byte> buffer_;
   std::size_t filled_ = 0;     // of the buffer

@@ -1,0 +1,165 @@
+#include "traces/checkpoints/folder.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <system_error>
+
+#include "core/refuse.hpp"
+#include "traces/checkpoints/pieces.hpp"
+#include "traces/text/staged_file.hpp"
+
+namespace dflop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPartEnding = ".part";
+
+/// Returns the step of a name that step_folder() gives.
+std::optional<std::int64_t> step_of_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const std::string_view digits = name.substr(kPrefix.size());
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), step).ec != std::errc()) {
+    return std::nullopt;
+  }
+  return step >= 0 && step_folder("", step) == name ? std::optional(step) : std::nullopt;
+}
+
+struct StepEntries {
+  std::map<std::int64_t, std::string, std::greater<>> checkpoints;  // by step, the highest first
+  std::map<std::int64_t, std::string> others;                       // that are called so and have no index
+  std::vector<std::string> parts;                                   // of killed writers
+};
+
+StepEntries list_entries(const std::string& folder) {
+  StepEntries entries;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::error_code ignored;  // of a link to nowhere
+    const std::string path = entry.path().string();
+    const std::string name = entry.path().filename().string();
+    const bool is_part = name.ends_with(kPartEnding);
+    const auto step =
+        step_of_name(std::string_view(name).substr(0, name.size() - (is_part ? kPartEnding.size() : 0)));
+    if (!step) continue;
+    if (is_part) {
+      entries.parts.push_back(path);
+    } else if (fs::exists(entry.path() / kCheckpointIndex, ignored)) {
+      entries.checkpoints.emplace(*step, path);
+    } else if (fs::exists(entry.symlink_status(ignored))) {
+      entries.others.emplace(*step, path);
+    }
+  }
+  return entries;
+}
+
+/// Lists what a folder has of checkpoints. @throws Error (input)
+StepEntries list_steps(const std::string& folder) {
+  try {
+    return fs::exists(folder) ? list_entries(folder) : StepEntries();
+  } catch (const fs::filesystem_error& error) {
+    refuse_input(folder, "cannot be listed: {}", error.code().message());
+  }
+}
+
+void remove_folder(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw Error(ErrorKind::output, "cannot be removed: " + error.message(), path);
+}
+
+void rename_folder(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) refuse_output(to, std::strerror(errno));
+}
+
+/// Removes a checkpoint, which is none at once: what is left where this ends early is a part.
+void remove_checkpoint(const std::string& path) {
+  const std::string part = path + std::string(kPartEnding);
+  remove_folder(part);
+  rename_folder(path, part);
+  remove_folder(part);
+}
+
+/// Returns when the names in a folder are on the disk. A file system that knows no such wait is no error.
+void sync_names(const std::string& folder) {
+  const int file = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool is_synced = file >= 0 && (::fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP);
+  const int reason = errno;
+  if (file >= 0) ::close(file);
+  if (!is_synced) refuse_output(folder, std::strerror(reason));
+}
+
+}  // namespace
+
+std::string step_folder(const std::string& folder, std::int64_t step) {
+  return (fs::path(folder) / fmt::format("step-{:08}", step)).string();
+}
+
+std::string begin_checkpoint(const std::string& folder, std::int64_t step) {
+  for (const std::string& part : list_steps(folder).parts) remove_folder(part);
+  const std::string part = step_folder(folder, step) + std::string(kPartEnding);
+  std::error_code error;
+  fs::create_directories(part, error);
+  if (error) refuse_output(part, error.message());
+  return part;
+}
+
+void finish_checkpoint(const std::string& folder, const CheckpointIndex& index) {
+  const std::string path = step_folder(folder, index.step);
+  const std::string part = path + std::string(kPartEnding);
+  StagedFile file((fs::path(part) / kCheckpointIndex).string());
+  file.append(to_json(index));
+  file.sync();
+  file.take_final_name();
+  std::error_code ignored;
+  if (fs::exists(fs::path(path) / kCheckpointIndex, ignored)) remove_folder(path);
+  rename_folder(part, path);
+  sync_names(folder);
+}
+
+NewestStep newest_step(const std::string& folder) {
+  NewestStep newest;
+  for (const auto& [step, path] : list_steps(folder).checkpoints) {
+    try {
+      const CheckpointReader reader(path);
+      const std::int64_t inside = reader.index().step;
+      if (inside != step) refuse_input(path, "is of step {}: expected that of its name, {}", inside, step);
+      reader.verify();
+      newest.path = path;
+      return newest;
+    } catch (const Error& error) {
+      newest.notes.emplace_back(error.what());
+    }
+  }
+  return newest;
+}
+
+std::vector<std::string> taken_step_paths(const std::string& folder, std::int64_t last_step,
+                                          std::int64_t every) {
+  std::vector<std::string> taken;
+  for (const auto& [step, path] : list_steps(folder).others) {
+    const bool is_written = step == last_step || (every > 0 && step % every == 0);
+    if (step >= 1 && step <= last_step && is_written) taken.push_back(path);
+  }
+  return taken;
+}
+
+void keep_newest_steps(const std::string& folder, std::int64_t newest, int count) {
+  if (count < 1) throw Error(ErrorKind::internal, "expected to keep at least one checkpoint", folder);
+  const StepEntries entries = list_steps(folder);
+  int kept = 0;
+  for (auto entry = entries.checkpoints.lower_bound(newest); entry != entries.checkpoints.end(); ++entry) {
+    if (kept++ >= count) remove_checkpoint(entry->second);
+  }
+}
+
+}  // namespace dflop

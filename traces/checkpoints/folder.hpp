@@ -1,0 +1,48 @@
+// A run's folder has its last few checkpoints, a folder each. One run at a time writes there (FolderLock).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "traces/checkpoints/index.hpp"
+
+namespace dflop {
+
+/// Returns where the checkpoint of a step is: "<folder>/step-00000050".
+std::string step_folder(const std::string& folder, std::int64_t step);
+
+/// Begins a checkpoint: removes what killed writers have left, and makes the folder for the files of the new
+/// one, "<folder>/step-00000050.part", whose path it returns.
+/// @throws Error (output)
+std::string begin_checkpoint(const std::string& folder, std::int64_t step);
+
+/// Ends the checkpoint of index.step, whose files are all in the folder that begin_checkpoint() has made:
+/// writes the index, and gives the folder its name, under which it is complete or not there. One of the same
+/// name, as one that is damaged, is replaced. Returns when all is on the disk.
+/// @throws Error (output)
+void finish_checkpoint(const std::string& folder, const CheckpointIndex& index);
+
+/// A NewestStep is the newest checkpoint of a folder.
+struct NewestStep {
+  std::optional<std::string> path;  ///< none if there is no checkpoint that can be read, or no folder
+  std::vector<std::string> notes;   ///< of each newer one that was passed over: its path and why
+};
+
+/// Finds the checkpoint of the highest step, by its name, whose files are as they were written. They are read
+/// in full. @throws Error (input) for a folder that cannot be listed.
+NewestStep newest_step(const std::string& folder);
+
+/// Returns the paths to which a run of steps 1 to `last_step` could not write its checkpoints, each `every`
+/// steps (0: no others) and at the end, as something else has their name: a file, or a folder without index.
+/// @throws as newest_step()
+std::vector<std::string> taken_step_paths(const std::string& folder, std::int64_t last_step,
+                                          std::int64_t every);
+
+/// Removes the checkpoints before that of step `newest`, which can be read, but for the last `count` - 1 of
+/// them. Newer ones, which can not, stay. `count` >= 1.
+/// @throws Error (output) for one that cannot be removed; as newest_step().
+void keep_newest_steps(const std::string& folder, std::int64_t newest, int count);
+
+}  // namespace dflop
