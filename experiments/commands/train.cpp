@@ -250,6 +250,9 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
         [shards = job.shards](const std::string& id) { return shards->read(id); }, request.data_threads);
   }
   options.loader = loader.get();
+  if (!loader && is_model_folder(model.name) && world.leads()) {
+    say("dflop: note: contents are made up from the seed; --data with tars has real ones\n");
+  }
   executor.emplace(job.plan, model, world,
                    LiveOptions{request.dtype, job.seed, loader, weights ? &*weights : nullptr});
   weights.reset();

@@ -41,8 +41,9 @@ std::string find_json(std::string_view kind, const std::string& name) {
   }
   throw Error(
       ErrorKind::input,
-      fmt::format("unknown {} '{}'; expected the path of a .json file or one of: {}{}",
-                  kind.substr(0, kind.size() - 1), name, fmt::join(known, ", "), did_you_mean(name, known)));
+      fmt::format("unknown {} '{}'; expected the path of a .json file{} or one of: {}{}",
+                  kind.substr(0, kind.size() - 1), name, kind == "models" ? ", a folder of transformers" : "",
+                  fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
 /// NamedNodes are the parts of "name:4"; without a suffix there is no count.
