@@ -59,11 +59,12 @@ std::string_view media_family(const ModelSpec& model) {
   return "";
 }
 
-const ModelSpec& require_architecture(const ModelSpec& model) {
+const ModelSpec& require_architecture(const ModelSpec& model, const std::string& shards) {
   if (model.architecture) return model;
-  refuse_input(model.name,
-               "tars are read with a model's tokenizer and pictures' sizes; expected a folder of "
-               "transformers as the model, found one without");
+  refuse_input(shards,
+               "tars, and a directory of them, are read with a model's tokenizer; expected a folder of "
+               "transformers as the model, found '{}'",
+               model.name);
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ std::string_view usual_chat_form(const ModelSpec& model) {
 
 ShardData::ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
                      std::string_view form)
-    : model_(require_architecture(model)),
+    : model_(require_architecture(model, shards)),
       media_(model, folder),
       tokenizer_(folder + "/tokenizer.json"),
       chat_(tokenizer_, form.empty() ? usual_chat_form(model) : form, media_family(model)) {
