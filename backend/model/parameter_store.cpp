@@ -125,7 +125,7 @@ void ParameterStore::load(const RankContext& rank, const WeightSource& source) {
         const Range rows{row, std::min(row + at_once, range.end)};
         values.resize(static_cast<std::size_t>(rows.size() * columns));
         source.read(parameter, rows, parameter.column_range, values);
-        write_part(rank, parameter, Kind::weight, written, values);
+        write_values<double>(rank, parameter, Kind::weight, written, values);
         written += rows.size() * columns;
       }
     }
@@ -136,15 +136,15 @@ void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
   std::vector<double> values;  // some rows at a time, as all values in double are more than the parameter
   for (const Parameter& parameter : list_) {
     std::int64_t written = 0;
-    const auto write_values = [&] {
-      write_part(rank, parameter, Kind::weight, written, values);
+    const auto write_drawn = [&] {
+      write_values<double>(rank, parameter, Kind::weight, written, values);
       written += static_cast<std::int64_t>(values.size());
       values.clear();
     };
     const double deviation = 1.0 / std::sqrt(static_cast<double>(parameter.columns));
     for (const Range& range : parameter.row_ranges) {
       for (std::int64_t row = range.begin; row < range.end; ++row) {
-        if (values.size() >= kValuesAtATime) write_values();
+        if (values.size() >= kValuesAtATime) write_drawn();
         if (parameter.initial != Initial::normal) {
           values.insert(values.end(), static_cast<std::size_t>(parameter.held_columns()),
                         parameter.initial == Initial::ones ? 1.0 : 0.0);
@@ -157,7 +157,7 @@ void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
         }
       }
     }
-    write_values();
+    write_drawn();
   }
 }
 
@@ -268,11 +268,31 @@ void ParameterStore::write(const RankContext& rank, const Parameter& parameter, 
                                          std::to_string(parameter.count()) + " values, not " +
                                          std::to_string(values.size()));
   }
-  write_part(rank, parameter, which, 0, values);
+  write_values<double>(rank, parameter, which, 0, values);
 }
 
-void ParameterStore::write_part(const RankContext& rank, const Parameter& parameter, Kind which,
-                                std::int64_t first, std::span<const double> values) {
+template <std::floating_point Real>
+void ParameterStore::read_values(const RankContext& rank, const Parameter& parameter, Kind which,
+                                 std::int64_t first, std::span<Real> out) {
+  const DType sums = sum_type_of(dtype_);
+  const Range range{first, first + static_cast<std::int64_t>(out.size())};
+  if (is_sharded(which)) {
+    download(rank, in_shard(parameter, range, which), sums, out);
+  } else if (which == Kind::gradient) {
+    download(rank, at(gradient(parameter).data, first, sum_bytes_of(dtype_)), sums, out);
+  } else {
+    download(rank, at(weight(parameter).data, first, bytes_of(dtype_)), dtype_, out);
+  }
+}
+
+template void ParameterStore::read_values(const RankContext&, const Parameter&, Kind, std::int64_t,
+                                          std::span<float>);
+template void ParameterStore::read_values(const RankContext&, const Parameter&, Kind, std::int64_t,
+                                          std::span<double>);
+
+template <std::floating_point Real>
+void ParameterStore::write_values(const RankContext& rank, const Parameter& parameter, Kind which,
+                                  std::int64_t first, std::span<const Real> values) {
   const DType sums = sum_type_of(dtype_);
   if (which == Kind::weight) {
     upload(rank, at(weight(parameter).data, first, bytes_of(dtype_)), dtype_, values);
@@ -289,6 +309,11 @@ void ParameterStore::write_part(const RankContext& rank, const Parameter& parame
       rank, in_shard(parameter, range, which), sums,
       values.subspan(static_cast<std::size_t>(range.begin - first), static_cast<std::size_t>(range.size())));
 }
+
+template void ParameterStore::write_values(const RankContext&, const Parameter&, Kind, std::int64_t,
+                                           std::span<const float>);
+template void ParameterStore::write_values(const RankContext&, const Parameter&, Kind, std::int64_t,
+                                           std::span<const double>);
 
 void add_part(ByteWriter& writer, const Parameter& parameter, Range held, const std::vector<double>& values) {
   writer.add(parameter.name);

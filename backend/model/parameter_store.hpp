@@ -2,6 +2,7 @@
 // tensors are put together from the parts that ranks hold, in whatever process.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -82,10 +83,17 @@ class ParameterStore {
   void write(const RankContext& rank, const Parameter& parameter, Kind which,
              const std::vector<double>& values);
 
+  /// Copies some values of this rank's part of a tensor, from `first` on, without a detour by f64. All of
+  /// them are held().
+  template <std::floating_point Real>
+  void read_values(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
+                   std::span<Real> out);
+  /// Sets some of these values, from `first` on, as write() does. Those that are not held() are passed over.
+  template <std::floating_point Real>
+  void write_values(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
+                    std::span<const Real> values);
+
  private:
-  /// Sets some of these values, from `first` on.
-  void write_part(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
-                  std::span<const double> values);
   void place(bool by_held_rows);
   void step_range(const RankContext& rank, const Range& range, const AdamWStep& step);
   void load(const RankContext& rank, const WeightSource& source);

@@ -69,20 +69,30 @@ void upload(const RankContext& rank, void* data, DType element, std::span<const 
 template void upload(const RankContext&, void*, DType, std::span<const float>);
 template void upload(const RankContext&, void*, DType, std::span<const double>);
 
-std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count) {
-  return with_zero_of(element, [&](auto zero) {
+template <std::floating_point To>
+void download(const RankContext& rank, const void* data, DType element, std::span<To> out) {
+  if (out.empty()) return;
+  with_zero_of(element, [&](auto zero) {
     using From = decltype(zero);
-    std::vector<From> values(count);
-    if (count > 0) rank.compute.copy_to_host(values.data(), data, count * sizeof(From));
-    rank.compute.synchronize();
-    if constexpr (std::is_same_v<From, double>) {
-      return values;
+    if constexpr (std::is_same_v<From, To>) {
+      rank.compute.copy_to_host(out.data(), data, out.size_bytes());
+      rank.compute.synchronize();
     } else {
-      std::vector<double> wide(count);
-      std::transform(values.begin(), values.end(), wide.begin(), as<double, From>);
-      return wide;
+      std::vector<From> values(out.size());
+      rank.compute.copy_to_host(values.data(), data, values.size() * sizeof(From));
+      rank.compute.synchronize();
+      std::transform(values.begin(), values.end(), out.begin(), as<To, From>);
     }
   });
+}
+
+template void download(const RankContext&, const void*, DType, std::span<float>);
+template void download(const RankContext&, const void*, DType, std::span<double>);
+
+std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count) {
+  std::vector<double> values(count);
+  download(rank, data, element, std::span(values));
+  return values;
 }
 
 bool has_shards(const RankContext& rank) {

@@ -101,6 +101,9 @@ class IndexTensor {
 /// fit. They may go away when the call returns.
 template <std::floating_point From>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values);
+/// Copies values back as float or double, and waits for the compute stream.
+template <std::floating_point To>
+void download(const RankContext& rank, const void* data, DType element, std::span<To> out);
 /// Copies values back as f64, and waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count);
 

@@ -5,10 +5,12 @@
 
 #include "backend/model/made_up.hpp"
 #include "backend/model/parameter_list.hpp"
+#include "backend/run/live_checkpoint.hpp"
 #include "backend/run/live_timeline.hpp"
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
+#include "traces/checkpoints/folder.hpp"
 
 namespace dflop {
 namespace {
@@ -279,6 +281,74 @@ void LiveExecutor::write(ParameterStore::Kind which, const WholeTensors& tensors
       }
     }
   }
+}
+
+/// Returns the index with the files and pieces that ranks are to write, in all processes.
+CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index) {
+  ByteWriter own;
+  for (const auto& rank : ranks_) {
+    add_held_parts(own, held_parts(rank->live.stages(), rank->rank, rank->context.tp_rank));
+  }
+  const std::vector<std::string> processes = world_.gather(own.take());
+  std::string text;
+  if (world_.leads()) {
+    std::vector<HeldPart> parts;
+    for (const std::string& process : processes) {
+      ByteReader reader(process);
+      for (HeldPart& part : get_held_parts(reader)) parts.push_back(std::move(part));
+    }
+    CheckpointIndex made = index;
+    made.dtype = dtype_of_index(ranks_.front()->context.kernels.dtype());
+    divide_among_files(parts, made);
+    text = to_json(made);
+  }
+  return parse_checkpoint_index(world_.broadcast(text), "the index of a checkpoint");
+}
+
+void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted) {
+  CheckpointIndex index = divided(wanted);
+  const std::string part = world_.broadcast(world_.leads() ? begin_checkpoint(folder, index.step) : "");
+  const auto files = [&](const Rank& rank) {
+    std::vector<std::size_t> own;  // one, or none for a rank of copies alone
+    for (std::size_t f = 0; f < index.files.size(); ++f) {
+      if (index.files[f].name == rank_file_name(rank.rank)) own.push_back(f);
+    }
+    return own;
+  };
+  std::vector<CheckpointFile> written(index.files.size());
+  run_in_threads(ranks_.size(), {[&](std::size_t i) { ranks_[i]->parts.device->enter_thread(); },
+                                 [&](std::size_t i) {
+                                   Rank& rank = *ranks_[i];
+                                   for (const std::size_t f : files(rank)) {
+                                     written[f] =
+                                         write_pieces(rank.context, rank.live.stages(), part, index, f);
+                                   }
+                                 },
+                                 [](std::size_t, const std::string&) {}});
+  ByteWriter own;
+  for (const auto& rank : ranks_) {
+    for (const std::size_t f : files(*rank)) {
+      own.add(f);
+      own.add(written[f].bytes);
+      own.add(written[f].crc32);
+    }
+  }
+  for (const std::string& process : world_.gather(own.take())) {
+    for (ByteReader reader(process); !reader.at_end();) {
+      CheckpointFile& file = index.files.at(reader.get<std::size_t>());
+      file.bytes = reader.get<std::uint64_t>();
+      file.crc32 = reader.get<std::uint32_t>();
+    }
+  }
+  if (world_.leads()) finish_checkpoint(folder, index);
+}
+
+void LiveExecutor::load(const std::string& checkpoint) {
+  const CheckpointReader reader(checkpoint);
+  run_in_threads(ranks_.size(),
+                 {[&](std::size_t i) { ranks_[i]->parts.device->enter_thread(); },
+                  [&](std::size_t i) { read_pieces(ranks_[i]->context, ranks_[i]->live.stages(), reader); },
+                  [](std::size_t, const std::string&) {}});
 }
 
 }  // namespace dflop

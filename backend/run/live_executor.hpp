@@ -10,6 +10,7 @@
 #include "backend/run/live_rank.hpp"
 #include "backend/world.hpp"
 #include "core/iteration/iteration.hpp"
+#include "traces/checkpoints/index.hpp"
 
 namespace dflop {
 
@@ -71,9 +72,22 @@ class LiveExecutor final : public Executor {
   /// @throws Error (input) naming a tensor that is missing or has another shape.
   void write(ParameterStore::Kind which, const WholeTensors& tensors);
 
+  /// Writes parameters and optimizer states as the checkpoint of index.step in a run's folder, which all
+  /// processes see: each rank writes a file of its own, in its thread, of what it alone holds or is the first
+  /// to hold. All processes call it; of the index that of the leading one counts, but for its dtype, files
+  /// and tensors.
+  /// It returns there when the checkpoint is complete and on the disk.
+  /// @throws Error (output)
+  void save(const std::string& folder, const CheckpointIndex& index);
+  /// Sets parameters and optimizer states from a checkpoint, of which each rank reads its part, in its
+  /// thread. All processes call it with the same folder.
+  /// @throws Error (input) as CheckpointReader, and naming a tensor that is missing or has another shape.
+  void load(const std::string& checkpoint);
+
  private:
   struct Rank;
 
+  CheckpointIndex divided(const CheckpointIndex& index);
   void require_own(const Iteration& iteration, const StepOptions& options) const;
   ReceivePosts posts_of(const Iteration& iteration) const;
   LiveResult joined(const Program& program, const std::vector<std::string>& processes) const;
