@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -14,19 +13,13 @@
 #include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
-#include "traces/files/checkpoint.hpp"
+#include "traces/checkpoints/folder.hpp"
+#include "traces/checkpoints/pieces.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr int kKept = 2;
-
-using Kind = ParameterStore::Kind;
-constexpr std::array<std::pair<Kind, TensorKind>, 3> kKinds = {{
-    {Kind::weight, TensorKind::weight},
-    {Kind::moment1, TensorKind::moment1},
-    {Kind::moment2, TensorKind::moment2},
-}};
 
 std::string sizes(const TransformerSpec& spec) {
   return fmt::format("{} layers {} wide, ffn {}{}, heads {}/{} of {}, vocabulary {}", spec.layers,
@@ -42,12 +35,12 @@ void require_same(const std::string& path, const char* what, const std::string& 
 
 struct FoundCheckpoint {
   std::string path;
-  Checkpoint checkpoint;
+  CheckpointIndex index;
 };
 
 /// Finds the newest checkpoint of the run, of step 0 where there is none.
-FoundCheckpoint read_newest(const std::string& folder, const RunIdentity& run) {
-  const NewestCheckpoint newest = newest_checkpoint(folder);
+FoundCheckpoint find_newest(const std::string& folder, const RunIdentity& run) {
+  const NewestStep newest = newest_step(folder);
   for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
   if (!newest.path && !newest.notes.empty()) {
     refuse_input(folder, "has checkpoints of which none can be read; expected one that can, or no --resume");
@@ -56,31 +49,23 @@ FoundCheckpoint read_newest(const std::string& folder, const RunIdentity& run) {
     say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
     return {};
   }
-  Checkpoint checkpoint = read_checkpoint(*newest.path);
-  require_same(*newest.path, "model", run.model_spec, checkpoint.model_spec);
-  require_same(*newest.path, "seed", std::to_string(run.seed), std::to_string(checkpoint.seed));
-  require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(checkpoint.gbs));
-  require_same(*newest.path, "data with fingerprint", run.data_fingerprint, checkpoint.data_fingerprint);
-  say("dflop: goes on after step {} of {}\n", checkpoint.step, *newest.path);
-  return {*newest.path, std::move(checkpoint)};
+  CheckpointIndex index = CheckpointReader(*newest.path).index();
+  require_same(*newest.path, "model", run.model_spec, index.model_spec);
+  require_same(*newest.path, "seed", std::to_string(run.seed), std::to_string(index.seed));
+  require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(index.gbs));
+  require_same(*newest.path, "data with fingerprint", run.data_fingerprint, index.data_fingerprint);
+  say("dflop: goes on after step {} of {}\n", index.step, *newest.path);
+  return {*newest.path, std::move(index)};
 }
 
-/// Sets the executor's state. It is called by all processes of the world, of which the leading one has the
-/// tensors.
-/// @throws Error (input) with the checkpoint's path
-void set_state(std::vector<NamedTensor>& all, const std::string& path, LiveExecutor& executor) {
-  for (const auto& [kind, stored] : kKinds) {
-    WholeTensors tensors;
-    for (NamedTensor& tensor : all) {
-      if (tensor.kind == stored)
-        tensors[tensor.name] = {tensor.rows, tensor.columns, std::move(tensor.values)};
-    }
-    try {
-      executor.write(kind, tensors);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::input) throw;
-      throw Error(error.kind(), fmt::format("{}: {}", to_string(stored), error.what()), path);
-    }
+/// Refuses a folder of another version: a file for each checkpoint.
+void refuse_old_checkpoints(const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || !name.ends_with(".ckpt")) continue;
+    refuse_input(entry.path().string(),
+                 "a checkpoint of an earlier version, in one file: expected folders as step-00000050; go on "
+                 "with the version that wrote it, or name another folder");
   }
 }
 
@@ -110,27 +95,25 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
                      const RunKernels* kernels) {
-  Checkpoint checkpoint{run, step, ElementType::f32, scheduler, step * run.gbs, describe(plan), {}, {}};
-  if (kernels != nullptr) checkpoint.kernels = kernels->checkpoint();
-  for (const auto& [kind, stored] : kKinds) {
-    for (auto& [name, tensor] : executor.read(kind)) {
-      checkpoint.tensors.push_back(
-          {name, stored, ElementType::f32, tensor.rows, tensor.columns, std::move(tensor.values)});
-    }
-  }
-  if (!world.leads()) return;
-  write_checkpoint(checkpoint_path(folder, step), checkpoint);
-  keep_newest(folder, kKept);
+  CheckpointIndex index;
+  static_cast<RunIdentity&>(index) = run;
+  index.step = step;
+  index.scheduler = scheduler;
+  index.samples_drawn = step * run.gbs;
+  index.plan = describe(plan);
+  if (kernels != nullptr) index.kernels = kernels->checkpoint();
+  executor.save(folder, index);
+  if (world.leads()) keep_newest_steps(folder, step, kKept);
 }
 
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
                              LiveExecutor& executor, RunKernels* kernels) {
   FoundCheckpoint found;
-  if (world.leads()) found = read_newest(folder, run);
-  const std::int64_t step = std::stoll(world.broadcast(std::to_string(found.checkpoint.step)));
+  if (world.leads()) found = find_newest(folder, run);
+  const std::int64_t step = std::stoll(world.broadcast(std::to_string(found.index.step)));
   if (step == 0) return 0;
-  if (kernels != nullptr && world.leads()) kernels->resume(found.checkpoint.kernels, found.path);
-  set_state(found.checkpoint.tensors, world.broadcast(found.path), executor);
+  if (kernels != nullptr && world.leads()) kernels->resume(found.index.kernels, found.path);
+  executor.load(world.broadcast(found.path));
   return step;
 }
 
@@ -142,17 +125,18 @@ FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int6
     const std::string reason = problem ? problem.message() : "something else has its name";
     throw Error(ErrorKind::output, "a folder for checkpoints cannot be made: " + reason, folder);
   }
-  check_output(checkpoint_path(folder, last_step));
+  check_output((std::filesystem::path(folder) / kCheckpointIndex).string());
   std::optional<FolderLock> lock = FolderLock::try_hold(folder);
   if (!lock) {
     throw Error(ErrorKind::usage, "option '--checkpoint': another run has '" + folder +
                                       "'; wait for its end, or name another folder");
   }
-  for (const std::string& path : taken_checkpoint_paths(folder, last_step, every)) {
+  refuse_old_checkpoints(folder);
+  for (const std::string& path : taken_step_paths(folder, last_step, every)) {
     throw Error(ErrorKind::output,
-                "is no file and has the name of a checkpoint; remove it, or name another folder", path);
+                "is no checkpoint and has the name of one; remove it, or name another folder", path);
   }
-  if (!resume && newest_checkpoint(folder).path) {
+  if (!resume && newest_step(folder).path) {
     throw Error(ErrorKind::usage, "option '--checkpoint': '" + folder +
                                       "' has checkpoints already; go on from them with --resume, or name "
                                       "another folder");

@@ -21,8 +21,9 @@ std::string fingerprint(std::span<const Sample> samples);
 RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
                          const std::string& data_fingerprint, std::uint64_t seed, int gbs);
 
-/// Writes the state after `step` into the run's folder; all processes of the world call it, and its leading
-/// one writes, and removes all but the two newest. `kernels`, where it is not null, is kept with it.
+/// Writes the state after `step` into the run's folder, which all processes of the world see; all call it,
+/// and each rank writes its part. The leading one removes all but the two newest. `kernels`, where it is not
+/// null, is kept with it.
 /// @throws Error (output)
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
@@ -31,7 +32,7 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 /// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
 /// is none. What it has learned of kernels goes to `kernels`, where that is not null. Notes go to standard
 /// error.
-/// Called by all processes of the world; its leading one reads.
+/// Called by all processes of the world: its leading one finds the checkpoint, and each rank reads its part.
 /// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
 /// where there are checkpoints but none can be read.
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
@@ -40,8 +41,8 @@ std::int64_t resume_training(const std::string& folder, const RunIdentity& run, 
 /// Makes the folder, which is this run's as long as it holds what is returned. Checkpoints are written each
 /// `every` steps (0: no others) and of `last_step`.
 /// @throws Error (output) if the folder cannot be made or written to, or something else has the name of a
-/// checkpoint; Error (usage) if another run has it, or if it has checkpoints already and the run is not to go
-/// on from them.
+/// checkpoint; Error (input) for checkpoints of an earlier version; Error (usage) if another run has it, or
+/// if it has checkpoints already and the run is not to go on from them.
 FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step,
                                std::int64_t every);
 

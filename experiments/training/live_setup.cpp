@@ -24,8 +24,8 @@
 namespace dflop {
 namespace {
 
-/// Processes wait so long: others wait for rank 0 while it reads or writes a checkpoint, whose size takes
-/// minutes, and for the slowest machine's first step.
+/// Processes wait so long: for each other's part of a checkpoint and for rank 0 while it checks one, whose
+/// size takes minutes, and for the slowest machine's first step.
 constexpr Seconds kProcessTimeout{600};
 
 /// Lets the process keep memory that it frees. Activations are freed and allocated again in every microbatch;

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -17,7 +18,8 @@
 #include "core/support/random.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
-#include "traces/files/checkpoint.hpp"
+#include "traces/checkpoints/folder.hpp"
+#include "traces/checkpoints/pieces.hpp"
 #include "traces/files/plan.hpp"
 
 namespace dflop {
@@ -51,7 +53,7 @@ struct Train : ::testing::Test {
     if (!std::filesystem::exists(sandbox.path(folder))) return steps;
     for (const auto& entry : std::filesystem::directory_iterator(sandbox.path(folder))) {
       const std::string name = entry.path().filename().string();
-      if (name.ends_with(".ckpt") && name.starts_with("step-"))
+      if (!name.ends_with(".part") && name.starts_with("step-"))
         steps.push_back(std::stoll(name.substr(5, 8)));
     }
     std::sort(steps.begin(), steps.end());
@@ -149,14 +151,15 @@ TEST_F(Train, HasItsCheckpointsToItself) {
 
 TEST_F(Train, NamesTheCheckpointThatLacksATensor) {
   train("--steps 1 --checkpoint run");
-  const std::string path = checkpoint_path(sandbox.path("run").string(), 1);
-  Checkpoint checkpoint = read_checkpoint(path);
-  const auto gone = std::find_if(checkpoint.tensors.begin(), checkpoint.tensors.end(),
-                                 [](const NamedTensor& t) { return t.kind == TensorKind::moment1; });
-  ASSERT_NE(gone, checkpoint.tensors.end());
-  const std::string message = "run/step-00000001.ckpt: moment1: tensor '" + gone->name + "' is missing";
-  checkpoint.tensors.erase(gone);
-  write_checkpoint(path, checkpoint);
+  const std::string folder = step_folder(sandbox.path("run").string(), 1);
+  CheckpointIndex index = CheckpointReader(folder).index();
+  const auto gone = std::find_if(index.tensors.begin(), index.tensors.end(),
+                                 [](const PiecedTensor& t) { return t.kind == TensorKind::moment1; });
+  ASSERT_NE(gone, index.tensors.end());
+  const std::string message =
+      "run/step-00000001: expected a moment1 '" + gone->name + "', found none of this name";
+  index.tensors.erase(gone);
+  testing::write_all(folder + "/checkpoint.json", to_json(index));
   const RunResult result = sandbox.run("train --steps 2 --data small.csv --gbs 4 --checkpoint run --resume");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
@@ -165,12 +168,11 @@ TEST_F(Train, NamesTheCheckpointThatLacksATensor) {
 /// A pipe would take the checkpoint from a run that waits for a reader.
 TEST_F(Train, WhatIsInTheWayOfACheckpointIsSaidBeforeTraining) {
   std::filesystem::create_directories(sandbox.path("run"));
-  ASSERT_EQ(::mkfifo(sandbox.path("run/step-00000002.ckpt").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo(sandbox.path("run/step-00000002").c_str(), 0600), 0);
   const RunResult result = sandbox.run("train --steps 3 --data small.csv --gbs 4 --checkpoint run --every 1");
   EXPECT_EQ(result.err.find("step 1/3"), std::string::npos) << result.err;
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("run/step-00000002.ckpt: is no file and has the name of a checkpoint"),
-            std::string::npos)
+  EXPECT_NE(result.err.find("run/step-00000002: is no checkpoint and has the name of one"), std::string::npos)
       << result.err;
   train("--steps 1 --checkpoint run");           // which writes no second one
   train("--steps 3 --checkpoint run --resume");  // nor does this
@@ -195,17 +197,49 @@ TEST_F(Train, PlansThatCannotBeTrainedAreNamed) {
   expect("cannot be split over tp 4");
 }
 
+TEST_F(Train, ACheckpointOfAnEarlierVersionIsRefusedInALine) {
+  std::filesystem::create_directories(sandbox.path("run"));
+  testing::write_all(sandbox.path("run/step-00000005.ckpt"), "DFLOPCKP");
+  for (const char* options : {"", " --resume"}) {
+    testing::expect_error(
+        sandbox.run("train --steps 6 --data small.csv --gbs 4 --checkpoint run" + std::string(options)),
+        {"run/step-00000005.ckpt: a checkpoint of an earlier version, in one file"});
+  }
+}
+
+/// Each rank writes a file; a byte that has changed in any is noticed, and the checkpoint before it taken.
+TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
+  const std::vector<double> whole = losses(train("--steps 3"));
+  train("--steps 2 --checkpoint run --every 1");
+  const std::string path = sandbox.path("run/step-00000002/rank-00000.safetensors").string();
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const char last = static_cast<char>(file.get() ^ 1);
+  file.seekp(-1, std::ios::end);
+  file.put(last);
+  file.close();
+  const RunResult result =
+      sandbox.run("train --steps 3 --format json --data small.csv --gbs 4 --checkpoint run --resume");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("note: passed over run/step-00000002/rank-00000.safetensors: damaged"),
+            std::string::npos)
+      << result.err;
+  EXPECT_EQ(losses(json::parse(result.out, nullptr, false)),
+            (std::vector<double>(whole.begin() + 1, whole.end())));
+}
+
 TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
   train("--steps 1 --checkpoint run");
   // In the way of removing old ones, and in that of the last one.
-  std::filesystem::create_directories(sandbox.path("run/step-00000000.ckpt/kept"));
+  std::filesystem::create_directories(sandbox.path("run/step-00000000/kept"));
   EXPECT_EQ(train("--steps 4 --checkpoint run --resume --every 1").size(), 3U);
   EXPECT_EQ(checkpoints("run"), (std::vector<std::int64_t>{0, 3, 4}));
-  EXPECT_TRUE(sandbox.has("run/step-00000000.ckpt/kept"));
-  std::filesystem::create_directories(sandbox.path("run/step-00000006.ckpt/kept"));
+  EXPECT_TRUE(sandbox.has("run/step-00000000/kept"));
+  std::filesystem::create_directories(sandbox.path("run/step-00000006/kept"));
   const RunResult result = sandbox.run("train --steps 6 --data small.csv --gbs 4 --checkpoint run --resume");
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("run/step-00000006.ckpt: cannot write: it is a directory"), std::string::npos);
+  EXPECT_NE(result.err.find("run/step-00000006: is no checkpoint and has the name of one"),
+            std::string::npos);
   EXPECT_EQ(result.err.find("step 5/6"), std::string::npos) << "before training";
 }
 
@@ -307,7 +341,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --scheduler best", 2, "option '--scheduler': expected one of random, ");
   refused("--steps 2 --learning-rate nan", 2, "option '--learning-rate': expected a number from 0");
   refused("--steps 2 --every 3", 2, "option '--every': expected '--checkpoint DIR' with it");
-  refused("--steps 2 --record run/step-00000001.ckpt/x", 2, "run/step-00000001.ckpt/x");
+  refused("--steps 2 --record run/step-00000001/checkpoint.json/x", 2, "run/step-00000001/checkpoint.json/x");
   refused("--steps 2 --record nowhere/x.json", 2, "nowhere/x.json: cannot write");
   const RunResult proc = sandbox.run("train --steps 2 --data small.csv --record /proc/x");
   EXPECT_EQ(proc.err.find("step 1/2"), std::string::npos) << "before training";
@@ -328,7 +362,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --device cuda --cores 2", 2, "option '--cores': expected --device host with it");
   refused("--steps 2 --device nccl --partition", 2, "option '--partition': expected --device cuda with it");
   refused("--steps 2 --cores -1", 2, "option '--cores': expected a whole number from 0");
-  std::filesystem::resize_file(sandbox.path("run/step-00000001.ckpt"), 1000);
+  std::filesystem::resize_file(sandbox.path("run/step-00000001/rank-00000.safetensors"), 1000);
   const RunResult truncated = sandbox.run("train --steps 1 --data small.csv --checkpoint run --resume");
   EXPECT_EQ(truncated.exit_code, 2);
   EXPECT_NE(truncated.err.find("passed over"), std::string::npos) << truncated.err;
