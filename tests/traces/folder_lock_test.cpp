@@ -4,13 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/traces/checkpoint_fixtures.hpp"
+#include "tests/traces/checkpoints/held_fixtures.hpp"
 #include "tests/traces/file_fixtures.hpp"
 
 namespace dflop {
 namespace folder_lock_test {
 
-class FolderLockTest : public CheckpointTest {};
+class FolderLockTest : public held_fixtures::PiecesTest {};
 
 TEST_F(FolderLockTest, OneAtATime) {
   std::optional<FolderLock> first = FolderLock::try_hold(folder_);

@@ -79,8 +79,7 @@ inline std::vector<HeldPart> random_parts(const std::vector<Whole>& wholes, Rand
   const int dp = 1 + static_cast<int>(random.below(3));
   const bool has_shards = random.below(2) == 0;
   std::vector<HeldPart> parts;
-  const auto add = [&](std::size_t t, int stage) {
-    const std::vector<TensorBlock> blocks = random_blocks(wholes[t], static_cast<std::size_t>(tp), random);
+  const auto add = [&](std::size_t t, const std::vector<TensorBlock>& blocks, int stage) {
     for (const TensorKind kind : all_of<TensorKind>()) {
       for (int k = 0; k < tp; ++k) {
         const TensorBlock& block = blocks[static_cast<std::size_t>(k)];
@@ -97,7 +96,12 @@ inline std::vector<HeldPart> random_parts(const std::vector<Whole>& wholes, Rand
       }
     }
   };
-  for (std::size_t t = 0; t < wholes.size(); ++t) add(t, static_cast<int>(random.below(3)));
+  for (std::size_t t = 0; t < wholes.size(); ++t) {
+    const std::vector<TensorBlock> blocks = random_blocks(wholes[t], static_cast<std::size_t>(tp), random);
+    const int stage = static_cast<int>(random.below(3));
+    add(t, blocks, stage);
+    if (random.below(3) == 0) add(t, blocks, stage + 1);  // a tied pair, whose shards end elsewhere
+  }
   // Ranks tell what they hold in any order.
   for (std::size_t i = parts.size(); i > 1; --i) std::swap(parts[i - 1], parts[random.below(i)]);
   return parts;
