@@ -53,7 +53,7 @@ class ContentLoader final : public Contents {
   std::condition_variable_any done_;
   std::deque<std::string> queue_;
   std::map<std::string, Progress> progress_;
-  std::vector<std::string> latest_;  ///< ids of the batch before
+  std::vector<std::string> latest_;  ///< ids of the batch that was begun last
   std::vector<std::jthread> threads_;
 };
 

@@ -104,18 +104,18 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
     }
   }
   std::vector<std::optional<Sample>> found(all.size());
-  std::mutex mutex;
   parallel_for((all.size() + kIndexed - 1) / kIndexed, [&](std::size_t piece) {
-    WordCache cache;
+    std::unique_ptr<WordCache> cache = take_cache();
     const std::size_t end = std::min(all.size(), (piece + 1) * kIndexed);
     for (std::size_t i = piece * kIndexed; i < end; ++i) {
       try {
-        found[i] = shape_of(model_, id_of(all[i]), make(all[i], false, cache));
+        found[i] = shape_of(model_, id_of(all[i]), make(all[i], false, *cache));
       } catch (const SampleTooLong& problem) {
-        const std::scoped_lock lock(mutex);
+        const std::scoped_lock lock(mutex_);
         if (left_out_.size() < kMostNoted) left_out_.push_back(problem.why);
       }
     }
+    give_back(std::move(cache));
   });
   std::sort(left_out_.begin(), left_out_.end());
   for (std::optional<Sample>& sample : found) {
@@ -218,11 +218,26 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache)
   return make_content(model_, sample.key, tokens.ids, labels, media);
 }
 
+std::unique_ptr<WordCache> ShardData::take_cache() const {
+  const std::scoped_lock lock(mutex_);
+  if (caches_.empty()) return std::make_unique<WordCache>();
+  std::unique_ptr<WordCache> cache = std::move(caches_.back());
+  caches_.pop_back();
+  return cache;
+}
+
+void ShardData::give_back(std::unique_ptr<WordCache> cache) const {
+  const std::scoped_lock lock(mutex_);
+  caches_.push_back(std::move(cache));
+}
+
 SampleContent ShardData::read(const std::string& id) const {
   const auto place = places_.find(id);
   if (place == places_.end()) throw Error(ErrorKind::internal, "sample '" + id + "' is in no tar");
-  WordCache cache;
-  return make(place->second, true, cache);
+  std::unique_ptr<WordCache> cache = take_cache();
+  SampleContent content = make(place->second, true, *cache);
+  give_back(std::move(cache));
+  return content;
 }
 
 }  // namespace dflop

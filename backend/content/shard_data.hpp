@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +58,9 @@ class ShardData {
   };
 
   SampleContent make(const Place& place, bool values, WordCache& cache) const;
+  /// Takes a cache that no thread uses, or makes one. @see give_back()
+  std::unique_ptr<WordCache> take_cache() const;
+  void give_back(std::unique_ptr<WordCache> cache) const;
   std::string id_of(const Place& place) const;
   void check_tokens() const;
 
@@ -67,6 +72,8 @@ class ShardData {
   std::vector<Sample> samples_;
   std::vector<std::string> left_out_;
   std::map<std::string, Place, std::less<>> places_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<WordCache>> caches_;  ///< that no thread uses; each has 2 MB
 };
 
 }  // namespace dflop

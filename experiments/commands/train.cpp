@@ -196,6 +196,13 @@ Provenance made_by_job(const Values& values, const TrainJob& job) {
   return made_by;
 }
 
+/// Returns what loads the samples of tars; null where contents are made up.
+std::shared_ptr<ContentLoader> make_loader(const TrainJob& job, int threads) {
+  if (!job.shards) return nullptr;
+  return std::make_shared<ContentLoader>(
+      [shards = job.shards](const std::string& id) { return shards->read(id); }, threads);
+}
+
 /// Says on what the ranks of a shared plan compute: those of a module all on parts of one size.
 void say_parts(const Plan& plan, const World& world) {
   if (plan.layout != Layout::shared) return;
@@ -244,11 +251,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   }
   std::optional<FolderWeights> weights;
   if (is_model_folder(model.name) && !request.random_weights) weights.emplace(model, model.name);
-  std::shared_ptr<ContentLoader> loader;
-  if (job.shards) {
-    loader = std::make_shared<ContentLoader>(
-        [shards = job.shards](const std::string& id) { return shards->read(id); }, request.data_threads);
-  }
+  const std::shared_ptr<ContentLoader> loader = make_loader(job, request.data_threads);
   options.loader = loader.get();
   if (!loader && is_model_folder(model.name) && world.leads()) {
     say("dflop: note: contents are made up from the seed; --data with tars has real ones\n");

@@ -1,8 +1,6 @@
 #include "traces/checkpoints/folder.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
@@ -89,15 +87,6 @@ void remove_checkpoint(const std::string& path) {
   remove_folder(part);
 }
 
-/// Returns when the names in a folder are on the disk. A file system that knows no such wait is no error.
-void sync_names(const std::string& folder) {
-  const int file = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool is_synced = file >= 0 && (::fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP);
-  const int reason = errno;
-  if (file >= 0) ::close(file);
-  if (!is_synced) refuse_output(folder, std::strerror(reason));
-}
-
 }  // namespace
 
 std::string step_folder(const std::string& folder, std::int64_t step) {
@@ -123,7 +112,7 @@ void finish_checkpoint(const std::string& folder, const CheckpointIndex& index) 
   std::error_code ignored;
   if (fs::exists(fs::path(path) / kCheckpointIndex, ignored)) remove_folder(path);
   rename_folder(part, path);
-  sync_names(folder);
+  if (!sync_folder(folder)) refuse_output(folder, std::strerror(errno));
 }
 
 NewestStep newest_step(const std::string& folder) {

@@ -4,6 +4,7 @@
 
 #include "core/refuse.hpp"
 #include "traces/media/codecs.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -45,7 +46,7 @@ ImageSize checked_size(const PictureFile& file, std::uint64_t width, std::uint64
 }
 
 std::string place_at(const PictureFile& file, std::size_t offset) {
-  return fmt::format("{}: offset {}", file.name, offset);
+  return offset_place(file.name, offset);
 }
 
 RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels) {

@@ -11,6 +11,7 @@
 #include <unsupported/Eigen/FFT>
 
 #include "core/refuse.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -41,20 +42,16 @@ struct WavFile {
   std::size_t data = 0;          ///< offset of the first sample
 };
 
-std::string wav_place(const std::string& file, std::size_t offset) {
-  return fmt::format("{}: offset {}", file, offset);
-}
-
 /// Reads the chunk that says what the samples are, whose content begins at `at`.
 WavFile read_format(std::string_view bytes, std::size_t at, std::uint32_t size, const std::string& file) {
-  const std::string place = wav_place(file, at);
+  const std::string place = offset_place(file, at);
   if (size < 16) refuse_input(place, "expected a chunk 'fmt ' of 16 bytes or more, found {}", size);
   unsigned code = read_little(bytes, at, 2);
   const unsigned bits = read_little(bytes, at + 14, 2);
   if (code == kExtensible) {
     if (size < 40) refuse_input(place, "expected an extensible chunk 'fmt ' of 40 bytes, found {}", size);
     if (bytes.substr(at + 26, kGuidEnd.size()) != kGuidEnd) {
-      refuse_input(wav_place(file, at + 24), "expected PCM or floats, found another code of samples");
+      refuse_input(offset_place(file, at + 24), "expected PCM or floats, found another code of samples");
     }
     code = read_little(bytes, at + 24, 2);
   }
@@ -95,15 +92,15 @@ WavFile read_headers(std::string_view bytes, const std::string& file) {
     const bool is_data = name == "data";
     if (is_data && size == kUnknownSize && left < kUnknownSize) size = static_cast<std::uint32_t>(left);
     if (size > left) {
-      refuse_input(wav_place(file, at), "expected a chunk of {} bytes, found {}: the file is cut", size,
+      refuse_input(offset_place(file, at), "expected a chunk of {} bytes, found {}: the file is cut", size,
                    left);
     }
     if (is_data) {
-      if (!wav) refuse_input(wav_place(file, at), "expected a chunk 'fmt ' before 'data', found none");
+      if (!wav) refuse_input(offset_place(file, at), "expected a chunk 'fmt ' before 'data', found none");
       const auto frame =
           static_cast<std::uint32_t>(wav->sample_bytes) * static_cast<std::uint32_t>(wav->shape.channels);
       if (size % frame != 0) {
-        refuse_input(wav_place(file, at), "expected a multiple of {} bytes, a frame's, found {}", frame,
+        refuse_input(offset_place(file, at), "expected a multiple of {} bytes, a frame's, found {}", frame,
                      size);
       }
       wav->shape.samples = size / frame;
@@ -113,7 +110,7 @@ WavFile read_headers(std::string_view bytes, const std::string& file) {
     if (name == "fmt ") wav = read_format(bytes, at, size, file);
     at += std::min<std::size_t>(left, std::size_t{size} + size % 2);  // chunks begin at even offsets
   }
-  refuse_input(wav_place(file, at), "expected a chunk 'data', found the end of the file");
+  refuse_input(offset_place(file, at), "expected a chunk 'data', found the end of the file");
 }
 
 /// Returns one channel's sample; 1 is full scale.
@@ -230,7 +227,7 @@ std::vector<float> decode_sound(std::string_view bytes, const std::string& file,
       sum += read_sample(bytes, at, wav);
     sample = sum / static_cast<float>(wav.shape.channels);
     if (!std::isfinite(sample))
-      refuse_input(wav_place(file, frame), "expected finite samples, found {}", sample);
+      refuse_input(offset_place(file, frame), "expected finite samples, found {}", sample);
   }
   return samples;
 }

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/refuse.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -22,10 +23,6 @@ Number number_at(const Mapping& file, std::size_t offset) {
   return number;
 }
 
-std::string index_place(const std::string& file, std::size_t offset) {
-  return fmt::format("{}: offset {}", file, offset);
-}
-
 }  // namespace
 
 MegatronFile::MegatronFile(const std::string& prefix)
@@ -35,10 +32,10 @@ MegatronFile::MegatronFile(const std::string& prefix)
     refuse_input(index_path_,
                  "expected 'MMIDIDX' and a header of {} bytes, found another kind or fewer bytes", kHeader);
   const auto version = number_at<std::uint64_t>(index_, 9);
-  if (version != 1) refuse_input(index_place(index_path_, 9), "expected version 1, found {}", version);
+  if (version != 1) refuse_input(offset_place(index_path_, 9), "expected version 1, found {}", version);
   const unsigned code = number_at<std::uint8_t>(index_, kCodeAt);
   if (code != kInt32 && code != kUint16) {
-    refuse_input(index_place(index_path_, kCodeAt),
+    refuse_input(offset_place(index_path_, kCodeAt),
                  "expected ids of 32 bits (code 4) or 16 bits unsigned (code 8), found code {}", code);
   }
   id_bytes_ = code == kInt32 ? 4 : 2;
@@ -46,7 +43,7 @@ MegatronFile::MegatronFile(const std::string& prefix)
   const auto documents = number_at<std::uint64_t>(index_, 26);
   // Numbers beyond the file's size are refused first, so that the sum cannot overflow.
   if (sequences > bytes || documents > bytes || kHeader + sequences * 12 + documents * 8 != bytes) {
-    refuse_input(index_place(index_path_, 18),
+    refuse_input(offset_place(index_path_, 18),
                  "expected {} bytes for the numbers of sequences and documents, found {} and {}", bytes,
                  sequences, documents);
   }
@@ -64,7 +61,7 @@ void MegatronFile::check_sequences() const {
         length >= 0 && pointer >= 0 && static_cast<std::size_t>(pointer) <= data &&
         static_cast<std::size_t>(length) * id_bytes_ <= data - static_cast<std::size_t>(pointer);
     if (!is_within) {
-      refuse_input(index_place(index_path_, kHeader + i * 4),
+      refuse_input(offset_place(index_path_, kHeader + i * 4),
                    "expected sequence {} within the {} bytes of {}, found {} ids from byte {}", i, data,
                    data_path_, length, pointer);
     }
@@ -77,7 +74,7 @@ void MegatronFile::check_documents(std::size_t documents) const {
   for (std::size_t i = 0; i < documents; ++i) {
     const auto first = number_at<std::int64_t>(index_, begin + i * 8);
     if (first < before || first > static_cast<std::int64_t>(sequences_)) {
-      refuse_input(index_place(index_path_, begin + i * 8),
+      refuse_input(offset_place(index_path_, begin + i * 8),
                    "expected a document from sequence {} to {}, found {}", before, sequences_, first);
     }
     before = first;
@@ -95,7 +92,7 @@ std::vector<std::int32_t> MegatronFile::read(std::size_t sequence) const {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::size_t at = begin + i * id_bytes_;
     ids[i] = id_bytes_ == 2 ? number_at<std::uint16_t>(data_, at) : number_at<std::int32_t>(data_, at);
-    if (ids[i] < 0) refuse_input(index_place(data_path_, at), "expected an id from 0 on, found {}", ids[i]);
+    if (ids[i] < 0) refuse_input(offset_place(data_path_, at), "expected an id from 0 on, found {}", ids[i]);
   }
   return ids;
 }

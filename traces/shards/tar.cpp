@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/refuse.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -34,10 +35,6 @@ constexpr TarField kTarChecksum{148, 8};
 constexpr std::size_t kTarType = 156;
 constexpr TarField kTarMagic{257, 6};
 constexpr TarField kTarPrefix{345, 155};
-
-std::string tar_place(const std::string& file, std::uint64_t offset) {
-  return fmt::format("{}: offset {}", file, offset);
-}
 
 /// TarBytes are those of an open file.
 class TarBytes {
@@ -65,9 +62,10 @@ class TarBytes {
     for (std::size_t done = 0; done < size;) {
       const ssize_t got = ::pread(file_, out + done, size - done, static_cast<off_t>(offset + done));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) refuse_input(tar_place(path_, offset), "cannot be read: {}", std::strerror(errno));
+      if (got < 0) refuse_input(offset_place(path_, offset), "cannot be read: {}", std::strerror(errno));
       if (got == 0)
-        refuse_input(tar_place(path_, offset), "expected {} bytes, found {} to the file's end", size, done);
+        refuse_input(offset_place(path_, offset), "expected {} bytes, found {} to the file's end", size,
+                     done);
       done += static_cast<std::size_t>(got);
     }
   }
@@ -196,7 +194,7 @@ class TarWalk {
   template <typename... Values>
   [[noreturn]] void refuse(std::uint64_t offset, fmt::format_string<Values...> message,
                            Values&&... values) const {
-    refuse_input(tar_place(tar_.path(), offset), message, std::forward<Values>(values)...);
+    refuse_input(offset_place(tar_.path(), offset), message, std::forward<Values>(values)...);
   }
 
   TarBlock next_block() {
@@ -337,7 +335,7 @@ TarFile::TarFile(const std::string& path) : path_(path) {
     auto& [key, extension] = *names;
     if (samples_.empty() || samples_.back().key != key) {
       if (!keys.insert(key).second) {
-        refuse_input(tar_place(path, entry->header),
+        refuse_input(offset_place(path, entry->header),
                      "expected all members of sample '{}' behind each other, found '{}' apart", key,
                      entry->path);
       }
@@ -345,8 +343,8 @@ TarFile::TarFile(const std::string& path) : path_(path) {
       samples_.push_back({key, {}});
     }
     if (!extensions.insert(extension).second) {
-      refuse_input(tar_place(path, entry->header), "expected one member '{}' of sample '{}', found a second",
-                   extension, key);
+      refuse_input(offset_place(path, entry->header),
+                   "expected one member '{}' of sample '{}', found a second", extension, key);
     }
     samples_.back().members.push_back({std::move(extension), entry->begin, entry->size});
   }

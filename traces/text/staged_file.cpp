@@ -68,16 +68,17 @@ std::string follow_links(const std::string& path) {
   }
 }
 
-/// Returns when the names of a folder are on the disk. Of a folder that cannot be opened so much is not
-/// known.
-void sync_folder(const fs::path& folder) {
-  const int file = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return;
-  ::fsync(file);
-  ::close(file);
-}
-
 }  // namespace
+
+bool sync_folder(const std::string& folder) {
+  const int file = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool is_synced = ::fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP;
+  const int reason = errno;
+  ::close(file);
+  errno = reason;
+  return is_synced;
+}
 
 void refuse_output(const std::string& path, const std::string& reason) {
   throw Error(ErrorKind::output, "cannot write: " + reason, path);

@@ -59,6 +59,10 @@ class StagedFile {
 /// Error (output) as other failures. For main().
 void remove_temporaries_on_signals();
 
+/// Returns when the names in a folder are on the disk, and whether they are; errno says why not. A file
+/// system that knows no such wait counts as one where they are.
+bool sync_folder(const std::string& folder);
+
 /// Refuses an output: "cannot write: " and the reason. @throws Error (output)
 [[noreturn]] void refuse_output(const std::string& path, const std::string& reason);
 

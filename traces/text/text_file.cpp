@@ -118,6 +118,10 @@ std::string gunzip_if_needed(std::string bytes, const std::string& file, std::in
   }
 }
 
+std::string offset_place(const std::string& file, std::uint64_t offset) {
+  return fmt::format("{}: offset {}", file, offset);
+}
+
 std::string read_text_file(const std::string& path, std::int64_t longest) {
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
   if (!file) refuse_input(path, "cannot be opened: {}", std::strerror(errno));

@@ -37,6 +37,9 @@ inline constexpr std::int64_t kLongestStream = std::int64_t{512} << 20;
 /// where it is no regular file), or cannot be read or unpacked.
 std::string read_text_file(const std::string& path, std::int64_t longest = kLongestFile);
 
+/// Returns the place of an error in a file's bytes: "file: offset 17".
+std::string offset_place(const std::string& file, std::uint64_t offset);
+
 /// StagedOutputs are several outputs of which either all appear or none:
 ///
 ///     StagedOutputs outputs;

@@ -22,28 +22,21 @@ struct ChatTokenizer::Form {
 
 namespace {
 
+/// Returns ChatML with words for a system that says none.
+constexpr ChatTokenizer::Form chatml(std::string_view name, std::string_view system) {
+  return {.name = name,
+          .begin = "",
+          .turn = "<|im_start|>",
+          .role_end = "\n",
+          .turn_end = "<|im_end|>",
+          .behind = "\n",
+          .system = system};
+}
+
 constexpr ChatTokenizer::Form kForms[] = {
-    {.name = "chatml",
-     .begin = "",
-     .turn = "<|im_start|>",
-     .role_end = "\n",
-     .turn_end = "<|im_end|>",
-     .behind = "\n",
-     .system = ""},
-    {.name = "qwen2",
-     .begin = "",
-     .turn = "<|im_start|>",
-     .role_end = "\n",
-     .turn_end = "<|im_end|>",
-     .behind = "\n",
-     .system = "You are a helpful assistant."},
-    {.name = "qwen2.5",
-     .begin = "",
-     .turn = "<|im_start|>",
-     .role_end = "\n",
-     .turn_end = "<|im_end|>",
-     .behind = "\n",
-     .system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+    chatml("chatml", ""),
+    chatml("qwen2", "You are a helpful assistant."),
+    chatml("qwen2.5", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
     {.name = "llama3",
      .begin = "<|begin_of_text|>",
      .turn = "<|start_header_id|>",
@@ -62,7 +55,7 @@ constexpr ChatTokenizer::Form kForms[] = {
      .has_roles = false},
 };
 
-/// The tokens of one family's medium; begin and end may be empty.
+/// A FamilyMedium has the tokens of one family's medium; begin and end may be empty.
 struct FamilyMedium {
   std::string_view family;
   ChatMedium medium;
@@ -82,8 +75,8 @@ constexpr FamilyMedium kFamilyMedia[] = {
     {"llava-ov", ChatMedium::video, "", "<video>", ""},
 };
 
-/// Collects tokens. Words wait until others follow that are trained otherwise, as a word may go over the
-/// border of two texts.
+/// A ChatWriter collects tokens. Words wait until others follow that are trained otherwise, as a word may go
+/// over the border of two texts.
 class ChatWriter {
  public:
   ChatWriter(const Tokenizer& tokenizer, std::span<const MediumIds> media,
