@@ -240,6 +240,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   options.cores = world.cores();
   options.profile = read_training_profile(read_text(values, "profile"), model, job.plan, world, request.dtype,
                                           request.foreign_profile);
+  options.optimizer = read_optimizer(values, job.steps);
   if (kernel_request.mode == KernelMode::learn && world.leads()) check_output(kernel_request.file);
   require_agreement(world, train_agreement(values, options, job.plan, identity));
   if (options.profile) options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
@@ -269,7 +270,6 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   }
   options.last_step = job.steps;
   options.seed = job.seed;
-  options.optimizer = read_optimizer(values, job.steps);
   if (request.peak_tflops) options.peak_flop_per_s = *request.peak_tflops * 1e12 * job.plan.gpus();
   TrainingLoop training(job.plan, job.target, job.batches(), request.scheduler, world, *executor, options);
 

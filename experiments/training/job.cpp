@@ -214,7 +214,8 @@ std::vector<std::pair<std::string, std::string>> train_agreement(const Values& v
       {"profile", options.profile ? fmt::format("{:016x}", stable_hash(to_json(options.profile->profile())))
                                   : "none"},  // orders of programs depend on it
       {"--kernels", values["kernels"].as<std::string>()},
-      {"--learning-rate", fmt::format("{}", values["learning-rate"].as<double>())},
+      {"--random-weights", values["random-weights"].as<bool>() ? "given" : "not given"},
+      {"optimizer", describe(options.optimizer)},
       {"checkpoints",
        fmt::format("{} every {}{}", values.count("checkpoint"), values["every"].as<std::int64_t>(),
                    values["resume"].as<bool>() ? ", resumed" : "")}};

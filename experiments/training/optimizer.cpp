@@ -1,5 +1,7 @@
 #include "experiments/training/optimizer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -79,6 +81,16 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
   choice.adamw.rates.llm = read_number(values, "llm-rate", 0, kMostRate);
   if (values.count("clip-norm") > 0) choice.clip_norm = read_number(values, "clip-norm", 1e-12, 1e12);
   return choice;
+}
+
+std::string describe(const OptimizerChoice& choice) {
+  const auto& [rate, adamw, clip_norm] = choice;
+  return fmt::format(
+      "rate {} {}, warm-up {}, decay {}, floor {}; beta {}, {}, epsilon {}, weight decay {}; encoder {}, connector {}, "
+      "llm {}; clip norm {}",
+      rate.peak, to_string(rate.kind), rate.warm_up, rate.decay, rate.floor, adamw.beta1, adamw.beta2,
+      adamw.epsilon, adamw.weight_decay, adamw.rates.encoder, adamw.rates.connector, adamw.rates.llm,
+      clip_norm ? fmt::format("{}", *clip_norm) : "none");
 }
 
 }  // namespace dflop

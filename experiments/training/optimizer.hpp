@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "backend/model/parameter_store.hpp"
 #include "core/names.hpp"
@@ -51,5 +52,8 @@ struct OptimizerChoice {
 void add_optimizer_options(Options& options);
 /// Reads them, for a training of so many steps. @throws Error (usage)
 OptimizerChoice read_optimizer(const Values& values, std::int64_t steps);
+
+/// Returns all that a choice says, as text that differs where choices do.
+std::string describe(const OptimizerChoice& choice);
 
 }  // namespace dflop
