@@ -223,6 +223,15 @@ void LmHead::forward(Tensor x, const LlmInput& input, double token_weight, Sums 
   rank_.kernels.cross_entropy_backward(tape.d_logits, loss, merged, targets, first_class_, token_weight);
 }
 
+Tensor LmHead::logits(const Tensor& x, std::int64_t all, std::vector<std::int32_t> rows) const {
+  const IndexTensor which(rank_, std::move(rows));
+  NormTape chosen;
+  chosen.x = Tensor(rank_, which.size(), x.columns());
+  rank_.kernels.gather_rows(chosen.x, AllRows(rank_, x, all, kEndRows), which);
+  norm_.forward(chosen);
+  return head_.forward(chosen.out);
+}
+
 void LmHead::backward_weight(LmHeadTape& tape) const {
   head_.backward_weight(tape.d_logits, AllRows(rank_, tape.norm.out, tape.d_logits.rows(), kEndRows));
   tape = {};

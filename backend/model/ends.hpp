@@ -103,6 +103,8 @@ class LmHead {
 
   /// Adds token_weight times the loss of every trained row to `loss`, [1, 1].
   void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape) const;
+  /// Returns the logits of these rows of x, of which all tp ranks together have `all`.
+  Tensor logits(const Tensor& x, std::int64_t all, std::vector<std::int32_t> rows) const;
   /// Returns the gradient of x and adds to that of the norm; leaves what backward_weight() reads.
   Tensor backward_input(LmHeadTape& tape) const {
     return norm_.backward(head_.backward_input(tape.d_logits), tape.norm);

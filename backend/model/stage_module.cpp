@@ -56,6 +56,14 @@ Tensor StageModule::forward(Tensor in, const StageInput& input, Sums loss, Stage
   return {};
 }
 
+Tensor StageModule::logits(const Tensor& encoded, const LlmInput& input,
+                           std::vector<std::int32_t> rows) const {
+  StageTape tape;
+  tape.llm.sequences = llm_packer_(rank_, input);
+  Tensor x = embedding_->forward(encoded, input, tape.embedding);
+  return head_->logits(llm_.forward(std::move(x), tape.llm), input.rows(), std::move(rows));
+}
+
 Tensor StageModule::encode_backward(Tensor d_out, bool weights, StageTape& tape) const {
   Tensor d = std::move(d_out);
   if (connector_) {

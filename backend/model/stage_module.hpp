@@ -55,6 +55,9 @@ class StageModule {
   void prepare(const StageInput& input) const;
   /// Returns the output; a stage with the head adds to `loss`, [1, 1], and has none.
   Tensor forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const;
+  /// Returns the logits of some rows of a stage with all of the LLM, [rows, the rank's part of the
+  /// vocabulary], and keeps nothing. `encoded` has the encoder's tokens.
+  Tensor logits(const Tensor& encoded, const LlmInput& input, std::vector<std::int32_t> rows) const;
   /// Does backward_input() and backward_weight() in one.
   Tensor backward(Tensor d_out, StageTape& tape) const;
   /// Returns the gradient of the input from that of the output; none before the first stage. The tape then
