@@ -136,6 +136,10 @@ Sample shape_of(const ModelSpec& model, const std::string& id, const SampleConte
   return sample;
 }
 
+std::int64_t trained_tokens(const TokenSequence& tokens) {
+  return std::ssize(tokens.targets) - std::count(tokens.targets.begin(), tokens.targets.end(), kNoTarget);
+}
+
 void StoredContents::keep(const std::string& id, SampleContent content) {
   auto kept = std::make_shared<const SampleContent>(std::move(content));
   const std::lock_guard lock(mutex_);
@@ -165,9 +169,7 @@ TokenSequence StoredContents::tokens(const Sample& sample) const {
 }
 
 std::int64_t StoredContents::trained_tokens(const Sample& sample) const {
-  const auto content = find(sample);
-  const std::vector<std::int32_t>& targets = content->tokens.targets;
-  return std::ssize(targets) - std::count(targets.begin(), targets.end(), kNoTarget);
+  return dflop::trained_tokens(find(sample)->tokens);
 }
 
 }  // namespace dflop

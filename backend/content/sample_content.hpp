@@ -31,6 +31,9 @@ SampleContent make_content(const ModelSpec& model, const std::string& sample,
 /// Returns the shape of a content: what schedulers and cost models see.
 Sample shape_of(const ModelSpec& model, const std::string& id, const SampleContent& content);
 
+/// Returns how many targets a sequence has.
+std::int64_t trained_tokens(const TokenSequence& tokens);
+
 /// StoredContents hold samples that were put together before.
 class StoredContents final : public Contents {
  public:

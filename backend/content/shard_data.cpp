@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t kIndexed = 64;                   // samples that one thread looks at before others
 constexpr std::uint64_t kPictureHeaders = 256 * 1024;  // bytes, in which headers end but for large thumbnails
-constexpr std::size_t kMostNoted = 1000;               // samples left out
 
 /// A SampleTooLong says that a sample's media go beyond the model's longest sequence.
 struct SampleTooLong {
@@ -59,19 +58,7 @@ std::string_view media_family(const ModelSpec& model) {
   return "";
 }
 
-const ModelSpec& require_architecture(const ModelSpec& model, const std::string& shards) {
-  if (model.architecture) return model;
-  refuse_input(shards,
-               "tars, and a directory of them, are read with a model's tokenizer; expected a folder of "
-               "transformers as the model, found '{}'",
-               model.name);
-}
-
 }  // namespace
-
-bool names_shards(const std::string& name) {
-  return name.ends_with(".tar") || std::filesystem::is_directory(name);
-}
 
 std::string_view usual_chat_form(const ModelSpec& model) {
   if (model.llm.name == "llama") return "llama3";
@@ -87,37 +74,46 @@ std::string_view usual_chat_form(const ModelSpec& model) {
 
 ShardData::ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
                      std::string_view form)
-    : model_(require_architecture(model, shards)),
+    : model_(model),
       media_(model, folder),
       tokenizer_(folder + "/tokenizer.json"),
       chat_(tokenizer_, form.empty() ? usual_chat_form(model) : form, media_family(model)) {
   check_tokens();
   for (const std::string& shard : expand_shards(shards)) tars_.emplace_back(shard);
-  std::vector<Place> all;
+  std::vector<Places::iterator> all;
   for (std::size_t t = 0; t < tars_.size(); ++t) {
+    const std::string name = std::filesystem::path(tars_[t].path()).filename().string();
     for (std::size_t s = 0; s < tars_[t].samples().size(); ++s) {
-      all.push_back({t, s});
-      if (const auto [known, is_new] = places_.emplace(id_of(all.back()), all.back()); !is_new) {
-        refuse_input(tars_[t].path(), "sample '{}' stands twice: also in {}", tars_[t].samples()[s].key,
-                     tars_[known->second.tar].path());
+      const std::string& key = tars_[t].samples()[s].key;
+      const auto [place, is_new] = places_.emplace(name + "/" + key, Place{t, s});
+      if (!is_new) {
+        refuse_input(tars_[t].path(), "sample '{}' stands twice: also in {}", key,
+                     tars_[place->second.tar].path());
       }
+      all.push_back(place);
     }
   }
   std::vector<std::optional<Sample>> found(all.size());
+  std::size_t first_left_out = all.size();
   parallel_for((all.size() + kIndexed - 1) / kIndexed, [&](std::size_t piece) {
     std::unique_ptr<WordCache> cache = take_cache();
     const std::size_t end = std::min(all.size(), (piece + 1) * kIndexed);
     for (std::size_t i = piece * kIndexed; i < end; ++i) {
+      Place& place = all[i]->second;
       try {
-        found[i] = shape_of(model_, id_of(all[i]), make(all[i], false, *cache));
+        const SampleContent content = make(place, false, *cache);
+        place.trained = dflop::trained_tokens(content.tokens);
+        found[i] = shape_of(model_, all[i]->first, content);
       } catch (const SampleTooLong& problem) {
         const std::scoped_lock lock(mutex_);
-        if (left_out_.size() < kMostNoted) left_out_.push_back(problem.why);
+        ++left_out_.count;
+        if (i >= first_left_out) continue;
+        first_left_out = i;
+        left_out_.first = problem.why;
       }
     }
     give_back(std::move(cache));
   });
-  std::sort(left_out_.begin(), left_out_.end());
   for (std::optional<Sample>& sample : found) {
     if (sample) samples_.push_back(*std::move(sample));
   }
@@ -142,11 +138,6 @@ void ShardData::check_tokens() const {
   check("qwen2.5-vl", "image_token_id", "<|image_pad|>", of.image_token);
   check("internvl2.5", "image_token_id", "<IMG_CONTEXT>", of.image_token);
   check("qwen2-audio", "audio_token_id", "<|AUDIO|>", of.audio_token);
-}
-
-std::string ShardData::id_of(const Place& place) const {
-  const TarFile& tar = tars_[place.tar];
-  return std::filesystem::path(tar.path()).filename().string() + "/" + tar.samples()[place.sample].key;
 }
 
 std::string ShardData::fingerprint() const {
@@ -231,13 +222,22 @@ void ShardData::give_back(std::unique_ptr<WordCache> cache) const {
   caches_.push_back(std::move(cache));
 }
 
-SampleContent ShardData::read(const std::string& id) const {
+const ShardData::Place& ShardData::place_of(const std::string& id) const {
   const auto place = places_.find(id);
   if (place == places_.end()) throw Error(ErrorKind::internal, "sample '" + id + "' is in no tar");
+  return place->second;
+}
+
+SampleContent ShardData::read(const std::string& id, bool values) const {
+  const Place& place = place_of(id);
   std::unique_ptr<WordCache> cache = take_cache();
-  SampleContent content = make(place->second, true, *cache);
+  SampleContent content = make(place, values, *cache);
   give_back(std::move(cache));
   return content;
+}
+
+std::int64_t ShardData::trained_tokens(const Sample& sample) const {
+  return place_of(sample.id).trained;
 }
 
 }  // namespace dflop

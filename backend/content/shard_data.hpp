@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/content/dataset.hpp"
 #include "backend/content/media_reader.hpp"
-#include "backend/content/sample_content.hpp"
 #include "core/model.hpp"
 #include "core/sample.hpp"
 #include "traces/shards/tar.hpp"
@@ -19,20 +19,17 @@
 
 namespace dflop {
 
-/// Tells whether a data set's name stands for tars: a pattern or a file that ends in .tar, or a folder.
-bool names_shards(const std::string& name);
-
 /// Returns the chat form in which a model's family talks, one of chat_forms().
 std::string_view usual_chat_form(const ModelSpec& model);
 
-/// ShardData may be read by several threads at once.
-class ShardData {
+class ShardData final : public Dataset {
  public:
   /// Reads the headers of all tars and of all pictures, and all conversations: what samples look like is then
   /// known, and nothing is decoded. A sample has one member .json, in a form of parse_conversation(), and its
   /// media in the order of their placeholders: .jpg, .jpeg, .png or .wav, before which there may be more of a
   /// name, as in 000123.0.jpg. Other members are passed over. A conversation that is longer than the model's
-  /// longest is cut; one whose media would be cut is left out.
+  /// longest is cut; one whose media would be cut is left out. Ids of samples are the tar's file name and the
+  /// sample's key.
   /// @param folder  of transformers, of which tokenizer.json and preprocessor_config.json are read
   /// @param shards  as expand_shards() takes them
   /// @param form    one of chat_forms(); empty: the usual one
@@ -40,28 +37,23 @@ class ShardData {
   ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
             std::string_view form = "");
 
-  /// Returns the shapes of all samples, in the order of the tars. Their ids are the tar's file name and the
-  /// sample's key.
-  const std::vector<Sample>& samples() const { return samples_; }
-  /// Returns what is left out: a line for each sample, saying why.
-  const std::vector<std::string>& left_out() const { return left_out_; }
-  /// Returns a fingerprint of the tars' names and of where their members are.
-  std::string fingerprint() const;
-
-  /// Reads and decodes a sample. @throws Error (input) as the constructor, and for damaged pictures
-  SampleContent read(const std::string& id) const;
+  std::string fingerprint() const override;
+  SampleContent read(const std::string& id, bool values) const override;
+  std::int64_t trained_tokens(const Sample& sample) const override;
 
  private:
   struct Place {
     std::size_t tar = 0;
     std::size_t sample = 0;
+    std::int64_t trained = 0;  ///< tokens
   };
+  using Places = std::map<std::string, Place, std::less<>>;
 
   SampleContent make(const Place& place, bool values, WordCache& cache) const;
   /// Takes a cache that no thread uses, or makes one. @see give_back()
   std::unique_ptr<WordCache> take_cache() const;
   void give_back(std::unique_ptr<WordCache> cache) const;
-  std::string id_of(const Place& place) const;
+  const Place& place_of(const std::string& id) const;
   void check_tokens() const;
 
   ModelSpec model_;
@@ -69,9 +61,7 @@ class ShardData {
   Tokenizer tokenizer_;
   ChatTokenizer chat_;
   std::vector<TarFile> tars_;
-  std::vector<Sample> samples_;
-  std::vector<std::string> left_out_;
-  std::map<std::string, Place, std::less<>> places_;
+  Places places_;  ///< of all samples, by id
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<WordCache>> caches_;  ///< that no thread uses; each has 2 MB
 };

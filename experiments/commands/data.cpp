@@ -8,6 +8,7 @@
 #include "experiments/studies/study.hpp"
 #include "traces/data/profile.hpp"
 #include "traces/files/samples.hpp"
+#include "traces/shards/shard_list.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -52,7 +53,7 @@ Table profile_table(const DataProfile& profile) {
 /// again.
 std::vector<Sample> read_data_samples(const Values& values, const ModelSpec& model, bool as_samples) {
   const auto data = values["data"].as<std::string>();
-  if (names_shards(data)) return open_shards(values, model)->samples();
+  if (kind_of_shards(data)) return open_shards(values, model)->samples();
   PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
   if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
   options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000)
@@ -110,7 +111,7 @@ before truncation unless --max-tokens is given.)",
       {"seed", whole("S", 1), "of rules that draw frame counts (internvl2.5)"},
       {"samples-out", text("FILE"),
        "write one CSV row per sample; or, as .json, samples as --data takes them, cut at the model's longest: an "
-       "index of tars with which plans are made",
+       "index of shards with which plans are made",
        "index"},
       {"profile-out", text("FILE"), "write the profile with histograms as JSON"},
   });

@@ -200,7 +200,7 @@ Provenance made_by_job(const Values& values, const TrainJob& job) {
 std::shared_ptr<ContentLoader> make_loader(const TrainJob& job, int threads) {
   if (!job.shards) return nullptr;
   return std::make_shared<ContentLoader>(
-      [shards = job.shards](const std::string& id) { return shards->read(id); }, threads);
+      [shards = job.shards](const std::string& id) { return shards->read(id, true); }, threads);
 }
 
 /// Says on what the ranks of a shared plan compute: those of a module all on parts of one size.
@@ -255,7 +255,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const std::shared_ptr<ContentLoader> loader = make_loader(job, request.data_threads);
   options.loader = loader.get();
   if (!loader && is_model_folder(model.name) && world.leads()) {
-    say("dflop: note: contents are made up from the seed; --data with tars has real ones\n");
+    say("dflop: note: contents are made up from the seed; --data with tars or token ids has real ones\n");
   }
   executor.emplace(job.plan, model, world,
                    LiveOptions{request.dtype, job.seed, loader, weights ? &*weights : nullptr});
@@ -361,7 +361,8 @@ and the part of the machine's time that others took.)",
       {"gbs", whole("N"), "global batch size; the plan's, or 16"},
       {"seed", whole("S", 1), "of parameters, batches and contents"},
       {"random-weights", flag(), "begin with random weights, also where the model's folder has some"},
-      {"data-threads", whole("N", 1), "of each process that read and decode the next step's samples of tars"},
+      {"data-threads", whole("N", 1),
+       "of each process that read and decode the next step's samples of shards"},
       {"log", text("FILE"), "add a line of JSON for each step, as it ends"},
       {"tensorboard", text("DIR"),
        "write the same figures there as curves for TensorBoard, in a file of their own"},

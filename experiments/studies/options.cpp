@@ -12,7 +12,9 @@
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/shards/shard_list.hpp"
 #include "traces/text/text_file.hpp"
+#include "traces/tokens/chat.hpp"
 
 namespace dflop {
 namespace {
@@ -89,10 +91,13 @@ void add_data_options(Options& options, const char* default_file) {
   options.add({
       {"data", data,
        "data set records (CSV), samples (JSON of 'dflop data --samples-out'), or, for a folder as --model, "
-       "WebDataset tars: a folder of them, or a name as shard-{000..099}.tar"},
+       "WebDataset tars: a folder of them, or a name as shard-{000..099}.tar; or Megatron's .idx with its .bin, "
+       "named alike"},
       {"chat", text("FORM"),
        "of the conversations in tars: " + fmt::format("{}", fmt::join(chat_forms(), ", ")) +
            "; the model family's own"},
+      {"sequence-length", whole("N"),
+       "of Megatron's token ids: pack documents to samples of so many tokens; without it each is a sample"},
       {"modalities", text("LIST"),
        "use only these, as text,image,video; without it a modality that the model lacks is an error"},
       {"assume-image", text("WxH", "640x480"), "size of images whose record gives none"},
@@ -380,23 +385,45 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
   if (values[option].defaulted() && !std::filesystem::exists(file)) {
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
-  if (names_shards(file)) return open_shards(values, model, option, origin)->samples();
+  if (kind_of_shards(file)) return open_shards(values, model, option, origin)->samples();
   return load_samples(file, read_preprocess_options(values, model, seed), true, origin,
                       given_options_of_records(values));
 }
 
-std::shared_ptr<const ShardData> open_shards(const Values& values, const ModelSpec& model,
-                                             const std::string& option, DataOrigin* origin) {
-  const auto name = values[option].as<std::string>();
+namespace {
+
+/// Reads the options of shards. @throws Error (usage) for those of records and of the other kind of shards
+DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model, const std::string& name) {
+  constexpr std::int64_t kLongestSample = 1'000'000;
   std::vector<std::string> given = given_options_of_records(values);
   if (values.count("modalities") > 0) given.emplace_back("modalities");
-  if (!given.empty()) refuse_option(given.front(), "is about records, and " + name + " has conversations");
-  const auto form = read_text(values, "chat").value_or("");
-  if (!form.empty()) require_one_of("chat", chat_forms(), form);
-  auto data = std::make_shared<const ShardData>(model, model.name, name, form);
-  if (!data->left_out().empty()) {
-    say("dflop: note: {} samples are left out, as their media go beyond {} tokens; the first: {}\n",
-        data->left_out().size(), model.max_tokens, data->left_out().front());
+  const bool has_words = kind_of_shards(name) == ShardKind::tar;
+  if (!given.empty()) {
+    refuse_option(given.front(),
+                  "is about records, and " + name + " has " + (has_words ? "conversations" : "token ids"));
+  }
+  DatasetOptions options;
+  options.chat_form = read_text(values, "chat").value_or("");
+  if (!options.chat_form.empty()) {
+    if (!has_words) refuse_option("chat", "is about conversations, and " + name + " has token ids");
+    require_one_of("chat", chat_forms(), options.chat_form);
+  }
+  const std::int64_t longest = model.max_tokens > 0 ? model.max_tokens : kLongestSample;
+  options.sequence_length = read_optional_integer(values, "sequence-length", 1, longest).value_or(0);
+  if (options.sequence_length > 0 && has_words)
+    refuse_option("sequence-length", "is about token ids, and " + name + " has conversations");
+  return options;
+}
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
+                                           const std::string& option, DataOrigin* origin) {
+  const auto name = values[option].as<std::string>();
+  auto data = open_dataset(model, model.name, name, read_dataset_options(values, model, name));
+  if (const LeftOutSamples& left_out = data->left_out(); left_out.count > 0) {
+    say("dflop: note: {} samples are left out, as the model cannot be trained on them; the first: {}\n",
+        left_out.count, left_out.first);
   }
   if (data->samples().empty()) throw Error(ErrorKind::input, "no sample is left to train on", name);
   if (origin != nullptr) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "backend/content/shard_data.hpp"
+#include "backend/content/dataset.hpp"
 #include "core/iteration/planner.hpp"
 #include "experiments/cli/option_values.hpp"
 #include "experiments/studies/study.hpp"
@@ -86,17 +86,16 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 /// Returns the names of the options that say how samples are made of records and were given, for
 /// load_samples().
 std::vector<std::string> given_options_of_records(const Values& values);
-/// Loads the data set that the option names, as read_preprocess_options() says, or tars.
+/// Loads the data set that the option names, as read_preprocess_options() says, or shards.
 /// @throws as load_samples(), open_shards()
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option = "data", DataOrigin* origin = nullptr);
 
-/// Opens the tars that the option names, and says what of them is left out.
-/// @throws Error (usage) for options that are about records; Error (input) as ShardData, and where no sample
-/// is left
-std::shared_ptr<const ShardData> open_shards(const Values& values, const ModelSpec& model,
-                                             const std::string& option = "data",
-                                             DataOrigin* origin = nullptr);
+/// Opens the tars, or the Megatron data sets, that the option names, and says what of them is left out.
+/// @throws Error (usage) for options that are about records or the other kind; Error (input) as
+/// open_dataset(), and where no sample is left
+std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
+                                           const std::string& option = "data", DataOrigin* origin = nullptr);
 
 /// A Setting is what all plans of a study have in common unless an option says otherwise.
 struct Setting {

@@ -12,6 +12,7 @@
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"
+#include "traces/shards/shard_list.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -77,7 +78,7 @@ Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
 
 void read_data(const Values& values, TrainJob& job) {
   job.data = values["data"].as<std::string>();
-  if (names_shards(job.data)) {
+  if (kind_of_shards(job.data)) {
     job.shards = open_shards(values, job.target->model, "data", &job.data_origin);
     job.samples = {job.shards, &job.shards->samples()};
   } else {

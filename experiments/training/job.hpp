@@ -26,7 +26,7 @@ struct TrainJob {
   std::string data_fingerprint;
   DataOrigin data_origin;
   std::shared_ptr<const std::vector<Sample>> samples;  ///< of the data set
-  std::shared_ptr<const ShardData> shards;             ///< its tars; null where contents are made up
+  std::shared_ptr<const Dataset> shards;               ///< it; null where contents are made up
   std::int64_t steps = 0;
   std::uint64_t seed = 0;
   OutlierDelay delay;

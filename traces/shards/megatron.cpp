@@ -1,7 +1,6 @@
 #include "traces/shards/megatron.hpp"
 
 #include <cstring>
-#include <string_view>
 
 #include "core/refuse.hpp"
 #include "traces/text/text_file.hpp"
@@ -25,8 +24,12 @@ Number number_at(const Mapping& file, std::size_t offset) {
 
 }  // namespace
 
-MegatronFile::MegatronFile(const std::string& prefix)
-    : index_path_(prefix + ".idx"), data_path_(prefix + ".bin"), index_(index_path_), data_(data_path_) {
+MegatronFile::MegatronFile(const std::string& prefix, std::int64_t vocabulary)
+    : index_path_(prefix + ".idx"),
+      data_path_(prefix + ".bin"),
+      vocabulary_(vocabulary),
+      index_(index_path_),
+      data_(data_path_) {
   const std::size_t bytes = index_.bytes().size();
   if (bytes < kHeader || std::memcmp(index_.bytes().data(), kMagic.data(), kMagic.size()) != 0)
     refuse_input(index_path_,
@@ -85,15 +88,27 @@ std::size_t MegatronFile::length(std::size_t sequence) const {
   return static_cast<std::size_t>(number_at<std::int32_t>(index_, kHeader + sequence * 4));
 }
 
-std::vector<std::int32_t> MegatronFile::read(std::size_t sequence) const {
-  const auto begin =
+std::string_view MegatronFile::index_bytes() const {
+  return {reinterpret_cast<const char*>(index_.bytes().data()), index_.bytes().size()};
+}
+
+void MegatronFile::read(std::size_t sequence, std::size_t begin, std::span<std::int32_t> ids) const {
+  const auto pointer =
       static_cast<std::size_t>(number_at<std::int64_t>(index_, kHeader + sequences_ * 4 + sequence * 8));
-  std::vector<std::int32_t> ids(length(sequence));
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::size_t at = begin + i * id_bytes_;
-    ids[i] = id_bytes_ == 2 ? number_at<std::uint16_t>(data_, at) : number_at<std::int32_t>(data_, at);
-    if (ids[i] < 0) refuse_input(offset_place(data_path_, at), "expected an id from 0 on, found {}", ids[i]);
+  std::size_t at = pointer + begin * id_bytes_;
+  for (std::int32_t& id : ids) {
+    id = id_bytes_ == 2 ? number_at<std::uint16_t>(data_, at) : number_at<std::int32_t>(data_, at);
+    if (id < 0 || id >= vocabulary_) {
+      refuse_input(offset_place(data_path_, at),
+                   "expected an id from 0 to {}, the vocabulary's last, found {}", vocabulary_ - 1, id);
+    }
+    at += id_bytes_;
   }
+}
+
+std::vector<std::int32_t> MegatronFile::read(std::size_t sequence) const {
+  std::vector<std::int32_t> ids(length(sequence));
+  read(sequence, 0, ids);
   return ids;
 }
 

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "traces/weights/safetensors.hpp"
@@ -14,19 +16,27 @@ namespace dflop {
 /// MegatronFiles may be read by several threads at once.
 class MegatronFile {
  public:
-  /// Maps both files and checks the whole index against the size of the .bin. @param prefix  the paths
-  /// without .idx and .bin
+  /// Maps both files and checks the whole index against the size of the .bin, of which nothing is read.
+  /// @param prefix      the paths without .idx and .bin
+  /// @param vocabulary  ids are below it, which is checked as they are read
   /// @throws Error (input) with file and offset, as Mapping does, and for ids but of 16 bits unsigned and 32
   /// bits
-  explicit MegatronFile(const std::string& prefix);
+  explicit MegatronFile(const std::string& prefix, std::int64_t vocabulary = std::int64_t{1} << 31);
+
+  const std::string& index_path() const { return index_path_; }
+  /// Returns the bytes of the .idx.
+  std::string_view index_bytes() const;
 
   std::size_t size() const { return sequences_; }
 
   /// Returns the number of tokens of a sequence. @pre sequence < size()
   std::size_t length(std::size_t sequence) const;
 
-  /// Returns the tokens of a sequence. @pre sequence < size() @throws Error (input) for a negative id
+  /// Returns the tokens of a sequence. @pre sequence < size()
+  /// @throws Error (input) with the .bin and offset for an id that is negative or not in the vocabulary
   std::vector<std::int32_t> read(std::size_t sequence) const;
+  /// Does so with those from `begin` on, as many as `ids` has. @pre they are within the sequence
+  void read(std::size_t sequence, std::size_t begin, std::span<std::int32_t> ids) const;
 
  private:
   void check_sequences() const;
@@ -34,6 +44,7 @@ class MegatronFile {
 
   std::string index_path_;
   std::string data_path_;
+  std::int64_t vocabulary_;
   Mapping index_;
   Mapping data_;
   std::size_t sequences_ = 0;

@@ -16,15 +16,19 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostShards = 1'000'000;
 constexpr std::size_t kMostDigits = 19;
 
-std::vector<std::string> shards_of_folder(const std::string& folder) {
+constexpr std::string_view kTarEnding = ".tar";
+constexpr std::string_view kIndexEnding = ".idx";
+constexpr std::string_view kIdsEnding = ".bin";
+
+/// Returns the folder's files of an ending, sorted by their names.
+std::vector<std::string> files_of_folder(const std::string& folder, std::string_view ending) {
   std::vector<std::string> shards;
   std::error_code error;
   for (fs::directory_iterator file(folder, error); !error && file != fs::directory_iterator();
        file.increment(error)) {
-    if (file->path().extension() == ".tar") shards.push_back(file->path().string());
+    if (file->path().extension() == ending) shards.push_back(file->path().string());
   }
   if (error) refuse_input(folder, "cannot be listed: {}", error.message());
-  if (shards.empty()) refuse_input(folder, "expected files *.tar in the folder, found none");
   std::sort(shards.begin(), shards.end());
   return shards;
 }
@@ -70,12 +74,8 @@ std::vector<std::string> with_numbers(const std::vector<std::string>& beginnings
   return longer;
 }
 
-}  // namespace
-
-std::vector<std::string> expand_shards(const std::string& name) {
-  std::error_code error;
-  if (fs::is_directory(name, error)) return shards_of_folder(name);
-  if (fs::exists(name, error)) return {name};
+/// Returns the names that a pattern stands for.
+std::vector<std::string> expand_braces(const std::string& name) {
   std::vector<std::string> shards = {""};
   std::string_view rest = name;
   for (std::size_t open = 0; (open = rest.find('{')) != std::string_view::npos;) {
@@ -88,6 +88,57 @@ std::vector<std::string> expand_shards(const std::string& name) {
   }
   for (std::string& shard : shards) shard += rest;
   return shards;
+}
+
+bool file_exists(const std::string& name) {
+  std::error_code error;
+  return fs::exists(name, error);
+}
+
+bool is_folder(const std::string& name) {
+  std::error_code error;
+  return fs::is_directory(name, error);
+}
+
+std::string without_ending(const std::string& name) {
+  const bool has_ending = name.ends_with(kIndexEnding) || name.ends_with(kIdsEnding);
+  return has_ending ? name.substr(0, name.size() - kIndexEnding.size()) : name;
+}
+
+}  // namespace
+
+std::optional<ShardKind> kind_of_shards(const std::string& name) {
+  if (is_folder(name)) {
+    const bool has_tars = !files_of_folder(name, kTarEnding).empty();
+    return has_tars || files_of_folder(name, kIndexEnding).empty() ? ShardKind::tar : ShardKind::megatron;
+  }
+  if (name.ends_with(kTarEnding)) return ShardKind::tar;
+  if (without_ending(name) != name) return ShardKind::megatron;
+  if (file_exists(name)) return std::nullopt;
+  if (file_exists(expand_braces(name).front() + std::string(kIndexEnding))) return ShardKind::megatron;
+  return std::nullopt;
+}
+
+std::vector<std::string> expand_shards(const std::string& name) {
+  if (is_folder(name)) {
+    std::vector<std::string> shards = files_of_folder(name, kTarEnding);
+    if (shards.empty()) refuse_input(name, "expected files *.tar or *.idx in the folder, found none");
+    return shards;
+  }
+  if (file_exists(name)) return {name};
+  return expand_braces(name);
+}
+
+std::vector<std::string> expand_prefixes(const std::string& name) {
+  if (is_folder(name)) {
+    std::vector<std::string> prefixes = files_of_folder(name, kIndexEnding);
+    if (prefixes.empty()) refuse_input(name, "expected files *.idx in the folder, found none");
+    for (std::string& prefix : prefixes) prefix = without_ending(prefix);
+    return prefixes;
+  }
+  const std::string prefix = without_ending(name);
+  if (file_exists(prefix + std::string(kIndexEnding))) return {prefix};
+  return expand_braces(prefix);
 }
 
 }  // namespace dflop

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "tests/traces/file_fixtures.hpp"
+#include "traces/shards/shard_list.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop::testing {
@@ -169,6 +170,39 @@ TEST_F(MegatronDamages, AFileThatIsMissingIsNamed) {
   EXPECT_NE(std::string(error_of([&] { MegatronFile{prefix()}; }).what()).find("a.idx"), std::string::npos);
   write_file_atomically(prefix() + ".idx", Index().bytes());
   EXPECT_NE(std::string(error_of([&] { MegatronFile{prefix()}; }).what()).find("a.bin"), std::string::npos);
+}
+
+/// Of {1, 2, 3}, {4, 65535} in 16 bits the last id is at byte 8.
+TEST_F(MegatronDamages, IdsBeyondTheVocabularyAreRefusedAsTheyAreRead) {
+  opened(Index().bytes(), in_bytes<std::uint16_t>({1, 2, 3, 4, 65535}));
+  const MegatronFile file(prefix(), 65535);
+  std::vector<std::int32_t> part(2);
+  file.read(0, 1, part);
+  EXPECT_EQ(part, (std::vector<std::int32_t>{2, 3}));
+  expect_refused([&] { file.read(1); }, prefix() + ".bin: offset 8", {"from 0 to 65534", "found 65535"});
+}
+
+TEST_F(MegatronDamages, NamesStandForTarsOrIndices) {
+  using Names = std::vector<std::string>;
+  opened(Index().bytes(), "0123456789");
+  const std::string folder = fs::path(prefix()).parent_path().string();
+  for (const std::string& name : {prefix(), prefix() + ".idx", prefix() + ".bin", folder}) {
+    EXPECT_EQ(kind_of_shards(name), ShardKind::megatron) << name;
+    EXPECT_EQ(expand_prefixes(name), Names{prefix()}) << name;
+  }
+  EXPECT_EQ(kind_of_shards("none.idx"), ShardKind::megatron);
+  EXPECT_EQ(kind_of_shards("none-{0..9}.tar"), ShardKind::tar);
+  EXPECT_EQ(kind_of_shards("none.csv"), std::nullopt);
+  for (const char* name : {"p-0.idx", "p-1.idx", "p-0"}) write_file_atomically(folder + "/" + name, "");
+  EXPECT_EQ(kind_of_shards(folder + "/p-{0..1}"), ShardKind::megatron);
+  EXPECT_EQ(expand_prefixes(folder + "/p-{0..1}.idx"), (Names{folder + "/p-0", folder + "/p-1"}));
+  EXPECT_EQ(expand_prefixes(folder), (Names{prefix(), folder + "/p-0", folder + "/p-1"}));
+  // A file of the whole name is another kind of data, and a folder with a tar is one of tars.
+  EXPECT_EQ(kind_of_shards(folder + "/p-0"), std::nullopt);
+  write_file_atomically(folder + "/x.tar", "");
+  EXPECT_EQ(kind_of_shards(folder), ShardKind::tar);
+  fs::create_directory(folder + "/empty");
+  expect_refused([&] { expand_prefixes(folder + "/empty"); }, folder + "/empty", {"*.idx", "none"});
 }
 
 }  // namespace megatron_test

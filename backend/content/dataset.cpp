@@ -1,0 +1,23 @@
+#include "backend/content/dataset.hpp"
+
+#include "backend/content/shard_data.hpp"
+#include "backend/content/token_data.hpp"
+#include "core/refuse.hpp"
+#include "traces/shards/shard_list.hpp"
+
+namespace dflop {
+
+std::shared_ptr<const Dataset> open_dataset(const ModelSpec& model, const std::string& folder,
+                                            const std::string& name, const DatasetOptions& options) {
+  if (!model.architecture) {
+    refuse_input(name,
+                 "tars and Megatron's token ids are read for a folder of transformers as the model, found "
+                 "'{}'",
+                 model.name);
+  }
+  if (kind_of_shards(name) == ShardKind::megatron)
+    return std::make_shared<const TokenData>(model, name, options.sequence_length);
+  return std::make_shared<const ShardData>(model, folder, name, options.chat_form);
+}
+
+}  // namespace dflop

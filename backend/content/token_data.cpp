@@ -1,0 +1,107 @@
+#include "backend/content/token_data.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <span>
+
+#include "core/refuse.hpp"
+#include "core/support/random.hpp"
+#include "traces/shards/shard_list.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kLongestSample = 1'000'000;  // rows, where the model does not say
+
+std::size_t longest_sample(const ModelSpec& model, std::int64_t sequence_length) {
+  if (sequence_length > 0) return static_cast<std::size_t>(sequence_length);
+  return static_cast<std::size_t>(model.max_tokens > 0 ? model.max_tokens : kLongestSample);
+}
+
+}  // namespace
+
+TokenData::File::File(const std::string& prefix, std::int64_t vocabulary, std::size_t first_sample)
+    : tokens(prefix, vocabulary),
+      name(std::filesystem::path(prefix).filename().string()),
+      number(first_sample) {}
+
+TokenData::TokenData(const ModelSpec& model, const std::string& shards, std::int64_t sequence_length)
+    : model_(model), longest_(longest_sample(model, sequence_length)), is_packed_(sequence_length > 0) {
+  for (const std::string& prefix : expand_prefixes(shards)) {
+    const File& file = files_.emplace_back(prefix, model.llm.vocabulary, samples_.size());
+    if (const auto [known, is_new] = by_name_.emplace(file.name, &file); !is_new) {
+      refuse_input(file.tokens.index_path(), "expected files of different names, found another '{}': {}",
+                   file.name, known->second->tokens.index_path());
+    }
+    is_packed_ ? add_packed(file) : add_documents(file);
+  }
+}
+
+void TokenData::add_sample(const File& file, const Place& place, std::size_t rows) {
+  Sample sample;
+  sample.id = fmt::format("{}/{}", file.name, samples_.size() - file.number);
+  sample.llm_tokens = static_cast<std::int64_t>(rows);
+  samples_.push_back(std::move(sample));
+  places_.push_back(place);
+}
+
+void TokenData::add_packed(const File& file) {
+  std::size_t left = 0;  // tokens from the place on
+  for (std::size_t s = 0; s < file.tokens.size(); ++s) left += file.tokens.length(s);
+  for (Place place; left > 1;) {
+    const std::size_t rows = std::min(longest_, left - 1);
+    while (place.token >= file.tokens.length(place.sequence))  // documents may be shorter than samples
+      place = {place.sequence + 1, place.token - file.tokens.length(place.sequence)};
+    add_sample(file, place, rows);
+    place.token += rows;
+    left -= rows;
+  }
+}
+
+void TokenData::add_documents(const File& file) {
+  for (std::size_t s = 0; s < file.tokens.size(); ++s) {
+    const std::size_t length = file.tokens.length(s);
+    if (length < 2) {
+      if (left_out_.count++ == 0) {
+        left_out_.first = fmt::format("{}: document {} has {} tokens, and the first is no target",
+                                      file.tokens.index_path(), s, length);
+      }
+    }
+    for (std::size_t token = 0; token + 1 < length; token += longest_)
+      add_sample(file, {s, token}, std::min(longest_, length - 1 - token));
+  }
+}
+
+std::string TokenData::fingerprint() const {
+  std::string text = fmt::format("{} {}\n", is_packed_ ? "packed" : "documents", longest_);
+  for (const File& file : files_)
+    text += fmt::format("{} {:016x}\n", file.name, stable_hash(file.tokens.index_bytes()));
+  return fmt::format("{:016x}", stable_hash(text));
+}
+
+SampleContent TokenData::read(const std::string& id, bool /*values*/) const {
+  const std::size_t slash = id.rfind('/');
+  const auto file = by_name_.find(std::string_view(id).substr(0, slash));
+  std::size_t number = samples_.size();
+  std::from_chars(id.data() + slash + 1, id.data() + id.size(), number);
+  if (slash == std::string::npos || file == by_name_.end() ||
+      number >= samples_.size() - file->second->number)
+    throw Error(ErrorKind::internal, "sample '" + id + "' is in no file of token ids");
+  number += file->second->number;
+  const MegatronFile& tokens = file->second->tokens;
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(samples_[number].llm_tokens) + 1);
+  std::span<std::int32_t> left = ids;
+  for (Place at = places_[number]; !left.empty(); at = {at.sequence + 1, 0}) {
+    const std::size_t count = std::min(left.size(), tokens.length(at.sequence) - at.token);
+    tokens.read(at.sequence, at.token, left.first(count));
+    left = left.subspan(count);
+  }
+  const std::int32_t last = ids.back();  // a target alone
+  ids.pop_back();
+  SampleContent content = make_content(model_, id, ids, ids, {});
+  content.tokens.targets.back() = last;
+  return content;
+}
+
+}  // namespace dflop
