@@ -7,8 +7,7 @@
 
 namespace dflop {
 
-ContentLoader::ContentLoader(std::function<SampleContent(const std::string& id)> make, int threads)
-    : make_(std::move(make)) {
+ContentLoader::ContentLoader(std::shared_ptr<const Dataset> data, int threads) : data_(std::move(data)) {
   for (int t = 0; t < threads; ++t) {
     threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   }
@@ -19,9 +18,9 @@ ContentLoader::~ContentLoader() {
   queued_.notify_all();
 }
 
-void ContentLoader::begin(const std::vector<Sample>& batch) {
+void ContentLoader::begin(const std::vector<ContentRequest>& batch) {
   std::vector<std::string> ids;
-  for (const Sample& sample : batch) ids.push_back(sample.id);
+  for (const ContentRequest& request : batch) ids.push_back(request.id);
   const std::scoped_lock lock(mutex_);
   std::set<std::string> kept(ids.begin(), ids.end());
   kept.insert(latest_.begin(), latest_.end());
@@ -34,20 +33,23 @@ void ContentLoader::begin(const std::vector<Sample>& batch) {
     contents_.drop(entry->first);
     entry = progress_.erase(entry);
   }
-  for (const std::string& id : ids) {
-    if (progress_.try_emplace(id).second) queue_.push_back(id);
+  for (const ContentRequest& request : batch) {
+    const auto [known, is_new] = progress_.try_emplace(request.id, Progress{request.values, false, nullptr});
+    if (!is_new && (known->second.values || !request.values)) continue;
+    known->second = {request.values, false, nullptr};
+    queue_.push_back(request);
   }
   latest_ = std::move(ids);
   queued_.notify_all();
 }
 
-Seconds ContentLoader::wait(const std::vector<Sample>& batch) {
+Seconds ContentLoader::wait(const std::vector<ContentRequest>& batch) {
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
-  for (const Sample& sample : batch) {
-    const auto progress = progress_.find(sample.id);
+  for (const ContentRequest& request : batch) {
+    const auto progress = progress_.find(request.id);
     if (progress == progress_.end()) {
-      throw Error(ErrorKind::internal, "sample '" + sample.id + "' is waited for, and was not begun");
+      throw Error(ErrorKind::internal, "sample '" + request.id + "' is waited for, and was not begun");
     }
     done_.wait(lock, [&] { return progress->second.is_done; });
     if (progress->second.failure) std::rethrow_exception(progress->second.failure);
@@ -58,18 +60,25 @@ Seconds ContentLoader::wait(const std::vector<Sample>& batch) {
 void ContentLoader::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (queued_.wait(lock, stop, [this] { return !queue_.empty(); })) {
-    const std::string id = std::move(queue_.front());
+    const ContentRequest request = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
     std::exception_ptr failure;
+    SampleContent content;
     try {
-      contents_.keep(id, make_(id));
+      content = data_->read(request.id, request.values);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
-    progress_[id] = {true, failure};
-    done_.notify_all();
+    Progress& progress = progress_[request.id];
+    // Where its values were asked for meanwhile, they are made apart.
+    if (progress.values == request.values) {
+      if (!failure) contents_.keep(request.id, std::move(content));
+      progress.is_done = true;
+      progress.failure = failure;
+      done_.notify_all();
+    }
     if (stop.stop_requested()) return;
   }
 }
@@ -83,7 +92,7 @@ TokenSequence ContentLoader::tokens(const Sample& sample) const {
 }
 
 std::int64_t ContentLoader::trained_tokens(const Sample& sample) const {
-  return contents_.trained_tokens(sample);
+  return data_->trained_tokens(sample);
 }
 
 }  // namespace dflop

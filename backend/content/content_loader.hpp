@@ -4,54 +4,61 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "backend/content/sample_content.hpp"
+#include "backend/content/dataset.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
 
+/// A ContentRequest asks for a sample, with or without what the encoder sees.
+struct ContentRequest {
+  std::string id;
+  bool values = true;
+};
+
 class ContentLoader final : public Contents {
  public:
-  /// Makes contents by `make`, which several threads call at once.
-  ContentLoader(std::function<SampleContent(const std::string& id)> make, int threads);
+  /// Reads the samples of a data set.
+  ContentLoader(std::shared_ptr<const Dataset> data, int threads);
   ~ContentLoader() override;
   ContentLoader(const ContentLoader&) = delete;
   ContentLoader& operator=(const ContentLoader&) = delete;
 
-  /// Begins to make the contents of a batch, of those samples that are not there yet. Those stay that the
-  /// latest two batches have.
-  void begin(const std::vector<Sample>& batch);
+  /// Begins to make what of a batch is not there yet. That stays which was asked for by the latest two calls.
+  void begin(const std::vector<ContentRequest>& batch);
 
-  /// Waits until all contents of a batch that was begun are there, and returns for how long.
+  /// Waits until all of a batch that was begun is there, and returns for how long.
   /// @throws what making one of them has thrown
-  Seconds wait(const std::vector<Sample>& batch);
+  Seconds wait(const std::vector<ContentRequest>& batch);
 
   /// These give what is there. @throws Error (internal) for a sample that is not
   EncoderSequence encoder(const Sample& sample, std::int64_t sequence, bool values) const override;
   TokenSequence tokens(const Sample& sample) const override;
+  /// Returns it for all samples of the data set.
   std::int64_t trained_tokens(const Sample& sample) const override;
 
  private:
   /// A Progress is how far the content of one sample has come.
   struct Progress {
+    bool values = false;  ///< are asked for
     bool is_done = false;
     std::exception_ptr failure;
   };
 
   void work(const std::stop_token& stop);
 
-  std::function<SampleContent(const std::string& id)> make_;
+  std::shared_ptr<const Dataset> data_;
   StoredContents contents_;
   std::mutex mutex_;
   std::condition_variable_any queued_;
   std::condition_variable_any done_;
-  std::deque<std::string> queue_;
+  std::deque<ContentRequest> queue_;
   std::map<std::string, Progress> progress_;
   std::vector<std::string> latest_;  ///< ids of the batch that was begun last
   std::vector<std::jthread> threads_;

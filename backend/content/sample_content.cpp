@@ -141,9 +141,12 @@ std::int64_t trained_tokens(const TokenSequence& tokens) {
 }
 
 void StoredContents::keep(const std::string& id, SampleContent content) {
-  auto kept = std::make_shared<const SampleContent>(std::move(content));
+  Kept kept{std::move(content), {}};
+  for (EncoderSequence& sequence : kept.content.sequences)
+    kept.values.push_back(std::exchange(sequence.values, {}));
+  auto shared = std::make_shared<const Kept>(std::move(kept));
   const std::lock_guard lock(mutex_);
-  kept_[id] = std::move(kept);
+  kept_[id] = std::move(shared);
 }
 
 void StoredContents::drop(const std::string& id) {
@@ -151,7 +154,7 @@ void StoredContents::drop(const std::string& id) {
   kept_.erase(id);
 }
 
-std::shared_ptr<const SampleContent> StoredContents::find(const Sample& sample) const {
+std::shared_ptr<const StoredContents::Kept> StoredContents::find(const Sample& sample) const {
   const std::lock_guard lock(mutex_);
   const auto found = kept_.find(sample.id);
   if (found == kept_.end()) throw Error(ErrorKind::internal, "sample '" + sample.id + "' has no content");
@@ -159,17 +162,22 @@ std::shared_ptr<const SampleContent> StoredContents::find(const Sample& sample) 
 }
 
 EncoderSequence StoredContents::encoder(const Sample& sample, std::int64_t sequence, bool values) const {
-  EncoderSequence one = find(sample)->sequences.at(static_cast<std::size_t>(sequence));
-  if (!values) one.values.clear();
+  const auto kept = find(sample);
+  const auto number = static_cast<std::size_t>(sequence);
+  EncoderSequence one = kept->content.sequences.at(number);
+  if (!values) return one;
+  one.values = kept->values[number];
+  if (one.values.empty() && one.rows > 0)
+    throw Error(ErrorKind::internal, "sample '" + sample.id + "' was kept without what the encoder sees");
   return one;
 }
 
 TokenSequence StoredContents::tokens(const Sample& sample) const {
-  return find(sample)->tokens;
+  return find(sample)->content.tokens;
 }
 
 std::int64_t StoredContents::trained_tokens(const Sample& sample) const {
-  return dflop::trained_tokens(find(sample)->tokens);
+  return dflop::trained_tokens(find(sample)->content.tokens);
 }
 
 }  // namespace dflop

@@ -41,15 +41,22 @@ class StoredContents final : public Contents {
   void keep(const std::string& id, SampleContent content);
   void drop(const std::string& id);
 
+  /// @throws Error (internal) for values of a content that was kept without
   EncoderSequence encoder(const Sample& sample, std::int64_t sequence, bool values) const override;
   TokenSequence tokens(const Sample& sample) const override;
   std::int64_t trained_tokens(const Sample& sample) const override;
 
  private:
-  std::shared_ptr<const SampleContent> find(const Sample& sample) const;
+  /// A Kept is a content with the values of its sequences apart: most callers do not ask for them.
+  struct Kept {
+    SampleContent content;
+    std::vector<std::vector<float>> values;
+  };
+
+  std::shared_ptr<const Kept> find(const Sample& sample) const;
 
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const SampleContent>> kept_;
+  std::map<std::string, std::shared_ptr<const Kept>> kept_;
 };
 
 }  // namespace dflop

@@ -199,8 +199,7 @@ Provenance made_by_job(const Values& values, const TrainJob& job) {
 /// Returns what loads the samples of tars; null where contents are made up.
 std::shared_ptr<ContentLoader> make_loader(const TrainJob& job, int threads) {
   if (!job.shards) return nullptr;
-  return std::make_shared<ContentLoader>(
-      [shards = job.shards](const std::string& id) { return shards->read(id, true); }, threads);
+  return std::make_shared<ContentLoader>(job.shards, threads);
 }
 
 /// Says on what the ranks of a shared plan compute: those of a module all on parts of one size.

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "backend/content/sample_needs.hpp"
 #include "core/refuse.hpp"
 #include "core/support/bytes.hpp"
 #include "core/support/random.hpp"
@@ -49,6 +50,38 @@ std::uint64_t hash_of(const Program& program) {
   return stable_hash(writer.take());
 }
 
+/// A ContentAhead asks a loader for what the ranks of this process need, a step ahead.
+class ContentAhead {
+ public:
+  ContentAhead(ContentLoader& loader, const Plan& plan, const ModelSpec& model, const World& world)
+      : loader_(loader), needs_(plan, model, world.local_ranks()) {}
+
+  /// Begins to load what a batch asks for; an infeasible one asks for nothing.
+  void begin(const std::optional<ScheduledBatch>& batch) {
+    requests_.clear();
+    if (!batch || !batch->result.feasible()) return;
+    const std::vector<SampleNeed> needs = needs_.of(*batch->samples, batch->result.assignment);
+    for (std::size_t i = 0; i < needs.size(); ++i) {
+      if (needs[i] != SampleNeed::none)
+        requests_.push_back({(*batch->samples)[i].id, needs[i] == SampleNeed::values});
+    }
+    loader_.begin(requests_);
+  }
+  /// Begins to load all of a batch.
+  void begin_all(const Batch& batch) {
+    requests_.clear();
+    for (const Sample& sample : batch) requests_.push_back({sample.id, true});
+    loader_.begin(requests_);
+  }
+  /// Waits for what was begun.
+  Seconds wait() { return loader_.wait(requests_); }
+
+ private:
+  ContentLoader& loader_;
+  SampleNeeds needs_;
+  std::vector<ContentRequest> requests_;  // of the latest batch
+};
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
@@ -89,12 +122,21 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
     service.emplace(std::move(input), options);
   }
   SharedSource source(world_, service ? &*service : nullptr, batches);
-  BatchStream ahead = batches;  // of the step under way
-  if (options_.loader != nullptr && options_.first_step <= options_.last_step) {
-    options_.loader->begin(ahead.next());
-  }
+  std::optional<ContentAhead> content;
+  if (options_.loader != nullptr) content.emplace(*options_.loader, plan_, target_->model, world_);
+  // The only process has all samples of a step, whatever its schedule; one of several knows its own by the
+  // schedule, which it then takes a step ahead.
+  const bool takes_ahead = content && std::ssize(world_.local_ranks()) < world_.ranks();
+  BatchStream ahead = batches;
+  const auto begin_content = [&](std::int64_t step, const std::optional<ScheduledBatch>& next) {
+    if (!content || step > options_.last_step) return;
+    takes_ahead ? content->begin(next) : content->begin_all(ahead.next());
+  };
+  std::optional<ScheduledBatch> next;
+  if (takes_ahead && options_.first_step <= options_.last_step) next = source.next();
+  begin_content(options_.first_step, next);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
-    const std::optional<ScheduledBatch> batch = source.next();
+    const std::optional<ScheduledBatch> batch = takes_ahead ? std::move(next) : source.next();
     if (!batch || !batch->result.feasible()) {
       refuse_input("", "step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
                    batch ? batch->result.reason : std::string());
@@ -104,10 +146,9 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
           event.message);
     }
     std::optional<Seconds> data_waited;
-    if (options_.loader != nullptr) {
-      data_waited = options_.loader->wait(*batch->samples);
-      if (step < options_.last_step) options_.loader->begin(ahead.next());
-    }
+    if (content) data_waited = content->wait();
+    if (takes_ahead && step < options_.last_step) next = source.next();
+    begin_content(step + 1, next);
     Timeline timeline;
     TrainingStep done = run_step(step, *batch, timeline);
     done.data_waited = data_waited;

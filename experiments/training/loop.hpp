@@ -69,7 +69,8 @@ struct TrainingOptions {
 
 /// A TrainingLoop trains step after step until the last one, or until `keep_going` says no after one.
 /// `batches` begins with that of step 1, also where the first step is a later one. The schedule of a step is
-/// made while the one before it runs; target and batches are owned with the scheduler, which may outlive the
+/// made while the one before it runs, or a step earlier where the ranks of several processes load what their
+/// schedules give them, each its own; target and batches are owned with the scheduler, which may outlive the
 /// loop where it does not return in time. All processes of the world run the same loop; steps of all but the
 /// leading one have no loss, time and timeline.
 class TrainingLoop {

@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-
-#include "backend/content/content_loader.hpp"
 #include "core/error.hpp"
 #include "tests/backend/content/shard_folder.hpp"
 #include "traces/files/hugging_face.hpp"
@@ -34,6 +31,19 @@ TEST_F(ShardDataTest, ShapesFromHeadersAreThoseOfContents) {
     // A row of the encoder has the values of its patch: 2 frames, 3 colours, 6 x 6 pixels.
     ASSERT_EQ(content.sequences.size(), 1U);
     EXPECT_EQ(std::ssize(content.sequences[0].values), content.sequences[0].rows * 2 * 3 * 6 * 6);
+  }
+}
+
+TEST_F(ShardDataTest, WithoutValuesAllElseIsThere) {
+  const ShardData data(model, folder.path(), kShard);
+  for (const Sample& sample : data.samples()) {
+    const SampleContent with = data.read(sample.id, true);
+    const SampleContent without = data.read(sample.id, false);
+    ASSERT_EQ(without.sequences.size(), 1U);
+    EXPECT_TRUE(without.sequences[0].values.empty());
+    EXPECT_EQ(without.sequences[0].places, with.sequences[0].places);
+    EXPECT_EQ(without.tokens.targets, with.tokens.targets);
+    EXPECT_EQ(data.trained_tokens(sample), trained_tokens(with.tokens));
   }
 }
 
@@ -74,55 +84,6 @@ TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRefused) {
   other = model;
   other.llm.vocabulary = 100;
   EXPECT_NE(refusal(other, folder.path()).find("expected at most 100 tokens"), std::string::npos);
-}
-
-Sample sample_of(const std::string& id) {
-  Sample sample;
-  sample.id = id;
-  return sample;
-}
-
-SampleContent rows_of(std::int64_t rows) {
-  SampleContent content;
-  content.tokens.rows = rows;
-  return content;
-}
-
-TEST(ContentLoaderTest, KeepsTheLatestTwoBatches) {
-  std::atomic<int> made = 0;
-  const std::vector<Sample> first = {sample_of("1"), sample_of("22"), sample_of("1")};
-  const std::vector<Sample> second = {sample_of("22"), sample_of("333")};
-  ContentLoader loader(
-      [&](const std::string& id) {
-        ++made;
-        return rows_of(std::ssize(id));
-      },
-      3);
-  loader.begin(first);
-  loader.wait(first);
-  EXPECT_EQ(made, 2);
-  loader.begin(second);
-  loader.wait(second);
-  EXPECT_EQ(made, 3);  // "22" was there
-  for (const char* id : {"1", "22", "333"}) {
-    EXPECT_EQ(loader.tokens(sample_of(id)).rows, std::ssize(std::string(id)));
-  }
-  loader.begin(second);
-  EXPECT_THROW(static_cast<void>(loader.tokens(sample_of("1"))), Error);
-  EXPECT_EQ(loader.tokens(sample_of("333")).rows, 3);
-}
-
-TEST(ContentLoaderTest, FailuresComeWithTheBatch) {
-  ContentLoader loader(
-      [](const std::string& id) {
-        if (id == "bad") throw Error(ErrorKind::input, "damaged", id);
-        return rows_of(1);
-      },
-      2);
-  loader.begin({sample_of("good"), sample_of("bad")});
-  loader.wait({sample_of("good")});
-  EXPECT_THROW(loader.wait({sample_of("bad")}), Error);
-  EXPECT_THROW(loader.wait({sample_of("never begun")}), Error);
 }
 
 }  // namespace shard_data_test

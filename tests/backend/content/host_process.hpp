@@ -1,0 +1,105 @@
+// Processes of a run, which here are threads with a World each, on the host: what they compute with they
+// share, and all else they learn by a rendezvous.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/content/dataset.hpp"
+#include "backend/host/world.hpp"
+#include "backend/model/made_up.hpp"
+#include "backend/process/process_world.hpp"
+#include "tests/backend/process/free_port.hpp"
+
+namespace dflop::testing {
+
+/// A process with one rank.
+class HostProcess final : public ProcessWorld {
+ public:
+  HostProcess(int rank, int port, HostWorld& shared, std::mutex& mutex)
+      : ProcessWorld({"127.0.0.1", port, rank, shared.ranks(), Seconds{60}, Seconds{60}}),
+        shared_(shared),
+        mutex_(mutex) {}
+  std::string device_name() const override { return "host"; }
+  int shared_devices() const override { return shared_.shared_devices(); }
+  std::unique_ptr<Device> make_device(int rank) override {
+    const std::scoped_lock lock(mutex_);
+    return shared_.make_device(rank);
+  }
+  std::unique_ptr<Communicator> make_communicator(int rank) override {
+    const std::scoped_lock lock(mutex_);
+    return shared_.make_communicator(rank);
+  }
+
+ private:
+  HostWorld& shared_;
+  std::mutex& mutex_;
+};
+
+/// Runs `body` in so many processes and returns the message of each one's exception; empty where there was
+/// none.
+inline std::vector<std::string> run_host_processes(int ranks, const WorldOptions& options,
+                                                   const std::function<void(HostProcess&)>& body) {
+  HostWorld shared(ranks, options);
+  std::mutex mutex;
+  const int port = free_port();
+  std::vector<std::string> messages(static_cast<std::size_t>(ranks));
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        HostProcess process(r, port, shared, mutex);
+        body(process);
+      } catch (const std::exception& error) {
+        messages[static_cast<std::size_t>(r)] = error.what();
+      }
+    });
+  }
+  threads.clear();
+  return messages;
+}
+
+/// A data set whose contents are made up and that counts what is read.
+class CountedDataset final : public Dataset {
+ public:
+  CountedDataset(const ModelSpec& model, std::vector<Sample> samples, std::uint64_t seed)
+      : model_(model), made_up_(model_, seed) {
+    samples_ = std::move(samples);
+    for (const Sample& sample : samples_) by_id_[sample.id] = &sample;
+  }
+
+  std::string fingerprint() const override { return "made up"; }
+  SampleContent read(const std::string& id, bool values) const override {
+    {
+      const std::scoped_lock lock(mutex_);
+      (values ? decoded_ : shapes_).insert(id);
+    }
+    const Sample& sample = *by_id_.at(id);
+    SampleContent content;
+    content.tokens = made_up_.tokens(sample);
+    for (std::int64_t s = 0; s < sample.encoder().sequences; ++s)
+      content.sequences.push_back(made_up_.encoder(sample, s, values));
+    return content;
+  }
+  std::int64_t trained_tokens(const Sample& sample) const override { return made_up_.trained_tokens(sample); }
+
+  /// Return the ids of what was read with values and without, each as often as it was.
+  std::multiset<std::string> decoded() const { return decoded_; }
+  std::multiset<std::string> shapes() const { return shapes_; }
+
+ private:
+  ModelSpec model_;
+  MadeUpContents made_up_;
+  std::map<std::string, const Sample*> by_id_;
+  mutable std::mutex mutex_;
+  mutable std::multiset<std::string> decoded_;
+  mutable std::multiset<std::string> shapes_;
+};
+
+}  // namespace dflop::testing

@@ -1,0 +1,92 @@
+// The needs of a process are what its rank reads in a step, no more and no less.
+#include "backend/content/sample_needs.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/backend/content/host_process.hpp"
+#include "tests/backend/run/live_model.hpp"
+
+namespace dflop::testing {
+namespace sample_needs_test {
+
+/// Contents that note what is asked for.
+class NotedContents final : public Contents {
+ public:
+  NotedContents(const ModelSpec& model, std::uint64_t seed) : contents_(model, seed) {}
+
+  EncoderSequence encoder(const Sample& sample, std::int64_t sequence, bool values) const override {
+    note(sample, values ? SampleNeed::values : SampleNeed::shape);
+    return contents_.encoder(sample, sequence, values);
+  }
+  TokenSequence tokens(const Sample& sample) const override {
+    note(sample, SampleNeed::shape);
+    return contents_.tokens(sample);
+  }
+  std::int64_t trained_tokens(const Sample& sample) const override {
+    return contents_.trained_tokens(sample);
+  }
+
+  std::vector<SampleNeed> noted(const std::vector<Sample>& samples) const {
+    std::vector<SampleNeed> all;
+    for (const Sample& sample : samples) all.push_back(noted_[sample.id]);
+    return all;
+  }
+
+ private:
+  void note(const Sample& sample, SampleNeed need) const {
+    const std::scoped_lock lock(mutex_);
+    SampleNeed& known = noted_[sample.id];
+    known = std::max(known, need);
+  }
+
+  MadeUpContents contents_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, SampleNeed> noted_;
+};
+
+Plan colocated_plan() {
+  Plan plan = uniform_plan(1, 3, 2, 3);
+  plan.layout = Layout::colocated;
+  plan.order = OrderKind::encoder_in_bubbles;
+  plan.encoder = {1, 1, 6, {3}};
+  plan.llm.layers = {1, 1, 2};
+  return plan;
+}
+
+TEST(SampleNeeds, AreWhatRanksRead) {
+  for (const Plan& plan : {uniform_plan(1, 2, 2, 3), uniform_plan(2, 1, 2, 2),
+                           disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3),
+                           disaggregated_plan({1, 3, 1, {}}, {1, 2, 2, {}}, 2), colocated_plan()}) {
+    SCOPED_TRACE(describe(plan));
+    const std::vector<Sample> samples = live_samples(17, 5);
+    const LiveRun one(plan, samples, DType::f64);
+    const auto messages = run_host_processes(one.program.ranks(), {}, [&](HostProcess& process) {
+      const auto contents = std::make_shared<NotedContents>(one.model, 7);
+      LiveExecutor executor(one.plan, one.model, process, {DType::f64, 7, contents});
+      StepOptions options;
+      options.optimizer.step = 1;
+      executor.step(one.iteration(), options);
+      const SampleNeeds needs(one.plan, one.model, process.local_ranks());
+      EXPECT_EQ(needs.of(samples, one.assignment), contents->noted(samples))
+          << "rank " << process.local_ranks().front();
+    });
+    for (const std::string& message : messages) EXPECT_EQ(message, "");
+  }
+}
+
+/// All ranks of a run read all of a batch: the encoder's sequences are encoded somewhere.
+TEST(SampleNeeds, OfAllRanksAreAllSamples) {
+  const std::vector<Sample> samples = live_samples(12, 5);
+  const LiveRun one(disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3), samples, DType::f64);
+  const SampleNeeds needs(one.plan, one.model, one.world->local_ranks());
+  const std::vector<SampleNeed> found = needs.of(samples, one.assignment);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const bool has_sequences = !samples[i].encoder_sequences.empty();
+    EXPECT_EQ(found[i], has_sequences ? SampleNeed::values : SampleNeed::shape) << i;
+  }
+}
+
+}  // namespace sample_needs_test
+}  // namespace dflop::testing

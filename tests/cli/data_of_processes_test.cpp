@@ -1,0 +1,90 @@
+// Each process of a run loads the samples of its own ranks and no others.
+#include <gtest/gtest.h>
+
+#include "experiments/training/loop.hpp"
+#include "tests/backend/content/host_process.hpp"
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace data_of_processes_test {
+
+using testing::CountedDataset;
+using testing::HostProcess;
+
+constexpr int kSteps = 3;
+
+struct DataOfProcesses : ::testing::Test {
+  testing::Sandbox sandbox;
+  std::shared_ptr<const Target> target = std::make_shared<const Target>("tiny-vlm", "a100-80g:1");
+  std::shared_ptr<const std::vector<Sample>> samples;
+  Plan plan;
+
+  void SetUp() override {
+    testing::write_all(sandbox.path("images.csv"), testing::image_records(60));
+    PreprocessOptions options;
+    options.rule = target->model.preprocess;
+    options.max_tokens = target->model.max_tokens;
+    samples = std::make_shared<const std::vector<Sample>>(
+        load_samples(sandbox.path("images.csv").string(), options, false, nullptr, {}));
+    plan.model = "tiny-vlm";
+    plan.cluster = "a100-80g:1";
+    plan.layout = Layout::uniform;
+    plan.gbs = 8;
+    plan.encoder = {1, 2, 2, {target->model.encoder.layers, 0}};
+    plan.llm = {1, 2, 2, {1, target->model.llm.layers - 1}};
+    plan.microbatches = 2;
+    plan.recomputation = Recomputation::none;
+  }
+
+  /// Trains and returns the losses, in the process that leads the run.
+  std::vector<double> train(World& world, const std::shared_ptr<const Dataset>& data) const {
+    const auto loader = std::make_shared<ContentLoader>(data, 2);
+    LiveExecutor executor(plan, target->model, world, {DType::f64, 1, loader});
+    TrainingOptions options;
+    options.last_step = kSteps;
+    options.loader = loader.get();
+    TrainingLoop training(plan, target, BatchStream(samples, plan.gbs, 1), {"lpt"}, world, executor, options);
+    std::vector<double> losses;
+    training.run([&](const TrainingStep& step, Timeline&&) {
+      losses.push_back(step.loss);
+      return true;
+    });
+    return losses;
+  }
+};
+
+/// Each sample of the three batches is on one of two dp ranks, whose two pipeline ranks read it; the first of
+/// them encodes and decodes it. Losses are those of one process.
+TEST_F(DataOfProcesses, IsThatOfTheirRanks) {
+  const auto all = std::make_shared<CountedDataset>(target->model, *samples, 1);
+  HostWorld world(plan.ranks());
+  const std::vector<double> expected = train(world, all);
+  ASSERT_EQ(expected.size(), std::size_t{kSteps});
+  EXPECT_EQ(all->decoded().size(), std::size_t{kSteps * 8});
+
+  std::mutex mutex;
+  std::multiset<std::string> decoded;
+  std::vector<std::size_t> read;
+  const auto messages = testing::run_host_processes(plan.ranks(), {}, [&](HostProcess& process) {
+    const auto own = std::make_shared<CountedDataset>(target->model, *samples, 1);
+    const std::vector<double> losses = train(process, own);
+    if (process.leads()) {
+      for (std::size_t step = 0; step < losses.size(); ++step)
+        EXPECT_NEAR(losses[step], expected[step], 1e-12 * expected[step]);
+    }
+    const std::scoped_lock lock(mutex);
+    decoded.merge(own->decoded());
+    read.push_back(own->decoded().size() + own->shapes().size());
+  });
+  for (const std::string& message : messages) EXPECT_EQ(message, "");
+  EXPECT_EQ(decoded, all->decoded());
+  std::size_t sum = 0;
+  for (const std::size_t count : read) {
+    EXPECT_LT(count, std::size_t{kSteps * 8});
+    sum += count;
+  }
+  EXPECT_EQ(sum, std::size_t{kSteps * 8 * 2});
+}
+
+}  // namespace data_of_processes_test
+}  // namespace dflop
