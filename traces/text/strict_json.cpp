@@ -49,12 +49,17 @@ std::optional<std::int64_t> whole_number(const Json& json) {
 
 constexpr int kDeepest = 64;  // nothing that is read is as deep, and each level takes memory
 
+/// A KeyTwice says that an object has some key twice.
+struct KeyTwice {};
+
 /// A KeyWatch is a parser callback that refuses an object with the same key twice; the parser itself
 /// would keep the last one. It refuses what is too deep, too, and knows the key that is being read, which the
 /// parser does not tell.
 class KeyWatch {
  public:
-  explicit KeyWatch(const std::string& file) : file_(file) {}
+  /// @param names  whether it remembers all keys, which takes a while, to name the one that stands twice;
+  /// without, KeyTwice is thrown at the object's end
+  KeyWatch(const std::string& file, bool names) : file_(file), names_(names) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
     const bool begins =
@@ -66,7 +71,10 @@ class KeyWatch {
           place());
     }
     if (event == Json::parse_event_t::object_start) objects_.emplace_back();
-    if (event == Json::parse_event_t::object_end) objects_.pop_back();
+    if (event == Json::parse_event_t::object_end) {
+      if (parsed.size() != objects_.back().count) throw KeyTwice();
+      objects_.pop_back();
+    }
     if (event == Json::parse_event_t::key) enter_key(parsed.get_ref<const std::string&>());
     return true;
   }
@@ -80,18 +88,21 @@ class KeyWatch {
 
  private:
   struct Object {
-    std::unordered_set<std::string> keys;
+    std::size_t count = 0;
     std::string current;
+    std::unordered_set<std::string> keys;
   };
 
   void enter_key(const std::string& key) {
     Object& object = objects_.back();
     object.current = key;
-    if (object.keys.insert(key).second) return;
+    ++object.count;
+    if (!names_ || object.keys.insert(key).second) return;
     throw Error(ErrorKind::input, "expected each key once, found it again", place());
   }
 
   const std::string& file_;
+  bool names_;
   std::vector<Object> objects_;
 };
 
@@ -120,12 +131,14 @@ class KeyWatch {
               place);
 }
 
-Json parse(std::string_view text, const std::string& file) {
-  KeyWatch watch(file);
+Json parse(std::string_view text, const std::string& file, bool names_keys = false) {
+  KeyWatch watch(file, names_keys);
   try {
     return Json::parse(text.begin(), text.end(), [&](int depth, Json::parse_event_t event, Json& parsed) {
       return watch(depth, event, parsed);
     });
+  } catch (const KeyTwice&) {
+    return parse(text, file, true);  // ends in the key's name
   } catch (const Json::parse_error& error) {
     refuse_syntax(error, text, file);
   } catch (const Json::out_of_range& error) {

@@ -12,6 +12,12 @@
 
 namespace dflop {
 
+/// A TextHash finds texts in tables by parts of others, without a copy.
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+
 /// A WordCache is what one encoding thread keeps between calls: words it has seen lately, and memory to work
 /// in. It belongs to the tokenizer that it was first used with.
 class WordCache {
@@ -55,11 +61,12 @@ class WordCache {
   std::vector<Join> joins_;  // a heap, the first join on top
 };
 
-/// BytePairs are a vocabulary of words as bytes, and which pairs of them are joined. Many threads may encode
+/// BytePairs are tokens of bytes, and which pairs of them are joined. Many threads may encode
 /// at once, each with its own WordCache.
 class BytePairs {
  public:
-  /// Adds a token. @return false if its bytes are there already
+  /// Adds a token that encode() begins with, of a single byte, or that is taken whole. @return false if its
+  /// bytes are there already
   bool add_token(std::string bytes, std::int32_t id) { return ids_.emplace(std::move(bytes), id).second; }
 
   /// Returns the token of these bytes, or -1.
@@ -80,11 +87,6 @@ class BytePairs {
   void encode(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids) const;
 
  private:
-  /// Finds words by parts of texts, without a copy.
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
   struct Merge {
     std::uint64_t pair = kNone;
     std::int32_t rank = 0;
@@ -99,7 +101,7 @@ class BytePairs {
   void merge(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids) const;
   void add_join(WordCache& cache, std::int32_t at) const;
 
-  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
+  std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> ids_;
   std::array<std::int32_t, 256> byte_ids_{};
   std::vector<Merge> merges_;  // a hash table with open addressing, half full at most
   std::size_t merge_count_ = 0;

@@ -5,6 +5,8 @@
 #include <unicode/unistr.h>
 #include <unicode/utf8.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/refuse.hpp"
@@ -22,10 +24,36 @@ std::size_t utf8_bytes(char16_t unit) {
   return unit < 0x800 || U16_IS_SURROGATE(unit) ? 2 : 3;
 }
 
-/// ICU counts steps of a search in units of some 10,000 saved states. A pattern of a real tokenizer saves a
-/// few for a match, or as many as a run of blanks is long.
+/// ICU counts steps of a search in units of some 10,000 saved states. A pattern of a real tokenizer saves up
+/// to some 20 for a match, which may be of one digit, or as many as a run of blanks is long.
 std::int32_t most_steps(std::int32_t units) {
-  return 100 + units / 1000;
+  return 100 + units / 100;
+}
+
+/// A search keeps states that it may come back to, which for most loops are as many as the loop is long.
+/// ICU's usual 8 MB are those of some 100,000 units.
+std::int32_t most_state_bytes(std::int32_t units) {
+  constexpr std::int64_t kBytesOfState = 128;
+  constexpr std::int64_t kUsual = 8'000'000;
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(kUsual + kBytesOfState * units, std::numeric_limits<std::int32_t>::max()));
+}
+
+/// Returns an expression with [\s] for \s, which says the same: ICU keeps a state for each letter in loops
+/// over the class alone, and none in those over a set.
+std::string with_sets_of_blanks(std::string_view pattern) {
+  std::string changed;
+  int depth = 0;  // of sets, which may hold others
+  for (std::size_t at = 0; at < pattern.size(); ++at) {
+    const bool is_escape = pattern[at] == '\\' && at + 1 < pattern.size();
+    const std::string_view piece = pattern.substr(at, is_escape ? 2 : 1);
+    if (piece == "\\Q") return std::string(pattern);  // begins a quote
+    depth += piece == "[" ? 1 : 0;
+    depth -= piece == "]" ? 1 : 0;
+    changed += piece == "\\s" && depth == 0 ? "[\\s]" : piece;
+    at += piece.size() - 1;
+  }
+  return changed;
 }
 
 }  // namespace
@@ -82,7 +110,7 @@ WordSplitter::WordSplitter(const std::string& pattern, const std::string& place)
   UErrorCode error = U_ZERO_ERROR;
   UParseError at{};
   std::unique_ptr<icu::RegexPattern> regex(
-      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(as_piece(pattern)), at, error));
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(with_sets_of_blanks(pattern)), at, error));
   if (U_FAILURE(error) || regex == nullptr) {
     refuse_input(place, "expected a regular expression, found '{}': {} at letter {}", pattern,
                  u_errorName(error), at.offset);
@@ -100,6 +128,7 @@ void WordSplitter::split(std::string_view text, std::vector<std::size_t>& ends) 
   UErrorCode error = U_ZERO_ERROR;
   const std::unique_ptr<icu::RegexMatcher> matcher(pattern_->regex->matcher(units, error));
   if (U_SUCCESS(error)) matcher->setTimeLimit(most_steps(units.length()), error);
+  if (U_SUCCESS(error)) matcher->setStackLimit(most_state_bytes(units.length()), error);
   std::int32_t unit = 0;
   std::size_t byte = 0;
   // Ends a word at a place in units; nothing where a word ends there already.

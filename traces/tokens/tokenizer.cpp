@@ -99,12 +99,18 @@ void Tokenizer::read_model(const JsonValue& model) {
   require_no_text(model, "continuing_subword_prefix");
   require_no_text(model, "end_of_word_suffix");
   require_false(model, "byte_fallback");
-  pairs_.take_whole_words(model.has("ignore_merges") && model.at("ignore_merges").boolean());
+  const bool takes_whole_words = model.has("ignore_merges") && model.at("ignore_merges").boolean();
+  pairs_.take_whole_words(takes_whole_words);
   const JsonValue vocabulary = model.at("vocab");
-  for (const auto& [token, value] : vocabulary.members()) {
+  const auto members = vocabulary.members();
+  ids_.reserve(members.size());
+  bytes_.reserve(members.size());
+  for (const auto& [token, value] : members) {
     const auto id = value.integer<std::int32_t>(0, kLargestId);
     add_name(token, id, value);
-    if (auto bytes = bytes_of_letters(token)) pairs_.add_token(std::move(*bytes), id);
+    // Other words are made by merges alone.
+    auto bytes = bytes_of_letters(token);
+    if (bytes && (takes_whole_words || bytes->size() == 1)) pairs_.add_token(std::move(*bytes), id);
   }
   // With a token for each byte there is no unknown one, whatever the file says of it.
   if (const int byte = pairs_.set_bytes(); byte >= 0)
@@ -114,35 +120,37 @@ void Tokenizer::read_model(const JsonValue& model) {
 
 void Tokenizer::read_merges(const JsonValue& merges) {
   std::int32_t rank = 0;
-  // Returns the bytes of one half, and sets its id.
-  const auto half = [&](std::string_view token, const JsonValue& place, std::int32_t& id) {
-    const auto bytes = bytes_of_letters(token);
-    id = bytes && !bytes->empty() ? pairs_.find(*bytes) : -1;
-    if (id < 0) place.refuse("expected tokens of the vocabulary, found '{}'", token);
-    return *bytes;
+  std::string joined;
+  // A merge's tokens are found as they are written: letters stand for bytes one by one.
+  const auto require_half = [&](std::string_view token, const JsonValue& place) {
+    const auto found = ids_.find(token);
+    if (token.empty() || found == ids_.end())
+      place.refuse("expected tokens of the vocabulary, found '{}'", token);
+    return found->second;
   };
   for (const JsonValue& merge : merges.elements()) {
-    std::string left;
-    std::string right;
+    std::string_view left;
+    std::string_view right;
     if (merge.is_array()) {
       const std::vector<JsonValue> halves = merge.elements();
       if (halves.size() != 2) merge.refuse("expected two tokens, found {}", halves.size());
       left = halves[0].string();
       right = halves[1].string();
     } else {
-      const std::string& both = merge.string();
+      const std::string_view both = merge.string();
       const std::size_t space = both.find(' ');
-      if (space == std::string::npos) merge.refuse_type("two tokens with a space between them");
+      if (space == std::string_view::npos) merge.refuse_type("two tokens with a space between them");
       left = both.substr(0, space);
       right = both.substr(space + 1);
     }
-    std::int32_t left_id = 0;
-    std::int32_t right_id = 0;
-    const std::string bytes = half(left, merge, left_id) + half(right, merge, right_id);
-    const std::int32_t joined = pairs_.find(bytes);
-    if (joined < 0)
-      merge.refuse("expected '{}' in the vocabulary, which this makes, found none", left + right);
-    pairs_.add_merge(left_id, right_id, rank++, joined);
+    const std::int32_t left_id = require_half(left, merge);
+    const std::int32_t right_id = require_half(right, merge);
+    joined = left;
+    joined += right;
+    const auto made = ids_.find(joined);
+    if (made == ids_.end())
+      merge.refuse("expected '{}' in the vocabulary, which this makes, found none", joined);
+    pairs_.add_merge(left_id, right_id, rank++, made->second);
   }
 }
 
@@ -226,7 +234,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
 }
 
 std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
-  const auto found = ids_.find(std::string(token));
+  const auto found = ids_.find(token);
   if (found == ids_.end()) return std::nullopt;
   return found->second;
 }

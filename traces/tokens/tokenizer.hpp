@@ -71,7 +71,7 @@ class Tokenizer {
   BytePairs pairs_;
   AddedTokens added_;         // found in texts as they are
   AddedTokens added_normal_;  // found in normalised texts
-  std::unordered_map<std::string, std::int32_t> ids_;
+  std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> ids_;
   std::vector<std::pair<std::int32_t, std::string>> bytes_;  // of each token, by id
 };
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "tests/core/input_error.hpp"
 #include "traces/text/text_file.hpp"
@@ -26,6 +28,180 @@ TEST(Tokenizers, GiveTheIdsOfHuggingFacesLibrary) {
       EXPECT_EQ(tokenizer.encode(text), ids) << family << ": " << text;
       EXPECT_EQ(tokenizer.encode(text, cache), ids) << family << ": " << text;
     }
+  }
+}
+
+nlohmann::json golden_json(const std::string& family) {
+  return nlohmann::json::parse(read_text_file(golden("tokenizer-" + family + ".json")));
+}
+
+/// Merges stand in files as "a b" or, where transformers 5 writes them, as ["a", "b"].
+TEST(Tokenizers, ReadMergesInBothForms) {
+  for (const std::string family : {"qwen2", "llama3"}) {
+    nlohmann::json texts = golden_json(family);
+    nlohmann::json pairs = texts;
+    for (std::size_t m = 0; m < texts["model"]["merges"].size(); ++m) {
+      nlohmann::json& text = texts["model"]["merges"][m];
+      nlohmann::json& pair = pairs["model"]["merges"][m];
+      if (text.is_array()) {
+        text = text[0].get<std::string>() + " " + text[1].get<std::string>();
+      } else {
+        const auto both = text.get<std::string>();
+        pair = {both.substr(0, both.find(' ')), both.substr(both.find(' ') + 1)};
+      }
+    }
+    const Tokenizer of_texts(texts.dump(), "texts");
+    const Tokenizer of_pairs(pairs.dump(), "pairs");
+    const std::string words = read_text_file(DFLOP_SOURCE_DIR "/CONTRIBUTING.md");
+    EXPECT_EQ(of_texts.encode(words), of_pairs.encode(words));
+  }
+}
+
+TEST(Tokenizers, DecodeWhatTheyHaveEncoded) {
+  std::mt19937 random(1);
+  const std::vector<std::string> pieces = {"the",    " ",          "\n",         "1",  "\u00e9",
+                                           "\u4e2d", "\U0001F600", "<|im_end|>", "'s", "."};
+  for (const std::string family : {"qwen2", "llama3"}) {
+    const Tokenizer tokenizer(golden("tokenizer-" + family + ".json"));
+    for (int round = 0; round < 200; ++round) {
+      std::string text;
+      for (unsigned n = random() % 20; n > 0; --n) text += pieces[random() % pieces.size()];
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+    }
+  }
+}
+
+/// The first of three bytes of U+4E2D alone is no character, nor are the last two.
+TEST(Tokenizers, DecodePartsOfCharactersAsReplacements) {
+  const Tokenizer tokenizer(golden("tokenizer-qwen2.json"));
+  const auto byte = [&](const char* letter) { return *tokenizer.id_of(letter); };
+  // GPT-2's letters of the bytes E4, B8, AD: U+00E4, U+00B8 and, as AD is not printed, U+0143.
+  const std::vector<std::int32_t> ids = {byte("\u00e4"), byte("\u00b8"), byte("\u0143")};
+  EXPECT_EQ(tokenizer.decode(ids), "\u4e2d");
+  EXPECT_EQ(tokenizer.decode({ids.data(), 1}), "\uFFFD");
+  EXPECT_EQ(tokenizer.decode({ids.data() + 1, 2}), "\uFFFD\uFFFD");
+  const std::string error = input_error([&] { tokenizer.decode(std::vector<std::int32_t>{1 << 20}); });
+  EXPECT_NE(error.find("tokenizer-qwen2.json"), std::string::npos) << error;
+  EXPECT_NE(error.find("found 1048576"), std::string::npos) << error;
+}
+
+/// A tokenizer that knows all bytes and joins a with a, aa with aa, and to "abc" nothing.
+nlohmann::json small_tokenizer() {
+  nlohmann::json json = golden_json("qwen2");
+  nlohmann::json vocabulary;
+  for (const auto& [token, id] : json["model"]["vocab"].items()) {
+    const bool is_byte = static_cast<unsigned char>(token[0]) < 0x80 ? token.size() == 1 : token.size() == 2;
+    if (is_byte) vocabulary[token] = vocabulary.size();
+  }
+  EXPECT_EQ(vocabulary.size(), 256u);
+  vocabulary["aa"] = 300;
+  vocabulary["aaaa"] = 301;
+  vocabulary["abc"] = 302;
+  json["model"]["vocab"] = vocabulary;
+  json["model"]["merges"] = {"a a", "aa aa"};
+  json["added_tokens"] = nlohmann::json::array();
+  return json;
+}
+
+/// "abc" is a token that no merge makes.
+TEST(Tokenizers, TakeWholeWordsWhereMergesAreIgnored) {
+  nlohmann::json json = small_tokenizer();
+  EXPECT_EQ(Tokenizer(json.dump(), "t").encode("abc").size(), 3u);
+  json["model"]["ignore_merges"] = true;
+  const Tokenizer whole(json.dump(), "t");
+  EXPECT_EQ(whole.encode("abc"), std::vector<std::int32_t>{302});
+  EXPECT_EQ(whole.encode("abcd").size(), 4u);
+  EXPECT_EQ(whole.encode("aaa"), (std::vector<std::int32_t>{300, whole.encode("a")[0]}));
+}
+
+/// A search of all pairs for each join would take some 10^10 steps here.
+TEST(Tokenizers, EncodeWordsOfAnyLength) {
+  const Tokenizer tokenizer(small_tokenizer().dump(), "t");
+  const std::vector<std::int32_t> ids = tokenizer.encode(std::string(400'002, 'a'));
+  ASSERT_EQ(ids.size(), 100'001u);  // 100,000 of "aaaa" and one of "aa"
+  for (std::size_t i = 0; i < 100'000; ++i) ASSERT_EQ(ids[i], 301) << i;
+  EXPECT_EQ(ids.back(), 300);
+}
+
+/// A text may be of one class of letters: what ICU keeps and counts for a search is enough for it.
+TEST(Tokenizers, EncodeLongRunsOfOneClass) {
+  for (const std::string family : {"qwen2", "llama3"}) {
+    const Tokenizer tokenizer(golden("tokenizer-" + family + ".json"));
+    for (const std::string unit : {" ", "\n", "\r\n", "\t", "7", ".", "\u3000", " \n", "'", "\u4e2d"}) {
+      std::string text;
+      while (text.size() < 500'000) text += unit;
+      std::string bytes;
+      for (const std::int32_t id : tokenizer.encode(text)) bytes += tokenizer.bytes_of(id);
+      EXPECT_TRUE(bytes == text) << family << ", run of '" << unit << "'";
+    }
+  }
+}
+
+/// An Edit of a tokenizer.json and what its refusal says.
+struct Edit {
+  std::function<void(nlohmann::json&)> edit;
+  std::string key;
+  std::string words;
+};
+
+TEST(Tokenizers, RefuseOtherKindsByKey) {
+  using Json = nlohmann::json;
+  const std::string split = "pre_tokenizer.pretokenizers";
+  const std::vector<Edit> edits = {
+      {[](Json& j) { j["model"]["type"] = "Unigram"; }, "model.type", "\"BPE\""},
+      {[](Json& j) { j["model"]["dropout"] = 0.1; }, "model.dropout", "null"},
+      {[](Json& j) { j["model"]["byte_fallback"] = true; }, "model.byte_fallback", "false"},
+      {[](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }, "model.end_of_word_suffix", "null"},
+      {[](Json& j) { j["model"]["vocab"]["a"] = -1; }, "model.vocab.a", "-1"},
+      {[](Json& j) { j["model"]["vocab"].erase("a"); }, "model.vocab", "byte 0x61"},
+      {[](Json& j) { j["model"]["merges"][1] = "aaaa"; }, "model.merges[1]", "two tokens"},
+      {[](Json& j) {
+         j["model"]["merges"][1] = {"a", "a", "a"};
+       },
+       "model.merges[1]", "found 3"},
+      {[](Json& j) { j["model"]["merges"][1] = "a nothere"; }, "model.merges[1]", "'nothere'"},
+      {[](Json& j) { j["model"]["merges"][1] = " a"; }, "model.merges[1]", "found ''"},
+      {[](Json& j) { j["model"]["merges"][1] = "b b"; }, "model.merges[1]", "'bb'"},
+      {[](Json& j) {
+         j["normalizer"] = {{"type", "NFKC"}};
+       },
+       "normalizer.type", "\"NFC\""},
+      {[](Json& j) { j["decoder"]["type"] = "Metaspace"; }, "decoder.type", "\"ByteLevel\""},
+      {[](Json& j) {
+         j["pre_tokenizer"] = {{"type", "ByteLevel"}};
+       },
+       "pre_tokenizer.type", "\"Sequence\""},
+      {[](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"; },
+       split + "[0].behavior", "\"Isolated\""},
+      {[](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
+       split + "[0].pattern.Regex", "regular expression"},
+      {[](Json& j) { j["pre_tokenizer"]["pretokenizers"][1]["use_regex"] = true; }, split + "[1].use_regex",
+       "false"},
+      {[](Json& j) {
+         j["added_tokens"] = {{{"id", 400}, {"content", ""}}};
+       },
+       "added_tokens[0].content", "not empty"},
+      {[](Json& j) {
+         j["added_tokens"] = {{{"id", 400}, {"content", "x"}, {"lstrip", true}}};
+       },
+       "added_tokens[0].lstrip", "false"},
+      {[](Json& j) {
+         j["added_tokens"] = {{{"id", 400}, {"content", "aa"}}};
+       },
+       "added_tokens[0].id", "expected 300"},
+      {[](Json& j) {
+         j["added_tokens"] = {{{"id", 300}, {"content", "x y"}}};
+       },
+       "", "id 300"},
+      {[](Json& j) { j.erase("model"); }, "model", "found none"},
+  };
+  for (const Edit& edit : edits) {
+    nlohmann::json json = small_tokenizer();
+    edit.edit(json);
+    const std::string error = input_error([&] { Tokenizer(json.dump(), "t.json"); });
+    const std::string place = edit.key.empty() ? "t.json: " : "t.json: key '" + edit.key + "': ";
+    EXPECT_EQ(error.rfind(place, 0), 0u) << error << " of " << edit.key;
+    EXPECT_NE(error.find(edit.words), std::string::npos) << error;
   }
 }
 

@@ -1,0 +1,59 @@
+// Texts are cut into words by a regular expression, whatever their length.
+#include "traces/tokens/text_pieces.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/core/input_error.hpp"
+
+namespace dflop::testing {
+namespace text_pieces_test {
+
+std::vector<std::string> words_of(const std::string& pattern, const std::string& text) {
+  std::vector<std::size_t> ends;
+  WordSplitter(pattern, "place").split(text, ends);
+  std::vector<std::string> words;
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
+    words.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return words;
+}
+
+using Words = std::vector<std::string>;
+
+TEST(TextPieces, AreMatchesAndWhatIsBetween) {
+  EXPECT_EQ(words_of("\\d+", "ab12c3"), (Words{"ab", "12", "c", "3"}));
+  EXPECT_EQ(words_of("\\d+", "12"), Words{"12"});
+  EXPECT_EQ(words_of("\\d*", "a1"), (Words{"a", "1"}));  // matches of nothing cut, and are no words
+  EXPECT_EQ(words_of("x", ""), Words{});
+  EXPECT_EQ(words_of("\\p{L}", "\u00e9\U0001F600\u4e2d"), (Words{"\u00e9", "\U0001F600", "\u4e2d"}));
+}
+
+/// Blanks are the same in and out of sets, and an escaped backslash before an s is no blank.
+TEST(TextPieces, KnowBlanksWhereverTheyStand) {
+  EXPECT_EQ(words_of("\\s+", "a \t\u3000b"), (Words{"a", " \t\u3000", "b"}));
+  EXPECT_EQ(words_of("[\\sx]+", "a x b"), (Words{"a", " x ", "b"}));
+  EXPECT_EQ(words_of("[^\\s]+", "ab cd"), (Words{"ab", " ", "cd"}));
+  EXPECT_EQ(words_of("[a[\\s]]+", "b a b"), (Words{"b", " a ", "b"}));
+  EXPECT_EQ(words_of("\\\\s+", "a \\sss"), (Words{"a ", "\\sss"}));
+  EXPECT_EQ(words_of("\\Q\\s\\E", "a \\s"), (Words{"a ", "\\s"}));
+  EXPECT_EQ(words_of("\\[\\s", "a[ "), (Words{"a", "[ "}));
+}
+
+/// Loops over single classes keep no states, and those over groups one for each letter.
+TEST(TextPieces, MayBeLong) {
+  const std::string blanks(1'000'000, ' ');
+  EXPECT_EQ(words_of("\\s+(?!\\S)|\\s+", blanks).size(), 1u);
+  EXPECT_EQ(words_of("(?: |x)+", blanks).size(), 1u);
+}
+
+/// Each of n letters begins a search to the end: n^2 / 2 steps.
+TEST(TextPieces, RefuseExpressionsThatTakeTooLong) {
+  const std::string error = input_error([&] { words_of("(?:a|a)*b", std::string(200'000, 'a')); });
+  EXPECT_NE(error.find("place"), std::string::npos) << error;
+  EXPECT_NE(error.find("200000 bytes in steps in proportion"), std::string::npos) << error;
+}
+
+}  // namespace text_pieces_test
+}  // namespace dflop::testing
