@@ -1,4 +1,4 @@
-// A folder of transformers gives a model its weights, and a model is written as such a folder.
+// A folder of transformers gives a model its weights.
 #pragma once
 
 #include <memory>
@@ -29,13 +29,5 @@ class FolderWeights final : public WeightSource {
   WeightsFolder folder_;
   StoredNames names_;
 };
-
-/// Writes whole tensors under the names, and in the precision, that a folder has for them to another, which
-/// is made where it is not there; beside them stand copies of the first folder's files that are neither
-/// weights nor folders, as config.json and tokenizer.json, so that transformers loads it.
-/// @throws Error (input) as FolderWeights, for tensors that do not fit the model, and where both folders are
-/// one; Error (output)
-void export_folder(const ModelSpec& model, const WholeTensors& tensors, const std::string& from,
-                   const std::string& to);
 
 }  // namespace dflop

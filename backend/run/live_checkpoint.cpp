@@ -115,12 +115,14 @@ Dtype dtype_of_index(DType dtype) {
   throw Error(ErrorKind::internal, "a type of elements that is none");
 }
 
-std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank) {
+std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank,
+                                 bool weights_alone) {
   std::vector<HeldPart> parts;
   for (const LiveRank::HeldStage& stage : stages) {
     const ParameterStore& store = stage.module->parameters();
     for (const Parameter& parameter : store.list()) {
       for (const auto& [kind, kept] : kKeptKinds) {
+        if (weights_alone && kind != StoreKind::weight) continue;
         const Range held = store.held(parameter, kind);
         parts.push_back({parameter.name, kept, parameter.rows, parameter.columns, block_of(parameter),
                          IndexRun{held.begin, held.end}, rank, stage.stage, tp_rank});

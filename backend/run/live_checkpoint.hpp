@@ -12,8 +12,10 @@
 
 namespace dflop {
 
-/// Returns what a rank holds: of each parameter of its stages the weights and both moments.
-std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank);
+/// Returns what a rank holds: of each parameter of its stages the weights and, unless they alone are asked
+/// for, both moments.
+std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank,
+                                 bool weights_alone);
 
 /// Returns how an index names the dtype that ranks compute in.
 Dtype dtype_of_index(DType dtype);

@@ -284,10 +284,10 @@ void LiveExecutor::write(ParameterStore::Kind which, const WholeTensors& tensors
 }
 
 /// Returns the index with the files and pieces that ranks are to write, in all processes.
-CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index) {
+CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index, bool weights_alone) {
   ByteWriter own;
   for (const auto& rank : ranks_) {
-    add_held_parts(own, held_parts(rank->live.stages(), rank->rank, rank->context.tp_rank));
+    add_held_parts(own, held_parts(rank->live.stages(), rank->rank, rank->context.tp_rank, weights_alone));
   }
   const std::vector<std::string> processes = world_.gather(own.take());
   std::string text;
@@ -305,9 +305,8 @@ CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index) {
   return parse_checkpoint_index(world_.broadcast(text), "the index of a checkpoint");
 }
 
-void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted) {
-  CheckpointIndex index = divided(wanted);
-  const std::string part = world_.broadcast(world_.leads() ? begin_checkpoint(folder, index.step) : "");
+/// Writes the files of an index, each rank its own; the leading process then knows their sizes and checksums.
+void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index) {
   const auto files = [&](const Rank& rank) {
     std::vector<std::size_t> own;  // one, or none for a rank of copies alone
     for (std::size_t f = 0; f < index.files.size(); ++f) {
@@ -321,7 +320,7 @@ void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted
                                    Rank& rank = *ranks_[i];
                                    for (const std::size_t f : files(rank)) {
                                      written[f] =
-                                         write_pieces(rank.context, rank.live.stages(), part, index, f);
+                                         write_pieces(rank.context, rank.live.stages(), folder, index, f);
                                    }
                                  },
                                  [](std::size_t, const std::string&) {}});
@@ -340,7 +339,19 @@ void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted
       file.crc32 = reader.get<std::uint32_t>();
     }
   }
+}
+
+void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted) {
+  CheckpointIndex index = divided(wanted, false);
+  const std::string part = world_.broadcast(world_.leads() ? begin_checkpoint(folder, index.step) : "");
+  write_files(part, index);
   if (world_.leads()) finish_checkpoint(folder, index);
+}
+
+void LiveExecutor::save_weights(const std::string& folder) {
+  CheckpointIndex index = divided({}, true);
+  write_files(folder, index);
+  if (world_.leads()) write_checkpoint_index(folder, index);
 }
 
 void LiveExecutor::load(const std::string& checkpoint) {

@@ -79,6 +79,9 @@ class LiveExecutor final : public Executor {
   /// It returns there when the checkpoint is complete and on the disk.
   /// @throws Error (output)
   void save(const std::string& folder, const CheckpointIndex& index);
+  /// Writes parameters alone, as save() does, into a folder that is there and has nothing else: for those who
+  /// read them with a CheckpointReader. All processes call it. @throws Error (output)
+  void save_weights(const std::string& folder);
   /// Sets parameters and optimizer states from a checkpoint, of which each rank reads its part, in its
   /// thread. All processes call it with the same folder.
   /// @throws Error (input) as CheckpointReader, and naming a tensor that is missing or has another shape.
@@ -87,7 +90,8 @@ class LiveExecutor final : public Executor {
  private:
   struct Rank;
 
-  CheckpointIndex divided(const CheckpointIndex& index);
+  CheckpointIndex divided(const CheckpointIndex& index, bool weights_alone);
+  void write_files(const std::string& folder, CheckpointIndex& index);
   void require_own(const Iteration& iteration, const StepOptions& options) const;
   ReceivePosts posts_of(const Iteration& iteration) const;
   LiveResult joined(const Program& program, const std::vector<std::string>& processes) const;

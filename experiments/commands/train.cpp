@@ -20,6 +20,7 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/checkpoint.hpp"
+#include "experiments/training/export.hpp"
 #include "experiments/training/job.hpp"
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
@@ -27,8 +28,10 @@
 #include "experiments/training/optimizer.hpp"
 #include "experiments/training/step_log.hpp"
 #include "solver/schedulers/schedulers.hpp"
+#include "traces/checkpoints/folder.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/files/timeline.hpp"
+#include "traces/text/staged_folder.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -249,6 +252,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
                   "writes a folder as that of --model is; expected a folder of transformers there, found '" +
                       model.name + "'");
   }
+  if (request.exported && world.leads()) check_output_folder(*request.exported);
   std::optional<FolderWeights> weights;
   if (is_model_folder(model.name) && !request.random_weights) weights.emplace(model, model.name);
   const std::shared_ptr<ContentLoader> loader = make_loader(job, request.data_threads);
@@ -280,8 +284,9 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
   if (request.exported) {
-    const WholeTensors tensors = executor->read(ParameterStore::Kind::weight);
-    if (world.leads()) export_folder(model, tensors, model.name, *request.exported);
+    const std::int64_t step = log.steps.empty() ? options.first_step - 1 : log.steps.back().step;
+    const std::string newest = checkpoints.folder ? step_folder(*checkpoints.folder, step) : "";
+    export_weights(*request.exported, model, newest, world, *executor);
   }
   if (!world.leads()) return status;
   print_table(step_table(log.steps, options), request.format);
@@ -384,7 +389,7 @@ and the part of the machine's time that others took.)",
       {"every", whole("K", 0), "and after every K steps; 0: only at the end"},
       {"export", text("DIR"),
        "with a folder of transformers as --model, write another with the weights at the end, which transformers "
-       "loads"},
+       "loads; it appears when it is complete"},
       {"resume", flag(),
        "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
        "will do"},

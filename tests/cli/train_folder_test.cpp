@@ -46,6 +46,28 @@ TEST_F(TrainFolder, WritesWhatItRead) {
   EXPECT_EQ(json::parse(again.out)[0]["loss"], json::parse(result.out)[0]["loss"]);
 }
 
+/// The weights come out of the last checkpoint where there is one; else each rank writes its own for this.
+TEST_F(TrainFolder, WritesTheSameWithAndWithoutCheckpoints) {
+  const std::string run = "--model " + kModels + "internvl-300m-style --pp 2 --microbatches 2 --steps 2";
+  ASSERT_EQ(train(run + " --export alone").exit_code, 0);
+  ASSERT_EQ(train(run + " --export beside --checkpoint c").exit_code, 0);
+  ASSERT_EQ(train(run + " --export later --checkpoint c --resume").exit_code, 0);  // nothing is left to do
+  const std::string alone = testing::read_all(sandbox.path("alone/model.safetensors"));
+  EXPECT_NE(alone, testing::read_all(kModels + "internvl-300m-style/model.safetensors"));
+  for (const char* other : {"beside", "later"}) {
+    EXPECT_EQ(alone, testing::read_all(sandbox.path(other) / "model.safetensors")) << other;
+  }
+  EXPECT_FALSE(sandbox.has("alone.part") || sandbox.has("alone/pieces") || sandbox.has("alone/.lock"));
+}
+
+TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportHasNoPlace) {
+  std::filesystem::create_directory(sandbox.path("out"));
+  testing::write_all(sandbox.path("out/kept"), "x");
+  testing::expect_error(train("--model " + kModels + "internvl-300m-style --steps 1 --export out"),
+                        {"out: cannot write: something is there already"});
+  EXPECT_TRUE(sandbox.has("out/kept"));
+}
+
 TEST_F(TrainFolder, ExportsNothingWithoutAFolder) {
   testing::expect_error(train("--model tiny-vlm --steps 1 --export out"),
                         {"--export", "folder of transformers"});

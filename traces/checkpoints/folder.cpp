@@ -102,13 +102,17 @@ std::string begin_checkpoint(const std::string& folder, std::int64_t step) {
   return part;
 }
 
-void finish_checkpoint(const std::string& folder, const CheckpointIndex& index) {
-  const std::string path = step_folder(folder, index.step);
-  const std::string part = path + std::string(kPartEnding);
-  StagedFile file((fs::path(part) / kCheckpointIndex).string());
+void write_checkpoint_index(const std::string& folder, const CheckpointIndex& index) {
+  StagedFile file((fs::path(folder) / kCheckpointIndex).string());
   file.append(to_json(index));
   file.sync();
   file.take_final_name();
+}
+
+void finish_checkpoint(const std::string& folder, const CheckpointIndex& index) {
+  const std::string path = step_folder(folder, index.step);
+  const std::string part = path + std::string(kPartEnding);
+  write_checkpoint_index(part, index);
   std::error_code ignored;
   if (fs::exists(fs::path(path) / kCheckpointIndex, ignored)) remove_folder(path);
   rename_folder(part, path);

@@ -18,6 +18,10 @@ std::string step_folder(const std::string& folder, std::int64_t step);
 /// @throws Error (output)
 std::string begin_checkpoint(const std::string& folder, std::int64_t step);
 
+/// Writes the index beside its files, for which it stands. Returns when it is on the disk.
+/// @throws Error (output)
+void write_checkpoint_index(const std::string& folder, const CheckpointIndex& index);
+
 /// Ends the checkpoint of index.step, whose files are all in the folder that begin_checkpoint() has made:
 /// writes the index, and gives the folder its name, under which it is complete or not there. One of the same
 /// name, as one that is damaged, is replaced. Returns when all is on the disk.

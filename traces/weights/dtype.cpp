@@ -1,5 +1,6 @@
 #include "traces/weights/dtype.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -65,20 +66,39 @@ std::uint16_t rounded_to_bf16(std::uint32_t bits) {
   return static_cast<std::uint16_t>(is_nan ? nan : rounded);
 }
 
-std::uint16_t to_bf16(float value) {
-  return rounded_to_bf16(std::bit_cast<std::uint32_t>(value));
+/// Rounds the bits of an f32 to an f16: to the nearest, to even where two are.
+std::uint16_t rounded_to_f16(std::uint32_t bits) {
+  constexpr std::uint32_t kHalfInfinity = 0x7C00;
+  constexpr std::uint32_t kSmallestNormal = 0x3880'0000;  // 2^-14, as f32
+  constexpr std::uint32_t kBiasDifference = 112U << 23;
+  const std::uint32_t sign = bits >> 16 & 0x8000;
+  const std::uint32_t magnitude = bits & ~kSign;
+  if (magnitude > kInfinity) {
+    return static_cast<std::uint16_t>(sign | kHalfInfinity | 0x200 | (magnitude >> 13 & 0x3FF));
+  }
+  if (magnitude < kSmallestNormal) {
+    // The f32 from 0.5 on are 2^-24 apart, as subnormal f16 are: the sum is rounded as they are.
+    const float sum = std::bit_cast<float>(magnitude) + 0.5F;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(sum) - 0x3F00'0000));
+  }
+  const std::uint32_t rounded = (magnitude - kBiasDifference + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+  return static_cast<std::uint16_t>(sign | std::min(rounded, kHalfInfinity));
 }
 
-/// Rounding a double to f32 and this to BF16 would round twice. So it goes to f32 towards zero, and the last
-/// bit says whether anything was lost: then the second rounding sees on which side of the middle it was
+std::uint32_t bits_before_rounding(float value) {
+  return std::bit_cast<std::uint32_t>(value);
+}
+
+/// Rounding a double to f32 and this to 16 bits would round twice. So it goes to f32 towards zero, and the
+/// last bit says whether anything was lost: then the second rounding sees on which side of the middle it was
 /// (rounding to odd, Boldo and Melquiond 2008).
-std::uint16_t to_bf16(double value) {
+std::uint32_t bits_before_rounding(double value) {
   const auto single = static_cast<float>(value);
   const auto back = static_cast<double>(single);
   auto bits = std::bit_cast<std::uint32_t>(single);
   bits -= static_cast<std::uint32_t>(std::abs(back) > std::abs(value));
   bits |= static_cast<std::uint32_t>(back < value || back > value);
-  return rounded_to_bf16(bits);
+  return bits;
 }
 
 template <typename Stored, typename Real, typename Convert>
@@ -94,8 +114,14 @@ void encode_any(Dtype dtype, std::span<const Real> values, std::byte* out) {
   const auto same = [](Real value) { return value; };
   if (dtype == Dtype::f64) return encode_each<double>(values, out, same);
   if (dtype == Dtype::f32) return encode_each<float>(values, out, same);
-  if (dtype == Dtype::bf16)
-    return encode_each<std::uint16_t>(values, out, [](Real value) { return to_bf16(value); });
+  if (dtype == Dtype::f16) {
+    return encode_each<std::uint16_t>(values, out,
+                                      [](Real value) { return rounded_to_f16(bits_before_rounding(value)); });
+  }
+  if (dtype == Dtype::bf16) {
+    return encode_each<std::uint16_t>(
+        values, out, [](Real value) { return rounded_to_bf16(bits_before_rounding(value)); });
+  }
   refuse_dtype(dtype);
 }
 
@@ -140,7 +166,7 @@ bool is_decoded(Dtype dtype) {
 }
 
 bool is_encoded(Dtype dtype) {
-  return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::bf16;
+  return is_decoded(dtype);
 }
 
 void decode(Dtype dtype, const std::byte* bytes, std::span<float> out) {

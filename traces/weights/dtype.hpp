@@ -65,7 +65,7 @@ int bits_of(Dtype dtype);
 
 /// Tells whether decode() knows the dtype: F64, F32, F16, BF16.
 bool is_decoded(Dtype dtype);
-/// Tells whether encode() knows the dtype: F64, F32, BF16.
+/// Tells whether encode() knows the dtype: F64, F32, F16, BF16.
 bool is_encoded(Dtype dtype);
 
 /// Converts the numbers at `bytes`, which need no alignment, to those of `out`. All are exact but F64 as

@@ -64,9 +64,10 @@ void SafetensorsWriter::append_numbers(std::string_view tensor, std::span<const 
   if (numbers.empty()) return;
   const Dtype dtype = in_turn(tensor).dtype;
   if (!is_encoded(dtype)) {
-    throw Error(ErrorKind::internal,
-                fmt::format("expected numbers to be written as F64, F32 or BF16, found {}", to_string(dtype)),
-                fmt::format("{}: tensor '{}'", path_, tensor));
+    throw Error(
+        ErrorKind::internal,
+        fmt::format("expected numbers to be written as F64, F32, F16 or BF16, found {}", to_string(dtype)),
+        fmt::format("{}: tensor '{}'", path_, tensor));
   }
   const std::size_t width = static_cast<std::size_t>(bits_of(dtype)) / 8;
   count(numbers.size() * width);

@@ -35,10 +35,15 @@ Real decode_one(Dtype dtype, std::uint16_t bits) {
 }
 
 template <typename Real>
-std::uint16_t to_bf16_bits(Real value) {
+std::uint16_t encode_one(Dtype dtype, Real value) {
   std::uint16_t bits = 0;
-  encode(Dtype::bf16, std::span<const Real>(&value, 1), reinterpret_cast<std::byte*>(&bits));
+  encode(dtype, std::span<const Real>(&value, 1), reinterpret_cast<std::byte*>(&bits));
   return bits;
+}
+
+template <typename Real>
+std::uint16_t to_bf16_bits(Real value) {
+  return encode_one(Dtype::bf16, value);
 }
 
 /// All numbers of both kinds, those below the smallest normal one, infinities and NaN among them.
@@ -60,20 +65,31 @@ TEST(Dtype, NumbersOf16BitsAreWhatTheStandardSays) {
   }
 }
 
-/// Each number of BF16, the middle between it and the next, and what lies close to the middle: below it goes
-/// down, above it up, and the middle itself to the one whose last bit is 0. What is beyond the largest is
-/// rounded as if numbers went on: the next one would be 2^128, which is infinity.
+/// A Small has the sizes of a dtype of 16 bits, and the power of two that would follow its largest number.
+struct Small {
+  Dtype dtype;
+  int fraction_bits;
+  int bias;
+  std::uint16_t infinity;
+  int beyond;
+};
+constexpr Small kSmall[] = {{Dtype::bf16, 7, 127, 0x7F80, 128}, {Dtype::f16, 10, 15, 0x7C00, 16}};
+
+/// Each number, the middle between it and the next, and what lies close to the middle: below it goes down,
+/// above it up, and the middle itself to the one whose last bit is 0. What is beyond the largest is rounded
+/// as if numbers went on: the next one would be a power of two, which is infinity.
 template <typename Real>
-void check_rounding() {
-  for (std::uint16_t k = 0; k < 0x7F80; ++k) {
-    const auto here = static_cast<Real>(value_of(k, 7, 127));
-    const auto next =
-        k + 1 == 0x7F80 ? std::ldexp(1.0, 128) : value_of(static_cast<std::uint16_t>(k + 1), 7, 127);
-    const auto middle = static_cast<Real>(value_of(k, 7, 127) / 2 + next / 2);  // exact in both types
+void check_rounding(const Small& to) {
+  const auto number = [&](std::uint16_t k) { return value_of(k, to.fraction_bits, to.bias); };
+  for (std::uint16_t k = 0; k < to.infinity; ++k) {
+    const auto here = static_cast<Real>(number(k));
+    const double next =
+        k + 1 == to.infinity ? std::ldexp(1.0, to.beyond) : number(static_cast<std::uint16_t>(k + 1));
+    const auto middle = static_cast<Real>(number(k) / 2 + next / 2);  // exact in both types
     const auto even = static_cast<std::uint16_t>(k + (k & 1));
     for (const int sign : {1, -1}) {
       const auto bits = [&](Real value) {
-        return static_cast<int>(to_bf16_bits(static_cast<Real>(sign) * value));
+        return static_cast<int>(encode_one(to.dtype, static_cast<Real>(sign) * value));
       };
       const int minus = sign < 0 ? 0x8000 : 0;
       ASSERT_EQ(bits(here), minus | k);
@@ -84,13 +100,13 @@ void check_rounding() {
   }
 }
 
-TEST(Dtype, FloatsAreRoundedToTheNearestBf16) {
-  check_rounding<float>();
+TEST(Dtype, FloatsAreRoundedToTheNearest) {
+  for (const Small& to : kSmall) ASSERT_NO_FATAL_FAILURE(check_rounding<float>(to)) << to_string(to.dtype);
 }
 
 /// By way of a float the doubles next to a middle would become the middle first, and half of them go wrong.
-TEST(Dtype, DoublesAreRoundedOnceToTheNearestBf16) {
-  check_rounding<double>();
+TEST(Dtype, DoublesAreRoundedOnceToTheNearest) {
+  for (const Small& to : kSmall) ASSERT_NO_FATAL_FAILURE(check_rounding<double>(to)) << to_string(to.dtype);
 }
 
 TEST(Dtype, InfinityStaysAndNanStaysNan) {
@@ -103,7 +119,12 @@ TEST(Dtype, InfinityStaysAndNanStaysNan) {
   const std::uint32_t low = 0x7F80'0001;
   float value = 0;
   std::memcpy(&value, &low, sizeof value);
-  EXPECT_TRUE(std::isnan(decode_one<float>(Dtype::bf16, to_bf16_bits(value))));
+  for (const Small& to : kSmall) {
+    EXPECT_EQ(encode_one(to.dtype, kInfinity), to.infinity);
+    EXPECT_EQ(encode_one(to.dtype, 1e300), to.infinity);
+    EXPECT_EQ(encode_one(to.dtype, -1e-300), 0x8000);
+    EXPECT_TRUE(std::isnan(decode_one<float>(to.dtype, encode_one(to.dtype, value))));
+  }
 }
 
 /// 1 + 2^-24 is the middle of 1 and the next float, and goes to 1, which is even; 1 + 3 * 2^-24 is the

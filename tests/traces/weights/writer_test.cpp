@@ -197,7 +197,7 @@ TEST_F(WeightsWriters, WhatWasNotDeclaredIsRefused) {
   refused([&] { writer.append("a", numbers.first(2)); }, "expected 8 bytes in all, found 12");
   refused([&] { writer.finish(); }, "expected 8 bytes before the file ends, found 4");
   writer.append("a", numbers.first(1));
-  refused([&] { writer.append("i", numbers.first(1)); }, "F64, F32 or BF16, found U8");
+  refused([&] { writer.append("i", numbers.first(1)); }, "F64, F32, F16 or BF16, found U8");
   writer.append("i", as_bytes("1234"));
   refused([&] { writer.append("i", as_bytes("5")); }, "expected no more data, found those of 'i'");
   writer.finish();
