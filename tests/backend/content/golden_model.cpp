@@ -146,7 +146,7 @@ std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& 
 std::vector<std::string> golden_models() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(fs::path(DFLOP_SOURCE_DIR) / "tests/golden/models")) {
-    names.push_back(entry.path().filename().string());
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());
   return names;
