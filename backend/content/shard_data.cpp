@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "core/refuse.hpp"
@@ -39,6 +40,38 @@ std::vector<TarMember> media_of(const TarSample& sample) {
     if (is_picture(member) || last_extension(member) == "wav") media.push_back(member);
   }
   return media;
+}
+
+/// An UnreadKind is one of files that trainers' tars may have, and what is to stand there.
+struct UnreadKind {
+  std::string_view extension;
+  std::string_view expected;
+};
+constexpr std::string_view kFrames =
+    "a video's frames as pictures .0.jpg, .1.jpg and so on, with an <image> for each among the words";
+constexpr std::string_view kPicture = "a picture as .jpg or .png";
+constexpr std::string_view kSound = "a sound as .wav";
+constexpr UnreadKind kUnreadKinds[] = {
+    {"mp4", kFrames},   {"webm", kFrames},  {"mkv", kFrames},   {"avi", kFrames},  {"mov", kFrames},
+    {"m4v", kFrames},   {"webp", kPicture}, {"gif", kPicture},  {"bmp", kPicture}, {"tif", kPicture},
+    {"tiff", kPicture}, {"heic", kPicture}, {"avif", kPicture}, {"mp3", kSound},   {"flac", kSound},
+    {"ogg", kSound},    {"opus", kSound},   {"m4a", kSound},    {"aac", kSound}};
+
+/// Refuses what a conversation has places for and the sample has no media that are read.
+[[noreturn]] void refuse_media(const TarSample& sample, const std::string& where,
+                               std::span<const ChatMedium> wanted, std::size_t found) {
+  for (const TarMember& member : sample.members) {
+    for (const UnreadKind& kind : kUnreadKinds) {
+      if (last_extension(member) != kind.extension) continue;
+      refuse_input(where + ", ." + member.extension, "is of a kind that is not read: expected {}",
+                   kind.expected);
+    }
+  }
+  if (std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end())
+    refuse_input(where, "has <video> among its words, and videos are not read: expected {}", kFrames);
+  refuse_input(where,
+               "expected as many pictures and sounds as the conversation has places for them, {}, found {}",
+               wanted.size(), found);
 }
 
 std::string_view media_family(const ModelSpec& model) {
@@ -163,12 +196,8 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache)
   const Conversation conversation = parse_conversation(tar.read(*json), where);
   const std::vector<ChatMedium> wanted = conversation.media();
   const std::vector<TarMember> members = media_of(sample);
-  if (wanted.size() != members.size()) {
-    refuse_input(where,
-                 "expected as many pictures and sounds as the conversation has places for them, {}, "
-                 "found {}",
-                 wanted.size(), members.size());
-  }
+  const bool has_video = std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end();
+  if (has_video || wanted.size() != members.size()) refuse_media(sample, where, wanted, members.size());
   std::vector<MediumContent> media;
   std::vector<std::int64_t> counts;
   for (std::size_t m = 0; m < members.size(); ++m) {

@@ -35,8 +35,10 @@ struct TrainTars : ::testing::Test {
     for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
     return all;
   }
-  /// Writes a tar with one sample: a conversation about a picture, and the picture's bytes.
-  void write_tar(const std::string& name, const std::string& picture) {
+  /// Writes a tar with one sample: a conversation about a picture, and the picture's bytes, or about another
+  /// medium.
+  void write_tar(const std::string& name, const std::string& picture, const std::string& extension = "jpg",
+                 const std::string& words = "<image>") {
     std::string tar;
     const auto add = [&](const std::string& file, const std::string& bytes) {
       std::string header(512, '\0');
@@ -60,9 +62,9 @@ struct TrainTars : ::testing::Test {
       put(148, std::string(6 - check.str().size(), '0') + check.str() + std::string(1, '\0') + " ");
       tar += header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
     };
-    add("one.jpg", picture);
-    add("one.json",
-        R"({"conversations": [{"from": "human", "value": "<image>"}, {"from": "gpt", "value": "x"}]})");
+    add("one." + extension, picture);
+    add("one.json", R"({"conversations": [{"from": "human", "value": ")" + words +
+                        R"("}, {"from": "gpt", "value": "x"}]})");
     testing::write_all(sandbox.path(name), tar + std::string(1024, '\0'));
   }
 };
@@ -103,6 +105,21 @@ TEST_F(TrainTars, SaysWhichPictureIsNone) {
   testing::expect_error(train("--steps 1", "half.tar"), {"half.tar", "sample 'one'", ".jpg"});
   write_tar("good.tar", photo);
   EXPECT_EQ(train("--steps 1", "good.tar").exit_code, 0);
+}
+
+TEST_F(TrainTars, SaysWhatToMakeOfMediaThatAreNotRead) {
+  write_tar("film.tar", "x", "mp4", "<video>");
+  testing::expect_error(train("--steps 1", "film.tar"),
+                        {"film.tar: sample 'one', .mp4", "frames as pictures .0.jpg", "<image> for each"});
+  write_tar("frames.tar", testing::read_all(kIo + "photo.jpg"), "0.jpg", "<video>");
+  testing::expect_error(train("--steps 1", "frames.tar"),
+                        {"frames.tar: sample 'one'", "has <video> among its words", "<image> for each"});
+  write_tar("web.tar", "x", "left.webp");
+  testing::expect_error(train("--steps 1", "web.tar"), {".left.webp", "a picture as .jpg or .png"});
+  write_tar("song.tar", "x", "mp3", "<audio>");
+  testing::expect_error(train("--steps 1", "song.tar"), {".mp3", "a sound as .wav"});
+  write_tar("none.tar", "x", "txt");
+  testing::expect_error(train("--steps 1", "none.tar"), {"places for them, 1, found 0"});
 }
 
 TEST_F(TrainTars, AnIndexPlansAsTarsDo) {
