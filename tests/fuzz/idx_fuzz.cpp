@@ -1,7 +1,9 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "tests/fuzz/fuzz_target.hpp"
 #include "tests/fuzz/memory_file.hpp"
@@ -46,7 +48,13 @@ void read_index(std::string_view bytes) {
   names.link(index, ".idx");
   names.link(data, ".bin");
   const MegatronFile file(names.prefix());
-  for (std::size_t i = 0; i < file.size(); ++i) require(file.read(i).size() == file.length(i));
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    const std::vector<std::int32_t> ids = file.read(i);
+    require(ids.size() == file.length(i));
+    std::vector<std::int32_t> half(ids.size() / 2);
+    file.read(i, ids.size() - half.size(), half);
+    require(std::equal(half.rbegin(), half.rend(), ids.rbegin()));
+  }
 }
 
 }  // namespace
