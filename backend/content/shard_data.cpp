@@ -1,6 +1,7 @@
 #include "backend/content/shard_data.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -16,8 +17,10 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kIndexed = 64;                   // samples that one thread looks at before others
-constexpr std::uint64_t kPictureHeaders = 256 * 1024;  // bytes, in which headers end but for large thumbnails
+constexpr std::size_t kIndexed = 64;  // samples that one thread looks at before others
+// In so many bytes of a picture its headers end, but for colour profiles and thumbnails, with which they take
+// up to the second number, or more.
+constexpr std::array<std::uint64_t, 2> kPictureHeaders = {16 * 1024, 256 * 1024};
 
 /// A SampleTooLong says that a sample's media go beyond the model's longest sequence.
 struct SampleTooLong {
@@ -187,6 +190,26 @@ std::string ShardData::fingerprint() const {
   return fmt::format("{:016x}", stable_hash(text));
 }
 
+MediumContent ShardData::read_medium(const TarFile& tar, TarMember member, MediumFile medium,
+                                     bool values) const {
+  const std::uint64_t whole = member.size;
+  std::string bytes;
+  const auto read = [&](std::uint64_t size) {
+    member.size = size;
+    bytes = tar.read(member);
+    medium.bytes = bytes;
+    return values ? media_.read(medium) : media_.shape(medium);
+  };
+  for (const std::uint64_t size : kPictureHeaders) {
+    if (values || !is_picture(member) || whole <= size) break;
+    try {
+      return read(size);
+    } catch (const Error&) {  // what is cut off, or damaged: more bytes tell
+    }
+  }
+  return read(whole);
+}
+
 SampleContent ShardData::make(const Place& place, bool values, WordCache& cache) const {
   const TarFile& tar = tars_[place.tar];
   const TarSample& sample = tar.samples()[place.sample];
@@ -201,25 +224,12 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache)
   std::vector<MediumContent> media;
   std::vector<std::int64_t> counts;
   for (std::size_t m = 0; m < members.size(); ++m) {
-    TarMember member = members[m];
+    const TarMember& member = members[m];
     const std::string file = where + ", ." + member.extension;
     const ChatMedium expected = is_picture(member) ? ChatMedium::image : ChatMedium::audio;
     if (wanted[m] != expected)
       refuse_input(file, "stands where the conversation has a {}", to_string(wanted[m]));
-    const std::uint64_t whole = member.size;
-    if (!values && is_picture(member)) member.size = std::min(member.size, kPictureHeaders);
-    const auto read = [&] {
-      const std::string bytes = tar.read(member);
-      const MediumFile medium{bytes, file, members.size() == 1};
-      return values ? media_.read(medium) : media_.shape(medium);
-    };
-    try {
-      media.push_back(read());
-    } catch (const Error&) {
-      if (member.size == whole) throw;
-      member.size = whole;
-      media.push_back(read());
-    }
+    media.push_back(read_medium(tar, member, {{}, file, members.size() == 1}, values));
     counts.push_back(media.back().tokens);
   }
   ChatTokens tokens = chat_.encode(conversation, counts, cache, where);

@@ -50,6 +50,9 @@ class ShardData final : public Dataset {
   using Places = std::map<std::string, Place, std::less<>>;
 
   SampleContent make(const Place& place, bool values, WordCache& cache) const;
+  /// Reads a member, of a picture without values as few of its first bytes as tell its size. `medium` has all
+  /// but its bytes.
+  MediumContent read_medium(const TarFile& tar, TarMember member, MediumFile medium, bool values) const;
   /// Takes a cache that no thread uses, or makes one. @see give_back()
   std::unique_ptr<WordCache> take_cache() const;
   void give_back(std::unique_ptr<WordCache> cache) const;

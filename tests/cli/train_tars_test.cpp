@@ -35,37 +35,10 @@ struct TrainTars : ::testing::Test {
     for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
     return all;
   }
-  /// Writes a tar with one sample: a conversation about a picture, and the picture's bytes, or about another
-  /// medium.
+  /// Writes a tar with one sample; see testing::tar_of_sample().
   void write_tar(const std::string& name, const std::string& picture, const std::string& extension = "jpg",
                  const std::string& words = "<image>") {
-    std::string tar;
-    const auto add = [&](const std::string& file, const std::string& bytes) {
-      std::string header(512, '\0');
-      const auto put = [&](std::size_t at, const std::string& text) {
-        header.replace(at, text.size(), text);
-      };
-      std::ostringstream size;
-      size << std::oct << bytes.size();
-      put(0, file);
-      put(100, "0000644");
-      put(124, std::string(11 - size.str().size(), '0') + size.str());
-      put(136, "00000000000");
-      put(148, "        ");
-      put(156, "0");
-      put(257, "ustar");
-      put(263, "00");
-      unsigned sum = 0;
-      for (const char c : header) sum += static_cast<unsigned char>(c);
-      std::ostringstream check;
-      check << std::oct << sum;
-      put(148, std::string(6 - check.str().size(), '0') + check.str() + std::string(1, '\0') + " ");
-      tar += header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
-    };
-    add("one." + extension, picture);
-    add("one.json", R"({"conversations": [{"from": "human", "value": ")" + words +
-                        R"("}, {"from": "gpt", "value": "x"}]})");
-    testing::write_all(sandbox.path(name), tar + std::string(1024, '\0'));
+    testing::write_all(sandbox.path(name), testing::tar_of_sample(picture, extension, words));
   }
 };
 

@@ -18,6 +18,15 @@ struct ShardDataTest : ::testing::Test {
   ModelSpec model = parse_hugging_face(read_text_file(folder.path() + "/config.json"), folder.path());
 };
 
+std::string refusal(const ModelSpec& model, const std::string& folder, const std::string& shard = kShard) {
+  try {
+    ShardData(model, folder, shard);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST_F(ShardDataTest, ShapesFromHeadersAreThoseOfContents) {
   const ShardData data(model, folder.path(), kShard);
   ASSERT_EQ(data.samples().size(), 3U);
@@ -59,21 +68,31 @@ TEST_F(ShardDataTest, AnswersAreTrained) {
   EXPECT_EQ(tokenizer.decode(trained), "Picture 1.<|im_end|>");
 }
 
+/// A picture's size stands behind segments of any length, as thumbnails and colour profiles are.
+TEST_F(ShardDataTest, HeadersMayBeLong) {
+  const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
+  const std::string tar = folder.path() + "/one.tar";
+  write_file_atomically(tar, testing::tar_of_sample(photo));
+  const Sample expected = ShardData(model, folder.path(), tar).samples().at(0);
+  const std::string segment = "\xFF\xE2\xFF\xFF" + std::string(65533, '\1');  // 65,535 bytes with the length
+  for (const int segments : {1, 5}) {                                         // 64 and 320 KiB
+    std::string longer = photo.substr(0, 2);
+    for (int s = 0; s < segments; ++s) longer += segment;
+    write_file_atomically(tar, testing::tar_of_sample(longer + photo.substr(2)));
+    const Sample found = ShardData(model, folder.path(), tar).samples().at(0);
+    EXPECT_EQ(found.encoder(), expected.encoder());
+    EXPECT_EQ(found.llm(), expected.llm());
+  }
+  write_file_atomically(tar, testing::tar_of_sample(photo.substr(0, 2) + segment));
+  EXPECT_NE(refusal(model, folder.path(), tar).find("one.tar: sample 'one', .jpg"), std::string::npos);
+}
+
 TEST_F(ShardDataTest, WhatIsLongerThanTheModelIsLeftOut) {
   model.max_tokens = 40;  // each picture alone has more
   const ShardData data(model, folder.path(), kShard);
   EXPECT_TRUE(data.samples().empty());
   EXPECT_EQ(data.left_out().count, 3U);
   EXPECT_NE(data.left_out().first.find("sample_0000"), std::string::npos) << data.left_out().first;
-}
-
-std::string refusal(const ModelSpec& model, const std::string& folder) {
-  try {
-    ShardData(model, folder, kShard);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRefused) {

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 namespace dflop::testing {
@@ -32,6 +34,39 @@ inline void write_shard_folder(const std::string& folder) {
   config["text_config"]["vocab_size"] = most + 3;  // 708, which tp 2 divides
   std::ofstream(folder + "/config.json") << config;
   std::ofstream(folder + "/tokenizer.json") << tokenizer;
+}
+
+/// Returns an entry of a tar.
+inline std::string tar_entry(const std::string& name, const std::string& bytes) {
+  std::string header(512, '\0');
+  const auto put = [&](std::size_t at, const std::string& text) { header.replace(at, text.size(), text); };
+  const auto octal = [](std::size_t number, int digits) {
+    std::ostringstream text;
+    text << std::oct << std::setfill('0') << std::setw(digits) << number;
+    return text.str();
+  };
+  put(0, name);
+  put(100, "0000644");
+  put(124, octal(bytes.size(), 11));
+  put(136, "00000000000");
+  put(148, "        ");
+  put(156, "0");
+  put(257, "ustar");
+  put(263, "00");
+  std::size_t sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  put(148, octal(sum, 6) + std::string(1, '\0') + " ");
+  return header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
+}
+
+/// Returns a tar with one sample, "one": a conversation about a picture, and the picture's bytes, or about
+/// another medium.
+inline std::string tar_of_sample(const std::string& medium, const std::string& extension = "jpg",
+                                 const std::string& words = "<image>") {
+  const std::string conversation =
+      R"({"conversations": [{"from": "human", "value": ")" + words + R"("}, {"from": "gpt", "value": "x"}]})";
+  return tar_entry("one." + extension, medium) + tar_entry("one.json", conversation) +
+         std::string(1024, '\0');
 }
 
 /// A ShardFolder is one that is removed at the end.
