@@ -69,20 +69,20 @@ void add_token(TokenSequence& tokens, std::int32_t id) {
   ++tokens.rows;
 }
 
-Generator::Generator(const ModelSpec& model, World& world, DType dtype, std::uint64_t seed,
+Generator::Generator(const ModelSpec& model, const RankContext& rank, std::uint64_t seed,
                      const WeightSource* weights)
-    : model_(model), plan_(one_sample(model)), rank_(world, 0, dtype), context_(context_of(rank_)) {
+    : model_(model), plan_(one_sample(model)), rank_(rank) {
   require_live(model);
   const std::vector<StagePlace> places = stage_places(plan_stages(plan_, model));
   const auto make = [&](const StagePlace& place) {
-    return std::make_unique<StageModule>(model, place, kShards, 0, seed, context_, weights);
+    return std::make_unique<StageModule>(model, place, kShards, 0, seed, rank_, weights);
   };
   if (places.size() > 1) encoder_ = make(places.front());
   llm_ = make(places.back());
 }
 
 Tensor Generator::encode(const StageInput& input) const {
-  if (!encoder_ || input.encoder->rows() == 0) return {context_, 0, model_.llm.hidden};
+  if (!encoder_ || input.encoder->rows() == 0) return {rank_, 0, model_.llm.hidden};
   encoder_->prepare(input);
   StageTape tape;
   return encoder_->forward({}, input, {}, tape);
@@ -91,8 +91,8 @@ Tensor Generator::encode(const StageInput& input) const {
 std::int32_t Generator::likeliest(const Tensor& encoded, const StageInput& input) const {
   llm_->prepare(input);
   const Tensor logits = llm_->logits(encoded, *input.llm, {static_cast<std::int32_t>(input.llm->rows() - 1)});
-  const std::vector<double> values = download(context_, logits.view().data, context_.kernels.dtype(),
-                                              static_cast<std::size_t>(logits.columns()));
+  const std::vector<double> values =
+      download(rank_, logits.view().data, rank_.kernels.dtype(), static_cast<std::size_t>(logits.columns()));
   return static_cast<std::int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
 

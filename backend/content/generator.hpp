@@ -9,7 +9,6 @@
 #include "backend/content/sample_content.hpp"
 #include "backend/model/stage_module.hpp"
 #include "backend/model/weight_source.hpp"
-#include "backend/world.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
 
@@ -24,10 +23,9 @@ struct Answer {
 /// A Generator holds a whole model on one rank: weights and gradients, and next to no optimizer states.
 class Generator {
  public:
-  /// Takes weights from a source or, where that is null, draws them from `seed`. Model and world, of one
-  /// rank, outlive the generator. @throws Error (input) as StageModule; OutOfMemory
-  Generator(const ModelSpec& model, World& world, DType dtype, std::uint64_t seed,
-            const WeightSource* weights);
+  /// Takes weights from a source or, where that is null, draws them from `seed`. Model and rank, which is
+  /// alone, outlive the generator. @throws Error (input) as StageModule; OutOfMemory
+  Generator(const ModelSpec& model, const RankContext& rank, std::uint64_t seed, const WeightSource* weights);
 
   /// Answers a sample, of which it sees what stands before the first trained token. Each token is the one
   /// with the largest logit, the first of equal ones. The answer ends with the token with which the sample's
@@ -46,8 +44,7 @@ class Generator {
 
   const ModelSpec& model_;
   Plan plan_;
-  LocalRank rank_;
-  RankContext context_;
+  const RankContext& rank_;
   std::unique_ptr<StageModule> encoder_;  // null for models of text
   std::unique_ptr<StageModule> llm_;
 };

@@ -31,6 +31,8 @@ Command simulate_command();
 Command replay_command();
 Command profile_command();
 Command train_command();
+Command train_plot_command();
+Command generate_command();
 Command kernels_command();
 Command kernels_tune_command();
 Command kernels_check_command();

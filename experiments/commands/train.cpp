@@ -349,7 +349,7 @@ A plan by wish has the parallelism, microbatches, layout or order that options g
 search finds on one node of eight GPUs. SIGINT and SIGTERM end the run after the step that is under way. At the end the
 mean, 95th percentile and spread of the steps, without the first of a run, stand on standard error, with tokens a second
 and the part of the machine's time that others took.)",
-      .example = "dflop train --model tiny-vlm --device host --steps 10",
+      .example = "dflop train --model tiny-vlm --device host --steps 10 --log run.jsonl",
       .run = run_train,
   };
   add_recipe_options(command.options);

@@ -110,7 +110,7 @@ constexpr Wing kWings[] = {
     {"experiments", "studies", "cli presets"},
     {"experiments", "sweep", "cli presets charts studies"},
     {"experiments", "evaluation", "cli presets charts studies"},
-    {"experiments", "training", "cli studies"},
+    {"experiments", "training", "cli charts studies"},
     {"experiments", "fidelity", "cli charts studies training"},
     {"experiments", "reports", "cli charts studies"},
     {"experiments", "serve", "studies"},

@@ -38,7 +38,9 @@ TEST_P(GoldenAnswers, AreTheLibrarys) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     HostWorld world(1);
     const FolderWeights weights(golden.spec, golden.folder);
-    const Generator generator(golden.spec, world, dtype, 1, &weights);
+    const LocalRank rank(world, 0, dtype);
+    const RankContext context = context_of(rank);
+    const Generator generator(golden.spec, context, 1, &weights);
     for (std::size_t s = 0; s < golden.samples.size(); ++s) {
       SampleContent content;
       content.tokens = golden.contents->tokens(golden.samples[s]);

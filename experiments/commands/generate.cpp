@@ -1,0 +1,115 @@
+// dflop generate has a model answer samples of tars.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "backend/content/folder_weights.hpp"
+#include "backend/content/generator.hpp"
+#include "core/refuse.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/presets/presets.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "traces/shards/shard_list.hpp"
+#include "traces/tokens/tokenizer.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kMostAnswers = 1'000'000;
+
+Table answer_table(const std::vector<Sample>& samples, const std::vector<Answer>& answers,
+                   const Tokenizer& tokenizer) {
+  Table table;
+  table.columns = {{"sample", "sample"}, {"expected", "expected"}, {"answer", "answer"}, {"equal", "equal"}};
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const Answer& answer = answers[i];
+    table.rows.push_back({samples[i].id, tokenizer.decode(answer.expected), tokenizer.decode(answer.found),
+                          answer.expected == answer.found});
+  }
+  return table;
+}
+
+int run_generate(const Values& values) {
+  const Format format = read_format(values);
+  LiveDevice device = read_local_device(values);
+  device.device_cores = read_device_cores(values, device);
+  const DType dtype = read_dtype(values);
+  const std::int64_t most = read_integer(values, "tokens", 1, kMostAnswers);
+  const std::int64_t count = read_integer(values, "samples", 1, kMostAnswers);
+  const std::uint64_t seed = read_seed(values);
+  const ModelSpec model = find_model(values["model"].as<std::string>());
+  if (!is_model_folder(model.name)) {
+    refuse_option("model", "expected a folder of transformers, which has words, found '" + model.name + "'");
+  }
+  const auto data = values["data"].as<std::string>();
+  if (kind_of_shards(data) != ShardKind::tar)
+    refuse_option("data", "expected tars or a folder of them, found '" + data + "'");
+  const std::shared_ptr<const Dataset> shards = open_shards(values, model);
+  const Tokenizer tokenizer(model.name + "/tokenizer.json");
+  const std::unique_ptr<World> world = make_live_world(device, 1);
+  std::optional<FolderWeights> weights;
+  if (!values["random-weights"].as<bool>()) weights.emplace(model, model.name);
+  const LocalRank rank(*world, 0, dtype);
+  const RankContext context = context_of(rank);
+  const Generator generator(model, context, seed, weights ? &*weights : nullptr);
+  weights.reset();
+
+  const auto begin = std::chrono::steady_clock::now();
+  Progress progress("Answering");
+  std::vector<Answer> answers;
+  const std::int64_t all = std::min(count, std::ssize(shards->samples()));
+  for (std::int64_t i = 0; i < all; ++i) {
+    progress.update(i, all);
+    const std::string& id = shards->samples()[static_cast<std::size_t>(i)].id;
+    try {
+      answers.push_back(generator.answer(shards->read(id, true), most));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input || !error.context().empty()) throw;
+      refuse_input(data + ": sample '" + id + "'", "{}", error.message());
+    }
+  }
+  print_table(answer_table(shards->samples(), answers, tokenizer), format);
+  const auto equal = std::count_if(answers.begin(), answers.end(),
+                                   [](const Answer& answer) { return answer.expected == answer.found; });
+  std::int64_t tokens = 0;
+  for (const Answer& answer : answers) tokens += std::ssize(answer.found);
+  const Seconds time = std::chrono::steady_clock::now() - begin;
+  say("dflop: {} of {} answers are as expected; {} tokens, {:.1f} a second\n", equal, answers.size(), tokens,
+      static_cast<double>(tokens) / time.count());
+  return 0;
+}
+
+}  // namespace
+
+Command generate_command() {
+  Command command{
+      .name = "generate",
+      .summary = "have a model answer samples, to look at what it has learned",
+      .description =
+          R"(Prints the first answer of each sample beside what the model says in its place, from what stands before it. Each token is
+the likeliest one. An answer ends as the sample's does, or after --tokens. Each token goes through the whole sequence once
+more: this is to look at some answers, not to serve a model.)",
+      .example =
+          "dflop generate --hf traces/emoji/model --data traces/emoji/held-out.tar --random-weights --tokens 4",
+      .run = run_generate,
+  };
+  command.options.add({
+      {"model", text("DIR").required(), "a folder of transformers, as 'dflop train --export' writes it",
+       "hf"},
+      {"data", text("TARS").required(),
+       "as that of 'dflop train': a tar, a folder of them, or shard-{00..99}.tar"},
+      {"chat", text("FORM"), "the chat form, as that of 'dflop train'"},
+      {"samples", whole("N", 8), "so many of the first samples"},
+      {"tokens", whole("N", 64), "of an answer, at most"},
+      {"random-weights", flag(), "weights from the seed, whatever the folder has"},
+      {"seed", whole("S", 1), "of random weights"},
+  });
+  add_live_options(command.options, false);
+  add_device_cores_option(command.options);
+  return command;
+}
+
+}  // namespace dflop

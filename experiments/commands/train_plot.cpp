@@ -1,0 +1,52 @@
+// dflop train plot draws the log of a training run.
+#include <filesystem>
+
+#include "experiments/cli/command.hpp"
+#include "experiments/training/log_curves.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+Table log_table(const std::vector<LoggedStep>& steps) {
+  const LoggedStep& first = steps.front();
+  const LoggedStep& last = steps.back();
+  return {{{"first_step", "first step"},
+           {"last_step", "last"},
+           {"steps", "steps"},
+           {"first_loss", "first loss", 4},
+           {"last_loss", "last", 4}},
+          {{first.step, last.step, steps.size(), first.loss, last.loss}}};
+}
+
+int run_plot_log(const Values& values) {
+  const Format format = read_format(values);
+  const std::string out = read_output(values, "out").value();
+  const auto file = values["log"].as<std::string>();
+  const std::vector<LoggedStep> steps = parse_step_log(read_text_file(file), file);
+  write_file_atomically(out, step_curves_svg(steps, std::filesystem::path(file).filename().string()));
+  print_table(log_table(steps), format);
+  return 0;
+}
+
+}  // namespace
+
+Command train_plot_command() {
+  Command command{
+      .name = "train plot",
+      .summary = "the curves of a training run's log as a picture",
+      .description =
+          R"(Draws what 'dflop train --log' wrote: the loss, with those of evaluations, and the time of each step, with what was
+predicted where the run had a profile; each with its mean over a fiftieth of the run. The log may be that of a run which is
+under way.)",
+      .example = "dflop train plot --log run.jsonl --out run.svg",
+      .run = run_plot_log,
+  };
+  command.options.add({
+      {"log", text("FILE").required(), "from 'dflop train --log'"},
+      {"out", text("FILE").required(), "the picture, SVG"},
+  });
+  return command;
+}
+
+}  // namespace dflop

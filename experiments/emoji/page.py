@@ -1,0 +1,99 @@
+"""The report of the emoji run: curves, and what the model says of pictures."""
+
+import base64
+import html
+import json
+import os
+import tarfile
+
+STYLE = """
+body { font: 15px/1.5 sans-serif; color: #222; max-width: 900px; margin: 2em auto; padding: 0 1em; }
+h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
+table { border-collapse: collapse; } td, th { padding: 4px 12px 4px 0; text-align: left; vertical-align: middle; }
+tr { border-top: 1px solid #ececec; } td img { width: 48px; height: 48px; display: block; }
+.equal { color: #2f7a2f; } svg { max-width: 100%; height: auto; }
+"""
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def pictures_of(tar_file):
+    """Returns the PNG of each sample, by its id."""
+    name = os.path.basename(tar_file)
+    with tarfile.open(tar_file) as tar:
+        return {
+            f"{name}/{member.name.removesuffix('.png')}": tar.extractfile(member).read()
+            for member in tar.getmembers()
+            if member.name.endswith(".png")
+        }
+
+
+def words(text):
+    """An answer without the token that ends it."""
+    return html.escape(text.removesuffix("<|im_end|>"))
+
+
+def answer_rows(answers, pictures, before=None):
+    rows = []
+    for i, answer in enumerate(answers):
+        picture = base64.b64encode(pictures[answer["sample"]]).decode()
+        cells = [f"<img alt='' src='data:image/png;base64,{picture}'>", words(answer["expected"])]
+        if before:
+            cells.append(words(before[i]["answer"]))
+        style = " class='equal'" if answer["equal"] == "yes" else ""
+        rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + f"<td{style}>{words(answer['answer'])}</td></tr>")
+    return "\n".join(rows)
+
+
+def share(answers):
+    return f"{sum(a['equal'] == 'yes' for a in answers)} of {len(answers)}"
+
+
+def last_mean(steps, key, count=50):
+    values = [step[key] for step in steps[-count:] if step.get(key) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def facts(steps):
+    lines = [f"{len(steps)} steps of {steps[0]['samples']} pictures; loss a token {steps[0]['loss']:.3f} in the first, "
+             f"{last_mean(steps, 'loss'):.3f} in the mean of the last 50."]
+    predicted = last_mean(steps, "predicted_s")
+    if predicted:
+        measured = last_mean(steps, "iteration_s")
+        lines.append(f"A step took {measured:.3f} s in the mean of the last 50, predicted from the profile were "
+                     f"{predicted:.3f} s ({100 * (predicted / measured - 1):+.1f} %).")
+    return "".join(f"<p>{line}</p>" for line in lines)
+
+
+def write(out, tars):
+    """Writes report.html of what a run has left in the folder `out`, with the pictures of `tars`."""
+    with open(os.path.join(out, "run.jsonl"), encoding="utf-8") as file:
+        steps = [step for step in map(json.loads, file) if step.get("loss") is not None]
+    with open(os.path.join(out, "run.svg"), encoding="utf-8") as file:
+        curves = file.read()
+    before, after, held_out = (read_json(os.path.join(out, f"{n}.json")) for n in ("before", "after", "held-out"))
+    trained = pictures_of(os.path.join(tars, "train.tar"))
+    unseen = pictures_of(os.path.join(tars, "held-out.tar"))
+    text = f"""<!DOCTYPE html>
+<html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>
+<title>The emoji run</title><style>{STYLE}</style></head><body>
+<h1>The emoji run</h1>
+{facts(steps)}
+{curves}
+<h2>Pictures that were trained: {share(after)} answers are right</h2>
+<table><tr><th></th><th>name</th><th>before</th><th>after</th></tr>
+{answer_rows(after, trained, before)}</table>
+<h2>Pictures that were not: {share(held_out)}</h2>
+<p>Most names are of one picture alone: these can be right in part at best.</p>
+<table><tr><th></th><th>name</th><th>after</th></tr>
+{answer_rows(held_out, unseen)}</table>
+<p>Pictures: noto-emoji, Google, Apache licence 2.0. Names: Unicode Character Database.</p>
+</body></html>
+"""
+    path = os.path.join(out, "report.html")
+    with open(path + ".partial", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(path + ".partial", path)

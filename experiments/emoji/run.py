@@ -1,0 +1,151 @@
+"""The emoji run: a small Qwen2.5-VL with random weights learns to name pictures, on this machine's cores.
+
+    ./dev emoji                  all pictures, which git fetches
+    ./dev emoji --pictures DIR   those of DIR: png/72 of noto-emoji
+    ./dev emoji --part           the 64 pictures that are committed, to see it work within a minute or two
+
+out/emoji/report.html shows the losses, the time of each step beside its prediction, and what the model says of
+pictures before and after; among them some that it has never seen.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import captions
+import page
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.dirname(os.path.dirname(HERE))
+COMMITTED = os.path.join(TREE, "traces/emoji")
+MODEL = os.path.join(COMMITTED, "model")
+REPOSITORY = "https://github.com/googlefonts/noto-emoji"
+MOST_RANKS = 8
+SHOWN = 24  # answers
+
+
+def say(text):
+    print(f"==> {text}", file=sys.stderr, flush=True)
+
+
+def fetch(folder):
+    """Clones png/72 alone, some 10 MB. Returns its path."""
+    pictures = os.path.join(folder, "png/72")
+    if os.path.isdir(pictures):
+        return pictures
+    say(f"Fetching pictures from {REPOSITORY}")
+    partial = folder + ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        subprocess.run(
+            ["git", "clone", "-q", "--depth", "1", "--filter=blob:none", "--sparse", REPOSITORY, partial], check=True
+        )
+        subprocess.run(["git", "-C", partial, "sparse-checkout", "set", "png/72"], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        sys.exit("emoji: the pictures cannot be fetched; --pictures DIR takes a copy, --part the committed ones")
+    os.rename(partial, folder)
+    return pictures
+
+
+def write_tars(folder, out, every=1):
+    """Writes train.tar, of one picture in so many, and held-out.tar, of twice as many."""
+    try:
+        pictures = captions.captioned(folder)
+    except OSError as error:
+        sys.exit(f"emoji: {error}")
+    train, held_out = captions.split(pictures)
+    if not held_out:
+        sys.exit(f"emoji: {folder}: expected pictures as emoji_u1f600.png, found {len(pictures)} with a name")
+    os.makedirs(out, exist_ok=True)
+    captions.write_tar(train[::every], os.path.join(out, "train.tar"))
+    captions.write_tar(held_out[:: (every + 1) // 2], os.path.join(out, "held-out.tar"))
+
+
+class Run:
+    """A run writes all it makes to one folder."""
+
+    def __init__(self, dflop, tars, out, steps):
+        self.dflop = dflop
+        self.tars = tars
+        self.out = out
+        self.steps = steps
+        self.ranks = 1
+        while 2 * self.ranks <= min(MOST_RANKS, len(os.sched_getaffinity(0))):
+            self.ranks *= 2
+
+    def path(self, name):
+        return os.path.join(self.out, name)
+
+    def tar(self, name):
+        return os.path.join(self.tars, name + ".tar")
+
+    def command(self, *arguments, keep=None):
+        """Runs dflop and ends with it where it fails; keep: a file for what it prints."""
+        result = subprocess.run([self.dflop, *arguments], stdout=subprocess.PIPE, text=True)
+        if result.returncode != 0:
+            sys.exit(result.returncode if result.returncode > 0 else 128 - result.returncode)
+        if keep:
+            with open(self.path(keep), "w", encoding="utf-8") as file:
+                file.write(result.stdout)
+        return result.stdout
+
+    def answers(self, model, tar, keep, *more):
+        self.command(
+            *("generate", "--hf", model, "--data", self.tar(tar), "--samples", str(SHOWN), "--tokens", "24"),
+            *("--format", "json", *more),
+            keep=keep,
+        )
+
+    def all(self):
+        say("What the model says before")
+        self.answers(MODEL, "train", "before.json", "--random-weights")
+        say("Measuring the model's parts on this machine")
+        self.command(
+            *("profile", "--hf", MODEL, "--tp", "1", "--budget-s", "20", "--out", self.path("profile.json")),
+            *("--ranks", str(max(2, self.ranks)), "--busy", str(self.ranks)),
+        )
+        say(f"Training on {self.ranks} rank(s)")
+        if os.path.exists(self.path("run.jsonl")):
+            os.remove(self.path("run.jsonl"))
+        self.command(
+            *("train", os.path.join(HERE, "recipe.yaml"), "--hf", MODEL, "--data", self.tar("train")),
+            *("--dp", str(self.ranks), "--profile", self.path("profile.json"), "--log", self.path("run.jsonl")),
+            *("--export", self.path("model"), *(("--steps", str(self.steps)) if self.steps else ())),
+            keep="steps.txt",
+        )
+        say("What the model says now")
+        self.answers(self.path("model"), "train", "after.json")
+        self.answers(self.path("model"), "held-out", "held-out.json")
+        self.command("train", "plot", "--log", self.path("run.jsonl"), "--out", self.path("run.svg"))
+        page.write(self.out, self.tars)
+        say(f"Report: {self.path('report.html')}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--pictures", metavar="DIR", help="png/72 of a copy of noto-emoji")
+    which.add_argument("--part", action="store_true", help="the committed pictures alone")
+    parser.add_argument("--steps", type=int, metavar="N", help="of training; those of recipe.yaml")
+    parser.add_argument("--out", default=os.path.join(TREE, "out/emoji"), metavar="DIR")
+    parser.add_argument("--dflop", default=os.path.join(TREE, "build/release/dflop"), metavar="FILE")
+    parser.add_argument("--tars", action="store_true", help="write the tars, and do nothing else")
+    parser.add_argument("--one-in", type=int, default=1, metavar="N", help="of the pictures")
+    options = parser.parse_args()
+    os.makedirs(options.out, exist_ok=True)
+    tars = COMMITTED if options.part else options.out
+    if not options.part:
+        folder = options.pictures or fetch(os.path.join(options.out, "noto-emoji"))
+        write_tars(folder, tars, options.one_in)
+    try:
+        if not options.tars:
+            Run(options.dflop, tars, options.out, options.steps).all()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
