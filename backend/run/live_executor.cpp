@@ -190,7 +190,8 @@ ReceivePosts LiveExecutor::posts_of(const Iteration& iteration) const {
 LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options) const {
   require_own(iteration, options);
   const std::lock_guard turn(turn_);
-  const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, *contents_);
+  const Contents& contents = options.contents != nullptr ? *options.contents : *contents_;
+  const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, contents);
   const ReceivePosts posts = posts_of(iteration);
   const LiveStep step{iteration.program, content, options, posts};
   std::vector<LiveRankResult> results(ranks_.size());

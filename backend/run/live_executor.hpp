@@ -53,7 +53,9 @@ class LiveExecutor final : public Executor {
   Timeline run(const Iteration& iteration, Detail detail) const override;
 
   /// Runs a training step, which changes the parameters that the ranks hold. It is const as run() is, for
-  /// which only the executor's own members count. The timeline has its spans.
+  /// which only the executor's own members count. The timeline has its spans. With the forwards of a program
+  /// alone (core/program/forwards.hpp) it is an evaluation: it gives the loss, keeps no activations, and
+  /// leaves parameters, gradients and optimizer states as they are.
   /// @throws Error (internal) for an iteration of another plan, else what the first rank that failed has
   /// thrown; the run cannot be gone on with then.
   LiveResult step(const Iteration& iteration, const StepOptions& options) const;

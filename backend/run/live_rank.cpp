@@ -108,6 +108,7 @@ void LiveRank::prepare(const LiveStep& step) {
   pieces_.clear();
   weights_left_.clear();
   arrivals_.clear();
+  updates_ = false;
   incoming_ = IncomingMessages(step.program, group_);
   std::map<std::pair<int, int>, bool> turned;
   for (const Instruction& i : step.program.instructions_of(step.program.groups[group_])) {
@@ -118,6 +119,7 @@ void LiveRank::prepare(const LiveStep& step) {
     }
     if (makes_input_gradient(i.op)) turned[key] = true;
     if (makes_weight_gradient(i.op)) ++weights_left_[i.stage];
+    if (i.op == Op::optimizer_step) updates_ = true;
     if (is_send(i.op)) ++(turned[key] ? slots_[key].gradient_sends : slots_[key].activation_sends);
     if (ends_collective(i.op) &&
         step.program.collectives[static_cast<std::size_t>(i.index)].sum == CollectiveSum::gradients) {
@@ -126,7 +128,9 @@ void LiveRank::prepare(const LiveStep& step) {
   }
   if (rank_.communicator.posts_receives() && !std::exchange(is_warm_, true)) warm_up();
   rank_.communicator.connect(routes_of(step.program));
-  for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
+  if (updates_) {
+    for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
+  }
   rank_.kernels.zero(Sums(loss_));
   rank_.kernels.zero(Sums(squares_));
   gradient_norm_.reset();
@@ -277,6 +281,7 @@ void LiveRank::forward(const Instruction& instruction) {
   Slot& s = slot(instruction);
   const StageModule& module = *held(instruction.stage).module;
   s.out = module.forward(std::move(arriving(s, module, true)), s.input, loss_, s.tape);
+  if (!updates_) s.tape = {};  // nothing turns back
   pass_on(instruction, s.out, instruction.stage + 1, s.activation_sends, true);
 }
 

@@ -27,7 +27,8 @@ struct StepOptions {
   OptimizerStep optimizer = {};
   /// With a plan that clips, gradients are scaled to this norm where theirs is larger.
   double clip_norm = 1;
-  bool update = true;  ///< false: gradients are made, and parameters stay
+  bool update = true;                  ///< false: gradients are made, and parameters stay
+  const Contents* contents = nullptr;  ///< of the step's samples; null: the executor's
   /// These are added to the instructions of the program, for experiments; empty: none is delayed.
   std::span<const Nanoseconds> delays = {};
   /// These say which variants of operations run; null: the first of each. They outlive the step.
@@ -169,6 +170,7 @@ class LiveRank {
   std::optional<double> gradient_norm_;  ///< of this step
   Slots slots_;
   bool is_warm_ = false;
+  bool updates_ = false;  ///< the iteration is no evaluation
   std::map<int, Pieces> pieces_;
   std::map<int, int> weights_left_;  ///< microbatches of a stage whose weights' gradients are still to come
   IncomingMessages incoming_;

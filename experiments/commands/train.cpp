@@ -21,6 +21,7 @@
 #include "experiments/studies/options.hpp"
 #include "experiments/training/checkpoint.hpp"
 #include "experiments/training/export.hpp"
+#include "experiments/training/held_out.hpp"
 #include "experiments/training/job.hpp"
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
@@ -51,11 +52,12 @@ class TrainingLine {
 
   void update(const TrainingStep& step) {
     const auto now = std::chrono::steady_clock::now();
-    if (drawn_ && step.step < last_step_ && now - last_ < std::chrono::seconds(1)) return;
+    if (drawn_ && step.step < last_step_ && !step.eval_loss && now - last_ < std::chrono::seconds(1)) return;
     last_ = now;
     drawn_ = true;
-    say("{}step {}/{}  loss {:.4f}  {:.0f} tokens/s  {:.3f} s  idle {:.1f} %{}", terminal_ ? "\r" : "",
+    say("{}step {}/{}  loss {:.4f}  {:.0f} tokens/s  {:.3f} s  idle {:.1f} %{}{}", terminal_ ? "\r" : "",
         step.step, last_step_, step.loss, step.tokens_per_s(), step.time.count(), 100 * step.idle_fraction,
+        step.eval_loss ? fmt::format("  eval loss {:.4f}", *step.eval_loss) : "",
         terminal_ ? "\x1b[K" : "\n");
   }
 
@@ -86,11 +88,13 @@ Table step_table(const std::vector<TrainingStep>& steps, const TrainingOptions& 
     table.columns.push_back({"extrapolated_fraction", "beyond profile %", 1, 100});
   }
   if (options.correct) table.columns.push_back({"tracked", "tracked"});
+  if (options.held_out != nullptr) table.columns.push_back({"eval_loss", "eval loss", 4});
   for (const TrainingStep& s : steps) {
     std::vector<Cell>& row = table.rows.emplace_back(std::vector<Cell>{
         s.step, s.loss, s.time, s.tokens_per_s(), s.idle_fraction, s.peak_memory, s.waited});
     if (options.profile) row.insert(row.end(), {s.predicted, s.extrapolated_fraction});
     if (options.correct) row.push_back(s.tracked);
+    if (options.held_out != nullptr) row.push_back(s.eval_loss);
   }
   return table;
 }
@@ -169,6 +173,7 @@ struct TrainRequest {
   std::optional<double> peak_tflops;       ///< of one device
   bool random_weights;                     ///< whatever the model's folder has
   int data_threads;
+  std::optional<HeldOutData> held_out = {};  ///< read with the job, whose model it is for
 };
 
 std::optional<double> read_peak(const Values& values) {
@@ -244,7 +249,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
                                           request.foreign_profile);
   options.optimizer = read_optimizer(values, job.steps);
   if (kernel_request.mode == KernelMode::learn && world.leads()) check_output(kernel_request.file);
-  require_agreement(world, train_agreement(values, options, job.plan, identity));
+  require_agreement(world, train_agreement(values, options, job.plan, identity, describe(request.held_out)));
   if (options.profile) options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
   read_correction(values, job, options);
   if (request.exported && !is_model_folder(model.name)) {
@@ -273,6 +278,11 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   }
   options.last_step = job.steps;
   options.seed = job.seed;
+  std::optional<HeldOutEvaluation> held_out;
+  if (request.held_out) {
+    held_out.emplace(*request.held_out, job, request.scheduler, world, request.data_threads);
+    options.held_out = &*held_out;
+  }
   if (request.peak_tflops) options.peak_flop_per_s = *request.peak_tflops * 1e12 * job.plan.gpus();
   TrainingLoop training(job.plan, job.target, job.batches(), request.scheduler, world, *executor, options);
 
@@ -319,12 +329,13 @@ int run_train(const Values& values) {
     fmt::print("{}", to_recipe(values));
     return 0;
   }
-  const TrainRequest request = read_request(values);
+  TrainRequest request = read_request(values);
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
   device.device_cores = read_device_cores(values, device);
   const KernelRequest kernels = read_kernel_request(values, device, KernelUse::trained);
   TrainJob job = read_train_job(values);
+  request.held_out = read_held_out(values, job);
   if (values.count("clip-norm") > 0) job.plan.clip_gradients = true;
   const std::unique_ptr<World> world = make_live_world(device, job.plan);
   std::optional<LiveExecutor> executor;
@@ -394,6 +405,7 @@ and the part of the machine's time that others took.)",
        "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
        "will do"},
   });
+  add_held_out_options(command.options);
   add_optimizer_options(command.options);
   add_kernel_options(command.options, KernelUse::trained);
   add_delay_options(

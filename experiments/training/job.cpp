@@ -203,7 +203,8 @@ void read_correction(const Values& values, const TrainJob& job, TrainingOptions&
 std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
                                                                  const TrainingOptions& options,
                                                                  const Plan& plan,
-                                                                 const RunIdentity& identity) {
+                                                                 const RunIdentity& identity,
+                                                                 const std::string& held_out) {
   return {
       {"version", DFLOP_VERSION},
       {"plan", fmt::format("{} ({:016x})", describe(plan), stable_hash(to_json(plan)))},
@@ -217,6 +218,7 @@ std::vector<std::pair<std::string, std::string>> train_agreement(const Values& v
       {"--kernels", values["kernels"].as<std::string>()},
       {"--random-weights", values["random-weights"].as<bool>() ? "given" : "not given"},
       {"optimizer", describe(options.optimizer)},
+      {"evaluation", held_out},
       {"checkpoints",
        fmt::format("{} every {}{}", values.count("checkpoint"), values["every"].as<std::int64_t>(),
                    values["resume"].as<bool>() ? ", resumed" : "")}};

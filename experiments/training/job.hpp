@@ -57,10 +57,12 @@ Checkpoints read_checkpoints(const Values& values);
 /// Adds correction and slow shapes to the options, which have the profile. @throws Error (usage)
 void read_correction(const Values& values, const TrainJob& job, TrainingOptions& options);
 
-/// Returns, by name, what must be the same in all processes of a run.
+/// Returns, by name, what must be the same in all processes of a run; `held_out` says what it is evaluated
+/// on.
 std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
                                                                  const TrainingOptions& options,
                                                                  const Plan& plan,
-                                                                 const RunIdentity& identity);
+                                                                 const RunIdentity& identity,
+                                                                 const std::string& held_out);
 
 }  // namespace dflop

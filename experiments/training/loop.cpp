@@ -4,13 +4,14 @@
 #include <type_traits>
 #include <utility>
 
-#include "backend/content/sample_needs.hpp"
 #include "core/refuse.hpp"
 #include "core/support/bytes.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/training/content_ahead.hpp"
+#include "experiments/training/held_out.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -49,38 +50,6 @@ std::uint64_t hash_of(const Program& program) {
   for (const Collective& collective : program.collectives) writer.add(collective.groups);
   return stable_hash(writer.take());
 }
-
-/// A ContentAhead asks a loader for what the ranks of this process need, a step ahead.
-class ContentAhead {
- public:
-  ContentAhead(ContentLoader& loader, const Plan& plan, const ModelSpec& model, const World& world)
-      : loader_(loader), needs_(plan, model, world.local_ranks()) {}
-
-  /// Begins to load what a batch asks for; an infeasible one asks for nothing.
-  void begin(const std::optional<ScheduledBatch>& batch) {
-    requests_.clear();
-    if (!batch || !batch->result.feasible()) return;
-    const std::vector<SampleNeed> needs = needs_.of(*batch->samples, batch->result.assignment);
-    for (std::size_t i = 0; i < needs.size(); ++i) {
-      if (needs[i] != SampleNeed::none)
-        requests_.push_back({(*batch->samples)[i].id, needs[i] == SampleNeed::values});
-    }
-    loader_.begin(requests_);
-  }
-  /// Begins to load all of a batch.
-  void begin_all(const Batch& batch) {
-    requests_.clear();
-    for (const Sample& sample : batch) requests_.push_back({sample.id, true});
-    loader_.begin(requests_);
-  }
-  /// Waits for what was begun.
-  Seconds wait() { return loader_.wait(requests_); }
-
- private:
-  ContentLoader& loader_;
-  SampleNeeds needs_;
-  std::vector<ContentRequest> requests_;  // of the latest batch
-};
 
 }  // namespace
 
@@ -130,7 +99,8 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   BatchStream ahead = batches;
   const auto begin_content = [&](std::int64_t step, const std::optional<ScheduledBatch>& next) {
     if (!content || step > options_.last_step) return;
-    takes_ahead ? content->begin(next) : content->begin_all(ahead.next());
+    if (!takes_ahead) return content->begin_all(ahead.next());
+    if (next && next->result.feasible()) content->begin(*next->samples, next->result.assignment);
   };
   std::optional<ScheduledBatch> next;
   if (takes_ahead && options_.first_step <= options_.last_step) next = source.next();
@@ -152,6 +122,9 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
     Timeline timeline;
     TrainingStep done = run_step(step, *batch, timeline);
     done.data_waited = data_waited;
+    if (options_.held_out != nullptr && options_.held_out->data().is_due(step, options_.last_step)) {
+      evaluate(done);
+    }
     if (!on_step(done, std::move(timeline))) return;
   }
 }
@@ -171,6 +144,14 @@ KernelChoices TrainingLoop::shared_choices() const {
   if (world_.leads()) choices = options_.kernels->planner().next_step();
   const std::string bytes = world_.broadcast(world_.leads() ? dflop::to_bytes(choices) : "");
   return world_.leads() ? choices : parse_choices(bytes);
+}
+
+void TrainingLoop::evaluate(TrainingStep& done) const {
+  const KernelChoices* kernels = options_.kernels != nullptr ? &done.kernels : nullptr;
+  const HeldOutLoss held_out = options_.held_out->run(executor_, kernels);
+  if (!world_.leads()) return;
+  done.eval_loss = held_out.loss;
+  done.eval_time = held_out.time;
 }
 
 TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline) {

@@ -40,10 +40,14 @@ struct TrainingStep {
   bool tracked = false;                ///< correction learned from it
   double learning_rate = 0;
   std::optional<double> gradient_norm;  ///< before clipping, with a plan that clips
-  KernelChoices kernels;                ///< that all its ranks had, where they were chosen
+  std::optional<double> eval_loss;      ///< of held-out data, where they were looked at after the step
+  std::optional<Seconds> eval_time;
+  KernelChoices kernels;  ///< that all its ranks had, where they were chosen
 
   double tokens_per_s() const { return static_cast<double>(llm_tokens) / time.count(); }
 };
+
+class HeldOutEvaluation;
 
 struct TrainingOptions {
   std::int64_t first_step = 1;
@@ -65,6 +69,8 @@ struct TrainingOptions {
   RunKernels* kernels = nullptr;
   /// This loads what samples hold, a step ahead, and outlives the loop. Null: it is made up.
   ContentLoader* loader = nullptr;
+  /// This evaluates after some of the steps, and outlives the loop. Null: none.
+  const HeldOutEvaluation* held_out = nullptr;
 };
 
 /// A TrainingLoop trains step after step until the last one, or until `keep_going` says no after one.
@@ -88,6 +94,7 @@ class TrainingLoop {
   const TrainingCorrection* correction() const { return correction_.get(); }
 
  private:
+  void evaluate(TrainingStep& done) const;
   TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
 
   std::shared_ptr<const CostModel> scheduling_cost() const;

@@ -22,6 +22,7 @@ using Figure = std::optional<double>;
 
 constexpr StepFigure kFigures[] = {
     {"loss", "train/loss", [](const TrainingStep& s) { return Figure(s.loss); }},
+    {"eval_loss", "eval/loss", [](const TrainingStep& s) { return s.eval_loss; }},
     {"gradient_norm", "train/gradient_norm", [](const TrainingStep& s) { return s.gradient_norm; }},
     {"learning_rate", "train/learning_rate", [](const TrainingStep& s) { return Figure(s.learning_rate); }},
     {"iteration_s", "speed/iteration_s", [](const TrainingStep& s) { return seconds(s.time); }},
@@ -32,6 +33,7 @@ constexpr StepFigure kFigures[] = {
     {"idle_fraction", "speed/idle_fraction", [](const TrainingStep& s) { return Figure(s.idle_fraction); }},
     {"schedule_wait_s", "speed/schedule_wait_s", [](const TrainingStep& s) { return seconds(s.waited); }},
     {"data_wait_s", "speed/data_wait_s", [](const TrainingStep& s) { return seconds(s.data_waited); }},
+    {"eval_s", "speed/eval_s", [](const TrainingStep& s) { return seconds(s.eval_time); }},
     {"peak_memory_bytes", "memory/peak_bytes",
      [](const TrainingStep& s) { return Figure(static_cast<double>(s.peak_memory.count)); }},
     {"samples", "batch/samples",

@@ -15,6 +15,8 @@ TrainingStep full_step() {
   step.step = 7;
   step.loss = 2.5;
   step.gradient_norm = 3;
+  step.eval_loss = 2.75;
+  step.eval_time = Seconds(6);
   step.learning_rate = 0.125;
   step.time = Seconds(4);
   step.predicted = Seconds(5);
@@ -34,6 +36,8 @@ TEST(StepLog, LineHasAllFigures) {
   const json expected = {{"step", 7},
                          {"loss", 2.5},
                          {"gradient_norm", 3},
+                         {"eval_loss", 2.75},
+                         {"eval_s", 6},
                          {"learning_rate", 0.125},
                          {"iteration_s", 4},
                          {"predicted_s", 5},
@@ -56,18 +60,18 @@ TEST(StepLog, UnknownAndNotFiniteFiguresAreNull) {
   step.predicted.reset();
   const json line = json::parse(step_line(step));
   for (const char* key : {"loss", "mfu", "predicted_s"}) EXPECT_TRUE(line.at(key).is_null()) << key;
-  EXPECT_EQ(line.size(), 15U);
+  EXPECT_EQ(line.size(), 17U);
 }
 
-/// A step has 14 figures beside its number. One that is not known makes no point; one that is not finite
+/// A step has 16 figures beside its number. One that is not known makes no point; one that is not finite
 /// does.
 TEST(StepLog, CurvesHaveWhatIsKnown) {
   TrainingStep step = full_step();
-  EXPECT_EQ(step_scalars(step).size(), 14U);
+  EXPECT_EQ(step_scalars(step).size(), 16U);
   step.mfu.reset();
   step.loss = std::numeric_limits<double>::infinity();
   const std::vector<Scalar> scalars = step_scalars(step);
-  ASSERT_EQ(scalars.size(), 13U);
+  ASSERT_EQ(scalars.size(), 15U);
   EXPECT_EQ(scalars[0].tag, "train/loss");
   EXPECT_EQ(scalars[0].value, step.loss);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/run/messages.hpp"
+#include "core/program/forwards.hpp"
 #include "tests/backend/nccl/fake_process.hpp"
 #include "tests/backend/run/live_model.hpp"
 
@@ -122,6 +123,25 @@ TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
     SCOPED_TRACE(to_string(order));
     LiveRun one = drained_run(drained_plan(order));
     const double expected = one.step(true).loss;
+    double loss = 0;
+    const auto messages = run_processes(one.program.ranks(),
+                                        [&](FakeProcess& process) {
+                                          const double own = loss_of(one, process);
+                                          if (process.leads()) loss = own;
+                                        },
+                                        {.patience = Seconds{600}});
+    for (const std::string& message : messages) EXPECT_EQ(message, "");
+    EXPECT_NEAR(loss, expected, 1e-10);
+  }
+}
+
+/// The forwards of every order end, too, and have the loss of the step, which has not been taken.
+TEST(NcclLive, ProcessesEvaluateAsOne) {
+  for (const OrderKind order : all_order_kinds()) {
+    SCOPED_TRACE(to_string(order));
+    LiveRun one = drained_run(drained_plan(order));
+    const double expected = one.step(true).loss;
+    one.program = forwards_of(one.program);
     double loss = 0;
     const auto messages = run_processes(one.program.ranks(),
                                         [&](FakeProcess& process) {

@@ -1,6 +1,8 @@
 // Random plans, orders and assignments of a model that is small enough to run live.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -18,6 +20,29 @@ inline ModelSpec deep_live_model() {
   model.encoder.layers = 4;
   model.llm.layers = 6;
   return model;
+}
+
+/// A Family is an order of pipeline steps in a layout that it fits.
+struct Family {
+  OrderKind order;
+  Layout layout;
+};
+
+inline std::vector<Family> families() {
+  std::vector<Family> all;
+  for (const OrderKind order : all_order_kinds()) {
+    for (const Layout layout : {Layout::uniform, Layout::disaggregated, Layout::colocated, Layout::shared}) {
+      if (fits(traits(order), layout)) all.push_back({order, layout});
+    }
+  }
+  return all;
+}
+
+inline std::string name_of(const ::testing::TestParamInfo<Family>& info) {
+  std::string name =
+      std::string(to_string(info.param.order)) + "_" + std::string(to_string(info.param.layout));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 /// A plan and all else that makes a Program of a batch.
@@ -85,6 +110,11 @@ inline RandomCase random_case(Random& random, OrderKind order, Layout layout) {
   const PipelineShape shape = plan_shape(c.plan);
   c.order = plan_order(c.plan, reads_tables(order) ? random_tables(random, shape) : OrderTables{});
   return c;
+}
+
+/// A case at work, of the deep model.
+inline LiveRun live_run(const RandomCase& c) {
+  return {c.plan, deep_live_model(), c.samples, c.assignment, c.order, DType::f64};
 }
 
 }  // namespace dflop::testing

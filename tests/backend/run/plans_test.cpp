@@ -8,37 +8,14 @@
 namespace dflop {
 namespace plans_test {
 
+using testing::families;
+using testing::Family;
+using testing::live_run;
 using testing::LiveRun;
 using testing::RandomCase;
 using Kind = ParameterStore::Kind;
 
 constexpr int kCases = 6;  // of each schedule and layout
-
-struct Family {
-  OrderKind order;
-  Layout layout;
-};
-
-std::vector<Family> families() {
-  std::vector<Family> all;
-  for (const OrderKind order : all_order_kinds()) {
-    for (const Layout layout : {Layout::uniform, Layout::disaggregated, Layout::colocated, Layout::shared}) {
-      if (fits(traits(order), layout)) all.push_back({order, layout});
-    }
-  }
-  return all;
-}
-
-std::string name_of(const ::testing::TestParamInfo<Family>& info) {
-  std::string name =
-      std::string(to_string(info.param.order)) + "_" + std::string(to_string(info.param.layout));
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-LiveRun live_run(const RandomCase& c) {
-  return {c.plan, testing::deep_live_model(), c.samples, c.assignment, c.order, DType::f64};
-}
 
 Plan one_rank() {
   Plan plan = testing::uniform_plan(1, 1, 1, 1);
@@ -116,7 +93,7 @@ TEST_P(LivePlans, AreTheSameBitsAgain) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, LivePlans, ::testing::ValuesIn(families()), name_of);
+INSTANTIATE_TEST_SUITE_P(Families, LivePlans, ::testing::ValuesIn(families()), testing::name_of);
 
 }  // namespace plans_test
 }  // namespace dflop
