@@ -5,8 +5,6 @@
 #include <unicode/unistr.h>
 #include <unicode/utf8.h>
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "core/refuse.hpp"
@@ -30,17 +28,8 @@ std::int32_t most_steps(std::int32_t units) {
   return 100 + units / 100;
 }
 
-/// A search keeps states that it may come back to, which for most loops are as many as the loop is long.
-/// ICU's usual 8 MB are those of some 100,000 units.
-std::int32_t most_state_bytes(std::int32_t units) {
-  constexpr std::int64_t kBytesOfState = 128;
-  constexpr std::int64_t kUsual = 8'000'000;
-  return static_cast<std::int32_t>(
-      std::min<std::int64_t>(kUsual + kBytesOfState * units, std::numeric_limits<std::int32_t>::max()));
-}
-
-/// Returns an expression with [\s] for \s, which says the same: ICU keeps a state for each letter in loops
-/// over the class alone, and none in those over a set.
+/// Returns an expression with [\s] for \s, which says the same: in loops over the class alone ICU keeps a
+/// state for each letter, for which it has room up to some 100,000 of them, and none in loops over a set.
 std::string with_sets_of_blanks(std::string_view pattern) {
   std::string changed;
   int depth = 0;  // of sets, which may hold others
@@ -128,7 +117,6 @@ void WordSplitter::split(std::string_view text, std::vector<std::size_t>& ends) 
   UErrorCode error = U_ZERO_ERROR;
   const std::unique_ptr<icu::RegexMatcher> matcher(pattern_->regex->matcher(units, error));
   if (U_SUCCESS(error)) matcher->setTimeLimit(most_steps(units.length()), error);
-  if (U_SUCCESS(error)) matcher->setStackLimit(most_state_bytes(units.length()), error);
   std::int32_t unit = 0;
   std::size_t byte = 0;
   // Ends a word at a place in units; nothing where a word ends there already.

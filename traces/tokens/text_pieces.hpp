@@ -36,7 +36,7 @@ class WordSplitter {
 
   /// Sets `ends` to where the words of a text end, in bytes, rising; the last is the text's size. The steps
   /// of the search are bounded by the text's length. @param text  as check_text() takes it
-  /// @throws Error (input) with the expression's place where it needs more steps
+  /// @throws Error (input) with the expression's place where it needs more steps, or keeps more
   void split(std::string_view text, std::vector<std::size_t>& ends) const;
 
  private:
