@@ -51,12 +51,14 @@ struct TransformerSpec {
   std::int64_t ffn_per_rank(int tp) const { return round_up(ffn, tp) / tp; }
   std::int64_t vocabulary_per_rank(int tp) const { return round_up(vocabulary, tp) / tp; }
 
-  /// Returns the matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP. Biases
-  /// and norms (below 0.1 %) are left out.
+  /// Returns the matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP.
   std::int64_t layer_parameters(int tp) const {
     const std::int64_t attention_width = (heads_per_rank(tp) + kv_heads_per_rank(tp)) * head_dim;
     return hidden * (2 * attention_width + (gated_mlp ? 3 : 2) * ffn_per_rank(tp));
   }
+  /// Returns the parameters of one layer on one tp rank that are in no matrix, as its form says: norms,
+  /// biases and scales. Without a form (below 0.1 %) they are left out.
+  std::int64_t layer_vectors(int tp) const;
   /// Returns the embedding parameters on one tp rank; a vocabulary head of its own has as many.
   std::int64_t embedding_parameters(int tp) const { return vocabulary_per_rank(tp) * hidden; }
 
@@ -70,7 +72,7 @@ struct ConnectorSpec {
   /// So many encoder tokens become one connector token (2x2 merge: 4; average pooling by two: 2).
   int merge = 1;
 
-  /// Returns the parameters on one tp rank: the matrices are split alternately by column and by row.
+  /// Returns the matrix parameters on one tp rank: they are split alternately by column and by row.
   std::int64_t parameters(int tp) const {
     std::int64_t sum = 0;
     for (std::size_t i = 1; i < widths.size(); ++i) {
@@ -97,6 +99,19 @@ struct ModelSpec {
   ConnectorForm connector_form() const { return architecture ? architecture->connector : ConnectorForm{}; }
   /// Returns how many rows lie side by side in what the connector's first linear layer gets.
   int joined_rows() const { return connector_form().averages ? 1 : connector.merge; }
+
+  // Parameters on one tp rank. Beside matrices, those of a model without an architecture are left out.
+
+  /// Returns the parameters of what makes rows of the encoder, which each tp rank has whole.
+  std::int64_t front_parameters() const;
+  /// Returns the connector's parameters: matrices, biases and norm.
+  std::int64_t connector_parameters(int tp) const;
+  /// Returns the parameters before the LLM's first layer: the embedding, and a learned row that ends rows of
+  /// a picture.
+  std::int64_t input_parameters(int tp) const;
+  /// Returns the parameters after the LLM's last layer: a norm and the vocabulary head. `shares_embedding`:
+  /// the rank holds the embedding, which is the head where embeddings are tied.
+  std::int64_t output_parameters(int tp, bool shares_embedding) const;
 
   bool operator==(const ModelSpec&) const = default;
 };

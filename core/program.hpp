@@ -71,6 +71,9 @@ struct Stage {
   bool connector = false;  ///< after the last encoder layer
   bool embedding = false;  ///< before the first LLM layer
   bool head = false;       ///< vocabulary head and loss, after the last LLM layer
+  /// Patches or sounds become rows here, before the first encoder layer. Only models with an architecture say
+  /// so, as others count and price what makes rows to nothing.
+  bool front = false;
   int tp = 1;
   int dp = 1;
   Recomputation recomputation = Recomputation::full;

@@ -458,19 +458,24 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
     for (Stage& stage : stages)
       stage.share = holds_encoder(stage) ? plan.encoder_share : 1 - plan.encoder_share;
   }
-  if (last_encoder != stages.rend()) last_encoder->connector = model.connector.widths.size() > 1;
+  if (last_encoder != stages.rend()) {
+    last_encoder->connector = model.connector.widths.size() > 1;
+    std::find_if(stages.begin(), stages.end(), holds_encoder)->front = model.architecture.has_value();
+  }
   std::find_if(stages.begin(), stages.end(), holds_llm)->embedding = true;
   std::find_if(stages.rbegin(), stages.rend(), holds_llm)->head = true;
   return stages;
 }
 
 std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
-  std::int64_t sum = stage.encoder_layers * model.encoder.layer_parameters(stage.tp) +
-                     stage.llm_layers * model.llm.layer_parameters(stage.tp);
-  if (stage.connector) sum += model.connector.parameters(stage.tp);
-  if (stage.embedding) sum += model.llm.embedding_parameters(stage.tp);
-  const bool shared = stage.embedding && model.llm.tied_embeddings;
-  if (stage.head && !shared) sum += model.llm.embedding_parameters(stage.tp);
+  const auto layer = [&](const TransformerSpec& spec) {
+    return spec.layer_parameters(stage.tp) + spec.layer_vectors(stage.tp);
+  };
+  std::int64_t sum = stage.encoder_layers * layer(model.encoder) + stage.llm_layers * layer(model.llm);
+  if (stage.front) sum += model.front_parameters();
+  if (stage.connector) sum += model.connector_parameters(stage.tp);
+  if (stage.embedding) sum += model.input_parameters(stage.tp);
+  if (stage.head) sum += model.output_parameters(stage.tp, stage.embedding);
   return sum;
 }
 

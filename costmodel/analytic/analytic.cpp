@@ -110,10 +110,11 @@ PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& st
                                            const Workload& work) const {
   PassTimes times;
   if (work.empty()) return times;
+  if (stage.front) times += front(gpu, model_, work, stage.sequence_parallel ? stage.tp : 1);
   if (stage.encoder_layers > 0) times += layer_times(gpu, model_.encoder, stage.encoder_layers, stage, work);
   if (stage.connector) {
-    const double tokens = connector_tokens(model_.connector, work);
-    times += connector(gpu, model_.connector, work, stage.tp);
+    const double tokens = connector_tokens(model_, work);
+    times += connector(gpu, model_, work, stage.tp);
     times.forward += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.back());
     times.backward_input += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.front());
   }
@@ -131,6 +132,8 @@ PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage,
   }
   if (stage.llm_layers > 0) times += layer_times(gpu, model_.llm, stage.llm_layers, stage, work);
   if (stage.head) {
+    const double rows = static_cast<double>(work.tokens) / (stage.sequence_parallel ? stage.tp : 1);
+    if (model_.llm.form) times += norm(gpu, model_.llm.hidden, rows);
     times += vocabulary_head(gpu, model_.llm, work, stage.tp);
     times.backward_input += all_reduce;
   }

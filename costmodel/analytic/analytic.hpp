@@ -21,7 +21,7 @@ class AnalyticCostModel final : public SumCostModel {
  public:
   AnalyticCostModel(ModelSpec model, ClusterSpec cluster);
 
-  /// Prices layers, connector, embedding and head of the stage by roofline, with recomputation and
+  /// Prices front, layers, connector, embedding and head of the stage by roofline, with recomputation and
   /// tensor-parallel communication: per layer two all-reduces of tokens * hidden in bf16 forward and two
   /// backward, full recomputation repeating the forward's (Narayanan et al. 2021); under sequence parallelism
   /// each is an all-gather and a reduce-scatter of the same volume (Korthikanti et al. 2022; their extra

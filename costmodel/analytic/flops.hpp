@@ -5,6 +5,8 @@
 // (FlashAttention-2, section 4.1) for causal halving.
 #pragma once
 
+#include <algorithm>
+
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/units.hpp"
@@ -30,14 +32,40 @@ inline Flop layer_forward_flop(const TransformerSpec& spec, const Workload& work
          attention_flop(spec, work, tp);
 }
 
-/// Returns the connector tokens that come out of an encoder workload: tokens / merge.
-inline double connector_tokens(const ConnectorSpec& spec, const Workload& encoder) {
-  return static_cast<double>(encoder.tokens) / spec.merge;
+/// Returns the encoder's rows that come out of what it sees: all but those with which sequences begin where
+/// a front has such a row.
+inline double seen_rows(const ModelSpec& model, const Workload& encoder) {
+  const std::int64_t class_rows = model.front().class_row ? encoder.sequences : 0;
+  return static_cast<double>(std::max<std::int64_t>(0, encoder.tokens - class_rows));
+}
+
+/// FrontFlop are the forward FLOP of what makes rows of an encoder: of the product with what the encoder
+/// sees, of which no gradient is needed, and of what comes after it.
+struct FrontFlop {
+  Flop first;
+  Flop rest;
+};
+
+/// Returns the FLOP of a front. Patches: 2 * values * width a row. Sounds: a row is of two frames, each of
+/// which takes a convolution of three frames, 2 * 3 * bins * width, and itself one of three rows, 2 * 3 *
+/// width². None without an architecture.
+inline FrontFlop front_flop(const ModelSpec& model, const Workload& encoder) {
+  if (!model.architecture) return {};
+  const EncoderFront front = model.front();
+  const double width = model.encoder.hidden;
+  const double rows = seen_rows(model, encoder);
+  if (front.kind == FrontKind::patches) return {linear_flop(front.values * width, rows), {}};
+  return {linear_flop(3 * front.values * width, 2 * rows), linear_flop(3 * width * width, rows)};
+}
+
+/// Returns the connector tokens that come out of an encoder workload: seen_rows() / merge.
+inline double connector_tokens(const ModelSpec& model, const Workload& encoder) {
+  return seen_rows(model, encoder) / model.connector.merge;
 }
 
 /// Returns the FLOP of the connector, forward, on one of `tp` ranks.
-inline Flop connector_flop(const ConnectorSpec& spec, const Workload& encoder, int tp = 1) {
-  return linear_flop(static_cast<double>(spec.parameters(tp)), connector_tokens(spec, encoder));
+inline Flop connector_flop(const ModelSpec& model, const Workload& encoder, int tp = 1) {
+  return linear_flop(static_cast<double>(model.connector.parameters(tp)), connector_tokens(model, encoder));
 }
 
 /// Returns the FLOP of the vocabulary head, forward, on one of `tp` ranks: 2 * hidden * vocabulary per token.
@@ -47,10 +75,12 @@ inline Flop head_flop(const TransformerSpec& spec, const Workload& work, int tp 
                      static_cast<double>(work.tokens));
 }
 
-/// Returns the forward FLOP of all encoder layers and the connector; the unpadded model.
+/// Returns the forward FLOP of the front, all encoder layers and the connector; the unpadded model. Attention
+/// within windows is in the workload's pairs, which are the mean over the layers.
 inline Flop encoder_flop(const ModelSpec& model, const Workload& encoder) {
-  return layer_forward_flop(model.encoder, encoder) * model.encoder.layers +
-         connector_flop(model.connector, encoder);
+  const FrontFlop front = front_flop(model, encoder);
+  return front.first + front.rest + layer_forward_flop(model.encoder, encoder) * model.encoder.layers +
+         connector_flop(model, encoder);
 }
 
 /// Returns the forward FLOP of all LLM layers and the vocabulary head; the unpadded model.
@@ -59,9 +89,11 @@ inline Flop llm_flop(const ModelSpec& model, const Workload& llm) {
 }
 
 /// Returns the forward and backward FLOP of the unpadded model without recomputation: the numerator of MFU
-/// (PaLM, appendix B).
+/// (PaLM, appendix B). A backward has two products for each one forward, but only that of the weights for
+/// what the encoder sees.
 inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm) {
-  return (encoder_flop(model, encoder) + llm_flop(model, llm)) * 3;
+  const Flop three = (encoder_flop(model, encoder) + llm_flop(model, llm)) * 3;
+  return {three.count - front_flop(model, encoder).first.count};
 }
 
 }  // namespace dflop

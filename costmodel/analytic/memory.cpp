@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/program/lowering.hpp"
+#include "costmodel/analytic/flops.hpp"
 
 namespace dflop {
 namespace {
@@ -33,7 +34,10 @@ std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t 
   if (mode == Recomputation::full) return resident * b.hidden;
   const std::int64_t outputs = mode == Recomputation::selective ? 0 : b.query;
   const std::int64_t masks = spec.dropout ? b.hidden : 0;  // two of one byte a value
-  return resident * (4 * b.hidden + masks) + tokens * (b.query + outputs + 2 * b.kv + b.mlp);
+  const std::int64_t scaled = spec.form && spec.form->layer_scale ? 2 * b.hidden : 0;
+  const std::int64_t normed = spec.form && spec.form->qk_norm ? b.query + b.kv : 0;
+  return resident * (4 * b.hidden + masks + scaled) +
+         tokens * (b.query + outputs + 2 * b.kv + normed + b.mlp);
 }
 
 /// Returns the gathered input of a tp region, which sequence parallelism splits only between the regions.
@@ -56,8 +60,20 @@ std::int64_t layer_workspace(Op op, const TransformerSpec& spec, int layers, con
          resident_tokens(tokens, stage) * b.hidden + gathered(stage, tokens * b.hidden);
 }
 
-std::int64_t merged_tokens(const ConnectorSpec& spec, const Workload& encoder) {
-  return round_up(encoder.tokens, spec.merge) / spec.merge;
+std::int64_t merged_tokens(const ModelSpec& model, const Workload& encoder) {
+  const auto rows = static_cast<std::int64_t>(seen_rows(model, encoder));
+  return round_up(rows, model.connector.merge) / model.connector.merge;
+}
+
+/// Returns what the front keeps, on the ranks that share its rows: what the encoder sees and of sounds, a row
+/// being of two frames, three frames for each row of the first convolution, what GELU gets of both and what
+/// the second convolution gets.
+std::int64_t front_kept(const ModelSpec& model, const Stage& stage, const Workload& encoder) {
+  if (!model.architecture) return 0;
+  const EncoderFront front = model.front();
+  const auto rows = resident_tokens(static_cast<std::int64_t>(seen_rows(model, encoder)), stage) * kBf16Bytes;
+  if (front.kind == FrontKind::patches) return rows * front.values;
+  return rows * (2 * 3 * front.values + (2 + 1 + 3) * std::int64_t{model.encoder.hidden});
 }
 
 /// Returns the bytes of the connector's tensor at width i: between a product split by column and one split by
@@ -69,17 +85,20 @@ std::int64_t connector_tensor(const ConnectorSpec& spec, std::size_t i, const St
   return kBf16Bytes * resident_tokens(tokens, stage) * width;
 }
 
-std::int64_t connector_kept(const ConnectorSpec& spec, const Stage& stage, const Workload& encoder) {
-  const std::int64_t tokens = merged_tokens(spec, encoder);
-  std::int64_t bytes = connector_tensor(spec, 0, stage, tokens);
+std::int64_t connector_kept(const ModelSpec& model, const Stage& stage, const Workload& encoder) {
+  const ConnectorSpec& spec = model.connector;
+  const std::int64_t tokens = merged_tokens(model, encoder);
+  const bool has_norm = model.architecture && model.architecture->connector.norm;
+  std::int64_t bytes = (has_norm ? 2 : 1) * connector_tensor(spec, 0, stage, tokens);
   for (std::size_t i = 1; i + 1 < spec.widths.size(); ++i)
     bytes += 2 * connector_tensor(spec, i, stage, tokens);
   return bytes;
 }
 
 /// Returns two neighbouring tensors, or their gradients, and a gathered input.
-std::int64_t connector_workspace(const ConnectorSpec& spec, const Stage& stage, const Workload& encoder) {
-  const std::int64_t tokens = merged_tokens(spec, encoder);
+std::int64_t connector_workspace(const ModelSpec& model, const Stage& stage, const Workload& encoder) {
+  const ConnectorSpec& spec = model.connector;
+  const std::int64_t tokens = merged_tokens(model, encoder);
   std::int64_t most = 0;
   for (std::size_t i = 1; i < spec.widths.size(); ++i) {
     most = std::max(most,
@@ -129,7 +148,8 @@ Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& w
   std::int64_t bytes =
       stage.encoder_layers * kept(model.encoder, stage, work.encoder.tokens, stage.recomputation) +
       stage.llm_layers * kept(model.llm, stage, work.llm.tokens, stage.recomputation);
-  if (stage.connector) bytes += connector_kept(model.connector, stage, work.encoder);
+  if (stage.front) bytes += front_kept(model, stage, work.encoder);
+  if (stage.connector) bytes += connector_kept(model, stage, work.encoder);
   if (stage.head) bytes += head_kept(model.llm, stage, work.llm.tokens);
   return {bytes};
 }
@@ -150,7 +170,7 @@ Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const W
   const std::int64_t stays =
       op == Op::backward_input ? stage.llm_layers * layer_dropped(model.llm, stage, work.llm.tokens) : 0;
   if (stage.connector) {
-    most = std::max(most, stays + connector_workspace(model.connector, stage, work.encoder));
+    most = std::max(most, stays + connector_workspace(model, stage, work.encoder));
   }
   if (stage.encoder_layers > 0) {
     most = std::max(

@@ -26,10 +26,13 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 ///   selective  less 2 q: the attention output, made again from Q, K, V. (The attention matrix, which it
 ///              was invented to drop, flash attention does not keep in the first place.)
 ///   full       2 h, the layer's input
+/// A released model's form adds 4 h where both halves are scaled, and 2 q + 2 k where Q and K are normed.
 /// The h terms are split over tp under sequence parallelism. A stage's input is its first layer's input. The
 /// softmax statistics (4 bytes a head) and token ids are left out.
 ///
-/// The connector keeps its input and, between two products, what is before and after the activation. The head
+/// The front of a model with an architecture keeps what the encoder sees, and of sounds what GELU and the
+/// convolutions get. The connector keeps its input, with a norm also that of the norm, and, between two
+/// products, what is before and after the activation. The head
 /// keeps the inputs of the final norm and of its product (4 h) and, per vocabulary entry of the rank, the
 /// logits in bf16 (2), which a fused cross-entropy turns into their gradient in place, or without that the
 /// softmax in fp32 (4), from which the backward pass makes the logits' gradient.

@@ -36,14 +36,43 @@ PassTimes overhead(const Processor& gpu) {
   return {gpu.kernel_overhead, gpu.kernel_overhead, Seconds(0)};
 }
 
+/// ElementCounts are elements of one token that a layer's passes move.
+struct ElementCounts {
+  double forward = 0;
+  double backward_input = 0;
+  double backward_weight = 0;
+};
+
+/// Returns what a form moves beside norms, residual adds and the activation; see transformer_layer().
+ElementCounts form_streams(const TransformerSpec& spec, const Widths& w, double hidden) {
+  const double turned = w.query + w.kv;
+  if (!spec.form) return {2 * turned, 2 * turned, 0};
+  const LayerForm& form = *spec.form;
+  ElementCounts moved;
+  if (form.rotary) moved = {2 * turned, 2 * turned, 0};
+  if (form.qk_norm) {
+    moved.forward += 2 * turned;
+    moved.backward_input += 3 * turned;
+  }
+  if (form.layer_scale) {
+    moved.forward += 4 * hidden;
+    moved.backward_input += 8 * hidden;
+  }
+  if (form.qkv_bias) moved.backward_weight += w.query + 2 * w.kv;
+  if (form.output_bias) moved.backward_weight += w.hidden;
+  if (form.mlp_bias) moved.backward_weight += (spec.gated_mlp ? 2 : 1) * w.ffn + w.hidden;
+  return moved;
+}
+
 PassTimes layer_streams(const Processor& gpu, const TransformerSpec& spec, const Widths& w, double tokens,
                         double hidden_split) {
   const double hidden = w.hidden / hidden_split;
-  const double rotary = 2 * (w.query + w.kv);
-  const double forward = 10 * hidden + rotary + (spec.gated_mlp ? 3 : 2) * w.ffn;
-  const double backward = 12 * hidden + rotary + (spec.gated_mlp ? 5 : 3) * w.ffn;
+  const ElementCounts form = form_streams(spec, w, hidden);
+  const double forward = 10 * hidden + form.forward + (spec.gated_mlp ? 3 : 2) * w.ffn;
+  const double backward = 12 * hidden + form.backward_input + (spec.gated_mlp ? 5 : 3) * w.ffn;
   return {memory_time(gpu, kElementBytes * tokens * forward),
-          memory_time(gpu, kElementBytes * tokens * backward), Seconds(0)};
+          memory_time(gpu, kElementBytes * tokens * backward),
+          memory_time(gpu, kElementBytes * tokens * form.backward_weight)};
 }
 
 }  // namespace
@@ -136,16 +165,52 @@ PassTimes transformer_layer(const Processor& gpu, const TransformerSpec& spec, c
   return times;
 }
 
-PassTimes connector(const Processor& gpu, const ConnectorSpec& spec, const Workload& encoder, int tp) {
-  const double tokens = connector_tokens(spec, encoder);
+PassTimes norm(const Processor& gpu, double width, double rows) {
+  const double elements = kElementBytes * width * rows;
+  return {memory_time(gpu, 2 * elements), memory_time(gpu, 3 * elements), Seconds(0)};
+}
+
+PassTimes front(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int split) {
+  if (!model.architecture) return {};
+  const EncoderFront of = model.front();
+  const double width = model.encoder.hidden;
+  const double rows = seen_rows(model, encoder) / split;
+  const double elements = kElementBytes * width * rows;
   PassTimes times = overhead(gpu);
+  const bool is_sound = of.kind == FrontKind::sound;
+  PassTimes first = matrix_product(gpu, is_sound ? 2 * rows : rows, (is_sound ? 3 : 1) * of.values, width);
+  first.backward_input = Seconds(0);  // of what the encoder sees
+  times += first;
+  if (is_sound) {
+    times += matrix_product(gpu, rows, 3 * width, width);
+    const double both = 3 * elements;  // of the two convolutions' outputs
+    times += {memory_time(gpu, 2 * both), memory_time(gpu, 3 * both), Seconds(0)};
+    times += {memory_time(gpu, 6 * elements), memory_time(gpu, 6 * elements), Seconds(0)};
+  }
+  if (of.table > 0) times.forward += memory_time(gpu, 3 * elements);
+  if (of.table > 0 && !of.frozen_table) times.backward_weight += memory_time(gpu, 3 * elements);
+  if (of.bias) times.backward_weight += memory_time(gpu, (is_sound ? 3 : 1) * elements);
+  return times;
+}
+
+PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int tp) {
+  const ConnectorSpec& spec = model.connector;
+  const double tokens = connector_tokens(model, encoder);
+  PassTimes times = overhead(gpu);
+  if (model.architecture) {
+    const ConnectorForm form = model.connector_form();
+    const double selected = kElementBytes * seen_rows(model, encoder) * model.encoder.hidden;
+    if (form.selects) times += {memory_time(gpu, 2 * selected), memory_time(gpu, 2 * selected), Seconds(0)};
+    if (form.norm) times += norm(gpu, spec.widths.front(), tokens);
+  }
   for (std::size_t i = 1; i < spec.widths.size(); ++i) {
     const bool by_column = i % 2 == 1;
     const double inputs = spec.widths[i - 1] / (by_column ? 1.0 : tp);
     const double outputs = spec.widths[i] / (by_column ? tp : 1.0);
     times += matrix_product(gpu, tokens, inputs, outputs);
-    if (i + 1 == spec.widths.size()) break;
     const double elements = kElementBytes * tokens * outputs;
+    if (model.architecture) times.backward_weight += memory_time(gpu, elements);
+    if (i + 1 == spec.widths.size()) break;
     times += {memory_time(gpu, 2 * elements), memory_time(gpu, 3 * elements), Seconds(0)};
   }
   return times;

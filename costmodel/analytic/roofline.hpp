@@ -70,14 +70,33 @@ PassTimes attention_core(const Processor& gpu, const TransformerSpec& spec, cons
 ///             3 f gated (read two, write one), 2 f else
 ///   backward: 12 h = two norms (read input and gradient, write one: 3 each), two residual adds (3 each)
 ///             2 (q + k); 5 f gated (read three, write two), 3 f else
-/// The h terms are split over tp under sequence parallelism (Korthikanti et al. 2022). kernel_overhead once
-/// per pass; that of the backward pass is in backward_input.
+/// Of a released model's form (LayerForm), in place of 2 (q + k):
+///   rotary positions 2 (q + k) in both passes
+///   a norm of Q and K 2 (q + k), backward 3 (q + k)
+///   scales of both halves 4 h, backward 8 h: two reads of gradient and what was scaled for the scale's own
+///             gradient, read and write for the result's
+///   biases    nothing forward, where products add them as they write (cuBLASLt's epilogues); in
+///             backward_weight their output's gradient is read once more: q + 2 k, h, f (gated 2 f), h
+/// A layer norm moves as much as an RMS norm. The h terms are split over tp under sequence parallelism
+/// (Korthikanti et al. 2022). kernel_overhead once per pass; that of the backward pass is in backward_input.
 PassTimes transformer_layer(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp,
                             bool sequence_parallel);
 
+/// Returns the times of a norm of so many rows: read and write; backward: read input and gradient, write one.
+PassTimes norm(const Processor& gpu, double width, double rows);
+
+/// Returns the times of what makes rows of an encoder, on one of `split` ranks that share the rows: the
+/// product with patches; or of sounds two convolutions as products over three rows each, their GELU (read and
+/// write; backward: read two, write one) and the laying side by side of three rows. A table of positions:
+/// read two, write one; backward, where it is learned, as much in backward_weight. kernel_overhead once per
+/// pass. Nothing without an architecture.
+PassTimes front(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int split);
+
 /// Returns the times of the connector's products, split alternately by column and by row, and its activations
-/// between them (read and write; backward: read two, write one). kernel_overhead once per pass.
-PassTimes connector(const Processor& gpu, const ConnectorSpec& spec, const Workload& encoder, int tp);
+/// between them (read and write; backward: read two, write one); of an architecture's form also those of its
+/// norm, of the picking of rows (read and write in both passes), and of the gradients of its biases (a read
+/// of the output's). kernel_overhead once per pass.
+PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int tp);
 
 /// Returns the times of the vocabulary-parallel head and the loss. Beside the product, bytes per token and
 /// vocabulary entry of the rank: forward 18 (to fp32: 2 + 4; maximum: 4; exponential and sum: 4 + 4),

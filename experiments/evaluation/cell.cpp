@@ -77,7 +77,7 @@ FigureRow data_row(const StudyRun& run) {
 double stage_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
   double flop = stage.encoder_layers * layer_forward_flop(model.encoder, work.encoder).count +
                 stage.llm_layers * layer_forward_flop(model.llm, work.llm).count;
-  if (stage.connector) flop += connector_flop(model.connector, work.encoder).count;
+  if (stage.connector) flop += connector_flop(model, work.encoder).count;
   if (stage.head) flop += head_flop(model.llm, work.llm).count;
   return flop;
 }

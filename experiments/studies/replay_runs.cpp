@@ -84,7 +84,7 @@ SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Wo
   };
   add(model.encoder, stage.encoder_layers, work.encoder);
   add(model.llm, stage.llm_layers, work.llm);
-  if (stage.connector) linear += connector_flop(model.connector, work.encoder).count;
+  if (stage.connector) linear += connector_flop(model, work.encoder).count;
   if (stage.head) linear += head_flop(model.llm, work.llm).count;
   const double again = stage.recomputation == Recomputation::full        ? linear + attention
                        : stage.recomputation == Recomputation::selective ? attention

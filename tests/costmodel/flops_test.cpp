@@ -37,7 +37,7 @@ TEST(Flops, LayerIsItsLinearPartAndItsAttention) {
 
 TEST(Flops, ConnectorSeesMergedTokensAndHeadSeesAll) {
   // 6 encoder tokens become 3: 2 * 128 * 3 = 768. Head: 2 * 8 * 10 * 5 = 800.
-  EXPECT_EQ(connector_flop(small_model().connector, {2, 6, 18}).count, 768);
+  EXPECT_EQ(connector_flop(small_model(), {2, 6, 18}).count, 768);
   EXPECT_EQ(head_flop(small_model().llm, {2, 5, 13}).count, 800);
 }
 

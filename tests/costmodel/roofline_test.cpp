@@ -111,7 +111,7 @@ TEST(Roofline, ConnectorByHand) {
   // 2 encoder tokens merge to one; widths 8 -> 8 -> 8 on 2 ranks: 8 -> 4, then 4 -> 8. Each product moves
   // 2 * (12 + 32) = 88 bytes; the activation between them, 4 wide, 2 * 2 * 4 = 16. Overhead 1 s.
   // Weight gradients: 2 * (2 * 12 + 8 * 32) = 560. Backward activation: 24.
-  const PassTimes times = connector(cluster, fixtures::small_model().connector, {1, 2, 4}, 2);
+  const PassTimes times = connector(cluster, fixtures::small_model(), {1, 2, 4}, 2);
   EXPECT_DOUBLE_EQ(times.forward.count(), 88 + 88 + 16 + 1);
   EXPECT_DOUBLE_EQ(times.backward_input.count(), 88 + 88 + 24 + 1);
   EXPECT_DOUBLE_EQ(times.backward_weight.count(), 560);

@@ -15,7 +15,7 @@ namespace {
 
 bool holds_no_more(const Stage& a, const Stage& b) {
   return a.encoder_layers <= b.encoder_layers && a.llm_layers <= b.llm_layers && a.connector <= b.connector &&
-         a.embedding <= b.embedding && a.head <= b.head;
+         a.embedding <= b.embedding && a.head <= b.head && a.front <= b.front;
 }
 
 std::vector<Stage> possibly_slowest(const std::vector<Stage>& stages) {

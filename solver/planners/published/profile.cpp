@@ -83,7 +83,7 @@ ModuleTables encoder_tables(const PlanRequest& request) {
   tables.layers = model.encoder.layers;
   const int layers = std::min(16, tables.layers);
   const auto flop = [&](const Workload& work, int count) {
-    return (layer_forward_flop(model.encoder, work) * count + connector_flop(model.connector, work)).count;
+    return (layer_forward_flop(model.encoder, work) * count + connector_flop(model, work)).count;
   };
   for (const int tp : tps_of(request, model.encoder.heads)) {
     const Stage stage = stage_of(request, true, layers, tp);

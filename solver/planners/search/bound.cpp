@@ -198,6 +198,7 @@ Stage SearchBounds::whole_stage(Kind kind, int tp, int dp, Recomputation recompu
   if (kind != Kind::llm) {
     stage.encoder_layers = request_.model.encoder.layers;
     stage.connector = stage.encoder_layers > 0 && request_.model.connector.widths.size() > 1;
+    stage.front = stage.encoder_layers > 0 && request_.model.architecture.has_value();
   }
   if (kind != Kind::encoder) {
     stage.llm_layers = request_.model.llm.layers;

@@ -32,7 +32,7 @@ std::optional<std::vector<int>> fill_from_end(const std::vector<double>& items, 
 }
 
 /// Returns the seconds that each layer adds to its stage, encoder layers first; those that come with
-/// connector, embedding or head carry them.
+/// front, connector, embedding or head carry them.
 std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, const Work& work,
                                   bool with_encoder, bool with_llm) {
   Stage stage;
@@ -51,6 +51,10 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
     items.assign(request.model.encoder.layers, one);
     stage.connector = request.model.connector.widths.size() > 1;
     if (!items.empty()) items.back() = seconds(stage, load);
+    stage.connector = false;
+    stage.front = request.model.architecture.has_value();
+    if (!items.empty() && stage.front) items.front() += seconds(stage, load) - one;
+    stage.front = false;
   }
   if (!with_llm) return items;
   const Work load{{}, work.llm};

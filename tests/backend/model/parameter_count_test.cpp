@@ -1,0 +1,64 @@
+// What the cost model counts of a stage is what a live run makes there, tensor by tensor.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "backend/model/parameter_list.hpp"
+#include "core/program/lowering.hpp"
+#include "core/support/random.hpp"
+#include "traces/files/hugging_face.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace parameter_count_test {
+
+/// Returns the parameters of tensors, without the biases of keys that stay zero, which the model has not.
+std::int64_t count_of(const std::vector<Parameter>& parameters) {
+  std::int64_t sum = 0;
+  for (const Parameter& parameter : parameters) {
+    sum += parameter.count() - parameter.fixed_rows.size() * parameter.held_columns();
+  }
+  return sum;
+}
+
+/// Returns a uniform plan of four stages with layers anywhere.
+Plan random_plan(const ModelSpec& model, int tp, Random& random) {
+  Plan plan;
+  plan.layout = Layout::uniform;
+  plan.encoder = {tp, 4, 1, {0, 0, 0, 0}};
+  plan.llm = {tp, 4, 1, {0, 0, 0, 0}};
+  for (int layer = 0; layer < model.encoder.layers; ++layer) ++plan.encoder.layers[random.below(4)];
+  for (int layer = 0; layer < model.llm.layers; ++layer) ++plan.llm.layers[random.below(4)];
+  return plan;
+}
+
+TEST(ParameterCount, IsThatOfLiveStages) {
+  namespace fs = std::filesystem;
+  Random random(3);
+  int models = 0;
+  for (const char* folder : {"models", "released"}) {
+    for (const auto& entry : fs::directory_iterator(fs::path(DFLOP_SOURCE_DIR) / "tests/golden" / folder)) {
+      if (!entry.is_directory()) continue;
+      const std::string file = (entry.path() / "config.json").string();
+      const ModelSpec model = parse_hugging_face(read_text_file(file), file);
+      for (const int tp : {1, 2}) {
+        const bool is_whole = model.encoder.layer_form().qk_norm || model.connector.widths.size() == 2;
+        const bool is_odd = model.llm.vocabulary % tp != 0;
+        if (tp > 1 && ((model.encoder.layers > 0 && is_whole) || is_odd)) continue;
+        ++models;
+        for (int draw = 0; draw < 5; ++draw) {
+          const Plan plan = random_plan(model, tp, random);
+          for (const StagePlace& place : stage_places(plan_stages(plan, model))) {
+            EXPECT_EQ(stage_parameters(place.stage, model),
+                      count_of(stage_parameter_list(model, place, tp - 1)))
+                << file << " at tp " << tp;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(models, 20);
+}
+
+}  // namespace parameter_count_test
+}  // namespace dflop
