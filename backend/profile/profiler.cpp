@@ -100,11 +100,6 @@ void measure_tables(const ModelSpec& model, const std::vector<LocalRank>& ranks,
 ProfileTables measure_profile(const ModelSpec& model, World& world, const ProfilerOptions& options,
                               const ProfilerProgress& progress) {
   require_live(model);
-  if (model.encoder.layers == 0) {
-    refuse_input(model.name,
-                 "a profile is of an encoder, a connector and an LLM; expected a model with an "
-                 "encoder, found none. 'dflop train' runs text models without a profile");
-  }
   std::vector<LocalRank> ranks;
   for (int r = 0; r < world.ranks(); ++r) ranks.emplace_back(world, r, options.dtype);
   const std::vector<std::unique_ptr<RankGuide>> guides = guide_all(ranks, options);

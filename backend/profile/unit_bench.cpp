@@ -11,14 +11,16 @@ namespace {
 constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear parts are measured
 constexpr std::int64_t kFlushes = 4;       // caches that are written to flush one
 
-/// Returns a stage with one layer of each module and all else.
-StagePlace all_units(int tp) {
+/// Returns a stage with one layer of each of a model's modules and all else.
+StagePlace all_units(const ModelSpec& model, int tp) {
+  const bool has_encoder = model.encoder.layers > 0;
   StagePlace place;
   place.stage.tp = tp;
-  place.stage.encoder_layers = 1;
+  place.stage.encoder_layers = has_encoder ? 1 : 0;
   place.stage.llm_layers = 1;
-  place.stage.connector = place.stage.embedding = place.stage.head = true;
-  place.patches = true;
+  place.stage.connector = has_encoder;
+  place.stage.embedding = place.stage.head = true;
+  place.patches = has_encoder;
   return place;
 }
 
@@ -65,10 +67,11 @@ EncoderInput connector_input(const ModelSpec& model, std::int64_t rows) {
   return input;
 }
 
-/// Returns tokens of the encoder, then as many of text, all of which are trained.
-LlmInput llm_input(std::int64_t tokens, std::int64_t vocabulary) {
+/// Returns tokens of the encoder, where there is one, then as many of text, all of which are trained.
+LlmInput llm_input(const ModelSpec& model, std::int64_t tokens) {
+  const std::int64_t vocabulary = model.llm.vocabulary;
   LlmInput input;
-  input.encoder_rows = tokens / 2;
+  input.encoder_rows = model.encoder.layers > 0 ? tokens / 2 : 0;
   input.add_sequence(tokens);
   for (std::int32_t t = 0; t < tokens; ++t) {
     const auto id = static_cast<std::int32_t>((std::int64_t{t} * 7919) % vocabulary);
@@ -90,11 +93,9 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
     : model_(model),
       rank_(rank),
       values_(random_values(seed)),
-      store_(rank, stage_parameter_list(model, all_units(rank.tp_size()), rank.tp_rank), 1, 0, seed),
+      store_(rank, stage_parameter_list(model, all_units(model, rank.tp_size()), rank.tp_rank), 1, 0, seed),
       encoder_packer_(model.encoder),
       llm_packer_(model.llm),
-      input_(make_input_embedding(model, store_, rank)),
-      connector_(model, store_, rank),
       embedding_(model, store_, rank),
       head_(model, store_, rank),
       loss_(rank, 1, 1),
@@ -105,6 +106,10 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       meeting_(rank, 1, 1),
       begin_(rank.device.make_event()),
       end_(rank.device.make_event()) {
+  if (model.encoder.layers > 0) {
+    input_ = make_input_embedding(model, store_, rank);
+    connector_.emplace(model, store_, rank);
+  }
   store_.zero_gradients(rank);
   rank.kernels.zero(Sums(loss_));
   rank.kernels.zero(Sums(meeting_));
@@ -244,15 +249,15 @@ UnitBench::Passes<ConnectorTape> UnitBench::connector(std::int64_t tokens) {
   const int merge = model_.connector.merge;
   return {[this, tokens] { return random_held(tokens, model_.encoder.hidden); },
           [this, input = connector_input(model_, tokens)](Tensor& x, ConnectorTape& tape) {
-            return connector_.forward(std::move(x), input, tape);
+            return connector_->forward(std::move(x), input, tape);
           },
           [this, tokens, merge](ConnectorTape&) { return random_tensor(tokens / merge, model_.llm.hidden); },
-          [this](Tensor& d_out, ConnectorTape& tape) { return connector_.backward_input(d_out, tape); },
-          [this](ConnectorTape& tape) { connector_.backward_weight(tape); }};
+          [this](Tensor& d_out, ConnectorTape& tape) { return connector_->backward_input(d_out, tape); },
+          [this](ConnectorTape& tape) { connector_->backward_weight(tape); }};
 }
 
 UnitBench::Passes<TokenTape> UnitBench::embedding(std::int64_t tokens) {
-  const LlmInput input = llm_input(tokens, model_.llm.vocabulary);
+  const LlmInput input = llm_input(model_, tokens);
   return {
       [this, rows = input.encoder_rows] { return random_tensor(rows, model_.llm.hidden); },
       [this, input](Tensor& encoded, TokenTape& tape) { return embedding_.forward(encoded, input, tape); },
@@ -262,7 +267,7 @@ UnitBench::Passes<TokenTape> UnitBench::embedding(std::int64_t tokens) {
 
 UnitBench::Passes<LmHeadTape> UnitBench::head(std::int64_t tokens) {
   return {[this, tokens] { return random_held(tokens, model_.llm.hidden); },
-          [this, tokens, input = llm_input(tokens, model_.llm.vocabulary)](Tensor& x, LmHeadTape& tape) {
+          [this, tokens, input = llm_input(model_, tokens)](Tensor& x, LmHeadTape& tape) {
             head_.forward(std::move(x), input, 1.0 / static_cast<double>(tokens), loss_, tape);
             return Tensor();
           },
@@ -315,14 +320,18 @@ void UnitBench::measure_memory(std::int64_t tokens, TpProfile& profile) {
   };
   for (const Recomputation mode : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
     const auto place = static_cast<std::size_t>(mode);
-    set([place](BytesPerToken& b) -> double& { return b.encoder_layer[place]; },
-        memory_of(layer("encoder", model_.encoder, mode, tokens), tokens));
+    if (model_.encoder.layers > 0) {
+      set([place](BytesPerToken& b) -> double& { return b.encoder_layer[place]; },
+          memory_of(layer("encoder", model_.encoder, mode, tokens), tokens));
+    }
     set([place](BytesPerToken& b) -> double& { return b.llm_layer[place]; },
         memory_of(layer("llm", model_.llm, mode, tokens), tokens));
   }
-  const std::int64_t merged = round_up(tokens, model_.connector.merge);
-  set(&BytesPerToken::patches, memory_of(patches(tokens), tokens));
-  set(&BytesPerToken::connector, memory_of(connector(merged), merged));
+  if (model_.encoder.layers > 0) {
+    const std::int64_t merged = round_up(tokens, model_.connector.merge);
+    set(&BytesPerToken::patches, memory_of(patches(tokens), tokens));
+    set(&BytesPerToken::connector, memory_of(connector(merged), merged));
+  }
   set(&BytesPerToken::embedding, memory_of(embedding(tokens), tokens));
   set(&BytesPerToken::head, memory_of(head(tokens), tokens));
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,8 +93,8 @@ class UnitBench {
   ParameterStore store_;
   SequencePacker encoder_packer_;
   SequencePacker llm_packer_;
-  std::unique_ptr<InputEmbedding> input_;
-  Connector connector_;
+  std::unique_ptr<InputEmbedding> input_;  ///< null, and no connector, where there is no encoder
+  std::optional<Connector> connector_;
   TokenEmbedding embedding_;
   LmHead head_;
   SumTensor loss_;

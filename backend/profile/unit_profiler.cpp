@@ -109,12 +109,19 @@ PassFactors factors_of(ProfileUnit unit, const std::vector<Samples>& points) {
           ratio(&ProfilePoint::backward_weight_s)};
 }
 
+std::size_t units_of(const ModelSpec& model) {
+  const auto units = all_of<ProfileUnit>();
+  return static_cast<std::size_t>(
+      std::count_if(units.begin(), units.end(), [&](ProfileUnit unit) { return has_unit(model, unit); }));
+}
+
 /// Returns all points, the smallest first.
 std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens) {
   std::vector<Samples> points;
   for (std::int64_t x = kFewestTokens; x <= most_tokens; x *= 2) {
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       const auto unit = static_cast<ProfileUnit>(u);
+      if (!has_unit(model, unit)) continue;
       std::int64_t tokens = is_attention(unit) ? std::max(x, kAttentionTokens) : x;
       if (unit == ProfileUnit::connector) tokens = round_up(tokens, model.connector.merge);
       points.push_back({unit, tokens, is_attention(unit) ? x : 0, {}});
@@ -221,12 +228,13 @@ class UnitProfiler {
   std::vector<Samples> points_within(std::vector<Samples> points, const ProfilerProgress& progress) {
     constexpr double kGrowth = 4;  // of attention, from one point to the next
     const Seconds budget = kFirstPass * budget_;
+    const std::size_t two_of_each = 2 * units_of(model_);
     std::array<Seconds, kProfileUnits> last{};
     std::vector<Samples> kept;
     for (Samples& point : points) {
       Seconds& time = last[static_cast<std::size_t>(point.unit)];
       const Seconds begin = watch_.elapsed();
-      if (!agree(kept.size() < 2 * kProfileUnits || begin + kGrowth * time <= budget)) break;
+      if (!agree(kept.size() < two_of_each || begin + kGrowth * time <= budget)) break;
       bench_.run(point.unit, point.tokens, point.length);
       time = watch_.elapsed() - begin;
       kept.push_back(std::move(point));

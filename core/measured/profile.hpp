@@ -46,6 +46,23 @@ constexpr bool is_attention(ProfileUnit unit) {
   return unit == ProfileUnit::encoder_attention || unit == ProfileUnit::llm_attention;
 }
 
+/// Returns whether a model has a unit: without an encoder it has neither that nor a connector.
+inline bool has_unit(const ModelSpec& model, ProfileUnit unit) {
+  switch (unit) {
+    case ProfileUnit::patches:
+    case ProfileUnit::encoder_linear:
+    case ProfileUnit::encoder_attention:
+    case ProfileUnit::connector:
+      return model.encoder.layers > 0;
+    case ProfileUnit::embedding:
+    case ProfileUnit::llm_linear:
+    case ProfileUnit::llm_attention:
+    case ProfileUnit::head:
+      return true;
+  }
+  return true;
+}
+
 /// A ProfilePoint is one measured call of a unit. The encoder's units and the connector count tokens before
 /// they are merged.
 struct ProfilePoint {
@@ -128,12 +145,13 @@ struct PartProfile {
 /// rank.
 struct TpProfile {
   TpMode mode;
-  BytesPerToken activation;                     ///< that a forward keeps until the backward
-  BytesPerToken forward_buffers;                ///< beside it while the forward runs
-  BytesPerToken backward_buffers;               ///< while the backward runs, gradients among them
-  std::array<UnitPoints, kProfileUnits> units;  ///< by ProfileUnit; none is empty
-  int quanta = 1;                               ///< of the device's on which a rank computed
-  std::optional<PartProfile> part = {};         ///< none where these were all
+  BytesPerToken activation;        ///< that a forward keeps until the backward
+  BytesPerToken forward_buffers;   ///< beside it while the forward runs
+  BytesPerToken backward_buffers;  ///< while the backward runs, gradients among them
+  /// By ProfileUnit; empty are those that a model without an encoder has not.
+  std::array<UnitPoints, kProfileUnits> units;
+  int quanta = 1;                        ///< of the device's on which a rank computed
+  std::optional<PartProfile> part = {};  ///< none where these were all
 
   const UnitPoints& of(ProfileUnit unit) const { return units[static_cast<std::size_t>(unit)]; }
   UnitPoints& of(ProfileUnit unit) { return units[static_cast<std::size_t>(unit)]; }
@@ -220,7 +238,8 @@ inline std::string measured_tables(const ProfileTables& profile) {
 }
 
 /// Returns the model as a profile names it: name, sizes and layers, without the preprocessing rule, the
-/// longest sequence and what a model's name says.
+/// longest sequence and what a model's name says. Of its form only whether embeddings are tied is kept, as
+/// parameters are counted.
 inline ModelSpec profiled_model(const ModelSpec& model) {
   ModelSpec profiled = model;
   profiled.preprocess.clear();
@@ -230,7 +249,6 @@ inline ModelSpec profiled_model(const ModelSpec& model) {
     spec->attention = unset.attention;
     spec->dropout = unset.dropout;
     spec->fused_cross_entropy = unset.fused_cross_entropy;
-    spec->tied_embeddings = unset.tied_embeddings;
     spec->form.reset();
   }
   profiled.architecture.reset();

@@ -105,9 +105,17 @@ ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move
     tables.forward_buffers = tp.forward_buffers;
     tables.backward_buffers = tp.backward_buffers;
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
-      tables.curves.push_back(curves_of(static_cast<ProfileUnit>(u), tp.units[u]));
+      if (!tp.units[u].empty()) tables.curves[u] = curves_of(static_cast<ProfileUnit>(u), tp.units[u]);
     }
   }
+}
+
+const ProfiledCostModel::UnitCurves& ProfiledCostModel::curves_of(const Tables& tables,
+                                                                  ProfileUnit unit) const {
+  const std::optional<UnitCurves>& curves = tables.curves[static_cast<std::size_t>(unit)];
+  if (curves) return *curves;
+  refuse_input("", "the profile of '{}' has no unit '{}', which a stage asks for", profile_.model.name,
+               to_string(unit));
 }
 
 ProfiledCostModel::Between ProfiledCostModel::between(const Stage& stage) const {
@@ -155,7 +163,7 @@ PassTimes ProfiledCostModel::passes(const Tables& tables, const Stage& stage, co
                                     bool beside) const {
   PassTimes all;
   for_each_unit(stage, work, [&](ProfileUnit unit, double x, double times) {
-    const UnitCurves& curves = tables.curves[static_cast<std::size_t>(unit)];
+    const UnitCurves& curves = curves_of(tables, unit);
     const PassFactors factors = beside ? tables.part.beside[static_cast<std::size_t>(unit)] : PassFactors{};
     PassTimes passes{Seconds(times * curves.forward.at(x)), Seconds(times * curves.backward_input.at(x)),
                      Seconds(times * curves.backward_weight.at(x))};
@@ -195,10 +203,10 @@ double ProfiledCostModel::optimizer_bandwidth(const Stage& stage) const {
 }
 
 bool ProfiledCostModel::extrapolates(const Stage& stage, const Work& work) const {
-  const std::vector<UnitCurves>& units = tables(stage).curves;
+  const Tables& measured = tables(stage);
   bool beyond = false;
   for_each_unit(stage, work, [&](ProfileUnit unit, double x, double) {
-    beyond = beyond || x > units[static_cast<std::size_t>(unit)].last;
+    beyond = beyond || x > curves_of(measured, unit).last;
   });
   return beyond;
 }

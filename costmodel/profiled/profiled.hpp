@@ -1,7 +1,9 @@
 // A ProfiledCostModel gives costs of a model on a device from what its parts took there.
 #pragma once
 
+#include <array>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -62,8 +64,9 @@ class ProfiledCostModel final : public SumCostModel {
   /// layer's forward, to its backward_input, selective the forward of its attention. Communication of tensor
   /// parallelism is in the tables, but for the sum of norms' gradients that sequence parallelism takes once
   /// an iteration.
-  /// @throws Error (input) for a mode of tp that was not measured, or a part of a device that is smaller than
-  /// all that were, (internal) for an op that is not compute
+  /// @throws Error (input) for a mode of tp that was not measured, a part of a device that is smaller than
+  /// all that were, or a stage with an encoder where the profile is of a text model, (internal) for an op
+  /// that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
   /// Tells whether compute() goes beyond the last point of a unit that it asks. @throws as compute()
@@ -116,7 +119,7 @@ class ProfiledCostModel final : public SumCostModel {
   };
 
   struct Tables {
-    std::vector<UnitCurves> curves;  ///< by ProfileUnit
+    std::array<std::optional<UnitCurves>, kProfileUnits> curves;  ///< by ProfileUnit; none of absent ones
     BytesPerToken activation;
     BytesPerToken forward_buffers;
     BytesPerToken backward_buffers;
@@ -132,6 +135,8 @@ class ProfiledCostModel final : public SumCostModel {
 
   static UnitCurves curves_of(ProfileUnit unit, const UnitPoints& points);
   Between between(const Stage& stage) const;
+  /// Returns a unit's curves. @throws Error (input) where the model that was measured has no such unit
+  const UnitCurves& curves_of(const Tables& tables, ProfileUnit unit) const;
   /// Returns tables of what does not depend on the part of a device: memory, and where points end.
   const Tables& tables(const Stage& stage) const { return between(stage).fewer; }
   /// Adds up the passes of a stage, as they are alone or beside a busy neighbour.

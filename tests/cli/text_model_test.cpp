@@ -76,9 +76,25 @@ TEST_F(TextModel, TrainsAlikeUnderEveryPlan) {
   }
 }
 
-TEST_F(TextModel, HasNoProfileYet) {
-  testing::expect_error(sandbox.run("profile --out p.json --hf " + kModel),
-                        {"llama3", "expected a model with an encoder"});
+/// A profile is measured, a plan made of it, the plan simulated and run: one file through all commands.
+TEST_F(TextModel, IsPlannedSimulatedAndTrainedByItsProfile) {
+  const RunResult profiled = sandbox.run(
+      "profile --device host --budget-s 0.2 --most-tokens 64 --tp 1 2 --ranks 4 --out p.json --hf " + kModel);
+  ASSERT_EQ(profiled.exit_code, 0) << profiled.err;
+  EXPECT_EQ(profiled.out.find("encoder"), std::string::npos);
+  const RunResult planned =
+      run("plan --planner search --profile p.json --cluster a100-80g:1 --out plan.json");
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const RunResult scheduled = sandbox.run(
+      "schedule --plan plan.json --profile p.json --data t.csv --scheduler lpt --iterations 2 --out s.json");
+  ASSERT_EQ(scheduled.exit_code, 0) << scheduled.err;
+  const RunResult simulated =
+      sandbox.run("simulate --plan plan.json --profile p.json --schedule s.json --format json");
+  EXPECT_EQ(simulated.exit_code, 0) << simulated.err;
+  const RunResult trained =
+      sandbox.run("train --plan plan.json --profile p.json --data t.csv --steps 2 --format json");
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  for (const json& step : json::parse(trained.out)) EXPECT_GT(step["predicted_s"].get<double>(), 0);
 }
 
 }  // namespace text_model_test

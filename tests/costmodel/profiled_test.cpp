@@ -421,5 +421,30 @@ TEST(ProfiledCostModel, CountsWhatStaysWhileASplitBackwardRuns) {
   EXPECT_EQ(cost.workspace(Op::backward_input, stage, kWork).count, 50'000 + 2 * 36'000);
 }
 
+/// A profile of the LLM alone prices its stages as that of the whole model does, and no other.
+TEST(ProfiledCostModel, OfATextModelPricesItsStages) {
+  const ProfiledCostModel whole(known_profile());
+  const ProfiledCostModel text(fixtures::known_text_profile());
+  Stage stage = whole_stage(Recomputation::selective);
+  stage.encoder_layers = 0;
+  stage.connector = false;
+  const Work work{{}, kWork.llm};
+  for (const Op op : {Op::forward, Op::backward, Op::backward_input, Op::backward_weight}) {
+    EXPECT_GT(text.compute(op, stage, work).count(), 0);
+    EXPECT_EQ(text.compute(op, stage, work), whole.compute(op, stage, work));
+    EXPECT_EQ(text.workspace(op, stage, work), whole.workspace(op, stage, work));
+  }
+  EXPECT_EQ(text.activation(stage, work), whole.activation(stage, work));
+  EXPECT_EQ(text.model_state(stage), whole.model_state(stage));
+  EXPECT_EQ(text.extrapolates(stage, work), whole.extrapolates(stage, work));
+  stage.encoder_layers = 1;
+  try {
+    text.compute(Op::forward, stage, kWork);
+    ADD_FAILURE() << "expected an Error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no unit 'patches'"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace profiled_test
 }  // namespace dflop

@@ -44,4 +44,20 @@ inline ProfileTables known_profile() {
   return profile;
 }
 
+/// The same of the LLM alone.
+inline ProfileTables known_text_profile() {
+  ProfileTables profile = known_profile();
+  profile.model.encoder = {};
+  profile.model.connector = {};
+  TpProfile& tp = profile.tp.front();
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    if (!has_unit(profile.model, static_cast<ProfileUnit>(u))) tp.units[u].clear();
+  }
+  for (BytesPerToken* bytes : {&tp.activation, &tp.forward_buffers, &tp.backward_buffers}) {
+    bytes->encoder_layer = {};
+    bytes->patches = bytes->connector = 0;
+  }
+  return profile;
+}
+
 }  // namespace dflop::fixtures

@@ -157,6 +157,22 @@ TEST(ProfileTables, RefusesPointsThatDoNotRise) {
   expect("tables[0].units.llm_attention.lengths[1]");
 }
 
+/// A model without an encoder has neither that nor a connector in its file, and no tables of them.
+TEST(ProfileTables, OfTextModelsHaveNoEncoder) {
+  ProfileTables profile = fixtures::known_text_profile();
+  profile.model.llm.tied_embeddings = true;
+  const std::string text = to_json(profile);
+  EXPECT_EQ(text.find("\"encoder\""), std::string::npos);
+  EXPECT_EQ(text.find("\"patches\": {"), std::string::npos);
+  EXPECT_EQ(parse_profile_tables(text, "p.json"), profile);
+  const std::string units = "\"units\": {";
+  expect_refused([&] { parse_profile_tables(replaced(text, units, units + "\"connector\": {},"), "p.json"); },
+                 "p.json: key 'tables[0].units.connector'", {"unknown key"});
+  const std::string llm = "\"llm\": {";
+  expect_refused([&] { parse_profile_tables(replaced(text, llm, "\"connector\": {}," + llm), "p.json"); },
+                 "p.json: key 'model.encoder'", {"expected this key"});
+}
+
 TEST(ProfileTables, ATableHasPoints) {
   ProfileTables profile = fixtures::known_profile();
   profile.tp[0].of(ProfileUnit::connector).clear();

@@ -47,9 +47,11 @@ struct TransformerLimits {
   int vocabulary;
 };
 
-TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits& limits) {
+TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits& limits,
+                                 const std::vector<std::string_view>& optional = {}) {
   json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
-                     "causal", "vocabulary"});
+                     "causal", "vocabulary"},
+                    optional);
   TransformerSpec spec;
   spec.name = json.at("name").string();
   spec.layers = json.at("layers").integer(1, limits.layers);
@@ -421,30 +423,38 @@ void write_transformer(JsonWriter& writer, std::string_view key, const Transform
   writer.field("gated_mlp", spec.gated_mlp);
   writer.field("causal", spec.causal);
   writer.field("vocabulary", spec.vocabulary);
+  if (spec.tied_embeddings) writer.field("tied_embeddings", true);
   writer.end_object();
 }
 
 void write_model(JsonWriter& writer, const ModelSpec& model) {
   writer.begin_object("model");
   writer.field("name", model.name);
-  write_transformer(writer, "encoder", model.encoder);
-  writer.begin_object("connector");
-  writer.row("widths", model.connector.widths);
-  writer.field("merge", model.connector.merge);
-  writer.end_object();
+  if (model.encoder.layers > 0) {
+    write_transformer(writer, "encoder", model.encoder);
+    writer.begin_object("connector");
+    writer.row("widths", model.connector.widths);
+    writer.field("merge", model.connector.merge);
+    writer.end_object();
+  }
   write_transformer(writer, "llm", model.llm);
   writer.end_object();
 }
 
+/// Reads a model, which may have neither encoder nor connector.
 ModelSpec read_model(const JsonValue& json) {
-  json.require_keys({"name", "encoder", "connector", "llm"});
+  json.require_keys({"name", "llm"}, {"encoder", "connector"});
   ModelSpec model;
   model.name = json.at("name").string();
   constexpr TransformerLimits kLimits{kProfileMostSize, kProfileMostSize, kProfileMostSize, 0,
                                       kProfileMostSize};
-  model.encoder = read_transformer(json.at("encoder"), kLimits);
-  model.connector = read_connector(json.at("connector"), kProfileMostSize, kProfileMostSize);
-  model.llm = read_transformer(json.at("llm"), kLimits);
+  if (json.has("encoder") || json.has("connector")) {
+    model.encoder = read_transformer(json.at("encoder"), kLimits);
+    model.connector = read_connector(json.at("connector"), kProfileMostSize, kProfileMostSize);
+  }
+  const JsonValue llm = json.at("llm");
+  model.llm = read_transformer(llm, kLimits, {"tied_embeddings"});
+  if (llm.has("tied_embeddings")) model.llm.tied_embeddings = llm.at("tied_embeddings").boolean();
   return model;
 }
 
@@ -588,8 +598,8 @@ void require_after(const JsonValue& json, const TpProfile& own, const std::vecto
   json.at("tp").refuse_type("tables after those before them, {}", to_string(last.mode, last.quanta, quanta));
 }
 
-/// Reads the tables of one mode; `activation` is what version 1 has beside the tables.
-TpProfile read_tp(const JsonValue& json, const std::vector<TpProfile>& before,
+/// Reads the tables of one mode of a model; `activation` is what version 1 has beside the tables.
+TpProfile read_tp(const JsonValue& json, const ModelSpec& model, const std::vector<TpProfile>& before,
                   const std::optional<BytesPerToken>& activation, int quanta) {
   TpProfile profile;
   if (activation) {
@@ -607,10 +617,15 @@ TpProfile read_tp(const JsonValue& json, const std::vector<TpProfile>& before,
   require_after(json, profile, before, quanta);
   const JsonValue units = json.at("units");
   std::vector<std::string_view> names;
-  for (std::size_t u = 0; u < kProfileUnits; ++u) names.push_back(unit_name(u));
+  std::vector<ProfileUnit> measured;
+  for (const auto unit : all_of<ProfileUnit>()) {
+    if (!has_unit(model, unit)) continue;
+    measured.push_back(unit);
+    names.push_back(to_string(unit));
+  }
   units.require_keys(names);
-  for (std::size_t u = 0; u < kProfileUnits; ++u) {
-    profile.units[u] = read_points(units.at(names[u]), is_attention(static_cast<ProfileUnit>(u)));
+  for (const ProfileUnit unit : measured) {
+    profile.of(unit) = read_points(units.at(to_string(unit)), is_attention(unit));
   }
   return profile;
 }
@@ -657,7 +672,10 @@ std::string to_json(const ProfileTables& profile) {
     write_bytes(writer, kForwardBuffers, tp.forward_buffers);
     write_bytes(writer, kBackwardBuffers, tp.backward_buffers);
     writer.begin_object("units");
-    for (std::size_t u = 0; u < kProfileUnits; ++u) write_points(writer, unit_name(u), tp.units[u]);
+    for (std::size_t u = 0; u < kProfileUnits; ++u) {
+      if (has_unit(profile.model, static_cast<ProfileUnit>(u)))
+        write_points(writer, unit_name(u), tp.units[u]);
+    }
     writer.end_object();
     writer.end_object();
   }
@@ -710,7 +728,7 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
       settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kProfileMostRanks) : 1};
   if (root.has("quanta")) profile.quanta = root.at("quanta").integer(1, kProfileMostRanks);
   for (const JsonValue& element : root.at("tables").elements()) {
-    profile.tp.push_back(read_tp(element, profile.tp, activation, profile.quanta));
+    profile.tp.push_back(read_tp(element, profile.model, profile.tp, activation, profile.quanta));
   }
   if (profile.tp.empty()) root.at("tables").refuse_type("at least one table");
   root.at("optimizer").require_keys({"start_s", "s_per_parameter"});

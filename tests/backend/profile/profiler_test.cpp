@@ -222,5 +222,28 @@ TEST(Profiler, CountsBuffers) {
                    profile.backward_buffers.encoder_layer[0] + dropped);
 }
 
+/// Of a model without an encoder its LLM is measured: embedding, layers and head. Nothing of the others is
+/// kept, and all tokens are text.
+TEST(Profiler, MeasuresTextModels) {
+  ModelSpec model = testing::live_model();
+  const ProfileTables both = measured(DType::f32, model);
+  model.encoder = {};
+  model.connector = {};
+  const ProfileTables profile = measured(DType::f32, model);
+  EXPECT_EQ(profile.model, profiled_model(model));
+  for (std::size_t u = 0; u < kProfileUnits; ++u) {
+    const auto unit = static_cast<ProfileUnit>(u);
+    const UnitPoints& points = profile.tp.at(0).units[u];
+    EXPECT_EQ(points.size() >= 2, has_unit(model, unit)) << to_string(unit);
+    EXPECT_EQ(points.empty(), !has_unit(model, unit)) << to_string(unit);
+  }
+  const BytesPerToken& kept = profile.tp.at(0).activation;
+  EXPECT_EQ(kept.encoder_layer, (std::array<double, 3>{}));
+  EXPECT_EQ(kept.connector + kept.patches, 0);
+  EXPECT_EQ(kept.llm_layer, both.tp.at(0).activation.llm_layer);
+  EXPECT_EQ(kept.head, both.tp.at(0).activation.head);
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
 }  // namespace profiler_test
 }  // namespace dflop
