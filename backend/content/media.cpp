@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/refuse.hpp"
+#include "traces/media/processors.hpp"
 
 namespace dflop {
 namespace {
@@ -147,45 +148,21 @@ std::pair<int, int> best_pinpoint(const PictureGeometry& picture, ImageSize size
   return best;
 }
 
-/// Returns Python's int(round(x, 7)).
-std::int64_t whole_of(double x) {
-  return static_cast<std::int64_t>(std::nearbyint(x * 1e7) / 1e7);
-}
-
-/// Returns Python's int(a // b).
-std::int64_t floor_divide(std::int64_t a, double b) {
-  const auto value = static_cast<double>(a);
-  return std::llround((value - std::fmod(value, b)) / b);
-}
-
 void add_grid(MediumContent& medium, const PictureGeometry& picture, ImageSize size) {
   const std::int64_t side = picture.tile / picture.patch;
   const auto [height, width] = best_pinpoint(picture, size);
-  const Rectangle tiles{height / picture.tile, width / picture.tile};
-  if (tiles.rows * tiles.columns + 1 != std::ssize(medium.sequences)) {
+  const LlavaGrid grid = llava_shown(size, {width, height}, picture.tile, side, picture.most_tiles);
+  if (grid.tile_rows * grid.tile_columns + 1 != std::ssize(medium.sequences)) {
     refuse_input("", "a picture of {} x {} has {} tiles, found {}", size.width, size.height,
-                 tiles.rows * tiles.columns + 1, medium.sequences.size());
+                 grid.tile_rows * grid.tile_columns + 1, medium.sequences.size());
   }
-  const Rectangle grid{tiles.rows * side, tiles.columns * side};
-  const auto share = [](double a, double b) { return a / b; };
-  Rectangle padding;
-  const auto rows = static_cast<double>(grid.rows);
-  const auto columns = static_cast<double>(grid.columns);
-  if (share(size.width, size.height) > share(columns, rows)) {
-    padding.rows = (grid.rows - whole_of(size.height * (columns / size.width))) / 2;
-  } else {
-    padding.columns = (grid.columns - whole_of(size.width * (rows / size.height))) / 2;
-  }
-  const Rectangle kept{grid.rows - 2 * padding.rows, grid.columns - 2 * padding.columns};
-  const double ratio = std::sqrt(static_cast<double>(kept.rows * kept.columns) /
-                                 static_cast<double>(picture.most_tiles * side * side));
-  const Rectangle shown =
-      ratio > 1.1 ? Rectangle{floor_divide(kept.rows, ratio), floor_divide(kept.columns, ratio)} : kept;
-  add_shrunk(medium, kept, shown, true, [&, padding, tiles](std::int64_t row, std::int64_t column) {
-    row += padding.rows;
-    column += padding.columns;
-    return Tap{1 + row / side * tiles.columns + column / side, row % side * side + column % side};
-  });
+  add_shrunk(
+      medium, {grid.rows, grid.columns}, {grid.shown_rows, grid.shown_columns}, true,
+      [&](std::int64_t row, std::int64_t column) {
+        row += grid.top;
+        column += grid.left;
+        return Tap{1 + row / side * grid.tile_columns + column / side, row % side * side + column % side};
+      });
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
 #include "backend/content/media_reader.hpp"
 
-#include <filesystem>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "core/refuse.hpp"
-#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -68,81 +65,11 @@ MediumContent content_of(const Architecture&, std::monostate, const MediumFile& 
   refuse_input(file.name, "the model takes words alone, found a picture or sound");
 }
 
-void require_side(const std::string& file, const char* what, std::int64_t expected, std::int64_t found) {
-  if (found == expected) return;
-  refuse_input(file, "expected {} {}, as config.json says, found {}", what, expected, found);
-}
-
-std::vector<ImageSize> pinpoints_of(const PictureGeometry& picture) {
-  std::vector<ImageSize> pinpoints;
-  for (const auto& [height, width] : picture.pinpoints) pinpoints.push_back({width, height});
-  return pinpoints;
-}
-
-LlavaProcessor llava_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
-                               const std::string& file) {
-  LlavaProcessor processor;
-  processor.tile = picture.tile;
-  processor.pinpoints = pinpoints_of(picture);
-  if (!json) return processor;
-  processor = parse_llava_processor(*json, file);
-  require_side(file, "tiles with sides of", picture.tile, processor.tile);
-  if (processor.pinpoints != pinpoints_of(picture)) {
-    refuse_input(file, "key 'image_grid_pinpoints': expected those of config.json, found others");
-  }
-  return processor;
-}
-
-QwenProcessor qwen_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
-                             const std::string& file) {
-  QwenProcessor processor;
-  processor.patch = picture.patch;
-  processor.merge = picture.merge;
-  processor.temporal_patch = picture.temporal_patch;
-  if (!json) return processor;
-  processor = parse_qwen_processor(*json, file);
-  require_side(file, "patches with sides of", picture.patch, processor.patch);
-  require_side(file, "squares that are merged with sides of", picture.merge, processor.merge);
-  require_side(file, "frames of a patch", picture.temporal_patch, processor.temporal_patch);
-  return processor;
-}
-
-InternvlProcessor internvl_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
-                                     const std::string& file) {
-  InternvlProcessor processor;
-  processor.tile = picture.tile;
-  if (!json) return processor;
-  processor = parse_internvl_processor(*json, file);
-  require_side(file, "tiles with sides of", picture.tile, processor.tile);
-  return processor;
-}
-
 }  // namespace
 
 MediaReader::MediaReader(const ModelSpec& model, const std::string& folder)
-    : architecture_(model.architecture.value_or(Architecture{})) {
-  const std::string file = folder + "/preprocessor_config.json";
-  std::optional<std::string> json;
-  if (std::filesystem::exists(file)) json = read_text_file(file);
-  const PictureGeometry& picture = architecture_.picture;
-  switch (architecture_.family) {
-    case ModelFamily::qwen2:
-    case ModelFamily::llama:
-      return;
-    case ModelFamily::llava_onevision:
-      processor_ = llava_processor(picture, json, file);
-      return;
-    case ModelFamily::qwen2_5_vl:
-      processor_ = qwen_processor(picture, json, file);
-      return;
-    case ModelFamily::internvl:
-      processor_ = internvl_processor(picture, json, file);
-      return;
-    case ModelFamily::qwen2_audio:
-      processor_ = MelOptions{.bins = architecture_.front.values};
-      return;
-  }
-}
+    : architecture_(model.architecture.value_or(Architecture{})),
+      processor_(read_model_processor(model, folder)) {}
 
 MediumContent MediaReader::make(const MediumFile& file, bool values) const {
   return std::visit([&](const auto& processor) { return content_of(architecture_, processor, file, values); },

@@ -4,12 +4,10 @@
 
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "backend/content/media.hpp"
 #include "core/model.hpp"
-#include "traces/media/processors.hpp"
-#include "traces/media/sound.hpp"
+#include "traces/media/model_processor.hpp"
 
 namespace dflop {
 
@@ -22,9 +20,7 @@ struct MediumFile {
 
 class MediaReader {
  public:
-  /// Reads `folder`/preprocessor_config.json or, where there is none, takes the family's usual settings with
-  /// the sizes of the model's own config.json.
-  /// @throws Error (input) as the processors' parsers, and where the file's sizes are not the model's
+  /// Reads the settings of the model's processor. @throws Error (input) as read_model_processor()
   MediaReader(const ModelSpec& model, const std::string& folder);
 
   /// Returns what a file becomes. @throws Error (input) with the file's name for damaged or other files
@@ -37,7 +33,7 @@ class MediaReader {
   MediumContent make(const MediumFile& file, bool values) const;
 
   Architecture architecture_;
-  std::variant<std::monostate, LlavaProcessor, QwenProcessor, InternvlProcessor, MelOptions> processor_;
+  ModelProcessor processor_;
 };
 
 }  // namespace dflop

@@ -55,7 +55,10 @@ std::vector<Sample> read_data_samples(const Values& values, const ModelSpec& mod
   const auto data = values["data"].as<std::string>();
   if (kind_of_shards(data)) return open_shards(values, model)->samples();
   PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
-  if (const auto rule = read_text(values, "preprocess")) options.rule = *rule;
+  if (const auto rule = read_text(values, "preprocess")) {
+    options.rule = *rule;
+    options.media.reset();
+  }
   options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000)
                            .value_or(as_samples ? model.max_tokens : 0);
   return load_samples(data, options, true, nullptr, given_options_of_records(values));

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <memory>
 
 #include "core/refuse.hpp"
 #include "experiments/cli/say.hpp"
@@ -12,6 +13,7 @@
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/media/model_media.hpp"
 #include "traces/shards/shard_list.hpp"
 #include "traces/text/text_file.hpp"
 #include "traces/tokens/chat.hpp"
@@ -360,6 +362,9 @@ void add_truth_option(Options& options, bool required) {
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed) {
   PreprocessOptions options;
   options.rule = model.preprocess;
+  if (model.architecture) {
+    options.media = std::make_shared<ModelMedia>(model, read_model_processor(model, model.name));
+  }
   options.max_tokens = model.max_tokens;
   options.seed = seed;
   const auto image = values["assume-image"].as<std::string>();

@@ -81,7 +81,8 @@ std::vector<Plan> read_seed_plans(const Values& values, const Target& target, in
 /// planner's to choose unless they are fixed.
 SearchOptions read_search_options(const Values& values);
 
-/// Reads what add_data_options() declared; rule and maximum length come from the model.
+/// Reads what add_data_options() declared; rule and maximum length come from the model, and of a folder of
+/// transformers how it cuts its media.
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
 /// Returns the names of the options that say how samples are made of records and were given, for
 /// load_samples().

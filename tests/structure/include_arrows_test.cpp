@@ -67,7 +67,7 @@ constexpr Wing kWings[] = {
     {"traces", "profiler", "text files"},
     {"traces", "weights", "text"},
     {"traces", "checkpoints", "text weights"},
-    {"traces", "media", "text"},
+    {"traces", "media", "text preprocess"},
     {"traces", "tokens", "text"},
     {"traces", "shards", "text weights"},
     {"costmodel", ".", ""},

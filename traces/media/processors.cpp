@@ -135,6 +135,17 @@ ImageSize internvl_canvas(ImageSize image, const InternvlProcessor& processor) {
   return best;
 }
 
+/// Returns Python's int(round(x, 7)).
+std::int64_t whole_of(double x) {
+  return static_cast<std::int64_t>(std::nearbyint(x * 1e7) / 1e7);
+}
+
+/// Returns Python's int(a // b).
+std::int64_t floor_divide(std::int64_t a, double b) {
+  const auto value = static_cast<double>(a);
+  return std::llround((value - std::fmod(value, b)) / b);
+}
+
 bool is_cut(const InternvlProcessor& processor) {
   return processor.cuts && processor.max_tiles > 1;
 }
@@ -171,6 +182,35 @@ ImageSize llava_pinpoint(ImageSize image, const LlavaProcessor& processor) {
     refuse_input("", "expected a pinpoint that shows a picture of {}x{}, found none", image.width,
                  image.height);
   return best;
+}
+
+LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, std::int64_t side,
+                      std::int64_t most_tiles) {
+  LlavaGrid grid;
+  grid.tile_rows = pinpoint.height / tile;
+  grid.tile_columns = pinpoint.width / tile;
+  grid.rows = grid.tile_rows * side;
+  grid.columns = grid.tile_columns * side;
+  const auto rows = static_cast<double>(grid.rows);
+  const auto columns = static_cast<double>(grid.columns);
+  const auto width = static_cast<double>(image.width);
+  const auto height = static_cast<double>(image.height);
+  if (width / height > columns / rows) {
+    grid.top = (grid.rows - whole_of(height * (columns / width))) / 2;
+  } else {
+    grid.left = (grid.columns - whole_of(width * (rows / height))) / 2;
+  }
+  grid.rows -= 2 * grid.top;
+  grid.columns -= 2 * grid.left;
+  grid.shown_rows = grid.rows;
+  grid.shown_columns = grid.columns;
+  const double ratio = std::sqrt(static_cast<double>(grid.rows * grid.columns) /
+                                 static_cast<double>(most_tiles * side * side));
+  if (ratio > 1.1) {
+    grid.shown_rows = floor_divide(grid.rows, ratio);
+    grid.shown_columns = floor_divide(grid.columns, ratio);
+  }
+  return grid;
 }
 
 std::int64_t llava_tile_count(ImageSize image, const LlavaProcessor& processor) {

@@ -47,6 +47,23 @@ LlavaProcessor parse_llava_processor(std::string_view json, const std::string& f
 /// Returns the size of the pinpoint for a picture of a size. @throws Error (input) for a picture of which no
 /// pinpoint would show a pixel.
 ImageSize llava_pinpoint(ImageSize image, const LlavaProcessor& processor);
+/// A LlavaGrid says what the LLM sees of the patches of a picture's tiles.
+struct LlavaGrid {
+  std::int64_t tile_rows = 0;
+  std::int64_t tile_columns = 0;
+  std::int64_t top = 0;   ///< patches of padding that are cut off above, and as many below
+  std::int64_t left = 0;  ///< on either side
+  std::int64_t rows = 0;  ///< of patches that are left
+  std::int64_t columns = 0;
+  std::int64_t shown_rows = 0;  ///< to which those are shrunk
+  std::int64_t shown_columns = 0;
+};
+
+/// Returns the grid of a picture laid into a pinpoint, `side` being the patches of a tile's side. More
+/// patches than `most_tiles` tiles have are shrunk to about as many, if they are 1.1 times as wide
+/// (transformers modeling_llava_onevision.py, pack_image_features).
+LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, std::int64_t side,
+                      std::int64_t most_tiles);
 /// Returns how many tiles llava_tiles() gives. @throws as llava_pinpoint()
 std::int64_t llava_tile_count(ImageSize image, const LlavaProcessor& processor);
 /// Makes the tiles of a picture that is alone in its sample. @throws as llava_pinpoint()

@@ -48,13 +48,17 @@ Encoding encode_internvl_images(const RecordShapes& shapes) {
   return encode_internvl_tiles(count);
 }
 
-/// Draws a uniform number of frames, whatever the video's length: a short one repeats its last frame.
 Encoding encode_internvl_video(const RecordShapes& shapes) {
-  const std::uint64_t choices = kMaxFrames - kMinFrames + 1;
-  return encode_internvl_tiles(kMinFrames + static_cast<std::int64_t>(shapes.random().below(choices)));
+  return encode_internvl_tiles(internvl_frames(shapes));
 }
 
 }  // namespace
+
+std::int64_t internvl_frames(const RecordShapes& shapes) {
+  // A short video repeats its last frame.
+  const std::uint64_t choices = kMaxFrames - kMinFrames + 1;
+  return kMinFrames + static_cast<std::int64_t>(shapes.random().below(choices));
+}
 
 TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles) {
   const double aspect = static_cast<double>(image.width) / image.height;

@@ -172,8 +172,10 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
                   fmt::format("rule '{0}' takes {1}, found {2}; --modalities {1} leaves such records out",
                               rule.name, join_modalities(rule), to_string(record.modality)));
     }
+    const bool is_own = options.media != nullptr && record.modality != Modality::text;
+    Encoding encoding = is_own ? options.media->encode(shapes, record.modality) : encode(shapes);
     result.samples.push_back(
-        to_sample(record, encode(shapes), shapes.text_tokens(), rule, options.max_tokens));
+        to_sample(record, std::move(encoding), shapes.text_tokens(), rule, options.max_tokens));
   }
   return result;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,8 +19,27 @@ struct VideoAssumption {
   double fps = 30;
 };
 
+/// An Encoding is what the encoder gets of a record, and the tokens that it hands to the LLM.
+struct Encoding {
+  std::vector<EncoderSequences> sequences;
+  std::int64_t output_tokens = 0;
+};
+
+class RecordShapes;
+
+/// A MediaShapes says what a model's own processors make of a record's media.
+class MediaShapes {
+ public:
+  virtual ~MediaShapes() = default;
+  /// Returns what becomes of a record that is no text. @throws Error (input) naming the row where the model
+  /// cannot take it
+  virtual Encoding encode(const RecordShapes& shapes, Modality modality) const = 0;
+};
+
 struct PreprocessOptions {
-  std::string rule;             ///< one of preprocess_rules()
+  std::string rule;  ///< one of preprocess_rules()
+  /// In place of the rule this says what becomes of media; null: the rule does.
+  std::shared_ptr<const MediaShapes> media = nullptr;
   std::int64_t max_tokens = 0;  ///< LLM sequences are cut here; 0: no cut
   ImageSize assume_image{640, 480};
   VideoAssumption assume_video;

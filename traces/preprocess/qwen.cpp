@@ -14,17 +14,13 @@ constexpr std::int64_t kMergedPixels = 28;  ///< side of one LLM token: 2x2 patc
 constexpr std::int64_t kMergedArea = kMergedPixels * kMergedPixels;
 constexpr double kMaxRatio = 200;
 
-struct PixelLimits {
-  double min = 0;
-  double max = 0;
-};
 constexpr PixelLimits kHuggingFace = {4.0 * kMergedArea, 1280.0 * kMergedArea};
 constexpr PixelLimits kQwenUtils = {4.0 * kMergedArea, 16384.0 * kMergedArea};
 
-constexpr double kVideoMinPixels = 128.0 * kMergedArea;
-constexpr double kVideoMaxPixels = 768.0 * kMergedArea;
-constexpr double kVideoTotalPixels = 90'316'800;  ///< int(128000 * 784 * 0.9), all frames
-constexpr double kVideoLeastMaxPixels = 105'369;  ///< int(1.05 * 128 * 784)
+constexpr double kVideoMinTokens = 128;
+constexpr double kVideoMaxTokens = 768;
+constexpr double kVideoTotalTokens = 128'000 * 0.9;  ///< all frames
+constexpr double kVideoLeastMax = 1.05;              ///< times the least
 constexpr std::int64_t kFramesPerSlot = 2;
 constexpr double kSampledFps = 2;
 constexpr std::int64_t kMinSampledFrames = 4;
@@ -86,10 +82,9 @@ Encoding encode_qwen_video(const RecordShapes& shapes) {
   if (frames < kFramesPerSlot) shapes.fail("video_frames", "expected a video of at least 2 frames, found 1");
   const ImageSize size = shapes.video_size();
   check_ratio(shapes, "video_wh", size);
-  const double share = kVideoTotalPixels / static_cast<double>(frames) * kFramesPerSlot;
-  const double max_pixels = std::max(std::min(kVideoMaxPixels, share), kVideoLeastMaxPixels);
+  const PixelLimits limits = qwen_video_limits(frames, kMergedArea);
   Encoding encoding;
-  add_slots(encoding, frames / kFramesPerSlot, qwen_resize(size, kVideoMinPixels, max_pixels), kPairs);
+  add_slots(encoding, frames / kFramesPerSlot, qwen_resize(size, limits.min, limits.max), kPairs);
   return encoding;
 }
 
@@ -140,6 +135,14 @@ ImageSize qwen_resize(ImageSize image, double min_pixels, double max_pixels) {
             to_pixels(std::ceil(height * grow / kMergedPixels))};
   }
   return rounded;
+}
+
+PixelLimits qwen_video_limits(std::int64_t frames, double token_pixels) {
+  const double least = kVideoMinTokens * token_pixels;
+  const double share =
+      std::trunc(kVideoTotalTokens * token_pixels) / static_cast<double>(frames) * kFramesPerSlot;
+  const double most = std::min(kVideoMaxTokens * token_pixels, share);
+  return {least, std::max(most, std::trunc(kVideoLeastMax * least))};
 }
 
 std::int64_t qwen_sampled_frames(VideoTiming video) {

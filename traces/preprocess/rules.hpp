@@ -54,12 +54,6 @@ class RecordShapes {
   Assumptions& assumptions_;
 };
 
-/// An Encoding is what the encoder gets of a record, and the tokens that it hands to the LLM.
-struct Encoding {
-  std::vector<EncoderSequences> sequences;
-  std::int64_t output_tokens = 0;
-};
-
 using Encode = Encoding (*)(const RecordShapes&);
 
 struct Rule {
@@ -101,6 +95,9 @@ TileGrid llava_grid(ImageSize image);
 /// be more (llava/utils.py, process_video_with_decord).
 std::int64_t llava_frames(VideoTiming video);
 
+/// Returns how many frames InternVL's training draws of a video, a uniform number whatever its length.
+std::int64_t internvl_frames(const RecordShapes& shapes);
+
 /// Returns the grid of up to `max_tiles` (at most 12) tiles of 448 pixels with the closest aspect ratio
 /// (InternVL internvl_chat/internvl/train/dataset.py, find_closest_aspect_ratio).
 TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles);
@@ -108,6 +105,15 @@ TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles);
 /// Returns multiples of 28 pixels near the image's size with an area between the limits (QwenLM/Qwen2.5-VL
 /// qwen-vl-utils, smart_resize).
 ImageSize qwen_resize(ImageSize image, double min_pixels, double max_pixels);
+
+struct PixelLimits {
+  double min = 0;
+  double max = 0;
+};
+
+/// Returns the limits of each of so many sampled frames of a video, `token_pixels` being those of one LLM
+/// token (qwen-vl-utils, fetch_video).
+PixelLimits qwen_video_limits(std::int64_t frames, double token_pixels);
 
 /// Returns the frames that are sampled from a video, an even number (qwen-vl-utils, smart_nframes: 2 a
 /// second, 4 to 768). Below 2 where the video has a single frame.

@@ -1,0 +1,193 @@
+// Shapes of records by a model's own processors are those of the contents that live runs make.
+#include "traces/media/model_media.hpp"
+
+#include <gtest/gtest.h>
+
+#include "backend/content/media.hpp"
+#include "backend/content/sample_content.hpp"
+#include "core/support/random.hpp"
+#include "tests/traces/file_fixtures.hpp"
+#include "traces/files/hugging_face.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace model_media_test {
+
+/// A Folder is a model with the settings of its processor, or the usual ones.
+struct Folder {
+  ModelSpec model;
+  ModelProcessor processor;
+
+  explicit Folder(const std::string& name) {
+    const std::string folder = DFLOP_SOURCE_DIR "/tests/golden/" + name;
+    model = parse_hugging_face(read_text_file(folder + "/config.json"), folder);
+    processor = read_model_processor(model, folder);
+  }
+
+  Sample sample_of(const Record& record) const {
+    PreprocessOptions options;
+    options.rule = model.preprocess;
+    options.media = std::make_shared<ModelMedia>(model, processor);
+    return preprocess({&record, 1}, options, "records.csv").samples.front();
+  }
+};
+
+Record record_of(const std::vector<ImageSize>& images) {
+  Record record;
+  record.id = "one";
+  record.row = 7;
+  record.modality = images.size() > 1 ? Modality::multi_image : Modality::image;
+  record.images = images;
+  record.image_count = static_cast<std::int32_t>(images.size());
+  return record;
+}
+
+/// Returns the shape of a sample that is these media alone.
+Sample shape_of_media(const ModelSpec& model, const std::vector<MediumContent>& media) {
+  SampleContent content;
+  for (const MediumContent& medium : media) {
+    content.sequences.insert(content.sequences.end(), medium.sequences.begin(), medium.sequences.end());
+    content.tokens.rows += medium.tokens;
+  }
+  return shape_of(model, "one", content);
+}
+
+std::vector<ImageSize> random_images(Random& random) {
+  std::vector<ImageSize> images(random.below(3) == 0 ? 2 : 1);
+  for (ImageSize& image : images) {
+    image.width = static_cast<std::int32_t>(20 + random.below(1200));
+    image.height = static_cast<std::int32_t>(20 + random.below(1200));
+  }
+  return images;
+}
+
+/// Compares shapes of random records with those of what `make(model, processor, size, is_alone)` makes.
+template <typename Processor, typename Make>
+void expect_contents(const std::string& name, const Make& make) {
+  const Folder folder(name);
+  const auto& processor = std::get<Processor>(folder.processor);
+  Random random(11);
+  for (int draw = 0; draw < 25; ++draw) {
+    const std::vector<ImageSize> images = random_images(random);
+    std::vector<MediumContent> media;
+    for (const ImageSize& image : images) {
+      media.push_back(make(*folder.model.architecture, processor, image, images.size() == 1));
+    }
+    const Sample expected = shape_of_media(folder.model, media);
+    const Sample found = folder.sample_of(record_of(images));
+    EXPECT_EQ(found.encoder(), expected.encoder())
+        << name << " " << images[0].width << "x" << images[0].height;
+    EXPECT_EQ(found.encoder_output_tokens, expected.encoder_output_tokens) << name;
+  }
+}
+
+TEST(ModelMedia, PicturesOfLlavaOneVisionAreThoseOfItsContents) {
+  for (const char* name : {"models/llava-onevision-qwen2", "released/llava-onevision-qwen2-7b-ov"}) {
+    expect_contents<LlavaProcessor>(
+        name, [](const Architecture& of, const LlavaProcessor& processor, ImageSize size, bool is_alone) {
+          return llava_picture(of, is_alone ? llava_tile_count(size, processor) : 1, {}, size, is_alone);
+        });
+  }
+}
+
+TEST(ModelMedia, PicturesOfQwenAreThoseOfItsContents) {
+  for (const char* name : {"models/qwen2.5-vl", "released/qwen2.5-vl-7b"}) {
+    expect_contents<QwenProcessor>(
+        name, [](const Architecture& of, const QwenProcessor& processor, ImageSize size, bool) {
+          const QwenGrid grid = qwen_grid(size, processor);
+          return qwen_picture(of, {grid.frames, grid.rows, grid.columns}, {}, std::nullopt);
+        });
+  }
+}
+
+TEST(ModelMedia, PicturesOfInternvlAreThoseOfItsContents) {
+  for (const char* name : {"models/internvl-300m-style", "released/internvl2.5-8b"}) {
+    expect_contents<InternvlProcessor>(
+        name, [](const Architecture& of, const InternvlProcessor& processor, ImageSize size, bool) {
+          return internvl_picture(of, internvl_tile_count(size, processor), {});
+        });
+  }
+}
+
+TEST(ModelMedia, SoundsOfQwen2AudioAreThoseOfItsContents) {
+  const Folder folder("released/qwen2-audio-7b");
+  Random random(12);
+  for (int draw = 0; draw < 25; ++draw) {
+    const std::int64_t samples = 1000 + static_cast<std::int64_t>(random.below(kSoundChunk - 1000));
+    const MelSpectrum mel = mel_shape(samples, std::get<MelOptions>(folder.processor));
+    const Sample expected = shape_of_media(
+        folder.model, {qwen_sound(*folder.model.architecture, mel.frames, mel.valid_frames, {})});
+    Record record;
+    record.modality = Modality::audio;
+    record.audio_s = static_cast<double>(samples) / kSoundRate;
+    const Sample found = folder.sample_of(record);
+    EXPECT_EQ(found.encoder(), expected.encoder()) << samples;
+    EXPECT_EQ(found.encoder_output_tokens, expected.encoder_output_tokens) << samples;
+  }
+  // 61 s are two whole pieces of 1,500 rows and 1 s: 100 frames, 50 rows, 25 tokens.
+  Record record;
+  record.modality = Modality::audio;
+  record.audio_s = 61;
+  const Sample sample = folder.sample_of(record);
+  EXPECT_EQ(sample.encoder(), (Workload{3, 3050, 2 * 1500 * 1500 + 50 * 50}));
+  EXPECT_EQ(sample.encoder_output_tokens, 750 + 750 + 25);
+}
+
+TEST(ModelMedia, ReleasedModelsHaveTheShapesOfTheirFamilysRule) {
+  // Where the folder's limits are the rule's, so are shapes: of LLaVA-OneVision, of Qwen2.5-VL's pictures,
+  // and of InternVL where a picture is alone in its record.
+  for (const char* name :
+       {"released/llava-onevision-qwen2-7b-ov", "released/qwen2.5-vl-7b", "released/internvl2.5-8b"}) {
+    const Folder folder(name);
+    Random random(13);
+    for (int draw = 0; draw < 50; ++draw) {
+      const Record record = record_of({random_images(random).front()});
+      PreprocessOptions options;
+      options.rule = folder.model.preprocess;
+      const Sample by_rule = preprocess({&record, 1}, options, "records.csv").samples.front();
+      const Sample own = folder.sample_of(record);
+      EXPECT_EQ(own.encoder(), by_rule.encoder())
+          << name << " " << record.images[0].width << "x" << record.images[0].height;
+      EXPECT_EQ(own.encoder_output_tokens, by_rule.encoder_output_tokens) << name;
+    }
+  }
+}
+
+TEST(ModelMedia, VideosHaveTheFramesOfTheRuleInTheFoldersGeometry) {
+  Record record;
+  record.id = "v";
+  record.modality = Modality::video;
+  record.video_s = 10;
+  record.video_fps = 30;
+  record.video_frames = 300;
+  record.video_size = ImageSize{640, 360};
+  // The small LLaVA-OneVision has tiles of 5x5 patches: one frame a second is 10 of 25 rows; pooled to 3x3,
+  // and one newline.
+  const Sample llava = Folder("models/llava-onevision-qwen2").sample_of(record);
+  EXPECT_EQ(llava.encoder(), (Workload{10, 250, 10 * 25 * 25}));
+  EXPECT_EQ(llava.encoder_output_tokens, 10 * 9 + 1);
+  // The released Qwen2.5-VL has the rule's patches, so that both say the same.
+  const Folder qwen("released/qwen2.5-vl-7b");
+  PreprocessOptions options;
+  options.rule = qwen.model.preprocess;
+  const Sample by_rule = preprocess({&record, 1}, options, "records.csv").samples.front();
+  EXPECT_EQ(qwen.sample_of(record).encoder(), by_rule.encoder());
+  EXPECT_EQ(qwen.sample_of(record).encoder_output_tokens, by_rule.encoder_output_tokens);
+}
+
+TEST(ModelMedia, WhatAModelDoesNotTakeIsRefusedWithItsRow) {
+  Record sound;
+  sound.row = 7;
+  sound.modality = Modality::audio;
+  sound.audio_s = 0.01;  // one frame
+  expect_refused([&] { Folder("released/qwen2-audio-7b").sample_of(sound); },
+                 "records.csv:row 7, column 'audio_s'", {"3 to 3000 frames", "found 1"});
+  expect_refused(
+      [&] {
+        Folder("released/qwen2.5-vl-7b").sample_of(record_of({{10'000, 10}}));
+      },
+      "records.csv:row 7, column 'images'", {"200 times", "10000x10"});
+}
+
+}  // namespace model_media_test
+}  // namespace dflop

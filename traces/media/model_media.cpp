@@ -1,0 +1,169 @@
+#include "traces/media/model_media.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "traces/preprocess/rules.hpp"
+
+namespace dflop {
+namespace {
+
+/// A Maker makes the encoding of one record.
+class Maker {
+ public:
+  Maker(const Architecture& architecture, std::int64_t layers, std::int64_t windowed_layers,
+        const RecordShapes& shapes, Modality modality)
+      : architecture_(architecture),
+        layers_(layers),
+        windowed_layers_(windowed_layers),
+        shapes_(shapes),
+        modality_(modality) {}
+
+  Encoding operator()(std::monostate) {
+    shapes_.fail("modality", "the model takes words alone, found " + std::string(to_string(modality_)));
+  }
+
+  Encoding operator()(const LlavaProcessor& processor) {
+    const std::int64_t side = patches_of_tile();
+    if (modality_ == Modality::video) {
+      const std::int64_t frames = llava_frames(shapes_.video_timing());
+      const std::int64_t pooled = (side + 1) / 2;
+      return {{tiles(frames, side * side)}, frames * pooled * pooled + 1};
+    }
+    require_pictures();
+    if (shapes_.image_count() > 1) {
+      return {{tiles(shapes_.image_count(), side * side)}, shapes_.image_count() * (side * side + 1)};
+    }
+    const ImageSize size = shapes_.images().front().size;
+    const LlavaGrid grid = llava_shown(size, llava_pinpoint(size, processor), processor.tile, side,
+                                       architecture_.picture.most_tiles);
+    return {{tiles(1 + grid.tile_rows * grid.tile_columns, side * side)},
+            side * side + grid.shown_rows * (grid.shown_columns + 1)};
+  }
+
+  Encoding operator()(const QwenProcessor& processor) {
+    Encoding encoding;
+    if (modality_ == Modality::video) {
+      const std::int64_t frames = qwen_sampled_frames(shapes_.video_timing());
+      if (frames < 2) shapes_.fail("video_frames", "expected a video of at least 2 frames, found 1");
+      const double token = std::pow(processor.patch * processor.merge, 2);
+      const PixelLimits limits = qwen_video_limits(frames, token);
+      QwenProcessor of_frames = processor;
+      of_frames.min_pixels = static_cast<std::int64_t>(limits.min);
+      of_frames.max_pixels = static_cast<std::int64_t>(limits.max);
+      add_slots(encoding, 1, qwen_grid(shapes_.video_size(), of_frames, frames));
+      return encoding;
+    }
+    require_pictures();
+    for (const ImageRun& run : shapes_.images())
+      add_slots(encoding, run.count, qwen_grid(run.size, processor));
+    return encoding;
+  }
+
+  Encoding operator()(const InternvlProcessor& processor) {
+    const std::int64_t side = patches_of_tile();
+    const std::int64_t merged = side / architecture_.picture.merge;
+    std::int64_t count = 0;
+    if (modality_ == Modality::video) {
+      count = internvl_frames(shapes_);
+    } else {
+      require_pictures();
+      for (const ImageRun& run : shapes_.images())
+        count += run.count * internvl_tile_count(run.size, processor);
+    }
+    return {{tiles(count, side * side + 1)}, count * merged * merged};
+  }
+
+  Encoding operator()(const MelOptions& options) {
+    if (modality_ != Modality::audio) refuse("sounds");
+    const std::int64_t samples = std::llround(shapes_.audio_s() * kSoundRate);
+    Encoding encoding;
+    for (std::int64_t begin = 0; begin < samples; begin += kSoundChunk) {
+      const std::int64_t length = std::min(kSoundChunk, samples - begin);
+      if (begin > 0 && length < 3 * kMelHop) break;  // a rest that gives no token
+      add_sound(encoding, mel_shape(length, options).valid_frames);
+    }
+    return encoding;
+  }
+
+ private:
+  std::int64_t patches_of_tile() const { return architecture_.picture.tile / architecture_.picture.patch; }
+
+  static EncoderSequences tiles(std::int64_t count, std::int64_t rows) { return {count, rows, rows * rows}; }
+
+  [[noreturn]] void refuse(const char* what) const {
+    shapes_.fail("modality",
+                 std::string("the model takes ") + what + ", found " + std::string(to_string(modality_)));
+  }
+
+  void require_pictures() const {
+    if (modality_ == Modality::audio) refuse("pictures and videos");
+  }
+
+  /// Adds `times` pictures, or a video, of a grid.
+  void add_slots(Encoding& encoding, std::int64_t times, const QwenGrid& grid) const {
+    const std::int64_t merge = architecture_.picture.merge;
+    const std::int64_t patches = grid.rows * grid.columns;
+    const std::int64_t whole = patches * patches;
+    std::int64_t pairs = whole;
+    if (windowed_layers_ > 0) {
+      const std::int64_t square = merge * merge;
+      const std::int64_t windows =
+          square * square * window_squares(grid.rows / merge) * window_squares(grid.columns / merge);
+      pairs = (windowed_layers_ * windows + (layers_ - windowed_layers_) * whole + layers_ / 2) / layers_;
+    }
+    encoding.sequences.push_back({times * grid.frames, patches, pairs});
+    encoding.output_tokens += times * grid.frames * (patches / (merge * merge));
+  }
+
+  /// Returns the sum of the squares of the sides of windows into which so many merged patches are cut. A
+  /// window of w x h has the square of their product, so that of a picture is the product of those of its
+  /// sides.
+  std::int64_t window_squares(std::int64_t merged) const {
+    const std::int64_t side = architecture_.picture.window;
+    const std::int64_t rest = merged % side;
+    return merged / side * side * side + rest * rest;
+  }
+
+  /// Adds a sound of so many frames: of those the second convolution takes every other, and the connector the
+  /// means of two.
+  void add_sound(Encoding& encoding, std::int64_t frames) const {
+    const std::int64_t rows = frames < 1 ? 0 : (frames - 1) / 2 + 1;
+    const std::int64_t tokens = rows / 2;
+    if (tokens < 1 || rows > architecture_.front.table) {
+      shapes_.fail("audio_s", "expected a sound of 3 to " + std::to_string(2 * architecture_.front.table) +
+                                  " frames in each 30 s, found " + std::to_string(frames));
+    }
+    encoding.sequences.push_back({1, rows, rows * rows});
+    encoding.output_tokens += tokens;
+  }
+
+  const Architecture& architecture_;
+  std::int64_t layers_;
+  std::int64_t windowed_layers_;
+  const RecordShapes& shapes_;
+  Modality modality_;
+};
+
+}  // namespace
+
+ModelMedia::ModelMedia(const ModelSpec& model, ModelProcessor processor)
+    : architecture_(model.architecture.value_or(Architecture{})),
+      layers_(model.encoder.layers),
+      processor_(std::move(processor)) {
+  const std::vector<bool> windowed = model.encoder.layer_form().windowed;
+  windowed_layers_ = std::count(windowed.begin(), windowed.end(), true);
+}
+
+Encoding ModelMedia::encode(const RecordShapes& shapes, Modality modality) const {
+  Maker maker(architecture_, layers_, windowed_layers_, shapes, modality);
+  try {
+    return std::visit(maker, processor_);
+  } catch (const Error& error) {
+    if (!error.context().empty()) throw;
+    shapes.fail(modality == Modality::video ? "video_wh" : "images", error.message());
+  }
+}
+
+}  // namespace dflop

@@ -1,0 +1,91 @@
+#include "traces/media/model_processor.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "core/refuse.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace {
+
+void require_side(const std::string& file, const char* what, std::int64_t expected, std::int64_t found) {
+  if (found == expected) return;
+  refuse_input(file, "expected {} {}, as config.json says, found {}", what, expected, found);
+}
+
+std::vector<ImageSize> pinpoints_of(const PictureGeometry& picture) {
+  std::vector<ImageSize> pinpoints;
+  for (const auto& [height, width] : picture.pinpoints) pinpoints.push_back({width, height});
+  return pinpoints;
+}
+
+LlavaProcessor llava_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
+                               const std::string& file) {
+  LlavaProcessor processor;
+  processor.tile = picture.tile;
+  processor.pinpoints = pinpoints_of(picture);
+  if (!json) return processor;
+  processor = parse_llava_processor(*json, file);
+  require_side(file, "tiles with sides of", picture.tile, processor.tile);
+  if (processor.pinpoints != pinpoints_of(picture)) {
+    refuse_input(file, "key 'image_grid_pinpoints': expected those of config.json, found others");
+  }
+  return processor;
+}
+
+QwenProcessor qwen_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
+                             const std::string& file) {
+  QwenProcessor processor;
+  processor.patch = picture.patch;
+  processor.merge = picture.merge;
+  processor.temporal_patch = picture.temporal_patch;
+  if (!json) return processor;
+  processor = parse_qwen_processor(*json, file);
+  require_side(file, "patches with sides of", picture.patch, processor.patch);
+  require_side(file, "squares that are merged with sides of", picture.merge, processor.merge);
+  require_side(file, "frames of a patch", picture.temporal_patch, processor.temporal_patch);
+  return processor;
+}
+
+InternvlProcessor internvl_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
+                                     const std::string& file) {
+  InternvlProcessor processor;
+  processor.tile = picture.tile;
+  if (!json) return processor;
+  processor = parse_internvl_processor(*json, file);
+  require_side(file, "tiles with sides of", picture.tile, processor.tile);
+  return processor;
+}
+
+}  // namespace
+
+ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::string>& json,
+                               const std::string& file) {
+  if (!model.architecture) return {};
+  const PictureGeometry& picture = model.architecture->picture;
+  switch (model.architecture->family) {
+    case ModelFamily::qwen2:
+    case ModelFamily::llama:
+      return {};
+    case ModelFamily::llava_onevision:
+      return llava_processor(picture, json, file);
+    case ModelFamily::qwen2_5_vl:
+      return qwen_processor(picture, json, file);
+    case ModelFamily::internvl:
+      return internvl_processor(picture, json, file);
+    case ModelFamily::qwen2_audio:
+      return MelOptions{.bins = model.architecture->front.values};
+  }
+  return {};
+}
+
+ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder) {
+  const std::string file = folder + "/preprocessor_config.json";
+  std::optional<std::string> json;
+  if (std::filesystem::exists(file)) json = read_text_file(file);
+  return model_processor(model, json, file);
+}
+
+}  // namespace dflop

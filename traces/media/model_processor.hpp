@@ -1,0 +1,26 @@
+// A model's folder says how pictures and sounds are cut for its encoder.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "core/model.hpp"
+#include "traces/media/processors.hpp"
+#include "traces/media/sound.hpp"
+
+namespace dflop {
+
+/// A ModelProcessor has the settings of a model's processor; none where the model takes words alone.
+using ModelProcessor =
+    std::variant<std::monostate, LlavaProcessor, QwenProcessor, InternvlProcessor, MelOptions>;
+
+/// Returns what the text of a preprocessor_config.json says or, where there is none, the family's usual
+/// settings with the sizes of the model's own config.json. A model without an architecture has none.
+/// @throws Error (input) as the processors' parsers, and where the file's sizes are not the model's
+ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::string>& json,
+                               const std::string& file);
+/// Reads `folder`/preprocessor_config.json, if there is one. @throws as model_processor()
+ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder);
+
+}  // namespace dflop
