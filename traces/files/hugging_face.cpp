@@ -10,8 +10,16 @@
 namespace dflop {
 namespace {
 
-constexpr int kMostConfigSize = 1 << 24;
+// Products of these sizes, and the parameters of all layers, fit into the integers that count them.
+constexpr int kMostConfigSize = 1 << 24;  // of what else has none of its own
 constexpr int kMostConfigLayers = 4096;
+constexpr int kMostConfigWidth = 1 << 20;
+constexpr int kMostConfigHeads = 1 << 14;
+constexpr int kMostConfigHeadDim = 1 << 12;
+constexpr int kMostPatchSide = 256;
+constexpr int kMostPatchDepth = 16;  // frames, and colours
+constexpr int kMostMerge = 16;       // side of a square of patches
+constexpr int kMostTileSide = 1 << 16;
 constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets
 
 /// A Config is an object of a config.json, whose absent keys have defaults.
@@ -23,9 +31,9 @@ class Config {
   JsonValue at(std::string_view key) const { return json_.at(key); }
   Config object(std::string_view key) const { return Config(json_.at(key)); }
 
-  int size(std::string_view key, std::optional<int> absent = {}) const {
+  int size(std::string_view key, std::optional<int> absent = {}, int most = kMostConfigSize) const {
     if (!has(key) && absent) return *absent;
-    return json_.at(key).integer(1, kMostConfigSize);
+    return json_.at(key).integer(1, most);
   }
   double number(std::string_view key, double absent) const {
     return has(key) ? json_.at(key).number_in(1e-12, 1e12) : absent;
@@ -81,7 +89,7 @@ Rotary read_rotary(const Config& config, double absent_base) {
     rope.at(kind_key).refuse_type("\"default\", \"llama3\" or \"mrope\", as no other scaling is computed");
   }
   if (rope.has("mrope_section")) {
-    for (const std::int64_t pairs : rope.at("mrope_section").integers(1, kMostConfigSize)) {
+    for (const std::int64_t pairs : rope.at("mrope_section").integers(1, kMostConfigHeadDim)) {
       rotary.sections.push_back(static_cast<int>(pairs));
     }
   }
@@ -108,21 +116,22 @@ TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> 
   if (llama) config.require_flag("attention_bias", false);
   TransformerSpec spec;
   spec.name = llama ? "llama" : "qwen2";
-  spec.layers = config.size("num_hidden_layers", defaults.layers);
-  spec.hidden = config.size("hidden_size", defaults.hidden);
-  spec.ffn = config.size("intermediate_size", defaults.ffn);
-  spec.heads = config.size("num_attention_heads", defaults.heads);
-  spec.kv_heads = config.size("num_key_value_heads", spec.heads);
+  spec.layers = config.size("num_hidden_layers", defaults.layers, kMostConfigLayers);
+  spec.hidden = config.size("hidden_size", defaults.hidden, kMostConfigWidth);
+  spec.ffn = config.size("intermediate_size", defaults.ffn, kMostConfigWidth);
+  spec.heads = config.size("num_attention_heads", defaults.heads, kMostConfigHeads);
+  spec.kv_heads = config.size("num_key_value_heads", spec.heads, kMostConfigHeads);
   spec.vocabulary = config.size("vocab_size", defaults.vocabulary);
-  if (spec.layers > kMostConfigLayers)
-    config.at("num_hidden_layers").refuse_type("at most {}", kMostConfigLayers);
   if (spec.heads % spec.kv_heads != 0) {
     config.at("num_key_value_heads").refuse_type("a divisor of the {} heads", spec.heads);
   }
   if (!config.has("head_dim") && spec.hidden % spec.heads != 0) {
     config.at("num_attention_heads").refuse_type("a divisor of the width {}", spec.hidden);
   }
-  spec.head_dim = config.size("head_dim", spec.hidden / spec.heads);
+  if (!config.has("head_dim") && spec.hidden / spec.heads > kMostConfigHeadDim) {
+    config.at("num_attention_heads").refuse_type("heads of a width of at most {}", kMostConfigHeadDim);
+  }
+  spec.head_dim = config.size("head_dim", spec.hidden / spec.heads, kMostConfigHeadDim);
   spec.gated_mlp = spec.causal = true;
   spec.tied_embeddings = tied_at_root.value_or(config.flag("tie_word_embeddings", false));
   LayerForm form = preset_form(true);
@@ -130,7 +139,7 @@ TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> 
   form.qkv_bias = form.key_bias = !llama;
   form.rotary = read_rotary(config, 10'000);
   if (!form.rotary->sections.empty()) {
-    int pairs = 0;
+    std::int64_t pairs = 0;
     for (const int section : form.rotary->sections) pairs += section;
     if (2 * pairs != spec.head_dim || form.rotary->sections.size() != 3) {
       config.at(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling")
@@ -159,20 +168,19 @@ TransformerSpec read_encoder(const Config& config, const std::string& name, std:
                              std::string_view hidden, std::string_view ffn, std::string_view heads) {
   TransformerSpec spec;
   spec.name = name;
-  spec.layers = config.size(layers);
-  spec.hidden = config.size(hidden);
-  spec.ffn = config.size(ffn);
-  spec.heads = spec.kv_heads = config.size(heads);
-  if (spec.layers > kMostConfigLayers) config.at(layers).refuse_type("at most {}", kMostConfigLayers);
+  spec.layers = config.size(layers, {}, kMostConfigLayers);
+  spec.hidden = config.size(hidden, {}, kMostConfigWidth);
+  spec.ffn = config.size(ffn, {}, kMostConfigWidth);
+  spec.heads = spec.kv_heads = config.size(heads, {}, kMostConfigHeads);
   if (spec.hidden % spec.heads != 0) config.at(heads).refuse_type("a divisor of the width {}", spec.hidden);
   spec.head_dim = spec.hidden / spec.heads;
   return spec;
 }
 
 /// Returns a key's value, which may be a pair of equal ones, as sizes of pictures are.
-int read_side(const Config& config, std::string_view key) {
-  if (!config.at(key).is_array()) return config.size(key);
-  const std::vector<std::int64_t> sides = config.at(key).integers(1, kMostConfigSize);
+int read_side(const Config& config, std::string_view key, int most) {
+  if (!config.at(key).is_array()) return config.size(key, {}, most);
+  const std::vector<std::int64_t> sides = config.at(key).integers(1, most);
   if (sides.size() != 2 || sides[0] != sides[1]) config.at(key).refuse_type("two equal sides");
   return static_cast<int>(sides[0]);
 }
@@ -211,8 +219,8 @@ ModelSpec read_llava_onevision(const Config& root) {
   model.connector = {{model.encoder.hidden, model.llm.hidden, model.llm.hidden}, 1};
   Architecture& of = model.architecture.emplace();
   of.family = ModelFamily::llava_onevision;
-  of.picture.patch = vision.size("patch_size");
-  of.picture.tile = read_side(vision, "image_size");
+  of.picture.patch = vision.size("patch_size", {}, kMostPatchSide);
+  of.picture.tile = read_side(vision, "image_size", kMostTileSide);
   const int side = of.picture.tile / of.picture.patch;  // what is left over is not seen
   if (side < 1) vision.at("patch_size").refuse_type("at most the side of a tile, {}", of.picture.tile);
   of.front = {
@@ -221,7 +229,7 @@ ModelSpec read_llava_onevision(const Config& root) {
   of.connector.activation = read_gelu(root, "projector_hidden_act", "gelu");
   of.newline = true;
   for (const JsonValue& pin : root.at("image_grid_pinpoints").elements()) {
-    const std::vector<std::int64_t> sides = pin.integers(1, kMostConfigSize);
+    const std::vector<std::int64_t> sides = pin.integers(1, kMostTileSide);
     if (sides.size() != 2) pin.refuse_type("a height and a width");
     of.picture.pinpoints.emplace_back(static_cast<int>(sides[0]), static_cast<int>(sides[1]));
   }
@@ -267,20 +275,22 @@ ModelSpec read_qwen25_vl(const Config& root) {
   model.encoder.form = form;
   Architecture& of = model.architecture.emplace();
   of.family = ModelFamily::qwen2_5_vl;
-  of.picture.patch = vision.size("patch_size");
-  of.picture.temporal_patch = vision.size("temporal_patch_size", 2);
-  of.picture.merge = vision.size("spatial_merge_size", 2);
+  of.picture.patch = vision.size("patch_size", {}, kMostPatchSide);
+  of.picture.temporal_patch = vision.size("temporal_patch_size", 2, kMostPatchDepth);
+  of.picture.merge = vision.size("spatial_merge_size", 2, kMostMerge);
   const int cell = of.picture.patch * of.picture.merge;
-  require_patches(vision, "window_size", vision.size("window_size"), cell);
-  of.picture.window = vision.size("window_size") / cell;
+  const int window = vision.size("window_size", {}, kMostTileSide);
+  require_patches(vision, "window_size", window, cell);
+  of.picture.window = window / cell;
   of.picture.positions_per_s = vision.number("tokens_per_second", 2);
-  const int channels = vision.size(vision.has("in_channels") ? "in_channels" : "in_chans", 3);
+  const int channels =
+      vision.size(vision.has("in_channels") ? "in_channels" : "in_chans", 3, kMostPatchDepth);
   of.front.values = channels * of.picture.temporal_patch * of.picture.patch * of.picture.patch;
   of.connector.norm = NormKind::rms;
   of.connector.epsilon = 1e-6;
   of.connector.activation = Activation::gelu_erf;
   const int merged = model.encoder.hidden * of.picture.merge * of.picture.merge;
-  model.connector = {{merged, merged, vision.size("out_hidden_size", model.llm.hidden)},
+  model.connector = {{merged, merged, vision.size("out_hidden_size", model.llm.hidden, kMostConfigWidth)},
                      of.picture.merge * of.picture.merge};
   of.image_token = root.token("image_token_id", "image_token_index");
   of.video_token = root.token("video_token_id", "video_token_index");
@@ -315,13 +325,14 @@ ModelSpec read_internvl(const Config& root) {
   model.encoder.form = form;
   Architecture& of = model.architecture.emplace();
   of.family = ModelFamily::internvl;
-  of.picture.patch = read_side(vision, "patch_size");
-  of.picture.tile = read_side(vision, "image_size");
+  of.picture.patch = read_side(vision, "patch_size", kMostPatchSide);
+  of.picture.tile = read_side(vision, "image_size", kMostTileSide);
   require_patches(vision, "image_size", of.picture.tile, of.picture.patch);
   const double ratio = root.number("downsample_ratio", 0.5);
-  of.picture.merge = static_cast<int>(std::lround(1 / ratio));
+  of.picture.merge = static_cast<int>(std::lround(std::min(1 / ratio, 2.0 * kMostMerge)));
   const int side = of.picture.tile / of.picture.patch;
-  if (of.picture.merge < 1 || of.picture.merge * ratio != 1 || side % of.picture.merge != 0) {
+  if (of.picture.merge < 1 || of.picture.merge > kMostMerge || of.picture.merge * ratio != 1 ||
+      side % of.picture.merge != 0) {
     root.at("downsample_ratio").refuse_type("one over a divisor of the {} patches of a tile's side", side);
   }
   of.front = {.values = 3 * of.picture.patch * of.picture.patch,
@@ -355,9 +366,9 @@ ModelSpec read_qwen2_audio(const Config& root) {
   Architecture& of = model.architecture.emplace();
   of.family = ModelFamily::qwen2_audio;
   of.front = {.kind = FrontKind::sound,
-              .values = audio.size("num_mel_bins", 128),
+              .values = audio.size("num_mel_bins", 128, 512),
               .bias = true,
-              .table = audio.size("max_source_positions", 1500),
+              .table = audio.size("max_source_positions", 1500, kMostConfigWidth),
               .frozen_table = true};
   of.connector.selects = of.connector.averages = true;
   of.connector.norm = NormKind::layer;

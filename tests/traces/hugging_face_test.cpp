@@ -1,0 +1,315 @@
+// What config.json and preprocessor_config.json say is read, and what is not computed is refused by name: the
+// file, the key, what was expected and what was found.
+#include "traces/files/hugging_face.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/traces/file_fixtures.hpp"
+#include "traces/media/model_processor.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace hugging_face_test {
+
+using nlohmann::json;
+
+constexpr const char* kFile = "model/config.json";
+
+json config_of(const std::string& released) {
+  return json::parse(read_text_file(DFLOP_SOURCE_DIR "/tests/golden/released/" + released + "/config.json"));
+}
+
+ModelSpec read(const json& config) {
+  return parse_hugging_face(config.dump(), kFile);
+}
+
+/// A Refusal is a change of a config that is refused: `place` is a JSON pointer, `value` JSON text, none to
+/// take the key away; `key` is where the error says that it is.
+struct Refusal {
+  const char* model;
+  const char* place;
+  const char* value;
+  const char* key;
+  std::initializer_list<std::string_view> words;
+};
+
+const Refusal kRefusals[] = {
+    // Architectures
+    {"qwen2.5-7b", "/model_type", "\"mistral\"", "model_type", {"expected", "qwen2", "found \"mistral\""}},
+    {"qwen2.5-7b", "/model_type", "\"qwen3\"", "model_type", {"found \"qwen3\""}},
+    {"qwen2.5-7b", "/model_type", "", "model_type", {"expected this key, found none"}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/text_config/model_type",
+     "\"gemma\"",
+     "text_config.model_type",
+     {"\"qwen2\" or \"llama\"", "found \"gemma\""}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/vision_config/model_type",
+     "\"clip_vision_model\"",
+     "vision_config.model_type",
+     {"\"siglip_vision_model\"", "found \"clip_vision_model\""}},
+    // Forms of an LLM's layers
+    {"qwen2.5-7b", "/hidden_act", "\"gelu\"", "hidden_act", {"\"silu\"", "found \"gelu\""}},
+    {"qwen2.5-7b", "/use_sliding_window", "true", "use_sliding_window", {"expected false", "found true"}},
+    {"llama-3.1-8b", "/attention_bias", "true", "attention_bias", {"expected false", "found true"}},
+    {"llama-3.1-8b", "/mlp_bias", "true", "mlp_bias", {"expected false", "found true"}},
+    {"llama-3.1-8b",
+     "/rope_scaling/rope_type",
+     "\"yarn\"",
+     "rope_scaling.rope_type",
+     {"\"llama3\"", "found \"yarn\""}},
+    {"llama-3.1-8b",
+     "/rope_scaling/high_freq_factor",
+     "0.5",
+     "rope_scaling.high_freq_factor",
+     {"more than low_freq_factor", "found 0.5"}},
+    {"llama-3.1-8b",
+     "/rope_scaling/original_max_position_embeddings",
+     "",
+     "rope_scaling",
+     {"original_max_position_embeddings", "found none"}},
+    // Sizes of an LLM
+    {"llama-3.1-8b", "/num_hidden_layers", "0", "num_hidden_layers", {"from 1 to 4096", "found 0"}},
+    {"llama-3.1-8b", "/num_hidden_layers", "5000", "num_hidden_layers", {"4096", "found 5000"}},
+    {"llama-3.1-8b", "/hidden_size", "-1", "hidden_size", {"found -1"}},
+    {"llama-3.1-8b", "/hidden_size", "\"wide\"", "hidden_size", {"found \"wide\""}},
+    {"llama-3.1-8b",
+     "/num_key_value_heads",
+     "5",
+     "num_key_value_heads",
+     {"a divisor of the 32 heads", "found 5"}},
+    {"llama-3.1-8b",
+     "/num_attention_heads",
+     "24",
+     "num_attention_heads",
+     {"a divisor of the width 4096", "found 24"}},
+    {"llama-3.1-8b", "/head_dim", "5000", "head_dim", {"4096", "found 5000"}},
+    {"llama-3.1-8b", "/rms_norm_eps", "0", "rms_norm_eps", {"found 0"}},
+    // LLaVA-OneVision
+    {"llava-onevision-qwen2-7b-ov",
+     "/vision_feature_layer",
+     "-2",
+     "vision_feature_layer",
+     {"-1, the encoder's last layer", "found -2"}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/vision_feature_select_strategy",
+     "\"default\"",
+     "vision_feature_select_strategy",
+     {"\"full\"", "found \"default\""}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/projector_hidden_act",
+     "\"relu\"",
+     "projector_hidden_act",
+     {"\"gelu\"", "found \"relu\""}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/vision_aspect_ratio",
+     "\"square\"",
+     "vision_aspect_ratio",
+     {"\"anyres_max_\" and a number", "found \"square\""}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/vision_config/patch_size",
+     "512",
+     "vision_config.patch_size",
+     {"256", "found 512"}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/image_grid_pinpoints",
+     "[[384]]",
+     "image_grid_pinpoints[0]",
+     {"a height and a width"}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/multimodal_projector_bias",
+     "false",
+     "multimodal_projector_bias",
+     {"expected true", "found false"}},
+    {"llava-onevision-qwen2-7b-ov", "/vision_config", "", "vision_config", {"expected this key, found none"}},
+    // Qwen2.5-VL
+    {"qwen2.5-vl-7b",
+     "/vision_config/hidden_act",
+     "\"quick_gelu\"",
+     "vision_config.hidden_act",
+     {"\"silu\"", "found \"quick_gelu\""}},
+    {"qwen2.5-vl-7b",
+     "/vision_config/fullatt_block_indexes",
+     "[7, 32]",
+     "vision_config.fullatt_block_indexes[1]",
+     {"0 to 31", "found 32"}},
+    {"qwen2.5-vl-7b",
+     "/vision_config/window_size",
+     "100",
+     "vision_config.window_size",
+     {"a multiple of the patches' side 28", "found 100"}},
+    {"qwen2.5-vl-7b",
+     "/vision_config/out_hidden_size",
+     "2048",
+     "vision_config.out_hidden_size",
+     {"the LLM's width 3584", "found 2048"}},
+    {"qwen2.5-vl-7b",
+     "/vision_config/num_heads",
+     "128",
+     "vision_config.num_heads",
+     {"4 divides", "found 128"}},
+    {"qwen2.5-vl-7b",
+     "/rope_scaling/mrope_section",
+     "[16, 24]",
+     "rope_scaling",
+     {"three parts that add up to 64 pairs"}},
+    {"qwen2.5-vl-7b",
+     "/rope_scaling/mrope_section",
+     "[16, 24, 25]",
+     "rope_scaling",
+     {"three parts that add up to 64 pairs"}},
+    {"qwen2.5-vl-7b", "/rope_scaling/mrope_section", "", "rope_scaling", {"mrope_section", "missing"}},
+    // InternVL
+    {"internvl2.5-8b",
+     "/vision_config/norm_type",
+     "\"batch_norm\"",
+     "vision_config.norm_type",
+     {"\"layer_norm\" or \"rms_norm\"", "found \"batch_norm\""}},
+    {"internvl2.5-8b",
+     "/vision_config/use_absolute_position_embeddings",
+     "false",
+     "vision_config.use_absolute_position_embeddings",
+     {"expected true", "found false"}},
+    {"internvl2.5-8b",
+     "/vision_config/use_mask_token",
+     "true",
+     "vision_config.use_mask_token",
+     {"expected false", "found true"}},
+    {"internvl2.5-8b",
+     "/vision_config/image_size",
+     "[448, 336]",
+     "vision_config.image_size",
+     {"two equal sides"}},
+    {"internvl2.5-8b",
+     "/vision_config/image_size",
+     "[450, 450]",
+     "vision_config.image_size",
+     {"a multiple of the patches' side 14"}},
+    {"internvl2.5-8b",
+     "/downsample_ratio",
+     "0.3",
+     "downsample_ratio",
+     {"one over a divisor of the 32 patches", "found 0.3"}},
+    {"internvl2.5-8b", "/downsample_ratio", "1e-12", "downsample_ratio", {"one over a divisor"}},
+    {"internvl2.5-8b", "/vision_feature_layer", "-4", "vision_feature_layer", {"found -4"}},
+    // Qwen2-Audio
+    {"qwen2-audio-7b",
+     "/audio_config/activation_function",
+     "\"relu\"",
+     "audio_config.activation_function",
+     {"\"gelu\"", "found \"relu\""}},
+    {"qwen2-audio-7b",
+     "/audio_config/scale_embedding",
+     "true",
+     "audio_config.scale_embedding",
+     {"expected false", "found true"}},
+    {"qwen2-audio-7b",
+     "/audio_config/encoder_attention_heads",
+     "24",
+     "audio_config.encoder_attention_heads",
+     {"a divisor of the width 1280", "found 24"}},
+    {"qwen2-audio-7b", "/audio_config", "", "audio_config", {"expected this key, found none"}}};
+
+TEST(HuggingFace, WhatIsNotComputedIsRefusedByName) {
+  for (const Refusal& refusal : kRefusals) {
+    SCOPED_TRACE(std::string(refusal.model) + " " + refusal.place + " " + refusal.value);
+    json config = config_of(refusal.model);
+    ASSERT_NO_THROW(read(config));
+    const json::json_pointer place(refusal.place);
+    if (*refusal.value != '\0') {
+      config[place] = json::parse(refusal.value);
+    } else {
+      config[place.parent_pointer()].erase(place.back());
+    }
+    const Error error = error_of([&] { read(config); });
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    const std::string said = error.what();
+    EXPECT_NE(said.find(kFile), std::string::npos) << said;
+    EXPECT_NE(said.find(refusal.key), std::string::npos) << said;
+    for (const std::string_view word : refusal.words) {
+      EXPECT_NE(said.find(word), std::string::npos) << "no '" << word << "' in: " << said;
+    }
+  }
+}
+
+TEST(HuggingFace, RefusesWhatIsNoConfig) {
+  for (const char* text :
+       {"", "[]", "{", "null", "{\"model_type\": 1}", "{\"model_type\": \"qwen2\", \"a\": 1e999}"}) {
+    const Error error = error_of([&] { parse_hugging_face(text, kFile); });
+    EXPECT_EQ(error.kind(), ErrorKind::input) << text;
+    EXPECT_NE(std::string(error.what()).find(kFile), std::string::npos) << error.what();
+  }
+}
+
+TEST(HuggingFace, FormsOfTransformers5AreReadAsThoseOf4) {
+  // 5 has "rope_parameters" with theta in it, and the text model of Qwen2.5-VL under "text_config".
+  json llama = config_of("llama-3.1-8b");
+  const ModelSpec before = read(llama);
+  llama["rope_parameters"] = llama["rope_scaling"];
+  llama["rope_parameters"]["rope_theta"] = llama["rope_theta"];
+  llama.erase("rope_scaling");
+  llama.erase("rope_theta");
+  EXPECT_EQ(read(llama), before);
+
+  const json flat = config_of("qwen2.5-vl-7b");
+  json nested = flat;
+  for (const auto& [key, value] : flat.items()) {
+    if (key == "model_type" || key == "vision_config" || key.ends_with("_token_id")) continue;
+    nested["text_config"][key] = value;
+    if (key != "tie_word_embeddings") nested.erase(key);
+  }
+  nested["text_config"]["model_type"] = "qwen2_5_vl_text";
+  EXPECT_EQ(read(nested), read(flat));
+}
+
+struct ProcessorRefusal {
+  const char* model;
+  const char* place;
+  const char* value;
+  std::initializer_list<std::string_view> words;
+};
+
+const ProcessorRefusal kProcessorRefusals[] = {
+    {"qwen2.5-vl-7b",
+     "/image_processor_type",
+     "\"CLIPImageProcessor\"",
+     {"image_processor_type", "Qwen2VLImageProcessor", "found \"CLIPImageProcessor\""}},
+    {"qwen2.5-vl-7b", "/patch_size", "16", {"patches with sides of 14", "config.json", "found 16"}},
+    {"qwen2.5-vl-7b", "/merge_size", "1", {"merged with sides of 2", "config.json", "found 1"}},
+    {"qwen2.5-vl-7b", "/temporal_patch_size", "1", {"frames of a patch 2", "found 1"}},
+    {"qwen2.5-vl-7b", "/min_pixels", "0", {"min_pixels", "found 0"}},
+    {"qwen2.5-vl-7b", "/min_pixels", "99999999", {"99999999", "12845056"}},
+    {"llava-onevision-qwen2-7b-ov", "/size", R"({"height": 336, "width": 336})", {"336"}},
+    {"llava-onevision-qwen2-7b-ov", "/size", R"({"height": 384, "width": 336})", {"size"}},
+    {"llava-onevision-qwen2-7b-ov",
+     "/image_grid_pinpoints",
+     "[[384, 384]]",
+     {"image_grid_pinpoints", "config.json"}},
+    {"llava-onevision-qwen2-7b-ov", "/image_grid_pinpoints", "[[384, 400]]", {"384x384", "400x384"}},
+    {"llava-onevision-qwen2-7b-ov", "/resample", "0", {"resample", "found 0"}},
+    {"llava-onevision-qwen2-7b-ov", "/do_normalize", "false", {"do_normalize", "found false"}},
+    {"internvl2.5-8b", "/size", R"({"height": 224, "width": 224})", {"tiles with sides of 448", "found 224"}},
+    {"internvl2.5-8b", "/min_patches", "13", {"min_patches", "max_patches, 12", "found 13"}}};
+
+TEST(HuggingFace, ProcessorsThatAreNotTheModelsAreRefusedByName) {
+  for (const ProcessorRefusal& refusal : kProcessorRefusals) {
+    SCOPED_TRACE(std::string(refusal.model) + " " + refusal.place + " " + refusal.value);
+    const ModelSpec model = read(config_of(refusal.model));
+    const std::string folder = DFLOP_SOURCE_DIR "/tests/golden/released/" + std::string(refusal.model);
+    ASSERT_NO_THROW(read_model_processor(model, folder));
+    json file = json::parse(read_text_file(folder + "/preprocessor_config.json"));
+    file[json::json_pointer(refusal.place)] = json::parse(refusal.value);
+    const Error error = error_of([&] { model_processor(model, file.dump(), "preprocessor_config.json"); });
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    const std::string said = error.what();
+    EXPECT_NE(said.find("preprocessor_config.json"), std::string::npos) << said;
+    for (const std::string_view word : refusal.words) {
+      EXPECT_NE(said.find(word), std::string::npos) << "no '" << word << "' in: " << said;
+    }
+  }
+}
+
+}  // namespace hugging_face_test
+}  // namespace dflop
