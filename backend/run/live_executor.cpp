@@ -345,8 +345,13 @@ void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index
 void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted) {
   CheckpointIndex index = divided(wanted, false);
   const std::string part = world_.broadcast(world_.leads() ? begin_checkpoint(folder, index.step) : "");
-  write_files(part, index);
-  if (world_.leads()) finish_checkpoint(folder, index);
+  try {
+    write_files(part, index);
+    if (world_.leads()) finish_checkpoint(folder, index);
+  } catch (...) {
+    if (world_.leads()) discard_checkpoint(folder, index.step);  // it may fill the disk
+    throw;
+  }
 }
 
 void LiveExecutor::save_weights(const std::string& folder) {

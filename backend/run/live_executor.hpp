@@ -78,7 +78,8 @@ class LiveExecutor final : public Executor {
   /// processes see: each rank writes a file of its own, in its thread, of what it alone holds or is the first
   /// to hold. All processes call it; of the index that of the leading one counts, but for its dtype, files
   /// and tensors.
-  /// It returns there when the checkpoint is complete and on the disk.
+  /// It returns there when the checkpoint is complete and on the disk. One that cannot be written leaves
+  /// nothing.
   /// @throws Error (output)
   void save(const std::string& folder, const CheckpointIndex& index);
   /// Writes parameters alone, as save() does, into a folder that is there and has nothing else: for those who

@@ -102,7 +102,16 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
   index.samples_drawn = step * run.gbs;
   index.plan = describe(plan);
   if (kernels != nullptr) index.kernels = kernels->checkpoint();
-  executor.save(folder, index);
+  try {
+    executor.save(folder, index);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::output) throw;
+    throw Error(ErrorKind::output,
+                fmt::format("{}; there is no checkpoint of step {}. Those before it are whole: once there is "
+                            "room, --resume goes on from the newest",
+                            error.message(), step),
+                error.context());
+  }
   if (world.leads()) keep_newest_steps(folder, step, kKept);
 }
 

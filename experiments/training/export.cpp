@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "backend/content/model_folder.hpp"
+#include "core/error.hpp"
 #include "traces/checkpoints/pieces.hpp"
 #include "traces/text/staged_folder.hpp"
 
@@ -22,10 +23,8 @@ std::string make_pieces_folder(const StagedFolder& folder) {
   return pieces;
 }
 
-}  // namespace
-
-void export_weights(const std::string& to, const ModelSpec& model, const std::string& checkpoint,
-                    World& world, LiveExecutor& executor) {
+void write_folder(const std::string& to, const ModelSpec& model, const std::string& checkpoint, World& world,
+                  LiveExecutor& executor) {
   std::optional<StagedFolder> folder;
   if (world.leads()) folder.emplace(to);
   std::string pieces;
@@ -40,6 +39,21 @@ void export_weights(const std::string& to, const ModelSpec& model, const std::st
   if (!pieces.empty()) fs::remove_all(pieces, problem);
   if (problem) refuse_output(pieces, "cannot be removed: " + problem.message());
   folder->take_final_name();
+}
+
+}  // namespace
+
+void export_weights(const std::string& to, const ModelSpec& model, const std::string& checkpoint,
+                    World& world, LiveExecutor& executor) {
+  try {
+    write_folder(to, model, checkpoint, world, executor);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::output || checkpoint.empty()) throw;
+    throw Error(ErrorKind::output,
+                error.message() + "; the weights are in " + checkpoint +
+                    ": once there is room, the same command with --resume writes them",
+                error.context());
+  }
 }
 
 }  // namespace dflop

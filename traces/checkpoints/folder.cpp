@@ -102,6 +102,11 @@ std::string begin_checkpoint(const std::string& folder, std::int64_t step) {
   return part;
 }
 
+void discard_checkpoint(const std::string& folder, std::int64_t step) noexcept {
+  std::error_code ignored;
+  fs::remove_all(step_folder(folder, step) + std::string(kPartEnding), ignored);
+}
+
 void write_checkpoint_index(const std::string& folder, const CheckpointIndex& index) {
   StagedFile file((fs::path(folder) / kCheckpointIndex).string());
   file.append(to_json(index));

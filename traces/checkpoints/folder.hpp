@@ -18,6 +18,10 @@ std::string step_folder(const std::string& folder, std::int64_t step);
 /// @throws Error (output)
 std::string begin_checkpoint(const std::string& folder, std::int64_t step);
 
+/// Removes the files of a checkpoint that begin_checkpoint() has begun and that cannot be finished, as far as
+/// they can be removed.
+void discard_checkpoint(const std::string& folder, std::int64_t step) noexcept;
+
 /// Writes the index beside its files, for which it stands. Returns when it is on the disk.
 /// @throws Error (output)
 void write_checkpoint_index(const std::string& folder, const CheckpointIndex& index);

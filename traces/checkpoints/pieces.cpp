@@ -4,10 +4,12 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <utility>
 
 #include "core/refuse.hpp"
+#include "core/support/parallel.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -129,27 +131,39 @@ CheckpointReader::CheckpointReader(const std::string& folder) : folder_(folder) 
 }
 
 void CheckpointReader::verify() const {
-  for (std::size_t f = 0; f < index_.files.size(); ++f) {
-    const CheckpointFile& file = index_.files[f];
-    const std::string path = (fs::path(folder_) / file.name).string();
-    const Mapping mapping(path);
-    const std::span<const std::byte> bytes = mapping.bytes();
-    if (bytes.size() != file.bytes) {
-      refuse_input(path, "{}: expected {} bytes, found {}",
-                   bytes.size() < file.bytes ? "cut short" : "followed by something else", file.bytes,
-                   bytes.size());
+  std::vector<std::exception_ptr> faults(index_.files.size());
+  parallel_for(faults.size(), [&](std::size_t f) {
+    try {
+      verify_file(f);
+    } catch (...) {
+      faults[f] = std::current_exception();
     }
-    uLong crc = 0;
-    for (std::size_t at = 0; at < bytes.size(); at += kVerifiedAtATime) {
-      const auto some = bytes.subspan(at, std::min(kVerifiedAtATime, bytes.size() - at));
-      crc = crc32_z(crc, reinterpret_cast<const Bytef*>(some.data()), some.size());
-      mapping.drop(at, some.size());
-    }
-    if (crc != file.crc32) {
-      refuse_input(path, "damaged: the file has another CRC-32 than when written");
-    }
-    for (const PlacedPiece& placed : pieces_of(index_, f)) stored_piece(open(f), *placed.piece);
+  });
+  for (const std::exception_ptr& fault : faults) {
+    if (fault) std::rethrow_exception(fault);
   }
+}
+
+void CheckpointReader::verify_file(std::size_t f) const {
+  const CheckpointFile& file = index_.files[f];
+  const std::string path = (fs::path(folder_) / file.name).string();
+  const Mapping mapping(path);
+  const std::span<const std::byte> bytes = mapping.bytes();
+  if (bytes.size() != file.bytes) {
+    refuse_input(path, "{}: expected {} bytes, found {}",
+                 bytes.size() < file.bytes ? "cut short" : "followed by something else", file.bytes,
+                 bytes.size());
+  }
+  uLong crc = 0;
+  for (std::size_t at = 0; at < bytes.size(); at += kVerifiedAtATime) {
+    const auto some = bytes.subspan(at, std::min(kVerifiedAtATime, bytes.size() - at));
+    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(some.data()), some.size());
+    mapping.drop(at, some.size());
+  }
+  if (crc != file.crc32) {
+    refuse_input(path, "damaged: the file has another CRC-32 than when written");
+  }
+  for (const PlacedPiece& placed : pieces_of(index_, f)) stored_piece(open(f), *placed.piece);
 }
 
 const PiecedTensor& CheckpointReader::at(TensorKind kind, std::string_view name) const {

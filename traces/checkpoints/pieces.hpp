@@ -69,8 +69,8 @@ class CheckpointReader {
   const std::string& path() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
 
-  /// Reads all files. @throws Error (input) naming the first one that is missing, or has other bytes than
-  /// when it was written; as read()
+  /// Reads all files, several at once. @throws Error (input) naming the first one, in the index's order, that
+  /// is missing, or has other bytes than when it was written; as read()
   void verify() const;
 
   /// Returns the tensor. @throws Error (input) where there is none
@@ -84,6 +84,7 @@ class CheckpointReader {
   void read(const PiecedTensor& tensor, IndexRun rows, IndexRun columns, std::span<double> out) const;
 
  private:
+  void verify_file(std::size_t file) const;
   const SafetensorsFile& open(std::size_t file) const;
   template <typename Real>
   void read_all(const PiecedTensor& tensor, IndexRun rows, IndexRun columns, std::span<Real> out) const;

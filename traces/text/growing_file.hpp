@@ -1,15 +1,13 @@
 // A GrowingFile is an output that others read while it is written.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
 
 namespace dflop {
 
-/// GrowingFiles are never shortened: a piece is in the file, as far as the system is concerned, when add()
-/// returns.
+/// A GrowingFile has whole pieces: one is in the file, as far as the system is concerned, when add() returns,
+/// and none of it where add() fails.
 class GrowingFile {
  public:
   enum class Mode {
@@ -19,16 +17,16 @@ class GrowingFile {
 
   /// @throws Error (output) with the path and the system's reason
   GrowingFile(const std::string& path, Mode mode);
+  ~GrowingFile();
+  GrowingFile(GrowingFile&& other) noexcept;
+  GrowingFile& operator=(GrowingFile&& other) noexcept;
 
   /// Writes a piece behind those before. @throws Error (output), as on a full disk
   void add(std::string_view piece);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  int file_ = -1;
 };
 
 }  // namespace dflop

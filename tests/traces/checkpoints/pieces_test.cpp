@@ -1,5 +1,6 @@
 #include "traces/checkpoints/pieces.hpp"
 
+#include <filesystem>
 #include <numeric>
 
 #include "tests/traces/checkpoints/held_fixtures.hpp"
@@ -49,6 +50,25 @@ TEST_F(CheckpointPieces, WhatAnyRanksWroteIsReadInAnyOtherParts) {
           ASSERT_NO_FATAL_FAILURE(expect_values<double>(reader, wholes[t], t, kind, random));
         }
       }
+    }
+  }
+}
+
+/// Files are read at once; the one that is named does not depend on which is done first.
+TEST_F(CheckpointPieces, OfSeveralDamagedFilesTheFirstIsNamed) {
+  Random random(9);
+  const std::string step = step_folder(folder_, 7);
+  CheckpointIndex index;
+  while (index.files.size() < 3) {
+    std::filesystem::remove_all(step);
+    index = write_step(folder_, 7, random_parts(random_wholes(random), random), Dtype::f32);
+  }
+  const CheckpointReader reader(step);
+  for (std::size_t first = index.files.size(); first-- > 0;) {
+    std::filesystem::resize_file(std::filesystem::path(step) / index.files[first].name, 1);
+    for (int again = 0; again < 20; ++again) {
+      const Error error = error_of([&] { reader.verify(); });
+      ASSERT_EQ(error.context(), (std::filesystem::path(step) / index.files[first].name).string());
     }
   }
 }
