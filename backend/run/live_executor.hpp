@@ -27,8 +27,8 @@ struct LiveOptions {
 struct LiveResult {
   Timeline timeline;
   double loss = 0;  ///< mean over the trained tokens of the batch
-  /// This is the norm of all gradients before clipping, with a plan that clips. Where it is not finite, no
-  /// rank has changed its weights.
+  /// This is the norm of all gradients before clipping, with a plan that clips. Where it or the loss is not
+  /// finite, no rank of such a plan has changed its weights.
   std::optional<double> gradient_norm;
   std::vector<std::vector<KernelObservation>> kernels;  ///< by rank, of the step's choices
 };

@@ -53,7 +53,7 @@ LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layo
       turn_(turn),
       guide_(rank.kernels.dtype()),
       loss_(rank, 1, 1),
-      squares_(rank, 1, plan.clip_gradients ? 1 : 0) {
+      checked_(rank, 1, plan.clip_gradients ? 2 : 0) {
   const std::vector<StagePlace> places = stage_places(layout.stages);
   for (const Instruction& instruction : layout.instructions_of(layout.groups[group_])) {
     if (instruction.op != Op::optimizer_step) continue;
@@ -132,8 +132,9 @@ void LiveRank::prepare(const LiveStep& step) {
     for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   }
   rank_.kernels.zero(Sums(loss_));
-  rank_.kernels.zero(Sums(squares_));
+  rank_.kernels.zero(Sums(checked_));
   gradient_norm_.reset();
+  is_finite_ = true;
   if (step.options.kernels != nullptr) guide_.begin_step(*step.options.kernels);
   rank_.kernels.guide(step.options.kernels != nullptr ? &guide_ : nullptr);
   rank_.compute.synchronize();  // none of it goes into the first instruction
@@ -425,18 +426,25 @@ bool LiveRank::counts(const LiveStep& step, const HeldStage& stage, const Parame
   return true;
 }
 
-/// Finds the norm of all gradients, which every rank then has, and clips those of this rank.
+/// Finds the norm of all gradients and the loss, which every rank then has, and clips the gradients of this
+/// rank. So all ranks know alike whether they may take the step.
 void LiveRank::find_norm(const LiveStep& step, const Instruction&, Arrival& arrival) {
+  const DType type = sum_type_of(rank_.kernels.dtype());
+  const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
+  const Sums squares{checked_.view().data, 1, 1};
   for (const HeldStage& stage : stages_) {
     stage.module->parameters().add_squares(
-        rank_, [&](const Parameter& parameter) { return counts(step, stage, parameter); }, squares_);
+        rank_, [&](const Parameter& parameter) { return counts(step, stage, parameter); }, squares);
   }
-  rank_.communicator.all_reduce(squares_.view().data, 1, sum_type_of(rank_.kernels.dtype()),
-                                consecutive_ranks(0, step.program.ranks()), rank_.compute,
-                                "the norm of all gradients");
+  if (rank_.tp_rank == 0) {  // the ranks of a tp group have the same loss
+    rank_.compute.copy(offset(checked_.view().data, width), loss_.view().data, width);
+  }
+  rank_.communicator.all_reduce(checked_.view().data, 2, type, consecutive_ranks(0, step.program.ranks()),
+                                rank_.compute, "the norm of all gradients");
   arrival = rank_.communicator.arrival();
-  gradient_norm_ =
-      std::sqrt(download(rank_, squares_.view().data, sum_type_of(rank_.kernels.dtype()), 1).front());
+  const std::vector<double> checked = download(rank_, checked_.view().data, type, 2);
+  gradient_norm_ = std::sqrt(checked[0]);
+  is_finite_ = std::isfinite(checked[0]) && std::isfinite(checked[1]);
   const double factor =
       step.options.clip_norm / (*gradient_norm_ + 1e-6);  // as torch.nn.utils.clip_grad_norm_
   if (!(factor < 1)) return;
@@ -451,7 +459,7 @@ void LiveRank::end_turn() {
 
 void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Note& note) {
   if (!step.options.update) return;
-  if (gradient_norm_ && !std::isfinite(*gradient_norm_)) return;  // weights stay as they are
+  if (!is_finite_) return;  // weights stay as they are
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();
   store.step(rank_, step.options.optimizer);

@@ -166,8 +166,9 @@ class LiveRank {
   RankGuide guide_;
   std::vector<HeldStage> stages_;
   SumTensor loss_;
-  SumTensor squares_;                    ///< of gradients
+  SumTensor checked_;                    ///< the sum of the gradients' squares, and the loss
   std::optional<double> gradient_norm_;  ///< of this step
+  bool is_finite_ = true;                ///< gradients and loss of this step are, as far as is known
   Slots slots_;
   bool is_warm_ = false;
   bool updates_ = false;  ///< the iteration is no evaluation

@@ -284,12 +284,12 @@ class Lowering {
     }
   }
 
-  /// Adds the sum of the squares of all gradients, in which every rank takes part.
+  /// Adds the sum of the squares of all gradients, and of losses, in which every rank takes part.
   void add_norm() {
     Collective norm;
     for (std::size_t g = 0; g < program_.groups.size(); ++g)
       norm.groups.push_back(static_cast<std::int32_t>(g));
-    norm.bytes = Bytes{kFp32Bytes};
+    norm.bytes = Bytes{2 * kFp32Bytes};
     norm.sum = CollectiveSum::norm;
     norm_ = program_.collectives.size();
     program_.collectives.push_back(norm);

@@ -173,6 +173,7 @@ struct TrainRequest {
   std::optional<double> peak_tflops;       ///< of one device
   bool random_weights;                     ///< whatever the model's folder has
   int data_threads;
+  Plan plan = {};                            ///< of the job, as the user has it
   std::optional<HeldOutData> held_out = {};  ///< read with the job, whose model it is for
 };
 
@@ -196,9 +197,10 @@ TrainRequest read_request(const Values& values) {
           static_cast<int>(read_integer(values, "data-threads", 1, kMostDataThreads))};
 }
 
-Provenance made_by_job(const Values& values, const TrainJob& job) {
+/// `plan` is that of the user, of which the job's may be a change.
+Provenance made_by_job(const Values& values, const TrainJob& job, const Plan& plan) {
   Provenance made_by = made_here(values, *job.target);
-  made_by.plan = origin_of(job.plan, job.where);
+  made_by.plan = origin_of(plan, job.where);
   made_by.data = job.data_origin;
   made_by.gbs = job.plan.gbs;
   return made_by;
@@ -248,6 +250,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   options.profile = read_training_profile(read_text(values, "profile"), model, job.plan, world, request.dtype,
                                           request.foreign_profile);
   options.optimizer = read_optimizer(values, job.steps);
+  if (request.plan.clip_gradients && !options.optimizer.clip_norm) options.optimizer.clip_norm = 1;
   if (kernel_request.mode == KernelMode::learn && world.leads()) check_output(kernel_request.file);
   require_agreement(world, train_agreement(values, options, job.plan, identity, describe(request.held_out)));
   if (options.profile) options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
@@ -304,7 +307,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const std::optional<double> others =
       std::ssize(world.local_ranks()) < world.ranks() ? std::nullopt : load.others();
   if (request.record) {
-    Provenance made_by = made_by_job(values, job);
+    Provenance made_by = made_by_job(values, job, request.plan);
     made_by.machine->others = others;
     made_by.first_iteration = log.steps.empty() ? 0 : log.steps.back().step - std::ssize(log.recorded);
     TimelineFile file{{log.recorded.begin(), log.recorded.end()}, made_by, {}};
@@ -336,7 +339,9 @@ int run_train(const Values& values) {
   const KernelRequest kernels = read_kernel_request(values, device, KernelUse::trained);
   TrainJob job = read_train_job(values);
   request.held_out = read_held_out(values, job);
-  if (values.count("clip-norm") > 0) job.plan.clip_gradients = true;
+  request.plan = job.plan;
+  job.plan.clip_gradients =
+      true;  // a norm that is not finite ends a run before weights change; see --clip-norm
   const std::unique_ptr<World> world = make_live_world(device, job.plan);
   std::optional<LiveExecutor> executor;
   try {

@@ -1,6 +1,7 @@
 #include "experiments/training/loop.hpp"
 
 #include <cmath>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -49,6 +50,18 @@ std::uint64_t hash_of(const Program& program) {
   }
   for (const Collective& collective : program.collectives) writer.add(collective.groups);
   return stable_hash(writer.take());
+}
+
+/// Checks a step's loss and norm of gradients. @throws Error (input)
+void require_finite(const TrainingStep& done) {
+  const double norm = done.gradient_norm.value_or(0);
+  if (std::isfinite(done.loss) && std::isfinite(norm)) return;
+  refuse_input(
+      fmt::format("step {}", done.step),
+      "the loss is {} and the norm of all gradients {}, expected finite numbers. The step was not taken: weights "
+      "and checkpoints are those after step {} and before. A smaller --learning-rate, a longer --warm-up or "
+      "--clip-norm may help, from a checkpoint on (--resume)",
+      done.loss, norm, done.step - 1);
 }
 
 }  // namespace
@@ -161,7 +174,7 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   const std::vector<Nanoseconds> longer = delays(iteration);
   StepOptions options;
   options.optimizer = options_.optimizer.at(step);
-  options.clip_norm = options_.optimizer.clip_norm.value_or(1);
+  options.clip_norm = options_.optimizer.clip_norm.value_or(std::numeric_limits<double>::infinity());
   options.delays = longer;
   TrainingStep done;
   if (options_.kernels != nullptr) {
@@ -180,19 +193,7 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   done.loss = result.loss;
   done.learning_rate = options.optimizer.learning_rate;
   done.gradient_norm = result.gradient_norm;
-  if (done.gradient_norm && !std::isfinite(*done.gradient_norm)) {
-    refuse_input(
-        fmt::format("step {}", step),
-        "the norm of all gradients is {}, expected a finite one; weights are those after step {}. The loss "
-        "was {}: a smaller --learning-rate, or a longer --warm-up, may help",
-        *done.gradient_norm, step - 1, done.loss);
-  }
-  if (!std::isfinite(done.loss)) {
-    refuse_input(fmt::format("step {}", step),
-                 "the loss is {}, expected a finite one; weights are of no use after this step. Go on from a "
-                 "checkpoint with a smaller --learning-rate; --clip-norm ends a run before weights change",
-                 done.loss);
-  }
+  require_finite(done);
   done.time = result.timeline.makespan;
   if (options_.profile) {
     done.predicted =

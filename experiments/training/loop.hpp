@@ -86,8 +86,8 @@ class TrainingLoop {
                const TrainingOptions& options);
 
   /// Calls on_step(step, timeline) after each.
-  /// @throws Error (input) where the norm of gradients is not finite: weights are then those before the step;
-  /// else as LiveExecutor::step()
+  /// @throws Error (input) where the loss or the norm of gradients is not finite: weights are then those
+  /// before the step, with a plan that clips; else as LiveExecutor::step()
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
 
   /// Returns what correction has come to; null without.

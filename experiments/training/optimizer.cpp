@@ -56,8 +56,8 @@ void add_optimizer_options(Options& options) {
       {"connector-rate", number("FRACTION", 1), "the same for the connector"},
       {"llm-rate", number("FRACTION", 1), "the same for the LLM"},
       {"clip-norm", number("NORM"),
-       "scale gradients to this norm where theirs, over all parameters, is larger, and stop where it is not finite. "
-       "Plans that clip gradients do so at 1 without it"},
+       "scale gradients to this norm where theirs, over all parameters, is larger. Plans that clip gradients do so at "
+       "1 without it. With or without, a run ends before a step whose loss or norm is not finite"},
   });
 }
 

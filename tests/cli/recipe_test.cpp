@@ -3,6 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/error.hpp"
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/recipe.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {
@@ -51,6 +54,37 @@ TEST_F(Recipe, TrainsAsTypedOptionsDo) {
   ASSERT_EQ(typed.exit_code, 0) << typed.err;
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(json::parse(from_file.out)[i]["loss"], json::parse(typed.out)[i]["loss"]);
+}
+
+/// Each option of train is a key, and a value of another kind is refused by file, line and key. Texts take
+/// whatever there is.
+TEST_F(Recipe, TakesEveryOptionOfTrain) {
+  const Options options = train_command().options;
+  std::size_t checked = 0;
+  for (const Option& option : options.rows()) {
+    if (option.name == "recipe" || option.name == "print-recipe") continue;
+    SCOPED_TRACE(option.name);
+    const ValueKind::Type type = option.kind.type;
+    const bool is_flag = type == ValueKind::Type::flag;
+    const std::string path = sandbox.path("r.yaml").string();
+    write("# options\n" + option.name + ": " + (is_flag ? "true" : "3") + "\n");
+    const std::vector<std::string> typed = with_recipe(options, {path});
+    ASSERT_FALSE(typed.empty());
+    EXPECT_EQ(typed.back(), is_flag ? "--" + option.name : "--" + option.name + "=3");
+    ++checked;
+    if (type == ValueKind::Type::text || type == ValueKind::Type::texts) continue;
+    write("# options\n" + option.name + ": what\n");
+    try {
+      with_recipe(options, {path});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      for (const std::string& part :
+           {path + ":2", "key '" + option.name + "'", std::string("found 'what'")}) {
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      }
+    }
+  }
+  EXPECT_GT(checked, 70U);
 }
 
 TEST_F(Recipe, RefusesWhatIsNoRecipe) {

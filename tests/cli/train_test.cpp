@@ -75,6 +75,25 @@ struct Train : ::testing::Test {
   }
 };
 
+/// A decay by far more than all of a weight makes it grow beyond all bounds. The run ends at the step that
+/// has no finite loss, before weights change: the newest checkpoint is that of the step before, as it was.
+TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
+  const std::string diverge =
+      "--data small.csv --gbs 4 --learning-rate 1000 --weight-decay 1000 --checkpoint c ";
+  const RunResult result = sandbox.run("train " + diverge + "--steps 30 --every 1");
+  EXPECT_EQ(result.exit_code, 2);
+  const std::vector<std::int64_t> steps = checkpoints("c");
+  ASSERT_FALSE(steps.empty());
+  const std::string after = std::to_string(steps.back());
+  for (const std::string& part :
+       {"step " + std::to_string(steps.back() + 1) + ":", std::string("the loss is"),
+        "weights and checkpoints are those after step " + after, std::string("--learning-rate")}) {
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << " is not in " << result.err;
+  }
+  const RunResult again = sandbox.run("train " + diverge + "--steps 30 --resume");
+  EXPECT_NE(again.err.find("goes on after step " + after), std::string::npos) << again.err;
+}
+
 /// 128 classes: an untrained model has a loss of about ln(128) = 4.85.
 TEST_F(Train, LossFalls) {
   const json steps = train("--model tiny-vlm --device host --steps 30 --gbs 8");
