@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,13 @@ class Aborted : public Error {
 
 /// An Arrival is a time that the device may not have come to yet; asking for it waits until it has.
 using Arrival = std::function<Nanoseconds()>;
+
+/// A StartedCollective is one that a rank has entered and not come back to. Communicators derive theirs from
+/// it.
+class StartedCollective {
+ public:
+  virtual ~StartedCollective() = default;
+};
 
 /// A Communicator is one rank's end of all communication. Every call enters its work into a stream, which
 /// waits there; calls of one rank are made by one thread. What is sent between two ranks arrives in order,
@@ -119,6 +127,16 @@ class Communicator {
   /// three calls above say.
   virtual void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
                           DeviceStream& stream) = 0;
+
+  /// Enters a collective, and waits for nobody: what `stream` does after the call goes on beside it. Input is
+  /// as it is when the stream comes to the call. Input and output are left alone until finish(), which comes
+  /// before the communicator's end.
+  virtual std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input,
+                                                   void* output, const RankGroup& group,
+                                                   DeviceStream& stream) = 0;
+  /// Lets what comes after the call wait for a collective of start(). All ranks finish those of a group in
+  /// the order of start(), each once.
+  virtual void finish(StartedCollective& started, DeviceStream& stream) = 0;
 
   /// Returns a function that says when the data of the last receive was there, or all ranks of the last
   /// collective had come, on the clock of DeviceEvent::time(); 0 before the first of them. What came before

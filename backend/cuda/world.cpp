@@ -86,7 +86,7 @@ class CudaCommunicator final : public ThreadCommunicator {
   }
 
   /// After this, nobody reads or writes this rank's memory any more.
-  void finish(const HostCollective& collective, DeviceStream& stream) override {
+  void go_on(const HostCollective& collective, DeviceStream& stream) override {
     for (const auto& part : collective.parts) stream.wait(*part->done);
   }
 

@@ -96,46 +96,62 @@ HostMessage HostRun::take(int source, int destination, std::size_t bytes, const 
   return message;
 }
 
-std::shared_ptr<HostCollective> HostRun::enter(const RankGroup& group, std::size_t place,
-                                               const CollectiveCall& call, const HostPart& part) {
-  Lock lock(mutex_);
+std::shared_ptr<HostCollective> HostRun::come(const RankGroup& group, std::size_t place,
+                                              const CollectiveCall& call, const HostPart& part) {
+  const Lock lock(mutex_);
   check_running();
-  const int rank = group.ranks[place];
-  std::shared_ptr<HostCollective> collective = open_collective(group, rank, call);
+  std::shared_ptr<HostCollective> collective = open_collective(group, place, call);
   collective->parts[place] = part;
-  const std::size_t size = group.ranks.size();
-  if (++collective->come == size) {
+  if (++collective->come == group.ranks.size()) {
     collective->all_there = host_time();
-    open_.erase(group.ranks);
+    open_.at(group.ranks).pop_front();  // ranks come to all of a group in one order
     wake(group.ranks);
   }
-  wait(
-      lock, rank, [&] { return missing_in(*collective); }, [&] { return collective->come == size; });
   return collective;
 }
 
-/// Returns the collective of this group that some of its ranks wait in, or a new one.
-std::shared_ptr<HostCollective> HostRun::open_collective(const RankGroup& group, int rank,
+void HostRun::wait_for_all(int rank, const HostCollective& collective) {
+  Lock lock(mutex_);
+  wait(
+      lock, rank, [&] { return missing_in(collective); },
+      [&] { return collective.come == collective.ranks.size(); });
+}
+
+/// Returns the first collective of this group that the rank has not come to, which may be a new one.
+std::shared_ptr<HostCollective> HostRun::open_collective(const RankGroup& group, std::size_t place,
                                                          const CollectiveCall& call) {
-  std::shared_ptr<HostCollective>& open = open_[group.ranks];
-  if (open == nullptr) {
-    open = std::make_shared<HostCollective>();
-    open->call = call;
-    open->ranks = group.ranks;
-    open->parts.resize(group.ranks.size());
-    open->first_rank = rank;
-  } else if (!same_operation(open->call, call)) {
-    fail(rank_name(rank) + " comes with " + in_words(call) + ", but " + rank_name(open->first_rank) +
-         " waits in " + in_words(open->call) + "; ranks of a group enter the same collectives in one order");
+  const int rank = group.ranks[place];
+  for (const std::shared_ptr<HostCollective>& open : open_[group.ranks]) {
+    if (open->parts[place]) continue;
+    if (!same_operation(open->call, call)) {
+      fail(rank_name(rank) + " comes with " + in_words(call) + ", but " + rank_name(open->first_rank) +
+           " waits in " + in_words(open->call) +
+           "; ranks of a group enter the same collectives in one order");
+    }
+    return open;
   }
-  return open;
+  const auto made = std::make_shared<HostCollective>();
+  made->call = call;
+  made->ranks = group.ranks;
+  made->parts.resize(group.ranks.size());
+  made->first_rank = rank;
+  return open_[group.ranks].emplace_back(made);
+}
+
+std::optional<std::size_t> HostRun::take_share(HostCollective& collective) {
+  const Lock lock(mutex_);
+  if (collective.taken == collective.ranks.size()) return std::nullopt;
+  return collective.taken++;
+}
+
+void HostRun::end_share(HostCollective& collective) {
+  const Lock lock(mutex_);
+  if (++collective.done == collective.ranks.size()) wake(collective.ranks);
 }
 
 void HostRun::leave(int rank, HostCollective& collective) {
   Lock lock(mutex_);
-  const std::size_t size = collective.ranks.size();
-  if (++collective.done == size) wake(collective.ranks);
-  state(rank).woken.wait(lock, [&] { return collective.done == size; });
+  state(rank).woken.wait(lock, [&] { return collective.done == collective.ranks.size(); });
 }
 
 bool HostRun::join_turns(int rank, const RankGroup& tp) {

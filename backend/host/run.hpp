@@ -39,8 +39,8 @@ struct HostPart {
   std::shared_ptr<DeviceEvent> done;
 };
 
-/// A HostCollective is one meeting of a group's ranks. From enter() to leave() its parts do not change, and
-/// their memory is there.
+/// A HostCollective is one meeting of a group's ranks. Its work is cut into as many shares as it has ranks.
+/// From come() to leave() its parts do not change, and their memory is there.
 struct HostCollective {
   CollectiveCall call;              ///< of the rank that came first
   std::vector<std::int32_t> ranks;  ///< of the group, in its order
@@ -48,7 +48,8 @@ struct HostCollective {
       parts;           ///< by place in the group; none as long as that rank has not come
   int first_rank = 0;  ///< that came first
   std::size_t come = 0;
-  std::size_t done = 0;
+  std::size_t taken = 0;    ///< shares, by take_share()
+  std::size_t done = 0;     ///< shares
   Nanoseconds all_there{};  ///< when the last rank came, on the host's clock
 };
 
@@ -75,12 +76,18 @@ class HostRun {
   /// Waits for the next message from source to destination, whose bytes must be as many as expected.
   HostMessage take(int source, int destination, std::size_t bytes, const std::string& what);
 
-  /// Brings a rank's part to its group's next collective and waits for all others. `place` is that of the
-  /// rank in the group.
-  std::shared_ptr<HostCollective> enter(const RankGroup& group, std::size_t place, const CollectiveCall& call,
-                                        const HostPart& part);
-  /// Waits until all have done their share, after which the parts' memory is the ranks' own again. Never
-  /// throws: once all have come, all do their share, whatever becomes of the run.
+  /// Brings a rank's part to its group's next collective that it has not come to. `place` is that of the rank
+  /// in the group.
+  std::shared_ptr<HostCollective> come(const RankGroup& group, std::size_t place, const CollectiveCall& call,
+                                       const HostPart& part);
+  /// Waits until all others have come.
+  void wait_for_all(int rank, const HostCollective& collective);
+  /// Returns a share that nobody has taken; none where all are.
+  std::optional<std::size_t> take_share(HostCollective& collective);
+  /// Says that a share is done, or never will be, as its rank has failed.
+  void end_share(HostCollective& collective);
+  /// Waits until all shares are done, after which the parts' memory is the ranks' own again. Never throws:
+  /// once all have come, all shares are done, whatever becomes of the run.
   void leave(int rank, HostCollective& collective);
 
   /// These give a rank its turns (ComputeTurn). join_turns() returns whether the rank has to take turns at
@@ -113,7 +120,7 @@ class HostRun {
   void wake(const std::vector<std::int32_t>& ranks) {
     for (const std::int32_t rank : ranks) state(rank).woken.notify_one();
   }
-  std::shared_ptr<HostCollective> open_collective(const RankGroup& group, int rank,
+  std::shared_ptr<HostCollective> open_collective(const RankGroup& group, std::size_t place,
                                                   const CollectiveCall& call);
   void check_running() const;
   void end_run(const std::string& reason);
@@ -124,9 +131,10 @@ class HostRun {
   const Nanoseconds timeout_;
   std::deque<RankState> ranks_;                // a deque, as condition variables cannot be moved
   std::vector<std::deque<HostMessage>> mail_;  // by source * ranks + destination
-  std::map<std::vector<std::int32_t>, std::shared_ptr<HostCollective>> open_;  // not all have come
-  std::optional<std::string> end_reason_;                                      // of the whole run
-  std::optional<HostCores> cores_;                                             // none: every rank has one
+  /// By group, those to which not all have come, in their order.
+  std::map<std::vector<std::int32_t>, std::deque<std::shared_ptr<HostCollective>>> open_;
+  std::optional<std::string> end_reason_;  // of the whole run
+  std::optional<HostCores> cores_;         // none: every rank has one
 };
 
 }  // namespace dflop

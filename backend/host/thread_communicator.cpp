@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "core/support/bytes.hpp"
@@ -92,24 +93,76 @@ void ThreadCommunicator::do_share(const HostCollective& collective, std::size_t 
   }
 }
 
-void ThreadCommunicator::collective(const CollectiveCall& call, const void* input, void* output,
-                                    const RankGroup& group, DeviceStream& stream) {
+/// A Started ends its rank's share where that fails before it comes back: the others wait for all shares.
+class ThreadCommunicator::Started final : public StartedCollective {
+ public:
+  Started(std::shared_ptr<HostRun> run, std::shared_ptr<HostCollective> collective, std::size_t place)
+      : run_(std::move(run)), collective_(std::move(collective)), place_(place) {}
+  ~Started() override {
+    if (owes_share) run_->end_share(*collective_);
+  }
+  Started(const Started&) = delete;
+
+  HostCollective& collective() { return *collective_; }
+  std::size_t place() const { return place_; }
+
+  bool owes_share = false;
+
+ private:
+  std::shared_ptr<HostRun> run_;
+  std::shared_ptr<HostCollective> collective_;
+  std::size_t place_;
+};
+
+std::unique_ptr<StartedCollective> ThreadCommunicator::start(const CollectiveCall& call, const void* input,
+                                                             void* output, const RankGroup& group,
+                                                             DeviceStream& stream) {
   const std::size_t place = place_in(group, *this, call.what);
-  const bool paused = run_->pause_turn(rank_);
   HostPart part{input, output, {}, {}};
   come(part, stream);
-  const std::shared_ptr<HostCollective> collective = run_->enter(group, place, call, part);
+  auto started = std::make_unique<Started>(run_, run_->come(group, place, call, part), place);
+  started->owes_share = call.kind != CollectiveKind::all_reduce || !takes_any_share();
+  return started;
+}
+
+/// Does what is this rank's to do, or what is left.
+void ThreadCommunicator::do_shares(Started& started, DeviceStream& stream) {
+  HostCollective& collective = started.collective();
+  if (!started.owes_share) {
+    while (const std::optional<std::size_t> share = run_->take_share(collective)) {
+      do_share(collective, *share, stream);
+      run_->end_share(collective);
+    }
+    return;
+  }
   std::exception_ptr failure;  // the others wait for this rank whatever becomes of its share
   try {
-    do_share(*collective, place, stream);
+    do_share(collective, started.place(), stream);
   } catch (...) {
     failure = std::current_exception();
   }
-  run_->leave(rank_, *collective);
+  started.owes_share = false;
+  run_->end_share(collective);
+  if (failure) {
+    run_->leave(rank_, collective);
+    std::rethrow_exception(failure);
+  }
+}
+
+void ThreadCommunicator::finish(StartedCollective& started, DeviceStream& stream) {
+  auto& own = static_cast<Started&>(started);
+  const bool paused = run_->pause_turn(rank_);
+  run_->wait_for_all(rank_, own.collective());
+  do_shares(own, stream);
+  run_->leave(rank_, own.collective());
   if (paused) run_->resume_turn(rank_);
-  if (failure) std::rethrow_exception(failure);
-  arrival_ = arrival_of(*collective);
-  finish(*collective, stream);
+  arrival_ = arrival_of(own.collective());
+  go_on(own.collective(), stream);
+}
+
+void ThreadCommunicator::collective(const CollectiveCall& call, const void* input, void* output,
+                                    const RankGroup& group, DeviceStream& stream) {
+  finish(*start(call, input, output, group, stream), stream);
 }
 
 }  // namespace dflop

@@ -37,6 +37,9 @@ class ThreadCommunicator : public Communicator {
                const std::string& what) override;
   void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
                   DeviceStream& stream) override;
+  std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input, void* output,
+                                           const RankGroup& group, DeviceStream& stream) override;
+  void finish(StartedCollective& started, DeviceStream& stream) override;
   Arrival arrival() const override { return arrival_; }
   void abort(const std::string& reason) override { run_->abort(rank_, reason); }
 
@@ -48,18 +51,25 @@ class ThreadCommunicator : public Communicator {
 
   /// Sets the part's events before this rank comes to a collective.
   virtual void come(HostPart& part, DeviceStream& stream) = 0;
-  /// Does this rank's share of a collective's work, all of whose ranks have come, by copy() and add_up().
-  /// `place` is its own. The other ranks wait for it.
+  /// Does a share of a collective's work, all of whose ranks have come, by copy() and add_up(). The other
+  /// ranks wait for it. `place` is the rank's own, but of an all-reduce any where takes_any_share().
   virtual void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream);
+  /// Returns whether ranks take the shares of all-reduces as they come to them: who is early has then added
+  /// up what all have brought when the last one comes back from its compute. Else each rank does its own.
+  virtual bool takes_any_share() const { return false; }
   /// Copies between two places that are not the same.
   virtual void copy(void* to, const void* from, std::size_t bytes, DeviceStream& stream) = 0;
   /// Sets outputs[.][i] = sum over k of inputs[k][i] for i in [begin, end): f32 and f64 in their own
   /// precision, bf16 in f32 and then rounded to the nearest.
   virtual void add_up(const HostSum& sum, std::size_t begin, std::size_t end, DeviceStream& stream) = 0;
   /// Lets the stream go on when all shares are done.
-  virtual void finish(const HostCollective& collective, DeviceStream& stream) = 0;
+  virtual void go_on(const HostCollective& collective, DeviceStream& stream) = 0;
 
  private:
+  class Started;
+
+  void do_shares(Started& started, DeviceStream& stream);
+
   std::shared_ptr<HostRun> run_;
   int rank_;
   Arrival arrival_;

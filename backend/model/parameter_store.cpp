@@ -98,14 +98,18 @@ Sums ParameterStore::gradient(const Parameter& parameter) {
           parameter.held_columns()};
 }
 
-void ParameterStore::complete_gradients(const RankContext& rank) {
+void ParameterStore::zero_fixed_rows(const RankContext& rank, std::int64_t begin, std::int64_t end) {
   for (const Parameter& parameter : list_) {
-    if (parameter.fixed_rows.size() == 0) continue;
+    if (parameter.fixed_rows.size() == 0 || parameter.offset < begin || parameter.offset >= end) continue;
     const Sums all = gradient(parameter);
     const std::int64_t before = parameter.fixed_rows.begin * all.columns;
     rank.kernels.zero(
         Sums{at(all.data, before, sum_bytes_of(dtype_)), parameter.fixed_rows.size(), all.columns});
   }
+}
+
+void ParameterStore::complete_gradients(const RankContext& rank) {
+  zero_fixed_rows(rank, 0, length_);
   if (!has_shards(rank) || by_held_rows_ == 0) return;
   rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(by_held_rows_),
                                sum_type_of(dtype_), rank.tp, rank.compute,

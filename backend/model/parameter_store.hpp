@@ -56,6 +56,9 @@ class ParameterStore {
   /// Completes the gradients, once, when all backwards are done: with sequence parallelism those of which
   /// each rank has the part of its rows are summed over tp, and those of rows that stay are zero.
   void complete_gradients(const RankContext& rank);
+  /// Does so for values in [begin, end) of gradients() that are no sums over tp: those of rows that stay
+  /// become zero.
+  void zero_fixed_rows(const RankContext& rank, std::int64_t begin, std::int64_t end);
 
   /// Adds the squares of gradients to sum[1, 1]: of those parameters that `counts` says.
   void add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts, Sums sum);

@@ -1,6 +1,18 @@
 #include "backend/model/stage_module.hpp"
 
+#include <algorithm>
+#include <string>
+
 namespace dflop {
+namespace {
+
+/// Returns the number of the layer of a module, "llm" or "encoder", that a parameter is of; -1 for none.
+int layer_of(const std::string& parameter, const std::string& module) {
+  const std::string before = module + ".layers.";
+  return parameter.starts_with(before) ? std::stoi(parameter.substr(before.size())) : -1;
+}
+
+}  // namespace
 
 StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard,
                          std::uint64_t seed, const RankContext& rank, const WeightSource* weights)
@@ -64,38 +76,59 @@ Tensor StageModule::logits(const Tensor& encoded, const LlmInput& input,
   return head_->logits(llm_.forward(std::move(x), tape.llm), input.rows(), std::move(rows));
 }
 
-Tensor StageModule::encode_backward(Tensor d_out, bool weights, StageTape& tape) const {
+/// Returns the value from which on gradients are complete when a backward has come down to a layer. Those of
+/// which tp ranks have parts are sums of whole backwards; they stand before all others.
+std::int64_t StageModule::complete_from(bool encoder, int layer) const {
+  std::int64_t from = 0;
+  for (const Parameter& parameter : store_.list()) {
+    const std::string& name = parameter.name;
+    const bool is_complete = encoder ? !name.starts_with("encoder.") || name.starts_with("encoder.norm") ||
+                                           layer_of(name, "encoder") >= layer
+                                     : name == "llm.head" || layer_of(name, "llm") >= layer;
+    if (!is_complete || parameter.by_held_rows) from = std::max(from, parameter.offset + parameter.count());
+  }
+  return from;
+}
+
+std::function<void(int)> StageModule::after_layers(bool encoder, const Completed& completed) const {
+  if (!completed) return {};
+  const int first = encoder ? place_.first_encoder_layer : place_.first_llm_layer;
+  return [this, encoder, first, &completed](int layer) { completed(complete_from(encoder, first + layer)); };
+}
+
+Tensor StageModule::encode_backward(Tensor d_out, bool weights, StageTape& tape,
+                                    const Completed& completed) const {
   Tensor d = std::move(d_out);
   if (connector_) {
     d = connector_->backward_input(d, tape.connector);
     if (weights) connector_->backward_weight(tape.connector);
   }
-  d = encoder_.backward(std::move(d), weights, tape.encoder);
+  d = encoder_.backward(std::move(d), weights, tape.encoder, after_layers(true, completed));
   if (!input_) return d;
   tape.input.d_rows = std::move(d);
   if (weights) input_->backward_weight(tape.input);
   return {};
 }
 
-Tensor StageModule::turn_back(Tensor d_out, bool weights, StageTape& tape) const {
+Tensor StageModule::turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const {
   Tensor d = std::move(d_out);
   if (head_) {
     d = head_->backward_input(tape.head);
     if (weights) head_->backward_weight(tape.head);
   }
-  d = llm_.backward(std::move(d), weights, tape.llm);
+  d = llm_.backward(std::move(d), weights, tape.llm, after_layers(false, completed));
   if (embedding_) d = embedding_->backward(d, tape.embedding);
-  return encoder_.empty() ? std::move(d) : encode_backward(std::move(d), weights, tape);
+  return encoder_.empty() ? std::move(d) : encode_backward(std::move(d), weights, tape, completed);
 }
 
-Tensor StageModule::backward(Tensor d_out, StageTape& tape) const {
-  Tensor d_in = turn_back(std::move(d_out), true, tape);
+Tensor StageModule::backward(Tensor d_out, StageTape& tape, const Completed& completed) const {
+  Tensor d_in = turn_back(std::move(d_out), true, tape, completed);
   tape = {};
   return d_in;
 }
 
 Tensor StageModule::backward_input(Tensor d_out, StageTape& tape) const {
-  Tensor d_in = turn_back(std::move(d_out), false, tape);
+  Tensor d_in = turn_back(std::move(d_out), false, tape, {});
   tape.encoder.sequences = {};
   tape.llm.sequences = {};
   return d_in;

@@ -2,6 +2,8 @@
 // backward.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -31,6 +33,8 @@ struct StageTape {
 /// A StageModule computes one stage with its parameters.
 class StageModule {
  public:
+  using Completed = std::function<void(std::int64_t from)>;
+
   /// Parameters come from `weights` or, where that is null, from `seed`; optimizer states are cut into
   /// `shards`, of which this rank has `shard`. What is referred to outlives it.
   StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard, std::uint64_t seed,
@@ -58,8 +62,9 @@ class StageModule {
   /// Returns the logits of some rows of a stage with all of the LLM, [rows, the rank's part of the
   /// vocabulary], and keeps nothing. `encoded` has the encoder's tokens.
   Tensor logits(const Tensor& encoded, const LlmInput& input, std::vector<std::int32_t> rows) const;
-  /// Does backward_input() and backward_weight() in one.
-  Tensor backward(Tensor d_out, StageTape& tape) const;
+  /// Does backward_input() and backward_weight() in one. Calls `completed`, if there is one, whenever more of
+  /// the gradients, parameters().gradients() from a value on, is what it is after the call.
+  Tensor backward(Tensor d_out, StageTape& tape, const Completed& completed = {}) const;
   /// Returns the gradient of the input from that of the output; none before the first stage. The tape then
   /// has what backward_weight() reads. Adds to the gradients of norms and embedding, which are cheap: those
   /// of a microbatch are complete after both parts.
@@ -69,9 +74,11 @@ class StageModule {
 
  private:
   /// Does one part of a backward or both, layer by layer, so that each frees its memory at once.
-  Tensor turn_back(Tensor d_out, bool weights, StageTape& tape) const;
+  Tensor turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
   Tensor encode(Tensor in, const EncoderInput& input, StageTape& tape) const;
-  Tensor encode_backward(Tensor d_out, bool weights, StageTape& tape) const;
+  Tensor encode_backward(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
+  std::function<void(int)> after_layers(bool encoder, const Completed& completed) const;
+  std::int64_t complete_from(bool encoder, int layer) const;
 
   const ModelSpec& model_;
   StagePlace place_;

@@ -247,10 +247,12 @@ Tensor TransformerStack::forward(Tensor x, StackTape& tape) const {
   return x;
 }
 
-Tensor TransformerStack::backward(Tensor d_out, bool weights, StackTape& tape) const {
+Tensor TransformerStack::backward(Tensor d_out, bool weights, StackTape& tape,
+                                  const std::function<void(int layer)>& after) const {
   for (std::size_t i = layers_.size(); i-- > 0;) {
     d_out = layers_[i].backward_input(std::move(d_out), tape.sequences, tape.layers[i]);
     weights ? layers_[i].backward_weight(tape.layers[i]) : tape.layers[i].drop_gathered();
+    if (after) after(static_cast<int>(i));
   }
   return d_out;
 }

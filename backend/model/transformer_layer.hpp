@@ -2,6 +2,7 @@
 // input. What norms, biases, activations and positions are, the module's LayerForm says.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -171,8 +172,10 @@ class TransformerStack {
   bool empty() const { return layers_.empty(); }
   Tensor forward(Tensor x, StackTape& tape) const;
   /// Returns the gradient of the input; with `weights` each layer adds to those of its parameters at once,
-  /// which frees its memory, else backward_weight() does.
-  Tensor backward(Tensor d_out, bool weights, StackTape& tape) const;
+  /// which frees its memory, else backward_weight() does. Calls `after`, if there is one, with the place in
+  /// the stack of each layer that is done.
+  Tensor backward(Tensor d_out, bool weights, StackTape& tape,
+                  const std::function<void(int layer)>& after = {}) const;
   void backward_weight(StackTape& tape) const {
     for (std::size_t i = layers_.size(); i-- > 0;) layers_[i].backward_weight(tape.layers[i]);
   }

@@ -319,6 +319,23 @@ class NcclCommunicator final : public Communicator {
     pending_.add(wait, last_, recorded(stream));
   }
 
+  /// The collective runs in a stream of its own, which waits for what the caller's has done by now.
+  std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input, void* output,
+                                           const RankGroup& group, DeviceStream& stream) override {
+    if (beside_ == nullptr) beside_ = seam_.new_device()->make_stream();
+    const SharedEvent come = recorded(stream);
+    beside_->wait(*come);
+    collective(call, input, output, group, *beside_);
+    return std::make_unique<Started>(recorded(*beside_), come, last_what_);
+  }
+
+  void finish(StartedCollective& started, DeviceStream& stream) override {
+    const auto& own = static_cast<Started&>(started);
+    stream.wait(*own.done);
+    last_ = own.come;
+    last_what_ = own.what;
+  }
+
   /// Returns the last arrival, to be asked for while the communicator is there.
   Arrival arrival() const override {
     return [&rendezvous = rendezvous_, event = last_, what = last_what_] {
@@ -334,6 +351,15 @@ class NcclCommunicator final : public Communicator {
   void abort(const std::string& reason) override { rendezvous_.abort(reason); }
 
  private:
+  struct Started final : StartedCollective {
+    Started(SharedEvent ends, SharedEvent begins, std::string name)
+        : done(std::move(ends)), come(std::move(begins)), what(std::move(name)) {}
+
+    SharedEvent done;
+    SharedEvent come;
+    std::string what;
+  };
+
   SharedEvent recorded(DeviceStream& stream) {
     SharedEvent event = memory_.make_event();
     stream.record(*event);
@@ -376,6 +402,7 @@ class NcclCommunicator final : public Communicator {
   NcclComms comms_;
   PendingWork pending_;
   std::map<RankRoute, NcclRoute> routes_;
+  std::unique_ptr<DeviceStream> beside_;  ///< of collectives beside compute; null before the first
   std::map<std::vector<std::int32_t>, ncclComm_t> groups_;
   SharedEvent last_;  ///< null before the first receive or collective
   std::string last_what_;

@@ -34,6 +34,9 @@ struct NcclSeam {
 ///     copy, and its receiver.
 ///   * One route holds sends alone on one side and receives alone on the other, in the same order; so the
 ///     first of them that are not done are each other's partners, and wait for nothing else.
+///   * Collectives that are started stand in one stream of their own, in the order of start(); a caller's
+///   stream
+///     waits for them in finish() alone.
 ///   * That work of other streams does not wait for those of a route needs a hardware queue for each
 ///     (32 at most, which cuda_device_count() asks for), and room on the device for the blocks of all sends
 ///     and posted receives that are under way: kRouteCtas for each route.

@@ -241,9 +241,9 @@ void LiveRank::run(const LiveStep& step, const Instruction& instruction, Note& n
       return forward(instruction);
     case Op::backward:
     case Op::backward_input:
-      return backward(instruction);
+      return backward(step, instruction);
     case Op::backward_weight:
-      return backward_weight(instruction);
+      return backward_weight(step, instruction);
     case Op::send:
     case Op::reshard_send:
       return send(step, instruction);
@@ -251,7 +251,7 @@ void LiveRank::run(const LiveStep& step, const Instruction& instruction, Note& n
     case Op::reshard_receive:
       return receive(step, instruction, note.arrival);
     case Op::all_reduce_start:
-      return;  // the sum is taken where it is waited for: this rank has nothing else to do beside it
+      return enter_reduction(instruction);
     case Op::all_reduce:
     case Op::all_reduce_wait:
       return reduce(step, instruction, note.arrival);
@@ -286,27 +286,40 @@ void LiveRank::forward(const Instruction& instruction) {
   pass_on(instruction, s.out, instruction.stage + 1, s.activation_sends, true);
 }
 
-void LiveRank::backward(const Instruction& instruction) {
+void LiveRank::backward(const LiveStep& step, const Instruction& instruction) {
   Slot& s = slot(instruction);
-  const StageModule& module = *held(instruction.stage).module;
+  const int stage = instruction.stage;
+  const StageModule& module = *held(stage).module;
   const bool whole = instruction.op == Op::backward;
   Tensor& d_out = arriving(s, module, false);
-  s.d_in =
-      whole ? module.backward(std::move(d_out), s.tape) : module.backward_input(std::move(d_out), s.tape);
+  StageModule::Completed completed;
+  if (whole && weights_left_[stage] == 1 && !pieces_[stage].entered.empty() && starts_beside()) {
+    completed = [&](std::int64_t from) { start_pieces(step, stage, from); };
+  }
+  s.d_in = whole ? module.backward(std::move(d_out), s.tape, completed)
+                 : module.backward_input(std::move(d_out), s.tape);
   s.turned_back = true;
-  pass_on(instruction, s.d_in, instruction.stage - 1, s.gradient_sends, false);
-  if (whole) count_weights(instruction.stage);
+  pass_on(instruction, s.d_in, stage - 1, s.gradient_sends, false);
+  if (whole) count_weights(step, stage);
 }
 
-void LiveRank::backward_weight(const Instruction& instruction) {
+void LiveRank::backward_weight(const LiveStep& step, const Instruction& instruction) {
   held(instruction.stage).module->backward_weight(slot(instruction).tape);
-  count_weights(instruction.stage);
+  count_weights(step, instruction.stage);
 }
 
 /// Counts backwards of a stage. The last microbatch's completes the gradients on the rows of this rank; the
 /// other tp ranks have the rest.
-void LiveRank::count_weights(int stage) {
-  if (--weights_left_[stage] == 0) held(stage).module->parameters().complete_gradients(rank_);
+void LiveRank::count_weights(const LiveStep& step, int stage) {
+  if (--weights_left_[stage] > 0) return;
+  held(stage).module->parameters().complete_gradients(rank_);
+  if (starts_beside()) start_pieces(step, stage, 0);
+}
+
+/// Returns whether sums are entered before they are waited for. Where compute may wait for the whole device a
+/// sum that others have not entered would hold it up, for ever with some plans (require_progress()).
+bool LiveRank::starts_beside() const {
+  return !rank_.communicator.posts_receives();
 }
 
 /// Returns the rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM
@@ -386,17 +399,68 @@ void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arri
   const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
   if (collective.sum == CollectiveSum::joined_ends) return join_ends(step, instruction, arrival);
   if (collective.sum == CollectiveSum::norm) return find_norm(step, instruction, arrival);
-  Pieces& pieces = pieces_[instruction.stage];
-  const Sums all = held(instruction.stage).module->parameters().gradients();
-  const std::int64_t begin = all.columns * pieces.done / pieces.count;
-  const std::int64_t end = all.columns * (pieces.done + 1) / pieces.count;
-  ++pieces.done;
-  const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
-  rank_.communicator.all_reduce(offset(all.data, static_cast<std::size_t>(begin) * width),
-                                static_cast<std::size_t>(end - begin), sum_type_of(rank_.kernels.dtype()),
-                                ranks_of(step.program, collective), rank_.compute,
-                                "gradients of stage " + std::to_string(instruction.stage));
+  if (instruction.op == Op::all_reduce_wait) {
+    finish_piece(step, instruction);
+  } else {
+    const Range all = piece_of(instruction.stage, 0);
+    void* data = gradients_at(instruction.stage, all.begin);
+    rank_.communicator.collective(sum_of(instruction.stage, all), data, data,
+                                  ranks_of(step.program, collective), rank_.compute);
+  }
   arrival = rank_.communicator.arrival();
+}
+
+/// Notes a piece that is reduced beside the backward that completes it.
+void LiveRank::enter_reduction(const Instruction& instruction) {
+  Pieces& pieces = pieces_[instruction.stage];
+  if (pieces.entered.empty()) {
+    pieces.complete_from = held(instruction.stage).module->parameters().gradients().columns;
+  }
+  pieces.entered.push_back(instruction.index);
+}
+
+/// Starts the pieces of a stage whose gradients are complete, which are those from a value on.
+void LiveRank::start_pieces(const LiveStep& step, int stage, std::int64_t from) {
+  Pieces& pieces = pieces_[stage];
+  if (pieces.started.size() == pieces.entered.size()) return;
+  held(stage).module->parameters().zero_fixed_rows(rank_, from, pieces.complete_from);
+  pieces.complete_from = from;
+  while (pieces.started.size() < pieces.entered.size()) {
+    const std::size_t piece = pieces.started.size();
+    const Range range = piece_of(stage, piece);
+    if (range.begin < from) return;
+    const auto index = static_cast<std::size_t>(pieces.entered[piece]);
+    void* data = gradients_at(stage, range.begin);
+    pieces.started.push_back(rank_.communicator.start(sum_of(stage, range), data, data,
+                                                      ranks_of(step.program, step.program.collectives[index]),
+                                                      rank_.compute));
+  }
+}
+
+void LiveRank::finish_piece(const LiveStep& step, const Instruction& instruction) {
+  Pieces& pieces = pieces_[instruction.stage];
+  start_pieces(step, instruction.stage, 0);
+  const auto found = std::find(pieces.entered.begin(), pieces.entered.end(), instruction.index);
+  rank_.communicator.finish(*pieces.started.at(static_cast<std::size_t>(found - pieces.entered.begin())),
+                            rank_.compute);
+}
+
+/// Returns the values of a stage's gradients that a piece has.
+Range LiveRank::piece_of(int stage, std::size_t piece) const {
+  const std::int64_t all = held(stage).module->parameters().gradients().columns;
+  const std::int64_t count = pieces_.at(stage).count;
+  const std::int64_t behind = count - static_cast<std::int64_t>(piece);
+  return {all * (behind - 1) / count, all * behind / count};
+}
+
+CollectiveCall LiveRank::sum_of(int stage, const Range& range) const {
+  return {CollectiveKind::all_reduce, static_cast<std::size_t>(range.size()),
+          sum_type_of(rank_.kernels.dtype()), "gradients of stage " + std::to_string(stage)};
+}
+
+void* LiveRank::gradients_at(int stage, std::int64_t value) const {
+  const Sums all = held(stage).module->parameters().gradients();
+  return offset(all.data, static_cast<std::size_t>(value) * sum_bytes_of(rank_.kernels.dtype()));
 }
 
 /// Sums the gradients of the matrix that is embedding here and head there.

@@ -122,10 +122,13 @@ class LiveRank {
     std::string what;
   };
 
-  /// Pieces say in how many pieces the gradients of one stage are reduced.
+  /// Pieces are those in which the gradients of one stage are reduced, from their end on: so backwards
+  /// complete them.
   struct Pieces {
     int count = 0;
-    int done = 0;
+    std::vector<std::int32_t> entered;  ///< collectives that may start as soon as their piece is complete
+    std::vector<std::unique_ptr<StartedCollective>> started;  ///< of these, as many as have
+    std::int64_t complete_from = 0;                           ///< of the gradients, where some have
   };
 
   void warm_up();
@@ -135,9 +138,9 @@ class LiveRank {
   void delay(const LiveStep& step, const Instruction& instruction) const;
   Tensor& arriving(Slot& slot, const StageModule& module, bool activations) const;
   void forward(const Instruction& instruction);
-  void backward(const Instruction& instruction);
-  void backward_weight(const Instruction& instruction);
-  void count_weights(int stage);
+  void backward(const LiveStep& step, const Instruction& instruction);
+  void backward_weight(const LiveStep& step, const Instruction& instruction);
+  void count_weights(const LiveStep& step, int stage);
   void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);
   void send(const LiveStep& step, const Instruction& instruction);
   void receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
@@ -145,6 +148,13 @@ class LiveRank {
   void post(const LiveStep& step, std::int32_t message);
   Delivery delivery(const LiveStep& step, std::int32_t message);
   void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
+  bool starts_beside() const;
+  void enter_reduction(const Instruction& instruction);
+  void start_pieces(const LiveStep& step, int stage, std::int64_t from);
+  void finish_piece(const LiveStep& step, const Instruction& instruction);
+  Range piece_of(int stage, std::size_t piece) const;
+  CollectiveCall sum_of(int stage, const Range& range) const;
+  void* gradients_at(int stage, std::int64_t value) const;
   void find_norm(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   bool counts(const LiveStep& step, const HeldStage& stage, const Parameter& parameter) const;
   void join_ends(const LiveStep& step, const Instruction& instruction, Arrival& arrival);

@@ -55,6 +55,11 @@ class ForwardingCommunicator : public Communicator {
                   DeviceStream& stream) override {
     to_->collective(call, input, output, group, stream);
   }
+  std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input, void* output,
+                                           const RankGroup& group, DeviceStream& stream) override {
+    return to_->start(call, input, output, group, stream);
+  }
+  void finish(StartedCollective& started, DeviceStream& stream) override { to_->finish(started, stream); }
   Arrival arrival() const override { return to_->arrival(); }
   void abort(const std::string& reason) override { to_->abort(reason); }
 

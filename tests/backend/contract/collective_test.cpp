@@ -180,6 +180,56 @@ TEST_P(CommunicatorContract, SumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
   }
 }
 
+/// Each rank starts all sums, has other collectives and works on other memory meanwhile, and finishes the
+/// sums in their order.
+TEST_P(CommunicatorContract, StartedSumsGoOnBesideOtherWork) {
+  const int ranks = std::min(4, GetParam().most_ranks);
+  Random random(12);
+  const RankGroup group{shuffled_ranks(ranks, random)};
+  std::vector<std::vector<std::vector<double>>> sums;  // by sum and place
+  for (const std::size_t count : {5000, 1, 0, 777, 3000, 64}) {
+    auto& inputs = sums.emplace_back();
+    for (int r = 0; r < ranks; ++r) inputs.push_back(whole_numbers(count, random));
+  }
+  const std::vector<std::vector<double>> beside(static_cast<std::size_t>(ranks), whole_numbers(900, random));
+  run_to_end(ranks, [&](const RankSide& side) {
+    const auto own = std::find(group.ranks.begin(), group.ranks.end(), side.rank);
+    const auto place = static_cast<std::size_t>(own - group.ranks.begin());
+    std::vector<std::unique_ptr<Buffer>> data;
+    std::vector<std::unique_ptr<StartedCollective>> started;
+    for (const auto& inputs : sums) {
+      data.push_back(upload(side.device, side.stream, encode(DType::f32, inputs[place])));
+      started.push_back(side.communicator.start(
+          {CollectiveKind::all_reduce, inputs[place].size(), DType::f32, "a sum beside"}, data.back()->data(),
+          data.back()->data(), group, side.stream));
+    }
+    take_part(side, {Kind::all_gather, DType::f64, group, beside}, "meanwhile");
+    for (std::size_t s = 0; s < sums.size(); ++s) {
+      side.communicator.finish(*started[s], side.stream);
+      EXPECT_GT(side.communicator.last_arrival(), Nanoseconds{0});
+      Data found(sums[s][place].size() * sizeof(float));
+      side.stream.copy_to_host(found.data(), data[s]->data(), found.size());
+      side.stream.synchronize();
+      EXPECT_EQ(decode(DType::f32, found), sum_of(sums[s])) << "sum " << s;
+    }
+  });
+}
+
+/// A rank that fails after it has started a sum keeps nobody waiting.
+TEST_P(CommunicatorContract, AStartedSumThatIsNotFinishedEnds) {
+  if (!has_ranks(2)) GTEST_SKIP();
+  const RankGroup group = consecutive_ranks(0, 2);
+  const std::vector<RankEnd> ends = run(2, [&](const RankSide& side) {
+    const auto started =
+        side.communicator.start({CollectiveKind::all_reduce, 0, DType::f32, "a sum of nothing"}, nullptr,
+                                nullptr, group, side.stream);
+    if (side.rank == 1) throw Error(ErrorKind::internal, "no memory");
+    side.communicator.finish(*started, side.stream);
+    side.stream.synchronize();
+  });
+  EXPECT_EQ(ends[1].message, "no memory");
+}
+
 TEST_P(CommunicatorContract, GathersAndScattersInPlace) {
   const int ranks = std::min(4, GetParam().most_ranks);
   constexpr std::size_t kCount = 2000;
