@@ -2,6 +2,7 @@
 // memory that training it holds all the time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,6 +37,10 @@ struct TransformerSpec {
   bool dropout = false;             ///< on the attention matrix and before both residual adds
   bool fused_cross_entropy = true;  ///< the loss in few kernels instead of one for each step
   bool tied_embeddings = false;     ///< embedding and vocabulary head are one matrix
+  /// The loss takes rows in chunks of at most so many logits on a rank, and turns each back before the next,
+  /// so that the forward has the head's backward in it (Hsu et al. 2024, "Liger Kernel", fused linear cross
+  /// entropy). 0: all rows at once, whose logits' gradients stay for the backward.
+  std::int64_t logits_at_once = 0;
   std::optional<LayerForm> form =
       std::nullopt;  ///< what a released model's layers compute; none: preset_form()
 
@@ -50,6 +55,18 @@ struct TransformerSpec {
   std::int64_t kv_heads_per_rank(int tp) const { return kv_heads < tp ? 1 : round_up(kv_heads, tp) / tp; }
   std::int64_t ffn_per_rank(int tp) const { return round_up(ffn, tp) / tp; }
   std::int64_t vocabulary_per_rank(int tp) const { return round_up(vocabulary, tp) / tp; }
+
+  /// Returns how many of `rows` rows of logits exist at once on one tp rank.
+  std::int64_t logit_rows(std::int64_t rows, int tp) const {
+    if (logits_at_once == 0) return rows;
+    return std::min(rows, std::max<std::int64_t>(1, logits_at_once / vocabulary_per_rank(tp)));
+  }
+  /// Returns in how many chunks of equal length, to a row, these rows come; none without rows.
+  std::int64_t logit_chunks(std::int64_t rows, int tp) const {
+    if (rows == 0) return 0;
+    const std::int64_t most = logit_rows(rows, tp);
+    return round_up(rows, most) / most;
+  }
 
   /// Returns the matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP.
   std::int64_t layer_parameters(int tp) const {

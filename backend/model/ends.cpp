@@ -19,6 +19,26 @@ IndexTensor zeros_of(const RankContext& rank, std::int64_t count) {
   return {rank, std::vector<std::int32_t>(static_cast<std::size_t>(count), 0)};
 }
 
+/// TrainedRows are the rows that have targets, and these.
+struct TrainedRows {
+  explicit TrainedRows(std::span<const std::int32_t> of_rows) {
+    for (std::size_t row = 0; row < of_rows.size(); ++row) {
+      if (of_rows[row] < 0) continue;
+      places.push_back(static_cast<std::int32_t>(row));
+      targets.push_back(of_rows[row]);
+    }
+  }
+  std::int64_t size() const { return static_cast<std::int64_t>(places.size()); }
+
+  std::vector<std::int32_t> places;
+  std::vector<std::int32_t> targets;
+};
+
+std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& numbers, std::int64_t begin,
+                                  std::int64_t count) {
+  return {numbers.begin() + begin, numbers.begin() + begin + count};
+}
+
 }  // namespace
 
 Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
@@ -193,6 +213,7 @@ Tensor TokenEmbedding::backward(const Tensor& d_held, TokenTape& tape) const {
 
 LmHead::LmHead(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
     : rank_(rank),
+      spec_(model.llm),
       first_class_(store.find(head_name(model)).row_ranges.front().begin),
       norm_("llm.norm", model.llm.layer_form().norm, model.llm.layer_form().epsilon, store, rank),
       head_(head_name(model), false, Split::rows, store, rank) {}
@@ -212,15 +233,72 @@ SumTensor LmHead::merged_parts(const Tensor& logits, Indices targets) const {
   return merged;
 }
 
-void LmHead::forward(Tensor x, const LlmInput& input, double token_weight, Sums loss,
-                     LmHeadTape& tape) const {
+Tensor LmHead::d_logits(ConstMatrix normed, Indices targets, double token_weight, Sums loss) const {
+  Tensor logits = head_.forward(normed);
+  const SumTensor merged = merged_parts(logits, targets);
+  rank_.kernels.cross_entropy_backward(logits, loss, merged, targets, first_class_, token_weight);
+  return logits;
+}
+
+/// Calls f(places, words) for each chunk of the trained rows: where they stand, and their targets.
+template <typename F>
+void LmHead::for_each_chunk(std::span<const std::int32_t> targets, const F& f) const {
+  const TrainedRows trained(targets);
+  const std::int64_t count = trained.size();
+  const std::int64_t chunks = spec_.logit_chunks(count, rank_.tp_size());
+  for (std::int64_t c = 0; c < chunks; ++c) {
+    const std::int64_t begin = count * c / chunks;
+    const std::int64_t rows = count * (c + 1) / chunks - begin;
+    f(IndexTensor(rank_, part_of(trained.places, begin, rows)),
+      IndexTensor(rank_, part_of(trained.targets, begin, rows)));
+  }
+}
+
+void LmHead::add_loss_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets,
+                                double token_weight, Sums loss) const {
+  for_each_chunk(targets, [&](const IndexTensor& places, const IndexTensor& words) {
+    Tensor x(rank_, places.size(), normed.columns);
+    rank_.kernels.gather_rows(x, normed, places);
+    d_logits(x, words, token_weight, loss);
+  });
+}
+
+Tensor LmHead::turn_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
+                              Sums loss) const {
+  Tensor d_normed = tp_summand(rank_, normed.rows, normed.columns);
+  rank_.kernels.zero(rows_of(rank_, Matrix(d_normed), 0, normed.rows));
+  for_each_chunk(targets, [&](const IndexTensor& places, const IndexTensor& words) {
+    Tensor x(rank_, places.size(), normed.columns);
+    rank_.kernels.gather_rows(x, normed, places);
+    const Tensor d = d_logits(x, words, token_weight, loss);
+    head_.backward_weight(d, x);
+    head_.backward_input_part(x, d);  // in the place of the input, which nobody reads any more
+    rank_.kernels.scatter_add_rows(d_normed, x, places);
+  });
+  return tp_shard_sum(rank_, std::move(d_normed), "the parts of the head's input gradient");
+}
+
+void LmHead::forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape,
+                     bool turns_back) const {
   tape.norm.x = std::move(x);
   norm_.forward(tape.norm);
   const auto rows = static_cast<std::int64_t>(input.targets.size());
-  tape.d_logits = head_.forward(AllRows(rank_, tape.norm.out, rows, kEndRows));
-  const IndexTensor targets(rank_, input.targets);
-  const SumTensor merged = merged_parts(tape.d_logits, targets);
-  rank_.kernels.cross_entropy_backward(tape.d_logits, loss, merged, targets, first_class_, token_weight);
+  {
+    const AllRows normed(rank_, tape.norm.out, rows, kEndRows);
+    if (spec_.logits_at_once == 0) {
+      tape.d_logits = d_logits(normed, IndexTensor(rank_, input.targets), token_weight, loss);
+      return;
+    }
+    if (!turns_back) return add_loss_in_chunks(normed, input.targets, token_weight, loss);
+    tape.d_normed = turn_in_chunks(normed, input.targets, token_weight, loss);
+  }
+  tape.norm.out = {};
+}
+
+Tensor LmHead::backward_input(LmHeadTape& tape) const {
+  if (spec_.logits_at_once == 0) return norm_.backward(head_.backward_input(tape.d_logits), tape.norm);
+  const Tensor d_normed = std::move(tape.d_normed);
+  return norm_.backward(d_normed, tape.norm);
 }
 
 Tensor LmHead::logits(const Tensor& x, std::int64_t all, std::vector<std::int32_t> rows) const {
@@ -233,7 +311,9 @@ Tensor LmHead::logits(const Tensor& x, std::int64_t all, std::vector<std::int32_
 }
 
 void LmHead::backward_weight(LmHeadTape& tape) const {
-  head_.backward_weight(tape.d_logits, AllRows(rank_, tape.norm.out, tape.d_logits.rows(), kEndRows));
+  if (spec_.logits_at_once == 0) {
+    head_.backward_weight(tape.d_logits, AllRows(rank_, tape.norm.out, tape.d_logits.rows(), kEndRows));
+  }
   tape = {};
 }
 

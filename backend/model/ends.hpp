@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/model/linear.hpp"
@@ -93,29 +94,44 @@ class TokenEmbedding {
 struct LmHeadTape {
   NormTape norm;
   Tensor d_logits;
+  Tensor d_normed;  ///< where the loss took rows in chunks, instead of gradients of logits
 };
 
 /// An LmHead computes logits of the vocabulary and their cross-entropy with the targets. Gradients of logits
-/// take the place of the logits in the forward already.
+/// take the place of the logits in the forward already. A model with TransformerSpec::logits_at_once has
+/// logits of trained rows alone, chunk by chunk, and all of the head but its norm turns back in the forward:
+/// that costs no product more, where logits that were made again for the backward would cost a fourth.
 class LmHead {
  public:
   LmHead(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1].
-  void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape) const;
+  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1]; in chunks also to the gradient
+  /// of the head's matrix, unless no backward follows: `turns_back`.
+  void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape,
+               bool turns_back = true) const;
   /// Returns the logits of these rows of x, of which all tp ranks together have `all`.
   Tensor logits(const Tensor& x, std::int64_t all, std::vector<std::int32_t> rows) const;
   /// Returns the gradient of x and adds to that of the norm; leaves what backward_weight() reads.
-  Tensor backward_input(LmHeadTape& tape) const {
-    return norm_.backward(head_.backward_input(tape.d_logits), tape.norm);
-  }
+  Tensor backward_input(LmHeadTape& tape) const;
   void backward_weight(LmHeadTape& tape) const;
 
  private:
   /// Returns, for each row, maximum, sum and target's logit over the whole vocabulary.
   SumTensor merged_parts(const Tensor& logits, Indices targets) const;
+  /// Adds the loss of rows, and returns the gradients of their logits.
+  Tensor d_logits(ConstMatrix normed, Indices targets, double token_weight, Sums loss) const;
+  template <typename F>
+  void for_each_chunk(std::span<const std::int32_t> targets, const F& f) const;
+  /// Adds the loss of rows, chunk by chunk.
+  void add_loss_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
+                          Sums loss) const;
+  /// Adds the same and the gradient of the head's matrix, and returns the gradient of those rows that the
+  /// rank holds.
+  Tensor turn_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
+                        Sums loss) const;
 
   const RankContext& rank_;
+  const TransformerSpec& spec_;
   std::int64_t first_class_;
   Norm norm_;
   Linear head_;

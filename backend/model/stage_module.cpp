@@ -64,7 +64,7 @@ Tensor StageModule::forward(Tensor in, const StageInput& input, Sums loss, Stage
   if (embedding_) x = embedding_->forward(x, *input.llm, tape.embedding);
   x = llm_.forward(std::move(x), tape.llm);
   if (!head_) return x;
-  head_->forward(std::move(x), *input.llm, input.token_weight, loss, tape.head);
+  head_->forward(std::move(x), *input.llm, input.token_weight, loss, tape.head, input.turns_back);
   return {};
 }
 

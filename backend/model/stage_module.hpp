@@ -18,6 +18,7 @@ struct StageInput {
   std::optional<EncoderInput> encoder;  ///< of stages with encoder layers or the connector
   std::optional<LlmInput> llm;          ///< of stages with LLM layers
   double token_weight = 0;
+  bool turns_back = true;  ///< a backward follows
 };
 
 /// A StageTape is what a stage keeps of a microbatch from its forward to its backward.

@@ -281,6 +281,7 @@ Tensor& LiveRank::arriving(Slot& slot, const StageModule& module, bool activatio
 void LiveRank::forward(const Instruction& instruction) {
   Slot& s = slot(instruction);
   const StageModule& module = *held(instruction.stage).module;
+  s.input.turns_back = updates_;
   s.out = module.forward(std::move(arriving(s, module, true)), s.input, loss_, s.tape);
   if (!updates_) s.tape = {};  // nothing turns back
   pass_on(instruction, s.out, instruction.stage + 1, s.activation_sends, true);

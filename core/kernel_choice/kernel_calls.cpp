@@ -81,6 +81,22 @@ std::vector<UnitCall> attention_calls(const TransformerSpec& spec, int tp, const
   return calls.take();
 }
 
+/// Returns the calls of the head. Where the loss takes rows in chunks, all are the forward's; of a live
+/// step's there are fewer, as rows that are not trained are left out.
+std::vector<UnitCall> head_calls(const TransformerSpec& spec, int tp, std::int64_t tokens) {
+  const std::int64_t chunks = spec.logit_chunks(tokens, tp);
+  std::vector<UnitCall> all;
+  for (std::int64_t c = 0; c < chunks; ++c) {
+    UnitCalls calls(tokens * (c + 1) / chunks - tokens * c / chunks);
+    calls.linear(spec.hidden, spec.vocabulary / tp);
+    for (UnitCall call : calls.take()) {
+      if (spec.logits_at_once > 0) call.pass = KernelPass::forward;
+      all.push_back(call);
+    }
+  }
+  return all;
+}
+
 /// Returns the calls of the connector: rows of the first and columns of the second layer are split, and so
 /// on by twos; a last one without a second is whole. Activations lie between them.
 std::vector<UnitCall> connector_calls(const ModelSpec& model, int tp, std::int64_t tokens) {
@@ -148,11 +164,8 @@ std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit
       return layer_calls(model.llm, tp, work.tokens);
     case ProfileUnit::llm_attention:
       return attention_calls(model.llm, tp, work);
-    case ProfileUnit::head: {
-      UnitCalls calls(work.tokens);
-      calls.linear(model.llm.hidden, model.llm.vocabulary / tp);
-      return calls.take();
-    }
+    case ProfileUnit::head:
+      return head_calls(model.llm, tp, work.tokens);
   }
   return {};
 }

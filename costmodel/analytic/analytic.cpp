@@ -135,7 +135,7 @@ PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage,
     const double rows = static_cast<double>(work.tokens) / (stage.sequence_parallel ? stage.tp : 1);
     if (model_.llm.form) times += norm(gpu, model_.llm.hidden, rows);
     times += vocabulary_head(gpu, model_.llm, work, stage.tp);
-    times.backward_input += all_reduce;
+    (model_.llm.logits_at_once > 0 ? times.forward : times.backward_input) += all_reduce;
   }
   return times;
 }

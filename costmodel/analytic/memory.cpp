@@ -109,11 +109,23 @@ std::int64_t connector_workspace(const ModelSpec& model, const Stage& stage, con
 
 std::int64_t head_kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
   const std::int64_t value = spec.fused_cross_entropy ? kBf16Bytes : kFp32Bytes;
-  return resident_tokens(tokens, stage) * 2 * kBf16Bytes * spec.hidden +
-         tokens * value * spec.vocabulary_per_rank(stage.tp);
+  const std::int64_t rows = resident_tokens(tokens, stage) * 2 * kBf16Bytes * spec.hidden;
+  if (spec.logits_at_once > 0) return rows;
+  return rows + tokens * value * spec.vocabulary_per_rank(stage.tp);
+}
+
+/// Returns what a head needs during a pass where the loss takes rows in chunks.
+std::int64_t chunk_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
+  const std::int64_t hidden = kBf16Bytes * spec.hidden;
+  const std::int64_t all = resident_tokens(tokens, stage) * hidden;
+  if (op != Op::forward || tokens == 0) return op == Op::backward_weight ? 0 : all;
+  const std::int64_t value = spec.fused_cross_entropy ? kBf16Bytes : kFp32Bytes + kBf16Bytes;
+  return spec.logit_rows(tokens, stage.tp) * (hidden + value * spec.vocabulary_per_rank(stage.tp)) + all +
+         2 * gathered(stage, tokens * hidden) + kBf16Bytes * spec.embedding_parameters(stage.tp);
 }
 
 std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
+  if (spec.logits_at_once > 0) return chunk_workspace(op, spec, stage, tokens);
   const std::int64_t hidden = kBf16Bytes * spec.hidden;
   const std::int64_t logits =
       spec.fused_cross_entropy ? 0 : tokens * kBf16Bytes * spec.vocabulary_per_rank(stage.tp);

@@ -35,7 +35,9 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 /// products, what is before and after the activation. The head
 /// keeps the inputs of the final norm and of its product (4 h) and, per vocabulary entry of the rank, the
 /// logits in bf16 (2), which a fused cross-entropy turns into their gradient in place, or without that the
-/// softmax in fp32 (4), from which the backward pass makes the logits' gradient.
+/// softmax in fp32 (4), from which the backward pass makes the logits' gradient. A head whose loss takes rows
+/// in chunks (TransformerSpec::logits_at_once) keeps the final norm's input and the gradient of its output
+/// (4 h), and no logits.
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
 
 /// Returns what one rank keeps of a microbatch between the parts of a split backward: activation_bytes()
@@ -51,7 +53,9 @@ Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const W
 /// and in all, under sequence parallelism, a gathered input (2 h, not split). The head needs a gathered
 /// input and in the backward pass the input's gradient (2 h, whole before it is scattered) and its weights'
 /// gradient in bf16 (2 a parameter); without a fused cross-entropy also 2 bytes per vocabulary entry of the
-/// rank: bf16 logits, then their gradient.
+/// rank: bf16 logits, then their gradient. In chunks it needs all in the forward: logits and input of
+/// logit_rows() rows, the norm's output (2 h), where rows are split those gathered and their gradients (4 h,
+/// whole), and the gradient in bf16; in the backward what the norm gives (2 h).
 ///
 /// Added to all: the bf16 weight gradients of one layer of each module on the stage. Transformer Engine keeps
 /// one such tensor for each shape of weight, beside the fp32 gradients that it accumulates into (2.8 and

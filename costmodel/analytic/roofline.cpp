@@ -219,13 +219,17 @@ PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload
 PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp) {
   const double tokens = static_cast<double>(work.tokens);
   const double vocabulary = static_cast<double>(spec.vocabulary_per_rank(tp));
-  PassTimes times = matrix_product(gpu, tokens, spec.hidden, vocabulary);
+  const double chunk = static_cast<double>(spec.logit_rows(work.tokens, tp));
+  const double chunks = work.tokens == 0 ? 1 : tokens / chunk;
+  PassTimes times = matrix_product(gpu, tokens / chunks, spec.hidden, vocabulary);
+  times = {chunks * times.forward, chunks * times.backward_input, chunks * times.backward_weight};
   const double forward = spec.fused_cross_entropy ? 18 : 38;
   const double backward = spec.fused_cross_entropy ? 6 : 14;
   times += {memory_time(gpu, forward * tokens * vocabulary), memory_time(gpu, backward * tokens * vocabulary),
             Seconds(0)};
   times += overhead(gpu);
-  return times;
+  if (spec.logits_at_once == 0) return times;
+  return {times.forward + times.backward_input + times.backward_weight, Seconds(0), Seconds(0)};
 }
 
 PassTimes embedding(const Processor& gpu, const TransformerSpec& spec, const Workload& work) {

@@ -102,7 +102,9 @@ PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload
 /// vocabulary entry of the rank: forward 18 (to fp32: 2 + 4; maximum: 4; exponential and sum: 4 + 4),
 /// backward 6 (softmax 4 to bf16 gradient 2); step by step (Megatron-LM, cross_entropy.py, 2022) forward 38
 /// (to fp32: 6; maximum: 4; less the maximum, exponential and quotient: 8 each; sum: 4), backward 14 (times
-/// the loss's gradient: 8; to bf16: 6). kernel_overhead once per pass.
+/// the loss's gradient: 8; to bf16: 6). kernel_overhead once per pass. Where the loss takes rows in chunks
+/// (TransformerSpec::logits_at_once) products are of a chunk's rows, and the forward has all passes. All rows
+/// count, as samples do not say which are trained: the live head leaves the others out.
 PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp);
 
 /// Returns the times of the embedding lookup: rows read and written in bf16; backward: bf16 gradients added

@@ -296,7 +296,14 @@ Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   const auto add_layers = [&](int layers, const auto& buffer, const auto& keeps, const Workload& tokens) {
     add(layers, buffer[mode], keeps[mode], keeps[none], tokens);
   };
+  const TransformerSpec& llm = profile_.model.llm;
   add(stage.head ? 1 : 0, buffers.head, kept.head, kept.head, work.llm);
+  if (stage.head && op == Op::forward && llm.logits_at_once > 0) {
+    // The buffers of a token are of one whose logits exist: the others of a microbatch have none.
+    const std::int64_t without = work.llm.tokens - llm.logit_rows(work.llm.tokens, stage.tp);
+    const std::int64_t logits = without * profile_.value_bytes * llm.vocabulary_per_rank(stage.tp);
+    most = std::max(0.0, most - static_cast<double>(logits));
+  }
   add_layers(stage.llm_layers, buffers.llm_layer, kept.llm_layer, work.llm);
   add(stage.embedding ? 1 : 0, buffers.embedding, kept.embedding, kept.embedding, work.llm);
   add(stage.connector ? 1 : 0, buffers.connector, kept.connector, kept.connector, work.encoder);

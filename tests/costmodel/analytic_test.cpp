@@ -107,6 +107,28 @@ TEST(AnalyticCostModel, SelectiveRecomputationAddsTheAttentionCore) {
   EXPECT_NEAR(added, 5 * core, kTolerance);
 }
 
+/// convex_floor() promises it: a chunk more never takes less than one before it.
+TEST(AnalyticCostModel, AHeadInChunksIsConvexInTokens) {
+  Random random(10);
+  ModelSpec model = llava_llama3_8b();
+  Stage stage = layers_only(0, 1, Recomputation::none, 1);
+  stage.head = true;
+  for (int i = 0; i < 300; ++i) {
+    model.llm.logits_at_once = static_cast<std::int64_t>(1 + random.below(std::uint64_t{1} << 32));
+    stage.tp = 1 << random.below(4);
+    const AnalyticCostModel cost(model, a100_cluster());
+    const auto middle = static_cast<std::int64_t>(2 + random.below(32768));
+    const auto reach = static_cast<std::int64_t>(1 + random.below(static_cast<std::uint64_t>(middle) - 1));
+    const auto forward = [&](std::int64_t tokens) {
+      return cost.compute(Op::forward, stage, {{}, {1, tokens, 0}}).count();
+    };
+    const double below = forward(middle - reach);
+    const double above = forward(middle + reach);
+    EXPECT_LE(below, above);
+    EXPECT_LE(2 * forward(middle), (below + above) * (1 + 1e-12));
+  }
+}
+
 TEST(AnalyticCostModel, NoWorkTakesNoTime) {
   Random random(10);
   const AnalyticCostModel cost = real_model();

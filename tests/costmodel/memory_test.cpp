@@ -141,6 +141,27 @@ TEST(Memory, HeadKeepsTwoInputsAndTheLogits) {
   EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 5 * 72);
 }
 
+// 20 logits at once are 2 of 5 rows of 10, and 4 on one of two ranks. Kept are the norm's input and the
+// gradient of its output, 4 * 8 bytes for each of 5 rows, or of 3 on one of two ranks.
+TEST(Memory, AHeadInChunksHasTheLogitsOfAChunkInItsForward) {
+  Stage stage;
+  stage.head = true;
+  ModelSpec model = small_model();
+  model.llm.logits_at_once = 20;
+  EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 5 * 32);
+  // 2 rows of logits and inputs, 2 * 10 + 2 * 8 bytes; what the norm gives, 5 * 16; the gradient of 80
+  // weights.
+  EXPECT_EQ(workspace_bytes(Op::forward, stage, model, kLlmWork).count, 2 * 36 + 80 + 160);
+  EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 80);
+  EXPECT_EQ(workspace_bytes(Op::backward_input, stage, model, kLlmWork).count, 80);
+  EXPECT_EQ(workspace_bytes(Op::backward_weight, stage, model, kLlmWork).count, 0);
+  EXPECT_EQ(workspace_bytes(Op::forward, stage, model, {}).count, 0);
+  // Two ranks: 4 rows of 5 logits, 3 resident rows, 5 gathered ones and their gradients, half of the weights.
+  stage.tp = 2;
+  EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 96);
+  EXPECT_EQ(workspace_bytes(Op::forward, stage, model, kLlmWork).count, 4 * 26 + 48 + 160 + 80);
+}
+
 TEST(Memory, WorkspaceOfALayerByMode) {
   const ModelSpec model = small_model();
   // Each holds the bf16 gradients of one layer's 480 parameters: 960.

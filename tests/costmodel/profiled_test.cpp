@@ -408,6 +408,17 @@ TEST(ProfiledCostModel, CountsBuffers) {
   EXPECT_EQ(bytes(Op::backward_input), 6'000 + 2'000);
 }
 
+/// Of 200 rows 5 have their 10 logits of 4 bytes at once: 200 * 100 bytes less 195 * 40.
+TEST(ProfiledCostModel, CountsLogitsOfAChunk) {
+  ProfileTables profile = known_profile();
+  profile.model.llm.logits_at_once = 50;
+  profile.tp.front().forward_buffers.head = 100;
+  Stage stage;
+  stage.head = true;
+  EXPECT_EQ(ProfiledCostModel(profile).workspace(Op::forward, stage, kWork).count, 20'000 - 7'800);
+  EXPECT_EQ(ProfiledCostModel(profile).workspace(Op::backward, stage, kWork).count, 60'000);
+}
+
 /// Each layer of the LLM keeps 200 * 180 more than before when it has been computed again, each of the
 /// encoder 100 * 90. The last layer of the LLM to run needs 200 * 250 beside what two before it keep; then
 /// the last of the encoder 100 * 140 beside three of the LLM and one of its own.

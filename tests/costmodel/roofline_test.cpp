@@ -128,6 +128,16 @@ TEST(Roofline, HeadAndEmbeddingByHand) {
   EXPECT_DOUBLE_EQ(head.forward.count(), 106 + 90 + 1);
   EXPECT_DOUBLE_EQ(head.backward_input.count(), 106 + 30 + 1);
   EXPECT_DOUBLE_EQ(head.backward_weight.count(), 2 * 13 + 8 * 40);
+  // In chunks all of it is the forward's.
+  TransformerSpec chunked = llm;
+  chunked.logits_at_once = 5;
+  const PassTimes together = vocabulary_head(cluster, chunked, {1, 1, 1}, 2);
+  EXPECT_DOUBLE_EQ(together.forward.count(), 106 + 90 + 1 + 106 + 30 + 1 + 2 * 13 + 8 * 40);
+  EXPECT_EQ(together.backward_input.count(), 0);
+  EXPECT_EQ(together.backward_weight.count(), 0);
+  // Three chunks of one row: three products read the weights, and the streams are those of three rows.
+  const PassTimes three = vocabulary_head(cluster, chunked, {1, 3, 9}, 2);
+  EXPECT_DOUBLE_EQ(three.forward.count(), 3 * (106 + 90 + 106 + 30 + 2 * 13 + 8 * 40) + 2);
   // A row of 8: read and written in bf16, 32 bytes; backward 8 * (2 + 8) = 80.
   const PassTimes lookup = embedding(cluster, llm, {1, 1, 1});
   EXPECT_DOUBLE_EQ(lookup.forward.count(), 32);

@@ -21,6 +21,8 @@ constexpr int kMostPatchDepth = 16;  // frames, and colours
 constexpr int kMostMerge = 16;       // side of a square of patches
 constexpr int kMostTileSide = 1 << 16;
 constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets
+/// Logits take 512 MiB in bf16 then, 1 GiB in f32: of 152,064 words those of 1,765 rows.
+constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 
 /// A Config is an object of a config.json, whose absent keys have defaults.
 class Config {
@@ -133,6 +135,7 @@ TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> 
   }
   spec.head_dim = config.size("head_dim", spec.hidden / spec.heads, kMostConfigHeadDim);
   spec.gated_mlp = spec.causal = true;
+  spec.logits_at_once = kLogitsAtOnce;
   spec.tied_embeddings = tied_at_root.value_or(config.flag("tie_word_embeddings", false));
   LayerForm form = preset_form(true);
   form.epsilon = config.number("rms_norm_eps", defaults.epsilon);

@@ -48,7 +48,7 @@ struct TransformerLimits {
 };
 
 TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits& limits,
-                                 const std::vector<std::string_view>& optional = {}) {
+                                 const std::vector<std::string_view>& optional = {"logits_at_once"}) {
   json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
                      "causal", "vocabulary"},
                     optional);
@@ -63,6 +63,7 @@ TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits&
   spec.gated_mlp = json.at("gated_mlp").boolean();
   spec.causal = json.at("causal").boolean();
   spec.vocabulary = json.at("vocabulary").integer(limits.least_vocabulary, limits.vocabulary);
+  if (json.has("logits_at_once")) spec.logits_at_once = json.at("logits_at_once").integer<std::int64_t>(1);
   return spec;
 }
 
@@ -424,6 +425,7 @@ void write_transformer(JsonWriter& writer, std::string_view key, const Transform
   writer.field("causal", spec.causal);
   writer.field("vocabulary", spec.vocabulary);
   if (spec.tied_embeddings) writer.field("tied_embeddings", true);
+  if (spec.logits_at_once > 0) writer.field("logits_at_once", spec.logits_at_once);
   writer.end_object();
 }
 
@@ -453,7 +455,7 @@ ModelSpec read_model(const JsonValue& json) {
     model.connector = read_connector(json.at("connector"), kProfileMostSize, kProfileMostSize);
   }
   const JsonValue llm = json.at("llm");
-  model.llm = read_transformer(llm, kLimits, {"tied_embeddings"});
+  model.llm = read_transformer(llm, kLimits, {"tied_embeddings", "logits_at_once"});
   if (llm.has("tied_embeddings")) model.llm.tied_embeddings = llm.at("tied_embeddings").boolean();
   return model;
 }

@@ -43,6 +43,19 @@ TEST(Profiler, MeasuresAllUnits) {
   EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
 }
 
+/// A head in chunks keeps of each token, 24 wide in f32, the norm's input, its statistic and a gradient, and
+/// no logits; of these 64 of each token are there in its forward.
+TEST(Profiler, MeasuresAHeadInChunks) {
+  ModelSpec model = testing::live_model();
+  model.llm.logits_at_once = std::int64_t{1} << 28;
+  const ProfileTables profile = measured(DType::f32, model);
+  EXPECT_EQ(profile.model.llm.logits_at_once, model.llm.logits_at_once);
+  const TpProfile& tables = profile.tp.at(0);
+  EXPECT_NEAR(tables.activation.head, 4 * (24 + 1 + 24), 1);
+  EXPECT_NEAR(tables.forward_buffers.head, 4 * (24 + 24 + 64 + 3), 10);
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
+}
+
 /// Five encoder tokens become one of the connector: of 16, 32 and 64 tokens the next multiples. Attention is
 /// on whole sequences, and on 256 tokens at least.
 TEST(Profiler, MeasuresWholeTokensAndSequences) {
