@@ -152,12 +152,13 @@ std::vector<std::string> golden_models() {
   return names;
 }
 
-GoldenModel read_golden_model(const std::string& name) {
+GoldenModel read_golden_model(const std::string& name, const std::function<void(ModelSpec&)>& change) {
   const fs::path folder = fs::path(DFLOP_SOURCE_DIR) / "tests/golden/models" / name;
   GoldenModel model;
   model.name = name;
   model.folder = folder.string();
   model.spec = parse_hugging_face(read_text_file((folder / "config.json").string()), name);
+  if (change) change(model.spec);
   model.weights = read_tensors(folder, "model");
   model.gradients = read_tensors(folder, "gradients");
   const GoldenTensors inputs = read_tensors(folder, "inputs");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,7 +41,8 @@ struct GoldenModel {
 
 /// Returns the names of all golden models.
 std::vector<std::string> golden_models();
-GoldenModel read_golden_model(const std::string& name);
+/// Reads a model; `change` may change its sizes and forms before samples are put together.
+GoldenModel read_golden_model(const std::string& name, const std::function<void(ModelSpec&)>& change = {});
 
 /// Returns tensors under the names here from those of transformers, for all of `like`.
 WholeTensors from_stored(const GoldenModel& model, const GoldenTensors& stored, const WholeTensors& like);

@@ -1,0 +1,104 @@
+#include "tests/backend/content/golden_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "backend/content/folder_weights.hpp"
+#include "core/program/lowering.hpp"
+#include "tests/backend/run/live_plans.hpp"
+
+namespace dflop::testing {
+namespace {
+
+Plan golden_uniform(const ModelSpec& model, int tp, int pp, int dp, int microbatches) {
+  Plan plan;
+  plan.layout = Layout::uniform;
+  plan.encoder = {tp, pp, dp, std::vector<int>(static_cast<std::size_t>(pp), 0)};
+  plan.encoder.layers.front() = model.encoder.layers;
+  plan.llm = {tp, pp, dp, split_layers(model.llm.layers, pp)};
+  plan.microbatches = microbatches;
+  plan.recomputation = Recomputation::none;
+  plan.sequence_parallel = false;
+  return plan;
+}
+
+Plan golden_apart(const ModelSpec& model, ModulePlan encoder, ModulePlan llm, int microbatches) {
+  Plan plan = golden_uniform(model, 1, 1, 1, microbatches);
+  plan.layout = Layout::disaggregated;
+  encoder.layers = split_layers(model.encoder.layers, encoder.pp);
+  llm.layers = split_layers(model.llm.layers, llm.pp);
+  plan.encoder = encoder;
+  plan.llm = llm;
+  return plan;
+}
+
+}  // namespace
+
+std::vector<GoldenWay> golden_ways(const ModelSpec& model) {
+  const bool encodes = model.encoder.layers > 0;
+  const bool whole_heads = model.encoder.layer_form().qk_norm;
+  std::vector<GoldenWay> all{{"one rank", golden_uniform(model, 1, 1, 1, 1)},
+                             {"dp 2", golden_uniform(model, 1, 1, 2, 1)}};
+  all.push_back({"full recomputation", golden_uniform(model, 1, 1, 1, 2)});
+  all.back().plan.recomputation = Recomputation::full;
+  all.push_back({"selective recomputation", golden_uniform(model, 1, 1, 1, 2)});
+  all.back().plan.recomputation = Recomputation::selective;
+  if (!whole_heads) {
+    all.push_back({"tp 2", golden_uniform(model, 2, 1, 1, 1)});
+    all.push_back({"tp 2, sequence parallel", golden_uniform(model, 2, 1, 1, 1)});
+    all.back().plan.sequence_parallel = true;
+  }
+  all.push_back({"pp 2", golden_uniform(model, 1, 2, 1, 2)});
+  all.push_back({"pp 2, dp 2, tp 1, in buckets", golden_uniform(model, 1, 2, 2, 1)});
+  all.back().plan.gradient_bucket = Bytes{4096};
+  all.push_back({"split backward", golden_uniform(model, 1, 2, 1, 2)});
+  all.back().plan.order = OrderKind::zb_h1;
+  if (encodes) {
+    all.push_back({"encoder apart", golden_apart(model, {1, 1, 2, {}}, {1, 1, 1, {}}, 1)});
+    if (!whole_heads) {
+      all.push_back({"encoder apart, all", golden_apart(model, {2, 2, 1, {}}, {2, 2, 1, {}}, 2)});
+      all.back().plan.sequence_parallel = true;
+      all.back().plan.recomputation = Recomputation::full;
+    }
+  }
+  return all;
+}
+
+GoldenRun::GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights)
+    : model(of.spec), plan(p) {
+  plan.gbs = static_cast<int>(of.samples.size());
+  iteration.plan = plan;
+  iteration.samples = of.samples;
+  iteration.assignment = dealt(plan, of.samples.size());
+  iteration.program = lower(plan, model, of.samples, iteration.assignment, plan_order(plan));
+  world = std::make_unique<HostWorld>(iteration.program.ranks());
+  std::optional<FolderWeights> own;
+  if (weights == nullptr) weights = &own.emplace(model, of.folder);
+  executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7, of.contents, weights});
+}
+
+std::vector<GradientDistance> gradient_distances(const GoldenModel& model, LiveExecutor& executor) {
+  const WholeTensors found = executor.read(ParameterStore::Kind::gradient);
+  const double least = 1e-6 * model.gradient_norm;
+  std::vector<GradientDistance> distances;
+  for (const auto& [name, tensor] : from_stored(model, model.gradients, found)) {
+    const auto& values = found.at(name).values;
+    double largest = 0;
+    double difference = 0;
+    double squares = 0;
+    double difference_squares = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double by = std::abs(values[i] - tensor.values.at(i));
+      largest = std::max(largest, std::abs(tensor.values[i]));
+      difference = std::max(difference, by);
+      squares += tensor.values[i] * tensor.values[i];
+      difference_squares += by * by;
+    }
+    distances.push_back({name, difference / std::max(largest, least),
+                         std::sqrt(difference_squares) / std::max(std::sqrt(squares), least)});
+  }
+  return distances;
+}
+
+}  // namespace dflop::testing

@@ -1,0 +1,47 @@
+// Golden models at work under plans.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/host/world.hpp"
+#include "backend/model/weight_source.hpp"
+#include "backend/run/live_executor.hpp"
+#include "tests/backend/content/golden_model.hpp"
+
+namespace dflop::testing {
+
+/// A GoldenWay is one to run a model.
+struct GoldenWay {
+  std::string name;
+  Plan plan;
+};
+
+/// Returns ways that differ in every kind of parallelism, recomputation and order.
+std::vector<GoldenWay> golden_ways(const ModelSpec& model);
+
+/// A GoldenRun is a golden model at work under a plan.
+struct GoldenRun {
+  /// Weights are those of the model's folder where none are given.
+  GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights = nullptr);
+
+  ModelSpec model;
+  Plan plan;
+  Iteration iteration;
+  std::unique_ptr<World> world;
+  std::unique_ptr<LiveExecutor> executor;
+};
+
+/// A GradientDistance is how far the gradient of one tensor is from the golden one.
+struct GradientDistance {
+  std::string name;
+  double largest = 0;  ///< difference, over the golden tensor's largest value
+  double norm = 0;     ///< of the difference, over that of the golden tensor
+};
+
+/// Returns the distances of all tensors. What is zero but for rounding is measured by a millionth of the norm
+/// of all gradients.
+std::vector<GradientDistance> gradient_distances(const GoldenModel& model, LiveExecutor& executor);
+
+}  // namespace dflop::testing
