@@ -114,6 +114,10 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       media_(model, folder),
       tokenizer_(folder + "/tokenizer.json"),
       chat_(tokenizer_, form.empty() ? usual_chat_form(model) : form, media_family(model)) {
+  Architecture& of = *model_.architecture;
+  if (of.family == ModelFamily::internvl && of.image_token < 0) {
+    of.image_token = tokenizer_.id_of("<IMG_CONTEXT>").value_or(-1);  // OpenGVLab's configs do not say it
+  }
   check_tokens();
   for (const std::string& shard : expand_shards(shards)) tars_.emplace_back(shard);
   std::vector<Places::iterator> all;

@@ -55,7 +55,8 @@ struct LayerNames {
   std::string down;
 };
 
-LayerNames layer_names(ModelFamily family) {
+/// `remote`: as the code beside OpenGVLab's models names them.
+LayerNames layer_names(ModelFamily family, bool remote = false) {
   switch (family) {
     case ModelFamily::llava_onevision:
       return {"encoder.layers.",
@@ -69,6 +70,9 @@ LayerNames layer_names(ModelFamily family) {
       return {"blocks.",      "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.gate_proj", "mlp.up_proj"},
               "mlp.down_proj"};
     case ModelFamily::internvl:
+      if (remote) {
+        return {"encoder.layers.", "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.fc1"}, "mlp.fc2"};
+      }
       return {"encoder.layer.",
               "layernorm_before",
               {"attention.q_proj", "attention.k_proj", "attention.v_proj"},
@@ -97,6 +101,8 @@ LayerNames layer_names(ModelFamily family) {
           "mlp.down_proj"};
 }
 
+constexpr const char* kRemoteClass = "embeddings.class_embedding";
+
 /// Returns the modules' prefixes that there are, those that transformers writes first.
 struct Prefixes {
   std::vector<std::string> llm;
@@ -108,7 +114,7 @@ struct Prefixes {
   std::string connector_probe;
 };
 
-Prefixes prefixes_of(ModelFamily family) {
+Prefixes prefixes_of(ModelFamily family, bool remote) {
   const std::vector<std::string> outer_llm{"language_model.model.", "model.language_model.", "model."};
   const std::vector<std::string> head{"language_model.", "", "model."};
   const std::vector<std::string> projector{"", "model."};
@@ -134,6 +140,7 @@ Prefixes prefixes_of(ModelFamily family) {
               "patch_embed.proj.weight",
               "merger.mlp.0.weight"};
     case ModelFamily::internvl:
+      if (remote) return {outer_llm, head, {"vision_model."}, {""}, {}, kRemoteClass, "mlp1.1.weight"};
       return {outer_llm,
               head,
               {"vision_tower.", "model.vision_tower."},
@@ -150,8 +157,11 @@ Prefixes prefixes_of(ModelFamily family) {
 
 }  // namespace
 
-StoredNames::StoredNames(const ModelSpec& model, const Has& has) : model_(model) {
-  const Prefixes prefixes = prefixes_of(model.architecture->family);
+StoredNames::StoredNames(const ModelSpec& model, const Has& has)
+    : model_(model),
+      remote_(model.architecture->family == ModelFamily::internvl &&
+              !has("vision_tower.embeddings.cls_token") && has("vision_model." + std::string(kRemoteClass))) {
+  const Prefixes prefixes = prefixes_of(model.architecture->family, remote_);
   llm_ = find_prefix(has, "embed_tokens.weight", prefixes.llm);
   head_ =
       model.llm.tied_embeddings ? "" : find_prefix(has, "lm_head.weight", prefixes.head) + "lm_head.weight";
@@ -225,7 +235,7 @@ std::vector<StoredPart> StoredNames::encoder(const std::string& rest, std::int64
   const auto [part, kind] = split_kind(rest);
   if (part == "patches") {
     const std::string name = family == ModelFamily::qwen2_5_vl ? "patch_embed.proj"
-                             : internvl                        ? "embeddings.patch_embeddings.projection"
+                             : internvl && !remote_            ? "embeddings.patch_embeddings.projection"
                                                                : "embeddings.patch_embedding";
     std::vector<StoredPart> all = whole(encoder_ + name + kind, rows, columns);
     if (kind == ".bias") return all;
@@ -237,12 +247,14 @@ std::vector<StoredPart> StoredNames::encoder(const std::string& rest, std::int64
     return all;
   }
   if (part == "class") {
-    std::vector<StoredPart> all = whole(encoder_ + "embeddings.cls_token", rows, columns);
+    std::vector<StoredPart> all =
+        whole(encoder_ + (remote_ ? kRemoteClass : "embeddings.cls_token"), rows, columns);
     all.front().shape = {1, 1, columns};
     return all;
   }
   if (part == "positions") {
     const std::string name = family == ModelFamily::qwen2_audio ? "embed_positions.weight"
+                             : remote_                          ? "embeddings.position_embedding"
                              : internvl                         ? "embeddings.position_embeddings"
                                                                 : "embeddings.position_embedding.weight";
     std::vector<StoredPart> all = whole(encoder_ + name, rows, columns);
@@ -260,7 +272,7 @@ std::vector<StoredPart> StoredNames::encoder(const std::string& rest, std::int64
 
 std::vector<StoredPart> StoredNames::encoder_layer(const std::string& layer, const std::string& rest,
                                                    std::int64_t rows, std::int64_t columns) const {
-  const LayerNames names = layer_names(model_.architecture->family);
+  const LayerNames names = layer_names(model_.architecture->family, remote_);
   const std::string base = encoder_ + names.layers + layer + '.';
   const auto [part, kind] = split_kind(rest);
   if (part == "qkv") return qkv(model_.encoder, base, names.qkv, kind, columns);
@@ -268,9 +280,11 @@ std::vector<StoredPart> StoredNames::encoder_layer(const std::string& layer, con
   if (part == "norm2") return whole(base + names.norm2 + kind, rows, columns);
   if (part == "attention_out") return whole(base + names.out + kind, rows, columns);
   if (part == "down") return whole(base + names.down + kind, rows, columns);
-  if (part == "scale1") return whole(base + "lambda_1", rows, columns);
-  if (part == "scale2") return whole(base + "lambda_2", rows, columns);
-  if (part == "q_norm" || part == "k_norm") return whole(base + "attention." + part + kind, rows, columns);
+  if (part == "scale1") return whole(base + (remote_ ? "ls1" : "lambda_1"), rows, columns);
+  if (part == "scale2") return whole(base + (remote_ ? "ls2" : "lambda_2"), rows, columns);
+  if (part == "q_norm" || part == "k_norm") {
+    return whole(base + (remote_ ? "attn." : "attention.") + part + kind, rows, columns);
+  }
   if (part != "up") fail_without_name("encoder.layers." + layer + '.' + rest);
   const auto many = static_cast<std::int64_t>(names.up.size());
   std::vector<StoredPart> all;
@@ -298,6 +312,8 @@ std::vector<StoredPart> StoredNames::connector(const std::string& tensor, std::i
                    rows, columns);
     case ModelFamily::llava_onevision:
     case ModelFamily::internvl:
+      if (remote_)
+        return whole(connector_ + (norm ? "mlp1.0" : second ? "mlp1.3" : "mlp1.1") + kind, rows, columns);
       return whole(connector_ + "multi_modal_projector." +
                        (norm     ? "layer_norm"
                         : second ? "linear_2"

@@ -20,7 +20,9 @@ struct StoredPart {
 };
 
 /// StoredNames are those of one model in one folder: versions of transformers put different prefixes before
-/// them, which a folder keeps.
+/// them, which a folder keeps. InternVL as OpenGVLab publishes it has the names of the code beside it
+/// (modeling_internvl_chat.py, modeling_intern_vit.py; transformers' convert_internvl_weights_to_hf.py has
+/// both).
 class StoredNames {
  public:
   /// Finds the prefixes; `has` says whether a folder has a tensor.
@@ -44,6 +46,7 @@ class StoredNames {
                               std::int64_t columns) const;
 
   const ModelSpec model_;
+  bool remote_ = false;    ///< names are those of the code beside OpenGVLab's models, not of transformers
   std::string llm_;        ///< "model."
   std::string head_;       ///< "lm_head.weight"
   std::string encoder_;    ///< "vision_tower."

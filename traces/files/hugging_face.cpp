@@ -24,6 +24,8 @@ constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets
 /// Logits take 512 MiB in bf16 then, 1 GiB in f32: of 152,064 words those of 1,765 rows.
 constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 
+constexpr std::string_view kInternVlChat = "internvl_chat";  // InternVL as OpenGVLab publishes it
+
 /// A Config is an object of a config.json, whose absent keys have defaults.
 class Config {
  public:
@@ -300,30 +302,43 @@ ModelSpec read_qwen25_vl(const Config& root) {
   return model;
 }
 
+/// Returns the text model under "llm_config" of a model that OpenGVLab publishes, whose class that is.
+TransformerSpec read_chat_text(const Config& root) {
+  const Config config = root.object("llm_config");
+  const std::string kind = config.text("model_type", "");
+  if (kind != "qwen2" && kind != "llama") config.at("model_type").refuse_type("\"qwen2\" or \"llama\"");
+  return read_text(config, kind == "llama", {});
+}
+
+/// Reads InternVL, of transformers or as OpenGVLab publishes it ("internvl_chat"), whose code has other keys
+/// and defaults (configuration_internvl_chat.py, configuration_intern_vit.py).
 ModelSpec read_internvl(const Config& root) {
+  const bool chat = root.has("llm_config");
   const Config vision = root.object("vision_config");
   root.require("vision_feature_select_strategy", "default");
+  root.require("ps_version", "v2");
   vision.require_flag("use_absolute_position_embeddings", true);
   vision.require_flag("use_mask_token", false);
-  if (root.has("vision_feature_layer") && root.at("vision_feature_layer").integer(-kMostConfigLayers) != -1) {
-    root.at("vision_feature_layer").refuse_type("-1, the encoder's last layer");
+  const std::string_view layer = chat ? "select_layer" : "vision_feature_layer";
+  if (root.has(layer) && root.at(layer).integer(-kMostConfigLayers) != -1) {
+    root.at(layer).refuse_type("-1, the encoder's last layer");
   }
   ModelSpec model;
   model.preprocess = "internvl2.5";
-  model.llm = read_inner_text(root);
+  model.llm = chat ? read_chat_text(root) : read_inner_text(root);
   model.encoder = read_encoder(vision, "internvit", "num_hidden_layers", "hidden_size", "intermediate_size",
                                "num_attention_heads");
   LayerForm form;
-  const std::string norm = vision.text("norm_type", "layer_norm");
+  const std::string norm = vision.text("norm_type", chat ? "rms_norm" : "layer_norm");
   if (norm != "layer_norm" && norm != "rms_norm") {
     vision.at("norm_type").refuse_type("\"layer_norm\" or \"rms_norm\"");
   }
   form.norm = norm == "rms_norm" ? NormKind::rms : NormKind::layer;
   form.epsilon = vision.number("layer_norm_eps", 1e-6);
-  form.qkv_bias = form.key_bias = vision.flag("attention_bias", false);
+  form.qkv_bias = form.key_bias = vision.flag(chat ? "qkv_bias" : "attention_bias", false);
   form.activation = read_gelu(vision, "hidden_act", "gelu");
   form.rotary.reset();
-  form.qk_norm = vision.flag("use_qk_norm", false);
+  form.qk_norm = vision.flag(chat ? "qk_normalization" : "use_qk_norm", chat);
   form.layer_scale = true;
   model.encoder.form = form;
   Architecture& of = model.architecture.emplace();
@@ -331,6 +346,9 @@ ModelSpec read_internvl(const Config& root) {
   of.picture.patch = read_side(vision, "patch_size", kMostPatchSide);
   of.picture.tile = read_side(vision, "image_size", kMostTileSide);
   require_patches(vision, "image_size", of.picture.tile, of.picture.patch);
+  if (root.has("force_image_size") && root.size("force_image_size") != of.picture.tile) {
+    root.at("force_image_size").refuse_type("the encoder's image_size {}", of.picture.tile);
+  }
   const double ratio = root.number("downsample_ratio", 0.5);
   of.picture.merge = static_cast<int>(std::lround(std::min(1 / ratio, 2.0 * kMostMerge)));
   const int side = of.picture.tile / of.picture.patch;
@@ -403,7 +421,9 @@ ModelSpec read_family(const Config& root, ModelFamily family) {
 ModelSpec parse_hugging_face(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const Config root(document.root());
-  ModelSpec model = read_family(root, root.at("model_type").choice<ModelFamily>());
+  const bool chat = root.text("model_type", "") == kInternVlChat;
+  ModelSpec model =
+      read_family(root, chat ? ModelFamily::internvl : root.at("model_type").choice<ModelFamily>());
   model.name = file;
   model.max_tokens = kConfigMaxTokens;
   if (model.encoder.layers > 0 && model.connector.widths.back() != model.llm.hidden) {
