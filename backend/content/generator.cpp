@@ -88,15 +88,17 @@ Tensor Generator::encode(const StageInput& input) const {
   return encoder_->forward({}, input, {}, tape);
 }
 
-std::int32_t Generator::likeliest(const Tensor& encoded, const StageInput& input) const {
+std::int32_t Generator::likeliest(const Tensor& encoded, const StageInput& input,
+                                  std::int64_t vocabulary) const {
   llm_->prepare(input);
   const Tensor logits = llm_->logits(encoded, *input.llm, {static_cast<std::int32_t>(input.llm->rows() - 1)});
   const std::vector<double> values =
-      download(rank_, logits.view().data, rank_.kernels.dtype(), static_cast<std::size_t>(logits.columns()));
+      download(rank_, logits.view().data, rank_.kernels.dtype(),
+               static_cast<std::size_t>(std::min(vocabulary, logits.columns())));
   return static_cast<std::int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
 
-Answer Generator::answer(const SampleContent& sample, std::int64_t most) const {
+Answer Generator::answer(const SampleContent& sample, std::int64_t most, std::int64_t vocabulary) const {
   Answer answer;
   const std::vector<std::int32_t>& targets = sample.tokens.targets;
   for (auto t = static_cast<std::size_t>(first_question(sample.tokens));
@@ -119,7 +121,7 @@ Answer Generator::answer(const SampleContent& sample, std::int64_t most) const {
       for (EncoderSequence& sequence : prompt.sequences) sequence.values = {};
     }
     input.llm = batch.llm(0, 0);
-    answer.found.push_back(likeliest(encoded, input));
+    answer.found.push_back(likeliest(encoded, input, vocabulary));
     if (answer.found.back() == answer.expected.back()) break;
     add_token(prompt.tokens, answer.found.back());
   }

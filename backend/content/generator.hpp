@@ -28,19 +28,20 @@ class Generator {
   Generator(const ModelSpec& model, const RankContext& rank, std::uint64_t seed, const WeightSource* weights);
 
   /// Answers a sample, of which it sees what stands before the first trained token. Each token is the one
-  /// with the largest logit, the first of equal ones. The answer ends with the token with which the sample's
-  /// own ends, after `most` tokens, or where the model's longest sequence ends.
+  /// with the largest logit of those below `vocabulary`, the first of equal ones: a model's table may have
+  /// more rows than there are tokens. The answer ends with the token with which the sample's own ends, after
+  /// `most` tokens, or where the model's longest sequence ends.
   ///
   /// Each token goes through the whole LLM sequence once more, as nothing is kept of keys and values: n
   /// tokens after p take n (p + n / 2) rows. That is enough to look at some answers, and is no way to serve a
   /// model.
   /// @throws Error (input) for a sample without trained tokens
-  Answer answer(const SampleContent& sample, std::int64_t most) const;
+  Answer answer(const SampleContent& sample, std::int64_t most, std::int64_t vocabulary) const;
 
  private:
   /// Returns what the encoder sends of a prompt; nothing without an encoder.
   Tensor encode(const StageInput& input) const;
-  std::int32_t likeliest(const Tensor& encoded, const StageInput& input) const;
+  std::int32_t likeliest(const Tensor& encoded, const StageInput& input, std::int64_t vocabulary) const;
 
   const ModelSpec& model_;
   Plan plan_;

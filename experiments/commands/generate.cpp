@@ -65,7 +65,7 @@ int run_generate(const Values& values) {
     progress.update(i, all);
     const std::string& id = shards->samples()[static_cast<std::size_t>(i)].id;
     try {
-      answers.push_back(generator.answer(shards->read(id, true), most));
+      answers.push_back(generator.answer(shards->read(id, true), most, tokenizer.vocabulary_size()));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::input || !error.context().empty()) throw;
       refuse_input(data + ": sample '" + id + "'", "{}", error.message());

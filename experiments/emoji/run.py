@@ -24,6 +24,7 @@ COMMITTED = os.path.join(TREE, "traces/emoji")
 MODEL = os.path.join(COMMITTED, "model")
 REPOSITORY = "https://github.com/googlefonts/noto-emoji"
 MOST_RANKS = 8
+PART_STEPS = 60  # in which the committed pictures are learned by heart
 SHOWN = 24  # answers
 
 
@@ -142,7 +143,8 @@ def main():
         write_tars(folder, tars, options.one_in)
     try:
         if not options.tars:
-            Run(options.dflop, tars, options.out, options.steps).all()
+            steps = options.steps or (PART_STEPS if options.part else None)
+            Run(options.dflop, tars, options.out, steps).all()
     except KeyboardInterrupt:
         sys.exit(130)
 
