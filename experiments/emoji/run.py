@@ -100,6 +100,12 @@ class Run:
             keep=keep,
         )
 
+    def remove_earlier(self):
+        """Removes what a training run would add to, or not write over."""
+        shutil.rmtree(self.path("model"), ignore_errors=True)
+        if os.path.exists(self.path("run.jsonl")):
+            os.remove(self.path("run.jsonl"))
+
     def all(self):
         say("What the model says before")
         self.answers(MODEL, "train", "before.json", "--random-weights")
@@ -109,10 +115,10 @@ class Run:
             *("--ranks", str(max(2, self.ranks)), "--busy", str(self.ranks)),
         )
         say(f"Training on {self.ranks} rank(s)")
-        if os.path.exists(self.path("run.jsonl")):
-            os.remove(self.path("run.jsonl"))
+        self.remove_earlier()
         self.command(
             *("train", os.path.join(HERE, "recipe.yaml"), "--hf", MODEL, "--data", self.tar("train")),
+            *("--eval-data", self.tar("held-out")),
             *("--dp", str(self.ranks), "--profile", self.path("profile.json"), "--log", self.path("run.jsonl")),
             *("--export", self.path("model"), *(("--steps", str(self.steps)) if self.steps else ())),
             keep="steps.txt",
