@@ -10,7 +10,7 @@ STYLE = """
 body { font: 15px/1.5 sans-serif; color: #222; max-width: 900px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 table { border-collapse: collapse; } td, th { padding: 4px 12px 4px 0; text-align: left; vertical-align: middle; }
-tr { border-top: 1px solid #ececec; } td img { width: 48px; height: 48px; display: block; }
+td { overflow-wrap: anywhere; max-width: 22em; } tr { border-top: 1px solid #ececec; } td img { width: 48px; height: 48px; display: block; }
 .equal { color: #2f7a2f; } svg { max-width: 100%; height: auto; }
 """
 

@@ -49,12 +49,18 @@ ChartCurve running_mean(const ChartCurve& curve) {
   return mean;
 }
 
+/// Adds a curve and, where its window has several points, its running mean.
 void add_with_mean(ChartPanel& panel, const std::string& name, ChartCurve curve, std::string_view colour) {
   if (curve.points.empty()) return;
-  ChartCurve mean = running_mean(curve);
-  mean.colour = curve.colour = colour;
-  mean.name = name + ", " + mean.name;
   curve.name = name;
+  curve.colour = colour;
+  if (curve.points.size() < 2 * kMeans) {
+    panel.curves.push_back(std::move(curve));
+    return;
+  }
+  ChartCurve mean = running_mean(curve);
+  mean.name = name + ", " + mean.name;
+  mean.colour = colour;
   curve.pale = true;
   panel.curves.push_back(std::move(curve));
   panel.curves.push_back(std::move(mean));

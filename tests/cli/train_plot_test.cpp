@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "experiments/charts/curves.hpp"
 #include "experiments/training/log_curves.hpp"
@@ -29,8 +31,8 @@ TEST(TrainPlot, DrawsARun) {
   EXPECT_EQ(row["last_step"], 3);
   EXPECT_EQ(row["steps"], 3);
   const std::string svg = testing::read_all(sandbox.path("run.svg"));
-  // Loss and time are drawn with their means; nothing was predicted or evaluated.
-  EXPECT_EQ(count_of(svg, "<polyline"), 4U);
+  // Loss and time are drawn, without means of so few; nothing was predicted or evaluated.
+  EXPECT_EQ(count_of(svg, "<polyline"), 2U);
   EXPECT_EQ(count_of(svg, "predicted"), 0U);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
 }
@@ -45,6 +47,24 @@ TEST(TrainPlot, TheLastLineOfAStepCountsAndHalfALineDoesNot) {
   EXPECT_EQ(steps[1].loss, 2.5);
   EXPECT_EQ(steps[1].eval_loss, 7);
   EXPECT_EQ(steps[1].predicted_s, std::nullopt);
+}
+
+/// Of 100 steps whose losses alternate between 1 and 3 the mean of each two is 2.
+TEST(TrainPlot, DrawsARunningMean) {
+  std::vector<LoggedStep> steps;
+  for (int i = 0; i < 100; ++i) {
+    steps.emplace_back();
+    steps.back().step = i + 1;
+    steps.back().loss = i % 2 == 0 ? 1 : 3;
+  }
+  const std::string svg = step_curves_svg(steps, "");
+  ASSERT_EQ(count_of(svg, "<polyline"), 2U);
+  EXPECT_NE(svg.find("training, mean of 2 steps"), std::string::npos);
+  const std::size_t begin = svg.find("points='", svg.rfind("<polyline")) + 8;
+  std::istringstream points(svg.substr(begin, svg.find('\'', begin) - begin));
+  std::set<std::string> heights;
+  for (std::string point; points >> point;) heights.insert(point.substr(point.find(',')));
+  EXPECT_EQ(heights.size(), 1U);
 }
 
 TEST(TrainPlot, RefusesWhatIsNoLog) {
