@@ -110,15 +110,23 @@ void copy_tensor(const WeightsFolder& source, const std::string& name, WeightsWr
   weight.file->drop_pages(*weight.tensor);
 }
 
+/// Tells whether a file has weights, in one of the forms in which they are published, or is an index of such.
+bool is_of_weights(const std::string& name) {
+  constexpr std::string_view kForms[] = {".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf"};
+  return std::any_of(std::begin(kForms), std::end(kForms), [&](std::string_view form) {
+    return name.ends_with(form) || name.ends_with(std::string(form) + ".index.json");
+  });
+}
+
 void copy_other_files(const fs::path& from, const fs::path& to) {
-  for (const auto& entry : fs::directory_iterator(from)) {
+  std::error_code problem;
+  for (const auto& entry : fs::directory_iterator(from, problem)) {
     const std::string name = entry.path().filename().string();
-    const bool is_weights = name.find(".safetensors") != std::string::npos || name.ends_with(".bin");
-    if (!entry.is_regular_file() || is_weights) continue;
-    std::error_code problem;
+    if (!entry.is_regular_file() || is_of_weights(name)) continue;
     fs::copy_file(entry.path(), to / name, problem);
     if (problem) refuse_output((to / name).string(), problem.message());
   }
+  if (problem) refuse_input(from.string(), "{}", problem.message());
 }
 
 }  // namespace

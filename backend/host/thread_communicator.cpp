@@ -128,21 +128,21 @@ std::unique_ptr<StartedCollective> ThreadCommunicator::start(const CollectiveCal
 /// Does what is this rank's to do, or what is left.
 void ThreadCommunicator::do_shares(Started& started, DeviceStream& stream) {
   HostCollective& collective = started.collective();
-  if (!started.owes_share) {
-    while (const std::optional<std::size_t> share = run_->take_share(collective)) {
-      do_share(collective, *share, stream);
-      run_->end_share(collective);
-    }
-    return;
-  }
   std::exception_ptr failure;  // the others wait for this rank whatever becomes of its share
-  try {
-    do_share(collective, started.place(), stream);
-  } catch (...) {
-    failure = std::current_exception();
+  const auto do_one = [&](std::size_t share) {
+    try {
+      do_share(collective, share, stream);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    started.owes_share = false;
+    run_->end_share(collective);
+  };
+  if (started.owes_share) {
+    do_one(started.place());
+  } else {
+    while (const std::optional<std::size_t> share = run_->take_share(collective)) do_one(*share);
   }
-  started.owes_share = false;
-  run_->end_share(collective);
   if (failure) {
     run_->leave(rank_, collective);
     std::rethrow_exception(failure);

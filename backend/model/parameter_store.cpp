@@ -108,8 +108,8 @@ void ParameterStore::zero_fixed_rows(const RankContext& rank, std::int64_t begin
   }
 }
 
-void ParameterStore::complete_gradients(const RankContext& rank) {
-  zero_fixed_rows(rank, 0, length_);
+void ParameterStore::complete_gradients(const RankContext& rank, std::int64_t end) {
+  zero_fixed_rows(rank, 0, end);
   if (!has_shards(rank) || by_held_rows_ == 0) return;
   rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(by_held_rows_),
                                sum_type_of(dtype_), rank.tp, rank.compute,

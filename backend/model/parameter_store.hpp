@@ -55,7 +55,8 @@ class ParameterStore {
   void zero_gradients(const RankContext& rank) { rank.kernels.zero(gradients()); }
   /// Completes the gradients, once, when all backwards are done: with sequence parallelism those of which
   /// each rank has the part of its rows are summed over tp, and those of rows that stay are zero.
-  void complete_gradients(const RankContext& rank);
+  /// Those from `end` on are complete already and may be under way to others: they are left alone.
+  void complete_gradients(const RankContext& rank, std::int64_t end);
   /// Does so for values in [begin, end) of gradients() that are no sums over tp: those of rows that stay
   /// become zero.
   void zero_fixed_rows(const RankContext& rank, std::int64_t begin, std::int64_t end);

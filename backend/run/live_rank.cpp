@@ -313,7 +313,11 @@ void LiveRank::backward_weight(const LiveStep& step, const Instruction& instruct
 /// other tp ranks have the rest.
 void LiveRank::count_weights(const LiveStep& step, int stage) {
   if (--weights_left_[stage] > 0) return;
-  held(stage).module->parameters().complete_gradients(rank_);
+  ParameterStore& parameters = held(stage).module->parameters();
+  const auto pieces = pieces_.find(stage);
+  const bool in_pieces = pieces != pieces_.end() && !pieces->second.entered.empty();
+  parameters.complete_gradients(rank_,
+                                in_pieces ? pieces->second.complete_from : parameters.gradients().columns);
   if (starts_beside()) start_pieces(step, stage, 0);
 }
 

@@ -1,7 +1,8 @@
-// Curves over whole numbers, as those of a training run's steps, in panels below each other.
+// These draw curves over whole numbers, as those of a training run's steps, in panels below each other.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct ChartPanel {
 };
 
 /// Draws panels, whose x axes are the same, with `x_title` below and `caption` above all. A scale begins at
-/// 0; what lies above `headroom` times the value below which nearly all points of the panel lie is cut off,
+/// 0; what lies above one and a half times the value below which 99 % of a panel's points lie is cut off,
 /// with a note. Lines of more points than pixels are thinned out to the least and the most of each pixel.
 std::string curves_svg(const std::string& caption, const std::string& x_title,
                        const std::vector<ChartPanel>& panels);

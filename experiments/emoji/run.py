@@ -2,7 +2,7 @@
 
     ./dev emoji                  all pictures, which git fetches
     ./dev emoji --pictures DIR   those of DIR: png/72 of noto-emoji
-    ./dev emoji --part           the 64 pictures that are committed, to see it work within a minute or two
+    ./dev emoji --part           the 67 pictures that are committed, to see it work
 
 out/emoji/report.html shows the losses, the time of each step beside its prediction, and what the model says of
 pictures before and after; among them some that it has never seen.

@@ -391,6 +391,8 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
   if (kind_of_shards(file)) return open_shards(values, model, option, origin)->samples();
+  if (values.count("sequence-length") > 0)
+    refuse_option("sequence-length", "is about token ids, and " + file + " has records or samples");
   return load_samples(file, read_preprocess_options(values, model, seed), true, origin,
                       given_options_of_records(values));
 }

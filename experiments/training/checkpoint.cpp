@@ -107,8 +107,8 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::output) throw;
     throw Error(ErrorKind::output,
-                fmt::format("{}; there is no checkpoint of step {}. Those before it are whole: once there is "
-                            "room, --resume goes on from the newest",
+                fmt::format("{}; there is no checkpoint of step {}. Those before it, if any, are whole: "
+                            "--resume goes on from the newest",
                             error.message(), step),
                 error.context());
   }

@@ -22,10 +22,6 @@ std::optional<double> figure_of(const JsonValue& line, std::string_view key) {
   return line.at(key).number();
 }
 
-void take(std::optional<double>& known, const std::optional<double>& found) {
-  if (found) known = found;
-}
-
 ChartCurve curve_of(const std::vector<LoggedStep>& steps, LoggedFigure figure) {
   ChartCurve curve;
   for (const LoggedStep& step : steps) {
@@ -79,12 +75,8 @@ std::vector<LoggedStep> parse_step_log(std::string_view text, const std::string&
     const JsonDocument document(line, fmt::format("{}: line {}", file, row));
     const JsonValue root = document.root();
     const auto number = root.at("step").integer<std::int64_t>(0, kMostStep);
-    LoggedStep& step = steps[number];
-    step.step = number;
-    take(step.loss, figure_of(root, "loss"));
-    take(step.eval_loss, figure_of(root, "eval_loss"));
-    take(step.iteration_s, figure_of(root, "iteration_s"));
-    take(step.predicted_s, figure_of(root, "predicted_s"));
+    steps[number] = {number, figure_of(root, "loss"), figure_of(root, "eval_loss"),
+                     figure_of(root, "iteration_s"), figure_of(root, "predicted_s")};
   }
   if (steps.empty()) refuse_input(file, "expected lines of 'dflop train --log', found none");
   std::vector<LoggedStep> sorted;

@@ -18,7 +18,7 @@ struct LoggedStep {
   std::optional<double> predicted_s;
 };
 
-/// Reads the lines of a log, each of a step or of an evaluation. Of a step that stands there several times,
+/// Reads the lines of a log, each of a step. Of a step that stands there several times,
 /// as a run went on from an earlier checkpoint, the last line counts. A last line without its end is that of
 /// a run that was killed, and is passed over.
 /// @throws Error (input) with file and line for what is no JSON or has no step, and for a log without steps

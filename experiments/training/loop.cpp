@@ -135,10 +135,20 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
     Timeline timeline;
     TrainingStep done = run_step(step, *batch, timeline);
     done.data_waited = data_waited;
+    std::exception_ptr failure;
     if (options_.held_out != nullptr && options_.held_out->data().is_due(step, options_.last_step)) {
-      evaluate(done);
+      try {
+        evaluate(done);
+      } catch (...) {
+        // The step is logged and saved all the same, as it is done; but processes that do not know of each
+        // other's failure would wait for each other there.
+        if (std::ssize(world_.local_ranks()) < world_.ranks()) throw;
+        failure = std::current_exception();
+      }
     }
-    if (!on_step(done, std::move(timeline))) return;
+    const bool goes_on = on_step(done, std::move(timeline));
+    if (failure) std::rethrow_exception(failure);
+    if (!goes_on) return;
   }
 }
 

@@ -103,6 +103,22 @@ TEST_F(HeldOut, ReadsTars) {
   EXPECT_NEAR(steps[0]["eval_loss"].get<double>(), loss, 1e-5 * loss);
 }
 
+/// What damaged data is held out ends the run, and the step that came before it is logged and saved.
+TEST_F(HeldOut, DamagedDataCostsNoStep) {
+  std::string tar = testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/traces/emoji/held-out.tar");
+  const std::size_t pixels = tar.find("IDAT") + 100;
+  tar[pixels] = static_cast<char>(tar[pixels] ^ 1);
+  testing::write_all(sandbox.path("bad.tar"), tar);
+  const RunResult result = sandbox.run(
+      "train --hf traces/emoji/model --random-weights --steps 1 --gbs 7 --data traces/emoji/held-out.tar "
+      "--eval-data bad.tar --checkpoint run --log l.jsonl");
+  EXPECT_EQ(result.exit_code, 2);
+  for (const char* part : {"bad.tar", "sample '0038'", ".png"})
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+  EXPECT_EQ(json::parse(testing::read_all(sandbox.path("l.jsonl")))["step"], 1);
+  EXPECT_TRUE(sandbox.has("run/step-00000001/checkpoint.json"));
+}
+
 TEST_F(HeldOut, RefusesWhatItCannotTake) {
   const auto refuses = [&](const std::string& options, const std::vector<std::string>& parts) {
     testing::expect_error(sandbox.run("train --gbs 4 --steps 1 --data d.csv " + options), parts);

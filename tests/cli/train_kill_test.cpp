@@ -81,14 +81,17 @@ struct TrainKill : ::testing::Test {
         sandbox.has(run + ".jsonl") ? testing::read_all(sandbox.path(run + ".jsonl")) : "";
     return static_cast<std::size_t>(std::count(log.begin(), log.end(), '\n'));
   }
-  /// Kills a run some time after its first steps, or before them.
-  void run_and_kill(const std::string& run, std::size_t steps, std::chrono::microseconds after) const {
+  /// Kills a run some time after its first steps, or before them. Returns whether it was killed: on a fast
+  /// machine it may have ended before.
+  bool run_and_kill(const std::string& run, std::size_t steps, std::chrono::microseconds after) const {
     const std::size_t before = lines(run);
     testing::Running killed(sandbox, arguments(run));
     killed.wait_until([&] { return lines(run) >= before + steps; });
     std::this_thread::sleep_for(after);
     killed.send(SIGKILL);
-    EXPECT_EQ(killed.wait(), 128 + SIGKILL) << "training ended by itself: " << killed.err();
+    const int code = killed.wait();
+    EXPECT_TRUE(code == 128 + SIGKILL || code == 0) << killed.err();
+    return code != 0;
   }
   std::vector<json> log(const std::string& run) const {
     std::vector<json> all;
@@ -108,7 +111,9 @@ TEST_F(TrainKill, GoesOnToTheBitAfterEachKill) {
   static Random random(1);
   for (int kill = 0; kill < kKills; ++kill) {
     const auto steps = static_cast<std::size_t>(random.below(kMostSteps));
-    run_and_kill("killed", steps, std::chrono::microseconds(random.below(60'000)));
+    const bool is_killed = run_and_kill("killed", steps, std::chrono::microseconds(random.below(60'000)));
+    ASSERT_TRUE(is_killed || kill > 0);
+    if (!is_killed || lines("killed") + kMostSteps >= static_cast<std::size_t>(kSteps)) break;
   }
   finish("killed");
   std::int64_t done = 0;

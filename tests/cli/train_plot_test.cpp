@@ -39,8 +39,8 @@ TEST(TrainPlot, DrawsARun) {
 
 TEST(TrainPlot, TheLastLineOfAStepCountsAndHalfALineDoesNot) {
   const auto steps = parse_step_log(
-      "{\"step\": 1, \"loss\": 4.0}\n{\"step\": 2, \"loss\": 3.0}\n{\"step\": 2, \"loss\": 2.5, "
-      "\"predicted_s\": null}\n\n{\"step\": 2, \"eval_loss\": 7}\n{\"step\": 3, \"lo",
+      "{\"step\": 1, \"loss\": 4.0}\n{\"step\": 2, \"loss\": 3.0, \"predicted_s\": 1}\n\n{\"step\": 2, "
+      "\"loss\": 2.5, \"predicted_s\": null, \"eval_loss\": 7}\n{\"step\": 3, \"lo",
       "log");
   ASSERT_EQ(steps.size(), 2U);
   EXPECT_EQ(steps[1].step, 2);

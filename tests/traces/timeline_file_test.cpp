@@ -46,6 +46,16 @@ TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
 }
 
+/// A file of stages that price nothing before their first layer is as it always was.
+TEST(TimelineFileFormat, FrontsAreWrittenWhereAStageHasOne) {
+  Timeline timeline = small_timeline();
+  EXPECT_EQ(to_json(timeline).find("\"front\""), std::string::npos);
+  timeline.stage_shapes[0].front = true;
+  const std::string text = to_json(timeline);
+  EXPECT_NE(text.find("\"front\": [true,false]"), std::string::npos) << text;
+  EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
+}
+
 // Shares below 1 and the GPUs that are shared come together; a share is of something.
 TEST(TimelineFileFormat, SharesGoWithSharedGpus) {
   Timeline timeline = small_timeline();

@@ -199,9 +199,15 @@ Columns<MemoryPoint> memory_columns() {
           whole<&MemoryPoint::buffers>("buffer_bytes", 0, kTimelineMostBytes)};
 }
 
-/// Returns the columns of stages. Precisions of optimizer states and shares of GPUs came later and stand only
-/// where one is not the default.
-Columns<Stage> stage_columns(bool with_states, bool with_shares) {
+/// A StageExtras says which columns of stages there are that came later. They stand only where one is not the
+/// default.
+struct StageExtras {
+  bool states = false;
+  bool shares = false;
+  bool fronts = false;
+};
+
+Columns<Stage> stage_columns(const StageExtras& extras) {
   const auto name = [](auto value) { return to_string(value); };
   Columns<Stage> columns = {
       whole<&Stage::encoder_layers>("encoder_layers", 0, kMostRanks),
@@ -215,14 +221,15 @@ Columns<Stage> stage_columns(bool with_states, bool with_shares) {
                                   [](const JsonValue& value) { return value.choice<Recomputation>(); }),
       flag<&Stage::zero1>("zero1"),
       flag<&Stage::sequence_parallel>("sequence_parallel")};
-  if (with_states) {
+  if (extras.states) {
     columns.push_back(each<&Stage::optimizer_states>(
         "optimizer_states", name, [](const JsonValue& value) { return value.choice<OptimizerStates>(); }));
   }
-  if (with_shares) {
+  if (extras.shares) {
     columns.push_back(each<&Stage::share>("share", std::identity(),
                                           [](const JsonValue& value) { return value.number_in(0, 1); }));
   }
+  if (extras.fronts) columns.push_back(flag<&Stage::front>("front"));
   return columns;
 }
 
@@ -245,13 +252,14 @@ Columns<Stall> stall_columns(const Limits& of) {
           whole<&Stall::awaited_rank>("awaited_rank", -1, kMostRanks)};
 }
 
-bool has_states(const std::vector<Stage>& stages) {
-  return std::any_of(stages.begin(), stages.end(),
-                     [](const Stage& stage) { return stage.optimizer_states != OptimizerStates::fp32; });
-}
-
-bool has_shares(const std::vector<Stage>& stages) {
-  return std::any_of(stages.begin(), stages.end(), [](const Stage& stage) { return stage.share != 1; });
+StageExtras extras_of(const std::vector<Stage>& stages) {
+  StageExtras extras;
+  for (const Stage& stage : stages) {
+    extras.states = extras.states || stage.optimizer_states != OptimizerStates::fp32;
+    extras.shares = extras.shares || stage.share != 1;
+    extras.fronts = extras.fronts || stage.front;
+  }
+  return extras;
 }
 
 template <typename Row>
@@ -284,9 +292,7 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   write_table(writer, "groups", group_columns(none), timeline.groups);
   write_table(writer, "spans", span_columns(none), timeline.spans);
   write_table(writer, "memory", memory_columns(), timeline.memory);
-  write_table(writer, "stage_shapes",
-              stage_columns(has_states(timeline.stage_shapes), has_shares(timeline.stage_shapes)),
-              timeline.stage_shapes);
+  write_table(writer, "stage_shapes", stage_columns(extras_of(timeline.stage_shapes)), timeline.stage_shapes);
   write_table(writer, "works", work_columns(), timeline.works);
   write_table(writer, "stalls", stall_columns(none), timeline.stalls);
   writer.end_object();
@@ -330,7 +336,8 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
 
 /// Reads shapes: there are none, or one for each stage, with a part of a GPU where GPUs are shared.
 std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages, bool shares_gpus) {
-  std::vector<Stage> rows = read_table(json, stage_columns(json.has("optimizer_states"), json.has("share")));
+  std::vector<Stage> rows =
+      read_table(json, stage_columns({json.has("optimizer_states"), json.has("share"), json.has("front")}));
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
     json.at("tp").refuse_type("one entry for each of {} stages, or none", stages);
   }

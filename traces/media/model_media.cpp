@@ -162,7 +162,10 @@ Encoding ModelMedia::encode(const RecordShapes& shapes, Modality modality) const
     return std::visit(maker, processor_);
   } catch (const Error& error) {
     if (!error.context().empty()) throw;
-    shapes.fail(modality == Modality::video ? "video_wh" : "images", error.message());
+    const char* column = modality == Modality::video   ? "video_wh"
+                         : modality == Modality::audio ? "audio_s"
+                                                       : "images";
+    shapes.fail(column, error.message());
   }
 }
 

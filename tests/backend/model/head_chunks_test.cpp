@@ -103,7 +103,7 @@ Found run_head(const RankContext& rank, const Case& of, const ModelSpec& model) 
   found.most = rank.device.most_in_use().count - before;
   EXPECT_EQ(rank.device.in_use().count - before, 0);
   found.loss = values_of(rank, loss);
-  store.complete_gradients(rank);
+  store.complete_gradients(rank, store.gradients().columns);
   found.d_gamma = values_of(rank, store.gradient(store.find("llm.norm.gamma")));
   found.d_head = values_of(rank, store.gradient(store.find("llm.head")));
   return found;
