@@ -10,10 +10,11 @@ namespace dflop {
 std::shared_ptr<const Dataset> open_dataset(const ModelSpec& model, const std::string& folder,
                                             const std::string& name, const DatasetOptions& options) {
   if (!model.architecture) {
-    refuse_input(name,
-                 "tars and Megatron's token ids are read for a folder of transformers as the model, found "
-                 "'{}'",
-                 model.name);
+    refuse_input(
+        name,
+        "tars, Megatron's token ids and a directory of them are read for a folder of transformers as "
+        "the model, found '{}'",
+        model.name);
   }
   if (kind_of_shards(name) == ShardKind::megatron)
     return std::make_shared<const TokenData>(model, name, options.sequence_length);

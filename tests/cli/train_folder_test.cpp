@@ -139,14 +139,14 @@ TEST_F(TrainFolder, AFrozenModelLearnsNothing) {
   ASSERT_EQ(train("--steps 3 --log log.jsonl " + frozen).exit_code, 0);
   ASSERT_EQ(train("--steps 4 --log log.jsonl --resume " + frozen).exit_code, 0);
   EXPECT_EQ(log().size(), 4U);  // a run that goes on adds to the file
-  EXPECT_EQ(log()[0]["gradient_norm"], nullptr);
+  EXPECT_EQ(log()[0]["gradient_norm"], 0);  // of what is trained: nothing
 }
 
 TEST_F(TrainFolder, StopsWhereGradientsAreNotFinite) {
   const RunResult result = train("--steps 9 --learning-rate 1000 --clip-norm 1e12 --weight-decay 1000");
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("the norm of all gradients is"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("weights are those after step"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("the norm of all gradients"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("weights and checkpoints are those after step"), std::string::npos) << result.err;
 }
 
 /// Weights that move by 1000 soon make a step's loss no number; no checkpoint is made of it.
