@@ -6,9 +6,11 @@ import os
 import re
 import tarfile
 import unicodedata
+import zlib
 from typing import NamedTuple
 
 QUESTION = "<image>\nWhat is this?"
+FIRST_SYMBOL = 0x2000  # digits and letters before it are white on white without their transparency
 HELD_OUT_EVERY = 20  # one picture in so many is kept for evaluation
 
 
@@ -19,15 +21,17 @@ class Picture(NamedTuple):
 
 
 def captioned(folder):
-    """Returns the pictures of a folder whose files are those of noto-emoji, as emoji_u1f600.png, of single characters
-    that Python's Unicode has a name for; by code point. Sequences of several characters have no such name."""
+    """Returns the pictures of a folder whose files are those of noto-emoji, as emoji_u1f600.png, of single symbols
+    that Python's Unicode has a name for, well mixed and always in the same order. Sequences of several characters have
+    no such name."""
     pictures = []
     for file in sorted(os.listdir(folder)):
         match = re.fullmatch(r"emoji_u([0-9a-f]+)\.png", file)
-        name = unicodedata.name(chr(int(match[1], 16)), None) if match else None
-        if name:
+        code = int(match[1], 16) if match else 0
+        name = unicodedata.name(chr(code), None)
+        if code >= FIRST_SYMBOL and name:
             pictures.append(Picture(match[1], name.lower(), os.path.join(folder, file)))
-    return pictures
+    return sorted(pictures, key=lambda picture: zlib.crc32(picture.key.encode()))
 
 
 def split(pictures):

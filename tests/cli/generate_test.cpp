@@ -22,8 +22,8 @@ TEST(Generate, PrintsAnswersBesideThoseOfTheSamples) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json rows = json::parse(result.out);
   ASSERT_EQ(rows.size(), 2U);
-  EXPECT_EQ(rows[0]["sample"], "held-out.tar/0038");
-  EXPECT_EQ(rows[0]["expected"], "digit eight<|im_end|>");
+  EXPECT_EQ(rows[0]["sample"], "held-out.tar/1f4f5");
+  EXPECT_EQ(rows[0]["expected"], "no mobile phones<|im_end|>");
   EXPECT_EQ(rows[0]["equal"], "no");
   EXPECT_NE(result.err.find("0 of 2 answers are as expected; 6 tokens"), std::string::npos) << result.err;
   // The seed decides, and nothing else.
