@@ -23,6 +23,7 @@ TREE = os.path.dirname(os.path.dirname(HERE))
 COMMITTED = os.path.join(TREE, "traces/emoji")
 MODEL = os.path.join(COMMITTED, "model")
 REPOSITORY = "https://github.com/googlefonts/noto-emoji"
+COMMIT = "b3e3051a088047d19fd4d49b1c3ac42fb8c3aaf8"  # of 2025-06-18
 MOST_RANKS = 8
 PART_STEPS = 60  # in which the committed pictures are learned by heart
 SHOWN = 24  # answers
@@ -33,18 +34,26 @@ def say(text):
 
 
 def fetch(folder):
-    """Clones png/72 alone, some 10 MB. Returns its path."""
+    """Fetches png/72 of the commit alone, some 10 MB. Returns its path."""
     pictures = os.path.join(folder, "png/72")
     if os.path.isdir(pictures):
         return pictures
     say(f"Fetching pictures from {REPOSITORY}")
     partial = folder + ".partial"
     shutil.rmtree(partial, ignore_errors=True)
+    steps = (
+        ("init", "-q"),
+        ("remote", "add", "origin", REPOSITORY),
+        ("config", "remote.origin.promisor", "true"),
+        ("config", "remote.origin.partialclonefilter", "blob:none"),
+        ("sparse-checkout", "set", "png/72"),
+        ("fetch", "-q", "--depth", "1", "--filter=blob:none", "origin", COMMIT),
+        ("checkout", "-q", "FETCH_HEAD"),
+    )
     try:
-        subprocess.run(
-            ["git", "clone", "-q", "--depth", "1", "--filter=blob:none", "--sparse", REPOSITORY, partial], check=True
-        )
-        subprocess.run(["git", "-C", partial, "sparse-checkout", "set", "png/72"], check=True)
+        os.makedirs(partial)
+        for step in steps:
+            subprocess.run(["git", "-C", partial, *step], check=True)
     except (OSError, subprocess.CalledProcessError):
         sys.exit("emoji: the pictures cannot be fetched; --pictures DIR takes a copy, --part the committed ones")
     os.rename(partial, folder)
