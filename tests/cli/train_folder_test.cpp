@@ -138,7 +138,7 @@ TEST_F(TrainFolder, AFrozenModelLearnsNothing) {
   const std::string frozen = "--encoder-rate 0 --connector-rate 0 --llm-rate 0 --checkpoint c";
   ASSERT_EQ(train("--steps 3 --log log.jsonl " + frozen).exit_code, 0);
   ASSERT_EQ(train("--steps 4 --log log.jsonl --resume " + frozen).exit_code, 0);
-  EXPECT_EQ(log().size(), 4U);  // a run that goes on adds to the file
+  EXPECT_EQ(log().size(), 4U);              // a run that goes on adds to the file
   EXPECT_EQ(log()[0]["gradient_norm"], 0);  // of what is trained: nothing
 }
 
