@@ -48,7 +48,7 @@ struct TransformerLimits {
 };
 
 TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits& limits,
-                                 const std::vector<std::string_view>& optional = {"logits_at_once"}) {
+                                 const std::vector<std::string_view>& optional = {}) {
   json.require_keys({"name", "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "gated_mlp",
                      "causal", "vocabulary"},
                     optional);
@@ -69,8 +69,10 @@ TransformerSpec read_transformer(const JsonValue& json, const TransformerLimits&
 
 /// Reads a module of a model that is to be run.
 TransformerSpec read_module_spec(const JsonValue& json, int least_vocabulary) {
-  TransformerSpec spec =
-      read_transformer(json, {kSpecsMostLayers, kMostWidth, kMostHeads, least_vocabulary, kMostVocabulary});
+  std::vector<std::string_view> optional;
+  if (least_vocabulary > 0) optional = {"logits_at_once"};
+  TransformerSpec spec = read_transformer(
+      json, {kSpecsMostLayers, kMostWidth, kMostHeads, least_vocabulary, kMostVocabulary}, optional);
   if (spec.heads % spec.kv_heads != 0) {
     json.at("kv_heads").refuse_type("a divisor of the {} heads", spec.heads);
   }
