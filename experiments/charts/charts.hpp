@@ -30,6 +30,9 @@ inline constexpr double kAxisHeight = 22;
 /// Returns the opening tag of a picture.
 std::string svg_open(double width, double height);
 
+/// Returns a line of text at a place; `anchor` is SVG's: start, middle or end.
+std::string svg_text(double x, double y, std::string_view anchor, std::string_view text);
+
 /// Draws grid lines from 0 to `height` and their times below.
 std::string time_axis(Nanoseconds end, double height);
 

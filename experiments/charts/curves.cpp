@@ -48,11 +48,6 @@ double most_drawn(const std::vector<double>& sorted) {
   return most > 0 ? most * kCurveHeadroom : 1;
 }
 
-std::string label_at(double x, double y, std::string_view anchor, std::string_view text) {
-  return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>", x, y, anchor,
-                     html_escaped(text));
-}
-
 std::string grid(const PanelScale& scale) {
   std::string out;
   const double x_step = std::max(1.0, tick_step(scale.most_x));
@@ -60,14 +55,14 @@ std::string grid(const PanelScale& scale) {
     const double at = scale.x(i * x_step);
     out += fmt::format("<line x1='{0:.1f}' y1='{1:.1f}' x2='{0:.1f}' y2='{2:.1f}' stroke='#ececec'/>", at,
                        scale.y0, scale.y0 - kCurveHeight);
-    out += label_at(at, scale.y0 + 14, "middle", fmt::format("{:.0f}", i * x_step));
+    out += svg_text(at, scale.y0 + 14, "middle", fmt::format("{:.0f}", i * x_step));
   }
   const double y_step = tick_step(scale.most_y);
   for (int i = 0; i * y_step <= scale.most_y; ++i) {
     const double at = scale.y(i * y_step);
     out += fmt::format("<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='#ececec'/>", kCurveLeft,
                        at, kCurveLeft + kCurveWidth, at);
-    out += label_at(kCurveLeft - 6, at + 4, "end", fmt::format("{:.{}f}", i * y_step, tick_decimals(y_step)));
+    out += svg_text(kCurveLeft - 6, at + 4, "end", fmt::format("{:.{}f}", i * y_step, tick_decimals(y_step)));
   }
   return out;
 }
@@ -115,7 +110,7 @@ std::string legend(const ChartPanel& panel, double y) {
   for (const ChartCurve& curve : panel.curves) {
     out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='14' height='{}' fill='{}' fill-opacity='{}'/>", x,
                        y - (curve.marks ? 7 : 5), curve.marks ? 7 : 3, curve.colour, curve.pale ? 0.35 : 1);
-    out += label_at(x + 20, y, "start", curve.name);
+    out += svg_text(x + 20, y, "start", curve.name);
     x += 36 + kLegendCharacter * static_cast<double>(curve.name.size());
   }
   return out;
@@ -128,7 +123,7 @@ std::string panel_svg(const ChartPanel& panel, PanelScale scale) {
   std::string title = panel.title;
   if (cut > 0) title += fmt::format(" ({} above the edge, the most {:.4g})", cut, sorted.back());
   std::string out = fmt::format("<g font-weight='bold'>{}</g>",
-                                label_at(kCurveLeft, scale.y0 - kCurveHeight - 28, "start", title));
+                                svg_text(kCurveLeft, scale.y0 - kCurveHeight - 28, "start", title));
   out += legend(panel, scale.y0 - kCurveHeight - 10) + grid(scale);
   for (const ChartCurve& curve : panel.curves) out += curve_svg(curve, scale);
   return out;
@@ -149,11 +144,11 @@ std::string curves_svg(const std::string& caption, const std::string& x_title,
   const double height = kCaption + cell * static_cast<double>(panels.size());
   std::string out = svg_open(width, height);
   out += fmt::format("<rect width='{:.0f}' height='{:.0f}' fill='#fff'/>", width, height);
-  out += label_at(kCurveLeft, 18, "start", caption);
+  out += svg_text(kCurveLeft, 18, "start", caption);
   for (std::size_t p = 0; p < panels.size(); ++p) {
     scale.y0 = kCaption + cell * static_cast<double>(p) + kTop + kCurveHeight;
     out += panel_svg(panels[p], scale);
-    out += label_at(kCurveLeft + kCurveWidth / 2, scale.y0 + 30, "middle", x_title);
+    out += svg_text(kCurveLeft + kCurveWidth / 2, scale.y0 + 30, "middle", x_title);
   }
   return out + "</svg>\n";
 }

@@ -51,6 +51,11 @@ std::string svg_open(double width, double height) {
       width, height);
 }
 
+std::string svg_text(double x, double y, std::string_view anchor, std::string_view text) {
+  return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>", x, y, anchor,
+                     html_escaped(text));
+}
+
 std::string time_axis(Nanoseconds end, double height) {
   const double seconds = static_cast<double>(std::max<std::int64_t>(end.count(), 1)) * 1e-9;
   const double step = tick_step(seconds);

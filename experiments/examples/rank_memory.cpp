@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -18,23 +17,13 @@
 #include "backend/run/live_rank.hpp"
 #include "core/error.hpp"
 #include "core/program/lowering.hpp"
+#include "core/support/process_memory.hpp"
 #include "experiments/presets/presets.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr double kMiB = 0x1p20;
-
-/// Returns a figure of this process's memory, which the system counts in KiB.
-double memory_of_process(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  double kib = 0;
-  while (status >> word) {
-    if (word == name + ":" && status >> kib) return kib * 1024;
-  }
-  return 0;
-}
 
 std::size_t group_of_rank(const Program& layout, int rank) {
   std::size_t group = 0;
@@ -44,11 +33,11 @@ std::size_t group_of_rank(const Program& layout, int rank) {
 
 void say_memory(const ModelState& state) {
   const double kept = static_cast<double>(state.total().count);
-  const double peak = memory_of_process("VmHWM");
+  const double peak = process_memory("VmHWM");
   fmt::print("keeps {:.1f} MiB\n", kept / kMiB);
   fmt::print("peak  {:.1f} MiB, {:.3f} of what it keeps\n", peak / kMiB, peak / kept);
-  fmt::print("now   {:.1f} MiB, of which {:.1f} MiB are pages of files\n", memory_of_process("VmRSS") / kMiB,
-             memory_of_process("RssFile") / kMiB);
+  fmt::print("now   {:.1f} MiB, of which {:.1f} MiB are pages of files\n", process_memory("VmRSS") / kMiB,
+             process_memory("RssFile") / kMiB);
 }
 
 /// Writes what the rank holds. Of whole tensors these are parts, which no other rank completes here.
@@ -67,7 +56,7 @@ void write_part(const RankContext& context, LiveRank& live, int rank, const std:
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   fmt::print("wrote {:.1f} MiB to the disk in {:.2f} s, {:.0f} MB/s; peak {:.1f} MiB\n",
              static_cast<double>(file.bytes) / kMiB, took.count(),
-             static_cast<double>(file.bytes) / took.count() / 1e6, memory_of_process("VmHWM") / kMiB);
+             static_cast<double>(file.bytes) / took.count() / 1e6, process_memory("VmHWM") / kMiB);
 }
 
 void run(const std::vector<std::string>& arguments) {

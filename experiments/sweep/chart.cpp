@@ -157,19 +157,14 @@ struct Scale {
   double y(double value) const { return y0 - kPanelHeight * value / most_y; }
 };
 
-std::string text_at(double x, double y, std::string_view anchor, std::string_view text) {
-  return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>", x, y, anchor,
-                     html_escaped(text));
-}
-
 /// Returns the text, shortened in its middle to what fits in so many pixels, with the whole of it to be seen
 /// under the pointer.
 std::string fitted_text(double x, double y, std::string_view anchor, const std::string& text, double pixels) {
   const auto most = static_cast<std::size_t>(std::max(4.0, pixels / kCharacter));
-  if (text.size() <= most) return text_at(x, y, anchor, text);
+  if (text.size() <= most) return svg_text(x, y, anchor, text);
   const std::size_t half = (most - 2) / 2;
   const std::string shown = text.substr(0, half) + ".." + text.substr(text.size() - half);
-  return fmt::format("<g><title>{}</title>{}</g>", html_escaped(text), text_at(x, y, anchor, shown));
+  return fmt::format("<g><title>{}</title>{}</g>", html_escaped(text), svg_text(x, y, anchor, shown));
 }
 
 std::string x_line(const Scale& scale, double at) {
@@ -189,14 +184,14 @@ std::string grid(const Scale& scale, const SweepPicture& picture) {
   for (int i = 0; picture.places.empty() && i * x_step <= scale.most_x; ++i) {
     const double at = scale.x(i * x_step);
     out += x_line(scale, at);
-    out += text_at(at, scale.y0 + 14, "middle", fmt::format("{:.{}f}", i * x_step, tick_decimals(x_step)));
+    out += svg_text(at, scale.y0 + 14, "middle", fmt::format("{:.{}f}", i * x_step, tick_decimals(x_step)));
   }
   const double y_step = tick_step(scale.most_y);
   for (int i = 0; i * y_step <= scale.most_y; ++i) {
     const double at = scale.y(i * y_step);
     out += fmt::format("<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='#ececec'/>", scale.x0,
                        at, scale.x0 + kPanelWidth, at);
-    out += text_at(scale.x0 - 6, at + 4, "end", fmt::format("{:.{}f}", i * y_step, tick_decimals(y_step)));
+    out += svg_text(scale.x0 - 6, at + 4, "end", fmt::format("{:.{}f}", i * y_step, tick_decimals(y_step)));
   }
   return out;
 }
@@ -303,9 +298,9 @@ std::string panel_svg(const SweepPicture& picture, const SweepPanel& panel, cons
     out += fitted_text(scale.x0 + kPanelWidth / 2, scale.y0 - kPanelHeight - 10 - up, "middle", title[i],
                        kPanelWidth);
   }
-  out += text_at(scale.x0 + kPanelWidth / 2, scale.y0 + 32, "middle", name_of(picture.x));
-  out += text_at(scale.x0 - kLeft + 4, scale.y0 - kPanelHeight - 10, "start",
-                 sweep_columns()[picture.y].column.title);
+  out += svg_text(scale.x0 + kPanelWidth / 2, scale.y0 + 32, "middle", name_of(picture.x));
+  out += svg_text(scale.x0 - kLeft + 4, scale.y0 - kPanelHeight - 10, "start",
+                  sweep_columns()[picture.y].column.title);
   for (const auto& [name, points] : panel.lines) {
     const auto line = std::lower_bound(names.begin(), names.end(), name) - names.begin();
     out += line_svg(points, scale, static_cast<std::size_t>(line));

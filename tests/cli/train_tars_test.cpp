@@ -5,35 +5,19 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/backend/content/shard_folder.hpp"
-#include "tests/cli/run.hpp"
+#include "tests/cli/shard_training.hpp"
 
 namespace dflop {
 namespace train_tars_test {
 
 using nlohmann::json;
 using testing::RunResult;
-using testing::Sandbox;
 
 const std::string kIo = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/";
 
-struct TrainTars : ::testing::Test {
-  Sandbox sandbox;
-
-  void SetUp() override {
-    std::filesystem::create_directory(sandbox.path("hf"));
-    testing::write_shard_folder(sandbox.path("hf").string());
-  }
+struct TrainTars : testing::ShardTraining {
   RunResult train(const std::string& options, const std::string& data = kIo + "shard-000000.tar") {
-    return sandbox.run("train --hf hf --random-weights --gbs 2 --learning-rate 3e-3 --format json --data " +
-                       data + " " + options);
-  }
-  static std::vector<double> losses(const RunResult& result) {
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    std::vector<double> all;
-    if (result.exit_code != 0) return all;
-    for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
-    return all;
+    return train_on(data, 2, options);
   }
   /// Writes a tar with one sample; see testing::tar_of_sample().
   void write_tar(const std::string& name, const std::string& picture, const std::string& extension = "jpg",

@@ -5,36 +5,20 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/backend/content/shard_folder.hpp"
-#include "tests/cli/run.hpp"
+#include "tests/cli/shard_training.hpp"
 
 namespace dflop {
 namespace train_tokens_test {
 
 using nlohmann::json;
 using testing::RunResult;
-using testing::Sandbox;
 
 const std::string kSource = DFLOP_SOURCE_DIR;
 const std::string kText = kSource + "/tests/golden/io/text";  // 111 + 81 + 94 + 102 + 84 = 472 tokens
 
-struct TrainTokens : ::testing::Test {
-  Sandbox sandbox;
-
-  void SetUp() override {
-    std::filesystem::create_directory(sandbox.path("hf"));
-    testing::write_shard_folder(sandbox.path("hf").string());
-  }
+struct TrainTokens : testing::ShardTraining {
   RunResult train(const std::string& options, const std::string& data = kText) {
-    return sandbox.run("train --hf hf --random-weights --gbs 4 --learning-rate 3e-3 --format json --data " +
-                       data + " " + options);
-  }
-  static std::vector<double> losses(const RunResult& result) {
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    std::vector<double> all;
-    if (result.exit_code != 0) return all;
-    for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
-    return all;
+    return train_on(data, 4, options);
   }
 };
 

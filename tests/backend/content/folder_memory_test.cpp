@@ -9,6 +9,7 @@
 #include "backend/host/world.hpp"
 #include "backend/run/live_rank.hpp"
 #include "core/program/lowering.hpp"
+#include "core/support/process_memory.hpp"
 #include "tests/backend/content/golden_model.hpp"
 #include "traces/files/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
@@ -18,17 +19,6 @@ namespace dflop {
 namespace folder_memory_test {
 
 namespace fs = std::filesystem;
-
-/// Returns a figure of this process in bytes, as "VmHWM": the most memory that it had since forget_peak().
-double process_memory(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  double kib = 0;
-  while (status >> word) {
-    if (word == name + ":" && status >> kib) return kib * 1024;
-  }
-  return 0;
-}
 
 /// Makes the most memory what it is now. Returns whether the system does that.
 bool forget_peak() {

@@ -78,6 +78,16 @@ GoldenRun::GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const We
   executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7, of.contents, weights});
 }
 
+LiveResult GoldenRun::adamw_step(const GoldenModel& of, std::size_t step) const {
+  StepOptions options;
+  options.optimizer.beta2 = 0.95;
+  options.optimizer.weight_decay = 0.1;
+  options.optimizer.step = static_cast<std::int64_t>(step) + 1;
+  options.update = step < of.rates.size();
+  if (options.update) options.optimizer.learning_rate = of.rates[step];
+  return executor->step(iteration, options);
+}
+
 std::vector<GradientDistance> gradient_distances(const GoldenModel& model, LiveExecutor& executor) {
   const WholeTensors found = executor.read(ParameterStore::Kind::gradient);
   const double least = 1e-6 * model.gradient_norm;

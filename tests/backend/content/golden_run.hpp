@@ -26,6 +26,9 @@ struct GoldenRun {
   /// Weights are those of the model's folder where none are given.
   GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights = nullptr);
 
+  /// Runs a golden step of AdamW, from 0 on; the one behind the last gives the loss after it alone.
+  LiveResult adamw_step(const GoldenModel& of, std::size_t step) const;
+
   ModelSpec model;
   Plan plan;
   Iteration iteration;

@@ -47,16 +47,10 @@ TEST_P(GoldenModels, LossesOfAdamWAreTheLibrarysUnderEveryPlan) {
       way.plan.clip_gradients = true;
       way.plan.zero1 = shards;
       GoldenRun run(model, way.plan, DType::f64);
-      StepOptions options;
-      options.optimizer.beta2 = 0.95;
-      options.optimizer.weight_decay = 0.1;
       for (std::size_t step = 0; step < model.losses.size(); ++step) {
-        options.update = step < model.rates.size();
-        if (options.update) options.optimizer.learning_rate = model.rates[step];
-        options.optimizer.step = static_cast<std::int64_t>(step) + 1;
-        const LiveResult result = run.executor->step(run.iteration, options);
+        const LiveResult result = run.adamw_step(model, step);
         EXPECT_NEAR(result.loss, model.losses[step], 1e-5 * model.losses[step]) << step;
-        if (options.update) {
+        if (step < model.rates.size()) {
           EXPECT_NEAR(result.gradient_norm.value_or(0), model.gradient_norms[step],
                       1e-5 * model.gradient_norms[step]);
         }

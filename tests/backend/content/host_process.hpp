@@ -8,7 +8,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "backend/content/dataset.hpp"
@@ -16,6 +15,7 @@
 #include "backend/model/made_up.hpp"
 #include "backend/process/process_world.hpp"
 #include "tests/backend/process/free_port.hpp"
+#include "tests/backend/process/in_processes.hpp"
 
 namespace dflop::testing {
 
@@ -49,20 +49,10 @@ inline std::vector<std::string> run_host_processes(int ranks, const WorldOptions
   HostWorld shared(ranks, options);
   std::mutex mutex;
   const int port = free_port();
-  std::vector<std::string> messages(static_cast<std::size_t>(ranks));
-  std::vector<std::jthread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        HostProcess process(r, port, shared, mutex);
-        body(process);
-      } catch (const std::exception& error) {
-        messages[static_cast<std::size_t>(r)] = error.what();
-      }
-    });
-  }
-  threads.clear();
-  return messages;
+  return messages_of_processes(ranks, [&](int rank) {
+    HostProcess process(rank, port, shared, mutex);
+    body(process);
+  });
 }
 
 /// A data set whose contents are made up and that counts what is read.

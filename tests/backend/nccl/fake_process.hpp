@@ -18,6 +18,7 @@
 #include "tests/backend/forwarding.hpp"
 #include "tests/backend/nccl/fake.hpp"
 #include "tests/backend/process/free_port.hpp"
+#include "tests/backend/process/in_processes.hpp"
 
 namespace dflop::testing {
 
@@ -79,20 +80,10 @@ using Body = std::function<void(FakeProcess&)>;
 inline std::vector<std::string> run_processes(int ranks, const Body& body, const FakeDevice& device = {}) {
   forget_fake_nccl_calls();
   const int port = free_port();
-  std::vector<std::string> messages(static_cast<std::size_t>(ranks));
-  {
-    std::vector<std::jthread> threads;
-    for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] {
-        try {
-          FakeProcess process(r, ranks, port, device);
-          body(process);
-        } catch (const std::exception& error) {
-          messages[static_cast<std::size_t>(r)] = error.what();
-        }
-      });
-    }
-  }
+  std::vector<std::string> messages = messages_of_processes(ranks, [&](int rank) {
+    FakeProcess process(rank, ranks, port, device);
+    body(process);
+  });
   EXPECT_EQ(fake_nccl_faults(), std::vector<std::string>{});
   return messages;
 }

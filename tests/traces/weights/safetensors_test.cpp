@@ -10,6 +10,7 @@
 #include <functional>
 #include <thread>
 
+#include "core/support/process_memory.hpp"
 #include "tests/traces/weights/weights_fixtures.hpp"
 #include "traces/weights/folder.hpp"
 
@@ -202,16 +203,6 @@ TEST_F(SafetensorsFiles, ThreadsReadTheSameBlocks) {
   for (const auto& one : found) EXPECT_EQ(one, expected);
 }
 
-/// Returns the most memory of this process so far, in KiB, or 0 where the system does not say.
-std::int64_t most_memory() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    std::int64_t kib = 0;
-    if (word == "VmHWM:" && status >> kib) return kib;
-  }
-  return 0;
-}
-
 /// Runs `work` in a child process, whose most memory begins with what it has of its parent, and returns how
 /// much this grew, in MiB.
 std::int64_t growth_of_memory(const std::function<void()>& work) {
@@ -220,9 +211,10 @@ std::int64_t growth_of_memory(const std::function<void()>& work) {
   malloc_trim(0);  // what tests before have given back would not count as growth when it is taken again
   const pid_t child = fork();
   if (child == 0) {
-    const std::int64_t before = most_memory();
+    const double before = process_memory("VmHWM");
     work();
-    const std::int64_t grown = before == 0 ? -1024 : most_memory() - before;
+    const auto grown =
+        static_cast<std::int64_t>(before == 0 ? -1024 : (process_memory("VmHWM") - before) / 1024);
     static_cast<void>(!::write(ends[1], &grown, sizeof grown));
     _exit(0);
   }
