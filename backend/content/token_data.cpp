@@ -81,12 +81,13 @@ std::string TokenData::fingerprint() const {
 }
 
 SampleContent TokenData::read(const std::string& id, bool /*values*/) const {
-  const std::size_t slash = id.rfind('/');
-  const auto file = by_name_.find(std::string_view(id).substr(0, slash));
+  const std::string_view all = id;
+  const std::size_t slash = std::min(id.rfind('/'), id.size());
+  const auto file = by_name_.find(all.substr(0, slash));
+  const std::string_view digits = all.substr(std::min(slash + 1, id.size()));
   std::size_t number = samples_.size();
-  std::from_chars(id.data() + slash + 1, id.data() + id.size(), number);
-  if (slash == std::string::npos || file == by_name_.end() ||
-      number >= samples_.size() - file->second->number)
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (file == by_name_.end() || number >= samples_.size() - file->second->number)
     throw Error(ErrorKind::internal, "sample '" + id + "' is in no file of token ids");
   number += file->second->number;
   const MegatronFile& tokens = file->second->tokens;
