@@ -9,6 +9,7 @@
 
 #include "core/model.hpp"
 #include "core/plan.hpp"
+#include "core/program.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -94,6 +95,37 @@ inline Flop llm_flop(const ModelSpec& model, const Workload& llm) {
 inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm) {
   const Flop three = (encoder_flop(model, encoder) + llm_flop(model, llm)) * 3;
   return {three.count - front_flop(model, encoder).first.count};
+}
+
+/// StageFlop are the forward FLOP of a stage on a microbatch, unpadded, by what a backward makes of them.
+struct StageFlop {
+  Flop attention;  ///< the layers' core, which has no weights
+  Flop layers;     ///< their weights
+  Flop first;      ///< of the front, to which no gradient goes back
+  Flop ends;       ///< the rest of the front, and the connector
+  Flop head;
+
+  Flop all() const { return attention + layers + first + ends + head; }
+};
+
+/// Returns the FLOP of a stage on all its tp ranks together.
+inline StageFlop stage_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
+  StageFlop flop;
+  const auto add = [&](const TransformerSpec& spec, int layers, const Workload& of) {
+    const Flop core = attention_flop(spec, of);
+    flop.attention += core * layers;
+    flop.layers += Flop{layer_forward_flop(spec, of).count - core.count} * layers;
+  };
+  add(model.encoder, stage.encoder_layers, work.encoder);
+  add(model.llm, stage.llm_layers, work.llm);
+  if (stage.connector) flop.ends += connector_flop(model, work.encoder);
+  if (stage.head) flop.head = head_flop(model.llm, work.llm);
+  if (stage.front) {
+    const FrontFlop front = front_flop(model, work.encoder);
+    flop.first = front.first;
+    flop.ends += front.rest;
+  }
+  return flop;
 }
 
 }  // namespace dflop

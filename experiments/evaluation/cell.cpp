@@ -73,15 +73,6 @@ FigureRow data_row(const StudyRun& run) {
           {{"flop_ratio", encoder / llm}, {"heterogeneity", std::sqrt(variance) / mean}}};
 }
 
-/// Returns the forward FLOP of a stage on a microbatch, unpadded.
-double stage_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
-  double flop = stage.encoder_layers * layer_forward_flop(model.encoder, work.encoder).count +
-                stage.llm_layers * layer_forward_flop(model.llm, work.llm).count;
-  if (stage.connector) flop += connector_flop(model, work.encoder).count;
-  if (stage.head) flop += head_flop(model.llm, work.llm).count;
-  return flop;
-}
-
 /// Returns the FLOP a second and GPU of each tp group over a traced iteration, rising; recomputation does not
 /// count.
 std::vector<double> group_throughputs(const ModelSpec& model, const Timeline& timeline) {
@@ -89,7 +80,8 @@ std::vector<double> group_throughputs(const ModelSpec& model, const Timeline& ti
   for (const Span& span : timeline.spans) {
     if (span.op != Op::forward || span.work < 0) continue;
     const Stage& stage = timeline.stage_shapes[span.stage];
-    flop[span.rank] += 3 * stage_flop(model, stage, timeline.works[static_cast<std::size_t>(span.work)]);
+    const StageFlop of = stage_flop(model, stage, timeline.works[static_cast<std::size_t>(span.work)]);
+    flop[span.rank] += 3 * of.all().count - of.first.count;
   }
   std::vector<double> throughputs;
   for (const GroupUsage& group : timeline.groups) {

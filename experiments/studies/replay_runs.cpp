@@ -74,22 +74,17 @@ SplitBackward split_by_time(const SumCostModel& cost, const Stage& stage, const 
           cost.compute(Op::backward_weight, stage, work).count()};
 }
 
+/// A head that takes rows in chunks is turned back in the forward, so that neither part has it; layers alone
+/// are recomputed.
 SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
-  double linear = 0;
-  double attention = 0;
-  const auto add = [&](const TransformerSpec& spec, int layers, const Workload& of) {
-    const double core = attention_flop(spec, of).count;
-    attention += layers * core;
-    linear += layers * (layer_forward_flop(spec, of).count - core);
-  };
-  add(model.encoder, stage.encoder_layers, work.encoder);
-  add(model.llm, stage.llm_layers, work.llm);
-  if (stage.connector) linear += connector_flop(model, work.encoder).count;
-  if (stage.head) linear += head_flop(model.llm, work.llm).count;
-  const double again = stage.recomputation == Recomputation::full        ? linear + attention
+  const StageFlop flop = stage_flop(model, stage, work);
+  const double attention = flop.attention.count;
+  const double head = model.llm.logits_at_once == 0 ? flop.head.count : 0;
+  const double linear = flop.layers.count + flop.ends.count + head;
+  const double again = stage.recomputation == Recomputation::full        ? flop.layers.count + attention
                        : stage.recomputation == Recomputation::selective ? attention
                                                                          : 0;
-  return {linear + 2 * attention + again, linear};
+  return {linear + 2 * attention + again, linear + flop.first.count};
 }
 
 /// Returns the reordering with a weight share for an order that splits backwards. `name` is what the order is

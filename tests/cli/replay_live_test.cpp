@@ -83,14 +83,42 @@ TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
   backward.index = 0;  // of works
   program.instructions = {backward};
   const double attention = 2 * attention_flop(model.llm, work.llm).count;
-  const double linear =
-      2 * layer_forward_flop(model.llm, work.llm).count - attention + head_flop(model.llm, work.llm).count;
+  const double layers = 2 * layer_forward_flop(model.llm, work.llm).count - attention;
+  const double linear = layers + head_flop(model.llm, work.llm).count;
   const ReplayReference reference{"", nullptr, model};
   ASSERT_EQ(weight_shares(program, reference).size(), 1u);
   EXPECT_DOUBLE_EQ(weight_shares(program, reference)[0], linear / (2 * linear + 2 * attention));
-  program.stages[0].recomputation = Recomputation::full;  // runs the forward again before
-  EXPECT_DOUBLE_EQ(weight_shares(program, reference)[0], linear / (3 * linear + 3 * attention));
+  program.stages[0].recomputation = Recomputation::full;  // runs the layers' forward again before
+  EXPECT_DOUBLE_EQ(weight_shares(program, reference)[0], linear / (2 * linear + layers + 3 * attention));
   EXPECT_TRUE(weight_shares(program, {}).empty());
+  // Where the loss takes rows in chunks the head is turned back in the forward.
+  ReplayReference chunked = reference;
+  chunked.model->llm.logits_at_once = 1;
+  EXPECT_DOUBLE_EQ(weight_shares(program, chunked)[0], layers / (3 * layers + 3 * attention));
+}
+
+TEST(WeightShares, HaveAFrontInTheWeightsAlone) {
+  ModelSpec model = find_model("tiny-vlm");
+  model.architecture.emplace();
+  Program program;
+  Stage stage;
+  stage.encoder_layers = 1;
+  stage.front = true;
+  stage.recomputation = Recomputation::none;
+  program.stages = {stage};
+  Work work;
+  work.encoder = {1, 64, 64 * 64};
+  program.works = {work};
+  Instruction backward;
+  backward.op = Op::backward;
+  backward.index = 0;  // of works
+  program.instructions = {backward};
+  const double front = front_flop(model, work.encoder).first.count;
+  const double attention = attention_flop(model.encoder, work.encoder).count;
+  const double layer = layer_forward_flop(model.encoder, work.encoder).count - attention;
+  ASSERT_GT(front, 0);
+  EXPECT_DOUBLE_EQ(weight_shares(program, {"", nullptr, model})[0],
+                   (layer + front) / (front + 2 * layer + 2 * attention));
 }
 
 }  // namespace replay_live_test

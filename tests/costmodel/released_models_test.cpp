@@ -215,6 +215,28 @@ TEST(ReleasedModels, ClassRowsDoNotReachTheConnector) {
   EXPECT_EQ(front_flop(model, {2, 6, 18}).first.count, 2.0 * 4 * 48 * 4);  // 48 values of a patch, 4 wide
 }
 
+TEST(ReleasedModels, StagesTogetherHaveTheFlopOfTheModel) {
+  for (const Released& released : kReleased) {
+    const ModelSpec model = model_of(std::string("released/") + released.folder);
+    const Work work{{4, 4 * 1024, 4 * 1024 * 1024}, {2, 2 * 700, 2 * 700 * 700}};
+    Stage first;
+    first.front = model.encoder.layers > 0;
+    first.encoder_layers = model.encoder.layers / 2;
+    Stage rest = whole(model);
+    rest.front = false;
+    rest.encoder_layers -= first.encoder_layers;
+    Flop all;
+    Flop without_gradient;
+    for (const Stage& stage : {first, rest}) {
+      all += stage_flop(model, stage, work).all();
+      without_gradient += stage_flop(model, stage, work).first;
+    }
+    const double expected =
+        model_flop(model, model.encoder.layers > 0 ? work.encoder : Workload{}, work.llm).count;
+    EXPECT_NEAR(3 * all.count - without_gradient.count, expected, 1e-12 * expected) << released.folder;
+  }
+}
+
 TEST(ReleasedModels, FrontsCostTimeAndMemoryOnTheFirstStageAlone) {
   for (const Released& released : kReleased) {
     const ModelSpec model = model_of(std::string("released/") + released.folder);
