@@ -334,6 +334,13 @@ void UnitBench::measure_memory(std::int64_t tokens, TpProfile& profile) {
   }
   set(&BytesPerToken::embedding, memory_of(embedding(tokens), tokens));
   set(&BytesPerToken::head, memory_of(head(tokens), tokens));
+  // A forward's buffers are those of a token whose logits exist, as all of `tokens` may not
+  // (`logits_at_once`).
+  const TransformerSpec& llm = model_.llm;
+  const auto without = static_cast<double>(tokens - llm.logit_rows(tokens, rank_.tp_size()));
+  const auto logits = static_cast<double>(llm.vocabulary_per_rank(rank_.tp_size())) *
+                      static_cast<double>(bytes_of(rank_.kernels.dtype()));
+  profile.forward_buffers.head += without / static_cast<double>(tokens) * logits;
 }
 
 }  // namespace dflop

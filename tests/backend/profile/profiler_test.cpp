@@ -56,6 +56,15 @@ TEST(Profiler, MeasuresAHeadInChunks) {
   EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
 }
 
+/// The buffers are of a token whose logits exist, also where few rows have them at once. What a chunk has
+/// beside its logits, 24 + 3 values of a row, is of few rows then.
+TEST(Profiler, MeasuresAHeadInShortChunks) {
+  ModelSpec model = testing::live_model();
+  model.llm.logits_at_once = 64;
+  const TpProfile tables = measured(DType::f32, model).tp.at(0);
+  EXPECT_NEAR(tables.forward_buffers.head, 4 * (24 + 64), 4 * 3 + 10);
+}
+
 /// Five encoder tokens become one of the connector: of 16, 32 and 64 tokens the next multiples. Attention is
 /// on whole sequences, and on 256 tokens at least.
 TEST(Profiler, MeasuresWholeTokensAndSequences) {
