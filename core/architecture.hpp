@@ -146,6 +146,11 @@ struct Architecture {
   std::int64_t video_token = -1;
   std::int64_t audio_token = -1;
 
+  /// Tells whether a token stands for a row of a picture, a video or a sound.
+  bool is_medium(std::int64_t id) const {
+    return id == image_token || id == video_token || id == audio_token;
+  }
+
   bool operator==(const Architecture&) const = default;
 };
 

@@ -8,10 +8,6 @@
 namespace dflop {
 namespace {
 
-bool is_medium(const Architecture& architecture, std::int32_t id) {
-  return id == architecture.image_token || id == architecture.video_token || id == architecture.audio_token;
-}
-
 /// A SampleBuilder goes through a sample's tokens.
 class SampleBuilder {
  public:
@@ -26,7 +22,7 @@ class SampleBuilder {
       refuse_input(place_, "{} tokens have {} labels", ids.size(), labels.size());
     TokenSequence& tokens = content_.tokens;
     tokens.rows = static_cast<std::int64_t>(ids.size());
-    while (at_ < ids.size()) is_medium(architecture_, ids[at_]) ? add_medium(ids) : add_text(ids[at_]);
+    while (at_ < ids.size()) architecture_.is_medium(ids[at_]) ? add_medium(ids) : add_text(ids[at_]);
     if (next_ < media_.size()) {
       refuse_input(place_, "expected as many runs of media tokens as there are media, {}, found {}",
                    media_.size(), next_);

@@ -96,6 +96,14 @@ SampleContent TokenData::read(const std::string& id, bool /*values*/) const {
   for (Place at = places_[number]; !left.empty(); at = {at.sequence + 1, 0}) {
     const std::size_t count = std::min(left.size(), tokens.length(at.sequence) - at.token);
     tokens.read(at.sequence, at.token, left.first(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!model_.architecture->is_medium(left[i])) continue;
+      refuse_input(
+          tokens.place_of(at.sequence, at.token + i),
+          "expected ids of text, as nothing beside them has pictures or sounds, found {}, which stands for "
+          "a row of one",
+          left[i]);
+    }
     left = left.subspan(count);
   }
   const std::int32_t last = ids.back();  // a target alone

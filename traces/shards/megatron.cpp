@@ -57,6 +57,8 @@ MegatronFile::MegatronFile(const std::string& prefix, std::int64_t vocabulary)
 
 void MegatronFile::check_sequences() const {
   const std::size_t data = data_.bytes().size();
+  std::size_t left =
+      data / id_bytes_;  // ids, so that sequences that overlap cannot make any number of samples
   for (std::size_t i = 0; i < sequences_; ++i) {
     const auto length = number_at<std::int32_t>(index_, kHeader + i * 4);
     const auto pointer = number_at<std::int64_t>(index_, kHeader + sequences_ * 4 + i * 8);
@@ -68,6 +70,14 @@ void MegatronFile::check_sequences() const {
                    "expected sequence {} within the {} bytes of {}, found {} ids from byte {}", i, data,
                    data_path_, length, pointer);
     }
+    if (static_cast<std::size_t>(length) > left) {
+      refuse_input(
+          offset_place(index_path_, kHeader + i * 4),
+          "expected sequences that do not overlap: {} has {} ids, and sequence {} begins when {} of them are "
+          "left, found {} more",
+          data_path_, data / id_bytes_, i, left, length);
+    }
+    left -= static_cast<std::size_t>(length);
   }
 }
 
@@ -92,10 +102,17 @@ std::string_view MegatronFile::index_bytes() const {
   return {reinterpret_cast<const char*>(index_.bytes().data()), index_.bytes().size()};
 }
 
+std::size_t MegatronFile::offset_of(std::size_t sequence, std::size_t token) const {
+  const auto pointer = number_at<std::int64_t>(index_, kHeader + sequences_ * 4 + sequence * 8);
+  return static_cast<std::size_t>(pointer) + token * id_bytes_;
+}
+
+std::string MegatronFile::place_of(std::size_t sequence, std::size_t token) const {
+  return offset_place(data_path_, offset_of(sequence, token));
+}
+
 void MegatronFile::read(std::size_t sequence, std::size_t begin, std::span<std::int32_t> ids) const {
-  const auto pointer =
-      static_cast<std::size_t>(number_at<std::int64_t>(index_, kHeader + sequences_ * 4 + sequence * 8));
-  std::size_t at = pointer + begin * id_bytes_;
+  std::size_t at = offset_of(sequence, begin);
   for (std::int32_t& id : ids) {
     id = id_bytes_ == 2 ? number_at<std::uint16_t>(data_, at) : number_at<std::int32_t>(data_, at);
     if (id < 0 || id >= vocabulary_) {

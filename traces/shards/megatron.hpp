@@ -19,8 +19,8 @@ class MegatronFile {
   /// Maps both files and checks the whole index against the size of the .bin, of which nothing is read.
   /// @param prefix      the paths without .idx and .bin
   /// @param vocabulary  ids are below it, which is checked as they are read
-  /// @throws Error (input) with file and offset, as Mapping does, and for ids but of 16 bits unsigned and 32
-  /// bits
+  /// @throws Error (input) with file and offset, as Mapping does, for ids but of 16 bits unsigned and 32
+  /// bits, and for sequences that have more ids together than the .bin
   explicit MegatronFile(const std::string& prefix, std::int64_t vocabulary = std::int64_t{1} << 31);
 
   const std::string& index_path() const { return index_path_; }
@@ -38,7 +38,11 @@ class MegatronFile {
   /// Does so with those from `begin` on, as many as `ids` has. @pre they are within the sequence
   void read(std::size_t sequence, std::size_t begin, std::span<std::int32_t> ids) const;
 
+  /// Returns "file.bin: offset N" of a token, for errors. @pre it is within the sequence
+  std::string place_of(std::size_t sequence, std::size_t token) const;
+
  private:
+  std::size_t offset_of(std::size_t sequence, std::size_t token) const;
   void check_sequences() const;
   void check_documents(std::size_t documents) const;
 

@@ -147,11 +147,12 @@ TEST_F(TokenDataTest, IdsOfAnotherVocabularyAreRefused) {
 }
 
 TEST_F(TokenDataTest, TokensOfPicturesAreRefused) {
-  const TokenData data(model,
-                       write("t", {{1, static_cast<std::int32_t>(model.architecture->image_token), 2}}), 0);
-  const std::string refusal = input_error([&] { static_cast<void>(data.read("t/0", true)); });
-  EXPECT_NE(refusal.find("sample 't/0'"), std::string::npos) << refusal;
-  EXPECT_NE(refusal.find("found a media token"), std::string::npos) << refusal;
+  const auto picture = static_cast<std::int32_t>(model.architecture->image_token);
+  const std::string prefix = write("t", {{1, 5}, {3, picture, 2}});  // the fourth id, of four bytes each
+  const TokenData data(model, prefix, 0);
+  const std::string refusal = input_error([&] { static_cast<void>(data.read("t/1", true)); });
+  EXPECT_NE(refusal.find(prefix + ".bin: offset 12"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("expected ids of text"), std::string::npos) << refusal;
 }
 
 TEST_F(TokenDataTest, DamageIsRefusedBeforeTraining) {
@@ -163,6 +164,19 @@ TEST_F(TokenDataTest, DamageIsRefusedBeforeTraining) {
       << refusal;
   std::filesystem::remove(prefix + ".bin");
   EXPECT_NE(input_error([&] { TokenData(model, prefix, 0); }).find("t.bin"), std::string::npos);
+}
+
+/// Two sequences of all five ids would be ten.
+TEST_F(TokenDataTest, SequencesThatOverlapAreRefused) {
+  const std::string prefix = write("t", {{1, 2, 3, 4, 5}, {}});
+  std::string index = read_text_file(prefix + ".idx");
+  index[38] = 5;  // the second length, of a sequence that began at the end
+  for (int byte = 50; byte < 58; ++byte)
+    index[static_cast<std::size_t>(byte)] = 0;  // and now at the beginning
+  write_file_atomically(prefix + ".idx", index);
+  const std::string refusal = input_error([&] { TokenData(model, prefix, 0); });
+  EXPECT_NE(refusal.find("t.idx: offset 38"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("expected sequences that do not overlap"), std::string::npos) << refusal;
 }
 
 TEST_F(TokenDataTest, IdsOfNoSampleAreInternalErrors) {
