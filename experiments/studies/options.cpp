@@ -384,6 +384,54 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
   return options;
 }
 
+namespace {
+
+/// A DataKind is what a data set has: records stand for samples of a CSV as well.
+enum class DataKind : std::uint8_t { records, conversations, token_ids };
+
+DataKind kind_of_data(const std::string& name) {
+  const std::optional<ShardKind> shards = kind_of_shards(name);
+  if (!shards) return DataKind::records;
+  return *shards == ShardKind::tar ? DataKind::conversations : DataKind::token_ids;
+}
+
+/// Tells whether one of a command's data sets is of a kind, so that options about this kind have a meaning.
+bool has_data_of(const Values& values, DataKind kind) {
+  for (const char* option : {"data", "eval-data"}) {
+    if (values.count(option) > 0 && kind_of_data(values[option].as<std::string>()) == kind) return true;
+  }
+  return false;
+}
+
+/// Reads those options of shards that are about one data set. @throws Error (usage) for options that are
+/// about none of the command's
+DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model, const std::string& name) {
+  constexpr std::int64_t kLongestSample = 1'000'000;
+  std::vector<std::string> given = given_options_of_records(values);
+  if (values.count("modalities") > 0) given.emplace_back("modalities");
+  const bool has_words = kind_of_data(name) == DataKind::conversations;
+  if (!given.empty() && !has_data_of(values, DataKind::records)) {
+    refuse_option(given.front(),
+                  "is about records, and " + name + " has " + (has_words ? "conversations" : "token ids"));
+  }
+  DatasetOptions options;
+  if (const auto form = read_text(values, "chat")) {
+    require_one_of("chat", chat_forms(), *form);
+    if (!has_data_of(values, DataKind::conversations))
+      refuse_option("chat", "is about conversations, and " + name + " has token ids");
+    if (has_words) options.chat_form = *form;
+  }
+  const std::int64_t longest = model.max_tokens > 0 ? model.max_tokens : kLongestSample;
+  if (const auto length = read_optional_integer(values, "sequence-length", 1, longest)) {
+    if (!has_data_of(values, DataKind::token_ids))
+      refuse_option("sequence-length", "is about token ids, and " + name + " has conversations");
+    if (!has_words) options.sequence_length = *length;
+  }
+  return options;
+}
+
+}  // namespace
+
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option, DataOrigin* origin) {
   const auto file = values[option].as<std::string>();
@@ -391,38 +439,11 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
   if (kind_of_shards(file)) return open_shards(values, model, option, origin)->samples();
-  if (values.count("sequence-length") > 0)
+  if (values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
     refuse_option("sequence-length", "is about token ids, and " + file + " has records or samples");
   return load_samples(file, read_preprocess_options(values, model, seed), true, origin,
                       given_options_of_records(values));
 }
-
-namespace {
-
-/// Reads the options of shards. @throws Error (usage) for those of records and of the other kind of shards
-DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model, const std::string& name) {
-  constexpr std::int64_t kLongestSample = 1'000'000;
-  std::vector<std::string> given = given_options_of_records(values);
-  if (values.count("modalities") > 0) given.emplace_back("modalities");
-  const bool has_words = kind_of_shards(name) == ShardKind::tar;
-  if (!given.empty()) {
-    refuse_option(given.front(),
-                  "is about records, and " + name + " has " + (has_words ? "conversations" : "token ids"));
-  }
-  DatasetOptions options;
-  options.chat_form = read_text(values, "chat").value_or("");
-  if (!options.chat_form.empty()) {
-    if (!has_words) refuse_option("chat", "is about conversations, and " + name + " has token ids");
-    require_one_of("chat", chat_forms(), options.chat_form);
-  }
-  const std::int64_t longest = model.max_tokens > 0 ? model.max_tokens : kLongestSample;
-  options.sequence_length = read_optional_integer(values, "sequence-length", 1, longest).value_or(0);
-  if (options.sequence_length > 0 && has_words)
-    refuse_option("sequence-length", "is about token ids, and " + name + " has conversations");
-  return options;
-}
-
-}  // namespace
 
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
                                            const std::string& option, DataOrigin* origin) {

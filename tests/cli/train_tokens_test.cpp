@@ -59,6 +59,15 @@ TEST_F(TrainTokens, AnIndexHasTheShapes) {
       0);
 }
 
+/// Options of one kind of data are for that one of the two which has it.
+TEST_F(TrainTokens, EvaluatesOnAnotherKindOfData) {
+  const std::string tar = kSource + "/tests/golden/io/shard-000000.tar";
+  const std::string both = "--steps 1 --chat qwen2 --sequence-length 40 --eval-data ";
+  EXPECT_EQ(losses(train_on(kText, 3, both + tar)).size(), 1U);
+  EXPECT_EQ(losses(train_on(tar, 3, both + kText)).size(), 1U);
+  testing::expect_error(train("--steps 1 --assume-text 99 --eval-data " + tar), {"--assume-text", "records"});
+}
+
 TEST_F(TrainTokens, RefusesWhatDoesNotFit) {
   testing::expect_error(train("--steps 1 --chat qwen2"), {"--chat", "token ids"});
   testing::expect_error(train("--steps 1 --sequence-length 99999999"), {"--sequence-length"});
