@@ -43,6 +43,11 @@ void ContentLoader::begin(const std::vector<ContentRequest>& batch) {
   queued_.notify_all();
 }
 
+void ContentLoader::drop_all() {
+  begin({});
+  begin({});  // as one batch back is kept
+}
+
 Seconds ContentLoader::wait(const std::vector<ContentRequest>& batch) {
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);

@@ -33,6 +33,9 @@ class ContentLoader final : public Contents {
   /// Begins to make what of a batch is not there yet. That stays which was asked for by the latest two calls.
   void begin(const std::vector<ContentRequest>& batch);
 
+  /// Drops what is there, which nothing waits for: a loader that is not used for a while holds no memory.
+  void drop_all();
+
   /// Waits until all of a batch that was begun is there, and returns for how long.
   /// @throws what making one of them has thrown
   Seconds wait(const std::vector<ContentRequest>& batch);

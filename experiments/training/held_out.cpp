@@ -11,7 +11,6 @@
 #include "core/refuse.hpp"
 #include "core/support/bytes.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/training/content_ahead.hpp"
 #include "experiments/training/loop.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/shards/shard_list.hpp"
@@ -127,6 +126,7 @@ HeldOutEvaluation::HeldOutEvaluation(HeldOutData data, const TrainJob& job, cons
   if (data_.shards) {
     loader_ = std::make_shared<ContentLoader>(data_.shards, data_threads);
     contents_ = loader_;
+    ahead_.emplace(*loader_, job.plan, job.target->model, world);
   } else {
     contents_ = std::make_shared<MadeUpContents>(job.target->model, job.seed);
   }
@@ -152,21 +152,20 @@ double HeldOutEvaluation::batch_loss(std::size_t batch, const LiveExecutor& exec
   return executor.step(iteration, options).loss;
 }
 
-HeldOutLoss HeldOutEvaluation::run(const LiveExecutor& executor, const KernelChoices* kernels) const {
+HeldOutLoss HeldOutEvaluation::run(const LiveExecutor& executor, const KernelChoices* kernels) {
   const auto begin = std::chrono::steady_clock::now();
   double sum = 0;
   std::int64_t trained = 0;
-  std::optional<ContentAhead> content;
-  if (loader_) content.emplace(*loader_, job_.plan, job_.target->model, world_);
-  if (content) content->begin(batches_[0], assignments_[0]);
+  if (ahead_) ahead_->begin(batches_[0], assignments_[0]);
   for (std::size_t b = 0; b < batches_.size(); ++b) {
-    if (content) content->wait();
-    if (content && b + 1 < batches_.size()) content->begin(batches_[b + 1], assignments_[b + 1]);
+    if (ahead_) ahead_->wait();
+    if (ahead_ && b + 1 < batches_.size()) ahead_->begin(batches_[b + 1], assignments_[b + 1]);
     std::int64_t of_batch = 0;
     for (const Sample& sample : batches_[b]) of_batch += contents_->trained_tokens(sample);
     sum += batch_loss(b, executor, kernels) * static_cast<double>(of_batch);
     trained += of_batch;
   }
+  if (loader_) loader_->drop_all();
   const Seconds time = std::chrono::steady_clock::now() - begin;
   return {trained > 0 ? sum / static_cast<double>(trained) : 0, time};
 }

@@ -11,6 +11,7 @@
 #include "backend/run/live_executor.hpp"
 #include "backend/world.hpp"
 #include "experiments/studies/study.hpp"
+#include "experiments/training/content_ahead.hpp"
 #include "experiments/training/job.hpp"
 
 namespace dflop {
@@ -65,7 +66,7 @@ class HeldOutEvaluation {
 
   /// Evaluates. `kernels`, where it is not null, are the variants of operations that run.
   /// @throws as ContentLoader::wait() and LiveExecutor::step()
-  HeldOutLoss run(const LiveExecutor& executor, const KernelChoices* kernels) const;
+  HeldOutLoss run(const LiveExecutor& executor, const KernelChoices* kernels);
 
  private:
   double batch_loss(std::size_t batch, const LiveExecutor& executor, const KernelChoices* kernels) const;
@@ -77,6 +78,7 @@ class HeldOutEvaluation {
   std::vector<Assignment> assignments_;
   std::shared_ptr<ContentLoader> loader_;  // null where contents are made up
   std::shared_ptr<const Contents> contents_;
+  std::optional<ContentAhead> ahead_;  // none where contents are made up
 };
 
 }  // namespace dflop

@@ -70,7 +70,7 @@ struct TrainingOptions {
   /// This loads what samples hold, a step ahead, and outlives the loop. Null: it is made up.
   ContentLoader* loader = nullptr;
   /// This evaluates after some of the steps, and outlives the loop. Null: none.
-  const HeldOutEvaluation* held_out = nullptr;
+  HeldOutEvaluation* held_out = nullptr;
 };
 
 /// A TrainingLoop trains step after step until the last one, or until `keep_going` says no after one.

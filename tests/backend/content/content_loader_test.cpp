@@ -38,6 +38,15 @@ TEST_F(ContentLoaderTest, KeepsTheLatestTwoBatches) {
   EXPECT_EQ(loader.tokens(sample(2)).rows, sample(2).llm_tokens);
 }
 
+TEST_F(ContentLoaderTest, DropsAll) {
+  load({{"s0"}});
+  load({{"s1"}});
+  loader.drop_all();
+  for (std::size_t s = 0; s < 2; ++s) EXPECT_THROW(static_cast<void>(loader.tokens(sample(s))), Error);
+  load({{"s1"}});
+  EXPECT_EQ(loader.tokens(sample(1)).rows, sample(1).llm_tokens);
+}
+
 TEST_F(ContentLoaderTest, DecodesWhereValuesAreAskedFor) {
   load({{"s0", false}, {"s1", true}});
   EXPECT_EQ(data->shapes(), Ids{"s0"});
