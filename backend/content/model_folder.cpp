@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "backend/content/stored_names.hpp"
+#include "traces/files/hugging_face.hpp"
 #include "traces/text/staged_file.hpp"
+#include "traces/text/text_file.hpp"
 #include "traces/weights/folder.hpp"
 
 namespace dflop {
@@ -36,6 +38,15 @@ std::optional<WeightsFolder> open_weights(const fs::path& folder) {
   return has_some ? std::make_optional<WeightsFolder>(folder.string()) : std::nullopt;
 }
 
+/// Returns the names that a new folder has: those of the first, or those that its config is read with.
+StoredNames names_in(const ModelSpec& model, const fs::path& from, const WeightsFolder* source) {
+  if (source != nullptr) {
+    return StoredNames(model, [&](const std::string& name) { return source->find(name).has_value(); });
+  }
+  const std::string config = (from / "config.json").string();
+  return StoredNames(model, is_of_opengvlab(read_text_file(config), config));
+}
+
 /// Tells whether a stored tensor is the head of a model whose head is its embedding: a copy of that, which
 /// would be an old one in a new folder.
 bool is_copied_head(const ModelSpec& model, const std::string& name) {
@@ -44,12 +55,8 @@ bool is_copied_head(const ModelSpec& model, const std::string& name) {
 
 /// Returns what the new folder holds: what was trained and what the first folder has beside it, as norms that
 /// a model has and nothing uses.
-std::vector<WrittenTensor> tensors_to_write(const ModelSpec& model, const CheckpointIndex& index,
-                                            const WeightsFolder* source) {
-  const StoredNames names =
-      source == nullptr
-          ? StoredNames(model)
-          : StoredNames(model, [&](const std::string& name) { return source->find(name).has_value(); });
+std::vector<WrittenTensor> tensors_to_write(const StoredNames& names, const ModelSpec& model,
+                                            const CheckpointIndex& index, const WeightsFolder* source) {
   std::vector<WrittenTensor> tensors;
   std::set<std::string> trained;
   for (const PiecedTensor& tensor : index.tensors) {
@@ -134,8 +141,9 @@ void copy_other_files(const fs::path& from, const fs::path& to) {
 void write_model_folder(const ModelSpec& model, const CheckpointReader& weights, const std::string& from,
                         const std::string& to, std::uint64_t most_file_bytes) {
   const std::optional<WeightsFolder> source = open_weights(from);
+  const WeightsFolder* first = source ? &*source : nullptr;
   const std::vector<WrittenTensor> tensors =
-      tensors_to_write(model, weights.index(), source ? &*source : nullptr);
+      tensors_to_write(names_in(model, from, first), model, weights.index(), first);
   std::vector<TensorShape> shapes;
   for (const WrittenTensor& tensor : tensors) shapes.push_back(tensor.shape);
   WeightsWriter writer(to, shapes, {.sync = true}, most_file_bytes);

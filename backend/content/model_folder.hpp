@@ -12,9 +12,10 @@ namespace dflop {
 
 /// Writes the weights of a checkpoint, a million values at a time, under the names and in the dtypes that a
 /// folder has for them, to another that is there and empty. Where the first has no weights, names are those
-/// of transformers 4 and 5, and the dtype is that of training. Beside them stand copies of the first folder's
-/// files that are neither weights nor folders, as config.json and tokenizer.json, so that transformers loads
-/// it. In each file wider dtypes come first, so that all numbers are aligned.
+/// of transformers 4 and 5, or OpenGVLab's own for its config, and the dtype is that of training. Beside them
+/// stand copies of the first folder's files that are neither weights nor folders, as config.json and
+/// tokenizer.json, so that transformers loads it. In each file wider dtypes come first, so that all numbers
+/// are aligned.
 /// @param most_file_bytes  of a file's data, but for one larger tensor
 /// @throws Error (input) as StoredNames and CheckpointReader, and for tensors that do not fit the model;
 ///         Error (output)

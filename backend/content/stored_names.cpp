@@ -102,6 +102,7 @@ LayerNames layer_names(ModelFamily family, bool remote = false) {
 }
 
 constexpr const char* kRemoteClass = "embeddings.class_embedding";
+constexpr const char* kTransformersClass = "vision_tower.embeddings.cls_token";
 
 /// Returns the modules' prefixes that there are, those that transformers writes first.
 struct Prefixes {
@@ -159,8 +160,8 @@ Prefixes prefixes_of(ModelFamily family, bool remote) {
 
 StoredNames::StoredNames(const ModelSpec& model, const Has& has)
     : model_(model),
-      remote_(model.architecture->family == ModelFamily::internvl &&
-              !has("vision_tower.embeddings.cls_token") && has("vision_model." + std::string(kRemoteClass))) {
+      remote_(model.architecture->family == ModelFamily::internvl && !has(kTransformersClass) &&
+              has("vision_model." + std::string(kRemoteClass))) {
   const Prefixes prefixes = prefixes_of(model.architecture->family, remote_);
   llm_ = find_prefix(has, "embed_tokens.weight", prefixes.llm);
   head_ =
@@ -173,8 +174,9 @@ StoredNames::StoredNames(const ModelSpec& model, const Has& has)
   }
 }
 
-StoredNames::StoredNames(const ModelSpec& model)
-    : StoredNames(model, [](const std::string&) { return true; }) {}
+StoredNames::StoredNames(const ModelSpec& model, bool of_opengvlab)
+    : StoredNames(model,
+                  [&](const std::string& name) { return !of_opengvlab || name != kTransformersClass; }) {}
 
 std::vector<StoredPart> StoredNames::parts(const std::string& tensor, std::int64_t rows,
                                            std::int64_t columns) const {

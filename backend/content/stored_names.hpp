@@ -28,8 +28,8 @@ class StoredNames {
   /// Finds the prefixes; `has` says whether a folder has a tensor.
   /// @throws Error (input) naming what was looked for where a module is not found
   StoredNames(const ModelSpec& model, const std::function<bool(const std::string&)>& has);
-  /// Takes those that transformers 4 and 5 write.
-  explicit StoredNames(const ModelSpec& model);
+  /// Takes those that transformers 4 and 5 write, or OpenGVLab's own.
+  explicit StoredNames(const ModelSpec& model, bool of_opengvlab = false);
 
   /// Returns the parts of a tensor of `rows` x `columns`, by its name here ("llm.layers.3.qkv"), one after
   /// the other.

@@ -416,12 +416,21 @@ ModelSpec read_family(const Config& root, ModelFamily family) {
   return {};
 }
 
+bool is_chat(const Config& root) {
+  return root.text("model_type", "") == kInternVlChat;
+}
+
 }  // namespace
+
+bool is_of_opengvlab(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  return is_chat(Config(document.root()));
+}
 
 ModelSpec parse_hugging_face(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const Config root(document.root());
-  const bool chat = root.text("model_type", "") == kInternVlChat;
+  const bool chat = is_chat(root);
   ModelSpec model =
       read_family(root, chat ? ModelFamily::internvl : root.at("model_type").choice<ModelFamily>());
   model.name = file;

@@ -16,4 +16,8 @@ namespace dflop {
 /// with what was found and expected.
 ModelSpec parse_hugging_face(std::string_view json, const std::string& file);
 
+/// Tells whether a config.json is that of InternVL as OpenGVLab publishes it, which is read by the code
+/// beside it and not by transformers alone. @throws Error (input) for what is no JSON object
+bool is_of_opengvlab(std::string_view json, const std::string& file);
+
 }  // namespace dflop

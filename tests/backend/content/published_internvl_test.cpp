@@ -8,8 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "backend/content/model_folder.hpp"
 #include "tests/backend/content/golden_run.hpp"
+#include "traces/checkpoints/pieces.hpp"
 #include "traces/files/hugging_face.hpp"
+#include "traces/weights/folder.hpp"
 #include "traces/weights/writer.hpp"
 
 namespace dflop {
@@ -159,6 +162,23 @@ TEST(PublishedInternVl, IsTheConvertedModel) {
     EXPECT_NEAR(published.executor->step(published.iteration, options).loss, golden.loss,
                 1e-10 * golden.loss);
   }
+}
+
+/// The code beside a config of OpenGVLab's reads no other names.
+TEST(PublishedInternVl, OfAFolderWithoutWeightsHasItsNames) {
+  GoldenModel golden = testing::read_golden_model("internvl-300m-style");
+  const PublishedFolder folder(golden);
+  golden.spec = folder.model(folder.path());
+  golden.folder = folder.path();
+  GoldenRun run(golden, testing::golden_ways(golden.spec).front().plan, DType::f32);
+  const fs::path parts = fs::path(folder.path()) / "parts";
+  const fs::path bare = fs::path(folder.path()) / "bare";
+  const fs::path found = fs::path(folder.path()) / "found";
+  for (const fs::path& made : {parts, bare, found}) fs::create_directory(made);
+  fs::copy_file(folder.path() + "/config.json", bare / "config.json");
+  run.executor->save_weights(parts.string());
+  write_model_folder(golden.spec, CheckpointReader(parts.string()), bare.string(), found.string());
+  EXPECT_EQ(WeightsFolder(found.string()).names(), WeightsFolder(folder.path()).names());
 }
 
 std::string message_of(const json& config) {
