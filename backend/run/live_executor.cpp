@@ -163,14 +163,15 @@ void LiveExecutor::require_own(const Iteration& iteration, const StepOptions& op
   }
 }
 
-/// Returns the receives that ranks enter ahead, where their communicators need that.
-/// @throws Error (input) where ranks would wait for ever although they do.
-ReceivePosts LiveExecutor::posts_of(const Iteration& iteration) const {
+/// Returns what ranks enter into their devices, and when, so that none waits for ever.
+/// @throws Error (input) where ranks would all the same
+LiveExecutor::Entries LiveExecutor::entries_of(const Iteration& iteration) const {
   const bool needs_them = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
     return rank->parts.communicator->posts_receives();
   });
-  if (!needs_them) return {};
+  if (!needs_them) return {{}, true};
   ReceivePosts posts = post_receives(iteration.program);
+  if (progresses_with_early_sums(iteration.program, posts)) return {std::move(posts), true};
   try {
     require_progress(iteration.program, posts);
   } catch (const Error& error) {
@@ -192,8 +193,8 @@ LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& opt
   const std::lock_guard turn(turn_);
   const Contents& contents = options.contents != nullptr ? *options.contents : *contents_;
   const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, contents);
-  const ReceivePosts posts = posts_of(iteration);
-  const LiveStep step{iteration.program, content, options, posts};
+  const Entries entries = entries_of(iteration);
+  const LiveStep step{iteration.program, content, options, entries.posts, entries.starts_sums};
   std::vector<LiveRankResult> results(ranks_.size());
   run_in_threads(ranks_.size(), {[&](std::size_t i) {
                                    ranks_[i]->parts.device->enter_thread();

@@ -96,7 +96,13 @@ class LiveExecutor final : public Executor {
   CheckpointIndex divided(const CheckpointIndex& index, bool weights_alone);
   void write_files(const std::string& folder, CheckpointIndex& index);
   void require_own(const Iteration& iteration, const StepOptions& options) const;
-  ReceivePosts posts_of(const Iteration& iteration) const;
+  /// Entries are the receives that ranks enter ahead of their instructions, where their communicators need
+  /// that, and whether sums begin when their gradients are complete.
+  struct Entries {
+    ReceivePosts posts;
+    bool starts_sums = true;
+  };
+  Entries entries_of(const Iteration& iteration) const;
   LiveResult joined(const Program& program, const std::vector<std::string>& processes) const;
 
   const Plan& plan_;

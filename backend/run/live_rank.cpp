@@ -294,7 +294,7 @@ void LiveRank::backward(const LiveStep& step, const Instruction& instruction) {
   const bool whole = instruction.op == Op::backward;
   Tensor& d_out = arriving(s, module, false);
   StageModule::Completed completed;
-  if (whole && weights_left_[stage] == 1 && !pieces_[stage].entered.empty() && starts_beside()) {
+  if (whole && weights_left_[stage] == 1 && !pieces_[stage].entered.empty() && step.starts_sums) {
     completed = [&](std::int64_t from) { start_pieces(step, stage, from); };
   }
   s.d_in = whole ? module.backward(std::move(d_out), s.tape, completed)
@@ -318,13 +318,7 @@ void LiveRank::count_weights(const LiveStep& step, int stage) {
   const bool in_pieces = pieces != pieces_.end() && !pieces->second.entered.empty();
   parameters.complete_gradients(rank_,
                                 in_pieces ? pieces->second.complete_from : parameters.gradients().columns);
-  if (starts_beside()) start_pieces(step, stage, 0);
-}
-
-/// Returns whether sums are entered before they are waited for. Where compute may wait for the whole device a
-/// sum that others have not entered would hold it up, for ever with some plans (require_progress()).
-bool LiveRank::starts_beside() const {
-  return !rank_.communicator.posts_receives();
+  if (step.starts_sums) start_pieces(step, stage, 0);
 }
 
 /// Returns the rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM

@@ -41,6 +41,8 @@ struct LiveStep {
   const BatchContent& content;
   const StepOptions& options;
   const ReceivePosts& posts;  ///< of receives that are entered ahead
+  bool starts_sums =
+      true;  ///< sums begin when their gradients are complete, and not when they are waited for
 };
 
 /// A LiveSpan says when an instruction ran, on the clock of events.
@@ -148,7 +150,6 @@ class LiveRank {
   void post(const LiveStep& step, std::int32_t message);
   Delivery delivery(const LiveStep& step, std::int32_t message);
   void reduce(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
-  bool starts_beside() const;
   void enter_reduction(const Instruction& instruction);
   void start_pieces(const LiveStep& step, int stage, std::int64_t from);
   void finish_piece(const LiveStep& step, const Instruction& instruction);

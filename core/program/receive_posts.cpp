@@ -144,14 +144,18 @@ class Sequence {
 /// A DrainRun takes all groups as far as they get where compute waits for the whole device.
 class DrainRun {
  public:
-  DrainRun(const Program& program, const ReceivePosts& posts)
+  /// @param early  sums are entered during the compute after their all_reduce_start, and not where they end
+  DrainRun(const Program& program, const ReceivePosts& posts, bool early)
       : program_(program),
         posts_(posts),
+        early_(early),
         walk_(program),
         earlier_(program.messages.size(), -1),
         posted_(program.messages.size()),
         open_(program.groups.size()),
-        looked_at_(program.groups.size(), -1) {
+        looked_at_(program.groups.size(), -1),
+        starts_(program.groups.size()),
+        entered_(program.collectives.size()) {
     const std::vector<std::int32_t> messages = by_pair(program);
     for (std::size_t k = 1; k < messages.size(); ++k) {
       if (are_of_one_pair(program, messages[k - 1], messages[k])) earlier_[messages[k]] = messages[k - 1];
@@ -159,10 +163,10 @@ class DrainRun {
   }
 
   void run() {
-    for (bool moved = true; moved;) {
-      moved = false;
+    for (moved_ = true; moved_;) {
+      moved_ = false;
       for (std::size_t g = 0; g < program_.groups.size(); ++g) {
-        while (!walk_.is_at_end(g) && passes(g)) moved = true;
+        while (!walk_.is_at_end(g) && passes(g)) moved_ = true;
       }
     }
   }
@@ -205,11 +209,31 @@ class DrainRun {
       if (is_receive(instruction.op)) post(instruction.index);
     }
     const bool drains = is_compute(instruction.op) || instruction.op == Op::optimizer_step;
-    if (drains && open_[group] > 0) return false;
+    if (drains && !ends_what_is_open(group)) return false;
+    if (early_ && instruction.op == Op::all_reduce_start) starts_[group].push_back(instruction.index);
     if (!walk_.can_pass(group)) return false;
     if (is_send(instruction.op)) send(instruction.index);
     walk_.pass(group);
     return true;
+  }
+
+  /// Returns whether nothing is left of what a group has entered, the sums that begin in its next compute
+  /// among them: each begins when the one before it has ended.
+  bool ends_what_is_open(std::size_t group) {
+    std::vector<std::int32_t>& starts = starts_[group];
+    while (open_[group] == 0 && !starts.empty()) {
+      enter(group, starts.front());
+      starts.erase(starts.begin());
+    }
+    return open_[group] == 0;
+  }
+
+  void enter(std::size_t group, std::int32_t collective) {
+    moved_ = true;
+    const std::vector<std::int32_t>& members = program_.collectives[collective].groups;
+    ++open_[group];
+    if (++entered_[collective] < members.size()) return;
+    for (const std::int32_t member : members) --open_[member];
   }
 
   void send(std::int32_t message) {
@@ -228,11 +252,16 @@ class DrainRun {
 
   const Program& program_;
   const ReceivePosts& posts_;
+  const bool early_;
   Walk walk_;
   std::vector<std::int32_t> earlier_;  // by message: that which its source has sent its destination before it
   std::vector<std::uint8_t> posted_;   // by message
-  std::vector<std::int32_t> open_;  // by group: sends that nobody has posted, and posts that nobody has sent
+  std::vector<std::int32_t>
+      open_;  // by group: sends that nobody has posted, posts that nobody has sent, early sums
   std::vector<std::int64_t> looked_at_;  // by group: the instruction before which it has made its posts
+  std::vector<std::vector<std::int32_t>> starts_;  // by group: sums that its next compute enters
+  std::vector<std::size_t> entered_;               // by collective: groups that have entered it early
+  bool moved_ = false;
 };
 
 }  // namespace
@@ -251,8 +280,14 @@ ReceivePosts post_receives(const Program& program, int ahead) {
   return posts;
 }
 
+bool progresses_with_early_sums(const Program& program, const ReceivePosts& posts) {
+  DrainRun run(program, posts, true);
+  run.run();
+  return run.first_left() == program.groups.size();
+}
+
 void require_progress(const Program& program, const ReceivePosts& posts) {
-  DrainRun run(program, posts);
+  DrainRun run(program, posts, false);
   run.run();
   const std::size_t left = run.first_left();
   if (left == program.groups.size()) return;

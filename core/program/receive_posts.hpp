@@ -46,4 +46,11 @@ ReceivePosts post_receives(const Program& program, int ahead = kPostedAhead);
 /// @throws Error (input) naming the first group that does not, its instruction and what that waits for.
 void require_progress(const Program& program, const ReceivePosts& posts);
 
+/// Returns whether all groups come to their end even where each sum that an all_reduce_start is about is
+/// entered during the compute that follows, and holds up its group's device until all others have entered it:
+/// that compute, which may wait for the device again, ends then, and only then the next sum is entered and
+/// something sent. If so require_progress() has nothing against the program either, as a sum that is entered
+/// where it is waited for holds up less.
+bool progresses_with_early_sums(const Program& program, const ReceivePosts& posts);
+
 }  // namespace dflop

@@ -181,14 +181,15 @@ OrderTables random_tables(Random& random, const PipelineShape& shape) {
 
 /// Calls check(program, order) for random plans of every order and layout, and random times of their steps.
 template <typename Check>
-void for_each_program(const Check& check) {
+void for_each_program(const Check& check, Bytes gradient_bucket = {}) {
   Random random(61);
   const ModelSpec model = tiny_model();
   for (const OrderKind order : all_order_kinds()) {
     for (const Layout layout : all_of<Layout>()) {
       if (!fits(traits(order), layout)) continue;
       for (int round = 0; round < 60; ++round) {
-        const Plan plan = random_plan(random, order, layout);
+        Plan plan = random_plan(random, order, layout);
+        if (gradient_bucket.count > 0) plan.gradient_bucket = gradient_bucket;
         SCOPED_TRACE(std::to_string(round) + ": " + describe(plan));
         const OrderTables tables =
             reads_tables(order) ? random_tables(random, plan_shape(plan)) : OrderTables{};
@@ -354,6 +355,96 @@ TEST(RequireProgress, FindsWhatTryingAllStatesFinds) {
   }
   EXPECT_GT(hung, kRounds / 20);  // or nothing was tried
   EXPECT_LT(hung, kRounds / 2);
+}
+
+/// EarlySums is a program in which each sum that is entered early is a whole collective of its own, between
+/// two parts of the compute that enters it: what progresses_with_early_sums() says, said with instructions.
+struct EarlySums {
+  EarlySums(const Program& early, const ReceivePosts& early_posts) {
+    program.microbatches = early.microbatches;
+    program.stages = early.stages;
+    program.messages = early.messages;
+    program.collectives = early.collectives;
+    std::map<std::int32_t, std::int32_t> sums;  // of those of `early`
+    for (const Group& group : early.groups) {
+      Group made = group;
+      made.begin = static_cast<std::int64_t>(program.instructions.size());
+      std::vector<std::int32_t> starts;
+      std::vector<std::int32_t> posted;
+      for (std::int64_t i = group.begin; i < group.end; ++i) {
+        const Instruction& instruction = early.instructions[i];
+        for (const std::int32_t m : early_posts.before(i)) posted.push_back(m);
+        if (instruction.op == Op::all_reduce_start) {
+          starts.push_back(instruction.index);
+          continue;
+        }
+        add(instruction, posted);
+        if (!is_compute(instruction.op)) continue;
+        for (const std::int32_t start : starts) {
+          const auto [sum, is_new] =
+              sums.try_emplace(start, static_cast<std::int32_t>(program.collectives.size()));
+          if (is_new) program.collectives.push_back(early.collectives[start]);
+          add({Op::all_reduce, 0, 0, sum->second}, posted);
+          add(instruction, posted);
+        }
+        starts.clear();
+      }
+      made.end = static_cast<std::int64_t>(program.instructions.size());
+      program.groups.push_back(made);
+    }
+    posts.begin.push_back(static_cast<std::int64_t>(posts.messages.size()));
+  }
+
+  /// Takes the posts before it.
+  void add(const Instruction& instruction, std::vector<std::int32_t>& posted) {
+    posts.begin.push_back(static_cast<std::int64_t>(posts.messages.size()));
+    posts.messages.insert(posts.messages.end(), posted.begin(), posted.end());
+    posted.clear();
+    program.instructions.push_back(instruction);
+  }
+
+  Program program;
+  ReceivePosts posts;
+};
+
+/// Ranks of the same dp everywhere do the same beside each other: whoever waits for a sum finds the others at
+/// it. Between encoders and LLMs of different dp they do not always.
+TEST(EarlySums, AreEnteredWhereNobodyWaitsForEver) {
+  int programs = 0;
+  int hung = 0;
+  for_each_program(
+      [&](const Program& program, OrderKind) {
+        const ReceivePosts posts = post_receives(program);
+        const EarlySums sums(program, posts);
+        const bool ends = progresses_with_early_sums(program, posts);
+        EXPECT_EQ(ends, problem_of(sums.program, sums.posts).empty());
+        if (ends) {
+          EXPECT_EQ(problem_of(program, posts), "");
+        }
+        const bool alike = std::all_of(program.stages.begin(), program.stages.end(), [&](const Stage& stage) {
+          return stage.dp == program.stages.front().dp;
+        });
+        EXPECT_TRUE(ends || !alike);
+        ++programs;
+        hung += ends ? 0 : 1;
+      },
+      Bytes{100'000});
+  EXPECT_GT(hung, 0);
+  EXPECT_LT(100 * hung, programs);
+}
+
+/// Each group enters one sum while it computes once more for another's gradients.
+TEST(EarlySums, InAnotherOrderWaitForEver) {
+  constexpr Op B = Op::backward;
+  constexpr Op E = Op::all_reduce_start;
+  constexpr Op W = Op::all_reduce_wait;
+  Program program = program_of(
+      {{{E, 0}, {B, 0}, {E, 1}, {B, 0}, {W, 0}, {W, 1}}, {{E, 0}, {B, 0}, {E, 1}, {B, 0}, {W, 0}, {W, 1}}});
+  program.collectives.resize(2, program.collectives.front());
+  EXPECT_TRUE(progresses_with_early_sums(program, {}));
+  std::swap(program.instructions[6], program.instructions[8]);
+  EXPECT_FALSE(progresses_with_early_sums(program, {}));
+  EXPECT_EQ(problem_of(program, {}), "");  // where they are waited for they come in one order
 }
 
 }  // namespace receive_posts_test

@@ -27,7 +27,29 @@ struct FakeDevice {
   /// Each compute step and optimizer step begins when all is done that its rank has entered, as on a GPU that
   /// loads code; who waits for longer than this has failed. None: no step waits.
   std::optional<Seconds> patience = {};
-  bool posts_receives = true;  ///< as NCCL's communicator asks for
+  bool posts_receives = true;                 ///< as NCCL's communicator asks for
+  std::vector<std::string>* noted = nullptr;  ///< "start" of sums and "send", as they are entered
+  int noting = 0;                             ///< by this rank
+};
+
+/// A communicator that notes what is entered.
+class Noted final : public ForwardingCommunicator {
+ public:
+  Noted(std::unique_ptr<Communicator> to, std::vector<std::string>& noted)
+      : ForwardingCommunicator(std::move(to)), noted_(noted) {}
+  std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input, void* output,
+                                           const RankGroup& group, DeviceStream& stream) override {
+    noted_.emplace_back("start");
+    return ForwardingCommunicator::start(call, input, output, group, stream);
+  }
+  void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
+            const std::string& what) override {
+    noted_.emplace_back("send");
+    ForwardingCommunicator::send(data, bytes, peer, stream, what);
+  }
+
+ private:
+  std::vector<std::string>& noted_;
 };
 
 /// A communicator whose receives nobody posts ahead.
@@ -48,6 +70,8 @@ class FakeProcess final : public ProcessWorld {
   }
   std::unique_ptr<Communicator> make_communicator(int rank) override {
     auto nccl = make_nccl_communicator(fake_nccl(), rendezvous(), fake_seam(rank, gpu_));
+    if (device_.noted != nullptr && rank == device_.noting)
+      return std::make_unique<Noted>(std::move(nccl), *device_.noted);
     if (device_.posts_receives) return nccl;
     return std::make_unique<WithoutPosts>(std::move(nccl));
   }

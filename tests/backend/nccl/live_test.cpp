@@ -135,6 +135,59 @@ TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
   }
 }
 
+/// Gradients are summed in pieces beside the backward that completes them, and no step that waits for the
+/// device hangs. Losses and gradients are those of one process.
+TEST(NcclLive, SumsBesideBackwardsAreThoseOfOneProcess) {
+  for (const OrderKind order : all_order_kinds()) {
+    SCOPED_TRACE(to_string(order));
+    Plan plan = drained_plan(order);
+    plan.llm.dp = plan.encoder.dp = 2;
+    if (plan.layout == Layout::colocated) plan.encoder.dp = 6;  // on the ranks of the LLM
+    plan.gradient_bucket = Bytes{2000};
+    LiveRun one = drained_run(plan);
+    const double expected = one.step(true).loss;
+    const auto gradients = one.executor->read(ParameterStore::Kind::gradient);
+    double loss = 0;
+    const auto messages =
+        run_processes(one.program.ranks(),
+                      [&](FakeProcess& process) {
+                        LiveExecutor executor(one.plan, one.model, process, {DType::f64, 7});
+                        StepOptions options;
+                        options.optimizer.step = 1;
+                        const double own = executor.step(one.iteration(), options).loss;
+                        const auto found = executor.read(ParameterStore::Kind::gradient);
+                        if (!process.leads()) return;
+                        loss = own;
+                        expect_same(found, gradients);
+                      },
+                      {.patience = Seconds{600}});
+    for (const std::string& message : messages) EXPECT_EQ(message, "");
+    EXPECT_NEAR(loss, expected, 1e-10);
+  }
+}
+
+/// Returns what the last rank, which has stage 1, enters in a step: sends of gradients and sums.
+std::vector<std::string> noted_by_the_last(const LiveRun& one) {
+  std::vector<std::string> noted;
+  const auto messages =
+      run_processes(one.program.ranks(), [&](FakeProcess& process) { loss_of(one, process); },
+                    {.noted = &noted, .noting = one.program.ranks() - 1});
+  for (const std::string& message : messages) EXPECT_EQ(message, "");
+  return noted;
+}
+
+/// A gradient for each of two microbatches is sent, the last when the sums have begun.
+TEST(NcclLive, SumsBeginBesideTheLastBackward) {
+  Plan plan = uniform_plan(1, 2, 2, 2);
+  plan.gradient_bucket = Bytes{2000};
+  LiveRun one(plan, live_samples(8, 5), DType::f64);
+  const std::vector<std::string> noted = noted_by_the_last(one);
+  ASSERT_GT(noted.size(), 3U);  // a bucket has 500 gradients of 4 bytes, and the stage has more
+  EXPECT_EQ(std::count(noted.begin(), noted.end(), "send"), 2);
+  EXPECT_EQ(noted.front(), "send");
+  EXPECT_EQ(noted.back(), "send");
+}
+
 /// The forwards of every order end, too, and have the loss of the step, which has not been taken.
 TEST(NcclLive, ProcessesEvaluateAsOne) {
   for (const OrderKind order : all_order_kinds()) {
