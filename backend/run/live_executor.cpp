@@ -185,7 +185,7 @@ LiveExecutor::Entries LiveExecutor::entries_of(const Iteration& iteration) const
         "makes them",
         error.what(), orders);
   }
-  return posts;
+  return {std::move(posts), false};
 }
 
 LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options) const {
@@ -308,6 +308,7 @@ CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index, bool weights
 }
 
 /// Writes the files of an index, each rank its own; the leading process then knows their sizes and checksums.
+/// Where one cannot write, all processes throw after the last has ended, so that nobody writes any more.
 void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index) {
   const auto files = [&](const Rank& rank) {
     std::vector<std::size_t> own;  // one, or none for a rank of copies alone
@@ -317,16 +318,23 @@ void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index
     return own;
   };
   std::vector<CheckpointFile> written(index.files.size());
-  run_in_threads(ranks_.size(), {[&](std::size_t i) { ranks_[i]->parts.device->enter_thread(); },
-                                 [&](std::size_t i) {
-                                   Rank& rank = *ranks_[i];
-                                   for (const std::size_t f : files(rank)) {
-                                     written[f] =
-                                         write_pieces(rank.context, rank.live.stages(), folder, index, f);
-                                   }
-                                 },
-                                 [](std::size_t, const std::string&) {}});
+  std::exception_ptr failure;
   ByteWriter own;
+  try {
+    run_in_threads(ranks_.size(), {[&](std::size_t i) { ranks_[i]->parts.device->enter_thread(); },
+                                   [&](std::size_t i) {
+                                     Rank& rank = *ranks_[i];
+                                     for (const std::size_t f : files(rank)) {
+                                       written[f] =
+                                           write_pieces(rank.context, rank.live.stages(), folder, index, f);
+                                     }
+                                   },
+                                   [](std::size_t, const std::string&) {}});
+    own.add(std::string());
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    own.add(std::string(error.what()));
+  }
   for (const auto& rank : ranks_) {
     for (const std::size_t f : files(*rank)) {
       own.add(f);
@@ -334,13 +342,20 @@ void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index
       own.add(written[f].crc32);
     }
   }
+  std::string first;  // failure
   for (const std::string& process : world_.gather(own.take())) {
-    for (ByteReader reader(process); !reader.at_end();) {
+    ByteReader reader(process);
+    const std::string message = reader.get_text();
+    if (first.empty()) first = message;
+    while (!reader.at_end()) {
       CheckpointFile& file = index.files.at(reader.get<std::size_t>());
       file.bytes = reader.get<std::uint64_t>();
       file.crc32 = reader.get<std::uint32_t>();
     }
   }
+  first = world_.broadcast(first);
+  if (failure) std::rethrow_exception(failure);
+  if (!first.empty()) throw Error(ErrorKind::output, first);
 }
 
 void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted) {

@@ -24,7 +24,7 @@ using Kind = ParameterStore::Kind;
 /// A process with one rank of the host. What processes tell each other goes through their rendezvous, by
 /// sockets; what ranks send goes through the memory of one HostWorld, as the processes are threads of the
 /// test.
-class HostProcess final : public ProcessWorld {
+class HostProcess : public ProcessWorld {
  public:
   HostProcess(int rank, int port, HostWorld& host)
       : ProcessWorld({"127.0.0.1", port, rank, host.ranks(), Seconds{60}, Seconds{60}}), host_(host) {}
@@ -43,6 +43,16 @@ class HostProcess final : public ProcessWorld {
   HostWorld& host_;
 };
 
+/// Its second rank is told of another folder than the first has made, as where a disk is not shared.
+class LonelyProcess final : public HostProcess {
+ public:
+  using HostProcess::HostProcess;
+  std::string broadcast(std::string bytes) override {
+    std::string told = ProcessWorld::broadcast(std::move(bytes));
+    return !leads() && told.ends_with(".part") ? told + "/elsewhere" : told;
+  }
+};
+
 class LiveProcesses : public ::testing::Test {
  protected:
   LiveProcesses() {
@@ -58,6 +68,7 @@ class LiveProcesses : public ::testing::Test {
 };
 
 /// Runs a plan with a process for each rank. An exception ends the others, too, and is a failure of the test.
+template <typename Process = HostProcess>
 void run_processes(const Plan& plan, const std::vector<Sample>& samples,
                    const std::function<void(LiveRun&)>& body) {
   HostWorld host(plan.ranks());
@@ -67,7 +78,7 @@ void run_processes(const Plan& plan, const std::vector<Sample>& samples,
     processes.emplace_back([&, rank] {
       try {
         LiveRun run(plan, samples, DType::bf16,
-                    [&](int) { return std::make_unique<HostProcess>(rank, port, host); });
+                    [&](int) { return std::make_unique<Process>(rank, port, host); });
         try {
           body(run);
         } catch (const std::exception& error) {
@@ -120,6 +131,26 @@ TEST_F(LiveProcesses, WriteTheCheckpointOfOneProcess) {
     weights.verify();
     for (const PiecedTensor& tensor : weights.index().tensors) EXPECT_EQ(tensor.kind, TensorKind::weight);
   }
+}
+
+/// The rank that could write does not go on as if there were a checkpoint, and nothing is left of it.
+TEST_F(LiveProcesses, AllEndWhereOneCannotWrite) {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  run_processes<LonelyProcess>(uniform_plan(1, 1, 2, 2), live_samples(12, 5), [&](LiveRun& run) {
+    run.step(true, 1);
+    try {
+      save(run, folder_, 1);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::output);
+      const std::lock_guard lock(mutex);
+      messages.emplace_back(error.what());
+    }
+  });
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_NE(messages[0].find("elsewhere"), std::string::npos) << messages[0];
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 }  // namespace process_checkpoint_test
