@@ -128,9 +128,11 @@ class Listing {
   }
 
  private:
+  /// Returns a rank's share of rows or columns, of which some ranks have one more than others where tp does
+  /// not divide them.
   Range share_of(std::int64_t count, const std::string& name) const {
-    require(count % tp_ == 0, name + ": " + std::to_string(count));
-    return {count / tp_ * tp_rank_, count / tp_ * (tp_rank_ + 1)};
+    require(count >= tp_, name + ": " + std::to_string(count));
+    return {count * tp_rank_ / tp_, count * (tp_rank_ + 1) / tp_};
   }
 
   void require(bool divides, const std::string& what) const {

@@ -58,8 +58,8 @@ struct StagePlace {
 std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 
 /// Returns what tp rank `tp_rank` of a stage holds, in a fixed order.
-/// @throws Error (input) where tp does not divide heads, KV heads, widths or the vocabulary, and for norms of
-/// queries over all heads with tp.
+/// @throws Error (input) where tp does not divide heads or KV heads, is more than a width or the vocabulary,
+/// and for norms of queries over all heads with tp.
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank);
 
 /// Checks a model. @throws Error (input) naming what of the model cannot be computed, as a connector that is

@@ -127,6 +127,38 @@ TEST_P(LiveSemantics, OverSteps) {
   }
 }
 
+/// Of rows and columns that tp does not divide some ranks have one more than others: of 67 words 33 and 34.
+TEST(UnequalShares, AreOfOneModel) {
+  ModelSpec model = testing::live_model();
+  model.encoder.ffn = 29;
+  model.llm.ffn = 37;
+  model.llm.vocabulary = 67;
+  model.connector.widths.at(1) = 21;
+  const std::vector<Sample> samples = live_samples(12, 5);
+  for (const std::int64_t logits : {0, 100}) {
+    model.llm.logits_at_once = logits;
+    const auto run = [&](const Plan& plan) {
+      return LiveRun(plan, model, samples, testing::dealt(plan, samples.size()), plan_order(plan),
+                     DType::f64);
+    };
+    LiveRun reference = run(uniform_plan(1, 1, 1, 1));
+    const double loss = reference.step(true).loss;
+    const WholeTensors gradients = reference.executor->read(Kind::gradient);
+    const WholeTensors weights = reference.executor->read(Kind::weight);
+    for (const Plan& plan :
+         {uniform_plan(2, 1, 1, 2), with_sequence_parallelism(uniform_plan(2, 2, 2, 2)),
+          with_sequence_parallelism(disaggregated_plan({4, 1, 1, {}}, {2, 1, 1, {}}, 3))}) {
+      SCOPED_TRACE(describe(plan));
+      LiveRun split = run(plan);
+      EXPECT_NEAR(split.step(true).loss, loss, 1e-12 * loss);
+      for (const auto& [name, tensor] : split.executor->read(Kind::gradient))
+        EXPECT_LT(testing::distance(tensor, gradients.at(name)), 1e-11) << name;
+      for (const auto& [name, tensor] : split.executor->read(Kind::weight))
+        EXPECT_LT(testing::distance(tensor, weights.at(name)), 1e-7) << name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Plans, LiveSemantics, ::testing::ValuesIn(plans()),
                          [](const auto& param) { return param.param.name; });
 
