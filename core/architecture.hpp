@@ -59,6 +59,7 @@ struct LayerForm {
   Activation activation = Activation::gelu_tanh;
   std::optional<Rotary> rotary = Rotary{};
   bool qk_norm = false;      ///< an RMS norm of queries and one of keys, over all heads together
+  double qk_epsilon = 1e-6;  ///< of these two
   bool layer_scale = false;  ///< each half of a layer is multiplied with a learned vector
   /// Layers that attend within windows, by their place in the module; others see whole sequences. Empty:
   /// none.

@@ -96,7 +96,7 @@ TransformerLayer::TransformerLayer(const TransformerSpec& spec, const LayerForm&
       norm2_(name + ".norm2", form.norm, form.epsilon, store, rank),
       up_(name + ".up", form.mlp_bias, Split::rows, store, rank),
       down_(name + ".down", form.mlp_bias, Split::columns, store, rank) {
-  if (form.qk_norm) qk_norm_.emplace(name, form.epsilon, store, rank);
+  if (form.qk_norm) qk_norm_.emplace(name, form.qk_epsilon, store, rank);
 }
 
 void TransformerLayer::attend(const PackedSequences& sequences, LayerTape& tape) const {

@@ -53,8 +53,7 @@ const Refusal kRefusals[] = {
     // Forms of an LLM's layers
     {"qwen2.5-7b", "/hidden_act", "\"gelu\"", "hidden_act", {"\"silu\"", "found \"gelu\""}},
     {"qwen2.5-7b", "/use_sliding_window", "true", "use_sliding_window", {"expected false", "found true"}},
-    {"llama-3.1-8b", "/attention_bias", "true", "attention_bias", {"expected false", "found true"}},
-    {"llama-3.1-8b", "/mlp_bias", "true", "mlp_bias", {"expected false", "found true"}},
+    {"qwen2.5-7b", "/mlp_bias", "true", "mlp_bias", {"expected false", "found true"}},
     {"llama-3.1-8b",
      "/rope_scaling/rope_type",
      "\"yarn\"",
@@ -292,6 +291,27 @@ const ProcessorRefusal kProcessorRefusals[] = {
     {"llava-onevision-qwen2-7b-ov", "/do_normalize", "false", {"do_normalize", "found false"}},
     {"internvl2.5-8b", "/size", R"({"height": 224, "width": 224})", {"tiles with sides of 448", "found 224"}},
     {"internvl2.5-8b", "/min_patches", "13", {"min_patches", "max_patches, 12", "found 13"}}};
+
+TEST(HuggingFace, BiasesOfLlamaAreRead) {
+  json config = config_of("llama-3.1-8b");
+  LayerForm form = *read(config).llm.form;
+  EXPECT_FALSE(form.qkv_bias || form.key_bias || form.output_bias || form.mlp_bias);
+  config["attention_bias"] = true;
+  form = *read(config).llm.form;
+  EXPECT_TRUE(form.qkv_bias && form.key_bias && form.output_bias && !form.mlp_bias);
+  config["mlp_bias"] = true;
+  EXPECT_TRUE(read(config).llm.form->mlp_bias);
+}
+
+/// InternVLVisionRMSNorm of queries and keys is made without layer_norm_eps, and so with its own 1e-6.
+TEST(HuggingFace, NormsOfQueriesHaveTheirOwnEpsilon) {
+  json config = config_of("internvl2.5-26b");
+  config["vision_config"]["layer_norm_eps"] = 1e-4;
+  const LayerForm form = *read(config).encoder.form;
+  ASSERT_TRUE(form.qk_norm);
+  EXPECT_EQ(form.epsilon, 1e-4);
+  EXPECT_EQ(form.qk_epsilon, 1e-6);
+}
 
 TEST(HuggingFace, ProcessorsThatAreNotTheModelsAreRefusedByName) {
   for (const ProcessorRefusal& refusal : kProcessorRefusals) {

@@ -116,8 +116,7 @@ TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> 
   const TextDefaults defaults = llama ? kLlamaDefaults : TextDefaults{};
   config.require("hidden_act", "silu");
   config.require_flag("use_sliding_window", false);
-  config.require_flag("mlp_bias", false);
-  if (llama) config.require_flag("attention_bias", false);
+  if (!llama) config.require_flag("mlp_bias", false);
   TransformerSpec spec;
   spec.name = llama ? "llama" : "qwen2";
   spec.layers = config.size("num_hidden_layers", defaults.layers, kMostConfigLayers);
@@ -141,7 +140,9 @@ TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> 
   spec.tied_embeddings = tied_at_root.value_or(config.flag("tie_word_embeddings", false));
   LayerForm form = preset_form(true);
   form.epsilon = config.number("rms_norm_eps", defaults.epsilon);
-  form.qkv_bias = form.key_bias = !llama;
+  form.output_bias = llama && config.flag("attention_bias", false);
+  form.qkv_bias = form.key_bias = !llama || form.output_bias;
+  form.mlp_bias = llama && config.flag("mlp_bias", false);
   form.rotary = read_rotary(config, 10'000);
   if (!form.rotary->sections.empty()) {
     std::int64_t pairs = 0;
@@ -339,6 +340,7 @@ ModelSpec read_internvl(const Config& root) {
   form.activation = read_gelu(vision, "hidden_act", "gelu");
   form.rotary.reset();
   form.qk_norm = vision.flag(chat ? "qk_normalization" : "use_qk_norm", chat);
+  if (chat) form.qk_epsilon = form.epsilon;  // of transformers it is 1e-6, whatever that is
   form.layer_scale = true;
   model.encoder.form = form;
   Architecture& of = model.architecture.emplace();

@@ -164,6 +164,16 @@ TEST(PublishedInternVl, IsTheConvertedModel) {
   }
 }
 
+/// Its InternRMSNorm of queries and keys is made with layer_norm_eps, unlike that of transformers.
+TEST(PublishedInternVl, NormsOfQueriesHaveTheEpsilonOfAll) {
+  std::ifstream in(testing::read_golden_model("internvl-6b-style").folder + "/config.json");
+  json config = published_config(json::parse(in));
+  config["vision_config"]["layer_norm_eps"] = 1e-4;
+  const LayerForm form = *parse_hugging_face(config.dump(), "config.json").encoder.form;
+  ASSERT_TRUE(form.qk_norm);
+  EXPECT_EQ(form.qk_epsilon, 1e-4);
+}
+
 /// The code beside a config of OpenGVLab's reads no other names.
 TEST(PublishedInternVl, OfAFolderWithoutWeightsHasItsNames) {
   GoldenModel golden = testing::read_golden_model("internvl-300m-style");
