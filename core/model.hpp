@@ -56,16 +56,21 @@ struct TransformerSpec {
   std::int64_t ffn_per_rank(int tp) const { return round_up(ffn, tp) / tp; }
   std::int64_t vocabulary_per_rank(int tp) const { return round_up(vocabulary, tp) / tp; }
 
-  /// Returns how many of `rows` rows of logits exist at once on one tp rank.
-  std::int64_t logit_rows(std::int64_t rows, int tp) const {
+  /// Returns how many of `rows` rows of logits may exist at once on one tp rank.
+  std::int64_t most_logit_rows(std::int64_t rows, int tp) const {
     if (logits_at_once == 0) return rows;
     return std::min(rows, std::max<std::int64_t>(1, logits_at_once / vocabulary_per_rank(tp)));
   }
   /// Returns in how many chunks of equal length, to a row, these rows come; none without rows.
   std::int64_t logit_chunks(std::int64_t rows, int tp) const {
     if (rows == 0) return 0;
-    const std::int64_t most = logit_rows(rows, tp);
+    const std::int64_t most = most_logit_rows(rows, tp);
     return round_up(rows, most) / most;
+  }
+  /// Returns how many do: those of the longest chunk.
+  std::int64_t logit_rows(std::int64_t rows, int tp) const {
+    const std::int64_t chunks = std::max<std::int64_t>(1, logit_chunks(rows, tp));
+    return round_up(rows, chunks) / chunks;
   }
 
   /// Returns the matrix parameters of one layer on one tp rank: Q and output, K and V, and the MLP.

@@ -65,7 +65,7 @@ std::vector<UnitCall> layer_calls(const TransformerSpec& spec, int tp, std::int6
   const AttentionHeads heads = heads_of(spec, tp);
   const std::int64_t queries = std::int64_t{heads.heads} * spec.head_dim;
   const std::int64_t keys = std::int64_t{heads.kv_heads} * spec.head_dim;
-  const std::int64_t ffn = spec.ffn / tp;
+  const std::int64_t ffn = spec.ffn_per_rank(tp);
   UnitCalls calls(tokens);
   calls.linear(spec.hidden, queries + 2 * keys, true, true);
   calls.linear(queries, spec.hidden, true, true);
@@ -88,7 +88,7 @@ std::vector<UnitCall> head_calls(const TransformerSpec& spec, int tp, std::int64
   std::vector<UnitCall> all;
   for (std::int64_t c = 0; c < chunks; ++c) {
     UnitCalls calls(tokens * (c + 1) / chunks - tokens * c / chunks);
-    calls.linear(spec.hidden, spec.vocabulary / tp);
+    calls.linear(spec.hidden, spec.vocabulary_per_rank(tp));
     for (UnitCall call : calls.take()) {
       if (spec.logits_at_once > 0) call.pass = KernelPass::forward;
       all.push_back(call);
@@ -105,9 +105,10 @@ std::vector<UnitCall> connector_calls(const ModelSpec& model, int tp, std::int64
   for (std::size_t i = 0; i + 1 < spec.widths.size(); ++i) {
     const bool by_columns = i % 2 == 1;
     const bool by_rows = !by_columns && i + 2 < spec.widths.size();
-    const std::int64_t inner = by_columns ? spec.widths[i] / tp : spec.widths[i];
+    const auto share = [&](std::int64_t width) { return round_up(width, tp) / tp; };
+    const std::int64_t inner = by_columns ? share(spec.widths[i]) : spec.widths[i];
     if (i > 0) calls.activation(model.connector_form().activation, inner, false);
-    calls.linear(inner, by_rows ? spec.widths[i + 1] / tp : spec.widths[i + 1]);
+    calls.linear(inner, by_rows ? share(spec.widths[i + 1]) : spec.widths[i + 1]);
   }
   return calls.take();
 }

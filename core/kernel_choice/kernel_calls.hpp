@@ -49,7 +49,8 @@ struct UnitCall {
 
 /// Returns the calls of operations with variants that one rank makes in all passes of a unit; none without
 /// work. `work` is the encoder's of its units and the connector, else the LLM's. The precision stays open.
-/// @pre tp splits the model
+/// Where tp does not divide a width or the vocabulary they are of a rank that has one more than the others,
+/// which then make calls of their own. @pre tp divides the heads
 std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit, const TpMode& mode,
                                         const Workload& work);
 
@@ -60,7 +61,7 @@ struct StageCall {
 };
 
 /// Returns what one rank of a stage calls in a forward, backward, backward_input or backward_weight.
-/// `patches`: whether pixels come in there. @pre tp splits the model
+/// `patches`: whether pixels come in there. @pre tp divides the heads
 std::vector<StageCall> stage_kernel_calls(const ModelSpec& model, const Stage& stage, bool patches, Op op,
                                           const Work& work);
 

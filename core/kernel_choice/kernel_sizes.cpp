@@ -30,7 +30,7 @@ void require_kernel_sizes(const ModelSpec& model, int tp, const std::string& whe
     require(module, "columns of queries, keys and values", (heads + 2 * key_heads) * spec.head_dim, kSizes);
     require(module, "hidden columns", spec.hidden, kSizes);
     require(module, "columns of the MLP", (spec.gated_mlp ? 2 : 1) * spec.ffn_per_rank(tp), kSizes);
-    require(module, "words", spec.vocabulary / tp, kSizes);
+    require(module, "words", spec.vocabulary_per_rank(tp), kSizes);
   };
   if (model.encoder.layers > 0) {
     require_module("encoder", model.encoder);

@@ -219,7 +219,8 @@ PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload
 PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp) {
   const double tokens = static_cast<double>(work.tokens);
   const double vocabulary = static_cast<double>(spec.vocabulary_per_rank(tp));
-  const double chunk = static_cast<double>(spec.logit_rows(work.tokens, tp));
+  // As if all chunks were as long as they may be: so more rows never take less time for each.
+  const double chunk = static_cast<double>(spec.most_logit_rows(work.tokens, tp));
   const double chunks = work.tokens == 0 ? 1 : tokens / chunk;
   PassTimes times = matrix_product(gpu, tokens / chunks, spec.hidden, vocabulary);
   times = {chunks * times.forward, chunks * times.backward_input, chunks * times.backward_weight};

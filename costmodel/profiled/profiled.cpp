@@ -299,8 +299,9 @@ Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   const TransformerSpec& llm = profile_.model.llm;
   add(stage.head ? 1 : 0, buffers.head, kept.head, kept.head, work.llm);
   if (stage.head && op == Op::forward && llm.logits_at_once > 0) {
-    // The buffers of a token are of one whose logits exist: the others of a microbatch have none.
-    const std::int64_t without = work.llm.tokens - llm.logit_rows(work.llm.tokens, stage.tp);
+    // The buffers of a token are of one whose logits exist: the others of a microbatch have none, as if its
+    // chunks were as long as they may be, so that more tokens never need less.
+    const std::int64_t without = work.llm.tokens - llm.most_logit_rows(work.llm.tokens, stage.tp);
     const std::int64_t logits = without * profile_.value_bytes * llm.vocabulary_per_rank(stage.tp);
     most = std::max(0.0, most - static_cast<double>(logits));
   }

@@ -65,6 +65,14 @@ TEST(Profiler, MeasuresAHeadInShortChunks) {
   EXPECT_NEAR(tables.forward_buffers.head, 4 * (24 + 64), 4 * 3 + 10);
 }
 
+/// Of 512 rows 511 may have logits at once, so that they come in two halves, and are counted as if all had them.
+TEST(Profiler, MeasuresAHeadInHalves) {
+  ModelSpec model = testing::live_model();
+  model.llm.logits_at_once = 64 * 511;
+  const TpProfile tables = measured(DType::f32, model).tp.at(0);
+  EXPECT_NEAR(tables.forward_buffers.head, 4 * (24 + 24 + 64 + 3), 4 * (24 + 3) / 2 + 10);
+}
+
 /// Five encoder tokens become one of the connector: of 16, 32 and 64 tokens the next multiples. Attention is
 /// on whole sequences, and on 256 tokens at least.
 TEST(Profiler, MeasuresWholeTokensAndSequences) {
