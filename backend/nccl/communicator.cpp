@@ -176,25 +176,30 @@ class PendingWork {
  public:
   explicit PendingWork(const NcclSeam& seam) : seam_(seam) {}
 
-  void add(std::string what, SharedEvent come, SharedEvent done) {
+  /// `beside`: the rank's other work does not wait for it.
+  void add(std::string what, SharedEvent come, SharedEvent done, bool beside = false) {
     while (!work_.empty() && seam_.reached(*work_.front()->done)) {  // which no other thread changes
       const std::lock_guard lock(mutex_);
       work_.pop_front();
     }
     const std::lock_guard lock(mutex_);
-    work_.push_back(std::make_shared<Work>(Work{std::move(what), std::move(come), std::move(done), {}}));
+    work_.push_back(
+        std::make_shared<Work>(Work{std::move(what), std::move(come), std::move(done), beside, {}}));
   }
 
-  /// Returns the first work that the device is held up by; the time begins when that is first seen. One
-  /// thread asks.
+  /// Returns the first work that the device is held up by, one beside the others only where there is no
+  /// other; the time begins when that is first seen. One thread asks.
   std::optional<RankWait> waits_for() {
+    std::optional<RankWait> beside;
     for (const SharedWork& one : work()) {
       if (seam_.reached(*one->done)) continue;
-      if (!seam_.reached(*one->come)) return std::nullopt;  // busy with what was entered before
+      if (!seam_.reached(*one->come)) return beside;  // busy with what was entered before
       if (!one->since) one->since = host_time();
-      return RankWait{one->what, *one->since};
+      const RankWait wait{one->what, *one->since};
+      if (!one->beside) return wait;
+      if (!beside) beside = wait;
     }
-    return std::nullopt;
+    return beside;
   }
 
   bool all_done() {
@@ -206,6 +211,7 @@ class PendingWork {
     std::string what;
     SharedEvent come;
     SharedEvent done;
+    bool beside = false;
     std::optional<Nanoseconds> since;  ///< of the thread that asks waits_for()
   };
   using SharedWork = std::shared_ptr<Work>;
@@ -316,7 +322,7 @@ class NcclCommunicator final : public Communicator {
     last_ = recorded(stream);
     last_what_ = wait;
     comms_.enter(comm, what, [&] { return enter(call, input, output, comm, seam_.native_stream(stream)); });
-    pending_.add(wait, last_, recorded(stream));
+    pending_.add(wait, last_, recorded(stream), &stream == beside_.get());
   }
 
   /// The collective runs in a stream of its own, which waits for what the caller's has done by now.
@@ -374,7 +380,8 @@ class NcclCommunicator final : public Communicator {
         .first->second;
   }
 
-  /// The ranks of a group come to its first collective together, and so to the making of its communicator.
+  /// The ranks of a group come to its first collective together, and so to the making of its communicator:
+  /// that of a sum beside compute is made before the first step.
   ncclComm_t comm_of(const RankGroup& group, std::size_t place) {
     ncclComm_t& comm = groups_[group.ranks];
     if (comm == nullptr) comm = comms_.make(group.ranks, place, "a group of ranks " + joined(group), 0);

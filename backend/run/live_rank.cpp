@@ -128,6 +128,7 @@ void LiveRank::prepare(const LiveStep& step) {
   }
   if (rank_.communicator.posts_receives() && !std::exchange(is_warm_, true)) warm_up();
   rank_.communicator.connect(routes_of(step.program));
+  if (rank_.communicator.posts_receives()) meet(step.program);
   if (updates_) {
     for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   }
@@ -138,6 +139,21 @@ void LiveRank::prepare(const LiveStep& step) {
   if (step.options.kernels != nullptr) guide_.begin_step(*step.options.kernels);
   rank_.kernels.guide(step.options.kernels != nullptr ? &guide_ : nullptr);
   rank_.compute.synchronize();  // none of it goes into the first instruction
+}
+
+/// Takes a first sum with each group with which gradients are summed, for which its ranks wait for each other
+/// and memory is made, so that no sum beside a backward does. All ranks go through them in one order.
+void LiveRank::meet(const Program& program) {
+  for (const Collective& collective : program.collectives) {
+    const auto& groups = collective.groups;
+    const bool is_in =
+        std::find(groups.begin(), groups.end(), static_cast<std::int32_t>(group_)) != groups.end();
+    if (!is_in || collective.sum != CollectiveSum::gradients) continue;
+    const RankGroup ranks = ranks_of(program, collective);
+    if (!met_.insert(ranks.ranks).second) continue;
+    rank_.communicator.all_reduce(loss_.view().data, 1, sum_type_of(rank_.kernels.dtype()), ranks,
+                                  rank_.compute, "a first sum");
+  }
 }
 
 /// Takes the largest microbatch of each stage forward and backward once, whatever is in its input, so that

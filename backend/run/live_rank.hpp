@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -41,8 +42,7 @@ struct LiveStep {
   const BatchContent& content;
   const StepOptions& options;
   const ReceivePosts& posts;  ///< of receives that are entered ahead
-  bool starts_sums =
-      true;  ///< sums begin when their gradients are complete, and not when they are waited for
+  bool starts_sums;           ///< when their gradients are complete, and not where they are waited for
 };
 
 /// A LiveSpan says when an instruction ran, on the clock of events.
@@ -134,6 +134,7 @@ class LiveRank {
   };
 
   void warm_up();
+  void meet(const Program& program);
   Note run_noted(const LiveStep& step, const Instruction& instruction);
   void run(const LiveStep& step, const Instruction& instruction, Note& note);
   static void read_times(Note& note, bool sends, Nanoseconds last_end);
@@ -182,7 +183,8 @@ class LiveRank {
   bool is_finite_ = true;                ///< gradients and loss of this step are, as far as is known
   Slots slots_;
   bool is_warm_ = false;
-  bool updates_ = false;  ///< the iteration is no evaluation
+  std::set<std::vector<std::int32_t>> met_;  ///< groups of ranks with which a first sum was taken
+  bool updates_ = false;                     ///< the iteration is no evaluation
   std::map<int, Pieces> pieces_;
   std::map<int, int> weights_left_;  ///< microbatches of a stage whose weights' gradients are still to come
   IncomingMessages incoming_;

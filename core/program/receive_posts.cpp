@@ -1,6 +1,7 @@
 #include "core/program/receive_posts.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -220,10 +221,10 @@ class DrainRun {
   /// Returns whether nothing is left of what a group has entered, the sums that begin in its next compute
   /// among them: each begins when the one before it has ended.
   bool ends_what_is_open(std::size_t group) {
-    std::vector<std::int32_t>& starts = starts_[group];
+    std::deque<std::int32_t>& starts = starts_[group];
     while (open_[group] == 0 && !starts.empty()) {
       enter(group, starts.front());
-      starts.erase(starts.begin());
+      starts.pop_front();
     }
     return open_[group] == 0;
   }
@@ -259,8 +260,8 @@ class DrainRun {
   std::vector<std::int32_t>
       open_;  // by group: sends that nobody has posted, posts that nobody has sent, early sums
   std::vector<std::int64_t> looked_at_;  // by group: the instruction before which it has made its posts
-  std::vector<std::vector<std::int32_t>> starts_;  // by group: sums that its next compute enters
-  std::vector<std::size_t> entered_;               // by collective: groups that have entered it early
+  std::vector<std::deque<std::int32_t>> starts_;  // by group: sums that its next compute enters
+  std::vector<std::size_t> entered_;              // by collective: groups that have entered it early
   bool moved_ = false;
 };
 

@@ -25,7 +25,8 @@ namespace dflop::testing {
 /// A FakeDevice says how the device of a process is.
 struct FakeDevice {
   /// Each compute step and optimizer step begins when all is done that its rank has entered, as on a GPU that
-  /// loads code; who waits for longer than this has failed. None: no step waits.
+  /// loads code, and the compute before and after the start of a sum does so, too; who waits for longer than
+  /// this has failed. None: no step waits.
   std::optional<Seconds> patience = {};
   bool posts_receives = true;                 ///< as NCCL's communicator asks for
   std::vector<std::string>* noted = nullptr;  ///< "start" of sums and "send", as they are entered
@@ -59,6 +60,23 @@ class WithoutPosts final : public ForwardingCommunicator {
   bool posts_receives() const override { return false; }
 };
 
+/// A communicator of a device that waits for all that it has before and after the start of a sum.
+class Draining final : public ForwardingCommunicator {
+ public:
+  Draining(std::unique_ptr<Communicator> to, std::function<void()> drain)
+      : ForwardingCommunicator(std::move(to)), drain_(std::move(drain)) {}
+  std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input, void* output,
+                                           const RankGroup& group, DeviceStream& stream) override {
+    drain_();
+    auto started = ForwardingCommunicator::start(call, input, output, group, stream);
+    drain_();
+    return started;
+  }
+
+ private:
+  std::function<void()> drain_;
+};
+
 /// A process with one rank, on the host.
 class FakeProcess final : public ProcessWorld {
  public:
@@ -72,6 +90,8 @@ class FakeProcess final : public ProcessWorld {
     auto nccl = make_nccl_communicator(fake_nccl(), rendezvous(), fake_seam(rank, gpu_));
     if (device_.noted != nullptr && rank == device_.noting)
       return std::make_unique<Noted>(std::move(nccl), *device_.noted);
+    if (device_.patience && device_.posts_receives)
+      return std::make_unique<Draining>(std::move(nccl), [this] { drain(); });
     if (device_.posts_receives) return nccl;
     return std::make_unique<WithoutPosts>(std::move(nccl));
   }

@@ -135,14 +135,20 @@ TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
   }
 }
 
-/// Gradients are summed in pieces beside the backward that completes them, and no step that waits for the
-/// device hangs. Losses and gradients are those of one process.
+/// Gradients are summed in pieces beside the backward that completes them, and nothing that waits for the
+/// device hangs, neither a step nor what a backward computes between two sums. Losses and gradients are those
+/// of one process.
 TEST(NcclLive, SumsBesideBackwardsAreThoseOfOneProcess) {
+  std::vector<Plan> plans{disaggregated_plan({1, 1, 3, {}}, {1, 1, 2, {}}, 3),
+                          disaggregated_plan({1, 2, 1, {}}, {1, 1, 3, {}}, 2)};
   for (const OrderKind order : all_order_kinds()) {
-    SCOPED_TRACE(to_string(order));
     Plan plan = drained_plan(order);
     plan.llm.dp = plan.encoder.dp = 2;
     if (plan.layout == Layout::colocated) plan.encoder.dp = 6;  // on the ranks of the LLM
+    plans.push_back(plan);
+  }
+  for (Plan& plan : plans) {
+    SCOPED_TRACE(describe(plan));
     plan.gradient_bucket = Bytes{2000};
     LiveRun one = drained_run(plan);
     const double expected = one.step(true).loss;
