@@ -307,8 +307,38 @@ CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index, bool weights
   return parse_checkpoint_index(world_.broadcast(text), "the index of a checkpoint");
 }
 
+/// Does what each process has to do. Where it fails in one all throw, after the last has ended, so that
+/// nobody is at work any more.
+void LiveExecutor::do_in_all(const std::function<void()>& work) {
+  std::exception_ptr failure;
+  ByteWriter own;
+  const auto add = [&](ErrorKind kind, const std::string& message) {
+    failure = std::current_exception();
+    own.add(kind);
+    own.add(message);
+  };
+  try {
+    work();
+  } catch (const Aborted&) {
+    throw;  // all know
+  } catch (const Error& error) {
+    add(error.kind(), error.what());
+  } catch (const std::exception& error) {
+    add(ErrorKind::internal, error.what());
+  }
+  std::string first;
+  for (const std::string& process : world_.gather(own.take())) {
+    if (first.empty()) first = process;
+  }
+  first = world_.broadcast(first);
+  if (failure) std::rethrow_exception(failure);
+  if (first.empty()) return;
+  ByteReader reader(first);
+  const auto kind = reader.get<ErrorKind>();
+  throw Error(kind, reader.get_text());
+}
+
 /// Writes the files of an index, each rank its own; the leading process then knows their sizes and checksums.
-/// Where one cannot write, all processes throw after the last has ended, so that nobody writes any more.
 void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index) {
   const auto files = [&](const Rank& rank) {
     std::vector<std::size_t> own;  // one, or none for a rank of copies alone
@@ -318,9 +348,7 @@ void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index
     return own;
   };
   std::vector<CheckpointFile> written(index.files.size());
-  std::exception_ptr failure;
-  ByteWriter own;
-  try {
+  do_in_all([&] {
     run_in_threads(ranks_.size(), {[&](std::size_t i) { ranks_[i]->parts.device->enter_thread(); },
                                    [&](std::size_t i) {
                                      Rank& rank = *ranks_[i];
@@ -330,11 +358,8 @@ void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index
                                      }
                                    },
                                    [](std::size_t, const std::string&) {}});
-    own.add(std::string());
-  } catch (const std::exception& error) {
-    failure = std::current_exception();
-    own.add(std::string(error.what()));
-  }
+  });
+  ByteWriter own;
   for (const auto& rank : ranks_) {
     for (const std::size_t f : files(*rank)) {
       own.add(f);
@@ -342,28 +367,27 @@ void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index
       own.add(written[f].crc32);
     }
   }
-  std::string first;  // failure
   for (const std::string& process : world_.gather(own.take())) {
-    ByteReader reader(process);
-    const std::string message = reader.get_text();
-    if (first.empty()) first = message;
-    while (!reader.at_end()) {
+    for (ByteReader reader(process); !reader.at_end();) {
       CheckpointFile& file = index.files.at(reader.get<std::size_t>());
       file.bytes = reader.get<std::uint64_t>();
       file.crc32 = reader.get<std::uint32_t>();
     }
   }
-  first = world_.broadcast(first);
-  if (failure) std::rethrow_exception(failure);
-  if (!first.empty()) throw Error(ErrorKind::output, first);
 }
 
 void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted) {
   CheckpointIndex index = divided(wanted, false);
-  const std::string part = world_.broadcast(world_.leads() ? begin_checkpoint(folder, index.step) : "");
+  std::string part;
+  do_in_all([&] {
+    if (world_.leads()) part = begin_checkpoint(folder, index.step);
+  });
+  part = world_.broadcast(part);
   try {
     write_files(part, index);
-    if (world_.leads()) finish_checkpoint(folder, index);
+    do_in_all([&] {
+      if (world_.leads()) finish_checkpoint(folder, index);
+    });
   } catch (...) {
     if (world_.leads()) discard_checkpoint(folder, index.step);  // it may fill the disk
     throw;
@@ -373,7 +397,9 @@ void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted
 void LiveExecutor::save_weights(const std::string& folder) {
   CheckpointIndex index = divided({}, true);
   write_files(folder, index);
-  if (world_.leads()) write_checkpoint_index(folder, index);
+  do_in_all([&] {
+    if (world_.leads()) write_checkpoint_index(folder, index);
+  });
 }
 
 void LiveExecutor::load(const std::string& checkpoint) {

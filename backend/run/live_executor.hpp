@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -78,9 +79,8 @@ class LiveExecutor final : public Executor {
   /// processes see: each rank writes a file of its own, in its thread, of what it alone holds or is the first
   /// to hold. All processes call it; of the index that of the leading one counts, but for its dtype, files
   /// and tensors.
-  /// It returns there when the checkpoint is complete and on the disk. One that cannot be written leaves
-  /// nothing.
-  /// @throws Error (output)
+  /// It returns when the checkpoint is complete and on the disk. One that cannot be written leaves nothing.
+  /// @throws Error (output) in all processes where one of them cannot write
   void save(const std::string& folder, const CheckpointIndex& index);
   /// Writes parameters alone, as save() does, into a folder that is there and has nothing else: for those who
   /// read them with a CheckpointReader. All processes call it. @throws Error (output)
@@ -94,6 +94,7 @@ class LiveExecutor final : public Executor {
   struct Rank;
 
   CheckpointIndex divided(const CheckpointIndex& index, bool weights_alone);
+  void do_in_all(const std::function<void()>& work);
   void write_files(const std::string& folder, CheckpointIndex& index);
   void require_own(const Iteration& iteration, const StepOptions& options) const;
   /// Entries are the receives that ranks enter ahead of their instructions, where their communicators need

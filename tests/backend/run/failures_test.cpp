@@ -93,11 +93,11 @@ TEST(LiveFailures, HeadsThatTpDoesNotDivide) {
   expect_says(message, "tp 4");
 }
 
-TEST(LiveFailures, WidthsThatTpDoesNotDivide) {
+TEST(LiveFailures, WidthsThatAreLessThanTp) {
   ModelSpec model = live_model();
-  model.llm.ffn = 33;
+  model.llm.ffn = 1;
   const std::string message = refusal_of(uniform_plan(2, 1, 1, 2), model);
-  expect_says(message, "llm.layers.0.up: 33");
+  expect_says(message, "llm.layers.0.up: 1 cannot be split over tp 2");
 }
 
 // The sum that ties them over pipeline ranks is for models with an architecture.

@@ -133,24 +133,40 @@ TEST_F(LiveProcesses, WriteTheCheckpointOfOneProcess) {
   }
 }
 
-/// The rank that could write does not go on as if there were a checkpoint, and nothing is left of it.
-TEST_F(LiveProcesses, AllEndWhereOneCannotWrite) {
+/// Saves in two processes, and returns what each of them throws.
+template <typename Process>
+std::vector<std::string> refusals_of_a_save(const std::string& folder) {
   std::mutex mutex;
   std::vector<std::string> messages;
-  run_processes<LonelyProcess>(uniform_plan(1, 1, 2, 2), live_samples(12, 5), [&](LiveRun& run) {
+  run_processes<Process>(uniform_plan(1, 1, 2, 2), live_samples(12, 5), [&](LiveRun& run) {
     run.step(true, 1);
     try {
-      save(run, folder_, 1);
+      save(run, folder, 1);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::output);
       const std::lock_guard lock(mutex);
       messages.emplace_back(error.what());
     }
   });
+  return messages;
+}
+
+/// The rank that could write does not go on as if there were a checkpoint, and nothing is left of it.
+TEST_F(LiveProcesses, AllEndWhereOneCannotWrite) {
+  const std::vector<std::string> messages = refusals_of_a_save<LonelyProcess>(folder_);
   ASSERT_EQ(messages.size(), 2U);
   EXPECT_EQ(messages[0], messages[1]);
   EXPECT_NE(messages[0].find("elsewhere"), std::string::npos) << messages[0];
   EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+/// Nor do the others where the leading one cannot give it its name.
+TEST_F(LiveProcesses, AllEndWhereTheLeadingOneCannotWrite) {
+  fs::create_directories(folder_ + "/run/step-00000001/in the way");
+  const std::vector<std::string> messages = refusals_of_a_save<HostProcess>(folder_ + "/run");
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_FALSE(fs::exists(folder_ + "/run/step-00000001.part"));
 }
 
 }  // namespace process_checkpoint_test
