@@ -1,5 +1,6 @@
 #include "traces/shards/megatron.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/refuse.hpp"
@@ -56,7 +57,7 @@ MegatronFile::MegatronFile(const std::string& prefix, std::int64_t vocabulary)
 }
 
 void MegatronFile::check_sequences() const {
-  const std::size_t data = data_.bytes().size();
+  const std::size_t data = data_.size();
   std::size_t left =
       data / id_bytes_;  // ids, so that sequences that overlap cannot make any number of samples
   for (std::size_t i = 0; i < sequences_; ++i) {
@@ -70,12 +71,16 @@ void MegatronFile::check_sequences() const {
                    "expected sequence {} within the {} bytes of {}, found {} ids from byte {}", i, data,
                    data_path_, length, pointer);
     }
+    if (pointer % static_cast<std::int64_t>(id_bytes_) != 0) {
+      refuse_input(offset_place(index_path_, kHeader + sequences_ * 4 + i * 8),
+                   "expected sequence {} at a multiple of its ids' {} bytes, found {}", i, id_bytes_,
+                   pointer);
+    }
     if (static_cast<std::size_t>(length) > left) {
       refuse_input(
           offset_place(index_path_, kHeader + i * 4),
-          "expected sequences that do not overlap: {} has {} ids, and sequence {} begins when {} of them are "
-          "left, found {} more",
-          data_path_, data / id_bytes_, i, left, length);
+          "expected at most {} ids in all sequences, as many as {} has, found more with the {} of sequence {}",
+          data / id_bytes_, data_path_, length, i);
     }
     left -= static_cast<std::size_t>(length);
   }
@@ -112,14 +117,18 @@ std::string MegatronFile::place_of(std::size_t sequence, std::size_t token) cons
 }
 
 void MegatronFile::read(std::size_t sequence, std::size_t begin, std::span<std::int32_t> ids) const {
-  std::size_t at = offset_of(sequence, begin);
-  for (std::int32_t& id : ids) {
-    id = id_bytes_ == 2 ? number_at<std::uint16_t>(data_, at) : number_at<std::int32_t>(data_, at);
-    if (id < 0 || id >= vocabulary_) {
-      refuse_input(offset_place(data_path_, at),
-                   "expected an id from 0 to {}, the vocabulary's last, found {}", vocabulary_ - 1, id);
-    }
-    at += id_bytes_;
+  const std::size_t at = offset_of(sequence, begin);
+  if (id_bytes_ == 2) {
+    std::vector<std::uint16_t> narrow(ids.size());
+    data_.read(at, narrow.data(), narrow.size() * sizeof narrow[0]);
+    std::copy(narrow.begin(), narrow.end(), ids.begin());
+  } else {
+    data_.read(at, ids.data(), ids.size_bytes());
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < vocabulary_) continue;
+    refuse_input(place_of(sequence, begin + i),
+                 "expected an id from 0 to {}, the vocabulary's last, found {}", vocabulary_ - 1, ids[i]);
   }
 }
 

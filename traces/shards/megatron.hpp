@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "traces/text/readable_file.hpp"
 #include "traces/weights/safetensors.hpp"
 
 namespace dflop {
@@ -16,7 +17,7 @@ namespace dflop {
 /// MegatronFiles may be read by several threads at once.
 class MegatronFile {
  public:
-  /// Maps both files and checks the whole index against the size of the .bin, of which nothing is read.
+  /// Opens both files and checks the whole index against the size of the .bin, of which nothing is read.
   /// @param prefix      the paths without .idx and .bin
   /// @param vocabulary  ids are below it, which is checked as they are read
   /// @throws Error (input) with file and offset, as Mapping does, for ids but of 16 bits unsigned and 32
@@ -50,7 +51,7 @@ class MegatronFile {
   std::string data_path_;
   std::int64_t vocabulary_;
   Mapping index_;
-  Mapping data_;
+  ReadableFile data_;
   std::size_t sequences_ = 0;
   std::size_t id_bytes_ = 0;
 };

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/refuse.hpp"
+#include "traces/text/readable_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -35,46 +36,6 @@ constexpr TarField kTarChecksum{148, 8};
 constexpr std::size_t kTarType = 156;
 constexpr TarField kTarMagic{257, 6};
 constexpr TarField kTarPrefix{345, 155};
-
-/// TarBytes are those of an open file.
-class TarBytes {
- public:
-  /// Opening a pipe would wait for its other end but for O_NONBLOCK.
-  explicit TarBytes(const std::string& path)
-      : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (file_ < 0) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
-    struct stat status {};
-    if (::fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
-      ::close(file_);
-      refuse_input(path, "expected a tar file, found a directory, pipe or device");
-    }
-    size_ = static_cast<std::uint64_t>(status.st_size);
-  }
-  ~TarBytes() { ::close(file_); }
-  TarBytes(const TarBytes&) = delete;
-  TarBytes& operator=(const TarBytes&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::uint64_t size() const { return size_; }
-
-  /// Reads bytes from an offset on, as many as `out` has.
-  void read(std::uint64_t offset, char* out, std::size_t size) const {
-    for (std::size_t done = 0; done < size;) {
-      const ssize_t got = ::pread(file_, out + done, size - done, static_cast<off_t>(offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) refuse_input(offset_place(path_, offset), "cannot be read: {}", std::strerror(errno));
-      if (got == 0)
-        refuse_input(offset_place(path_, offset), "expected {} bytes, found {} to the file's end", size,
-                     done);
-      done += static_cast<std::size_t>(got);
-    }
-  }
-
- private:
-  std::string path_;
-  int file_;
-  std::uint64_t size_ = 0;
-};
 
 std::string_view field_of(const TarBlock& header, TarField field) {
   return {header.data() + field.begin, field.size};
@@ -157,7 +118,7 @@ struct TarExtension {
 /// A TarWalk goes from header to header.
 class TarWalk {
  public:
-  explicit TarWalk(const TarBytes& tar) : tar_(tar) {}
+  explicit TarWalk(const ReadableFile& tar) : tar_(tar) {}
 
   /// Returns the next file, or nothing at the tar's end.
   std::optional<TarEntry> next() {
@@ -294,7 +255,7 @@ class TarWalk {
     } while (tar_.size() - at_ >= kTarBlock);
   }
 
-  const TarBytes& tar_;
+  const ReadableFile& tar_;
   std::uint64_t at_ = 0;
 };
 
@@ -325,7 +286,7 @@ const TarMember* TarSample::find(std::string_view extension) const {
 }
 
 TarFile::TarFile(const std::string& path) : path_(path) {
-  const TarBytes tar(path);
+  const ReadableFile tar(path);
   TarWalk walk(tar);
   std::unordered_set<std::string> keys;
   std::unordered_set<std::string> extensions;  // of the last sample
@@ -351,7 +312,7 @@ TarFile::TarFile(const std::string& path) : path_(path) {
 }
 
 std::string TarFile::read(const TarMember& member) const {
-  const TarBytes tar(path_);
+  const ReadableFile tar(path_);
   std::string bytes(member.size, '\0');
   tar.read(member.offset, bytes.data(), bytes.size());
   return bytes;

@@ -149,6 +149,7 @@ TEST_F(MegatronDamages, OfSequencesAreRefused) {
   expect_index_refused({.lengths = {3, 0}, .pointers = {0, 11}}, 38, {"sequence 1", "from byte 11"});
   expect_index_refused({.pointers = {0, INT64_MAX}}, 38, {"sequence 1"});
   expect_index_refused({.lengths = {INT32_MAX, 2}}, 34, {"sequence 0"});
+  expect_index_refused({.pointers = {0, 5}}, 50, {"sequence 1", "a multiple of its ids' 2 bytes", "found 5"});
   // Five ids of 32 bits need 20 bytes.
   expect_index_refused({.code = 4, .lengths = {5, 0}, .pointers = {0, 0}}, 34, {"found 5 ids"});
 }
@@ -164,6 +165,12 @@ TEST_F(MegatronDamages, OfIdsAreRefusedWhenTheyAreRead) {
       opened(Index{.code = 4, .pointers = {0, 12}}.bytes(), in_bytes<std::int32_t>({1, 2, 3, 4, -5}));
   EXPECT_EQ(file.read(0), (std::vector<std::int32_t>{1, 2, 3}));
   expect_refused([&] { file.read(1); }, prefix() + ".bin: offset 16", {"found -5"});
+}
+
+TEST_F(MegatronDamages, ABinThatBecomesShorterIsAnError) {
+  const MegatronFile file = opened(Index().bytes(), in_bytes<std::uint16_t>({1, 2, 3, 4, 65535}));
+  fs::resize_file(prefix() + ".bin", 2);
+  expect_refused([&] { file.read(0); }, prefix() + ".bin: offset 0", {"expected 6 bytes, found 2"});
 }
 
 TEST_F(MegatronDamages, AFileThatIsMissingIsNamed) {
