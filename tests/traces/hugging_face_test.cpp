@@ -292,6 +292,19 @@ const ProcessorRefusal kProcessorRefusals[] = {
     {"internvl2.5-8b", "/size", R"({"height": 224, "width": 224})", {"tiles with sides of 448", "found 224"}},
     {"internvl2.5-8b", "/min_patches", "13", {"min_patches", "max_patches, 12", "found 13"}}};
 
+TEST(HuggingFace, SequencesAreAsLongAsPositionsGo) {
+  json config = config_of("llama-3.1-8b");
+  config["max_position_embeddings"] = 131'072;
+  EXPECT_EQ(read(config).max_tokens, 32'768);
+  config["max_position_embeddings"] = 512;
+  EXPECT_EQ(read(config).max_tokens, 512);
+  config.erase("max_position_embeddings");
+  EXPECT_EQ(read(config).max_tokens, 32'768);
+  config = config_of("llava-onevision-qwen2-7b-ov");
+  config["text_config"]["max_position_embeddings"] = 4096;
+  EXPECT_EQ(read(config).max_tokens, 4096);
+}
+
 TEST(HuggingFace, BiasesOfLlamaAreRead) {
   json config = config_of("llama-3.1-8b");
   LayerForm form = *read(config).llm.form;

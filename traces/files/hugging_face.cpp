@@ -20,7 +20,7 @@ constexpr int kMostPatchSide = 256;
 constexpr int kMostPatchDepth = 16;  // frames, and colours
 constexpr int kMostMerge = 16;       // side of a square of patches
 constexpr int kMostTileSide = 1 << 16;
-constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets
+constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets, and at most
 /// Logits take 512 MiB in bf16 then, 1 GiB in f32: of 152,064 words those of 1,765 rows.
 constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 
@@ -418,6 +418,17 @@ ModelSpec read_family(const Config& root, ModelFamily family) {
   return {};
 }
 
+/// Returns how long an LLM's sequences may be: what its config says, and no more than presets have.
+std::int64_t most_positions(const Config& root) {
+  constexpr std::string_view kKey = "max_position_embeddings";
+  for (const std::string_view inner : {"text_config", "llm_config"}) {
+    if (root.has(inner) && root.object(inner).has(kKey))
+      return std::min<std::int64_t>(root.object(inner).at(kKey).integer<std::int64_t>(1), kConfigMaxTokens);
+  }
+  if (root.has("text_config") || !root.has(kKey)) return kConfigMaxTokens;
+  return std::min<std::int64_t>(root.at(kKey).integer<std::int64_t>(1), kConfigMaxTokens);
+}
+
 bool is_chat(const Config& root) {
   return root.text("model_type", "") == kInternVlChat;
 }
@@ -436,7 +447,7 @@ ModelSpec parse_hugging_face(std::string_view json, const std::string& file) {
   ModelSpec model =
       read_family(root, chat ? ModelFamily::internvl : root.at("model_type").choice<ModelFamily>());
   model.name = file;
-  model.max_tokens = kConfigMaxTokens;
+  model.max_tokens = most_positions(root);
   if (model.encoder.layers > 0 && model.connector.widths.back() != model.llm.hidden) {
     root.object("vision_config").at("out_hidden_size").refuse_type("the LLM's width {}", model.llm.hidden);
   }
