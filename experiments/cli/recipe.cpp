@@ -38,7 +38,8 @@ const Option& option_of(const Options& options, const RecipeEntry& entry, const 
               place);
 }
 
-/// Returns an entry as it would be typed. A flag that is false is not typed at all.
+/// Returns an entry as it would be typed. A flag that is false is the one that takes it away, or not typed at
+/// all where there is none.
 std::vector<std::string> typed_entry(const Options& options, const Option& option, const RecipeEntry& entry,
                                      const std::string& place) {
   const std::string where = fmt::format("{}: key '{}'", place, entry.key);
@@ -49,7 +50,12 @@ std::vector<std::string> typed_entry(const Options& options, const Option& optio
   if (option.kind.type == ValueKind::Type::flag) {
     const std::string& value = entry.values.front();
     if (value == "true") return {"--" + option.name};
-    if (value == "false") return {};
+    if (value == "false") {
+      const std::string off = "no-" + option.name;
+      const bool has_off =
+          std::ranges::any_of(options.rows(), [&](const Option& row) { return row.name == off; });
+      return has_off ? std::vector<std::string>{"--" + off} : std::vector<std::string>{};
+    }
     throw Error(ErrorKind::input, fmt::format("expected true or false, found '{}'", value), where);
   }
   std::vector<std::string> typed;
@@ -87,7 +93,10 @@ std::vector<std::string> with_recipe(const Options& options, std::vector<std::st
     const std::string place = fmt::format("{}:{}", *file, entry.line);
     const Option& option = option_of(options, entry, place);
     const std::vector<std::string> own = typed_entry(options, option, entry, place);
-    if (typed.count(option.name) > 0 && !typed[option.name].defaulted()) continue;
+    const auto is_typed = [&](const std::string& name) {
+      return typed.count(name) > 0 && !typed[name].defaulted();
+    };
+    if (is_typed(option.name) || is_typed("no-" + option.name)) continue;
     arguments.insert(arguments.end(), own.begin(), own.end());
   }
   return arguments;

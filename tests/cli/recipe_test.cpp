@@ -37,6 +37,15 @@ TEST_F(Recipe, OptionsReplaceTheFiles) {
   EXPECT_EQ(printed("--steps 5 --recipe r.yaml"), expected);
 }
 
+/// What an option can be taken away with is what its false stands for.
+TEST_F(Recipe, FalseTakesAway) {
+  write("steps: 3\nzero1: false\nresume: false\n");
+  EXPECT_EQ(printed("r.yaml"), (json{{"steps", 3}, {"no-zero1", true}}));
+  EXPECT_EQ(printed("r.yaml --zero1"), (json{{"steps", 3}, {"zero1", true}}));
+  write("steps: 3\nzero1: true\n");
+  EXPECT_EQ(printed("r.yaml --no-zero1"), (json{{"steps", 3}, {"no-zero1", true}}));
+}
+
 TEST_F(Recipe, PrintedRecipesAreRecipes) {
   const json first = printed("--steps 5 --data d.csv --gbs 4 --epsilon 1e-7 --resume");
   write(first.dump(2));
