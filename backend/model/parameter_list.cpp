@@ -131,7 +131,10 @@ class Listing {
   /// Returns a rank's share of rows or columns, of which some ranks have one more than others where tp does
   /// not divide them.
   Range share_of(std::int64_t count, const std::string& name) const {
-    require(count >= tp_, name + ": " + std::to_string(count));
+    if (count < tp_) {
+      throw Error(ErrorKind::input, name + ": " + std::to_string(count) + " cannot be split over tp " +
+                                        std::to_string(tp_) + ", as each rank needs one at least");
+    }
     return {count * tp_rank_ / tp_, count * (tp_rank_ + 1) / tp_};
   }
 
@@ -246,6 +249,15 @@ void require_split(const ModelSpec& model, int encoder_tp, int llm_tp) {
   llm.stage.embedding = llm.stage.head = true;
   if (model.encoder.layers > 0) stage_parameter_list(model, encoder, 0);
   stage_parameter_list(model, llm, 0);
+}
+
+bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp) {
+  try {
+    require_split(model, encoder_tp, llm_tp);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void require_live(const ModelSpec& model, std::span<const Sample> samples) {

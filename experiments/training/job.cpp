@@ -68,9 +68,21 @@ Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
   search.wish = read_wish(values);
   search.shared &= !search.layouts.empty();  // what runs has shared GPUs only where they are asked for
   search.seeds = read_seed_plans(values, *job.target, gbs);
+  search.can_split = [&, known = std::map<std::pair<int, int>, bool>()](int encoder_tp, int llm_tp) mutable {
+    const auto [place, is_new] = known.try_emplace({encoder_tp, llm_tp});
+    if (is_new) place->second = is_splittable(job.target->model, encoder_tp, llm_tp);
+    return place->second;
+  };
+  PlanOptions options = read_plan_options(values);
+  // What live ranks have, unless the user says otherwise.
+  const auto is_given = [&](const char* option) {
+    return values.count(option) > 0 && !values[option].defaulted();
+  };
+  if (!is_given("optimizer-states")) options.optimizer_states = OptimizerStates::fp32;
+  if (!is_given("reshard")) options.reshard = Reshard::direct;
   const std::vector<Batch> batches = make_batches(*job.samples, gbs, kPlannedBatches, job.seed);
-  const PlanResult found = make_plan("search", *job.target, *job.samples, batches, gbs, job.seed,
-                                     read_plan_options(values), search);
+  const PlanResult found =
+      make_plan("search", *job.target, *job.samples, batches, gbs, job.seed, options, search);
   if (!found.plan) throw Error(ErrorKind::infeasible, "no such plan: " + found.infeasible_reason);
   say("dflop: plan: {}\n", describe(*found.plan));
   return *found.plan;

@@ -120,6 +120,11 @@ SearchSpace::SearchSpace(const PlanRequest& request, SpacePart part)
   if (has(Layout::uniform)) add_uniform(Layout::uniform);
   if (has(Layout::colocated) && std::any_of(orders_.begin(), orders_.end(), is_colocated))
     add_uniform(Layout::colocated);
+  std::erase_if(shapes_, [&](const SearchShape& shape) { return !splits(shape.encoder.tp, shape.llm.tp); });
+}
+
+bool SearchSpace::splits(int encoder_tp, int llm_tp) const {
+  return !request_.search.can_split || request_.search.can_split(encoder_tp, llm_tp);
 }
 
 bool SearchSpace::has(Layout layout) const {
@@ -327,7 +332,7 @@ namespace {
 /// Says why a module cannot have what is wished for, alone; nothing where it can.
 std::string broken_wish(const ModuleWish& wish, const char* prefix, const ClusterSpec& cluster, int layers) {
   const int tp = wish.tp.value_or(1);
-  const int pp = wish.pp.value_or(1);
+  const int pp = wish.pp.value_or(std::min(layers, 1));
   const int dp = wish.dp.value_or(1);
   if (cluster.gpus_per_node % tp != 0)
     return fmt::format("--{}tp {} does not divide the {} GPUs of a node", prefix, tp, cluster.gpus_per_node);
@@ -361,6 +366,7 @@ std::string SearchSpace::empty_reason() const {
   std::string reason = "no plan on " + std::to_string(request_.cluster.gpus()) + " GPUs has layout " +
                        any_of(request_.search.layouts) + " and order " + any_of(request_.search.orders) +
                        ", a layer for each stage and a sample for each microbatch of a dp rank";
+  if (request_.search.can_split) reason += ", and a tp over which the model can be split";
   if (part_ == SpacePart::shared) {
     if (!request_.cost.knows_shares()) reason += "; of a profile no durations at shares are known";
     if (request_.cluster.is_mixed()) reason += "; shares are of GPUs of one type";
@@ -372,10 +378,11 @@ std::string SearchSpace::empty_reason() const {
 
 bool SearchSpace::allows(const Plan& plan) const {
   const SearchOptions& open = request_.search;
-  return has(plan.layout) && open.wish.grants(plan) && may_be(open.orders, plan.order) &&
-         fits(traits(plan.order), plan.layout) && may_be(open.recomputations, plan.recomputation) &&
-         may_be(open.placements, plan.placement) && may_be(open.gradient_buckets, plan.gradient_bucket) &&
-         plan.gbs == request_.gbs && plan.zero1 == request_.options.zero1 &&
+  return has(plan.layout) && open.wish.grants(plan) && splits(plan.encoder.tp, plan.llm.tp) &&
+         may_be(open.orders, plan.order) && fits(traits(plan.order), plan.layout) &&
+         may_be(open.recomputations, plan.recomputation) && may_be(open.placements, plan.placement) &&
+         may_be(open.gradient_buckets, plan.gradient_bucket) && plan.gbs == request_.gbs &&
+         plan.zero1 == request_.options.zero1 &&
          plan.sequence_parallel == request_.options.sequence_parallel &&
          plan.optimizer_states == request_.options.optimizer_states &&
          plan.reshard == request_.options.reshard;

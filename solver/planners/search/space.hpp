@@ -89,6 +89,7 @@ class SearchSpace {
   bool allows(const Plan& plan) const;
 
  private:
+  bool splits(int encoder_tp, int llm_tp) const;
   void add_disaggregated();
   std::vector<double> shares() const;
   void add_shared();
