@@ -33,7 +33,8 @@ class ContentLoader final : public Contents {
   /// Begins to make what of a batch is not there yet. That stays which was asked for by the latest two calls.
   void begin(const std::vector<ContentRequest>& batch);
 
-  /// Drops what is there, which nothing waits for: a loader that is not used for a while holds no memory.
+  /// Drops all contents, so that a loader that is not used for a while holds no memory. What is being made
+  /// stays until a later begin().
   void drop_all();
 
   /// Waits until all of a batch that was begun is there, and returns for how long.

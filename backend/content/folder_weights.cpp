@@ -4,15 +4,49 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "core/refuse.hpp"
 
 namespace dflop {
+namespace {
+
+StoredNames names_in(const ModelSpec& model, const WeightsFolder& weights, const std::string& folder) {
+  try {
+    return StoredNames(model, [&](const std::string& name) { return weights.find(name).has_value(); });
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.message(), folder);
+  }
+}
+
+/// Returns a stage with all of a model.
+StagePlace whole_model(const ModelSpec& model) {
+  StagePlace place;
+  place.stage.encoder_layers = model.encoder.layers;
+  place.stage.connector = place.patches = model.encoder.layers > 0;
+  place.stage.llm_layers = model.llm.layers;
+  place.stage.embedding = place.stage.head = true;
+  return place;
+}
+
+}  // namespace
 
 FolderWeights::FolderWeights(const ModelSpec& model, const std::string& folder)
-    : folder_(folder),
-      names_(model, [&](const std::string& name) { return folder_.find(name).has_value(); }) {}
+    : folder_(folder), names_(names_in(model, folder_, folder)) {}
+
+std::vector<std::string> FolderWeights::unused(const ModelSpec& model) const {
+  std::set<std::string> used;
+  for (const Parameter& tensor : stage_parameter_list(model, whole_model(model), 0)) {
+    for (const StoredPart& part : names_.parts(tensor.name, tensor.rows, tensor.columns))
+      used.insert(part.name);
+  }
+  std::vector<std::string> unused;
+  for (const std::string& name : folder_.names()) {
+    if (used.count(name) == 0) unused.push_back(name);
+  }
+  return unused;
+}
 
 void FolderWeights::read(const Parameter& tensor, Range rows, Range columns, std::span<double> out) const {
   const std::int64_t width = columns.size();

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/content/stored_names.hpp"
 #include "backend/model/parameter_store.hpp"
@@ -18,6 +19,10 @@ class FolderWeights final : public WeightSource {
  public:
   /// Opens the folder's files. @throws Error (input) as WeightsFolder and StoredNames
   FolderWeights(const ModelSpec& model, const std::string& folder);
+
+  /// Returns the names of the folder's tensors of which the model has no part, as those of norms that nothing
+  /// uses, or of biases where config.json says that there are none.
+  std::vector<std::string> unused(const ModelSpec& model) const;
 
   /// @throws Error (input) for a tensor that is missing or has another shape than the model says
   void read(const Parameter& tensor, Range rows, Range columns, std::span<double> out) const override;

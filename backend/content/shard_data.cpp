@@ -171,6 +171,9 @@ void ShardData::check_tokens() const {
     if (media_family(model_) != family) return;
     const std::optional<std::int32_t> id = tokenizer_.id_of(token);
     if (id && *id == expected) return;
+    if (expected < 0)
+      refuse_input(model_.name, "config.json: expected a key '{}', of the token '{}', found none", key,
+                   token);
     refuse_input(tokenizer_.file(), "expected token '{}' with id {}, as config.json's '{}' says, found {}",
                  token, expected, key, id ? std::to_string(*id) : "none");
   };

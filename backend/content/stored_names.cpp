@@ -17,8 +17,9 @@ std::string find_prefix(const Has& has, const std::string& tensor, const std::ve
   for (const std::string& prefix : prefixes) {
     if (has(prefix + tensor)) return prefix;
   }
-  refuse_input("", "tensor '{}' is missing, also with one of the prefixes {}", prefixes.front() + tensor,
-               fmt::join(prefixes.begin() + 1, prefixes.end(), ", "));
+  std::vector<std::string> names;
+  for (const std::string& prefix : prefixes) names.push_back("'" + prefix + tensor + "'");
+  refuse_input("", "expected a tensor of the name {}, found none", fmt::join(names, " or "));
 }
 
 [[noreturn]] void fail_without_name(const std::string& tensor) {

@@ -212,6 +212,15 @@ std::shared_ptr<ContentLoader> make_loader(const TrainJob& job, int threads) {
   return std::make_shared<ContentLoader>(job.shards, threads);
 }
 
+/// Says which tensors of a folder nothing is done with.
+void say_unused(const FolderWeights& weights, const ModelSpec& model) {
+  const std::vector<std::string> unused = weights.unused(model);
+  if (unused.empty()) return;
+  say("dflop: note: {} of {} not used, as the model has no part for {}: {}{}\n",
+      unused.size() == 1 ? "a tensor" : fmt::format("{} tensors", unused.size()), model.name,
+      unused.size() == 1 ? "it" : "them", unused.front(), unused.size() == 1 ? "" : ", ...");
+}
+
 /// Says on what the ranks of a shared plan compute: those of a module all on parts of one size.
 void say_parts(const Plan& plan, const World& world) {
   if (plan.layout != Layout::shared) return;
@@ -250,6 +259,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   options.profile = read_training_profile(read_text(values, "profile"), model, job.plan, world, request.dtype,
                                           request.foreign_profile);
   options.optimizer = read_optimizer(values, job.steps);
+  for (const char* option : {"encoder-rate", "connector-rate"}) {
+    if (model.encoder.layers == 0 && !values[option].defaulted())
+      refuse_option(option, fmt::format("model '{}' has no encoder", model.name));
+  }
   if (request.plan.clip_gradients && !options.optimizer.clip_norm) options.optimizer.clip_norm = 1;
   if (kernel_request.mode == KernelMode::learn && world.leads()) check_output(kernel_request.file);
   require_agreement(world, train_agreement(values, options, job.plan, identity, describe(request.held_out)));
@@ -260,9 +273,13 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
                   "writes a folder as that of --model is; expected a folder of transformers there, found '" +
                       model.name + "'");
   }
-  if (request.exported && world.leads()) check_output_folder(*request.exported);
+  if (request.exported && world.leads())
+    StagedFolder made_and_removed(*request.exported);  // so it can be made
   std::optional<FolderWeights> weights;
-  if (is_model_folder(model.name) && !request.random_weights) weights.emplace(model, model.name);
+  if (is_model_folder(model.name) && !request.random_weights) {
+    weights.emplace(model, model.name);
+    if (world.leads()) say_unused(*weights, model);
+  }
   const std::shared_ptr<ContentLoader> loader = make_loader(job, request.data_threads);
   options.loader = loader.get();
   if (!loader && is_model_folder(model.name) && world.leads()) {
@@ -294,6 +311,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const HostLoad load;
   const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
                                world, *executor, kernels.get(), training, logs, log);
+  if (held_out && log.steps.empty() && signal == 0) {  // of a run that has ended before
+    const HeldOutLoss loss = held_out->run(*executor, nullptr);
+    if (world.leads()) say("dflop: eval loss {:.4f} after step {}\n", loss.loss, options.first_step - 1);
+  }
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
   if (request.exported) {
@@ -306,7 +327,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   // Processes of other ranks are no others.
   const std::optional<double> others =
       std::ssize(world.local_ranks()) < world.ranks() ? std::nullopt : load.others();
-  if (request.record) {
+  if (request.record && !log.recorded.empty()) {
     Provenance made_by = made_by_job(values, job, request.plan);
     made_by.machine->others = others;
     made_by.first_iteration = log.steps.empty() ? 0 : log.steps.back().step - std::ssize(log.recorded);

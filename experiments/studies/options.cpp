@@ -386,7 +386,7 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 
 namespace {
 
-/// A DataKind is what a data set has: records stand for samples of a CSV as well.
+/// A DataKind is what a data set has: samples count as records, too.
 enum class DataKind : std::uint8_t { records, conversations, token_ids };
 
 DataKind kind_of_data(const std::string& name) {
@@ -439,8 +439,11 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
   if (kind_of_shards(file)) return open_shards(values, model, option, origin)->samples();
-  if (values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
+  const bool is_there = std::filesystem::exists(file);  // else that is what is wrong
+  if (is_there && values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
     refuse_option("sequence-length", "is about token ids, and " + file + " has records or samples");
+  if (is_there && values.count("chat") > 0 && !has_data_of(values, DataKind::conversations))
+    refuse_option("chat", "is about conversations, and " + file + " has records or samples");
   return load_samples(file, read_preprocess_options(values, model, seed), true, origin,
                       given_options_of_records(values));
 }

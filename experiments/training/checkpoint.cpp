@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -25,6 +26,32 @@ std::string sizes(const TransformerSpec& spec) {
   return fmt::format("{} layers {} wide, ffn {}{}, heads {}/{} of {}, vocabulary {}", spec.layers,
                      spec.hidden, spec.ffn, spec.gated_mlp ? " gated" : "", spec.heads, spec.kv_heads,
                      spec.head_dim, spec.vocabulary);
+}
+
+/// Says of layers what their sizes do not.
+std::string forms(const TransformerSpec& spec) {
+  const LayerForm form = spec.layer_form();
+  std::string text = fmt::format("{} norm {}", form.norm == NormKind::rms ? "RMS" : "layer", form.epsilon);
+  const auto add = [&](bool has, const char* what) {
+    if (has) text += fmt::format(", {}", what);
+  };
+  add(form.qkv_bias, form.key_bias ? "biases of qkv" : "biases of q and v");
+  add(form.output_bias, "of attention's output");
+  add(form.mlp_bias, "of the MLP");
+  add(form.qk_norm, "norms of q and k");
+  add(form.layer_scale, "scales");
+  add(spec.tied_embeddings, "tied embeddings");
+  if (form.rotary) text += fmt::format(", rotary base {}", form.rotary->base);
+  if (form.rotary && form.rotary->scaling) {
+    const RopeScaling& s = *form.rotary->scaling;
+    text += fmt::format(" scaled {} {} {} {}", s.factor, s.low_frequency_factor, s.high_frequency_factor,
+                        s.original_positions);
+  }
+  if (form.rotary && !form.rotary->sections.empty())
+    text += fmt::format(" in {}", fmt::join(form.rotary->sections, "-"));
+  const auto windowed = std::count(form.windowed.begin(), form.windowed.end(), true);
+  if (windowed > 0) text += fmt::format(", {} layers in windows", windowed);
+  return text;
 }
 
 void require_same(const std::string& path, const char* what, const std::string& expected,
@@ -86,9 +113,13 @@ std::string fingerprint(std::span<const Sample> samples) {
 
 RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
                          const std::string& data_fingerprint, std::uint64_t seed, int gbs) {
-  const std::string spec =
+  std::string spec =
       fmt::format("encoder {}; connector {} of {}; llm {}", sizes(model.encoder),
                   fmt::join(model.connector.widths, "-"), model.connector.merge, sizes(model.llm));
+  if (model.architecture) {  // presets have one form
+    if (model.encoder.layers > 0) spec += "; encoder's " + forms(model.encoder);
+    spec += "; llm's " + forms(model.llm);
+  }
   return {model.name, spec, data_file, data_fingerprint, seed, gbs};
 }
 

@@ -87,6 +87,8 @@ std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& j
   } else {
     data.samples =
         std::make_shared<const std::vector<Sample>>(read_samples(values, model, job.seed, "eval-data"));
+    if (job.shards)
+      say("dflop: note: contents of --eval-data are made up from the seed, as {} has shapes alone\n", name);
   }
   if (std::ssize(*data.samples) < job.plan.bins()) {
     refuse_input(name, "expected at least {} samples, one for each microbatch and dp rank, found {}",

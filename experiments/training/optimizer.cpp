@@ -68,6 +68,9 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
   choice.rate.warm_up = read_integer(values, "warm-up", 0, kMostRateSteps);
   choice.rate.decay = read_integer(values, "decay-steps", 0, kMostRateSteps);
   choice.rate.floor = read_number(values, "rate-floor", 0, 1);
+  if (choice.rate.floor > 0 && choice.rate.kind == RateKind::constant)
+    refuse_option("rate-floor",
+                  "is where a rate falls to; expected another --rate-schedule than constant with it");
   choice.rate.steps = steps;
   if (choice.rate.decay > 0 && choice.rate.kind != RateKind::wsd) {
     refuse_option("decay-steps", "is of the schedule wsd; expected --rate-schedule wsd with it");

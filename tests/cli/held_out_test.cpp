@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -91,6 +93,18 @@ TEST_F(HeldOut, TokensWeighAlike) {
   const double all = loss("--gbs 9");
   EXPECT_NEAR(loss("--gbs 5"), all, 1e-5 * all);
   EXPECT_GT(std::abs(loss("--gbs 5 --eval-steps 1") - all), 1e-4 * all);
+}
+
+/// A run that has ended is evaluated by what it left.
+TEST_F(HeldOut, EvaluatesWhatIsDone) {
+  const std::string run = "--steps 2 --eval-data e.csv --checkpoint c ";
+  const double expected = of(train(run), "eval_loss").back();
+  const RunResult again =
+      sandbox.run("train --format json --data d.csv --gbs 4 " + run + "--resume --record r.json");
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_NE(again.err.find(fmt::format("eval loss {:.4f} after step 2", expected)), std::string::npos)
+      << again.err;
+  EXPECT_FALSE(sandbox.has("r.json"));
 }
 
 TEST_F(HeldOut, ReadsTars) {

@@ -23,6 +23,15 @@ struct TrainFolder : ::testing::Test {
   RunResult train(const std::string& options) {
     return sandbox.run("train --data d.csv --gbs 4 --format json " + options);
   }
+  /// Trains a model of text on words alone.
+  RunResult train_text(const std::string& options) {
+    std::string records = testing::image_records(0);
+    records = records.substr(0, records.find('\n') + 1);
+    for (int i = 0; i < 8; ++i)
+      records += "t" + std::to_string(i) + ",made,,text,,,,,,,,,1,," + "," + std::to_string(8 + 5 * i) + "\n";
+    testing::write_all(sandbox.path("t.csv"), records);
+    return sandbox.run("train --data t.csv --gbs 4 --format json " + options);
+  }
   std::vector<json> log() {
     std::vector<json> lines;
     std::istringstream in(testing::read_all(sandbox.path("log.jsonl")));
@@ -66,6 +75,70 @@ TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportHasNoPlace) {
   testing::expect_error(train("--model " + kModels + "internvl-300m-style --steps 1 --export out"),
                         {"out: cannot write: something is there already"});
   EXPECT_TRUE(sandbox.has("out/kept"));
+}
+
+TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportCannotBeMade) {
+  testing::write_all(sandbox.path("file"), "x");
+  testing::expect_error(
+      train_text("--model " + kModels + "llama3 --steps 1 --export file/out --log log.jsonl"), {"file/out"});
+  EXPECT_FALSE(sandbox.has("log.jsonl"));
+}
+
+/// Sizes alone do not make a model: with others of its forms it is another, whose weights are no use.
+TEST_F(TrainFolder, GoesOnWithNoOtherFormsOfItsLayers) {
+  std::filesystem::create_directory(sandbox.path("m"));
+  json config = json::parse(testing::read_all(kModels + "llama3/config.json"));
+  const auto run = [&](const std::string& options) {
+    testing::write_all(sandbox.path("m/config.json"), config.dump());
+    return train_text("--model m --random-weights --checkpoint c " + options);
+  };
+  ASSERT_EQ(run("--steps 1").exit_code, 0);
+  const json before = config;
+  const auto refuses = [&](const char* key, const json& value, const std::string& part) {
+    config = before;
+    config[key] = value;
+    const RunResult result = run("--steps 2 --resume");
+    EXPECT_EQ(result.exit_code, 2);
+    const std::size_t expected = result.err.find("a checkpoint of another run: expected model");
+    EXPECT_LT(result.err.find(part, expected), result.err.find("found 'encoder", expected)) << result.err;
+  };
+  refuses("rms_norm_eps", 0.1, "RMS norm 0.1");
+  refuses("attention_bias", true, "biases of qkv");
+  refuses("tie_word_embeddings", true, "tied embeddings");
+  config = before;
+  EXPECT_EQ(run("--steps 2 --resume").exit_code, 0);
+}
+
+/// The head of a model whose config ties it is a copy, or another model's.
+TEST_F(TrainFolder, NamesTensorsThatItDoesNotUse) {
+  std::filesystem::copy(kModels + "llama3", sandbox.path("m"));
+  json config = json::parse(testing::read_all(kModels + "llama3/config.json"));
+  config["tie_word_embeddings"] = true;
+  testing::write_all(sandbox.path("m/config.json"), config.dump());
+  const RunResult tied = train_text("--model m --steps 1");
+  EXPECT_NE(tied.err.find("note: a tensor of m not used, as the model has no part for it: lm_head.weight"),
+            std::string::npos)
+      << tied.err;
+  EXPECT_EQ(train_text("--model " + kModels + "llama3 --steps 1").err.find("not used"), std::string::npos);
+}
+
+/// Of four heads and two of keys and values, tp 4 can split the first alone.
+TEST_F(TrainFolder, ChoosesPlansThatItCanRun) {
+  const std::string model = "--model " + kModels + "llama3 --steps 1 ";
+  for (const char* wish : {"--dp 2", "--gradient-bucket 1000", "--setting published"}) {
+    const RunResult result = train_text(model + wish);
+    EXPECT_EQ(result.exit_code, 0) << wish << ": " << result.err;
+  }
+  const RunResult result = train_text(model + "--tp 4");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.err.find("a tp over which the model can be split"), std::string::npos) << result.err;
+}
+
+TEST_F(TrainFolder, RefusesOptionsWithoutEffect) {
+  const std::string model = "--model " + kModels + "llama3 --steps 1 ";
+  testing::expect_error(train_text(model + "--encoder-rate 0.5"), {"--encoder-rate", "has no encoder"});
+  testing::expect_error(train_text(model + "--rate-floor 0.5"), {"--rate-floor", "--rate-schedule"});
+  testing::expect_error(train_text(model + "--chat llama3"), {"--chat", "records or samples"});
 }
 
 TEST_F(TrainFolder, ExportsNothingWithoutAFolder) {
