@@ -39,9 +39,9 @@ class Noted final : public ForwardingCommunicator {
   Noted(std::unique_ptr<Communicator> to, std::vector<std::string>& noted)
       : ForwardingCommunicator(std::move(to)), noted_(noted) {}
   std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input, void* output,
-                                           const RankGroup& group, DeviceStream& stream) override {
+                                           const RankGroup& members, DeviceStream& stream) override {
     noted_.emplace_back("start");
-    return ForwardingCommunicator::start(call, input, output, group, stream);
+    return ForwardingCommunicator::start(call, input, output, members, stream);
   }
   void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
             const std::string& what) override {
@@ -66,9 +66,9 @@ class Draining final : public ForwardingCommunicator {
   Draining(std::unique_ptr<Communicator> to, std::function<void()> drain)
       : ForwardingCommunicator(std::move(to)), drain_(std::move(drain)) {}
   std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input, void* output,
-                                           const RankGroup& group, DeviceStream& stream) override {
+                                           const RankGroup& members, DeviceStream& stream) override {
     drain_();
-    auto started = ForwardingCommunicator::start(call, input, output, group, stream);
+    auto started = ForwardingCommunicator::start(call, input, output, members, stream);
     drain_();
     return started;
   }
