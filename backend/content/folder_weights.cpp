@@ -12,7 +12,8 @@
 namespace dflop {
 namespace {
 
-StoredNames names_in(const ModelSpec& model, const WeightsFolder& weights, const std::string& folder) {
+/// Finds the names of a folder's weights; errors name the folder.
+StoredNames find_names(const ModelSpec& model, const WeightsFolder& weights, const std::string& folder) {
   try {
     return StoredNames(model, [&](const std::string& name) { return weights.find(name).has_value(); });
   } catch (const Error& error) {
@@ -20,7 +21,7 @@ StoredNames names_in(const ModelSpec& model, const WeightsFolder& weights, const
   }
 }
 
-/// Returns a stage with all of a model.
+/// Returns the place of a stage that has all of a model.
 StagePlace whole_model(const ModelSpec& model) {
   StagePlace place;
   place.stage.encoder_layers = model.encoder.layers;
@@ -33,7 +34,7 @@ StagePlace whole_model(const ModelSpec& model) {
 }  // namespace
 
 FolderWeights::FolderWeights(const ModelSpec& model, const std::string& folder)
-    : folder_(folder), names_(names_in(model, folder_, folder)) {}
+    : folder_(folder), names_(find_names(model, folder_, folder)) {}
 
 std::vector<std::string> FolderWeights::unused(const ModelSpec& model) const {
   std::set<std::string> used;

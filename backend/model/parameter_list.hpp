@@ -68,7 +68,7 @@ void require_live(const ModelSpec& model);
 
 /// Checks that tp can split encoder and LLM. @throws Error (input) as stage_parameter_list()
 void require_split(const ModelSpec& model, int encoder_tp, int llm_tp);
-/// Returns whether tp can split them.
+/// Returns whether tp can split encoder and LLM, as require_split() checks it.
 bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp);
 
 /// Checks a batch. @throws Error (input) naming a sample that asks for tokens from the encoder and has none

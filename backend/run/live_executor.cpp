@@ -307,8 +307,8 @@ CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index, bool weights
   return parse_checkpoint_index(world_.broadcast(text), "the index of a checkpoint");
 }
 
-/// Does what each process has to do. Where it fails in one all throw, after the last has ended, so that
-/// nobody is at work any more.
+/// Runs `work` in every process, all of which call this. Where it fails in one all of them throw, after the
+/// last has ended it, so that nobody is at work any more.
 void LiveExecutor::do_in_all(const std::function<void()>& work) {
   std::exception_ptr failure;
   ByteWriter own;

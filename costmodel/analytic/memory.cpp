@@ -120,8 +120,8 @@ std::int64_t chunk_workspace(Op op, const TransformerSpec& spec, const Stage& st
   const std::int64_t all = resident_tokens(tokens, stage) * hidden;
   if (op != Op::forward || tokens == 0) return op == Op::backward_weight ? 0 : all;
   const std::int64_t value = spec.fused_cross_entropy ? kBf16Bytes : kFp32Bytes + kBf16Bytes;
-  return spec.most_logit_rows(tokens, stage.tp) * (hidden + value * spec.vocabulary_per_rank(stage.tp)) + all +
-         2 * gathered(stage, tokens * hidden) + kBf16Bytes * spec.embedding_parameters(stage.tp);
+  return spec.most_logit_rows(tokens, stage.tp) * (hidden + value * spec.vocabulary_per_rank(stage.tp)) +
+         all + 2 * gathered(stage, tokens * hidden) + kBf16Bytes * spec.embedding_parameters(stage.tp);
 }
 
 std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {

@@ -54,8 +54,8 @@ Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const W
 /// input and in the backward pass the input's gradient (2 h, whole before it is scattered) and its weights'
 /// gradient in bf16 (2 a parameter); without a fused cross-entropy also 2 bytes per vocabulary entry of the
 /// rank: bf16 logits, then their gradient. In chunks it needs all in the forward: logits and input of
-/// most_logit_rows() rows, the norm's output (2 h), where rows are split those gathered and their gradients (4 h,
-/// whole), and the gradient in bf16; in the backward what the norm gives (2 h).
+/// most_logit_rows() rows, the norm's output (2 h), where rows are split those gathered and their gradients
+/// (4 h, whole), and the gradient in bf16; in the backward what the norm gives (2 h).
 ///
 /// Added to all: the bf16 weight gradients of one layer of each module on the stage. Transformer Engine keeps
 /// one such tensor for each shape of weight, beside the fp32 gradients that it accumulates into (2.8 and

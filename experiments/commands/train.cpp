@@ -212,7 +212,7 @@ std::shared_ptr<ContentLoader> make_loader(const TrainJob& job, int threads) {
   return std::make_shared<ContentLoader>(job.shards, threads);
 }
 
-/// Says which tensors of a folder nothing is done with.
+/// Tells the user which tensors of a folder the model has no part for.
 void say_unused(const FolderWeights& weights, const ModelSpec& model) {
   const std::vector<std::string> unused = weights.unused(model);
   if (unused.empty()) return;
@@ -274,7 +274,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
                       model.name + "'");
   }
   if (request.exported && world.leads())
-    StagedFolder made_and_removed(*request.exported);  // so it can be made
+    StagedFolder made_and_removed(*request.exported);  // or it is refused now
   std::optional<FolderWeights> weights;
   if (is_model_folder(model.name) && !request.random_weights) {
     weights.emplace(model, model.name);
@@ -311,7 +311,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const HostLoad load;
   const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
                                world, *executor, kernels.get(), training, logs, log);
-  if (held_out && log.steps.empty() && signal == 0) {  // of a run that has ended before
+  if (held_out && log.steps.empty() && signal == 0) {  // the run had ended before
     const HeldOutLoss loss = held_out->run(*executor, nullptr);
     if (world.leads()) say("dflop: eval loss {:.4f} after step {}\n", loss.loss, options.first_step - 1);
   }

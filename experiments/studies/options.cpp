@@ -439,7 +439,7 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
   if (kind_of_shards(file)) return open_shards(values, model, option, origin)->samples();
-  const bool is_there = std::filesystem::exists(file);  // else that is what is wrong
+  const bool is_there = std::filesystem::exists(file);  // a missing one is told of when it is opened
   if (is_there && values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
     refuse_option("sequence-length", "is about token ids, and " + file + " has records or samples");
   if (is_there && values.count("chat") > 0 && !has_data_of(values, DataKind::conversations))

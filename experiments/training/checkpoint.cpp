@@ -28,7 +28,7 @@ std::string sizes(const TransformerSpec& spec) {
                      spec.head_dim, spec.vocabulary);
 }
 
-/// Says of layers what their sizes do not.
+/// Returns what the layers of a module compute, for people, and so that other models have another text.
 std::string forms(const TransformerSpec& spec) {
   const LayerForm form = spec.layer_form();
   std::string text = fmt::format("{} norm {}", form.norm == NormKind::rms ? "RMS" : "layer", form.epsilon);

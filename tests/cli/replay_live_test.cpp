@@ -65,23 +65,29 @@ TEST_F(ReplayLive, AProfileKnowsSharesAndMemory) {
             std::string::npos);
 }
 
-TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
-  // A stage of the LLM's layers and the head, of one instruction: linear FLOP are the weight part, and of the
-  // input part beside twice those of attention.
-  const ModelSpec model = find_model("tiny-vlm");
+/// Returns a program of one stage and one whole backward of it.
+Program backward_of(const Stage& stage, const Work& work) {
   Program program;
-  Stage stage;
-  stage.llm_layers = 2;
-  stage.head = true;
-  stage.recomputation = Recomputation::none;
   program.stages = {stage};
-  Work work;
-  work.llm = {1, 64, 64 * 64};
   program.works = {work};
   Instruction backward;
   backward.op = Op::backward;
   backward.index = 0;  // of works
   program.instructions = {backward};
+  return program;
+}
+
+TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
+  // A stage of the LLM's layers and the head, of one instruction: linear FLOP are the weight part, and of the
+  // input part beside twice those of attention.
+  const ModelSpec model = find_model("tiny-vlm");
+  Stage stage;
+  stage.llm_layers = 2;
+  stage.head = true;
+  stage.recomputation = Recomputation::none;
+  Work work;
+  work.llm = {1, 64, 64 * 64};
+  Program program = backward_of(stage, work);
   const double attention = 2 * attention_flop(model.llm, work.llm).count;
   const double layers = 2 * layer_forward_flop(model.llm, work.llm).count - attention;
   const double linear = layers + head_flop(model.llm, work.llm).count;
@@ -100,19 +106,13 @@ TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
 TEST(WeightShares, HaveAFrontInTheWeightsAlone) {
   ModelSpec model = find_model("tiny-vlm");
   model.architecture.emplace();
-  Program program;
   Stage stage;
   stage.encoder_layers = 1;
   stage.front = true;
   stage.recomputation = Recomputation::none;
-  program.stages = {stage};
   Work work;
   work.encoder = {1, 64, 64 * 64};
-  program.works = {work};
-  Instruction backward;
-  backward.op = Op::backward;
-  backward.index = 0;  // of works
-  program.instructions = {backward};
+  const Program program = backward_of(stage, work);
   const double front = front_flop(model, work.encoder).first.count;
   const double attention = attention_flop(model.encoder, work.encoder).count;
   const double layer = layer_forward_flop(model.encoder, work.encoder).count - attention;

@@ -340,7 +340,7 @@ ModelSpec read_internvl(const Config& root) {
   form.activation = read_gelu(vision, "hidden_act", "gelu");
   form.rotary.reset();
   form.qk_norm = vision.flag(chat ? "qk_normalization" : "use_qk_norm", chat);
-  if (chat) form.qk_epsilon = form.epsilon;  // of transformers it is 1e-6, whatever that is
+  if (chat) form.qk_epsilon = form.epsilon;  // that of transformers is always 1e-6
   form.layer_scale = true;
   model.encoder.form = form;
   Architecture& of = model.architecture.emplace();

@@ -65,7 +65,8 @@ TEST(Profiler, MeasuresAHeadInShortChunks) {
   EXPECT_NEAR(tables.forward_buffers.head, 4 * (24 + 64), 4 * 3 + 10);
 }
 
-/// Of 512 rows 511 may have logits at once, so that they come in two halves, and are counted as if all had them.
+/// Of 512 rows 511 may have logits at once, so that they come in two halves, and are counted as if all had
+/// them.
 TEST(Profiler, MeasuresAHeadInHalves) {
   ModelSpec model = testing::live_model();
   model.llm.logits_at_once = 64 * 511;
