@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <new>
 #include <system_error>
 
@@ -31,24 +32,30 @@ std::string overview() {
   return text;
 }
 
-Values parse(const Command& command, const std::vector<std::string>& arguments) {
+/// Arguments are a command's options and where those of a recipe are from.
+struct Arguments {
+  Values values;
+  std::map<std::string, std::string> places = {};
+};
+
+Arguments parse(const Command& command, const std::vector<std::string>& typed) {
   const std::vector<Option>& rows = command.options.rows();
   const bool takes_recipes =
       std::any_of(rows.begin(), rows.end(), [](const Option& row) { return row.name == "recipe"; });
-  Values values;
+  Arguments parsed;
   try {
-    values = parse_arguments(command.options,
-                             takes_recipes ? with_recipe(command.options, arguments) : arguments, true);
+    const RecipeArguments all = takes_recipes ? with_recipe(command.options, typed) : RecipeArguments{typed};
+    parsed = {parse_arguments(command.options, all.arguments, true), all.places};
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;
     throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", error.message(), command.name));
   }
-  if (values.count("help") > 0) return values;
-  for (const auto& [name, value] : values) {
+  if (parsed.values.count("help") > 0) return parsed;
+  for (const auto& [name, value] : parsed.values) {
     const auto* text = boost::any_cast<std::string>(&value.value());
     if (text != nullptr && text->empty()) refuse_option(name, "expected a value, found an empty text");
   }
-  return values;
+  return parsed;
 }
 
 int run_command(const std::vector<std::string>& arguments) {
@@ -76,12 +83,18 @@ int run_command(const std::vector<std::string>& arguments) {
                                               did_you_mean(arguments[0], names)));
   }
   const std::ptrdiff_t words = longer != all.end() ? 2 : 1;
-  const Values values = parse(*command, {arguments.begin() + words, arguments.end()});
-  if (values.count("help") > 0) {
+  const Arguments parsed = parse(*command, {arguments.begin() + words, arguments.end()});
+  if (parsed.values.count("help") > 0) {
     fmt::print("{}", help_text(*command));
     return 0;
   }
-  return command->run(values);
+  try {
+    return command->run(parsed.values);
+  } catch (const OptionError& error) {
+    const auto place = parsed.places.find(error.option());
+    if (place == parsed.places.end()) throw;
+    throw Error(error.kind(), error.message(), place->second);
+  }
 }
 
 void complain(const std::string& what) noexcept {

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/error.hpp"
 #include "core/support/did_you_mean.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -169,7 +168,7 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
 }
 
 void refuse_option(const std::string& option, const std::string& why) {
-  throw Error(ErrorKind::usage, fmt::format("option '--{}': {}", option, why));
+  throw OptionError(option, why);
 }
 
 void refuse_given(const Values& values, const std::vector<const char*>& options, const std::string& why) {

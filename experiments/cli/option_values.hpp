@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/names.hpp"
 #include "experiments/cli/table.hpp"
 
@@ -74,7 +75,19 @@ using Values = boost::program_options::variables_map;
 /// @throws Error (usage) that says what is wrong
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
 
-/// Refuses an option. @throws Error (usage) "option '--gbs': " with `why`.
+/// An OptionError is an Error (usage) of one option.
+class OptionError final : public Error {
+ public:
+  OptionError(const std::string& option, const std::string& why)
+      : Error(ErrorKind::usage, "option '--" + option + "': " + why), option_(option) {}
+
+  const std::string& option() const { return option_; }  ///< without dashes
+
+ private:
+  std::string option_;
+};
+
+/// Refuses an option. @throws OptionError "option '--gbs': " with `why`.
 [[noreturn]] void refuse_option(const std::string& option, const std::string& why);
 
 /// Refuses those of the options that were given. @throws Error (usage) as refuse_option()

@@ -84,11 +84,12 @@ void add_recipe_options(Options& options) {
   });
 }
 
-std::vector<std::string> with_recipe(const Options& options, std::vector<std::string> arguments) {
+RecipeArguments with_recipe(const Options& options, std::vector<std::string> arguments) {
   if (!arguments.empty() && !arguments.front().starts_with('-')) arguments.front().insert(0, "--recipe=");
   const Values typed = parse_part(options, arguments);
   const std::optional<std::string> file = read_text(typed, "recipe");
-  if (!file) return arguments;
+  RecipeArguments all{std::move(arguments)};
+  if (!file) return all;
   for (const RecipeEntry& entry : parse_recipe(read_text_file(*file), *file)) {
     const std::string place = fmt::format("{}:{}", *file, entry.line);
     const Option& option = option_of(options, entry, place);
@@ -97,9 +98,10 @@ std::vector<std::string> with_recipe(const Options& options, std::vector<std::st
       return typed.count(name) > 0 && !typed[name].defaulted();
     };
     if (is_typed(option.name) || is_typed("no-" + option.name)) continue;
-    arguments.insert(arguments.end(), own.begin(), own.end());
+    all.arguments.insert(all.arguments.end(), own.begin(), own.end());
+    all.places.emplace(option.name, place);
   }
-  return arguments;
+  return all;
 }
 
 std::string to_recipe(const Values& values) {

@@ -77,7 +77,7 @@ TEST_F(Recipe, TakesEveryOptionOfTrain) {
     const bool is_flag = type == ValueKind::Type::flag;
     const std::string path = sandbox.path("r.yaml").string();
     write("# options\n" + option.name + ": " + (is_flag ? "true" : "3") + "\n");
-    const std::vector<std::string> typed = with_recipe(options, {path});
+    const std::vector<std::string> typed = with_recipe(options, {path}).arguments;
     ASSERT_FALSE(typed.empty());
     EXPECT_EQ(typed.back(), is_flag ? "--" + option.name : "--" + option.name + "=3");
     ++checked;
@@ -105,6 +105,8 @@ TEST_F(Recipe, RefusesWhatIsNoRecipe) {
   refuses("gbs:\n", {"key 'gbs'", "found nothing"});
   refuses("log: ''\n", {"key 'log'", "expected FILE"});
   refuses("gbs: 4\nseed: 1\ngbs: 5\n", {"r.yaml:3", "key 'gbs' stands twice"});
+  refuses("gbs: 4\nseed: -1\n", {"r.yaml:2", "option '--seed'", "from 0"});
+  refuses("seed: 1\ndtype: f8\n", {"r.yaml:2", "option '--dtype'", "found 'f8'"});
   refuses("recipe: r.yaml\n", {"r.yaml:1", "unknown key 'recipe'"});
   refuses("- gbs\n", {"r.yaml:1", "expected a map of options"});
   refuses("gbs: [4\n", {"r.yaml:", "no YAML or JSON"});
