@@ -101,7 +101,7 @@ std::vector<SweepRow> read_results(const Values& values, std::size_t& left_out) 
 int run_plot(const Values& values) {
   const std::size_t x = read_column(values, "x", sweep_x_names());
   const std::size_t y = read_y(values, x);
-  const std::string out = read_output(values, "out").value();
+  const std::string out = read_svg_output(values, "out");
   std::size_t left_out = 0;
   const std::vector<SweepRow> rows = read_results(values, left_out);
   const SweepPicture picture = sweep_picture(rows, x, y);

@@ -21,7 +21,7 @@ Table log_table(const std::vector<LoggedStep>& steps) {
 
 int run_plot_log(const Values& values) {
   const Format format = read_format(values);
-  const std::string out = read_output(values, "out").value();
+  const std::string out = read_svg_output(values, "out");
   const auto file = values["log"].as<std::string>();
   const std::vector<LoggedStep> steps = parse_step_log(read_text_file(file), file);
   write_file_atomically(out, step_curves_svg(steps, std::filesystem::path(file).filename().string()));

@@ -77,6 +77,8 @@ TEST(TrainPlot, RefusesWhatIsNoLog) {
   testing::write_all(sandbox.path("empty.jsonl"), "");
   testing::expect_error(sandbox.run("train plot --log empty.jsonl --out a.svg"),
                         {"empty.jsonl", "expected lines of 'dflop train --log'"});
+  testing::expect_error(sandbox.run("train plot --log bad.jsonl --out bad.jsonl"), {"'--out'", "'--log'"});
+  testing::expect_error(sandbox.run("train plot --log bad.jsonl --out a.PNG"), {"'--out'", "SVG", "'a.PNG'"});
   EXPECT_FALSE(sandbox.has("a.svg"));
 }
 
