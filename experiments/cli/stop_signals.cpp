@@ -30,7 +30,8 @@ void ask_for_end(int signal) {
   }
 }
 
-/// Takes a signal over, but one that is ignored, as a shell's jobs in the background do: that stays so.
+/// Takes a signal over, but one that is ignored, as in a shell's jobs in the background and by nohup: that
+/// stays so.
 void take_over(int signal, struct sigaction& before) {
   ::sigaction(signal, nullptr, &before);
   if (before.sa_handler == SIG_IGN) return;
@@ -44,13 +45,11 @@ void take_over(int signal, struct sigaction& before) {
 StopOnSignals::StopOnSignals() {
   stop_signal = 0;
   stop_second = 0;
-  take_over(SIGINT, interrupt_);
-  take_over(SIGTERM, terminate_);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) take_over(kSignals[i], before_[i]);
 }
 
 StopOnSignals::~StopOnSignals() {
-  ::sigaction(SIGINT, &interrupt_, nullptr);
-  ::sigaction(SIGTERM, &terminate_, nullptr);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 int StopOnSignals::signal() const {

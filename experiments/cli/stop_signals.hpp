@@ -1,6 +1,7 @@
 // Long live runs end where the user asks for it, after the step that is under way.
 #pragma once
 
+#include <array>
 #include <csignal>
 #include <stdexcept>
 #include <string>
@@ -19,8 +20,9 @@ class Stopped final : public std::runtime_error {
   int signal_;
 };
 
-/// While a StopOnSignals lives, SIGINT and SIGTERM are noted and do not end the process. One that comes
-/// seconds after the first ends it at once. There may be one at a time.
+/// While a StopOnSignals lives, SIGINT, SIGTERM and SIGHUP, which comes when a terminal goes, are noted and
+/// do not end the process. One that comes seconds after the first ends it at once. There may be one at a
+/// time.
 class StopOnSignals {
  public:
   StopOnSignals();
@@ -34,8 +36,9 @@ class StopOnSignals {
   void check() const;
 
  private:
-  struct sigaction interrupt_ {};
-  struct sigaction terminate_ {};
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+
+  std::array<struct sigaction, kSignals.size()> before_ = {};
 };
 
 }  // namespace dflop

@@ -323,7 +323,6 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     export_weights(*request.exported, model, newest, world, *executor);
   }
   if (!world.leads()) return status;
-  print_table(step_table(log.steps, options), request.format);
   // Processes of other ranks are no others.
   const std::optional<double> others =
       std::ssize(world.local_ranks()) < world.ranks() ? std::nullopt : load.others();
@@ -339,6 +338,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     kernels->save(made_here(values));
     say_learned(*kernels);
   }
+  print_table(step_table(log.steps, options), request.format);  // last, as standard output may be gone
   say_summary(log.steps, options.first_step, others);
   if (log.steps.empty()) {
     say("dflop: nothing to do: step {} is done\n", options.first_step - 1);
@@ -383,7 +383,7 @@ Command train_command() {
           R"(Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the seed: answers follow
 from the image's class and the token before, so that the loss falls. Without a plan one rank encodes and one has the LLM.
 A plan by wish has the parallelism, microbatches, layout or order that options give; the rest is the best that the planner
-search finds on one node of eight GPUs. SIGINT and SIGTERM end the run after the step that is under way. At the end the
+search finds on one node of eight GPUs. SIGINT, SIGTERM and SIGHUP end the run after the step that is under way. At the end the
 mean, 95th percentile and spread of the steps, without the first of a run, stand on standard error, with tokens a second
 and the part of the machine's time that others took.)",
       .example = "dflop train --model tiny-vlm --device host --steps 10 --log run.jsonl",

@@ -271,6 +271,28 @@ TEST_F(Train, BeginsARunOfAMillionSteps) {
   EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
 }
 
+/// When the terminal goes a run ends as it does for SIGINT, with its state and its record; under nohup, which
+/// has the signal ignored, it goes on.
+TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
+  const auto run_until_hung_up = [&](std::vector<std::string> arguments, const std::string& folder) {
+    testing::Running run(sandbox, std::move(arguments));
+    run.wait_until([&] { return !checkpoints(folder).empty(); });
+    run.send(SIGHUP);
+    return run.wait();
+  };
+  EXPECT_EQ(run_until_hung_up({"train", "--steps", "1000000", "--gbs", "4", "--checkpoint", "run", "--every",
+                               "1", "--data", "small.csv", "--record", "r.json"},
+                              "run"),
+            128 + SIGHUP);
+  EXPECT_TRUE(sandbox.has("r.json"));
+  const auto before = std::signal(SIGHUP, SIG_IGN);  // which what is started inherits
+  EXPECT_EQ(run_until_hung_up({"train", "--steps", "20", "--gbs", "4", "--checkpoint", "on", "--every", "1",
+                               "--data", "small.csv"},
+                              "on"),
+            0);
+  std::signal(SIGHUP, before);
+}
+
 /// Recorded live, the durations of one step replayed give that step's makespan again, but for what no span
 /// covers.
 TEST_F(Train, RecordsWhatReplayTakes) {
