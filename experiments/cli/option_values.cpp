@@ -248,7 +248,8 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
        {"data",         "plan",    "plans",       "schedule", "pipeline", "order",  "trace",
         "truth",        "spec",    "out",         "rows",     "perfetto", "db",     "order-out",
         "samples-out",  "profile", "profile-out", "html",     "model",    "record", "checkpoint",
-        "kernels-file", "other",   "recordings",  "kineto",   "new-data", "costs",  "program-out"}) {
+        "kernels-file", "other",   "recordings",  "kineto",   "new-data", "costs",  "program-out",
+        "log",          "export",  "tensorboard", "recipe",   "eval-data"}) {
     if (other == name || values.count(other) == 0) continue;
     for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
   }

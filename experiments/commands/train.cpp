@@ -182,6 +182,13 @@ std::optional<double> read_peak(const Values& values) {
   return read_number(values, "peak-tflops", 1e-6, 1e9);
 }
 
+/// Reads a path at which the run leaves something as it goes; nothing where none was asked for.
+std::optional<std::string> read_own_path(const Values& values, const std::string& option) {
+  std::optional<std::string> path = read_text(values, option);
+  if (path) refuse_files_of_others(values, option, *path);
+  return path;
+}
+
 TrainRequest read_request(const Values& values) {
   return {read_format(values),
           read_output(values, "record"),
@@ -189,8 +196,8 @@ TrainRequest read_request(const Values& values) {
           read_checkpoints(values),
           read_dtype(values),
           read_foreign_profile(values),
-          read_text(values, "export"),
-          read_text(values, "log"),
+          read_own_path(values, "export"),
+          read_own_path(values, "log"),
           read_text(values, "tensorboard"),
           read_peak(values),
           values["random-weights"].as<bool>(),
@@ -360,6 +367,8 @@ int run_train(const Values& values) {
   const KernelRequest kernels = read_kernel_request(values, device, KernelUse::trained);
   TrainJob job = read_train_job(values);
   request.held_out = read_held_out(values, job);
+  if (!job.shards && !(request.held_out && request.held_out->shards))
+    refuse_given(values, {"data-threads"}, "is about tars and token ids, and no data set here is of them");
   request.plan = job.plan;
   job.plan.clip_gradients =
       true;  // a norm that is not finite ends a run before weights change; see --clip-norm

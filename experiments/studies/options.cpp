@@ -453,8 +453,9 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
   const auto name = values[option].as<std::string>();
   auto data = open_dataset(model, model.name, name, read_dataset_options(values, model, name));
   if (const LeftOutSamples& left_out = data->left_out(); left_out.count > 0) {
-    say("dflop: note: {} samples are left out, as the model cannot be trained on them; the first: {}\n",
-        left_out.count, left_out.first);
+    say("dflop: note: {} left out, as the model cannot be trained on {}; the first: {}\n",
+        left_out.count == 1 ? "a sample is" : fmt::format("{} samples are", left_out.count),
+        left_out.count == 1 ? "it" : "them", left_out.first);
   }
   if (data->samples().empty()) throw Error(ErrorKind::input, "no sample is left to train on", name);
   if (origin != nullptr) {
@@ -465,7 +466,8 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
 
 std::vector<std::string> given_options_of_records(const Values& values) {
   std::vector<std::string> given;
-  for (const char* option : {"assume-image", "assume-video", "assume-text", "preprocess", "max-tokens"}) {
+  for (const char* option :
+       {"assume-image", "assume-video", "assume-text", "preprocess", "max-tokens", "strict"}) {
     if (values.count(option) > 0 && !values[option].defaulted()) given.emplace_back(option);
   }
   return given;

@@ -94,6 +94,7 @@ TEST_F(TrainTars, AnIndexPlansAsTarsDo) {
 
 TEST_F(TrainTars, RefusesWhatDoesNotBelongToTars) {
   testing::expect_error(train("--steps 1 --assume-text 5"), {"--assume-text", "conversations"});
+  testing::expect_error(train("--steps 1 --strict"), {"--strict", "conversations"});
   testing::expect_error(train("--steps 1 --chat morse"), {"--chat", "chatml"});
   testing::expect_error(train("--steps 1", "."), {"expected files *.tar"});
 }

@@ -293,6 +293,24 @@ TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
   std::signal(SIGHUP, before);
 }
 
+/// No two results have one name, and none that of an input.
+TEST_F(Train, FilesHaveNamesOfTheirOwn) {
+  const auto refuses = [&](const std::string& options, const std::vector<std::string>& parts) {
+    testing::expect_error(sandbox.run("train --steps 1 --gbs 4 --data small.csv " + options), parts);
+  };
+  refuses("--log x --record ./x", {"'--log'", "'--record'"});
+  refuses("--log small.csv", {"'--log'", "'small.csv' is also the file of '--data'"});
+  refuses("--export x --record x", {"'--export'", "'--record'"});
+  testing::write_all(sandbox.path("r.yaml"), "seed: 1\n");
+  refuses("--recipe r.yaml --record r.yaml", {"'--record'", "'--recipe'"});
+  EXPECT_EQ(testing::read_all(sandbox.path("r.yaml")), "seed: 1\n");
+}
+
+TEST_F(Train, RefusesThreadsThatWouldReadNothing) {
+  testing::expect_error(sandbox.run("train --steps 1 --gbs 4 --data small.csv --data-threads 2"),
+                        {"--data-threads", "tars and token ids"});
+}
+
 /// Recorded live, the durations of one step replayed give that step's makespan again, but for what no span
 /// covers.
 TEST_F(Train, RecordsWhatReplayTakes) {
