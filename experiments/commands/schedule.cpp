@@ -101,7 +101,8 @@ int run_schedule(const Values& values) {
   SchedulerChoice choice = read_scheduler(values);
   const std::uint64_t seed = read_seed(values);
   const auto plan_path = values["plan"].as<std::string>();
-  Plan plan = parse_plan(read_text_file(plan_path), plan_path);
+  const std::string plan_text = read_text_file(plan_path);
+  Plan plan = parse_plan(plan_text, plan_path);
   plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs);
   if (plan.gbs > kMostGbs)
     refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMostGbs, plan.gbs);
@@ -111,6 +112,7 @@ int run_schedule(const Values& values) {
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values),
                       profile ? &*profile : nullptr);
+  note_changed_model(plan_path, plan_text, target.model);
   note_gpu_types(target.cluster);
   validate(plan, target.model, target.cluster, plan_path);
   if (profile) require_measured(*profile, plan, target.model);

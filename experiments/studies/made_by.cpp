@@ -70,6 +70,15 @@ void say_made_by(const std::string& file, const std::optional<Provenance>& made_
   for (const std::string& line : provenance_lines(*made_by)) say("  {}\n", printable(line));
 }
 
+void note_changed_model(const std::string& file, std::string_view plan_json, const ModelSpec& model) {
+  const std::optional<Provenance> made_by = parse_provenance(plan_json, file);
+  if (!made_by || !made_by->model || made_by->model->name != model.name) return;
+  const std::string now = model_hash(model.name);
+  if (made_by->model->hash.empty() || now.empty() || made_by->model->hash == now) return;
+  say("dflop: note: {} was made when {} said something else; 'dflop plan' makes one for what it says now\n",
+      printable(file), printable(model.name));
+}
+
 void add_mixed_option(Options& options) {
   options.add({{"mixed", flag(), "files made of different models, clusters or data are meant to be mixed"}});
 }

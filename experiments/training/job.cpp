@@ -9,6 +9,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/value_text.hpp"
 #include "experiments/studies/correction_study.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"
@@ -40,9 +41,8 @@ Plan default_plan(const std::string& model_name, const std::string& cluster, con
   return plan;
 }
 
-Plan read_plan(const Values& values) {
-  const auto path = values["plan"].as<std::string>();
-  Plan plan = parse_plan(read_text_file(path), path);
+Plan read_plan(const Values& values, const std::string& path, const std::string& text) {
+  Plan plan = parse_plan(text, path);
   if (values.count("model") > 0 && values["model"].as<std::string>() != plan.model) {
     refuse_option("model", fmt::format("{} is a plan for '{}', found '{}'", path, plan.model,
                                        values["model"].as<std::string>()));
@@ -120,8 +120,10 @@ TrainJob read_job(const Values& values) {
   if (values.count("plan") > 0) {
     if (!wanted.empty()) refuse_option(wanted.front(), "asks for another plan than that of '--plan'");
     job.where = values["plan"].as<std::string>();
-    job.plan = read_plan(values);
+    const std::string text = read_text_file(job.where);
+    job.plan = read_plan(values, job.where, text);
     job.target = std::make_shared<const Target>(job.plan.model, job.plan.cluster, job.where);
+    note_changed_model(job.where, text, job.target->model);
   } else {
     job.where = "plan";
     const auto model = read_text(values, "model").value_or(kDefaultModel);

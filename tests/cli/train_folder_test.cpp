@@ -84,6 +84,25 @@ TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportCannotBeMade) {
   EXPECT_FALSE(sandbox.has("log.jsonl"));
 }
 
+TEST_F(TrainFolder, SaysThatAPlanWasMadeForAnotherModel) {
+  std::filesystem::copy(kModels + "llama3", sandbox.path("m"));
+  ASSERT_EQ(train_text("--hf m --steps 1").exit_code, 0);  // writes t.csv
+  const RunResult planned = sandbox.run(
+      "plan --hf m --data t.csv --cluster a100-80g:1 --planner search --gbs 4 --iterations 1 --tp 1 --pp 1 --dp 4 "
+      "--out p.json");
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const std::string note = "note: p.json was made when m said something else";
+  const RunResult same = train_text("--plan p.json --steps 1");
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(same.err.find(note), std::string::npos) << same.err;
+  json config = json::parse(testing::read_all(sandbox.path("m/config.json")));
+  config["rms_norm_eps"] = 1e-3;
+  testing::write_all(sandbox.path("m/config.json"), config.dump());
+  const RunResult changed = train_text("--plan p.json --steps 1");
+  EXPECT_EQ(changed.exit_code, 0);
+  EXPECT_NE(changed.err.find(note), std::string::npos) << changed.err;
+}
+
 /// Sizes alone do not make a model: with others of its forms it is another, whose weights are no use.
 TEST_F(TrainFolder, GoesOnWithNoOtherFormsOfItsLayers) {
   std::filesystem::create_directory(sandbox.path("m"));
