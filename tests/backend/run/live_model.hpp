@@ -51,6 +51,8 @@ struct LiveRun {
 
   LiveRun(const Plan& p, const std::vector<Sample>& batch, DType dtype)
       : LiveRun(p, live_model(), batch, dealt(p, batch.size()), plan_order(p), dtype) {}
+  LiveRun(const Plan& p, const ModelSpec& m, const std::vector<Sample>& batch, DType dtype)
+      : LiveRun(p, m, batch, dealt(p, batch.size()), plan_order(p), dtype) {}
   LiveRun(const Plan& p, const ModelSpec& m, const std::vector<Sample>& batch, const Assignment& to_bins,
           const PipelineOrder& order, DType dtype, std::optional<Bytes> memory = {}, int cores = 0)
       : plan(p), model(m), samples(batch), assignment(to_bins) {

@@ -36,6 +36,17 @@ inline ModelSpec live_model() {
   return model;
 }
 
+/// Of rows and columns that tp does not divide some ranks have one more than others: of 67 words 33 and 34.
+inline ModelSpec uneven_model() {
+  ModelSpec model = live_model();
+  model.name = "uneven";
+  model.encoder.ffn = 29;
+  model.llm.ffn = 37;
+  model.llm.vocabulary = 67;
+  model.connector.widths.at(1) = 21;
+  return model;
+}
+
 /// Every third sample is text alone.
 inline std::vector<Sample> live_samples(int count, std::uint64_t seed) {
   Random random(seed);

@@ -127,20 +127,12 @@ TEST_P(LiveSemantics, OverSteps) {
   }
 }
 
-/// Of rows and columns that tp does not divide some ranks have one more than others: of 67 words 33 and 34.
 TEST(UnequalShares, AreOfOneModel) {
-  ModelSpec model = testing::live_model();
-  model.encoder.ffn = 29;
-  model.llm.ffn = 37;
-  model.llm.vocabulary = 67;
-  model.connector.widths.at(1) = 21;
+  ModelSpec model = testing::uneven_model();
   const std::vector<Sample> samples = live_samples(12, 5);
   for (const std::int64_t logits : {0, 100}) {
     model.llm.logits_at_once = logits;
-    const auto run = [&](const Plan& plan) {
-      return LiveRun(plan, model, samples, testing::dealt(plan, samples.size()), plan_order(plan),
-                     DType::f64);
-    };
+    const auto run = [&](const Plan& plan) { return LiveRun(plan, model, samples, DType::f64); };
     LiveRun reference = run(uniform_plan(1, 1, 1, 1));
     const double loss = reference.step(true).loss;
     const WholeTensors gradients = reference.executor->read(Kind::gradient);
