@@ -97,6 +97,14 @@ int run_command(const std::vector<std::string>& arguments) {
   }
 }
 
+/// Returns text whose lines are ours, as a report of all ranks, with each line as printable() has it.
+std::string printable_lines(const std::string& text) {
+  std::string lines;
+  for (const std::string_view line : split(text, '\n'))
+    lines += (lines.empty() ? "" : "\n") + printable(std::string(line));
+  return lines;
+}
+
 void complain(const std::string& what) noexcept {
   say("dflop: error: {}\n", what);
 }
@@ -147,7 +155,8 @@ int run_dflop(const std::vector<std::string>& arguments) {
     return code;
   } catch (const Error& error) {
     const std::string place = error.context().empty() ? "" : error.context() + ": ";
-    complain(printable(place + error.message()));
+    complain(error.kind() == ErrorKind::internal ? printable_lines(place + error.message())
+                                                 : printable(place + error.message()));
     return error.exit_code();
   } catch (const OutOfMemory& error) {
     say("dflop: out of memory: {}\n", error.what());

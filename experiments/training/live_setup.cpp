@@ -25,8 +25,11 @@ namespace dflop {
 namespace {
 
 /// Processes wait so long: for each other's part of a checkpoint and for rank 0 while it checks one, whose
-/// size takes minutes, and for the slowest machine's first step.
-constexpr Seconds kProcessTimeout{600};
+/// size takes minutes, and for the slowest machine's first step. One that ends is noticed at once.
+constexpr Seconds kProcessTimeout{1800};
+/// Ranks of one process wait so long for each other: none of them can go missing, but on a few cores one may
+/// compute for an hour between two messages, and a terminal may stop all of them for a night.
+constexpr Seconds kThreadTimeout{24.0 * 3600};
 
 /// Lets the process keep memory that it frees. Activations are freed and allocated again in every microbatch;
 /// if they went back to the system in between, it would have to clear their pages each time, which takes a
@@ -45,7 +48,7 @@ std::unique_ptr<World> make_world_of(const LiveDevice& device, int ranks, WorldO
   options.cores = device.cores;
   options.device_cores = device.device_cores;
   const WorldKind& kind = world_kind(device.name);
-  if (kind.processes) options.timeout = kProcessTimeout;
+  options.timeout = kind.processes ? kProcessTimeout : kThreadTimeout;
   std::unique_ptr<World> world = make_world(device.name, ranks, options);
   if (kind.on_host) keep_freed_memory();
   return world;
