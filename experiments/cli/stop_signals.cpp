@@ -46,9 +46,13 @@ StopOnSignals::StopOnSignals() {
   stop_signal = 0;
   stop_second = 0;
   for (std::size_t i = 0; i < kSignals.size(); ++i) take_over(kSignals[i], before_[i]);
+  struct sigaction ignored = {};
+  ignored.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignored, &pipe_before_);
 }
 
 StopOnSignals::~StopOnSignals() {
+  ::sigaction(SIGPIPE, &pipe_before_, nullptr);
   for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
 }
 

@@ -21,8 +21,9 @@ class Stopped final : public std::runtime_error {
 };
 
 /// While a StopOnSignals lives, SIGINT, SIGTERM and SIGHUP, which comes when a terminal goes, are noted and
-/// do not end the process. One that comes seconds after the first ends it at once. There may be one at a
-/// time.
+/// do not end the process. One that comes seconds after the first ends it at once. What nobody reads any
+/// more, as when `tee` has gone with its terminal, is not said, and ends nothing either. There may be one at
+/// a time.
 class StopOnSignals {
  public:
   StopOnSignals();
@@ -39,6 +40,7 @@ class StopOnSignals {
   static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 
   std::array<struct sigaction, kSignals.size()> before_ = {};
+  struct sigaction pipe_before_ = {};
 };
 
 }  // namespace dflop
