@@ -56,6 +56,7 @@ MediumContent content_of(const Architecture& architecture, const MelOptions& opt
     mel = log_mel(decode_sound(file.bytes, file.name), options);
   } else {
     const SoundShape shape = sound_shape(file.bytes, file.name);
+    require_rate(shape, file.name);
     mel = mel_shape(shape.samples, options);
   }
   return qwen_sound(architecture, mel.frames, mel.valid_frames, mel.values);

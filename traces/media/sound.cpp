@@ -210,14 +210,16 @@ SoundShape sound_shape(std::string_view bytes, const std::string& file) {
   return read_headers(bytes, file).shape;
 }
 
+void require_rate(const SoundShape& shape, const std::string& file, std::int32_t rate) {
+  if (shape.rate == rate) return;
+  refuse_input(
+      file, "expected {} samples a second, found {}: resample it first, as `ffmpeg -i in.wav -ar {} out.wav`",
+      rate, shape.rate, rate);
+}
+
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file, std::int32_t rate) {
   const WavFile wav = read_headers(bytes, file);
-  if (wav.shape.rate != rate) {
-    refuse_input(
-        file,
-        "expected {} samples a second, found {}: resample it first, as `ffmpeg -i in.wav -ar {} out.wav`",
-        rate, wav.shape.rate, rate);
-  }
+  require_rate(wav.shape, file, rate);
   std::vector<float> samples(static_cast<std::size_t>(wav.shape.samples));
   std::size_t at = wav.data;
   for (float& sample : samples) {

@@ -30,6 +30,9 @@ struct SoundShape {
 /// nor floats of 32, no or over 64 channels, and sizes that do not fit together.
 SoundShape sound_shape(std::string_view bytes, const std::string& file);
 
+/// Checks that a sound has the rate that models hear at. @throws Error (input) with what to do otherwise
+void require_rate(const SoundShape& shape, const std::string& file, std::int32_t rate = kSoundRate);
+
 /// Returns the samples of a WAV file, 1 being full scale, the mean over channels. Nothing is resampled.
 /// @throws Error (input) as sound_shape() does, for another rate, and for floats that are not finite.
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file,

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "backend/content/media.hpp"
+#include "backend/content/media_reader.hpp"
 #include "backend/content/sample_content.hpp"
 #include "core/support/random.hpp"
+#include "tests/core/input_error.hpp"
 #include "tests/traces/file_fixtures.hpp"
 #include "traces/files/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
@@ -107,6 +109,20 @@ TEST(ModelMedia, PicturesOfInternvlAreThoseOfItsContents) {
           return internvl_picture(of, internvl_tile_count(size, processor), {});
         });
   }
+}
+
+/// A WAV file of another rate would have another shape than its headers seem to say.
+TEST(ModelMedia, SoundsOfAnotherRateAreRefusedByTheirHeaders) {
+  const Folder folder("released/qwen2-audio-7b");
+  const MediaReader reader(folder.model, DFLOP_SOURCE_DIR "/tests/golden/released/qwen2-audio-7b");
+  std::string wav = read_text_file(DFLOP_SOURCE_DIR "/tests/golden/io/sound.wav");
+  EXPECT_GT(reader.shape({wav, "a.wav", true}).tokens, 0);
+  wav.replace(24, 4, std::string("\x44\xAC\0\0", 4));  // 44,100, where the format says the rate
+  const std::string refusal = testing::input_error([&] {
+    static_cast<void>(reader.shape({wav, "a.wav", true}));
+  });
+  EXPECT_NE(refusal.find("a.wav: expected 16000 samples a second, found 44100"), std::string::npos)
+      << refusal;
 }
 
 TEST(ModelMedia, SoundsOfQwen2AudioAreThoseOfItsContents) {
