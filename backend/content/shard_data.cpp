@@ -22,7 +22,8 @@ constexpr std::size_t kIndexed = 64;  // samples that one thread looks at before
 // up to the second number, or more.
 constexpr std::array<std::uint64_t, 2> kPictureHeaders = {16 * 1024, 256 * 1024};
 
-/// A SampleTooLong says that a sample's media go beyond the model's longest sequence.
+/// A SampleTooLong says that a sample's media, or all of its answers, lie beyond the model's longest
+/// sequence.
 struct SampleTooLong {
   std::string why;
 };
@@ -246,7 +247,6 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache)
     } catch (const Error& error) {
       throw SampleTooLong{error.what()};
     }
-    while (media.size() > tokens.media.size()) media.pop_back();
   }
   std::vector<std::int32_t> labels(tokens.ids.size(), kNoTarget);
   for (std::size_t i = 0; i < labels.size(); ++i) {

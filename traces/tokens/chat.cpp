@@ -187,13 +187,17 @@ void check_counts(const Conversation& conversation, std::span<const std::int64_t
 void ChatTokens::cut(std::size_t longest, const std::string& sample) {
   if (ids.size() <= longest) return;
   for (const MediumPlace& place : media) {
-    if (place.begin < longest && longest < place.begin + place.count) {
+    if (longest < place.begin + place.count) {
       refuse_input(sample,
                    "expected a cut at {} tokens that leaves media whole, found tokens [{}, {}) of '<{}>'",
                    longest, place.begin, place.begin + place.count, to_string(place.medium));
     }
   }
-  std::erase_if(media, [&](const MediumPlace& place) { return place.begin >= longest; });
+  const auto kept = is_trained.begin() + static_cast<std::ptrdiff_t>(longest);
+  if (std::find(is_trained.begin(), kept, 1) == kept) {
+    refuse_input(sample, "expected a cut at {} tokens that leaves some to be trained, found none of {} there",
+                 longest, std::count(is_trained.begin(), is_trained.end(), 1));
+  }
   ids.resize(longest);
   is_trained.resize(longest);
 }

@@ -27,9 +27,10 @@ struct ChatTokens {
   std::vector<std::uint8_t> is_trained;  ///< of each id, 1 where the loss counts it as a prediction's target
   std::vector<MediumPlace> media;        ///< as they come
 
-  /// Keeps the first `longest` tokens. Media behind them go whole.
+  /// Keeps the first `longest` tokens.
   /// @param sample  its name, for errors
-  /// @throws Error (input) naming `sample`, where the cut would go through a medium's tokens
+  /// @throws Error (input) naming `sample`, where the cut would take tokens of a medium, or all that are
+  /// trained
   void cut(std::size_t longest, const std::string& sample);
 };
 

@@ -95,6 +95,25 @@ TEST_F(ShardDataTest, WhatIsLongerThanTheModelIsLeftOut) {
   EXPECT_NE(data.left_out().first.find("sample_0000"), std::string::npos) << data.left_out().first;
 }
 
+/// Of 150 tokens the answer's begin behind the words that were asked for: a cut there leaves nothing to
+/// learn.
+TEST_F(ShardDataTest, WhatHasNothingLeftToLearnIsLeftOut) {
+  const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
+  const std::string tar = folder.path() + "/one.tar";
+  write_file_atomically(tar, testing::tar_of_sample(photo));
+  const SampleContent whole = ShardData(model, folder.path(), tar).read("one.tar/one", false);
+  const auto first = std::find_if(whole.tokens.targets.begin(), whole.tokens.targets.end(),
+                                  [](std::int32_t target) { return target != kNoTarget; });
+  const auto asked = first - whole.tokens.targets.begin();  // whose next token is the first that is trained
+  model.max_tokens = asked + 2;
+  EXPECT_EQ(ShardData(model, folder.path(), tar).samples().size(), 1U);
+  model.max_tokens = asked + 1;
+  const ShardData data(model, folder.path(), tar);
+  EXPECT_EQ(data.left_out().count, 1U);
+  EXPECT_NE(data.left_out().first.find("leaves some to be trained"), std::string::npos)
+      << data.left_out().first;
+}
+
 TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRefused) {
   ModelSpec other = model;
   other.architecture->image_token = 17;
