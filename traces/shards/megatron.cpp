@@ -30,7 +30,7 @@ MegatronFile::MegatronFile(const std::string& prefix, std::int64_t vocabulary)
       data_path_(prefix + ".bin"),
       vocabulary_(vocabulary),
       index_(index_path_),
-      data_(data_path_) {
+      data_bytes_(ReadableFile(data_path_).size()) {
   const std::size_t bytes = index_.bytes().size();
   if (bytes < kHeader || std::memcmp(index_.bytes().data(), kMagic.data(), kMagic.size()) != 0)
     refuse_input(index_path_,
@@ -57,7 +57,7 @@ MegatronFile::MegatronFile(const std::string& prefix, std::int64_t vocabulary)
 }
 
 void MegatronFile::check_sequences() const {
-  const std::size_t data = data_.size();
+  const std::size_t data = data_bytes_;
   std::size_t left =
       data / id_bytes_;  // ids, so that sequences that overlap cannot make any number of samples
   for (std::size_t i = 0; i < sequences_; ++i) {
@@ -118,12 +118,13 @@ std::string MegatronFile::place_of(std::size_t sequence, std::size_t token) cons
 
 void MegatronFile::read(std::size_t sequence, std::size_t begin, std::span<std::int32_t> ids) const {
   const std::size_t at = offset_of(sequence, begin);
+  const ReadableFile data(data_path_);
   if (id_bytes_ == 2) {
     std::vector<std::uint16_t> narrow(ids.size());
-    data_.read(at, narrow.data(), narrow.size() * sizeof narrow[0]);
+    data.read(at, narrow.data(), narrow.size() * sizeof narrow[0]);
     std::copy(narrow.begin(), narrow.end(), ids.begin());
   } else {
-    data_.read(at, ids.data(), ids.size_bytes());
+    data.read(at, ids.data(), ids.size_bytes());
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < vocabulary_) continue;

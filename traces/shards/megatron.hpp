@@ -14,7 +14,8 @@
 
 namespace dflop {
 
-/// MegatronFiles may be read by several threads at once.
+/// MegatronFiles may be read by several threads at once. They hold no file open: there may be thousands of
+/// them.
 class MegatronFile {
  public:
   /// Opens both files and checks the whole index against the size of the .bin, of which nothing is read.
@@ -51,7 +52,7 @@ class MegatronFile {
   std::string data_path_;
   std::int64_t vocabulary_;
   Mapping index_;
-  ReadableFile data_;
+  std::size_t data_bytes_ = 0;
   std::size_t sequences_ = 0;
   std::size_t id_bytes_ = 0;
 };

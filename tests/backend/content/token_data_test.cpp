@@ -2,6 +2,7 @@
 #include "backend/content/token_data.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -133,6 +134,21 @@ TEST_F(TokenDataTest, FilesOfAFolderFollowEachOther) {
   EXPECT_NE(TokenData(model, folder.path() + "/ids", 2).fingerprint(), whole);
   write("ids/b", {{1, 2, 3, 4}});
   EXPECT_NE(TokenData(model, folder.path() + "/ids", 0).fingerprint(), whole);
+}
+
+/// There may be more files than a process may have open.
+TEST_F(TokenDataTest, FilesAreNotKeptOpen) {
+  std::filesystem::create_directory(folder.path() + "/many");
+  for (int i = 0; i < 60; ++i) write("many/" + std::to_string(i), {{1, 2, i}});
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = ::dup(0);  // the lowest number that is free
+  ::close(next);
+  const rlimit few{static_cast<rlim_t>(next + 20), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const TokenData data(model, folder.path() + "/many", 0);
+  for (const Sample& sample : data.samples()) EXPECT_EQ(data.read(sample.id, true).tokens.ids[1], 2);
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 /// The model has 708 tokens; id 708 of document 1 is that of byte 4 * (2 + 1) = 12.
