@@ -195,7 +195,10 @@ Nanoseconds CudaEvent::time() {
 bool CudaEvent::reached() const {
   if (anchor_ == nullptr) return false;
   const cudaError_t status = cudaEventQuery(event_);
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // no error, but a later launch would be told of it
+    return false;
+  }
   check_cuda(status, "asking for an event");
   return true;
 }

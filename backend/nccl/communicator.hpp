@@ -39,7 +39,9 @@ struct NcclSeam {
 ///     waits for them in finish() alone.
 ///   * That work of other streams does not wait for those of a route needs a hardware queue for each
 ///     (32 at most, which cuda_device_count() asks for), and room on the device for the blocks of all sends
-///     and posted receives that are under way: kRouteCtas for each route.
+///     and posted receives that are under way: kRouteCtas for each route. With more streams than queues, to
+///     which NCCL adds two for each communicator, work may wait behind others' of this rank; as all of a rank
+///     is entered in one order, that costs time alone.
 ///
 /// Beside what Communicator says: sums are NCCL's; the last collective or receive is waited for by
 /// last_arrival(). The destructor waits until what this rank has sent is received, and until all ranks have

@@ -1,5 +1,6 @@
 #include "backend/nccl/world.hpp"
 
+#include <cstdlib>
 #include <string>
 
 #include "backend/cuda/gpu.hpp"
@@ -12,7 +13,7 @@
 namespace dflop {
 namespace {
 
-constexpr Seconds kMeetingTime{300};  // until all processes have come
+constexpr Seconds kMeetingTime{1800};  // until all processes have come, each of which reads its data before
 
 /// Returns the index of a process's GPU. Launchers may let each process see its own alone.
 int gpu_of(const LaunchEnvironment& launch, int gpus) {
@@ -66,6 +67,8 @@ class NcclWorld final : public ProcessWorld {
 }  // namespace
 
 std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const WorldOptions& options) {
+  // With it a receive that waits would keep back the sends of other routes; see backend/README.md.
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
   const int gpu = gpu_of(launch, cuda_device_count());
   const NcclTable table = load_nccl();
   const RendezvousOptions meeting{launch.host,  launch.port,  launch.rank,

@@ -126,10 +126,11 @@ void LiveRank::prepare(const LiveStep& step) {
       ++pieces_[i.stage].count;
     }
   }
-  if (rank_.communicator.posts_receives() && !std::exchange(is_warm_, true)) warm_up();
+  const bool warms_up = rank_.communicator.posts_receives() && !std::exchange(is_warm_, true);
+  if (warms_up) warm_up();
   rank_.communicator.connect(routes_of(step.program));
   if (rank_.communicator.posts_receives()) meet(step.program);
-  if (updates_) {
+  if (updates_ || warms_up) {
     for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
   }
   rank_.kernels.zero(Sums(loss_));
@@ -460,12 +461,16 @@ void LiveRank::finish_piece(const LiveStep& step, const Instruction& instruction
                             rank_.compute);
 }
 
-/// Returns the values of a stage's gradients that a piece has.
+/// Returns the values of a stage's gradients that a piece has. Pieces begin at places that devices add up in
+/// vectors: of a piece that begins elsewhere NCCL takes value by value.
 Range LiveRank::piece_of(int stage, std::size_t piece) const {
   const std::int64_t all = held(stage).module->parameters().gradients().columns;
   const std::int64_t count = pieces_.at(stage).count;
   const std::int64_t behind = count - static_cast<std::int64_t>(piece);
-  return {all * (behind - 1) / count, all * behind / count};
+  constexpr std::int64_t kVectors = 64;                               // values
+  const std::int64_t grain = all / count >= kVectors ? kVectors : 1;  // no piece is empty
+  const auto edge = [&](std::int64_t n) { return n == count ? all : all * n / count / grain * grain; };
+  return {edge(behind - 1), edge(behind)};
 }
 
 CollectiveCall LiveRank::sum_of(int stage, const Range& range) const {
