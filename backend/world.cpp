@@ -5,6 +5,8 @@
 #include <mutex>
 #include <thread>
 
+#include "core/error.hpp"
+#include "core/support/bytes.hpp"
 #include "core/support/core_gate.hpp"
 
 namespace dflop {
@@ -53,6 +55,35 @@ LocalRank::LocalRank(World& world, int rank, DType dtype)
       communicator(world.make_communicator(rank)),
       stream(device->make_stream()),
       kernels(device->make_kernels(*stream, dtype)) {}
+
+void do_in_all(World& world, const std::function<void()>& work) {
+  std::exception_ptr failure;
+  ByteWriter own;
+  const auto add = [&](ErrorKind kind, const std::string& message) {
+    failure = std::current_exception();
+    own.add(kind);
+    own.add(message);
+  };
+  try {
+    work();
+  } catch (const Aborted&) {
+    throw;  // all know
+  } catch (const Error& error) {
+    add(error.kind(), error.what());
+  } catch (const std::exception& error) {
+    add(ErrorKind::internal, error.what());
+  }
+  std::string first;
+  for (const std::string& process : world.gather(own.take())) {
+    if (first.empty()) first = process;
+  }
+  first = world.broadcast(first);
+  if (failure) std::rethrow_exception(failure);
+  if (first.empty()) return;
+  ByteReader reader(first);
+  const auto kind = reader.get<ErrorKind>();
+  throw Error(kind, reader.get_text());
+}
 
 void run_in_threads(std::size_t count, const RankWork& work) {
   Failures failures(work);

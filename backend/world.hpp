@@ -92,6 +92,11 @@ class World {
   virtual void abort(const std::string& /*reason*/) {}
 };
 
+/// Does work in all processes of a world. Where it fails in one of them all fail alike, so that none waits
+/// for another. All processes call it. @throws what `work` has thrown here, else an Error of the first
+/// process that failed, of the same kind
+void do_in_all(World& world, const std::function<void()>& work);
+
 /// A LocalRank has what a rank of this process works with.
 struct LocalRank {
   LocalRank(World& world, int rank, DType dtype);

@@ -307,37 +307,6 @@ CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index, bool weights
   return parse_checkpoint_index(world_.broadcast(text), "the index of a checkpoint");
 }
 
-/// Runs `work` in every process, all of which call this. Where it fails in one all of them throw, after the
-/// last has ended it, so that nobody is at work any more.
-void LiveExecutor::do_in_all(const std::function<void()>& work) {
-  std::exception_ptr failure;
-  ByteWriter own;
-  const auto add = [&](ErrorKind kind, const std::string& message) {
-    failure = std::current_exception();
-    own.add(kind);
-    own.add(message);
-  };
-  try {
-    work();
-  } catch (const Aborted&) {
-    throw;  // all know
-  } catch (const Error& error) {
-    add(error.kind(), error.what());
-  } catch (const std::exception& error) {
-    add(ErrorKind::internal, error.what());
-  }
-  std::string first;
-  for (const std::string& process : world_.gather(own.take())) {
-    if (first.empty()) first = process;
-  }
-  first = world_.broadcast(first);
-  if (failure) std::rethrow_exception(failure);
-  if (first.empty()) return;
-  ByteReader reader(first);
-  const auto kind = reader.get<ErrorKind>();
-  throw Error(kind, reader.get_text());
-}
-
 /// Writes the files of an index, each rank its own; the leading process then knows their sizes and checksums.
 void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index) {
   const auto files = [&](const Rank& rank) {
@@ -348,7 +317,7 @@ void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index
     return own;
   };
   std::vector<CheckpointFile> written(index.files.size());
-  do_in_all([&] {
+  do_in_all(world_, [&] {
     run_in_threads(ranks_.size(), {[&](std::size_t i) { ranks_[i]->parts.device->enter_thread(); },
                                    [&](std::size_t i) {
                                      Rank& rank = *ranks_[i];
@@ -379,13 +348,13 @@ void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index
 void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted) {
   CheckpointIndex index = divided(wanted, false);
   std::string part;
-  do_in_all([&] {
+  do_in_all(world_, [&] {
     if (world_.leads()) part = begin_checkpoint(folder, index.step);
   });
   part = world_.broadcast(part);
   try {
     write_files(part, index);
-    do_in_all([&] {
+    do_in_all(world_, [&] {
       if (world_.leads()) finish_checkpoint(folder, index);
     });
   } catch (...) {
@@ -397,7 +366,7 @@ void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted
 void LiveExecutor::save_weights(const std::string& folder) {
   CheckpointIndex index = divided({}, true);
   write_files(folder, index);
-  do_in_all([&] {
+  do_in_all(world_, [&] {
     if (world_.leads()) write_checkpoint_index(folder, index);
   });
 }

@@ -94,7 +94,6 @@ class LiveExecutor final : public Executor {
   struct Rank;
 
   CheckpointIndex divided(const CheckpointIndex& index, bool weights_alone);
-  void do_in_all(const std::function<void()>& work);
   void write_files(const std::string& folder, CheckpointIndex& index);
   void require_own(const Iteration& iteration, const StepOptions& options) const;
   /// Entries are the receives that ranks enter ahead of their instructions, where their communicators need

@@ -101,37 +101,49 @@ Table step_table(const std::vector<TrainingStep>& steps, const TrainingOptions& 
 
 /// A StepLog is what steps leave behind.
 struct StepLog {
-  std::vector<TrainingStep> steps;
+  std::vector<TrainingStep> steps;    ///< without their kernels, which would fill the memory in a long run
   std::deque<Timeline> recorded;      ///< the newest
   std::deque<KernelChoices> kernels;  ///< of these, where they were chosen
 };
 
-/// Trains, and writes checkpoints as it goes. Returns the signal that ended it, or 0: that which has come to
-/// the leading process.
+/// Trains, and writes checkpoints as it goes: also after the last step before a failure that leaves the state
+/// whole. Returns the signal that ended it, or 0: that which has come to the leading process.
 int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
               const RunIdentity& identity, World& world, LiveExecutor& executor, const RunKernels* kernels,
               TrainingLoop& training, StepLogs& logs, StepLog& log) {
   int signal = 0;
   const StopOnSignals signals;
   TrainingLine line(job.steps);
-  training.run([&](const TrainingStep& step, Timeline&& timeline) {
-    signal = std::stoi(world.broadcast(std::to_string(signals.signal())));
-    log.steps.push_back(step);
-    logs.add(step);
-    if (world.leads()) line.update(step);
-    if (record && world.leads()) {
-      log.recorded.push_back(std::move(timeline));
-      if (log.recorded.size() > kMostRecorded) log.recorded.pop_front();
-      if (kernels != nullptr) log.kernels.push_back(step.kernels);
-      if (log.kernels.size() > kMostRecorded) log.kernels.pop_front();
-    }
-    const bool ends = signal != 0 || step.step == job.steps;
-    if (checkpoints.folder && (ends || (checkpoints.every > 0 && step.step % checkpoints.every == 0))) {
-      save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step.step, world, executor,
-                      kernels);
-    }
-    return signal == 0;
-  });
+  std::int64_t saved = 0;
+  const auto save = [&](std::int64_t step) {
+    save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step, world, executor, kernels);
+    saved = step;
+  };
+  try {
+    training.run([&](const TrainingStep& step, Timeline&& timeline) {
+      signal = std::stoi(world.broadcast(std::to_string(signals.signal())));
+      log.steps.push_back(step);
+      log.steps.back().kernels = {};
+      logs.add(step);
+      if (world.leads()) line.update(step);
+      if (record && world.leads()) {
+        log.recorded.push_back(std::move(timeline));
+        if (log.recorded.size() > kMostRecorded) log.recorded.pop_front();
+        if (kernels != nullptr) log.kernels.push_back(step.kernels);
+        if (log.kernels.size() > kMostRecorded) log.kernels.pop_front();
+      }
+      const bool ends = signal != 0 || step.step == job.steps;
+      const bool is_due = checkpoints.every > 0 && step.step % checkpoints.every == 0;
+      if (checkpoints.folder && (ends || is_due)) save(step.step);
+      return signal == 0;
+    });
+  } catch (const Error&) {
+    const std::int64_t last = log.steps.empty() ? 0 : log.steps.back().step;
+    if (!checkpoints.folder || !training.failed_between_steps() || last == saved) throw;
+    save(last);
+    if (world.leads()) say("dflop: the state after step {} is in {}\n", last, *checkpoints.folder);
+    throw;
+  }
   return signal;
 }
 
@@ -173,6 +185,7 @@ struct TrainRequest {
   std::optional<double> peak_tflops;       ///< of one device
   bool random_weights;                     ///< whatever the model's folder has
   int data_threads;
+  OptimizerChoice optimizer;
   Plan plan = {};                            ///< of the job, as the user has it
   std::optional<HeldOutData> held_out = {};  ///< read with the job, whose model it is for
 };
@@ -185,7 +198,9 @@ std::optional<double> read_peak(const Values& values) {
 /// Reads a path at which the run leaves something as it goes; nothing where none was asked for.
 std::optional<std::string> read_own_path(const Values& values, const std::string& option) {
   std::optional<std::string> path = read_text(values, option);
-  if (path) refuse_files_of_others(values, option, *path);
+  if (!path) return path;
+  refuse_files_of_others(values, option, *path);
+  if (option == "log") check_output(*path);
   return path;
 }
 
@@ -201,7 +216,8 @@ TrainRequest read_request(const Values& values) {
           read_text(values, "tensorboard"),
           read_peak(values),
           values["random-weights"].as<bool>(),
-          static_cast<int>(read_integer(values, "data-threads", 1, kMostDataThreads))};
+          static_cast<int>(read_integer(values, "data-threads", 1, kMostDataThreads)),
+          read_optimizer(values, read_integer(values, "steps", 1, kMostSteps))};
 }
 
 /// `plan` is that of the user, of which the job's may be a change.
@@ -265,7 +281,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   options.cores = world.cores();
   options.profile = read_training_profile(read_text(values, "profile"), model, job.plan, world, request.dtype,
                                           request.foreign_profile);
-  options.optimizer = read_optimizer(values, job.steps);
+  options.optimizer = request.optimizer;
   for (const char* option : {"encoder-rate", "connector-rate"}) {
     if (model.encoder.layers == 0 && !values[option].defaulted())
       refuse_option(option, fmt::format("model '{}' has no encoder", model.name));
@@ -324,16 +340,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   }
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
-  if (request.exported) {
-    const std::int64_t step = log.steps.empty() ? options.first_step - 1 : log.steps.back().step;
-    const std::string newest = checkpoints.folder ? step_folder(*checkpoints.folder, step) : "";
-    export_weights(*request.exported, model, newest, world, *executor);
-  }
-  if (!world.leads()) return status;
   // Processes of other ranks are no others.
   const std::optional<double> others =
       std::ssize(world.local_ranks()) < world.ranks() ? std::nullopt : load.others();
-  if (request.record && !log.recorded.empty()) {
+  if (world.leads() && request.record && !log.recorded.empty()) {
     Provenance made_by = made_by_job(values, job, request.plan);
     made_by.machine->others = others;
     made_by.first_iteration = log.steps.empty() ? 0 : log.steps.back().step - std::ssize(log.recorded);
@@ -341,10 +351,16 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     if (kernels) file.kernels = recorded_kernels(*kernels, {log.kernels.begin(), log.kernels.end()});
     write_file_atomically(*request.record, to_json(file));
   }
-  if (kernels && kernels->mode() == KernelMode::learn) {
+  if (world.leads() && kernels && kernels->mode() == KernelMode::learn) {
     kernels->save(made_here(values));
     say_learned(*kernels);
   }
+  if (request.exported) {
+    const std::int64_t step = log.steps.empty() ? options.first_step - 1 : log.steps.back().step;
+    const std::string newest = checkpoints.folder ? step_folder(*checkpoints.folder, step) : "";
+    export_weights(*request.exported, model, newest, world, *executor);
+  }
+  if (!world.leads()) return status;
   print_table(step_table(log.steps, options), request.format);  // last, as standard output may be gone
   say_summary(log.steps, options.first_step, others);
   if (log.steps.empty()) {

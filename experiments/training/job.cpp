@@ -98,6 +98,8 @@ void read_data(const Values& values, TrainJob& job) {
         read_samples(values, job.target->model, job.seed, "data", &job.data_origin));
   }
   job.data_fingerprint = fingerprint(*job.samples);
+  // Where contents are made up of the same shapes a run is another.
+  if (job.shards) job.data_fingerprint += " with contents";
 }
 
 /// Makes the delay of outliers a part of what data a run is known by, as it makes other batches, and says

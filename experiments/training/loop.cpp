@@ -58,10 +58,9 @@ void require_finite(const TrainingStep& done) {
   if (std::isfinite(done.loss) && std::isfinite(norm)) return;
   refuse_input(
       fmt::format("step {}", done.step),
-      "the loss is {} and the norm of all gradients {}, expected finite numbers. The step was not taken: weights "
-      "and checkpoints are those after step {} and before. A smaller --learning-rate, a longer --warm-up or "
-      "--clip-norm may help, from a checkpoint on (--resume)",
-      done.loss, norm, done.step - 1);
+      "the loss is {} and the norm of all gradients {}, expected finite numbers. The step was not taken. A smaller "
+      "--learning-rate, a longer --warm-up or --clip-norm may help, from a checkpoint on (--resume)",
+      done.loss, norm);
 }
 
 }  // namespace
@@ -92,10 +91,11 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   const auto last = static_cast<std::uint64_t>(options_.last_step);
   BatchStream batches = batches_;
   batches.skip(options_.first_step - 1);
-  const auto draw = [batches, first, last](std::uint64_t k) mutable {
-    return first + k < last ? std::make_shared<const Batch>(batches.next()) : nullptr;
+  const auto draw = [batches, last](std::uint64_t iteration) mutable {
+    return iteration < last ? std::make_shared<const Batch>(batches.next()) : nullptr;
   };
-  ServiceOptions options{.seed = options_.seed, .limits = scheduler_.limits_on(target_->cluster)};
+  ServiceOptions options{
+      .seed = options_.seed, .first = first, .limits = scheduler_.limits_on(target_->cluster)};
   if (options.limits.time_limit) options.mode = ServiceMode::live;
   std::optional<SchedulingService> service;
   if (world_.leads()) {
@@ -120,16 +120,16 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   begin_content(options_.first_step, next);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = takes_ahead ? std::move(next) : source.next();
-    if (!batch || !batch->result.feasible()) {
+    between_steps([&] {
+      if (batch && batch->result.feasible()) return;
       refuse_input("", "step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
                    batch ? batch->result.reason : std::string());
-    }
+    });
     for (const ScheduleEvent& event : batch->events) {
-      say("dflop: note: step {}: {}: {}\n", first + event.iteration + 1, to_string(event.kind),
-          event.message);
+      say("dflop: note: step {}: {}: {}\n", event.iteration + 1, to_string(event.kind), event.message);
     }
     std::optional<Seconds> data_waited;
-    if (content) data_waited = content->wait();
+    if (content) between_steps([&] { data_waited = content->wait(); });
     if (takes_ahead && step < options_.last_step) next = source.next();
     begin_content(step + 1, next);
     Timeline timeline;
@@ -149,6 +149,18 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
     const bool goes_on = on_step(done, std::move(timeline));
     if (failure) std::rethrow_exception(failure);
     if (!goes_on) return;
+  }
+}
+
+/// Does work that every process does or that one does for all, of which no rank's state depends.
+void TrainingLoop::between_steps(const std::function<void()>& work) {
+  try {
+    do_in_all(world_, work);
+  } catch (const Aborted&) {
+    throw;  // others are not here
+  } catch (const Error&) {
+    failed_between_steps_ = true;
+    throw;
   }
 }
 
@@ -199,11 +211,13 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   }
   if (correction_) correction_->end_step(batch, result.timeline);
   done.step = step;
-  if (!world_.leads()) return done;
   done.loss = result.loss;
-  done.learning_rate = options.optimizer.learning_rate;
   done.gradient_norm = result.gradient_norm;
-  require_finite(done);
+  between_steps([&] {
+    if (world_.leads()) require_finite(done);
+  });
+  if (!world_.leads()) return done;
+  done.learning_rate = options.optimizer.learning_rate;
   done.time = result.timeline.makespan;
   if (options_.profile) {
     done.predicted =

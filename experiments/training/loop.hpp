@@ -90,10 +90,15 @@ class TrainingLoop {
   /// before the step, with a plan that clips; else as LiveExecutor::step()
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
 
+  /// Tells, when run() has thrown, whether it failed beside the ranks' work, and in all processes alike, as
+  /// it does for a sample that cannot be decoded: the executor has the state after the last step then.
+  bool failed_between_steps() const { return failed_between_steps_; }
+
   /// Returns what correction has come to; null without.
   const TrainingCorrection* correction() const { return correction_.get(); }
 
  private:
+  void between_steps(const std::function<void()>& work);
   void evaluate(TrainingStep& done) const;
   TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
 
@@ -108,6 +113,7 @@ class TrainingLoop {
   World& world_;
   LiveExecutor& executor_;
   TrainingOptions options_;
+  bool failed_between_steps_ = false;
   std::shared_ptr<TrainingCorrection> correction_;  ///< null: none
 };
 

@@ -75,6 +75,8 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
   if (choice.rate.decay > 0 && choice.rate.kind != RateKind::wsd) {
     refuse_option("decay-steps", "is of the schedule wsd; expected --rate-schedule wsd with it");
   }
+  if (choice.rate.decay == 0 && choice.rate.kind == RateKind::wsd)
+    refuse_option("rate-schedule", "wsd falls in its last steps; expected --decay-steps N with it");
   choice.adamw.beta1 = read_number(values, "beta1", 0, kMostBeta);
   choice.adamw.beta2 = read_number(values, "beta2", 0, kMostBeta);
   choice.adamw.epsilon = read_number(values, "epsilon", 1e-30, 1);

@@ -74,7 +74,8 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
   State(ServiceInput input, const ServiceOptions& options)
       : input_(std::move(input)),
         options_(options),
-        heuristic_(input_.heuristic ? input_.heuristic : make_scheduler("lpt", {.prove = false})) {}
+        heuristic_(input_.heuristic ? input_.heuristic : make_scheduler("lpt", {.prove = false})),
+        drawn_(options.first) {}
 
   void start() {
     start_solver();
@@ -360,7 +361,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<AsyncItem>> queue_;  // drawn and not taken
-  std::uint64_t drawn_ = 0;
+  std::uint64_t drawn_;
   bool exhausted_ = false;  // nothing more is drawn
   bool stopped_ = false;
   std::vector<ScheduleEvent> events_;  // not yet handed over

@@ -41,6 +41,7 @@ struct ServiceOptions {
   /// At most so many iterations are drawn and scheduled ahead of the one that is executed; at least 1.
   int depth = 1;
   std::uint64_t seed = 0;
+  std::uint64_t first = 0;     ///< iteration, as requests and results number them: of a run that goes on
   ScheduleLimits limits = {};  ///< of every request
   // These are read in live mode alone.
   Seconds late_after{1e-3};   ///< a longer wait in next() is an event

@@ -64,6 +64,31 @@ TEST_F(TrainTars, SaysWhichPictureIsNone) {
   EXPECT_EQ(train("--steps 1", "good.tar").exit_code, 0);
 }
 
+/// The steps before one whose picture cannot be decoded are not lost, and mended it goes on.
+TEST_F(TrainTars, APictureThatIsDamagedCostsNoStep) {
+  const std::string photo = testing::read_all(kIo + "photo.jpg");
+  std::filesystem::create_directory(sandbox.path("t"));
+  for (int i = 0; i < 6; ++i) write_tar("t/" + std::to_string(i) + ".tar", photo);
+  write_tar("t/6.tar", photo.substr(0, photo.size() / 2));
+  const RunResult result = train("--steps 4 --checkpoint c", "t");  // all seven come in four steps of two
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("t/6.tar: sample 'one', .jpg"), std::string::npos) << result.err;
+  const std::size_t said = result.err.find("the state after step ");
+  ASSERT_NE(said, std::string::npos) << result.err;  // the first step's batch is whole, by the seed
+  const auto last = std::stoul(result.err.substr(said + 21));
+  write_tar("t/6.tar", photo);
+  EXPECT_EQ(losses(train("--steps 4 --checkpoint c --resume", "t")).size(), 4U - last);
+}
+
+/// Contents that are made up are other data than those of files of the same shapes.
+TEST_F(TrainTars, GoesOnWithContentsAsItBegan) {
+  const std::string shard = kIo + "shard-000000.tar";
+  ASSERT_EQ(sandbox.run("data --hf hf --index index.json --data " + shard).exit_code, 0);
+  ASSERT_EQ(train("--steps 1 --checkpoint c", "index.json").exit_code, 0);
+  testing::expect_error(train("--steps 2 --checkpoint c --resume"),
+                        {"data with fingerprint", "with contents"});
+}
+
 TEST_F(TrainTars, SaysWhatToMakeOfMediaThatAreNotRead) {
   write_tar("film.tar", "x", "mp4", "<video>");
   testing::expect_error(train("--steps 1", "film.tar"),

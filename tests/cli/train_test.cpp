@@ -87,9 +87,17 @@ TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
   const std::string after = std::to_string(steps.back());
   for (const std::string& part :
        {"step " + std::to_string(steps.back() + 1) + ":", std::string("the loss is"),
-        "weights and checkpoints are those after step " + after, std::string("--learning-rate")}) {
+        std::string("The step was not taken"), std::string("--learning-rate")}) {
     EXPECT_NE(result.err.find(part), std::string::npos) << part << " is not in " << result.err;
   }
+  const std::filesystem::path newest = sandbox.path("c/step-0000000" + after);
+  const std::string state = testing::read_all(newest / "rank-00001.safetensors");
+  std::filesystem::remove_all(sandbox.path("c"));
+  // What is not asked for after each step is written at the end.
+  const RunResult at_end = sandbox.run("train " + diverge + "--steps 30");
+  EXPECT_EQ(at_end.exit_code, 2);
+  EXPECT_NE(at_end.err.find("the state after step " + after + " is in c"), std::string::npos) << at_end.err;
+  EXPECT_EQ(testing::read_all(newest / "rank-00001.safetensors"), state);
   const RunResult again = sandbox.run("train " + diverge + "--steps 30 --resume");
   EXPECT_NE(again.err.find("goes on after step " + after), std::string::npos) << again.err;
 }
@@ -291,6 +299,32 @@ TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
                               "on"),
             0);
   std::signal(SIGHUP, before);
+}
+
+/// `tee` and what else reads progress may be gone before the run.
+TEST_F(Train, GoesOnWhereNobodyReadsItsProgress) {
+  sandbox.run("train --steps 5 --gbs 4 --data small.csv --checkpoint run 2>&1 | true");
+  EXPECT_EQ(checkpoints("run"), std::vector<std::int64_t>{5});
+}
+
+/// What a scheduler draws by chance in a step does not depend on where the run began.
+TEST_F(Train, GoesOnToTheBitWithSchedulesByChance) {
+  for (const char* scheduler : {"random", "local-search"}) {
+    const std::string options = std::string("--scheduler ") + scheduler + " --gbs 8 --checkpoint ";
+    const std::vector<double> whole = losses(train(options + scheduler + "-w --steps 6"));
+    train(options + scheduler + " --steps 3");
+    const std::vector<double> rest = losses(train(options + scheduler + " --steps 6 --resume"));
+    EXPECT_EQ(rest, std::vector<double>(whole.begin() + 3, whole.end())) << scheduler;
+  }
+}
+
+TEST_F(Train, SaysBeforeItReadsDataWhatIsWrong) {
+  const auto refuses = [&](const std::string& options, const std::vector<std::string>& parts) {
+    testing::expect_error(sandbox.run("train --steps 1 --data none.csv " + options), parts);
+  };
+  refuses("--rate-schedule wsd", {"--rate-schedule", "--decay-steps N with it"});
+  refuses("--beta1 2", {"--beta1"});
+  refuses("--log none/x.jsonl", {"none/x.jsonl"});
 }
 
 /// No two results have one name, and none that of an input.

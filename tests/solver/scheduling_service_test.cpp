@@ -56,6 +56,22 @@ TEST(SchedulingService, GivesWhatTheSchedulerGives) {
   }
 }
 
+/// What goes on after iteration 6 is scheduled as iteration 7 of a service that began with 0 is.
+TEST(SchedulingService, GoesOnAsItWouldHaveGoneOn) {
+  ServiceOptions options = deterministic();
+  SchedulingService whole(service_input(make_scheduler("random")), options);
+  for (int i = 0; i < 7; ++i) whole.next();
+  options.first = 7;
+  SchedulingService rest(service_input(make_scheduler("random")), options);
+  for (std::uint64_t k = 7; k < 10; ++k) {
+    const std::optional<ScheduledBatch> expected = whole.next();
+    const std::optional<ScheduledBatch> found = rest.next();
+    ASSERT_TRUE(expected && found);
+    EXPECT_EQ(found->iteration, k);
+    EXPECT_EQ(found->result.assignment.bin, expected->result.assignment.bin);
+  }
+}
+
 TEST(SchedulingService, GoesAheadAsFarAsItsDepthAndNoFarther) {
   for (const int depth : {1, 2, 5}) {
     for (ServiceOptions options : {deterministic(depth), live(depth)}) {
