@@ -38,6 +38,16 @@ bool is_picture(const TarMember& member) {
   return kind == "jpg" || kind == "jpeg" || kind == "png";
 }
 
+/// Opens files side by side: each reads a header a member, which takes a disk's or network's time.
+std::vector<TarFile> opened(const std::vector<std::string>& names) {
+  std::vector<std::optional<TarFile>> found(names.size());
+  parallel_for(names.size(), [&](std::size_t i) { found[i].emplace(names[i]); });
+  std::vector<TarFile> all;
+  all.reserve(names.size());
+  for (std::optional<TarFile>& tar : found) all.push_back(*std::move(tar));
+  return all;
+}
+
 std::vector<TarMember> media_of(const TarSample& sample) {
   std::vector<TarMember> media;
   for (const TarMember& member : sample.members) {
@@ -120,7 +130,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
     of.image_token = tokenizer_.id_of("<IMG_CONTEXT>").value_or(-1);  // OpenGVLab's configs do not say it
   }
   check_tokens();
-  for (const std::string& shard : expand_shards(shards)) tars_.emplace_back(shard);
+  tars_ = opened(expand_shards(shards));
   std::vector<Places::iterator> all;
   for (std::size_t t = 0; t < tars_.size(); ++t) {
     const std::string name = std::filesystem::path(tars_[t].path()).filename().string();
@@ -185,17 +195,17 @@ void ShardData::check_tokens() const {
 }
 
 std::string ShardData::fingerprint() const {
-  std::string text;
+  std::uint64_t hash = kHashOfNothing;
   for (const TarFile& tar : tars_) {
-    text += std::filesystem::path(tar.path()).filename().string() + '\n';
+    hash = stable_hash(std::filesystem::path(tar.path()).filename().string() + '\n', hash);
     for (const TarSample& sample : tar.samples()) {
-      text += sample.key;
+      hash = stable_hash(sample.key, hash);
       for (const TarMember& m : sample.members)
-        text += fmt::format(" {} {} {}", m.extension, m.offset, m.size);
-      text += '\n';
+        hash = stable_hash(fmt::format(" {} {} {}", m.extension, m.offset, m.size), hash);
+      hash = stable_hash("\n", hash);
     }
   }
-  return fmt::format("{:016x}", stable_hash(text));
+  return fmt::format("{:016x}", hash);
 }
 
 MediumContent ShardData::read_medium(const TarFile& tar, TarMember member, MediumFile medium,

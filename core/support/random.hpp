@@ -47,9 +47,11 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-/// Returns the FNV-1a hash of 64 bits (Fowler, Noll, Vo).
-constexpr std::uint64_t stable_hash(std::string_view text) {
-  std::uint64_t hash = 0xCBF29CE484222325ull;
+inline constexpr std::uint64_t kHashOfNothing = 0xCBF29CE484222325ull;
+
+/// Returns the FNV-1a hash of 64 bits (Fowler, Noll, Vo) of a text, or of it behind another whose `hash` is
+/// given.
+constexpr std::uint64_t stable_hash(std::string_view text, std::uint64_t hash = kHashOfNothing) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
   return hash;
 }

@@ -99,16 +99,19 @@ void refuse_old_checkpoints(const std::string& folder) {
 }  // namespace
 
 std::string fingerprint(std::span<const Sample> samples) {
-  std::string text;
+  std::uint64_t hash = kHashOfNothing;
+  std::string text;  // of one sample: that of all may be larger than they are
   for (const Sample& s : samples) {
+    text.clear();
     fmt::format_to(std::back_inserter(text), "{} {} {} {}", s.id, to_string(s.modality),
                    s.encoder_output_tokens, s.llm_tokens);
     for (const EncoderSequences& e : s.encoder_sequences) {
       fmt::format_to(std::back_inserter(text), " {} {} {}", e.count, e.tokens, e.attention_pairs);
     }
     text += '\n';
+    hash = stable_hash(text, hash);
   }
-  return fmt::format("{:016x}", stable_hash(text));
+  return fmt::format("{:016x}", hash);
 }
 
 RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
