@@ -48,7 +48,7 @@ std::unique_ptr<World> make_world_of(const LiveDevice& device, int ranks, WorldO
   options.cores = device.cores;
   options.device_cores = device.device_cores;
   const WorldKind& kind = world_kind(device.name);
-  options.timeout = kind.processes ? kProcessTimeout : kThreadTimeout;
+  if (kind.processes) options.timeout = kProcessTimeout;
   std::unique_ptr<World> world = make_world(device.name, ranks, options);
   if (kind.on_host) keep_freed_memory();
   return world;
@@ -123,6 +123,7 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
 
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
   WorldOptions options;
+  options.timeout = kThreadTimeout;
   options.partition = device.partition && ranks > 1;  // one rank has all of it
   return make_world_of(device, ranks, options);
 }
@@ -148,7 +149,7 @@ void require_device(const LiveDevice& device, const Plan& plan) {
 
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan) {
   if (plan.layout != Layout::shared) return make_live_world(device, plan.ranks());
-  return make_shared_world(device, plan.gpus(), plan.encoder_share);
+  return make_shared_world(device, plan.gpus(), plan.encoder_share, kThreadTimeout);
 }
 
 void add_live_options(Options& options, bool processes) {

@@ -30,7 +30,7 @@ std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks);
 /// for another for `timeout` at most.
 /// @throws Error (input) for a device that ranks cannot share, and as make_world()
 std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share,
-                                         Seconds timeout = WorldOptions{}.timeout);
+                                         Seconds timeout);
 /// Returns for how long ranks may wait for each other where a profile is measured within a budget: a
 /// neighbour's rest for a part of it.
 Seconds profile_timeout(Seconds budget);

@@ -288,12 +288,13 @@ TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
     run.send(SIGHUP);
     return run.wait();
   };
+  const auto before = std::signal(SIGHUP, SIG_DFL);  // which what is started inherits
   EXPECT_EQ(run_until_hung_up({"train", "--steps", "1000000", "--gbs", "4", "--checkpoint", "run", "--every",
                                "1", "--data", "small.csv", "--record", "r.json"},
                               "run"),
             128 + SIGHUP);
   EXPECT_TRUE(sandbox.has("r.json"));
-  const auto before = std::signal(SIGHUP, SIG_IGN);  // which what is started inherits
+  std::signal(SIGHUP, SIG_IGN);
   EXPECT_EQ(run_until_hung_up({"train", "--steps", "20", "--gbs", "4", "--checkpoint", "on", "--every", "1",
                                "--data", "small.csv"},
                               "on"),

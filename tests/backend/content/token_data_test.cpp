@@ -1,6 +1,7 @@
 // Megatron's token ids become samples: packed, or a document each.
 #include "backend/content/token_data.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -142,7 +143,7 @@ TEST_F(TokenDataTest, FilesAreNotKeptOpen) {
   for (int i = 0; i < 60; ++i) write("many/" + std::to_string(i), {{1, 2, i}});
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int next = ::dup(0);  // the lowest number that is free
+  const int next = ::open("/dev/null", O_RDONLY);  // the lowest number that is free
   ::close(next);
   const rlimit few{static_cast<rlim_t>(next + 20), before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
