@@ -195,13 +195,11 @@ std::optional<double> read_peak(const Values& values) {
   return read_number(values, "peak-tflops", 1e-6, 1e9);
 }
 
-/// Reads a path at which the run leaves something as it goes; nothing where none was asked for.
-std::optional<std::string> read_own_path(const Values& values, const std::string& option) {
-  std::optional<std::string> path = read_text(values, option);
-  if (!path) return path;
-  refuse_files_of_others(values, option, *path);
-  if (option == "log") check_output(*path);
-  return path;
+/// Reads the folder to write the model to; nothing where none was asked for.
+std::optional<std::string> read_export(const Values& values) {
+  std::optional<std::string> folder = read_text(values, "export");
+  if (folder) refuse_files_of_others(values, "export", *folder);
+  return folder;
 }
 
 TrainRequest read_request(const Values& values) {
@@ -211,8 +209,8 @@ TrainRequest read_request(const Values& values) {
           read_checkpoints(values),
           read_dtype(values),
           read_foreign_profile(values),
-          read_own_path(values, "export"),
-          read_own_path(values, "log"),
+          read_export(values),
+          read_output(values, "log"),
           read_text(values, "tensorboard"),
           read_peak(values),
           values["random-weights"].as<bool>(),

@@ -98,7 +98,7 @@ void read_data(const Values& values, TrainJob& job) {
         read_samples(values, job.target->model, job.seed, "data", &job.data_origin));
   }
   job.data_fingerprint = fingerprint(*job.samples);
-  // Where contents are made up of the same shapes a run is another.
+  // A run whose contents are made up, of the same shapes, is another.
   if (job.shards) job.data_fingerprint += " with contents";
 }
 

@@ -52,6 +52,13 @@ std::uint64_t hash_of(const Program& program) {
   return stable_hash(writer.take());
 }
 
+/// Checks that a step has a schedule. @throws Error (input)
+void require_feasible(std::int64_t step, const std::optional<ScheduledBatch>& batch) {
+  if (batch && batch->result.feasible()) return;
+  refuse_input("", "step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
+               batch ? batch->result.reason : std::string());
+}
+
 /// Checks a step's loss and norm of gradients. @throws Error (input)
 void require_finite(const TrainingStep& done) {
   const double norm = done.gradient_norm.value_or(0);
@@ -120,16 +127,14 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   begin_content(options_.first_step, next);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
     const std::optional<ScheduledBatch> batch = takes_ahead ? std::move(next) : source.next();
+    std::optional<Seconds> data_waited;
     between_steps([&] {
-      if (batch && batch->result.feasible()) return;
-      refuse_input("", "step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
-                   batch ? batch->result.reason : std::string());
+      require_feasible(step, batch);
+      if (content) data_waited = content->wait();
     });
     for (const ScheduleEvent& event : batch->events) {
       say("dflop: note: step {}: {}: {}\n", event.iteration + 1, to_string(event.kind), event.message);
     }
-    std::optional<Seconds> data_waited;
-    if (content) between_steps([&] { data_waited = content->wait(); });
     if (takes_ahead && step < options_.last_step) next = source.next();
     begin_content(step + 1, next);
     Timeline timeline;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "tests/backend/content/shard_folder.hpp"
 #include "traces/files/hugging_face.hpp"
@@ -95,8 +97,7 @@ TEST_F(ShardDataTest, WhatIsLongerThanTheModelIsLeftOut) {
   EXPECT_NE(data.left_out().first.find("sample_0000"), std::string::npos) << data.left_out().first;
 }
 
-/// Of 150 tokens the answer's begin behind the words that were asked for: a cut there leaves nothing to
-/// learn.
+/// A cut before the answer's first token leaves nothing to learn, and one behind it something.
 TEST_F(ShardDataTest, WhatHasNothingLeftToLearnIsLeftOut) {
   const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
   const std::string tar = folder.path() + "/one.tar";
