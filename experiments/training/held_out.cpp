@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "backend/communicator.hpp"
 #include "backend/model/made_up.hpp"
 #include "core/program/forwards.hpp"
 #include "core/refuse.hpp"
@@ -141,6 +142,18 @@ HeldOutEvaluation::HeldOutEvaluation(HeldOutData data, const TrainJob& job, cons
   }
 }
 
+/// Waits in all processes, none of which then computes what others have no data for.
+void HeldOutEvaluation::wait_for_content() {
+  try {
+    do_in_all(world_, [&] { ahead_->wait(); });
+  } catch (const Aborted&) {
+    throw;  // others are not here
+  } catch (...) {
+    failed_reading_ = true;
+    throw;
+  }
+}
+
 double HeldOutEvaluation::batch_loss(std::size_t batch, const LiveExecutor& executor,
                                      const KernelChoices* kernels) const {
   const Target& target = *job_.target;
@@ -160,7 +173,7 @@ HeldOutLoss HeldOutEvaluation::run(const LiveExecutor& executor, const KernelCho
   std::int64_t trained = 0;
   if (ahead_) ahead_->begin(batches_[0], assignments_[0]);
   for (std::size_t b = 0; b < batches_.size(); ++b) {
-    if (ahead_) ahead_->wait();
+    if (ahead_) wait_for_content();
     if (ahead_ && b + 1 < batches_.size()) ahead_->begin(batches_[b + 1], assignments_[b + 1]);
     std::int64_t of_batch = 0;
     for (const Sample& sample : batches_[b]) of_batch += contents_->trained_tokens(sample);

@@ -65,10 +65,14 @@ class HeldOutEvaluation {
   const HeldOutData& data() const { return data_; }
 
   /// Evaluates. `kernels`, where it is not null, are the variants of operations that run.
-  /// @throws as ContentLoader::wait() and LiveExecutor::step()
+  /// @throws as LiveExecutor::step(), and as ContentLoader::wait(), in all processes alike
   HeldOutLoss run(const LiveExecutor& executor, const KernelChoices* kernels);
 
+  /// Tells, when run() has thrown, whether data could not be read, of which all processes know.
+  bool failed_reading() const { return failed_reading_; }
+
  private:
+  void wait_for_content();
   double batch_loss(std::size_t batch, const LiveExecutor& executor, const KernelChoices* kernels) const;
 
   HeldOutData data_;
@@ -79,6 +83,7 @@ class HeldOutEvaluation {
   std::shared_ptr<ContentLoader> loader_;  // null where contents are made up
   std::shared_ptr<const Contents> contents_;
   std::optional<ContentAhead> ahead_;  // none where contents are made up
+  bool failed_reading_ = false;
 };
 
 }  // namespace dflop

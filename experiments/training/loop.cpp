@@ -63,11 +63,12 @@ void require_feasible(std::int64_t step, const std::optional<ScheduledBatch>& ba
 void require_finite(const TrainingStep& done) {
   const double norm = done.gradient_norm.value_or(0);
   if (std::isfinite(done.loss) && std::isfinite(norm)) return;
+  const auto without_sign = [](double value) { return std::isnan(value) ? std::abs(value) : value; };
   refuse_input(
       fmt::format("step {}", done.step),
       "the loss is {} and the norm of all gradients {}, expected finite numbers. The step was not taken. A smaller "
       "--learning-rate, a longer --warm-up or --clip-norm may help, from a checkpoint on (--resume)",
-      done.loss, norm);
+      without_sign(done.loss), without_sign(norm));
 }
 
 }  // namespace
@@ -147,7 +148,9 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
       } catch (...) {
         // The step is logged and saved all the same, as it is done; but processes that do not know of each
         // other's failure would wait for each other there.
-        if (std::ssize(world_.local_ranks()) < world_.ranks()) throw;
+        const bool all_know =
+            std::ssize(world_.local_ranks()) == world_.ranks() || options_.held_out->failed_reading();
+        if (!all_know) throw;
         failure = std::current_exception();
       }
     }

@@ -1,6 +1,7 @@
 // Each process of a run loads the samples of its own ranks and no others.
 #include <gtest/gtest.h>
 
+#include "experiments/training/held_out.hpp"
 #include "experiments/training/loop.hpp"
 #include "tests/backend/content/host_process.hpp"
 #include "tests/cli/run.hpp"
@@ -84,6 +85,49 @@ TEST_F(DataOfProcesses, IsThatOfTheirRanks) {
     sum += count;
   }
   EXPECT_EQ(sum, std::size_t{kSteps * 8 * 2});
+}
+
+/// A data set of made-up contents, of which one sample cannot be decoded.
+class DamagedDataset final : public Dataset {
+ public:
+  DamagedDataset(const ModelSpec& model, const std::vector<Sample>& samples)
+      : whole_(model, samples, 1), damaged_(samples.front().id) {
+    samples_ = samples;
+  }
+
+  std::string fingerprint() const override { return whole_.fingerprint(); }
+  SampleContent read(const std::string& id, bool values) const override {
+    if (id == damaged_ && values) throw Error(ErrorKind::input, "bad.tar: not a picture");
+    return whole_.read(id, values);
+  }
+  std::int64_t trained_tokens(const Sample& sample) const override { return whole_.trained_tokens(sample); }
+
+ private:
+  CountedDataset whole_;
+  std::string damaged_;
+};
+
+/// The ranks of one dp rank alone decode the damaged sample; all processes hear of it, and have the step.
+TEST_F(DataOfProcesses, ThatAreHeldOutAndDamagedCostNoStep) {
+  TrainJob job{.plan = plan, .target = target, .samples = samples, .steps = 1, .seed = 1};
+  std::mutex mutex;
+  std::multiset<std::int64_t> steps;
+  const auto messages = testing::run_host_processes(plan.ranks(), {}, [&](HostProcess& process) {
+    HeldOutData data{.samples = samples, .batches = 1};
+    data.shards = std::make_shared<const DamagedDataset>(target->model, *samples);
+    HeldOutEvaluation held_out(std::move(data), job, {"lpt"}, process, 1);
+    LiveExecutor executor(plan, target->model, process, {DType::f64, 1});
+    TrainingOptions options;
+    options.held_out = &held_out;
+    TrainingLoop training(plan, target, job.batches(), {"lpt"}, process, executor, options);
+    training.run([&](const TrainingStep& step, Timeline&&) {
+      const std::scoped_lock lock(mutex);
+      steps.insert(step.step);
+      return true;
+    });
+  });
+  EXPECT_EQ(steps.count(1), static_cast<std::size_t>(plan.ranks()));
+  for (const std::string& message : messages) EXPECT_EQ(message, "bad.tar: not a picture");
 }
 
 }  // namespace data_of_processes_test
