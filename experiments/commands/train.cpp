@@ -109,14 +109,16 @@ struct StepLog {
 /// Trains, and writes checkpoints as it goes: also after the last step before a failure that leaves the state
 /// whole. Returns the signal that ended it, or 0: that which has come to the leading process.
 int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
-              const RunIdentity& identity, World& world, LiveExecutor& executor, const RunKernels* kernels,
-              TrainingLoop& training, StepLogs& logs, StepLog& log) {
+              const RunIdentity& identity, const OptimizerSettings& settings, World& world,
+              LiveExecutor& executor, const RunKernels* kernels, TrainingLoop& training, StepLogs& logs,
+              StepLog& log) {
   int signal = 0;
   const StopOnSignals signals;
   TrainingLine line(job.steps);
   std::int64_t saved = 0;
   const auto save = [&](std::int64_t step) {
-    save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step, world, executor, kernels);
+    save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step, world, executor, settings,
+                    kernels);
     saved = step;
   };
   try {
@@ -315,7 +317,9 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   say_parts(job.plan, world);
   options.kernels = kernels.get();
   if (checkpoints.resume) {
-    options.first_step = resume_training(*checkpoints.folder, identity, world, *executor, kernels.get()) + 1;
+    options.first_step = resume_training(*checkpoints.folder, identity, values,
+                                         settings_of(request.optimizer), world, *executor, kernels.get()) +
+                         1;
   }
   options.last_step = job.steps;
   options.seed = job.seed;
@@ -330,8 +334,9 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   StepLog log;
   StepLogs logs = world.leads() ? StepLogs(request.log, request.tensorboard) : StepLogs();
   const HostLoad load;
-  const int signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
-                               world, *executor, kernels.get(), training, logs, log);
+  const int signal =
+      run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
+                settings_of(request.optimizer), world, *executor, kernels.get(), training, logs, log);
   if (held_out && log.steps.empty() && signal == 0) {  // the run had ended before
     const HeldOutLoss loss = held_out->run(*executor, nullptr);
     if (world.leads()) say("dflop: eval loss {:.4f} after step {}\n", loss.loss, options.first_step - 1);

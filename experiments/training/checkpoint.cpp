@@ -81,7 +81,6 @@ FoundCheckpoint find_newest(const std::string& folder, const RunIdentity& run) {
   require_same(*newest.path, "seed", std::to_string(run.seed), std::to_string(index.seed));
   require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(index.gbs));
   require_same(*newest.path, "data with fingerprint", run.data_fingerprint, index.data_fingerprint);
-  say("dflop: goes on after step {} of {}\n", index.step, *newest.path);
   return {*newest.path, std::move(index)};
 }
 
@@ -128,13 +127,14 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
 
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
-                     const RunKernels* kernels) {
+                     const OptimizerSettings& optimizer, const RunKernels* kernels) {
   CheckpointIndex index;
   static_cast<RunIdentity&>(index) = run;
   index.step = step;
   index.scheduler = scheduler;
   index.samples_drawn = step * run.gbs;
   index.plan = describe(plan);
+  index.optimizer = optimizer;
   if (kernels != nullptr) index.kernels = kernels->checkpoint();
   try {
     executor.save(folder, index);
@@ -149,10 +149,15 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
   if (world.leads()) keep_newest_steps(folder, step, kKept);
 }
 
-std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
-                             LiveExecutor& executor, RunKernels* kernels) {
+std::int64_t resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
+                             const OptimizerSettings& optimizer, World& world, LiveExecutor& executor,
+                             RunKernels* kernels) {
   FoundCheckpoint found;
-  if (world.leads()) found = find_newest(folder, run);
+  if (world.leads()) {
+    found = find_newest(folder, run);
+    require_settings(values, optimizer, found.index.optimizer);
+    if (found.index.step > 0) say("dflop: goes on after step {} of {}\n", found.index.step, found.path);
+  }
   const std::int64_t step = std::stoll(world.broadcast(std::to_string(found.index.step)));
   if (step == 0) return 0;
   if (kernels != nullptr && world.leads()) kernels->resume(found.index.kernels, found.path);

@@ -11,6 +11,7 @@
 #include "core/plan.hpp"
 #include "core/sample.hpp"
 #include "experiments/training/kernels.hpp"
+#include "experiments/training/optimizer.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -27,16 +28,17 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
 /// @throws Error (output)
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
-                     const RunKernels* kernels);
+                     const OptimizerSettings& optimizer, const RunKernels* kernels);
 
 /// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
 /// is none. What it has learned of kernels goes to `kernels`, where that is not null. Notes go to standard
 /// error.
 /// Called by all processes of the world: its leading one finds the checkpoint, and each rank reads its part.
 /// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
-/// where there are checkpoints but none can be read.
-std::int64_t resume_training(const std::string& folder, const RunIdentity& run, World& world,
-                             LiveExecutor& executor, RunKernels* kernels);
+/// where there are checkpoints but none can be read; Error (usage) as require_settings().
+std::int64_t resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
+                             const OptimizerSettings& optimizer, World& world, LiveExecutor& executor,
+                             RunKernels* kernels);
 
 /// Makes the folder, which is this run's as long as it holds what is returned. Checkpoints are written each
 /// `every` steps (0: no others) and of `last_step`.

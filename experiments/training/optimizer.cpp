@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "experiments/cli/say.hpp"
+
 namespace dflop {
 namespace {
 
@@ -88,14 +90,41 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
   return choice;
 }
 
-std::string describe(const OptimizerChoice& choice) {
+OptimizerSettings settings_of(const OptimizerChoice& choice) {
   const auto& [rate, adamw, clip_norm] = choice;
-  return fmt::format(
-      "rate {} {}, warm-up {}, decay {}, floor {}; beta {}, {}, epsilon {}, weight decay {}; encoder {}, connector {}, "
-      "llm {}; clip norm {}",
-      rate.peak, to_string(rate.kind), rate.warm_up, rate.decay, rate.floor, adamw.beta1, adamw.beta2,
-      adamw.epsilon, adamw.weight_decay, adamw.rates.encoder, adamw.rates.connector, adamw.rates.llm,
-      clip_norm ? fmt::format("{}", *clip_norm) : "none");
+  const auto number = [](double value) { return fmt::format("{}", value); };
+  return {{"learning-rate", number(rate.peak)},
+          {"rate-schedule", std::string(to_string(rate.kind))},
+          {"warm-up", fmt::format("{}", rate.warm_up)},
+          {"decay-steps", fmt::format("{}", rate.decay)},
+          {"rate-floor", number(rate.floor)},
+          {"beta1", number(adamw.beta1)},
+          {"beta2", number(adamw.beta2)},
+          {"epsilon", number(adamw.epsilon)},
+          {"weight-decay", number(adamw.weight_decay)},
+          {"encoder-rate", number(adamw.rates.encoder)},
+          {"connector-rate", number(adamw.rates.connector)},
+          {"llm-rate", number(adamw.rates.llm)},
+          {"clip-norm", clip_norm ? number(*clip_norm) : "none"}};
+}
+
+void require_settings(const Values& values, const OptimizerSettings& now, const OptimizerSettings& before) {
+  for (const auto& [option, value] : now) {
+    const auto was = before.find(option);
+    if (was == before.end() || was->second == value) continue;
+    const bool given = values.count(option) > 0 && !values[option].defaulted();
+    if (!given) {
+      refuse_option(option, fmt::format("the run had {} before and would go on with {}; give it to say which",
+                                        was->second, value));
+    }
+    say("dflop: note: the run goes on with --{} {}; it had {} before\n", option, value, was->second);
+  }
+}
+
+std::string describe(const OptimizerChoice& choice) {
+  std::string all;
+  for (const auto& [option, value] : settings_of(choice)) all += fmt::format("{} {}; ", option, value);
+  return all;
 }
 
 }  // namespace dflop

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -52,6 +53,18 @@ struct OptimizerChoice {
 void add_optimizer_options(Options& options);
 /// Reads them, for a training of so many steps. @throws Error (usage)
 OptimizerChoice read_optimizer(const Values& values, std::int64_t steps);
+
+/// OptimizerSettings are the values of all of the optimizer's options by their names.
+using OptimizerSettings = std::map<std::string, std::string>;
+
+/// Returns all that a choice says but for the number of steps; equal choices have equal text.
+OptimizerSettings settings_of(const OptimizerChoice& choice);
+
+/// Compares a run's settings with those that it had before it went on from a checkpoint. Options that were
+/// given may change them, which is said; defaults may not.
+/// @param before  empty where the checkpoint does not say them
+/// @throws Error (usage) naming the first option that was not given and would change
+void require_settings(const Values& values, const OptimizerSettings& now, const OptimizerSettings& before);
 
 /// Returns all that a choice says, as text that differs where choices do.
 std::string describe(const OptimizerChoice& choice);

@@ -102,6 +102,24 @@ TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
   EXPECT_NE(again.err.find("goes on after step " + after), std::string::npos) << again.err;
 }
 
+/// A run that goes on keeps its optimizer: what was given before has to be given again, and may be changed.
+TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
+  const std::string run = "train --data small.csv --gbs 4 --checkpoint run --resume ";
+  train("--steps 1 --learning-rate 0.002 --clip-norm 1 --checkpoint run");
+  testing::expect_error(sandbox.run(run + "--steps 2 --clip-norm 1"),
+                        {"option '--learning-rate'", "had 0.002 before and would go on with 0.01"});
+  testing::expect_error(sandbox.run(run + "--steps 2 --learning-rate 2e-3"),
+                        {"option '--clip-norm'", "had 1 before and would go on with none"});
+  const RunResult same = sandbox.run(run + "--steps 2 --clip-norm 1.0 --learning-rate 2e-3");
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(same.err.find("note: the run goes on with"), std::string::npos) << same.err;
+  const RunResult other = sandbox.run(run + "--steps 3 --clip-norm 1 --learning-rate 0.01");
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_NE(other.err.find("note: the run goes on with --learning-rate 0.01; it had 0.002 before"),
+            std::string::npos)
+      << other.err;
+}
+
 /// 128 classes: an untrained model has a loss of about ln(128) = 4.85.
 TEST_F(Train, LossFalls) {
   const json steps = train("--model tiny-vlm --device host --steps 30 --gbs 8");

@@ -285,6 +285,11 @@ std::string to_json(const CheckpointIndex& index) {
   writer.field("data_fingerprint", index.data_fingerprint);
   writer.field("samples_drawn", index.samples_drawn);
   writer.field("plan", index.plan);
+  if (!index.optimizer.empty()) {
+    writer.begin_object("optimizer");
+    for (const auto& [option, value] : index.optimizer) writer.field(option, value);
+    writer.end_object();
+  }
   if (!index.kernels.empty()) writer.field("kernels", index.kernels);
   writer.begin_array("files");
   for (const CheckpointFile& file : index.files) {
@@ -310,7 +315,7 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const std::string&
   const JsonValue root = document.root(kIndexSchema, kIndexVersion);
   root.require_keys({"schema", "version", "model", "model_spec", "step", "seed", "dtype", "gbs", "scheduler",
                      "data_file", "data_fingerprint", "samples_drawn", "plan", "files", "tensors", "crc32"},
-                    {"kernels"});
+                    {"kernels", "optimizer"});
   CheckpointIndex index;
   index.model = root.at("model").string();
   index.model_spec = root.at("model_spec").string();
@@ -323,6 +328,10 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const std::string&
   index.data_fingerprint = root.at("data_fingerprint").string();
   index.samples_drawn = root.at("samples_drawn").integer<std::int64_t>(0);
   index.plan = root.at("plan").string();
+  if (root.has("optimizer")) {
+    for (const auto& [option, value] : root.at("optimizer").members())
+      index.optimizer.emplace(option, value.string());
+  }
   if (root.has("kernels")) index.kernels = root.at("kernels").string();
   index.files = read_files(root.at("files"));
   std::set<std::pair<TensorKind, std::string>> known;

@@ -12,6 +12,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,7 +82,8 @@ struct CheckpointIndex : RunIdentity {
   Dtype dtype = Dtype::f32;  ///< that training computes in
   std::string scheduler;
   std::int64_t samples_drawn = 0;
-  std::string plan;     ///< a description
+  std::string plan;                              ///< a description
+  std::map<std::string, std::string> optimizer;  ///< values of its options by their names; empty: unknown
   std::string kernels;  ///< what choosing kernels has learned, as JSON text; empty for nothing
   std::vector<CheckpointFile> files;
   std::vector<PiecedTensor> tensors;  ///< one at most of each kind and name
