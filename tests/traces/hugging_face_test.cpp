@@ -3,7 +3,9 @@
 #include "traces/files/hugging_face.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/traces/file_fixtures.hpp"
@@ -324,6 +326,35 @@ TEST(HuggingFace, NormsOfQueriesHaveTheirOwnEpsilon) {
   ASSERT_TRUE(form.qk_norm);
   EXPECT_EQ(form.epsilon, 1e-4);
   EXPECT_EQ(form.qk_epsilon, 1e-6);
+}
+
+/// transformers 5 writes all of a processor into one file, whose parts go before the file that it wrote
+/// before.
+TEST(HuggingFace, ProcessorsMayStandInOneFile) {
+  const ModelSpec model = read(config_of("qwen2.5-vl-7b"));
+  const std::filesystem::path released = DFLOP_SOURCE_DIR "/tests/golden/released/qwen2.5-vl-7b";
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / ("dflop_processors_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const auto limits = [&] {
+    return std::get<QwenProcessor>(read_model_processor(model, folder.string())).max_pixels;
+  };
+  const json before = json::parse(read_text_file((released / "preprocessor_config.json").string()));
+  write_file_atomically((folder / "preprocessor_config.json").string(), before.dump());
+  const std::int64_t usual = limits();
+  json within = before;
+  within["max_pixels"] = 123'456;
+  const std::string whole = (folder / "processor_config.json").string();
+  write_file_atomically(whole,
+                        json{{"processor_class", "Qwen2_5_VLProcessor"}, {"image_processor", within}}.dump());
+  EXPECT_EQ(limits(), 123'456);
+  write_file_atomically(whole, json{{"processor_class", "Qwen2_5_VLProcessor"}}.dump());
+  EXPECT_EQ(limits(), usual);
+  within["resample"] = 2;
+  write_file_atomically(whole, json{{"image_processor", within}}.dump());
+  const std::string said = error_of([&] { limits(); }).what();
+  EXPECT_NE(said.find("processor_config.json, image_processor: key 'resample'"), std::string::npos) << said;
+  std::filesystem::remove_all(folder);
 }
 
 TEST(HuggingFace, ProcessorsThatAreNotTheModelsAreRefusedByName) {

@@ -1,10 +1,13 @@
 #include "traces/media/model_processor.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <optional>
 #include <vector>
 
 #include "core/refuse.hpp"
+#include "traces/text/strict_json.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -82,6 +85,16 @@ ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::
 }
 
 ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder) {
+  const std::string whole = folder + "/processor_config.json";
+  if (std::filesystem::exists(whole)) {
+    const JsonDocument document(read_text_file(whole), whole);
+    const JsonValue root = document.root();
+    root.require_object();
+    const bool hears = model.architecture && model.architecture->family == ModelFamily::qwen2_audio;
+    const std::string_view part = hears ? "feature_extractor" : "image_processor";
+    if (root.has(part))
+      return model_processor(model, root.at(part).text(), fmt::format("{}, {}", whole, part));
+  }
   const std::string file = folder + "/preprocessor_config.json";
   std::optional<std::string> json;
   if (std::filesystem::exists(file)) json = read_text_file(file);

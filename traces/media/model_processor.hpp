@@ -20,7 +20,9 @@ using ModelProcessor =
 /// @throws Error (input) as the processors' parsers, and where the file's sizes are not the model's
 ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::string>& json,
                                const std::string& file);
-/// Reads `folder`/preprocessor_config.json, if there is one. @throws as model_processor()
+/// Reads what transformers would of a folder: the image_processor or feature_extractor that its
+/// processor_config.json has (as transformers 5 writes it), or else its preprocessor_config.json, if there is
+/// one. @throws as model_processor()
 ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder);
 
 }  // namespace dflop

@@ -133,7 +133,6 @@ InternvlProcessor parse_internvl_processor(std::string_view json, const std::str
     root.at("min_patches")
         .refuse("expected at most max_patches, {}, found {}", processor.max_tiles, processor.min_tiles);
   }
-  if (is_set(root, "crop_to_patches")) processor.cuts = root.at("crop_to_patches").boolean();
   return processor;
 }
 

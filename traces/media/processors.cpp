@@ -146,10 +146,6 @@ std::int64_t floor_divide(std::int64_t a, double b) {
   return std::llround((value - std::fmod(value, b)) / b);
 }
 
-bool is_cut(const InternvlProcessor& processor) {
-  return processor.cuts && processor.max_tiles > 1;
-}
-
 }  // namespace
 
 std::vector<ImageSize> LlavaProcessor::default_pinpoints() {
@@ -228,14 +224,19 @@ Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor) {
   return tiles;
 }
 
+void require_llava_square(ImageSize image) {
+  const std::int64_t side = std::max(image.width, image.height);
+  if (side * side > kMostPixels) {
+    refuse_input("", "expected a picture whose square has at most {} pixels, found {}x{}", kMostPixels,
+                 image.width, image.height);
+  }
+}
+
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor) {
   std::array<std::uint8_t, 3> colour{};
   for (std::size_t c = 0; c < 3; ++c) colour[c] = static_cast<std::uint8_t>(processor.scale.mean[c] * 255);
+  require_llava_square(image.size);
   const std::int32_t side = std::max(image.size.width, image.size.height);
-  if (std::int64_t{side} * side > kMostPixels) {
-    refuse_input("", "expected a picture whose square has at most {} pixels, found {}x{}", kMostPixels,
-                 image.size.width, image.size.height);
-  }
   Tiles tiles = empty_tiles(1, processor.tile);
   append_grid(tiles,
               resize_bicubic(in_the_middle(image, {side, side}, colour), {processor.tile, processor.tile}),
@@ -289,7 +290,7 @@ Patches qwen_patches(std::span<const RgbImage> frames, const QwenProcessor& proc
 }
 
 std::int64_t internvl_tile_count(ImageSize image, const InternvlProcessor& processor) {
-  if (!is_cut(processor)) return 1;
+  if (processor.max_tiles == 1) return 1;
   const ImageSize canvas = internvl_canvas(image, processor);
   const std::int64_t tiles = std::int64_t{canvas.width} * canvas.height;
   return tiles == 1 ? 1 : tiles + 1;
@@ -297,7 +298,7 @@ std::int64_t internvl_tile_count(ImageSize image, const InternvlProcessor& proce
 
 Tiles internvl_tiles(const RgbImage& image, const InternvlProcessor& processor) {
   const ScaledBytes floats = scaled_bytes(processor.scale);
-  const ImageSize canvas = is_cut(processor) ? internvl_canvas(image.size, processor) : ImageSize{1, 1};
+  const ImageSize canvas = processor.max_tiles > 1 ? internvl_canvas(image.size, processor) : ImageSize{1, 1};
   const std::int32_t side = processor.tile;
   Tiles tiles = empty_tiles(internvl_tile_count(image.size, processor), side);
   append_grid(tiles, resize_bicubic(image, {side * canvas.width, side * canvas.height}), floats);

@@ -68,7 +68,10 @@ LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, st
 std::int64_t llava_tile_count(ImageSize image, const LlavaProcessor& processor);
 /// Makes the tiles of a picture that is alone in its sample. @throws as llava_pinpoint()
 Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor);
+/// Refuses a picture whose square would be too large, of one that is one of several. @throws Error (input)
+void require_llava_square(ImageSize image);
 /// Makes the one tile of a picture that is one of several: padded to a square with the mean colour.
+/// @throws as require_llava_square()
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor);
 
 /// Qwen2-VL and 2.5-VL: one size that patches divide, and a row for each patch.
@@ -112,9 +115,9 @@ struct InternvlProcessor {
   std::int32_t tile = 448;
   std::int32_t min_tiles = 1;
   std::int32_t max_tiles = 12;
-  bool cuts = true;  ///< off: each picture is one tile (crop_to_patches)
   PixelScale scale = {1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 };
+/// Passes over crop_to_patches: transformers' InternVLProcessor always cuts (processing_internvl.py).
 InternvlProcessor parse_internvl_processor(std::string_view json, const std::string& file);
 
 std::int64_t internvl_tile_count(ImageSize image, const InternvlProcessor& processor);

@@ -137,7 +137,8 @@ TEST(ProcessorFiles, SayWhatIsSetAndLeaveTheRest) {
   const InternvlProcessor internvl =
       parse_internvl_processor(R"({"max_patches": 4, "crop_to_patches": false})", "a");
   EXPECT_EQ(internvl.max_tiles, 4);
-  EXPECT_EQ(internvl_tile_count({500, 100}, internvl), 1);
+  EXPECT_EQ(internvl_tile_count({500, 100}, internvl),
+            5);  // 4 x 1 and a thumbnail, whatever crop_to_patches says
 }
 
 TEST(ProcessorFiles, RefuseByKey) {
