@@ -55,7 +55,7 @@ void add_content(ChatTurn& turn, const JsonValue& content) {
   for (const JsonValue& part : content.elements()) {
     const JsonValue type = part.at("type");
     if (type.string() == "text") {
-      add_text(turn, part.at("text").string());
+      turn.words.back() += part.at("text").string();
     } else if (const auto medium = from_string<ChatMedium>(type.string())) {
       add_medium(turn, *medium);
     } else {

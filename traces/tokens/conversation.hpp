@@ -49,7 +49,7 @@ struct Conversation {
 ///   {"messages": [{"role": "user", "content": "..." or [{"type": "image"}, {"type": "text", "text": ...}]}]}
 ///   {"text": "..."}
 /// Roles are system, user (human) and assistant (gpt) in either of the first two; a system's turn is the
-/// first. Placeholders are found in all texts.
+/// first. Placeholders are found in texts, but not in those of a list's parts: there a medium is a part.
 /// @param place  of the JSON, for errors
 /// @throws Error (input) with `place` and key for what is damaged, of none or several of these forms, and for
 /// a conversation in which the assistant has no turn: nothing could be learned from it

@@ -32,6 +32,14 @@ TEST(Conversations, AreReadInTheFormOfMessages) {
             kQuestion);
 }
 
+TEST(Conversations, HaveNoPlaceholdersInTextsOfAList) {
+  const Conversation talk = parsed(R"({"messages": [
+      {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is <image> in HTML?"}]},
+      {"role": "assistant", "content": "No tag."}]})");
+  EXPECT_EQ(talk.media().size(), 1U);
+  EXPECT_EQ(talk.turns[0].words, (std::vector<std::string>{"", "What is <image> in HTML?"}));
+}
+
 TEST(Conversations, MayBeATextForPretraining) {
   const Conversation text = parsed(R"({"text": "One <image><video> and <audio>"})");
   const Conversation expected = {{{ChatRole::assistant,
