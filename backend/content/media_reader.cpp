@@ -1,5 +1,7 @@
 #include "backend/content/media_reader.hpp"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <utility>
 
@@ -24,6 +26,7 @@ MediumContent content_of(const Architecture& architecture, const LlavaProcessor&
                          const MediumFile& file, bool values) {
   const Picture picture = picture_of(file, values);
   if (!values) {
+    if (!file.is_alone) require_llava_square(picture.size);
     const std::int64_t tiles = file.is_alone ? llava_tile_count(picture.size, processor) : 1;
     return llava_picture(architecture, tiles, {}, picture.size, file.is_alone);
   }
@@ -51,14 +54,15 @@ MediumContent content_of(const Architecture& architecture, const QwenProcessor& 
 
 MediumContent content_of(const Architecture& architecture, const MelOptions& options, const MediumFile& file,
                          bool values) {
-  MelSpectrum mel;
-  if (values) {
-    mel = log_mel(decode_sound(file.bytes, file.name), options);
-  } else {
-    const SoundShape shape = sound_shape(file.bytes, file.name);
-    require_rate(shape, file.name);
-    mel = mel_shape(shape.samples, options);
+  const SoundShape shape = sound_shape(file.bytes, file.name);
+  require_rate(shape, file.name);
+  if (shape.samples > kSoundChunk) {
+    throw MediumTooLong{fmt::format("{}: expected a sound of at most {} s, found {:.1f} s", file.name,
+                                    kSoundChunk / kSoundRate,
+                                    static_cast<double>(shape.samples) / kSoundRate)};
   }
+  const MelSpectrum mel =
+      values ? log_mel(decode_sound(file.bytes, file.name), options) : mel_shape(shape.samples, options);
   return qwen_sound(architecture, mel.frames, mel.valid_frames, mel.values);
 }
 
@@ -73,8 +77,14 @@ MediaReader::MediaReader(const ModelSpec& model, const std::string& folder)
       processor_(read_model_processor(model, folder)) {}
 
 MediumContent MediaReader::make(const MediumFile& file, bool values) const {
-  return std::visit([&](const auto& processor) { return content_of(architecture_, processor, file, values); },
-                    processor_);
+  try {
+    return std::visit(
+        [&](const auto& processor) { return content_of(architecture_, processor, file, values); },
+        processor_);
+  } catch (const Error& error) {
+    if (!error.context().empty()) throw;
+    throw Error(error.kind(), error.message(), file.name);  // of a size that no processor takes
+  }
 }
 
 MediumContent MediaReader::read(const MediumFile& file) const {

@@ -18,12 +18,18 @@ struct MediumFile {
   bool is_alone = true;  ///< whether it is the only picture of its sample
 };
 
+/// A MediumTooLong says that a sound is longer than what an encoder takes at once.
+struct MediumTooLong {
+  std::string why;
+};
+
 class MediaReader {
  public:
   /// Reads the settings of the model's processor. @throws Error (input) as read_model_processor()
   MediaReader(const ModelSpec& model, const std::string& folder);
 
-  /// Returns what a file becomes. @throws Error (input) with the file's name for damaged or other files
+  /// Returns what a file becomes. @throws Error (input) with the file's name for damaged or other files, and
+  /// MediumTooLong
   MediumContent read(const MediumFile& file) const;
   /// Returns the same without values, from the headers of a picture, of which `bytes` may be the beginning
   /// alone; of a sound all bytes are needed. @throws as read()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -22,9 +23,9 @@ constexpr std::size_t kIndexed = 64;  // samples that one thread looks at before
 // up to the second number, or more.
 constexpr std::array<std::uint64_t, 2> kPictureHeaders = {16 * 1024, 256 * 1024};
 
-/// A SampleTooLong says that a sample's media, or all of its answers, lie beyond the model's longest
-/// sequence.
-struct SampleTooLong {
+/// A NothingToTrain says that a sample's media, or all of its answers, lie beyond the model's longest
+/// sequence, or that it has no answer.
+struct NothingToTrain {
   std::string why;
 };
 
@@ -48,11 +49,24 @@ std::vector<TarFile> opened(const std::vector<std::string>& names) {
   return all;
 }
 
+/// Returns the number before a member's extension, 10 of .10.jpg; nothing of .jpg and .left.jpg.
+std::optional<std::uint64_t> number_of(const TarMember& member) {
+  const std::string& all = member.extension;
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), number);
+  if (error != std::errc{} || all.find('.') != static_cast<std::size_t>(end - all.data())) return {};
+  return number;
+}
+
+/// Returns pictures and sounds by their numbers: tars are often written in the order of names, in which
+/// .10.jpg goes before .2.jpg. Those without a number come first, as they stand in the tar.
 std::vector<TarMember> media_of(const TarSample& sample) {
   std::vector<TarMember> media;
   for (const TarMember& member : sample.members) {
     if (is_picture(member) || last_extension(member) == "wav") media.push_back(member);
   }
+  std::stable_sort(media.begin(), media.end(),
+                   [](const TarMember& a, const TarMember& b) { return number_of(a) < number_of(b); });
   return media;
 }
 
@@ -83,9 +97,10 @@ constexpr UnreadKind kUnreadKinds[] = {
   }
   if (std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end())
     refuse_input(where, "has <video> among its words, and videos are not read: expected {}", kFrames);
-  refuse_input(where,
-               "expected as many pictures and sounds as the conversation has places for them, {}, found {}",
-               wanted.size(), found);
+  refuse_input(
+      where, "expected as many pictures and sounds as the conversation has places for them, {}, found {}{}",
+      wanted.size(), found,
+      wanted.empty() ? ": a place is <image> or <audio> in a text, or {\"type\": \"image\"} in a list" : "");
 }
 
 std::string_view media_family(const ModelSpec& model) {
@@ -146,6 +161,13 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
   }
   std::vector<std::optional<Sample>> found(all.size());
   std::size_t first_left_out = all.size();
+  const auto leave_out = [&](std::size_t i, const std::string& why) {
+    const std::scoped_lock lock(mutex_);
+    ++left_out_.count;
+    if (i >= first_left_out) return;
+    first_left_out = i;
+    left_out_.first = why;
+  };
   parallel_for((all.size() + kIndexed - 1) / kIndexed, [&](std::size_t piece) {
     std::unique_ptr<WordCache> cache = take_cache();
     const std::size_t end = std::min(all.size(), (piece + 1) * kIndexed);
@@ -154,13 +176,12 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       try {
         const SampleContent content = make(place, false, *cache);
         place.trained = dflop::trained_tokens(content.tokens);
+        if (place.trained == 0) throw NothingToTrain{all[i]->first + ": has no token that is learned"};
         found[i] = shape_of(model_, all[i]->first, content);
-      } catch (const SampleTooLong& problem) {
-        const std::scoped_lock lock(mutex_);
-        ++left_out_.count;
-        if (i >= first_left_out) continue;
-        first_left_out = i;
-        left_out_.first = problem.why;
+      } catch (const NothingToTrain& problem) {
+        leave_out(i, problem.why);
+      } catch (const MediumTooLong& problem) {
+        leave_out(i, problem.why);
       }
     }
     give_back(std::move(cache));
@@ -255,7 +276,7 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache)
     try {
       tokens.cut(static_cast<std::size_t>(model_.max_tokens), where);
     } catch (const Error& error) {
-      throw SampleTooLong{error.what()};
+      throw NothingToTrain{error.what()};
     }
   }
   std::vector<std::int32_t> labels(tokens.ids.size(), kNoTarget);

@@ -26,10 +26,11 @@ class ShardData final : public Dataset {
  public:
   /// Reads the headers of all tars and of all pictures, and all conversations: what samples look like is then
   /// known, and nothing is decoded. A sample has one member .json, in a form of parse_conversation(), and its
-  /// media in the order of their placeholders: .jpg, .jpeg, .png or .wav, before which there may be more of a
-  /// name, as in 000123.0.jpg. Other members are passed over. A conversation that is longer than the model's
-  /// longest is cut; one whose media would be cut is left out. Ids of samples are the tar's file name and the
-  /// sample's key.
+  /// media: .jpg, .jpeg, .png or .wav. Several are in the order of their placeholders, by the numbers of
+  /// 000123.0.jpg and 000123.10.jpg or, without, as they stand in the tar. Other members are passed over. A
+  /// conversation that is longer than the model's longest is cut; one whose media would be cut, which has a
+  /// sound of more than 30 s, or nothing that is learned, is left out. Ids of samples are the tar's file name
+  /// and the sample's key.
   /// @param folder  of transformers, of which tokenizer.json and preprocessor_config.json are read
   /// @param shards  as expand_shards() takes them
   /// @param form    one of chat_forms(); empty: the usual one

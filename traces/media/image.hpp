@@ -1,5 +1,5 @@
 // Pictures are decoded to the bytes that Pillow's Image.open(file).convert("RGB") gives. Nothing is turned by
-// its EXIF orientation, as the processors of the model families do not do so either.
+// its EXIF orientation, as PIL.Image.open does not either (transformers' load_image does).
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include "traces/media/model_media.hpp"
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include "backend/content/media.hpp"
 #include "backend/content/media_reader.hpp"
@@ -122,6 +123,50 @@ TEST(ModelMedia, SoundsOfAnotherRateAreRefusedByTheirHeaders) {
     static_cast<void>(reader.shape({wav, "a.wav", true}));
   });
   EXPECT_NE(refusal.find("a.wav: expected 16000 samples a second, found 44100"), std::string::npos)
+      << refusal;
+}
+
+/// Qwen2-Audio's encoder takes 30 s, 480,000 samples of 2 bytes, at once.
+TEST(ModelMedia, SoundsThatAreTooLongAreToldApart) {
+  const Folder folder("released/qwen2-audio-7b");
+  const MediaReader reader(folder.model, DFLOP_SOURCE_DIR "/tests/golden/released/qwen2-audio-7b");
+  const auto wav = [](std::uint32_t samples) {
+    const std::uint32_t size = samples * 2;
+    const std::uint32_t chunks[] = {size + 36, 16, 1 | 1U << 16, 16'000, 32'000, 2 | 16U << 16, size};
+    const auto text = [&](int from, int count) {
+      return std::string(reinterpret_cast<const char*>(chunks + from), static_cast<std::size_t>(count) * 4);
+    };
+    return "RIFF" + text(0, 1) + "WAVEfmt " + text(1, 5) + "data" + text(6, 1) + std::string(size, '\0');
+  };
+  const std::string longest = wav(480'000);
+  EXPECT_EQ(reader.shape({longest, "a.wav", true}).tokens,
+            750);  // of 3,000 frames every other, and their means
+  const std::string longer = wav(480'001);
+  for (const bool values : {false, true}) {
+    try {
+      static_cast<void>(values ? reader.read({longer, "a.wav", true})
+                               : reader.shape({longer, "a.wav", true}));
+      ADD_FAILURE() << "was taken";
+    } catch (const MediumTooLong& problem) {
+      EXPECT_EQ(problem.why, "a.wav: expected a sound of at most 30 s, found 30.0 s");
+    }
+  }
+}
+
+/// Sizes that no processor takes are refused from headers alone, and with the picture's name: of two pictures
+/// LLaVA-OneVision pads each to a square.
+TEST(ModelMedia, PicturesThatNoProcessorTakesAreRefusedByTheirHeaders) {
+  const std::string folder = DFLOP_SOURCE_DIR "/tests/golden/released/llava-onevision-qwen2-7b-ov";
+  const MediaReader reader(parse_hugging_face(read_text_file(folder + "/config.json"), folder), folder);
+  std::string png = read_text_file(DFLOP_SOURCE_DIR "/tests/golden/io/wide.png");
+  const std::string size("\0\0\x75\x30\0\0\0\x01", 8);  // 30,000 x 1, where the header says them
+  png.replace(16, 8, size);
+  uLong crc = ::crc32(0, reinterpret_cast<const Bytef*>(png.data() + 12), 17);
+  for (std::size_t i = 4; i-- > 0; crc >>= 8) png[29 + i] = static_cast<char>(crc & 0xFF);
+  const std::string refusal = testing::input_error([&] {
+    static_cast<void>(reader.shape({png, "thin.png", false}));
+  });
+  EXPECT_NE(refusal.find("thin.png: expected a picture whose square has at most"), std::string::npos)
       << refusal;
 }
 

@@ -115,6 +115,41 @@ TEST_F(ShardDataTest, WhatHasNothingLeftToLearnIsLeftOut) {
       << data.left_out().first;
 }
 
+/// Tars have files in the order of their names, where .10.png goes before .2.jpg.
+TEST_F(ShardDataTest, PicturesOfASampleComeByTheirNumbers) {
+  const std::string io = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/";
+  const std::string photo = read_text_file(io + "photo.jpg");
+  const std::string wide = read_text_file(io + "wide.png");
+  const std::string words = R"({"conversations": [{"from": "human", "value": "<image><image>"},
+                                                  {"from": "gpt", "value": "x"}]})";
+  const std::string tar = folder.path() + "/two.tar";
+  const auto rows = [&](const std::string& first, const std::string& second) {
+    write_file_atomically(tar,
+                          first + second + testing::tar_entry("one.json", words) + std::string(1024, '\0'));
+    std::vector<std::int64_t> found;
+    for (const EncoderSequence& picture :
+         ShardData(model, folder.path(), tar).read("two.tar/one", false).sequences)
+      found.push_back(picture.rows);
+    return found;
+  };
+  const auto by_numbers =
+      rows(testing::tar_entry("one.10.png", wide), testing::tar_entry("one.2.jpg", photo));
+  const auto as_they_stand = rows(testing::tar_entry("one.jpg", photo), testing::tar_entry("one.png", wide));
+  ASSERT_EQ(by_numbers.size(), 2U);
+  EXPECT_NE(by_numbers[0], by_numbers[1]);  // or the order could not be told
+  EXPECT_EQ(by_numbers, as_they_stand);     // the photo first
+}
+
+/// An answer without a word still has the token that ends it; a text of one token has no next one.
+TEST_F(ShardDataTest, WhatNothingIsLearnedFromIsLeftOut) {
+  const std::string tar = folder.path() + "/short.tar";
+  write_file_atomically(tar, testing::tar_entry("one.json", R"({"text": "x"})") + std::string(1024, '\0'));
+  const ShardData data(model, folder.path(), tar);
+  EXPECT_TRUE(data.samples().empty());
+  EXPECT_EQ(data.left_out().count, 1U);
+  EXPECT_NE(data.left_out().first.find("short.tar/one"), std::string::npos) << data.left_out().first;
+}
+
 TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRefused) {
   ModelSpec other = model;
   other.architecture->image_token = 17;
