@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tests/traces/file_fixtures.hpp"
 #include "traces/media/model_processor.hpp"
@@ -56,6 +57,29 @@ const Refusal kRefusals[] = {
     {"qwen2.5-7b", "/hidden_act", "\"gelu\"", "hidden_act", {"\"silu\"", "found \"gelu\""}},
     {"qwen2.5-7b", "/use_sliding_window", "true", "use_sliding_window", {"expected false", "found true"}},
     {"qwen2.5-7b", "/mlp_bias", "true", "mlp_bias", {"expected false", "found true"}},
+    {"qwen2.5-7b", "/attention_dropout", "0.1", "attention_dropout", {"expected 0", "found 0.1"}},
+    {"qwen2.5-7b", "/partial_rotary_factor", "0.5", "partial_rotary_factor", {"expected 1", "found 0.5"}},
+    {"qwen2.5-7b",
+     "/layer_types",
+     R"(["full_attention", "sliding_attention"])",
+     "layer_types[1]",
+     {"\"full_attention\"", "found \"sliding_attention\""}},
+    {"qwen2.5-7b",
+     "/quantization_config",
+     R"({"quant_method": "awq"})",
+     "quantization_config",
+     {"expected none"}},
+    {"qwen2-audio-7b",
+     "/audio_config/encoder_layerdrop",
+     "0.1",
+     "audio_config.encoder_layerdrop",
+     {"expected 0"}},
+    {"internvl2.5-8b",
+     "/vision_config/num_channels",
+     "4",
+     "vision_config.num_channels",
+     {"expected 3", "found 4"}},
+    {"qwen2.5-vl-7b", "/vision_config/in_chans", "1", "vision_config.in_chans", {"expected 3", "found 1"}},
     {"llama-3.1-8b",
      "/rope_scaling/rope_type",
      "\"yarn\"",

@@ -17,7 +17,7 @@ constexpr int kMostConfigWidth = 1 << 20;
 constexpr int kMostConfigHeads = 1 << 14;
 constexpr int kMostConfigHeadDim = 1 << 12;
 constexpr int kMostPatchSide = 256;
-constexpr int kMostPatchDepth = 16;  // frames, and colours
+constexpr int kMostPatchDepth = 16;  // frames
 constexpr int kMostMerge = 16;       // side of a square of patches
 constexpr int kMostTileSide = 1 << 16;
 constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets, and at most
@@ -60,6 +60,17 @@ class Config {
       json_.at(key).refuse_type("{}, as nothing else is computed", expected ? "true" : "false");
     }
   }
+  void require_number(std::string_view key, double expected) const {
+    if (has(key) && json_.at(key).number() != expected)
+      json_.at(key).refuse_type("{}, as nothing else is computed", expected);
+  }
+  /// Refuses what trains with parts of a model dropped at random.
+  void require_no_dropout() const {
+    for (const std::string_view key : {"attention_dropout", "dropout", "activation_dropout",
+                                       "hidden_dropout_prob", "projection_dropout", "encoder_layerdrop"}) {
+      require_number(key, 0);
+    }
+  }
 
  private:
   JsonValue json_;
@@ -80,6 +91,7 @@ Rotary read_rotary(const Config& config, double absent_base) {
   if (!config.has(key)) return rotary;
   const Config rope = config.object(key);
   rotary.base = rope.number("rope_theta", rotary.base);
+  rope.require_number("partial_rotary_factor", 1);
   const std::string_view kind_key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string kind = rope.text(kind_key, "default");
   if (kind == "llama3") {
@@ -117,6 +129,13 @@ TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> 
   config.require("hidden_act", "silu");
   config.require_flag("use_sliding_window", false);
   if (!llama) config.require_flag("mlp_bias", false);
+  config.require_no_dropout();
+  config.require_number("partial_rotary_factor", 1);
+  if (config.has("layer_types")) {
+    for (const JsonValue& type : config.at("layer_types").elements()) {
+      if (type.string() != "full_attention") type.refuse_type("\"full_attention\", as no window is computed");
+    }
+  }
   TransformerSpec spec;
   spec.name = llama ? "llama" : "qwen2";
   spec.layers = config.size("num_hidden_layers", defaults.layers, kMostConfigLayers);
@@ -172,6 +191,9 @@ TransformerSpec read_inner_text(const Config& root) {
 /// Reads the sizes of an encoder, under the keys that its class has for them.
 TransformerSpec read_encoder(const Config& config, const std::string& name, std::string_view layers,
                              std::string_view hidden, std::string_view ffn, std::string_view heads) {
+  config.require_no_dropout();
+  for (const std::string_view key : {"num_channels", "in_channels", "in_chans"})
+    config.require_number(key, 3);
   TransformerSpec spec;
   spec.name = name;
   spec.layers = config.size(layers, {}, kMostConfigLayers);
@@ -289,9 +311,7 @@ ModelSpec read_qwen25_vl(const Config& root) {
   require_patches(vision, "window_size", window, cell);
   of.picture.window = window / cell;
   of.picture.positions_per_s = vision.number("tokens_per_second", 2);
-  const int channels =
-      vision.size(vision.has("in_channels") ? "in_channels" : "in_chans", 3, kMostPatchDepth);
-  of.front.values = channels * of.picture.temporal_patch * of.picture.patch * of.picture.patch;
+  of.front.values = 3 * of.picture.temporal_patch * of.picture.patch * of.picture.patch;
   of.connector.norm = NormKind::rms;
   of.connector.epsilon = 1e-6;
   of.connector.activation = Activation::gelu_erf;
@@ -443,6 +463,8 @@ bool is_of_opengvlab(std::string_view json, const std::string& file) {
 ModelSpec parse_hugging_face(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const Config root(document.root());
+  if (root.has("quantization_config"))
+    root.at("quantization_config").refuse_type("none, as weights are trained as they are");
   const bool chat = is_chat(root);
   ModelSpec model =
       read_family(root, chat ? ModelFamily::internvl : root.at("model_type").choice<ModelFamily>());
