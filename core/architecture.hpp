@@ -58,9 +58,10 @@ struct LayerForm {
   bool mlp_bias = true;
   Activation activation = Activation::gelu_tanh;
   std::optional<Rotary> rotary = Rotary{};
-  bool qk_norm = false;      ///< an RMS norm of queries and one of keys, over all heads together
-  double qk_epsilon = 1e-6;  ///< of these two
-  bool layer_scale = false;  ///< each half of a layer is multiplied with a learned vector
+  bool qk_norm = false;          ///< an RMS norm of queries and one of keys, over all heads together
+  double qk_epsilon = 1e-6;      ///< of these two
+  bool layer_scale = false;      ///< each half of a layer is multiplied with a learned vector
+  double layer_scale_start = 1;  ///< values with which that begins
   /// Layers that attend within windows, by their place in the module; others see whole sequences. Empty:
   /// none.
   std::vector<bool> windowed = {};

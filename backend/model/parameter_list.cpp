@@ -16,7 +16,7 @@ class Listing {
 
   void whole(const std::string& name, std::int64_t rows, std::int64_t columns, Initial initial,
              bool by_held_rows = false) {
-    list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial, by_held_rows});
+    list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial, 1, by_held_rows});
   }
   /// Adds one row of values that are not decayed: a bias, or the factors of a norm.
   void vector(const std::string& name, std::int64_t width, Initial initial, bool by_held_rows = false) {
@@ -64,8 +64,10 @@ class Listing {
     by_rows(name + ".up", ups, hidden, Initial::normal);
     by_columns(name + ".down", hidden, spec.ffn);
     if (form.layer_scale) {
-      vector(name + ".scale1", hidden, Initial::ones, true);
-      vector(name + ".scale2", hidden, Initial::ones, true);
+      for (const char* scale : {".scale1", ".scale2"}) {
+        vector(name + scale, hidden, Initial::ones, true);
+        list_.back().initial_factor = form.layer_scale_start;
+      }
     }
     if (form.qkv_bias) {
       bias_by_rows(name + ".qkv", {queries, keys, keys});
@@ -97,7 +99,8 @@ class Listing {
     }
     if (front.class_row) whole("encoder.class", 1, hidden, Initial::normal, true);
     if (front.table > 0) {
-      whole("encoder.positions", front.table, hidden, Initial::normal, true);
+      whole("encoder.positions", front.table, hidden,
+            front.frozen_table ? Initial::sinusoids : Initial::normal, true);
       list_.back().frozen = front.frozen_table;
     }
   }
@@ -107,9 +110,12 @@ class Listing {
   void connector(const ModelSpec& model) {
     const ConnectorSpec& spec = model.connector;
     const ConnectorForm form = model.connector_form();
+    std::size_t first = list_.size();
     if (form.norm) {
       norm("encoder.norm", form.selects ? spec.widths.front() : model.encoder.hidden, *form.norm,
            !form.selects);
+      // That of Qwen2-Audio is the last of its encoder (audio_tower.layer_norm).
+      if (model.architecture && model.architecture->family == ModelFamily::qwen2_audio) first = list_.size();
     }
     const std::size_t linears = spec.widths.size() - 1;
     for (std::size_t i = 0; i < linears; ++i) {
@@ -125,6 +131,7 @@ class Listing {
         vector(name + ".bias", spec.widths[i + 1], Initial::zeros);
       }
     }
+    for (; first < list_.size(); ++first) list_[first].connects = true;
   }
 
  private:

@@ -20,6 +20,14 @@ double normal(Random& random) {
   return sum;
 }
 
+/// Returns a value of a table of sinusoids, as Whisper has for the positions of a sound.
+double sinusoid(std::int64_t row, std::int64_t column, std::int64_t columns) {
+  const std::int64_t half = std::max<std::int64_t>(1, columns / 2);
+  const double step = std::log(10'000.0) / static_cast<double>(std::max<std::int64_t>(1, half - 1));
+  const double angle = static_cast<double>(row) * std::exp(-step * static_cast<double>(column % half));
+  return column < half ? std::sin(angle) : std::cos(angle);
+}
+
 void* at(void* data, std::int64_t value, std::size_t width) {
   return offset(data, static_cast<std::size_t>(value) * width);
 }
@@ -149,9 +157,15 @@ void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
     for (const Range& range : parameter.row_ranges) {
       for (std::int64_t row = range.begin; row < range.end; ++row) {
         if (values.size() >= kValuesAtATime) write_drawn();
-        if (parameter.initial != Initial::normal) {
+        if (parameter.initial == Initial::ones || parameter.initial == Initial::zeros) {
           values.insert(values.end(), static_cast<std::size_t>(parameter.held_columns()),
-                        parameter.initial == Initial::ones ? 1.0 : 0.0);
+                        parameter.initial == Initial::ones ? parameter.initial_factor : 0.0);
+          continue;
+        }
+        if (parameter.initial == Initial::sinusoids) {
+          for (std::int64_t column = parameter.column_range.begin; column < parameter.column_range.end;
+               ++column)
+            values.push_back(sinusoid(row, column, parameter.columns));
           continue;
         }
         Random random(seed, stable_hash(parameter.name) + static_cast<std::uint64_t>(row));
@@ -168,9 +182,7 @@ void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
 double ModuleRates::of(const Parameter& parameter) const {
   if (parameter.frozen) return 0;
   if (parameter.name.starts_with("llm.")) return llm;
-  const bool connects =
-      parameter.name.starts_with("connector.") || parameter.name.starts_with("encoder.norm.");
-  return connects ? connector : encoder;
+  return parameter.connects ? connector : encoder;
 }
 
 void ParameterStore::add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts,

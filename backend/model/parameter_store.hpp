@@ -21,7 +21,7 @@ namespace dflop {
 /// A ModuleRates has the parts of the learning rate that the modules take; 0 freezes one.
 struct ModuleRates {
   double encoder = 1;
-  double connector = 1;  ///< and the norm before it
+  double connector = 1;  ///< and the norm before it, but for Qwen2-Audio's, which is its encoder's
   double llm = 1;
 
   double of(const Parameter& parameter) const;

@@ -331,6 +331,13 @@ TEST(HuggingFace, SequencesAreAsLongAsPositionsGo) {
   EXPECT_EQ(read(config).max_tokens, 4096);
 }
 
+TEST(HuggingFace, LayerScalesBeginAsTheConfigSays) {
+  json config = config_of("internvl2.5-8b");
+  EXPECT_EQ(read(config).encoder.form->layer_scale_start, 0.1);
+  config["vision_config"]["layer_scale_init_value"] = 1e-5;
+  EXPECT_EQ(read(config).encoder.form->layer_scale_start, 1e-5);
+}
+
 TEST(HuggingFace, BiasesOfLlamaAreRead) {
   json config = config_of("llama-3.1-8b");
   LayerForm form = *read(config).llm.form;

@@ -362,6 +362,7 @@ ModelSpec read_internvl(const Config& root) {
   form.qk_norm = vision.flag(chat ? "qk_normalization" : "use_qk_norm", chat);
   if (chat) form.qk_epsilon = form.epsilon;  // that of transformers is always 1e-6
   form.layer_scale = true;
+  form.layer_scale_start = vision.number(chat ? "initializer_factor" : "layer_scale_init_value", 0.1);
   model.encoder.form = form;
   Architecture& of = model.architecture.emplace();
   of.family = ModelFamily::internvl;
