@@ -15,6 +15,7 @@
 #include "traces/files/specs.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
+#include "traces/weights/own_head.hpp"
 
 namespace dflop {
 namespace {
@@ -133,7 +134,7 @@ std::optional<std::string> config_of_folder(const std::string& name) {
 
 ModelSpec find_model(const std::string& name) {
   if (const std::optional<std::string> config = config_of_folder(name)) {
-    ModelSpec model = parse_hugging_face(read_text_file(*config), *config);
+    ModelSpec model = parse_hugging_face(read_text_file(*config), *config, has_own_head(name));
     model.name = name;
     return model;
   }

@@ -128,17 +128,49 @@ TEST_F(TrainFolder, GoesOnWithNoOtherFormsOfItsLayers) {
   EXPECT_EQ(run("--steps 2 --resume").exit_code, 0);
 }
 
-/// The head of a model whose config ties it is a copy, or another model's.
+/// A config may say that there are no biases where the weights have some.
 TEST_F(TrainFolder, NamesTensorsThatItDoesNotUse) {
-  std::filesystem::copy(kModels + "llama3", sandbox.path("m"));
-  json config = json::parse(testing::read_all(kModels + "llama3/config.json"));
-  config["tie_word_embeddings"] = true;
+  std::filesystem::copy(kModels + "llama-biases", sandbox.path("m"));
+  json config = json::parse(testing::read_all(kModels + "llama-biases/config.json"));
+  EXPECT_EQ(train_text("--model m --steps 1").err.find("not used"), std::string::npos);
+  config["mlp_bias"] = false;
   testing::write_all(sandbox.path("m/config.json"), config.dump());
-  const RunResult tied = train_text("--model m --steps 1");
-  EXPECT_NE(tied.err.find("note: a tensor of m not used, as the model has no part for it: lm_head.weight"),
+  const RunResult result = train_text("--model m --steps 1");
+  EXPECT_NE(result.err.find("tensors of m not used, as the model has no part for them: "
+                            "model.layers.0.mlp.down_proj.bias"),
             std::string::npos)
-      << tied.err;
-  EXPECT_EQ(train_text("--model " + kModels + "llama3 --steps 1").err.find("not used"), std::string::npos);
+      << result.err;
+}
+
+/// Released configs contradict themselves and their weights about tied embeddings: the weights are right.
+TEST_F(TrainFolder, TiesEmbeddingsAsTheWeightsDo) {
+  struct Case {
+    const char* model;
+    bool root, text;
+  };
+  for (const Case& one :
+       {Case{"internvl-300m-style", false, true}, Case{"internvl-300m-style", true, false},
+        Case{"llava-onevision-qwen2", true, false}, Case{"llava-onevision-qwen2", true, true}}) {
+    SCOPED_TRACE(std::string(one.model) + (one.root ? " tied around" : "") +
+                 (one.text ? " tied within" : ""));
+    const std::string run = " --steps 2 --learning-rate 0.01 --export out";
+    std::filesystem::copy(kModels + one.model, sandbox.path("m"));
+    const RunResult expected = train("--model m" + run);
+    ASSERT_EQ(expected.exit_code, 0) << expected.err;
+    const std::string weights = testing::read_all(sandbox.path("out/model.safetensors"));
+    json config = json::parse(testing::read_all(sandbox.path("m/config.json")));
+    config["tie_word_embeddings"] = one.root;
+    config["text_config"]["tie_word_embeddings"] = one.text;
+    testing::write_all(sandbox.path("m/config.json"), config.dump());
+    std::filesystem::remove_all(sandbox.path("out"));
+    const RunResult found = train("--model m" + run);
+    ASSERT_EQ(found.exit_code, 0) << found.err;
+    for (const int step : {0, 1})
+      EXPECT_EQ(json::parse(found.out)[step]["loss"], json::parse(expected.out)[step]["loss"]);
+    EXPECT_TRUE(testing::read_all(sandbox.path("out/model.safetensors")) == weights);
+    std::filesystem::remove_all(sandbox.path("out"));
+    std::filesystem::remove_all(sandbox.path("m"));
+  }
 }
 
 /// Of four heads and two of keys and values, tp 4 can split the first alone.

@@ -331,6 +331,30 @@ TEST(HuggingFace, SequencesAreAsLongAsPositionsGo) {
   EXPECT_EQ(read(config).max_tokens, 4096);
 }
 
+/// A text model's word goes before that of the model around it, and stored weights before a config's.
+TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
+  struct Case {
+    std::optional<bool> root, text, own_head;
+    bool tied;
+  };
+  constexpr std::optional<bool> kNone;
+  const Case cases[] = {
+      {kNone, kNone, kNone, false}, {true, kNone, kNone, true},   {false, true, kNone, true},
+      {true, false, kNone, false},  {false, true, false, true},  // LLaVA-OneVision 0.5B has no head
+      {true, false, false, true},   {true, false, true, false},   {true, true, true, false},
+      {true, true, false, true},    {false, false, false, false},  // whose head is missed when it is read
+      {false, false, true, false},
+  };
+  for (const Case& one : cases) {
+    json config = config_of("llava-onevision-qwen2-7b-ov");
+    for (json* part : {&config, &config["text_config"]}) part->erase("tie_word_embeddings");
+    if (one.root) config["tie_word_embeddings"] = *one.root;
+    if (one.text) config["text_config"]["tie_word_embeddings"] = *one.text;
+    const bool tied = parse_hugging_face(config.dump(), kFile, one.own_head).llm.tied_embeddings;
+    EXPECT_EQ(tied, one.tied) << &one - cases;
+  }
+}
+
 TEST(HuggingFace, LayerScalesBeginAsTheConfigSays) {
   json config = config_of("internvl2.5-8b");
   EXPECT_EQ(read(config).encoder.form->layer_scale_start, 0.1);

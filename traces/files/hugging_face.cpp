@@ -123,8 +123,8 @@ struct TextDefaults {
 };
 constexpr TextDefaults kLlamaDefaults{4096, 11008, 32, 32, 32000, 1e-6};
 
-/// Reads the LLM. `tied_at_root`: what the model around it says of tied embeddings, which goes before.
-TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> tied_at_root) {
+/// Reads the LLM.
+TransformerSpec read_text(const Config& config, bool llama) {
   const TextDefaults defaults = llama ? kLlamaDefaults : TextDefaults{};
   config.require("hidden_act", "silu");
   config.require_flag("use_sliding_window", false);
@@ -156,7 +156,6 @@ TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> 
   spec.head_dim = config.size("head_dim", spec.hidden / spec.heads, kMostConfigHeadDim);
   spec.gated_mlp = spec.causal = true;
   spec.logits_at_once = kLogitsAtOnce;
-  spec.tied_embeddings = tied_at_root.value_or(config.flag("tie_word_embeddings", false));
   LayerForm form = preset_form(true);
   form.epsilon = config.number("rms_norm_eps", defaults.epsilon);
   form.output_bias = llama && config.flag("attention_bias", false);
@@ -177,15 +176,13 @@ TransformerSpec read_text(const Config& config, bool llama, std::optional<bool> 
 
 /// Returns the text model of a model that has others, too.
 TransformerSpec read_inner_text(const Config& root) {
-  std::optional<bool> tied;
-  if (root.has("tie_word_embeddings")) tied = root.flag("tie_word_embeddings", false);
-  if (!root.has("text_config")) return read_text(root, false, tied);
+  if (!root.has("text_config")) return read_text(root, false);
   const Config config = root.object("text_config");
   const std::string kind = config.text("model_type", "qwen2");
   if (kind != "qwen2" && kind != "llama" && kind != "qwen2_5_vl_text" && kind != "qwen2_5_vl") {
     config.at("model_type").refuse_type("\"qwen2\" or \"llama\"");
   }
-  return read_text(config, kind == "llama", tied);
+  return read_text(config, kind == "llama");
 }
 
 /// Reads the sizes of an encoder, under the keys that its class has for them.
@@ -220,7 +217,7 @@ void require_patches(const Config& config, std::string_view key, int side, int p
 ModelSpec read_text_model(const Config& root, ModelFamily family) {
   ModelSpec model;
   model.preprocess = "text";
-  model.llm = read_text(root, family == ModelFamily::llama, {});
+  model.llm = read_text(root, family == ModelFamily::llama);
   model.architecture.emplace();
   model.architecture->family = family;
   return model;
@@ -328,7 +325,7 @@ TransformerSpec read_chat_text(const Config& root) {
   const Config config = root.object("llm_config");
   const std::string kind = config.text("model_type", "");
   if (kind != "qwen2" && kind != "llama") config.at("model_type").refuse_type("\"qwen2\" or \"llama\"");
-  return read_text(config, kind == "llama", {});
+  return read_text(config, kind == "llama");
 }
 
 /// Reads InternVL, of transformers or as OpenGVLab publishes it ("internvl_chat"), whose code has other keys
@@ -450,6 +447,19 @@ std::int64_t most_positions(const Config& root) {
   return std::min<std::int64_t>(root.at(kKey).integer<std::int64_t>(1), kConfigMaxTokens);
 }
 
+/// Tells whether the LLM's head is its embedding. @param own_head  as parse_hugging_face() has it
+bool ties_embeddings(const Config& root, std::optional<bool> own_head) {
+  constexpr std::string_view kKey = "tie_word_embeddings";
+  std::vector<bool> said;  // by the text model first
+  for (const std::string_view inner : {"text_config", "llm_config"}) {
+    if (root.has(inner) && root.object(inner).has(kKey)) said.push_back(root.object(inner).flag(kKey, false));
+  }
+  if (root.has(kKey)) said.push_back(root.flag(kKey, false));
+  const bool by_any = std::find(said.begin(), said.end(), true) != said.end();
+  if (own_head) return by_any && !*own_head;
+  return !said.empty() && said.front();
+}
+
 bool is_chat(const Config& root) {
   return root.text("model_type", "") == kInternVlChat;
 }
@@ -461,7 +471,7 @@ bool is_of_opengvlab(std::string_view json, const std::string& file) {
   return is_chat(Config(document.root()));
 }
 
-ModelSpec parse_hugging_face(std::string_view json, const std::string& file) {
+ModelSpec parse_hugging_face(std::string_view json, const std::string& file, std::optional<bool> own_head) {
   const JsonDocument document(json, file);
   const Config root(document.root());
   if (root.has("quantization_config"))
@@ -469,6 +479,7 @@ ModelSpec parse_hugging_face(std::string_view json, const std::string& file) {
   const bool chat = is_chat(root);
   ModelSpec model =
       read_family(root, chat ? ModelFamily::internvl : root.at("model_type").choice<ModelFamily>());
+  model.llm.tied_embeddings = ties_embeddings(root, own_head);
   model.name = file;
   model.max_tokens = most_positions(root);
   if (model.encoder.layers > 0 && model.connector.widths.back() != model.llm.hidden) {

@@ -4,6 +4,8 @@
 #include <thread>
 
 #include "tests/traces/weights/weights_fixtures.hpp"
+#include "traces/weights/own_head.hpp"
+#include "traces/weights/writer.hpp"
 
 namespace dflop {
 namespace weights_folder_test {
@@ -102,6 +104,33 @@ TEST_F(WeightsFolders, ATensorInTwoFilesIsRefused) {
   EXPECT_EQ(folder.at("a").file->path(), path("1"));
   expect_refused([&] { folder.open_all(); }, path("2") + ": tensor 'a'",
                  {"in 1 alone", "found it here, too"});
+}
+
+/// 100 rows of 2, of which every row is compared: 64 are fewer, and 100 / 64 is 1.
+TEST_F(WeightsFolders, TellWhetherTheHeadIsTheEmbedding) {
+  const std::string folder = folder_.string();
+  EXPECT_EQ(has_own_head(folder), std::nullopt);
+  const auto save = [&](const std::vector<std::string>& names, std::size_t changed) {
+    std::vector<TensorShape> tensors;
+    for (const std::string& name : names) tensors.push_back({name, Dtype::f32, {100, 2}});
+    WeightsWriter writer(folder, tensors, {});
+    for (const std::string& name : names) {
+      std::vector<float> values(200, 1.5F);
+      if (name.ends_with("lm_head.weight") && changed < values.size()) values[changed] = 2;
+      writer.append(name, std::span<const float>(values));
+    }
+    writer.finish();
+  };
+  save({"model.embed_tokens.weight", "other.weight"}, 0);
+  EXPECT_EQ(has_own_head(folder), false);
+  for (const std::string prefix : {"", "language_model."}) {
+    save({"language_model.model.embed_tokens.weight", prefix + "lm_head.weight"}, 1000);
+    EXPECT_EQ(has_own_head(folder), false) << "a copy";
+    save({"language_model.model.embed_tokens.weight", prefix + "lm_head.weight"}, 199);
+    EXPECT_EQ(has_own_head(folder), true);
+  }
+  write("model.safetensors", "damaged");
+  EXPECT_EQ(has_own_head(folder), std::nullopt);
 }
 
 TEST_F(WeightsFolders, OneFileCountsBeforeAnIndex) {
