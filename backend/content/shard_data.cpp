@@ -13,6 +13,7 @@
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
 #include "traces/shards/shard_list.hpp"
+#include "traces/tokens/chat_template.hpp"
 #include "traces/tokens/conversation.hpp"
 
 namespace dflop {
@@ -122,11 +123,15 @@ std::string_view media_family(const ModelSpec& model) {
 
 }  // namespace
 
-std::string_view usual_chat_form(const ModelSpec& model) {
+std::string_view usual_chat_form(const ModelSpec& model, std::string_view chat_template) {
+  const auto says = [&](std::string_view words) {
+    return chat_template.find(words) != std::string_view::npos;
+  };
   if (model.llm.name == "llama") return "llama3";
   switch (model.architecture->family) {
     case ModelFamily::qwen2:
-      return "qwen2.5";
+      if (chat_template.empty() || says("You are Qwen, created by Alibaba Cloud.")) return "qwen2.5";
+      return says("You are a helpful assistant") ? "qwen2" : "chatml";
     case ModelFamily::internvl:
       return "chatml";
     default:
@@ -139,7 +144,8 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
     : model_(model),
       media_(model, folder),
       tokenizer_(folder + "/tokenizer.json"),
-      chat_(tokenizer_, form.empty() ? usual_chat_form(model) : form, media_family(model)) {
+      chat_(tokenizer_, form.empty() ? usual_chat_form(model, read_chat_template(folder)) : form,
+            media_family(model)) {
   Architecture& of = *model_.architecture;
   if (of.family == ModelFamily::internvl && of.image_token < 0) {
     of.image_token = tokenizer_.id_of("<IMG_CONTEXT>").value_or(-1);  // OpenGVLab's configs do not say it

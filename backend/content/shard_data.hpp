@@ -19,8 +19,10 @@
 
 namespace dflop {
 
-/// Returns the chat form in which a model's family talks, one of chat_forms().
-std::string_view usual_chat_form(const ModelSpec& model);
+/// Returns the chat form in which a model's family talks, one of chat_forms(). Qwen2 and Qwen2.5 have one
+/// architecture, and in their chat templates other words of the system: `chat_template`, as
+/// read_chat_template() gives it, tells them apart; without one it is Qwen2.5's.
+std::string_view usual_chat_form(const ModelSpec& model, std::string_view chat_template);
 
 class ShardData final : public Dataset {
  public:

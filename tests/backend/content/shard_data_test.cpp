@@ -7,8 +7,10 @@
 
 #include "core/error.hpp"
 #include "tests/backend/content/shard_folder.hpp"
+#include "tests/core/input_error.hpp"
 #include "traces/files/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
+#include "traces/tokens/chat_template.hpp"
 
 namespace dflop {
 namespace shard_data_test {
@@ -148,6 +150,29 @@ TEST_F(ShardDataTest, WhatNothingIsLearnedFromIsLeftOut) {
   EXPECT_TRUE(data.samples().empty());
   EXPECT_EQ(data.left_out().count, 1U);
   EXPECT_NE(data.left_out().first.find("short.tar/one"), std::string::npos) << data.left_out().first;
+}
+
+/// Templates of Qwen2 and Qwen2.5 differ in what the system says where a conversation has none of it.
+TEST_F(ShardDataTest, TheChatFormIsThatOfTheFoldersTemplate) {
+  const std::string qwen = DFLOP_SOURCE_DIR "/tests/golden/models/qwen2-tied";
+  const ModelSpec text = parse_hugging_face(read_text_file(qwen + "/config.json"), qwen);
+  const auto form = [&] { return usual_chat_form(text, read_chat_template(folder.path())); };
+  EXPECT_EQ(form(), "qwen2.5");
+  const auto save = [&](const std::string& name, const std::string& words) {
+    write_file_atomically(folder.path() + "/" + name, words);
+  };
+  save("tokenizer_config.json",
+       R"({"chat_template": "{{'<|im_start|>system\\nYou are a helpful assistant.'}}"})");
+  EXPECT_EQ(form(), "qwen2");
+  save("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "x"},
+      {"name": "default", "template": "<|im_start|>system\\nYou are Qwen, created by Alibaba Cloud. You are a helpful"}]})");
+  EXPECT_EQ(form(), "qwen2.5");
+  save("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.role }}{% endfor %}");
+  EXPECT_EQ(form(), "chatml");
+  EXPECT_EQ(usual_chat_form(model, "You are Qwen, created by Alibaba Cloud."), "qwen2") << "of Qwen2.5-VL";
+  std::filesystem::remove(folder.path() + "/chat_template.jinja");
+  save("tokenizer_config.json", "{");
+  EXPECT_NE(testing::input_error([&] { form(); }).find("tokenizer_config.json"), std::string::npos);
 }
 
 TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRefused) {
