@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 
@@ -275,6 +276,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     own_folder.emplace(
         prepare_checkpoints(*checkpoints.folder, checkpoints.resume, job.steps, checkpoints.every));
   }
+  if (checkpoints.folder) require_seen_by_all(world, *checkpoints.folder);
   const ModelSpec& model = job.target->model;
   const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);
   TrainingOptions options;
@@ -298,6 +300,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   }
   if (request.exported && world.leads())
     StagedFolder made_and_removed(*request.exported);  // or it is refused now
+  if (request.exported && !checkpoints.folder) {       // ranks write their parts there first
+    const auto around = std::filesystem::path(*request.exported).lexically_normal().parent_path();
+    require_seen_by_all(world, around.empty() ? "." : around.string());
+  }
   std::optional<FolderWeights> weights;
   if (is_model_folder(model.name) && !request.random_weights) {
     weights.emplace(model, model.name);

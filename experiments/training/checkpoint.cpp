@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "core/error.hpp"
@@ -60,28 +65,59 @@ void require_same(const std::string& path, const char* what, const std::string& 
   refuse_input(path, "a checkpoint of another run: expected {} '{}', found '{}'", what, expected, found);
 }
 
-struct FoundCheckpoint {
-  std::string path;
-  CheckpointIndex index;
-};
-
-/// Finds the newest checkpoint of the run, of step 0 where there is none.
-FoundCheckpoint find_newest(const std::string& folder, const RunIdentity& run) {
-  const NewestStep newest = newest_step(folder);
-  for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
-  if (!newest.path && !newest.notes.empty()) {
+/// Finds the newest checkpoint whose files are as they were written, or none. Of a large one the processes
+/// read a share each.
+std::optional<std::string> find_newest(World& world, const std::string& folder) {
+  std::vector<std::string> paths;
+  do_in_all(world, [&] {
+    if (world.leads()) paths = step_paths(folder);
+  });
+  const auto count = std::stoul(world.broadcast(std::to_string(paths.size())));
+  paths.resize(count);
+  const auto is_ours = [&, ranks = world.local_ranks()](std::size_t file) {
+    const int rank = static_cast<int>(file % static_cast<std::size_t>(world.ranks()));
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  };
+  for (std::string& path : paths) {
+    path = world.broadcast(path);
+    try {
+      do_in_all(world, [&] { verify_step(path, is_ours); });
+      return path;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) throw;
+      if (world.leads()) say("dflop: note: passed over {}\n", error.what());
+    }
+  }
+  if (count > 0)
     refuse_input(folder, "has checkpoints of which none can be read; expected one that can, or no --resume");
+  if (world.leads()) say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
+  return std::nullopt;
+}
+
+/// Returns the index of a checkpoint of this run. @throws Error (input) where it is of another
+CheckpointIndex index_of(const std::string& path, const RunIdentity& run) {
+  CheckpointIndex index = CheckpointReader(path).index();
+  require_same(path, "model", run.model_spec, index.model_spec);
+  require_same(path, "seed", std::to_string(run.seed), std::to_string(index.seed));
+  require_same(path, "gbs", std::to_string(run.gbs), std::to_string(index.gbs));
+  require_same(path, "data with fingerprint", run.data_fingerprint, index.data_fingerprint);
+  return index;
+}
+
+/// Waits until a file is there.
+bool comes_to_be_seen(const std::string& file, std::chrono::milliseconds longest) {
+  const auto end = std::chrono::steady_clock::now() + longest;
+  std::error_code ignored;
+  while (!std::filesystem::exists(file, ignored)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  if (!newest.path) {
-    say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
-    return {};
-  }
-  CheckpointIndex index = CheckpointReader(*newest.path).index();
-  require_same(*newest.path, "model", run.model_spec, index.model_spec);
-  require_same(*newest.path, "seed", std::to_string(run.seed), std::to_string(index.seed));
-  require_same(*newest.path, "gbs", std::to_string(run.gbs), std::to_string(index.gbs));
-  require_same(*newest.path, "data with fingerprint", run.data_fingerprint, index.data_fingerprint);
-  return {*newest.path, std::move(index)};
+  return true;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "a machine";
 }
 
 /// Refuses a folder of another version: a file for each checkpoint.
@@ -152,17 +188,52 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
                              const OptimizerSettings& optimizer, World& world, LiveExecutor& executor,
                              RunKernels* kernels) {
-  FoundCheckpoint found;
-  if (world.leads()) {
-    found = find_newest(folder, run);
-    require_settings(values, optimizer, found.index.optimizer);
-    if (found.index.step > 0) say("dflop: goes on after step {} of {}\n", found.index.step, found.path);
+  const std::optional<std::string> path = find_newest(world, folder);
+  if (!path) return 0;
+  const CheckpointIndex index = index_of(*path, run);
+  do_in_all(world, [&] {
+    if (!world.leads()) return;
+    require_settings(values, optimizer, index.optimizer);
+    say("dflop: goes on after step {} of {}\n", index.step, *path);
+    if (kernels != nullptr) kernels->resume(index.kernels, *path);
+  });
+  executor.load(*path);
+  return index.step;
+}
+
+void require_seen_by_all(World& world, const std::string& folder, std::chrono::milliseconds longest) {
+  if (std::ssize(world.local_ranks()) == world.ranks()) return;
+  std::string probe;
+  do_in_all(world, [&] {
+    if (!world.leads()) return;
+    probe =
+        (std::filesystem::path(folder) /
+         fmt::format(".seen-{}-{}", ::getpid(), std::chrono::steady_clock::now().time_since_epoch().count()))
+            .string();
+    write_file_atomically(probe, "");
+  });
+  const std::string name = std::filesystem::path(world.broadcast(probe)).filename().string();
+  const std::string seen = (std::filesystem::path(folder) / name).string();
+  std::error_code ignored;
+  try {
+    do_in_all(world, [&] {
+      if (!comes_to_be_seen(seen, longest)) {
+        throw Error(
+            ErrorKind::output,
+            fmt::format("rank {} on {} does not see what rank 0 writes there; expected a folder on a disk "
+                        "that all machines of the run share",
+                        world.local_ranks().front(), host_name()),
+            folder);
+      }
+      const std::string own = fmt::format("{}-{}", seen, world.local_ranks().front());
+      write_file_atomically(own, "");
+      std::filesystem::remove(own);
+    });
+  } catch (...) {
+    if (world.leads()) std::filesystem::remove(probe, ignored);
+    throw;
   }
-  const std::int64_t step = std::stoll(world.broadcast(std::to_string(found.index.step)));
-  if (step == 0) return 0;
-  if (kernels != nullptr && world.leads()) kernels->resume(found.index.kernels, found.path);
-  executor.load(world.broadcast(found.path));
-  return step;
+  if (world.leads()) std::filesystem::remove(probe, ignored);
 }
 
 FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step,

@@ -1,6 +1,7 @@
 // Training goes on where it ended: the state of a run goes to its checkpoints and comes from them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -33,12 +34,21 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 /// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
 /// is none. What it has learned of kernels goes to `kernels`, where that is not null. Notes go to standard
 /// error.
-/// Called by all processes of the world: its leading one finds the checkpoint, and each rank reads its part.
+/// Called by all processes of the world, of which each looks at some of its files; each rank then reads its
+/// part.
 /// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
 /// where there are checkpoints but none can be read; Error (usage) as require_settings().
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
                              const OptimizerSettings& optimizer, World& world, LiveExecutor& executor,
                              RunKernels* kernels);
+
+/// Refuses a folder that some process of a world does not see as the leading one does, or cannot write to, as
+/// where machines have disks of their own: a checkpoint could not be completed there. It waits for what a
+/// network's disk shows late: NFS looks at a folder anew after 30 to 60 s. All processes call it; the folder
+/// is there in the leading one.
+/// @throws Error (output) with the rank and machine
+void require_seen_by_all(World& world, const std::string& folder,
+                         std::chrono::milliseconds longest = std::chrono::minutes(1));
 
 /// Makes the folder, which is this run's as long as it holds what is returned. Checkpoints are written each
 /// `every` steps (0: no others) and of `last_step`.

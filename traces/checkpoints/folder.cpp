@@ -124,14 +124,26 @@ void finish_checkpoint(const std::string& folder, const CheckpointIndex& index) 
   if (!sync_folder(folder)) refuse_output(folder, std::strerror(errno));
 }
 
+std::vector<std::string> step_paths(const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const auto& [step, path] : list_steps(folder).checkpoints) paths.push_back(path);
+  return paths;
+}
+
+void verify_step(const std::string& path, const std::function<bool(std::size_t)>& counts) {
+  const CheckpointReader reader(path);
+  const std::int64_t inside = reader.index().step;
+  const std::optional<std::int64_t> named = step_of_name(fs::path(path).filename().string());
+  if (inside != named)
+    refuse_input(path, "is of step {}: expected that of its name, {}", inside, named.value_or(-1));
+  reader.verify(counts);
+}
+
 NewestStep newest_step(const std::string& folder) {
   NewestStep newest;
-  for (const auto& [step, path] : list_steps(folder).checkpoints) {
+  for (const std::string& path : step_paths(folder)) {
     try {
-      const CheckpointReader reader(path);
-      const std::int64_t inside = reader.index().step;
-      if (inside != step) refuse_input(path, "is of step {}: expected that of its name, {}", inside, step);
-      reader.verify();
+      verify_step(path);
       newest.path = path;
       return newest;
     } catch (const Error& error) {

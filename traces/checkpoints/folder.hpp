@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,14 @@ void write_checkpoint_index(const std::string& folder, const CheckpointIndex& in
 /// name, as one that is damaged, is replaced. Returns when all is on the disk.
 /// @throws Error (output)
 void finish_checkpoint(const std::string& folder, const CheckpointIndex& index);
+
+/// Returns the paths of a folder's checkpoints, the highest step first, by their names: nothing is read.
+/// There are none where there is no folder. @throws Error (input) for a folder that cannot be listed.
+std::vector<std::string> step_paths(const std::string& folder);
+
+/// Reads a checkpoint's files, or those of them that `counts` names, as CheckpointReader::verify().
+/// @throws Error (input) where it is of another step than its name says, and as that
+void verify_step(const std::string& path, const std::function<bool(std::size_t)>& counts = {});
 
 /// A NewestStep is the newest checkpoint of a folder.
 struct NewestStep {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -69,9 +70,10 @@ class CheckpointReader {
   const std::string& path() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
 
-  /// Reads all files, several at once. @throws Error (input) naming the first one, in the index's order, that
-  /// is missing, or has other bytes than when it was written; as read()
-  void verify() const;
+  /// Reads all files, several at once, or those whose places in the index `counts` holds for. @throws Error
+  /// (input) naming the first one, in the index's order, that is missing, or has other bytes than when it was
+  /// written; as read()
+  void verify(const std::function<bool(std::size_t)>& counts = {}) const;
 
   /// Returns the tensor. @throws Error (input) where there is none
   const PiecedTensor& at(TensorKind kind, std::string_view name) const;

@@ -1,0 +1,87 @@
+// Processes of a run, each on a machine of its own, write one checkpoint and look at shares of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+
+#include "experiments/training/checkpoint.hpp"
+#include "experiments/training/loop.hpp"
+#include "tests/backend/content/host_process.hpp"
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace checkpoint_of_processes_test {
+
+using testing::HostProcess;
+
+struct CheckpointOfProcesses : ::testing::Test {
+  testing::Sandbox sandbox;
+  std::string folder = sandbox.path("run").string();
+  Target target{"tiny-vlm", "a100-80g:1"};
+  Plan plan;
+
+  CheckpointOfProcesses() {
+    std::filesystem::create_directory(folder);
+    plan.model = "tiny-vlm";
+    plan.cluster = "a100-80g:1";
+    plan.layout = Layout::uniform;
+    plan.gbs = 8;
+    plan.encoder = {1, 2, 2, {target.model.encoder.layers, 0}};
+    plan.llm = {1, 2, 2, {1, target.model.llm.layers - 1}};
+    plan.microbatches = 2;
+  }
+  std::size_t entries() const {
+    const std::filesystem::directory_iterator all(folder);
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  }
+};
+
+/// Each of four processes reads one of four files: the one that the third reads is damaged, and all go back.
+TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
+  const RunIdentity run = run_identity(target.model, "data", "0123", 1, plan.gbs);
+  std::mutex mutex;
+  std::vector<std::int64_t> steps;
+  const auto go_on = [&](HostProcess& process) {
+    LiveExecutor executor(plan, target.model, process, {DType::f32, 1, nullptr});
+    const std::int64_t step = resume_training(folder, run, {}, {}, process, executor, nullptr);
+    const std::scoped_lock lock(mutex);
+    steps.push_back(step);
+  };
+  const auto save = [&](HostProcess& process) {
+    LiveExecutor executor(plan, target.model, process, {DType::f32, 1, nullptr});
+    for (const std::int64_t step : {3, 4})
+      save_checkpoint(folder, run, plan, "lpt", step, process, executor, {}, nullptr);
+  };
+  for (const auto& message : testing::run_host_processes(plan.ranks(), {}, save)) EXPECT_EQ(message, "");
+  for (const auto& message : testing::run_host_processes(plan.ranks(), {}, go_on)) EXPECT_EQ(message, "");
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{4, 4, 4, 4}));
+  const std::string damaged = folder + "/step-00000004/rank-00002.safetensors";
+  std::string bytes = testing::read_all(damaged);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  testing::write_all(damaged, bytes);
+  steps.clear();
+  for (const auto& message : testing::run_host_processes(plan.ranks(), {}, go_on)) EXPECT_EQ(message, "");
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 3, 3, 3}));
+}
+
+TEST_F(CheckpointOfProcesses, NeedsAFolderThatAllSee) {
+  const auto look = [&](const std::string& others) {
+    return testing::run_host_processes(4, {}, [&](HostProcess& process) {
+      require_seen_by_all(process, process.local_ranks().front() == 3 ? others : folder,
+                          std::chrono::milliseconds(50));
+    });
+  };
+  for (const std::string& message : look(folder)) EXPECT_EQ(message, "");
+  EXPECT_EQ(entries(), 0U) << "nothing stays there";
+  const std::string elsewhere = sandbox.path("elsewhere").string();
+  std::filesystem::create_directory(elsewhere);
+  for (const std::string& message : look(elsewhere)) {
+    EXPECT_NE(message.find(elsewhere + ": rank 3 on "), std::string::npos) << message;
+    EXPECT_NE(message.find("expected a folder on a disk that all machines"), std::string::npos) << message;
+  }
+  EXPECT_EQ(entries(), 0U);
+}
+
+}  // namespace checkpoint_of_processes_test
+}  // namespace dflop
