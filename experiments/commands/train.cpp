@@ -308,6 +308,12 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   if (is_model_folder(model.name) && !request.random_weights) {
     weights.emplace(model, model.name);
     if (world.leads()) say_unused(*weights, model);
+    if (values["learning-rate"].defaulted()) {
+      refuse_option("learning-rate",
+                    fmt::format("its usual {} is for random weights and would spoil those of {}; "
+                                "expected one, as 1e-5",
+                                request.optimizer.rate.peak, model.name));
+    }
   }
   const std::shared_ptr<ContentLoader> loader = make_loader(job, request.data_threads);
   options.loader = loader.get();

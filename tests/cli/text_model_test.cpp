@@ -31,7 +31,7 @@ struct TextModel : ::testing::Test {
     return sandbox.run(command + " --hf " + kModel + " --data t.csv --gbs 8");
   }
   json losses(const std::string& options) {
-    const RunResult result = run("train --steps 2 --format json " + options);
+    const RunResult result = run("train --learning-rate 0.01 --steps 2 --format json " + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     json all = json::array();
     for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
@@ -91,8 +91,8 @@ TEST_F(TextModel, IsPlannedSimulatedAndTrainedByItsProfile) {
   const RunResult simulated =
       sandbox.run("simulate --plan plan.json --profile p.json --schedule s.json --format json");
   EXPECT_EQ(simulated.exit_code, 0) << simulated.err;
-  const RunResult trained =
-      sandbox.run("train --plan plan.json --profile p.json --data t.csv --steps 2 --format json");
+  const RunResult trained = sandbox.run(
+      "train --learning-rate 0.01 --plan plan.json --profile p.json --data t.csv --steps 2 --format json");
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   for (const json& step : json::parse(trained.out)) EXPECT_GT(step["predicted_s"].get<double>(), 0);
 }

@@ -39,7 +39,8 @@ struct TrainDisk : ::testing::Test {
 
   void SetUp() override { testing::write_all(sandbox.path("d.csv"), testing::image_records(0)); }
   RunResult train(const std::string& options) {
-    return sandbox.run("train --data d.csv --gbs 2 --format json --model " + kModel + " " + options);
+    return sandbox.run("train --learning-rate 0.01 --data d.csv --gbs 2 --format json --model " + kModel +
+                       " " + options);
   }
   static std::vector<double> losses(const RunResult& result) {
     EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -20,8 +20,13 @@ struct TrainFolder : ::testing::Test {
   Sandbox sandbox;
 
   void SetUp() override { testing::write_all(sandbox.path("d.csv"), testing::image_records()); }
+  /// Weights of a folder want a rate to be said.
+  static std::string with_rate(const std::string& options) {
+    const bool says_rate = options.find("--learning-rate") != std::string::npos;
+    return options + (says_rate ? "" : " --learning-rate 0.01");
+  }
   RunResult train(const std::string& options) {
-    return sandbox.run("train --data d.csv --gbs 4 --format json " + options);
+    return sandbox.run("train --data d.csv --gbs 4 --format json " + with_rate(options));
   }
   /// Trains a model of text on words alone.
   RunResult train_text(const std::string& options) {
@@ -30,7 +35,7 @@ struct TrainFolder : ::testing::Test {
     for (int i = 0; i < 8; ++i)
       records += "t" + std::to_string(i) + ",made,,text,,,,,,,,,1,," + "," + std::to_string(8 + 5 * i) + "\n";
     testing::write_all(sandbox.path("t.csv"), records);
-    return sandbox.run("train --data t.csv --gbs 4 --format json " + options);
+    return sandbox.run("train --data t.csv --gbs 4 --format json " + with_rate(options));
   }
   std::vector<json> log() {
     std::vector<json> lines;
@@ -67,6 +72,15 @@ TEST_F(TrainFolder, WritesTheSameWithAndWithoutCheckpoints) {
     EXPECT_EQ(alone, testing::read_all(sandbox.path(other) / "model.safetensors")) << other;
   }
   EXPECT_FALSE(sandbox.has("alone.part") || sandbox.has("alone/pieces") || sandbox.has("alone/.lock"));
+}
+
+/// The rate that suits random weights would spoil those of a released model.
+TEST_F(TrainFolder, WantsALearningRateForWeightsOfAFolder) {
+  const std::string run = "train --data d.csv --gbs 4 --steps 1 --model " + kModels + "internvl-300m-style ";
+  testing::expect_error(sandbox.run(run),
+                        {"option '--learning-rate'", "0.01 is for random weights", "as 1e-5"});
+  EXPECT_EQ(sandbox.run(run + "--learning-rate 0.01").exit_code, 0);
+  EXPECT_EQ(sandbox.run(run + "--random-weights").exit_code, 0);
 }
 
 TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportHasNoPlace) {
