@@ -131,6 +131,10 @@ void StagedFile::append(std::string_view bytes) {
   }
 }
 
+void StagedFile::start_sync() {
+  static_cast<void>(::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE));  // sync() tells what went wrong
+}
+
 void StagedFile::sync() {
   // EINVAL says that the file system keeps nothing that could be lost.
   if (::fsync(file_) != 0 && errno != EINVAL) refuse_output(path_, std::strerror(errno));

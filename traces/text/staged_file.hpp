@@ -26,6 +26,9 @@ class StagedFile {
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;
 
+  /// Returns the path that the file has until it gets its name.
+  const std::string& part() const { return name_; }
+
   /// Writes bytes behind those that are there, by a call of the system: small pieces want a buffer before it.
   /// @throws Error (output)
   void append(std::string_view bytes);
@@ -33,6 +36,8 @@ class StagedFile {
   /// Returns when all bytes are on the disk; take_final_name() then does so when the name is.
   /// @throws Error (output)
   void sync();
+  /// Has the disk begin with what was appended, while more is made. @see sync()
+  void start_sync();
 
   /// Writes no more.
   /// @throws Error (output), as some file systems say only then that they had no space.

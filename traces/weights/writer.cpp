@@ -120,6 +120,7 @@ void SafetensorsWriter::write(std::string_view bytes) {
     checksum_ = static_cast<std::uint32_t>(crc32_z(checksum_, begin, bytes.size()));
   }
   file_.append(bytes);
+  if (sync_) file_.start_sync();  // or all of it would wait in memory for the end
 }
 
 void SafetensorsWriter::complete() {
