@@ -57,9 +57,8 @@ MediumContent content_of(const Architecture& architecture, const MelOptions& opt
   const SoundShape shape = sound_shape(file.bytes, file.name);
   require_rate(shape, file.name);
   if (shape.samples > kSoundChunk) {
-    throw MediumTooLong{fmt::format("{}: expected a sound of at most {} s, found {:.1f} s", file.name,
-                                    kSoundChunk / kSoundRate,
-                                    static_cast<double>(shape.samples) / kSoundRate)};
+    throw MediumTooLong{fmt::format("{}: expected a sound of at most {} s, {} samples, found {}", file.name,
+                                    kSoundChunk / kSoundRate, kSoundChunk, shape.samples)};
   }
   const MelSpectrum mel =
       values ? log_mel(decode_sound(file.bytes, file.name), options) : mel_shape(shape.samples, options);

@@ -331,7 +331,7 @@ TEST(HuggingFace, SequencesAreAsLongAsPositionsGo) {
   EXPECT_EQ(read(config).max_tokens, 4096);
 }
 
-/// A text model's word goes before that of the model around it, and stored weights before a config's.
+/// Embeddings are tied where one of two places says so, and no stored head is another.
 TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
   struct Case {
     std::optional<bool> root, text, own_head;
@@ -340,7 +340,7 @@ TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
   constexpr std::optional<bool> kNone;
   const Case cases[] = {
       {kNone, kNone, kNone, false}, {true, kNone, kNone, true},   {false, true, kNone, true},
-      {true, false, kNone, false},  {false, true, false, true},  // LLaVA-OneVision 0.5B has no head
+      {true, false, kNone, true},   {false, true, false, true},  // LLaVA-OneVision 0.5B has no head
       {true, false, false, true},   {true, false, true, false},   {true, true, true, false},
       {true, true, false, true},    {false, false, false, false},  // whose head is missed when it is read
       {false, false, true, false},
@@ -353,6 +353,19 @@ TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
     const bool tied = parse_hugging_face(config.dump(), kFile, one.own_head).llm.tied_embeddings;
     EXPECT_EQ(tied, one.tied) << &one - cases;
   }
+  json internvl = config_of("internvl2.5-8b");  // whose class ties where its config says nothing
+  for (json* part : {&internvl, &internvl["text_config"]}) part->erase("tie_word_embeddings");
+  EXPECT_TRUE(read(internvl).llm.tied_embeddings);
+}
+
+/// Dynamic scaling of rotary positions begins beyond the longest sequence of a config, and none is longer
+/// here.
+TEST(HuggingFace, DynamicScalingIsNoneWithinTheLongestSequence) {
+  json config = config_of("qwen2.5-7b");
+  const ModelSpec plain = read(config);
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  EXPECT_EQ(read(config), plain);
+  EXPECT_LE(plain.max_tokens, config["max_position_embeddings"].get<std::int64_t>());
 }
 
 TEST(HuggingFace, LayerScalesBeginAsTheConfigSays) {
@@ -404,6 +417,8 @@ TEST(HuggingFace, ProcessorsMayStandInOneFile) {
                         json{{"processor_class", "Qwen2_5_VLProcessor"}, {"image_processor", within}}.dump());
   EXPECT_EQ(limits(), 123'456);
   write_file_atomically(whole, json{{"processor_class", "Qwen2_5_VLProcessor"}}.dump());
+  EXPECT_EQ(limits(), usual);
+  write_file_atomically(whole, R"({"image_processor": null})");
   EXPECT_EQ(limits(), usual);
   within["resample"] = 2;
   write_file_atomically(whole, json{{"image_processor", within}}.dump());

@@ -101,8 +101,10 @@ Rotary read_rotary(const Config& config, double absent_base) {
     if (rotary.scaling->high_frequency_factor <= rotary.scaling->low_frequency_factor) {
       rope.at("high_freq_factor").refuse_type("more than low_freq_factor");
     }
-  } else if (kind != "default" && kind != "mrope") {
-    rope.at(kind_key).refuse_type("\"default\", \"llama3\" or \"mrope\", as no other scaling is computed");
+  } else if (kind != "default" && kind != "mrope" &&
+             kind != "dynamic") {  // which scales beyond the longest alone
+    rope.at(kind_key).refuse_type(
+        "\"default\", \"dynamic\", \"llama3\" or \"mrope\", as no other scaling is computed");
   }
   if (rope.has("mrope_section")) {
     for (const std::int64_t pairs : rope.at("mrope_section").integers(1, kMostConfigHeadDim)) {
@@ -447,21 +449,18 @@ std::int64_t most_positions(const Config& root) {
   return std::min<std::int64_t>(root.at(kKey).integer<std::int64_t>(1), kConfigMaxTokens);
 }
 
-/// Tells whether the LLM's head is its embedding. @param own_head  as parse_hugging_face() has it
-bool ties_embeddings(const Config& root, std::optional<bool> own_head) {
-  constexpr std::string_view kKey = "tie_word_embeddings";
-  std::vector<bool> said;  // by the text model first
-  for (const std::string_view inner : {"text_config", "llm_config"}) {
-    if (root.has(inner) && root.object(inner).has(kKey)) said.push_back(root.object(inner).flag(kKey, false));
-  }
-  if (root.has(kKey)) said.push_back(root.flag(kKey, false));
-  const bool by_any = std::find(said.begin(), said.end(), true) != said.end();
-  if (own_head) return by_any && !*own_head;
-  return !said.empty() && said.front();
-}
-
 bool is_chat(const Config& root) {
   return root.text("model_type", "") == kInternVlChat;
+}
+
+/// Tells whether the LLM's head is its embedding. @param own_head  as parse_hugging_face() has it
+bool ties_embeddings(const Config& root, ModelFamily family, std::optional<bool> own_head) {
+  if (own_head == true) return false;
+  constexpr std::string_view kKey = "tie_word_embeddings";
+  for (const std::string_view inner : {"text_config", "llm_config"}) {
+    if (root.has(inner) && root.object(inner).flag(kKey, false)) return true;
+  }
+  return root.flag(kKey, family == ModelFamily::internvl && !is_chat(root));
 }
 
 }  // namespace
@@ -479,7 +478,7 @@ ModelSpec parse_hugging_face(std::string_view json, const std::string& file, std
   const bool chat = is_chat(root);
   ModelSpec model =
       read_family(root, chat ? ModelFamily::internvl : root.at("model_type").choice<ModelFamily>());
-  model.llm.tied_embeddings = ties_embeddings(root, own_head);
+  model.llm.tied_embeddings = ties_embeddings(root, model.architecture->family, own_head);
   model.name = file;
   model.max_tokens = most_positions(root);
   if (model.encoder.layers > 0 && model.connector.widths.back() != model.llm.hidden) {

@@ -13,12 +13,9 @@ namespace dflop {
 /// Qwen2-Audio model, in the forms of transformers 4 and 5: sizes, forms of layers, positions, connector.
 /// Where a key is absent, its class's default stands. The name of the model is `file`. What a model has no
 /// part for, a text LLM for an encoder, has no layers.
-/// Whether the LLM's head is its embedding is what the text model says, or else the model around it; released
-/// configs contradict themselves in that (LLaVA-OneVision 0.5B).
-/// @param own_head  what the folder's weights say, as has_own_head(), if that is known: it goes before a
-/// "true"
-///                  of either, as in transformers 5, and a head that is not there before a "false" of one of
-///                  them
+/// The LLM's head is its embedding where the text model or the model around it says so, as released configs
+/// contradict themselves (LLaVA-OneVision 0.5B), and the weights do not belie it: as in transformers 5.
+/// @param own_head  what the folder's weights say, as has_own_head(), if that is known
 /// @throws Error (input) naming the key for another architecture, or one that asks for what is not computed,
 /// with what was found and expected.
 ModelSpec parse_hugging_face(std::string_view json, const std::string& file,

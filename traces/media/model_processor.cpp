@@ -92,7 +92,7 @@ ModelProcessor read_model_processor(const ModelSpec& model, const std::string& f
     root.require_object();
     const bool hears = model.architecture && model.architecture->family == ModelFamily::qwen2_audio;
     const std::string_view part = hears ? "feature_extractor" : "image_processor";
-    if (root.has(part))
+    if (root.has(part) && root.at(part).text() != "null")
       return model_processor(model, root.at(part).text(), fmt::format("{}, {}", whole, part));
   }
   const std::string file = folder + "/preprocessor_config.json";

@@ -148,7 +148,7 @@ TEST(ModelMedia, SoundsThatAreTooLongAreToldApart) {
                                : reader.shape({longer, "a.wav", true}));
       ADD_FAILURE() << "was taken";
     } catch (const MediumTooLong& problem) {
-      EXPECT_EQ(problem.why, "a.wav: expected a sound of at most 30 s, found 30.0 s");
+      EXPECT_EQ(problem.why, "a.wav: expected a sound of at most 30 s, 480000 samples, found 480001");
     }
   }
 }
