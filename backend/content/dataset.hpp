@@ -28,6 +28,8 @@ class Dataset {
   /// Returns the shapes of all samples, in their order in the files.
   const std::vector<Sample>& samples() const { return samples_; }
   const LeftOutSamples& left_out() const { return left_out_; }
+  /// Returns what users should know of how the data are read; empty: nothing.
+  const std::string& note() const { return note_; }
 
   /// Returns a fingerprint of which files there are and where in them samples lie.
   virtual std::string fingerprint() const = 0;
@@ -43,6 +45,7 @@ class Dataset {
  protected:
   std::vector<Sample> samples_;
   LeftOutSamples left_out_;
+  std::string note_;
 };
 
 /// DatasetOptions say how a data set is read where it can be read in several ways.

@@ -123,20 +123,29 @@ std::string_view media_family(const ModelSpec& model) {
 
 }  // namespace
 
-std::string_view usual_chat_form(const ModelSpec& model, std::string_view chat_template) {
+UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_template) {
   const auto says = [&](std::string_view words) {
     return chat_template.find(words) != std::string_view::npos;
   };
-  if (model.llm.name == "llama") return "llama3";
-  switch (model.architecture->family) {
-    case ModelFamily::qwen2:
-      if (chat_template.empty() || says("You are Qwen, created by Alibaba Cloud.")) return "qwen2.5";
-      return says("You are a helpful assistant") ? "qwen2" : "chatml";
-    case ModelFamily::internvl:
-      return "chatml";
-    default:
-      return "qwen2";
-  }
+  if (model.llm.name == "llama") return {"llama3"};
+  if (model.architecture->family == ModelFamily::internvl) return {"chatml"};
+  if (model.architecture->family != ModelFamily::qwen2) return {"qwen2"};
+  if (chat_template.empty() || says("You are Qwen, created by Alibaba Cloud.")) return {"qwen2.5"};
+  if (says("You are a helpful assistant.")) return {"qwen2"};
+  return {
+      "chatml",
+      "the folder's chat template has other words than Qwen2 and Qwen2.5: the form is chatml, where the system "
+      "says nothing by itself; --chat names another, and words of the system may stand in conversations"};
+}
+
+/// Returns the form that is asked for, or the usual one, of which `note` then says what is doubtful.
+std::string_view chosen_form(const ModelSpec& model, const std::string& folder, std::string_view form,
+                             std::string& note) {
+  if (!form.empty()) return form;
+  const bool is_qwen2 = model.architecture->family == ModelFamily::qwen2;
+  const UsualChatForm usual = usual_chat_form(model, is_qwen2 ? read_chat_template(folder) : "");
+  note = usual.note;
+  return usual.name;
 }
 
 ShardData::ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
@@ -144,8 +153,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
     : model_(model),
       media_(model, folder),
       tokenizer_(folder + "/tokenizer.json"),
-      chat_(tokenizer_, form.empty() ? usual_chat_form(model, read_chat_template(folder)) : form,
-            media_family(model)) {
+      chat_(tokenizer_, chosen_form(model, folder, form, note_), media_family(model)) {
   Architecture& of = *model_.architecture;
   if (of.family == ModelFamily::internvl && of.image_token < 0) {
     of.image_token = tokenizer_.id_of("<IMG_CONTEXT>").value_or(-1);  // OpenGVLab's configs do not say it

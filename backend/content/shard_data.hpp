@@ -19,10 +19,16 @@
 
 namespace dflop {
 
-/// Returns the chat form in which a model's family talks, one of chat_forms(). Qwen2 and Qwen2.5 have one
-/// architecture, and in their chat templates other words of the system: `chat_template`, as
-/// read_chat_template() gives it, tells them apart; without one it is Qwen2.5's.
-std::string_view usual_chat_form(const ModelSpec& model, std::string_view chat_template);
+/// A UsualChatForm is one of chat_forms().
+struct UsualChatForm {
+  std::string_view name;
+  std::string note = "";  ///< what is doubtful about it; empty: nothing
+};
+
+/// Returns the chat form in which a model's family talks. Qwen2 and Qwen2.5 have one architecture, and in
+/// their chat templates other words of the system: `chat_template`, as read_chat_template() gives it, tells
+/// them apart; without one it is Qwen2.5's.
+UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_template);
 
 class ShardData final : public Dataset {
  public:
@@ -33,7 +39,9 @@ class ShardData final : public Dataset {
   /// conversation that is longer than the model's longest is cut; one whose media would be cut, which has a
   /// sound of more than 30 s, or nothing that is learned, is left out. Ids of samples are the tar's file name
   /// and the sample's key.
-  /// @param folder  of transformers, of which tokenizer.json and preprocessor_config.json are read
+  /// @param folder  of transformers, of which tokenizer.json, the settings of the processor as
+  /// read_model_processor() and, of Qwen2's
+  ///                family, the chat template are read
   /// @param shards  as expand_shards() takes them
   /// @param form    one of chat_forms(); empty: the usual one
   /// @throws Error (input) with the tar, or the tar and the sample's member, for what is damaged or missing

@@ -452,6 +452,7 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
                                            const std::string& option, DataOrigin* origin) {
   const auto name = values[option].as<std::string>();
   auto data = open_dataset(model, model.name, name, read_dataset_options(values, model, name));
+  if (!data->note().empty()) say("dflop: note: {}\n", data->note());
   if (const LeftOutSamples& left_out = data->left_out(); left_out.count > 0) {
     say("dflop: note: {} left out, as the model cannot be trained on {}; the first: {}\n",
         left_out.count == 1 ? "a sample is" : fmt::format("{} samples are", left_out.count),

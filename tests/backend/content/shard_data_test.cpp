@@ -156,7 +156,7 @@ TEST_F(ShardDataTest, WhatNothingIsLearnedFromIsLeftOut) {
 TEST_F(ShardDataTest, TheChatFormIsThatOfTheFoldersTemplate) {
   const std::string qwen = DFLOP_SOURCE_DIR "/tests/golden/models/qwen2-tied";
   const ModelSpec text = parse_hugging_face(read_text_file(qwen + "/config.json"), qwen);
-  const auto form = [&] { return usual_chat_form(text, read_chat_template(folder.path())); };
+  const auto form = [&] { return usual_chat_form(text, read_chat_template(folder.path())).name; };
   EXPECT_EQ(form(), "qwen2.5");
   const auto save = [&](const std::string& name, const std::string& words) {
     write_file_atomically(folder.path() + "/" + name, words);
@@ -169,7 +169,9 @@ TEST_F(ShardDataTest, TheChatFormIsThatOfTheFoldersTemplate) {
   EXPECT_EQ(form(), "qwen2.5");
   save("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.role }}{% endfor %}");
   EXPECT_EQ(form(), "chatml");
-  EXPECT_EQ(usual_chat_form(model, "You are Qwen, created by Alibaba Cloud."), "qwen2") << "of Qwen2.5-VL";
+  EXPECT_NE(usual_chat_form(text, "<|im_start|>").note.find("--chat"), std::string::npos);
+  EXPECT_EQ(usual_chat_form(model, "You are Qwen, created by Alibaba Cloud.").name, "qwen2")
+      << "of Qwen2.5-VL";
   std::filesystem::remove(folder.path() + "/chat_template.jinja");
   save("tokenizer_config.json", "{");
   EXPECT_NE(testing::input_error([&] { form(); }).find("tokenizer_config.json"), std::string::npos);
