@@ -39,7 +39,7 @@ struct Parameter {
   std::vector<Range> row_ranges;
   Range column_range;
   Initial initial = Initial::normal;
-  double initial_factor = 1;  ///< of the first values
+  double initial_factor = 1;  ///< what Initial::ones are multiplied with
   /// Says that the parameter is whole on every tp rank, and its gradient a sum over the rows that a rank
   /// holds: with sequence parallelism only the tp ranks' sum is the gradient.
   bool by_held_rows = false;

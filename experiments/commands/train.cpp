@@ -266,6 +266,16 @@ std::shared_ptr<const ProfiledCostModel> with_kernels_of_run(World& world, const
       parse_profile_tables(world.broadcast(adjusted), profile.path));
 }
 
+/// Refuses the usual learning rate for the weights of a folder.
+void require_rate(const Values& values, const std::string& model) {
+  if (!is_model_folder(model) || values["random-weights"].as<bool>() || !values["learning-rate"].defaulted())
+    return;
+  refuse_option("learning-rate",
+                fmt::format("its usual {} is for random weights and would spoil those of {}; "
+                            "expected one, as 1e-5",
+                            values["learning-rate"].as<double>(), model));
+}
+
 /// Trains on a world that has been made; all of its processes do so. The executor is the caller's, as it has
 /// to end after other processes have been told of a failure.
 int train_on(World& world, const Values& values, const TrainRequest& request, const TrainJob& job,
@@ -276,7 +286,6 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     own_folder.emplace(
         prepare_checkpoints(*checkpoints.folder, checkpoints.resume, job.steps, checkpoints.every));
   }
-  if (checkpoints.folder) require_seen_by_all(world, *checkpoints.folder);
   const ModelSpec& model = job.target->model;
   const RunIdentity identity = run_identity(model, job.data, job.data_fingerprint, job.seed, job.plan.gbs);
   TrainingOptions options;
@@ -288,9 +297,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     if (model.encoder.layers == 0 && !values[option].defaulted())
       refuse_option(option, fmt::format("model '{}' has no encoder", model.name));
   }
-  if (request.plan.clip_gradients && !options.optimizer.clip_norm) options.optimizer.clip_norm = 1;
+  if (request.plan.clip_gradients && values.count("clip-norm") == 0) options.optimizer.clip_norm = 1;
   if (kernel_request.mode == KernelMode::learn && world.leads()) check_output(kernel_request.file);
   require_agreement(world, train_agreement(values, options, job.plan, identity, describe(request.held_out)));
+  if (checkpoints.folder) require_seen_by_all(world, *checkpoints.folder);
   if (options.profile) options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
   read_correction(values, job, options);
   if (request.exported && !is_model_folder(model.name)) {
@@ -308,12 +318,6 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   if (is_model_folder(model.name) && !request.random_weights) {
     weights.emplace(model, model.name);
     if (world.leads()) say_unused(*weights, model);
-    if (values["learning-rate"].defaulted()) {
-      refuse_option("learning-rate",
-                    fmt::format("its usual {} is for random weights and would spoil those of {}; "
-                                "expected one, as 1e-5",
-                                request.optimizer.rate.peak, model.name));
-    }
   }
   const std::shared_ptr<ContentLoader> loader = make_loader(job, request.data_threads);
   options.loader = loader.get();
@@ -329,9 +333,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   say_parts(job.plan, world);
   options.kernels = kernels.get();
   if (checkpoints.resume) {
-    options.first_step = resume_training(*checkpoints.folder, identity, values,
-                                         settings_of(request.optimizer), world, *executor, kernels.get()) +
+    options.first_step = resume_training(*checkpoints.folder, identity, values, options.optimizer, world,
+                                         *executor, kernels.get()) +
                          1;
+    if (options.first_step == 1) require_rate(values, model.name);
   }
   options.last_step = job.steps;
   options.seed = job.seed;
@@ -348,7 +353,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const HostLoad load;
   const int signal =
       run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
-                settings_of(request.optimizer), world, *executor, kernels.get(), training, logs, log);
+                settings_of(options.optimizer), world, *executor, kernels.get(), training, logs, log);
   if (held_out && log.steps.empty() && signal == 0) {  // the run had ended before
     const HeldOutLoss loss = held_out->run(*executor, nullptr);
     if (world.leads()) say("dflop: eval loss {:.4f} after step {}\n", loss.loss, options.first_step - 1);
@@ -392,6 +397,8 @@ int run_train(const Values& values) {
     return 0;
   }
   TrainRequest request = read_request(values);
+  if (values.count("model") > 0 && !request.checkpoints.resume)
+    require_rate(values, values["model"].as<std::string>());
   LiveDevice device = read_live_device(values);
   device.cores = read_cores(values, device);
   device.device_cores = read_device_cores(values, device);
@@ -400,6 +407,7 @@ int run_train(const Values& values) {
   request.held_out = read_held_out(values, job);
   if (!job.shards && !(request.held_out && request.held_out->shards))
     refuse_given(values, {"data-threads"}, "is about tars and token ids, and no data set here is of them");
+  if (!request.checkpoints.resume) require_rate(values, job.target->model.name);
   request.plan = job.plan;
   job.plan.clip_gradients =
       true;  // a norm that is not finite ends a run before weights change; see --clip-norm

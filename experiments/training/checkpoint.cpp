@@ -21,6 +21,7 @@
 #include "experiments/cli/say.hpp"
 #include "traces/checkpoints/folder.hpp"
 #include "traces/checkpoints/pieces.hpp"
+#include "traces/text/staged_file.hpp"
 
 namespace dflop {
 namespace {
@@ -78,16 +79,13 @@ std::optional<std::string> find_newest(World& world, const std::string& folder) 
     const int rank = static_cast<int>(file % static_cast<std::size_t>(world.ranks()));
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   };
-  for (std::string& path : paths) {
-    path = world.broadcast(path);
-    try {
-      do_in_all(world, [&] { verify_step(path, is_ours); });
-      return path;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::input) throw;
-      if (world.leads()) say("dflop: note: passed over {}\n", error.what());
-    }
+  for (std::string& path : paths) path = world.broadcast(path);
+  const NewestStep newest = newest_step(
+      paths, [&](const std::string& path) { do_in_all(world, [&] { verify_step(path, is_ours); }); });
+  if (world.leads()) {
+    for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
   }
+  if (newest.path) return newest.path;
   if (count > 0)
     refuse_input(folder, "has checkpoints of which none can be read; expected one that can, or no --resume");
   if (world.leads()) say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
@@ -118,6 +116,16 @@ bool comes_to_be_seen(const std::string& file, std::chrono::milliseconds longest
 std::string host_name() {
   char name[256] = "";
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "a machine";
+}
+
+/// Tells whether a checkpoint has an index that can be read: its other files may be large.
+bool has_index(const std::string& path) {
+  try {
+    verify_step(path, [](std::size_t) { return false; });
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 /// Refuses a folder of another version: a file for each checkpoint.
@@ -186,14 +194,15 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 }
 
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
-                             const OptimizerSettings& optimizer, World& world, LiveExecutor& executor,
+                             OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
                              RunKernels* kernels) {
   const std::optional<std::string> path = find_newest(world, folder);
   if (!path) return 0;
   const CheckpointIndex index = index_of(*path, run);
   do_in_all(world, [&] {
+    const std::vector<std::string> notes = keep_settings(values, index.optimizer, optimizer);
     if (!world.leads()) return;
-    require_settings(values, optimizer, index.optimizer);
+    for (const std::string& note : notes) say("dflop: note: {}\n", note);
     say("dflop: goes on after step {} of {}\n", index.step, *path);
     if (kernels != nullptr) kernels->resume(index.kernels, *path);
   });
@@ -203,37 +212,24 @@ std::int64_t resume_training(const std::string& folder, const RunIdentity& run, 
 
 void require_seen_by_all(World& world, const std::string& folder, std::chrono::milliseconds longest) {
   if (std::ssize(world.local_ranks()) == world.ranks()) return;
-  std::string probe;
+  const std::string name = (std::filesystem::path(folder) / ".seen").string();
+  std::optional<StagedFile> own;  // which goes with this function, and by a signal
   do_in_all(world, [&] {
-    if (!world.leads()) return;
-    probe =
-        (std::filesystem::path(folder) /
-         fmt::format(".seen-{}-{}", ::getpid(), std::chrono::steady_clock::now().time_since_epoch().count()))
-            .string();
-    write_file_atomically(probe, "");
+    if (world.leads()) own.emplace(name);
   });
-  const std::string name = std::filesystem::path(world.broadcast(probe)).filename().string();
-  const std::string seen = (std::filesystem::path(folder) / name).string();
-  std::error_code ignored;
-  try {
-    do_in_all(world, [&] {
-      if (!comes_to_be_seen(seen, longest)) {
-        throw Error(
-            ErrorKind::output,
-            fmt::format("rank {} on {} does not see what rank 0 writes there; expected a folder on a disk "
-                        "that all machines of the run share",
-                        world.local_ranks().front(), host_name()),
-            folder);
-      }
-      const std::string own = fmt::format("{}-{}", seen, world.local_ranks().front());
-      write_file_atomically(own, "");
-      std::filesystem::remove(own);
-    });
-  } catch (...) {
-    if (world.leads()) std::filesystem::remove(probe, ignored);
-    throw;
-  }
-  if (world.leads()) std::filesystem::remove(probe, ignored);
+  const std::string seen = world.broadcast(own ? own->part() : "");  // where others will write, too
+  do_in_all(world, [&] {
+    const int rank = world.local_ranks().front();
+    if (!comes_to_be_seen(seen, longest)) {
+      throw Error(
+          ErrorKind::output,
+          fmt::format("rank {} on {} does not see what rank 0 writes there; expected a folder on a disk "
+                      "that all machines of the run share",
+                      rank, host_name()),
+          folder);
+    }
+    if (!own) own.emplace(fmt::format("{}-{}", name, rank));
+  });
 }
 
 FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step,
@@ -255,7 +251,8 @@ FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int6
     throw Error(ErrorKind::output,
                 "is no checkpoint and has the name of one; remove it, or name another folder", path);
   }
-  if (!resume && newest_step(folder).path) {
+  const std::vector<std::string> steps = step_paths(folder);
+  if (!resume && std::any_of(steps.begin(), steps.end(), has_index)) {
     throw Error(ErrorKind::usage, "option '--checkpoint': '" + folder +
                                       "' has checkpoints already; go on from them with --resume, or name "
                                       "another folder");

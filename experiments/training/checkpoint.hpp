@@ -37,9 +37,9 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
 /// Called by all processes of the world, of which each looks at some of its files; each rank then reads its
 /// part.
 /// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
-/// where there are checkpoints but none can be read; Error (usage) as require_settings().
+/// where there are checkpoints but none can be read; as keep_settings(), which sets `optimizer`.
 std::int64_t resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
-                             const OptimizerSettings& optimizer, World& world, LiveExecutor& executor,
+                             OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
                              RunKernels* kernels);
 
 /// Refuses a folder that some process of a world does not see as the leading one does, or cannot write to, as

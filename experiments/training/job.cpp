@@ -237,7 +237,8 @@ std::vector<std::pair<std::string, std::string>> train_agreement(const Values& v
       {"evaluation", held_out},
       {"checkpoints",
        fmt::format("{} every {}{}", values.count("checkpoint"), values["every"].as<std::int64_t>(),
-                   values["resume"].as<bool>() ? ", resumed" : "")}};
+                   values["resume"].as<bool>() ? ", resumed" : "")},
+      {"--export", values.count("export") > 0 ? "given" : "not given"}};
 }
 
 }  // namespace dflop

@@ -1,12 +1,15 @@
 #include "experiments/training/optimizer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
-#include "experiments/cli/say.hpp"
+#include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
@@ -14,6 +17,40 @@ namespace {
 constexpr double kMostRate = 1000;
 constexpr std::int64_t kMostRateSteps = std::int64_t{1} << 40;
 constexpr double kMostBeta = 1 - 1e-9;
+const std::string kClipNorm = "clip-norm";  // an option
+const std::string kSteps = "steps";
+const std::string kNone = "none";
+
+template <typename Number>
+Number number_of(const std::string& option, const std::string& text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size())
+    refuse_input("", "optimizer of a checkpoint: expected a number as {}, found '{}'", option, text);
+  return number;
+}
+
+/// Sets what settings_of() says of an option.
+void set_option(OptimizerChoice& choice, const std::string& option, const std::string& text) {
+  auto& [rate, adamw, clip_norm] = choice;
+  const std::pair<std::string_view, double*> numbers[] = {{"learning-rate", &rate.peak},
+                                                          {"rate-floor", &rate.floor},
+                                                          {"beta1", &adamw.beta1},
+                                                          {"beta2", &adamw.beta2},
+                                                          {"epsilon", &adamw.epsilon},
+                                                          {"weight-decay", &adamw.weight_decay},
+                                                          {"encoder-rate", &adamw.rates.encoder},
+                                                          {"connector-rate", &adamw.rates.connector},
+                                                          {"llm-rate", &adamw.rates.llm}};
+  for (const auto& [name, number] : numbers) {
+    if (name == option) *number = number_of<double>(option, text);
+  }
+  if (option == "warm-up") rate.warm_up = number_of<std::int64_t>(option, text);
+  if (option == "decay-steps") rate.decay = number_of<std::int64_t>(option, text);
+  if (option == "rate-schedule") rate.kind = from_string<RateKind>(text).value_or(rate.kind);
+  if (option == kClipNorm)
+    clip_norm = text == kNone ? std::optional<double>() : number_of<double>(option, text);
+}
 
 }  // namespace
 
@@ -58,8 +95,8 @@ void add_optimizer_options(Options& options) {
       {"connector-rate", number("FRACTION", 1), "the same for the connector"},
       {"llm-rate", number("FRACTION", 1), "the same for the LLM"},
       {"clip-norm", number("NORM"),
-       "scale gradients to this norm where theirs, over all parameters, is larger. Plans that clip gradients do so at "
-       "1 without it. With or without, a run ends before a step whose loss or norm is not finite"},
+       "scale gradients to this norm where theirs, over all parameters, is larger; 0: never. Plans that clip gradients "
+       "do so at 1 without it. With or without, a run ends before a step whose loss or norm is not finite"},
   });
 }
 
@@ -86,7 +123,8 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
   choice.adamw.rates.encoder = read_number(values, "encoder-rate", 0, kMostRate);
   choice.adamw.rates.connector = read_number(values, "connector-rate", 0, kMostRate);
   choice.adamw.rates.llm = read_number(values, "llm-rate", 0, kMostRate);
-  if (values.count("clip-norm") > 0) choice.clip_norm = read_number(values, "clip-norm", 1e-12, 1e12);
+  const double clip = values.count(kClipNorm) > 0 ? read_number(values, kClipNorm, 0, 1e12) : 0;
+  if (clip > 0) choice.clip_norm = clip;
   return choice;
 }
 
@@ -105,20 +143,33 @@ OptimizerSettings settings_of(const OptimizerChoice& choice) {
           {"encoder-rate", number(adamw.rates.encoder)},
           {"connector-rate", number(adamw.rates.connector)},
           {"llm-rate", number(adamw.rates.llm)},
-          {"clip-norm", clip_norm ? number(*clip_norm) : "none"}};
+          {kSteps, fmt::format("{}", rate.steps)},
+          {kClipNorm, clip_norm ? number(*clip_norm) : kNone}};
 }
 
-void require_settings(const Values& values, const OptimizerSettings& now, const OptimizerSettings& before) {
-  for (const auto& [option, value] : now) {
+std::vector<std::string> keep_settings(const Values& values, const OptimizerSettings& before,
+                                       OptimizerChoice& choice) {
+  std::vector<std::string> kept;
+  std::vector<std::string> notes;
+  for (const auto& [option, value] : settings_of(choice)) {
     const auto was = before.find(option);
-    if (was == before.end() || was->second == value) continue;
-    const bool given = values.count(option) > 0 && !values[option].defaulted();
-    if (!given) {
-      refuse_option(option, fmt::format("the run had {} before and would go on with {}; give it to say which",
-                                        was->second, value));
+    if (was == before.end() || was->second == value || option == kSteps) continue;
+    if (values.count(option) > 0 && !values[option].defaulted()) {
+      notes.push_back(
+          fmt::format("the run goes on with --{} {}; it had {} before", option, value, was->second));
+    } else {
+      set_option(choice, option, was->second);
+      kept.push_back(fmt::format("--{} {}", option, was->second));
     }
-    say("dflop: note: the run goes on with --{} {}; it had {} before\n", option, value, was->second);
   }
+  if (!kept.empty()) notes.push_back(fmt::format("the run keeps {}", fmt::join(kept, ", ")));
+  const auto steps = before.find(kSteps);
+  if (choice.rate.kind != RateKind::constant && steps != before.end() &&
+      steps->second != std::to_string(choice.rate.steps)) {
+    notes.push_back(fmt::format("the {} learning rate now falls until step {}; it was {} before",
+                                to_string(choice.rate.kind), choice.rate.steps, steps->second));
+  }
+  return notes;
 }
 
 std::string describe(const OptimizerChoice& choice) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/model/parameter_store.hpp"
 #include "core/names.hpp"
@@ -57,14 +58,15 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps);
 /// OptimizerSettings are the values of all of the optimizer's options by their names.
 using OptimizerSettings = std::map<std::string, std::string>;
 
-/// Returns all that a choice says but for the number of steps; equal choices have equal text.
+/// Returns all that a choice says; equal choices have equal text.
 OptimizerSettings settings_of(const OptimizerChoice& choice);
 
-/// Compares a run's settings with those that it had before it went on from a checkpoint. Options that were
-/// given may change them, which is said; defaults may not.
+/// Gives the choice of a run that goes on what it had before, but for options that are given now. Returns
+/// notes of what is kept although the usual is another, and of what changes.
 /// @param before  empty where the checkpoint does not say them
-/// @throws Error (usage) naming the first option that was not given and would change
-void require_settings(const Values& values, const OptimizerSettings& now, const OptimizerSettings& before);
+/// @throws Error (input) for a value that is none of its option
+std::vector<std::string> keep_settings(const Values& values, const OptimizerSettings& before,
+                                       OptimizerChoice& choice);
 
 /// Returns all that a choice says, as text that differs where choices do.
 std::string describe(const OptimizerChoice& choice);

@@ -1,9 +1,12 @@
 // Processes of a run, each on a machine of its own, write one checkpoint and look at shares of it.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <stdexcept>
 
 #include "experiments/training/checkpoint.hpp"
 #include "experiments/training/loop.hpp"
@@ -44,7 +47,8 @@ TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
   std::vector<std::int64_t> steps;
   const auto go_on = [&](HostProcess& process) {
     LiveExecutor executor(plan, target.model, process, {DType::f32, 1, nullptr});
-    const std::int64_t step = resume_training(folder, run, {}, {}, process, executor, nullptr);
+    OptimizerChoice optimizer;
+    const std::int64_t step = resume_training(folder, run, {}, optimizer, process, executor, nullptr);
     const std::scoped_lock lock(mutex);
     steps.push_back(step);
   };
@@ -65,19 +69,22 @@ TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 3, 3, 3}));
 }
 
+/// The processes are threads here, of which one has another working folder: to it "run" is elsewhere.
 TEST_F(CheckpointOfProcesses, NeedsAFolderThatAllSee) {
-  const auto look = [&](const std::string& others) {
+  const auto look = [&](const std::filesystem::path& of_last) {
     return testing::run_host_processes(4, {}, [&](HostProcess& process) {
-      require_seen_by_all(process, process.local_ranks().front() == 3 ? others : folder,
-                          std::chrono::milliseconds(50));
+      const int rank = process.local_ranks().front();
+      const std::filesystem::path at = rank == 3 ? of_last : std::filesystem::path(folder).parent_path();
+      if (::unshare(CLONE_FS) != 0 || ::chdir(at.c_str()) != 0)
+        throw std::runtime_error("no folder of its own");
+      require_seen_by_all(process, "run", std::chrono::milliseconds(50));
     });
   };
-  for (const std::string& message : look(folder)) EXPECT_EQ(message, "");
+  for (const std::string& message : look(std::filesystem::path(folder).parent_path())) EXPECT_EQ(message, "");
   EXPECT_EQ(entries(), 0U) << "nothing stays there";
-  const std::string elsewhere = sandbox.path("elsewhere").string();
-  std::filesystem::create_directory(elsewhere);
-  for (const std::string& message : look(elsewhere)) {
-    EXPECT_NE(message.find(elsewhere + ": rank 3 on "), std::string::npos) << message;
+  std::filesystem::create_directories(sandbox.path("elsewhere/run"));
+  for (const std::string& message : look(sandbox.path("elsewhere"))) {
+    EXPECT_NE(message.find("run: rank 3 on "), std::string::npos) << message;
     EXPECT_NE(message.find("expected a folder on a disk that all machines"), std::string::npos) << message;
   }
   EXPECT_EQ(entries(), 0U);

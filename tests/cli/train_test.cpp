@@ -102,22 +102,49 @@ TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
   EXPECT_NE(again.err.find("goes on after step " + after), std::string::npos) << again.err;
 }
 
-/// A run that goes on keeps its optimizer: what was given before has to be given again, and may be changed.
+/// A run that goes on keeps its optimizer but for what is given: it has the losses of an unbroken one.
 TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
-  const std::string run = "train --data small.csv --gbs 4 --checkpoint run --resume ";
-  train("--steps 1 --learning-rate 0.002 --clip-norm 1 --checkpoint run");
-  testing::expect_error(sandbox.run(run + "--steps 2 --clip-norm 1"),
-                        {"option '--learning-rate'", "had 0.002 before and would go on with 0.01"});
-  testing::expect_error(sandbox.run(run + "--steps 2 --learning-rate 2e-3"),
-                        {"option '--clip-norm'", "had 1 before and would go on with none"});
-  const RunResult same = sandbox.run(run + "--steps 2 --clip-norm 1.0 --learning-rate 2e-3");
-  EXPECT_EQ(same.exit_code, 0) << same.err;
-  EXPECT_EQ(same.err.find("note: the run goes on with"), std::string::npos) << same.err;
-  const RunResult other = sandbox.run(run + "--steps 3 --clip-norm 1 --learning-rate 0.01");
-  EXPECT_EQ(other.exit_code, 0) << other.err;
-  EXPECT_NE(other.err.find("note: the run goes on with --learning-rate 0.01; it had 0.002 before"),
+  const std::string optimizer =
+      "--learning-rate 0.002 --clip-norm 1 --beta2 0.9 --rate-schedule cosine --warm-up 1 ";
+  const std::string run = "train --format json --data small.csv --gbs 4 --checkpoint run --resume ";
+  const std::vector<double> whole = losses(train("--steps 3 " + optimizer));
+  train("--steps 3 " + optimizer + "--checkpoint run --every 2");
+  std::filesystem::remove_all(sandbox.path("run/step-00000003"));
+  const RunResult kept = sandbox.run(run + "--steps 3");
+  ASSERT_EQ(kept.exit_code, 0) << kept.err;
+  EXPECT_EQ(losses(json::parse(kept.out)), std::vector<double>{whole[2]});
+  EXPECT_NE(kept.err.find("note: the run keeps --beta2 0.9, --clip-norm 1, --learning-rate 0.002, "
+                          "--rate-schedule cosine, --warm-up 1\n"),
             std::string::npos)
-      << other.err;
+      << kept.err;
+  const RunResult same = sandbox.run(run + optimizer + "--steps 3");
+  EXPECT_EQ(same.err.find("note"), std::string::npos) << same.err;
+  const RunResult other = sandbox.run(run + "--steps 4 --learning-rate 0.01 --clip-norm 0");
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  for (const char* note : {"note: the run goes on with --learning-rate 0.01; it had 0.002 before",
+                           "note: the run goes on with --clip-norm none; it had 1 before",
+                           "note: the cosine learning rate now falls until step 4; it was 3 before"}) {
+    EXPECT_NE(other.err.find(note), std::string::npos) << note << " is not in " << other.err;
+  }
+}
+
+/// Clipping that a plan brought stays under a plan that does not clip.
+TEST_F(Train, GoesOnWithTheClippingOfItsPlan) {
+  const auto plan = [&](const char* name, const char* options) {
+    const std::string make =
+        "plan --planner dflop --model tiny-vlm --cluster a100-80g-vtrain:1 --gbs 4 --data small.csv ";
+    ASSERT_EQ(sandbox.run(make + options + " --out " + name).exit_code, 0);
+  };
+  plan("clips.json", "--clip-gradients");
+  plan("plain.json", "");
+  const std::vector<double> whole = losses(train("--steps 5 --learning-rate 0.1 --plan clips.json"));
+  train("--steps 2 --learning-rate 0.1 --plan clips.json --checkpoint run");
+  const auto rest = [&](const std::string& options) {
+    return losses(train("--steps 5 --plan plain.json --checkpoint run --resume " + options)).at(2);
+  };
+  EXPECT_NEAR(rest(""), whole[4], 1e-5);
+  std::filesystem::remove_all(sandbox.path("run/step-00000005"));
+  EXPECT_GT(std::abs(rest("--clip-norm 0") - whole[4]), 1e-4) << "or clipping changed nothing";
 }
 
 /// 128 classes: an untrained model has a loss of about ln(128) = 4.85.

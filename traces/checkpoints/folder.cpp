@@ -139,14 +139,16 @@ void verify_step(const std::string& path, const std::function<bool(std::size_t)>
   reader.verify(counts);
 }
 
-NewestStep newest_step(const std::string& folder) {
+NewestStep newest_step(const std::vector<std::string>& paths,
+                       const std::function<void(const std::string&)>& verify) {
   NewestStep newest;
-  for (const std::string& path : step_paths(folder)) {
+  for (const std::string& path : paths) {
     try {
-      verify_step(path);
+      verify(path);
       newest.path = path;
       return newest;
     } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) throw;
       newest.notes.emplace_back(error.what());
     }
   }

@@ -41,25 +41,27 @@ std::vector<std::string> step_paths(const std::string& folder);
 /// @throws Error (input) where it is of another step than its name says, and as that
 void verify_step(const std::string& path, const std::function<bool(std::size_t)>& counts = {});
 
-/// A NewestStep is the newest checkpoint of a folder.
+/// A NewestStep is the newest checkpoint that is whole.
 struct NewestStep {
-  std::optional<std::string> path;  ///< none if there is no checkpoint that can be read, or no folder
+  std::optional<std::string> path;  ///< none if there is none that can be read
   std::vector<std::string> notes;   ///< of each newer one that was passed over: its path and why
 };
 
-/// Finds the checkpoint of the highest step, by its name, whose files are as they were written. They are read
-/// in full. @throws Error (input) for a folder that cannot be listed.
-NewestStep newest_step(const std::string& folder);
+/// Finds the first of some checkpoints, the newest first, of which `verify` refuses nothing as an Error
+/// (input); what else it throws goes on.
+NewestStep newest_step(
+    const std::vector<std::string>& paths, const std::function<void(const std::string&)>& verify =
+                                               [](const std::string& path) { verify_step(path); });
 
 /// Returns the paths to which a run of steps 1 to `last_step` could not write its checkpoints, each `every`
 /// steps (0: no others) and at the end, as something else has their name: a file, or a folder without index.
-/// @throws as newest_step()
+/// @throws as step_paths()
 std::vector<std::string> taken_step_paths(const std::string& folder, std::int64_t last_step,
                                           std::int64_t every);
 
 /// Removes the checkpoints before that of step `newest`, which can be read, but for the last `count` - 1 of
 /// them. Newer ones, which can not, stay. `count` >= 1.
-/// @throws Error (output) for one that cannot be removed; as newest_step().
+/// @throws Error (output) for one that cannot be removed; as step_paths().
 void keep_newest_steps(const std::string& folder, std::int64_t newest, int count);
 
 }  // namespace dflop

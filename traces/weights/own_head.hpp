@@ -7,7 +7,8 @@
 namespace dflop {
 
 /// Tells whether the weights of a folder have a head, "lm_head.weight", that is not a copy of its embedding:
-/// of both, 64 rows are compared. Returns nothing where the folder has no weights, or none that can be read.
+/// of both, at least 64 rows are compared, or all where there are fewer. Returns nothing where the folder has
+/// no weights, or none that can be read.
 std::optional<bool> has_own_head(const std::string& folder);
 
 }  // namespace dflop

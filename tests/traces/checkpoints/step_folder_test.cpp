@@ -40,34 +40,44 @@ TEST_F(StepFolder, ACheckpointHasTheFilesOfItsRanksAndAnIndex) {
 }
 
 TEST_F(StepFolder, NewestIsTheHighestStep) {
-  EXPECT_EQ(newest_step(path("no such folder")).path, std::nullopt);
-  EXPECT_EQ(newest_step(folder_).path, std::nullopt);
+  EXPECT_EQ(newest_step(step_paths(path("no such folder"))).path, std::nullopt);
+  EXPECT_EQ(newest_step(step_paths(folder_)).path, std::nullopt);
   for (const std::int64_t step : {100, 9, 99, 99'999'999, 100'000'000}) write(step);
   for (const char* name : {"step-999999999999.ckpt", "step-0999999999", "xstep-999999999", "step--9999999"}) {
     fs::copy(step_folder(folder_, 100), path(name), fs::copy_options::recursive);
   }
-  EXPECT_EQ(newest_step(folder_).path, step_folder(folder_, 100'000'000));
-  EXPECT_EQ(newest_step(folder_).notes, Names());
+  EXPECT_EQ(newest_step(step_paths(folder_)).path, step_folder(folder_, 100'000'000));
+  EXPECT_EQ(newest_step(step_paths(folder_)).notes, Names());
 }
 
 TEST_F(StepFolder, ADamagedOneIsPassedOverWithANote) {
   for (const std::int64_t step : {10, 20, 30}) write(step);
   damage(30);
-  const NewestStep newest = newest_step(folder_);
+  const NewestStep newest = newest_step(step_paths(folder_));
   EXPECT_EQ(newest.path, step_folder(folder_, 20));
   ASSERT_EQ(newest.notes.size(), 1U);
   EXPECT_EQ(newest.notes[0].find(step_folder(folder_, 30) + "/rank-00001.safetensors: damaged"), 0U);
   damage(20);
   damage(10);
-  EXPECT_EQ(newest_step(folder_).path, std::nullopt);
-  EXPECT_EQ(newest_step(folder_).notes.size(), 3U);
+  EXPECT_EQ(newest_step(step_paths(folder_)).path, std::nullopt);
+  EXPECT_EQ(newest_step(step_paths(folder_)).notes.size(), 3U);
+}
+
+/// Of three files the second is damaged.
+TEST_F(StepFolder, SharesOfOneAreLookedAt) {
+  write(10);
+  damage(10);
+  const std::string one = step_folder(folder_, 10);
+  EXPECT_NO_THROW(verify_step(one, [](std::size_t file) { return file != 1; }));
+  expect_refused([&] { verify_step(one, [](std::size_t file) { return file == 1; }); },
+                 one + "/rank-00001.safetensors", {"damaged"});
 }
 
 TEST_F(StepFolder, OneThatIsOfAnotherStepThanItsNameIsPassedOver) {
   write(3);
   write(4);
   fs::rename(step_folder(folder_, 4), step_folder(folder_, 9));
-  const NewestStep newest = newest_step(folder_);
+  const NewestStep newest = newest_step(step_paths(folder_));
   EXPECT_EQ(newest.path, step_folder(folder_, 3));
   ASSERT_EQ(newest.notes.size(), 1U);
   EXPECT_NE(newest.notes[0].find("is of step 4: expected that of its name, 9"), std::string::npos);
@@ -79,8 +89,8 @@ TEST_F(StepFolder, ADamagedOneIsReplaced) {
   damage(20);
   put_bytes(step_folder(folder_, 20) + "/rank-00007.safetensors", "of a plan with more ranks");
   write(20);
-  EXPECT_EQ(newest_step(folder_).path, step_folder(folder_, 20));
-  EXPECT_EQ(newest_step(folder_).notes, Names());
+  EXPECT_EQ(newest_step(step_paths(folder_)).path, step_folder(folder_, 20));
+  EXPECT_EQ(newest_step(step_paths(folder_)).notes, Names());
   EXPECT_FALSE(fs::exists(step_folder(folder_, 20) + "/rank-00007.safetensors"));
 }
 
@@ -90,7 +100,7 @@ TEST_F(StepFolder, WhatKilledWritersLeftIsRemoved) {
     fs::copy(step_folder(folder_, 10), path(part), fs::copy_options::recursive);
   }
   fs::create_directories(path("other.part"));
-  EXPECT_EQ(newest_step(folder_).path, step_folder(folder_, 10));
+  EXPECT_EQ(newest_step(step_paths(folder_)).path, step_folder(folder_, 10));
   const std::string part = begin_checkpoint(folder_, 20);
   EXPECT_EQ(part, path("step-00000020.part"));
   EXPECT_TRUE(fs::is_empty(part));
@@ -122,19 +132,20 @@ TEST_F(StepFolder, WhatHasTheNameOfACheckpointIsTold) {
   EXPECT_EQ(taken_step_paths(folder_, 50, 10),
             (Names{path("step-00000020"), path("step-00000030"), path("step-00000040")}));
   EXPECT_EQ(taken_step_paths(folder_, 45, 0), (Names{path("step-00000045")}));
-  EXPECT_EQ(newest_step(folder_).path, step_folder(folder_, 10));
+  EXPECT_EQ(newest_step(step_paths(folder_)).path, step_folder(folder_, 10));
 }
 
 TEST_F(StepFolder, AFolderThatIsAFileIsRefused) {
   put_bytes(path("file"), "x");
-  expect_refused([&] { newest_step(path("file")); }, path("file"), {"cannot be listed"});
+  expect_refused([&] { newest_step(step_paths(path("file"))); }, path("file"), {"cannot be listed"});
   EXPECT_EQ(error_of([&] { begin_checkpoint(path("file"), 1); }).context(), path("file"));
 }
 
 /// Writes one checkpoint after the other, from the step behind the newest, until it is killed.
 [[noreturn]] void write_steps_until_killed(const std::string& folder) {
   try {
-    for (std::int64_t step = CheckpointReader(*newest_step(folder).path).index().step + 1;; ++step) {
+    for (std::int64_t step = CheckpointReader(*newest_step(step_paths(folder)).path).index().step + 1;;
+         ++step) {
       write_step(folder, step, two_ranks());
       keep_newest_steps(folder, step, 2);
     }
@@ -167,7 +178,7 @@ TEST_F(StepFolder, AKilledWriterLeavesOnlyCompleteCheckpoints) {
       ++complete;
     }
     ASSERT_GE(complete, 1);
-    const std::int64_t step = CheckpointReader(*newest_step(folder_).path).index().step;
+    const std::int64_t step = CheckpointReader(*newest_step(step_paths(folder_)).path).index().step;
     ASSERT_GE(step, last);
     last = step;
   }
