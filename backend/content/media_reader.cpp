@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -56,9 +57,13 @@ MediumContent content_of(const Architecture& architecture, const MelOptions& opt
                          bool values) {
   const SoundShape shape = sound_shape(file.bytes, file.name);
   require_rate(shape, file.name);
-  if (shape.samples > kSoundChunk) {
-    throw MediumTooLong{fmt::format("{}: expected a sound of at most {} s, {} samples, found {}", file.name,
-                                    kSoundChunk / kSoundRate, kSoundChunk, shape.samples)};
+  // Two rows of the second convolution make a token: the first two begin at frames 0 and 2.
+  constexpr std::int64_t kLeast = 2 * kMelHop + 1;
+  const std::int64_t longest = std::min(kSoundChunk, 2 * architecture.front.table * kMelHop);
+  if (shape.samples < kLeast || shape.samples > longest) {
+    throw UntakenLength{fmt::format("{}: expected a sound of {} to {} samples, which are {:.3g} s, found {}",
+                                    file.name, kLeast, longest, static_cast<double>(longest) / kSoundRate,
+                                    shape.samples)};
   }
   const MelSpectrum mel =
       values ? log_mel(decode_sound(file.bytes, file.name), options) : mel_shape(shape.samples, options);

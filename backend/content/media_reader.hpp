@@ -18,8 +18,8 @@ struct MediumFile {
   bool is_alone = true;  ///< whether it is the only picture of its sample
 };
 
-/// A MediumTooLong says that a sound is longer than what an encoder takes at once.
-struct MediumTooLong {
+/// An UntakenLength says that a sound is shorter or longer than what an encoder takes.
+struct UntakenLength {
   std::string why;
 };
 
@@ -29,7 +29,7 @@ class MediaReader {
   MediaReader(const ModelSpec& model, const std::string& folder);
 
   /// Returns what a file becomes. @throws Error (input) with the file's name for damaged or other files, and
-  /// MediumTooLong
+  /// UntakenLength
   MediumContent read(const MediumFile& file) const;
   /// Returns the same without values, from the headers of a picture, of which `bytes` may be the beginning
   /// alone; of a sound all bytes are needed. @throws as read()

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -50,24 +49,34 @@ std::vector<TarFile> opened(const std::vector<std::string>& names) {
   return all;
 }
 
-/// Returns the number before a member's extension, 10 of .10.jpg; nothing of .jpg and .left.jpg.
-std::optional<std::uint64_t> number_of(const TarMember& member) {
+/// Returns the number before a member's extension, as text that orders as numbers do: "2:10" of .10.jpg, by
+/// the count of its digits first. It is empty of .jpg and .left.jpg.
+std::string number_of(const TarMember& member) {
   const std::string& all = member.extension;
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), number);
-  if (error != std::errc{} || all.find('.') != static_cast<std::size_t>(end - all.data())) return {};
-  return number;
+  const std::size_t digits = std::min(all.find_first_not_of("0123456789"), all.size());
+  if (digits == 0 || digits == all.size() || all[digits] != '.') return "";
+  const std::string number = all.substr(std::min(all.find_first_not_of('0'), digits), digits);
+  const std::string significant = number.substr(0, number.find('.'));
+  return fmt::format("{:08}:{}", significant.size(), significant);
 }
 
 /// Returns pictures and sounds by their numbers: tars are often written in the order of names, in which
-/// .10.jpg goes before .2.jpg. Those without a number come first, as they stand in the tar.
-std::vector<TarMember> media_of(const TarSample& sample) {
+/// .10.jpg goes before .2.jpg. Those without a number stay as they stand in the tar.
+/// @throws Error (input) where the order is in doubt: of equal numbers, and of some that have one
+std::vector<TarMember> media_of(const TarSample& sample, const std::string& where) {
   std::vector<TarMember> media;
   for (const TarMember& member : sample.members) {
     if (is_picture(member) || last_extension(member) == "wav") media.push_back(member);
   }
   std::stable_sort(media.begin(), media.end(),
                    [](const TarMember& a, const TarMember& b) { return number_of(a) < number_of(b); });
+  for (std::size_t m = 1; m < media.size(); ++m) {
+    const std::string before = number_of(media[m - 1]);
+    const std::string number = number_of(media[m]);
+    if (number.empty() || (!before.empty() && before != number)) continue;
+    refuse_input(where, "expected pictures and sounds with a number each, .0.jpg, .1.jpg, found .{} and .{}",
+                 media[m - 1].extension, media[m].extension);
+  }
   return media;
 }
 
@@ -194,7 +203,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
         found[i] = shape_of(model_, all[i]->first, content);
       } catch (const NothingToTrain& problem) {
         leave_out(i, problem.why);
-      } catch (const MediumTooLong& problem) {
+      } catch (const UntakenLength& problem) {
         leave_out(i, problem.why);
       }
     }
@@ -271,7 +280,7 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache)
   if (json == nullptr) refuse_input(where, "expected a member .json with the conversation, found none");
   const Conversation conversation = parse_conversation(tar.read(*json), where);
   const std::vector<ChatMedium> wanted = conversation.media();
-  const std::vector<TarMember> members = media_of(sample);
+  const std::vector<TarMember> members = media_of(sample, where);
   const bool has_video = std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end();
   if (has_video || wanted.size() != members.size()) refuse_media(sample, where, wanted, members.size());
   std::vector<MediumContent> media;

@@ -458,7 +458,13 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
         left_out.count == 1 ? "a sample is" : fmt::format("{} samples are", left_out.count),
         left_out.count == 1 ? "it" : "them", left_out.first);
   }
-  if (data->samples().empty()) throw Error(ErrorKind::input, "no sample is left to train on", name);
+  if (data->samples().empty()) {
+    throw Error(ErrorKind::input,
+                data->left_out().count > 0
+                    ? "no sample is left to train on"
+                    : "expected samples, as KEY.json beside KEY.jpg in a tar, found none",
+                name);
+  }
   if (origin != nullptr) {
     *origin = {{name, data->fingerprint()}, static_cast<std::int64_t>(data->samples().size()), {}};
   }

@@ -112,7 +112,8 @@ std::optional<ShardKind> kind_of_shards(const std::string& name) {
     const bool has_tars = !files_of_folder(name, kTarEnding).empty();
     return has_tars || files_of_folder(name, kIndexEnding).empty() ? ShardKind::tar : ShardKind::megatron;
   }
-  if (name.ends_with(kTarEnding)) return ShardKind::tar;
+  if (name.ends_with(kTarEnding) || name.ends_with(".tar.gz") || name.ends_with(".tgz"))
+    return ShardKind::tar;
   if (without_ending(name) != name) return ShardKind::megatron;
   if (file_exists(name)) return std::nullopt;
   if (file_exists(expand_braces(name).front() + std::string(kIndexEnding))) return ShardKind::megatron;

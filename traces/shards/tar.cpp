@@ -287,6 +287,10 @@ const TarMember* TarSample::find(std::string_view extension) const {
 
 TarFile::TarFile(const std::string& path) : path_(path) {
   const ReadableFile tar(path);
+  std::array<char, 2> magic{};
+  if (tar.size() >= magic.size()) tar.read(0, magic.data(), magic.size());
+  if (magic == std::array{'\x1f', '\x8b'})
+    refuse_input(path, "is packed with gzip, in which no sample can be found: unpack it before");
   TarWalk walk(tar);
   std::unordered_set<std::string> keys;
   std::unordered_set<std::string> extensions;  // of the last sample

@@ -159,7 +159,7 @@ std::vector<std::string> trimmed(std::vector<std::string> words) {
 
 /// Adds a turn as the form has it.
 void add_turn(ChatWriter& writer, const ChatTokenizer::Form& form, const ChatTurn& turn) {
-  const bool is_trained = turn.role == ChatRole::assistant;
+  const bool is_trained = turn.role == ChatRole::assistant && turn.is_trained;
   if (form.has_roles) {
     writer.add(form.turn, false);
     writer.add(to_string(turn.role), false);

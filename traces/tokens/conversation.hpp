@@ -30,6 +30,7 @@ struct ChatTurn {
   /// be empty.
   std::vector<std::string> words = {""};
   std::vector<ChatMedium> media;
+  bool is_trained = true;  ///< an answer's words
 
   bool operator==(const ChatTurn&) const = default;
 };
@@ -48,6 +49,7 @@ struct Conversation {
 ///   {"conversations": [{"from": "human", "value": "<image>\nWhat is this?"}, {"from": "gpt", ...}]}
 ///   {"messages": [{"role": "user", "content": "..." or [{"type": "image"}, {"type": "text", "text": ...}]}]}
 ///   {"text": "..."}
+/// A turn of the assistant may have a "weight", 0 or 1: with 0 it is not trained.
 /// Roles are system, user (human) and assistant (gpt) in either of the first two; a system's turn is the
 /// first. Placeholders are found in texts, but not in those of a list's parts: there a medium is a part.
 /// @param place  of the JSON, for errors

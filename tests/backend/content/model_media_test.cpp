@@ -126,8 +126,9 @@ TEST(ModelMedia, SoundsOfAnotherRateAreRefusedByTheirHeaders) {
       << refusal;
 }
 
-/// Qwen2-Audio's encoder takes 30 s, 480,000 samples of 2 bytes, at once.
-TEST(ModelMedia, SoundsThatAreTooLongAreToldApart) {
+/// Qwen2-Audio's encoder takes 30 s, 480,000 samples of 2 bytes, at once, and makes a token of three frames
+/// of 160 samples, of which the last may have but one.
+TEST(ModelMedia, SoundsOfOtherLengthsAreToldApart) {
   const Folder folder("released/qwen2-audio-7b");
   const MediaReader reader(folder.model, DFLOP_SOURCE_DIR "/tests/golden/released/qwen2-audio-7b");
   const auto wav = [](std::uint32_t samples) {
@@ -138,17 +139,22 @@ TEST(ModelMedia, SoundsThatAreTooLongAreToldApart) {
     };
     return "RIFF" + text(0, 1) + "WAVEfmt " + text(1, 5) + "data" + text(6, 1) + std::string(size, '\0');
   };
-  const std::string longest = wav(480'000);
-  EXPECT_EQ(reader.shape({longest, "a.wav", true}).tokens,
-            750);  // of 3,000 frames every other, and their means
-  const std::string longer = wav(480'001);
-  for (const bool values : {false, true}) {
-    try {
-      static_cast<void>(values ? reader.read({longer, "a.wav", true})
-                               : reader.shape({longer, "a.wav", true}));
-      ADD_FAILURE() << "was taken";
-    } catch (const MediumTooLong& problem) {
-      EXPECT_EQ(problem.why, "a.wav: expected a sound of at most 30 s, 480000 samples, found 480001");
+  const auto tokens = [&](std::uint32_t samples) {
+    return reader.shape({wav(samples), "a.wav", true}).tokens;
+  };
+  EXPECT_EQ(tokens(321), 1);
+  EXPECT_EQ(tokens(480'000), 750);  // of 3,000 frames every other, and their means
+  for (const std::uint32_t samples : {0U, 320U, 480'001U}) {
+    const std::string bytes = wav(samples);
+    for (const bool values : {false, true}) {
+      try {
+        static_cast<void>(values ? reader.read({bytes, "a.wav", true})
+                                 : reader.shape({bytes, "a.wav", true}));
+        ADD_FAILURE() << samples << " were taken";
+      } catch (const UntakenLength& problem) {
+        EXPECT_EQ(problem.why, "a.wav: expected a sound of 321 to 480000 samples, which are 30 s, found " +
+                                   std::to_string(samples));
+      }
     }
   }
 }

@@ -142,6 +142,32 @@ TEST_F(ShardDataTest, PicturesOfASampleComeByTheirNumbers) {
   EXPECT_EQ(by_numbers, as_they_stand);     // the photo first
 }
 
+/// Numbers may have any number of digits; where they do not tell an order, a sample is refused.
+TEST_F(ShardDataTest, PicturesInNoCertainOrderAreRefused) {
+  const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
+  const std::string words = R"({"conversations": [{"from": "human", "value": "<image><image>"},
+                                                  {"from": "gpt", "value": "x"}]})";
+  const auto refused = [&](const std::string& first, const std::string& second) {
+    const std::string tar = folder.path() + "/two.tar";
+    write_file_atomically(tar, testing::tar_entry("one." + first, photo) +
+                                   testing::tar_entry("one." + second, photo) +
+                                   testing::tar_entry("one.json", words) + std::string(1024, '\0'));
+    return refusal(model, folder.path(), tar);
+  };
+  EXPECT_EQ(refused("99999999999999999999.jpg", "2.jpg"), "");
+  EXPECT_EQ(refused("left.jpg", "right.jpg"), "");
+  for (const auto& [first, second] : {std::pair{"01.jpg", "1.jpg"},
+                                      {"1.jpg", "1.jpeg"},
+                                      {"1.5.jpg", "1.25.jpg"},
+                                      {"jpg", "1.jpg"},
+                                      {"-1.jpg", "0.jpg"}}) {
+    const std::string said = refused(first, second);
+    EXPECT_NE(said.find("two.tar: sample 'one'"), std::string::npos)
+        << first << " " << second << ": " << said;
+    EXPECT_NE(said.find("with a number each"), std::string::npos) << said;
+  }
+}
+
 /// An answer without a word still has the token that ends it; a text of one token has no next one.
 TEST_F(ShardDataTest, WhatNothingIsLearnedFromIsLeftOut) {
   const std::string tar = folder.path() + "/short.tar";

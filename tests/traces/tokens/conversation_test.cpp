@@ -40,6 +40,16 @@ TEST(Conversations, HaveNoPlaceholdersInTextsOfAList) {
   EXPECT_EQ(talk.turns[0].words, (std::vector<std::string>{"", "What is <image> in HTML?"}));
 }
 
+TEST(Conversations, MayHaveAnswersThatAreNotTrained) {
+  const Conversation talk = parsed(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b", "weight": 0}, {"role": "assistant", "content": "c", "weight": 1}]})");
+  EXPECT_TRUE(talk.turns[0].is_trained);
+  EXPECT_FALSE(talk.turns[1].is_trained);
+  EXPECT_TRUE(talk.turns[2].is_trained);
+  expect_refused([] { parsed(R"({"messages": [{"role": "assistant", "content": "b", "weight": 0.5}]})"); },
+                 "a.json: key 'messages[0].weight'", {"0.5"});
+}
+
 TEST(Conversations, MayBeATextForPretraining) {
   const Conversation text = parsed(R"({"text": "One <image><video> and <audio>"})");
   const Conversation expected = {{{ChatRole::assistant,
