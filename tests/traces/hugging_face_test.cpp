@@ -79,6 +79,16 @@ const Refusal kRefusals[] = {
      "4",
      "vision_config.num_channels",
      {"expected 3", "found 4"}},
+    {"qwen2.5-vl-7b",
+     "/rope_parameters",
+     R"({"rope_type": "default", "rope_theta": 5})",
+     "rope_scaling",
+     {"'rope_parameters', found both"}},
+    {"qwen2.5-vl-7b",
+     "/vision_config/rope_parameters",
+     R"({"rope_type": "yarn", "rope_theta": 10000})",
+     "vision_config.rope_parameters.rope_type",
+     {"\"axial\"", "found \"yarn\""}},
     {"qwen2.5-vl-7b", "/vision_config/in_chans", "1", "vision_config.in_chans", {"expected 3", "found 1"}},
     {"llama-3.1-8b",
      "/rope_scaling/rope_type",
@@ -316,7 +326,15 @@ const ProcessorRefusal kProcessorRefusals[] = {
     {"llava-onevision-qwen2-7b-ov", "/resample", "0", {"resample", "found 0"}},
     {"llava-onevision-qwen2-7b-ov", "/do_normalize", "false", {"do_normalize", "found false"}},
     {"internvl2.5-8b", "/size", R"({"height": 224, "width": 224})", {"tiles with sides of 448", "found 224"}},
-    {"internvl2.5-8b", "/min_patches", "13", {"min_patches", "max_patches, 12", "found 13"}}};
+    {"internvl2.5-8b", "/min_patches", "13", {"min_patches", "max_patches, 12", "found 13"}},
+    {"qwen2-audio-7b", "/feature_extractor_type", "\"Nope\"", {"WhisperFeatureExtractor", "found \"Nope\""}},
+    {"qwen2-audio-7b", "/feature_size", "80", {"bins of a sound's frames 128", "config.json", "found 80"}},
+    {"qwen2-audio-7b", "/sampling_rate", "44100", {"sampling_rate", "expected 16000", "found 44100"}},
+    {"qwen2-audio-7b", "/hop_length", "320", {"hop_length", "expected 160"}},
+    {"qwen2-audio-7b", "/n_fft", "800", {"n_fft", "expected 400"}},
+    {"qwen2-audio-7b", "/chunk_length", "10", {"chunk_length", "expected 30"}},
+    {"qwen2-audio-7b", "/dither", "0.1", {"dither", "expected 0"}},
+    {"qwen2-audio-7b", "/padding_side", "\"left\"", {"padding_side", "\"right\""}}};
 
 TEST(HuggingFace, SequencesAreAsLongAsPositionsGo) {
   json config = config_of("llama-3.1-8b");
@@ -366,6 +384,15 @@ TEST(HuggingFace, DynamicScalingIsNoneWithinTheLongestSequence) {
   config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
   EXPECT_EQ(read(config), plain);
   EXPECT_LE(plain.max_tokens, config["max_position_embeddings"].get<std::int64_t>());
+}
+
+TEST(HuggingFace, BasesOfRotaryPositionsAreRead) {
+  json config = config_of("qwen2.5-vl-7b");
+  EXPECT_EQ(read(config).encoder.form->rotary->base, 10'000);
+  config["vision_config"]["rope_parameters"] = {{"rope_type", "axial"}, {"rope_theta", 500'000.0}};
+  EXPECT_EQ(read(config).encoder.form->rotary->base, 500'000);
+  config.erase("rope_theta");
+  EXPECT_EQ(read(config).llm.form->rotary->base, 1'000'000);  // default_theta of its class
 }
 
 TEST(HuggingFace, LayerScalesBeginAsTheConfigSays) {
@@ -418,6 +445,11 @@ TEST(HuggingFace, ProcessorsMayStandInOneFile) {
   EXPECT_EQ(limits(), 123'456);
   write_file_atomically(whole, json{{"processor_class", "Qwen2_5_VLProcessor"}}.dump());
   EXPECT_EQ(limits(), usual);
+  std::filesystem::remove(whole);
+  std::filesystem::create_symlink(folder / "nowhere", whole);
+  const std::string link = error_of([&] { limits(); }).what();
+  EXPECT_NE(link.find("processor_config.json: a link that leads nowhere"), std::string::npos) << link;
+  std::filesystem::remove(whole);
   write_file_atomically(whole, R"({"image_processor": null})");
   EXPECT_EQ(limits(), usual);
   within["resample"] = 2;

@@ -87,6 +87,10 @@ Activation read_gelu(const Config& config, std::string_view key, const std::stri
 Rotary read_rotary(const Config& config, double absent_base) {
   Rotary rotary;
   const std::string_view key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (config.has("rope_parameters") && config.has("rope_scaling") &&
+      config.at("rope_parameters").text() != config.at("rope_scaling").text()) {
+    config.at("rope_scaling").refuse("expected this key or 'rope_parameters', found both, and they differ");
+  }
   rotary.base = config.number("rope_theta", absent_base);
   if (!config.has(key)) return rotary;
   const Config rope = config.object(key);
@@ -125,8 +129,8 @@ struct TextDefaults {
 };
 constexpr TextDefaults kLlamaDefaults{4096, 11008, 32, 32, 32000, 1e-6};
 
-/// Reads the LLM.
-TransformerSpec read_text(const Config& config, bool llama) {
+/// Reads the LLM. `rotary_base`: where its config says none.
+TransformerSpec read_text(const Config& config, bool llama, double rotary_base = 10'000) {
   const TextDefaults defaults = llama ? kLlamaDefaults : TextDefaults{};
   config.require("hidden_act", "silu");
   config.require_flag("use_sliding_window", false);
@@ -163,7 +167,7 @@ TransformerSpec read_text(const Config& config, bool llama) {
   form.output_bias = llama && config.flag("attention_bias", false);
   form.qkv_bias = form.key_bias = !llama || form.output_bias;
   form.mlp_bias = llama && config.flag("mlp_bias", false);
-  form.rotary = read_rotary(config, 10'000);
+  form.rotary = read_rotary(config, rotary_base);
   if (!form.rotary->sections.empty()) {
     std::int64_t pairs = 0;
     for (const int section : form.rotary->sections) pairs += section;
@@ -177,14 +181,14 @@ TransformerSpec read_text(const Config& config, bool llama) {
 }
 
 /// Returns the text model of a model that has others, too.
-TransformerSpec read_inner_text(const Config& root) {
-  if (!root.has("text_config")) return read_text(root, false);
+TransformerSpec read_inner_text(const Config& root, double rotary_base = 10'000) {
+  if (!root.has("text_config")) return read_text(root, false, rotary_base);
   const Config config = root.object("text_config");
   const std::string kind = config.text("model_type", "qwen2");
   if (kind != "qwen2" && kind != "llama" && kind != "qwen2_5_vl_text" && kind != "qwen2_5_vl") {
     config.at("model_type").refuse_type("\"qwen2\" or \"llama\"");
   }
-  return read_text(config, kind == "llama");
+  return read_text(config, kind == "llama", rotary_base);
 }
 
 /// Reads the sizes of an encoder, under the keys that its class has for them.
@@ -278,7 +282,7 @@ ModelSpec read_qwen25_vl(const Config& root) {
   vision.require("hidden_act", "silu");
   ModelSpec model;
   model.preprocess = "qwen2.5-vl";
-  model.llm = read_inner_text(root);
+  model.llm = read_inner_text(root, 1'000'000);
   if (model.llm.form->rotary->sections.empty()) {
     root.at(root.has("text_config") ? "text_config" : "rope_scaling")
         .refuse("key 'mrope_section' is missing");
@@ -294,7 +298,13 @@ ModelSpec read_qwen25_vl(const Config& root) {
   form.epsilon = 1e-6;
   form.activation = Activation::swiglu;
   const int pairs = model.encoder.head_dim / 4;
-  form.rotary = Rotary{.base = 10'000, .sections = {pairs, pairs}, .sections_restart = true};
+  double base = 10'000;
+  if (vision.has("rope_parameters")) {
+    const Config rope = vision.object("rope_parameters");
+    rope.require("rope_type", "axial");
+    base = rope.number("rope_theta", base);
+  }
+  form.rotary = Rotary{.base = base, .sections = {pairs, pairs}, .sections_restart = true};
   form.windowed.assign(static_cast<std::size_t>(model.encoder.layers), true);
   for (const std::int64_t layer : vision.at("fullatt_block_indexes").integers(0, model.encoder.layers - 1)) {
     form.windowed[static_cast<std::size_t>(layer)] = false;

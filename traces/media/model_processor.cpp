@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -62,6 +61,15 @@ InternvlProcessor internvl_processor(const PictureGeometry& picture, const std::
   return processor;
 }
 
+MelOptions sound_processor(std::int32_t bins, const std::optional<std::string>& json,
+                           const std::string& file) {
+  const MelOptions usual{.bins = bins};
+  if (!json) return usual;
+  const MelOptions options = parse_sound_processor(*json, file, usual);
+  require_side(file, "bins of a sound's frames", bins, options.bins);
+  return options;
+}
+
 }  // namespace
 
 ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::string>& json,
@@ -79,15 +87,15 @@ ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::
     case ModelFamily::internvl:
       return internvl_processor(picture, json, file);
     case ModelFamily::qwen2_audio:
-      return MelOptions{.bins = model.architecture->front.values};
+      return sound_processor(model.architecture->front.values, json, file);
   }
   return {};
 }
 
 ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder) {
   const std::string whole = folder + "/processor_config.json";
-  if (std::filesystem::exists(whole)) {
-    const JsonDocument document(read_text_file(whole), whole);
+  if (const std::optional<std::string> json = read_file_if_there(whole)) {
+    const JsonDocument document(*json, whole);
     const JsonValue root = document.root();
     root.require_object();
     const bool hears = model.architecture && model.architecture->family == ModelFamily::qwen2_audio;
@@ -96,9 +104,7 @@ ModelProcessor read_model_processor(const ModelSpec& model, const std::string& f
       return model_processor(model, root.at(part).text(), fmt::format("{}, {}", whole, part));
   }
   const std::string file = folder + "/preprocessor_config.json";
-  std::optional<std::string> json;
-  if (std::filesystem::exists(file)) json = read_text_file(file);
-  return model_processor(model, json, file);
+  return model_processor(model, read_file_if_there(file), file);
 }
 
 }  // namespace dflop

@@ -2,6 +2,7 @@
 #include <initializer_list>
 
 #include "traces/media/processors.hpp"
+#include "traces/media/sound.hpp"
 #include "traces/text/strict_json.hpp"
 
 namespace dflop {
@@ -118,6 +119,31 @@ QwenProcessor parse_qwen_processor(std::string_view json, const std::string& fil
                 processor.max_pixels);
   }
   return processor;
+}
+
+MelOptions parse_sound_processor(std::string_view json, const std::string& file, const MelOptions& usual) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root();
+  root.require_object();
+  const std::vector<std::string_view> types = {"WhisperFeatureExtractor"};
+  if (is_set(root, "feature_extractor_type")) root.at("feature_extractor_type").choice_index(types);
+  struct Fixed {
+    std::string_view key;
+    double value;
+  };
+  constexpr Fixed kFixed[] = {{"sampling_rate", kSoundRate}, {"hop_length", kMelHop},
+                              {"n_fft", kMelWindow},         {"chunk_length", kSoundChunk / kSoundRate},
+                              {"n_samples", kSoundChunk},    {"nb_max_frames", kSoundChunk / kMelHop},
+                              {"padding_value", 0},          {"dither", 0}};
+  for (const Fixed& fixed : kFixed) {
+    if (is_set(root, fixed.key) && root.at(fixed.key).number() != fixed.value)
+      root.at(fixed.key).refuse_type("{}, as nothing else is computed", fixed.value);
+  }
+  if (is_set(root, "padding_side") && root.at("padding_side").string() != "right")
+    root.at("padding_side").refuse_type("\"right\"");
+  MelOptions options = usual;
+  options.bins = integer_or(root, "feature_size", usual.bins, 512);
+  return options;
 }
 
 InternvlProcessor parse_internvl_processor(std::string_view json, const std::string& file) {

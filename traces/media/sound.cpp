@@ -123,8 +123,7 @@ float read_sample(std::string_view bytes, std::size_t at, const WavFile& wav) {
   return static_cast<float>(number * 0x1.0p-31);
 }
 
-constexpr std::int64_t kWindow = 400;
-constexpr std::size_t kLines = kWindow / 2 + 1;  ///< of the spectrum
+constexpr std::size_t kLines = kMelWindow / 2 + 1;  ///< of the spectrum
 constexpr double kLeastPower = 1e-10;
 constexpr double kHighestHertz = kSoundRate / 2.0;
 
@@ -168,9 +167,9 @@ std::int64_t mirrored(std::int64_t at, std::int64_t size) {
 }
 
 std::vector<double> hann_window() {
-  std::vector<double> window(kWindow);
+  std::vector<double> window(kMelWindow);
   for (std::size_t i = 0; i < window.size(); ++i) {
-    window[i] = 0.5 - 0.5 * std::cos(2 * std::numbers::pi * static_cast<double>(i) / kWindow);
+    window[i] = 0.5 - 0.5 * std::cos(2 * std::numbers::pi * static_cast<double>(i) / kMelWindow);
   }
   return window;
 }
@@ -183,13 +182,13 @@ class PowerSpectrum {
   /// `length` is that of the sound with its padding.
   const std::vector<double>& of_frame(std::span<const float> samples, std::int64_t length,
                                       std::int64_t frame) {
-    const std::int64_t begin = frame * kMelHop - kWindow / 2;
-    for (std::int64_t i = 0; i < kWindow; ++i) {
+    const std::int64_t begin = frame * kMelHop - kMelWindow / 2;
+    for (std::int64_t i = 0; i < kMelWindow; ++i) {
       const auto from = static_cast<std::size_t>(mirrored(begin + i, length));
       const auto to = static_cast<std::size_t>(i);
       frame_[to] = from < samples.size() ? double{samples[from]} * window_[to] : 0;
     }
-    fft_.fwd(lines_.data(), frame_.data(), kWindow);
+    fft_.fwd(lines_.data(), frame_.data(), kMelWindow);
     // The library keeps the spectrum in floats before it squares it.
     for (std::size_t i = 0; i < kLines; ++i)
       power_[i] = std::norm(std::complex<double>(std::complex<float>(lines_[i])));
@@ -199,7 +198,7 @@ class PowerSpectrum {
  private:
   Eigen::FFT<double> fft_;
   const std::vector<double> window_ = hann_window();
-  std::vector<double> frame_ = std::vector<double>(kWindow);
+  std::vector<double> frame_ = std::vector<double>(kMelWindow);
   std::vector<std::complex<double>> lines_ = std::vector<std::complex<double>>(kLines);
   std::vector<double> power_ = std::vector<double>(kLines);
 };
@@ -276,7 +275,7 @@ MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options) {
   mel.values.assign(bands.size() * frames, static_cast<float>(std::log10(kLeastPower)));
   PowerSpectrum spectrum;
   for (std::int64_t frame = 0; frame < mel.frames; ++frame) {
-    if (frame * kMelHop - kWindow / 2 >= static_cast<std::int64_t>(samples.size())) break;
+    if (frame * kMelHop - kMelWindow / 2 >= static_cast<std::int64_t>(samples.size())) break;
     const std::vector<double>& power = spectrum.of_frame(samples, length, frame);
     for (std::size_t bin = 0; bin < bands.size(); ++bin) {
       double sum = 0;

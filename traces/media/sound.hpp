@@ -44,8 +44,15 @@ struct MelOptions {
   bool pad_to_chunk = true;  ///< with silence to kChunkSamples
 };
 
+inline constexpr std::int64_t kMelWindow = 400;               ///< samples of a frame
 inline constexpr std::int64_t kMelHop = 160;                  ///< samples from frame to frame
 inline constexpr std::int64_t kSoundChunk = 30 * kSoundRate;  ///< samples that an encoder takes at once
+
+/// Reads the settings of a WhisperFeatureExtractor, in the form of a preprocessor_config.json. Absent keys
+/// have the values that are computed with; of bins those of `usual`.
+/// @throws Error (input) with `file` and key for another extractor, and for another rate, window, hop or
+/// padding than what is computed
+MelOptions parse_sound_processor(std::string_view json, const std::string& file, const MelOptions& usual);
 
 /// A MelSpectrum has a frame for every kMelHop samples.
 struct MelSpectrum {

@@ -137,6 +137,18 @@ std::string read_text_file(const std::string& path, std::int64_t longest) {
   return gunzip_if_needed(std::move(text), path);
 }
 
+std::optional<std::string> read_file_if_there(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status itself = std::filesystem::symlink_status(path, ignored);
+  if (!std::filesystem::exists(itself)) return std::nullopt;
+  const std::filesystem::file_status file = std::filesystem::status(path, ignored);
+  if (!std::filesystem::exists(file))
+    refuse_input(path, "a link that leads nowhere: expected a file; the copy may not be complete");
+  if (!std::filesystem::is_regular_file(file))
+    refuse_input(path, "expected a file, found a folder, pipe or device");
+  return read_text_file(path);
+}
+
 namespace {
 
 namespace fs = std::filesystem;

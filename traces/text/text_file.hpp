@@ -37,6 +37,11 @@ inline constexpr std::int64_t kLongestStream = std::int64_t{512} << 20;
 /// where it is no regular file), or cannot be read or unpacked.
 std::string read_text_file(const std::string& path, std::int64_t longest = kLongestFile);
 
+/// Reads a file, or returns nothing where there is none of this name. A link that leads nowhere is no missing
+/// file, but one of a copy that is not complete.
+/// @throws Error (input) for such a link, for what is no regular file, and as read_text_file()
+std::optional<std::string> read_file_if_there(const std::string& path);
+
 /// Returns the place of an error in a file's bytes: "file: offset 17".
 std::string offset_place(const std::string& file, std::uint64_t offset);
 

@@ -1,6 +1,7 @@
 #include "traces/tokens/chat_template.hpp"
 
 #include <filesystem>
+#include <optional>
 
 #include "traces/text/strict_json.hpp"
 #include "traces/text/text_file.hpp"
@@ -10,8 +11,8 @@ namespace {
 
 constexpr std::string_view kKey = "chat_template";
 
-std::string template_in(const std::string& file) {
-  const JsonDocument document(read_text_file(file), file);
+std::string template_in(const std::string& json, const std::string& file) {
+  const JsonDocument document(json, file);
   const JsonValue root = document.root();
   root.require_object();
   if (!root.has(kKey)) return "";
@@ -27,11 +28,10 @@ std::string template_in(const std::string& file) {
 
 std::string read_chat_template(const std::string& folder) {
   const auto path = [&](const char* name) { return (std::filesystem::path(folder) / name).string(); };
-  const std::string jinja = path("chat_template.jinja");
-  if (std::filesystem::exists(jinja)) return read_text_file(jinja);
+  if (const auto jinja = read_file_if_there(path("chat_template.jinja"))) return *jinja;
   for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
-    if (!std::filesystem::exists(path(name))) continue;
-    const std::string text = template_in(path(name));
+    const std::optional<std::string> json = read_file_if_there(path(name));
+    std::string text = json ? template_in(*json, path(name)) : "";
     if (!text.empty()) return text;
   }
   return "";
