@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "core/support/did_you_mean.hpp"
+#include "traces/shards/shard_list.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -237,6 +238,33 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
+namespace {
+
+/// Returns the files of shards that a value names, none where it names something else.
+std::vector<std::string> shard_files(const std::string& value) {
+  std::vector<std::string> files;
+  try {
+    const std::optional<ShardKind> kind = kind_of_shards(value);
+    if (kind == ShardKind::tar) files = expand_shards(value);
+    if (kind != ShardKind::megatron) return files;
+    for (const std::string& prefix : expand_prefixes(value)) {
+      files.push_back(prefix + ".idx");
+      files.push_back(prefix + ".bin");
+    }
+  } catch (const Error&) {  // who reads the data tells
+  }
+  return files;
+}
+
+}  // namespace
+
+void refuse_files_of_folder(const std::string& folder, const std::string& name, const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(folder, ignored) && fs::is_regular_file(path, ignored) &&
+      fs::equivalent(fs::absolute(path, ignored).parent_path(), folder, ignored))
+    refuse_option(name, fmt::format("'{}' is a file of the folder '{}', which is the model's", path, folder));
+}
+
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
   const auto refuse_same = [&](const char* other, const std::string& file) {
     std::error_code ignored;  // a file that is not there yet is only the same by its name
@@ -252,6 +280,15 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
         "log",          "export",  "tensorboard", "recipe",   "eval-data"}) {
     if (other == name || values.count(other) == 0) continue;
     for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
+  }
+  for (const char* data : {"data", "eval-data", "new-data"}) {
+    if (values.count(data) == 0) continue;
+    for (const std::string& value : read_texts(values, data)) {
+      for (const std::string& file : shard_files(value)) refuse_same(data, file);
+    }
+  }
+  if (values.count("model") > 0) {
+    for (const std::string& model : read_texts(values, "model")) refuse_files_of_folder(model, name, path);
   }
   if (values.count("cluster") > 0) refuse_same("cluster", without_nodes(values["cluster"].as<std::string>()));
   if (values.count("stage-gpu") > 0) {

@@ -143,8 +143,11 @@ Format read_format(const Values& values);
 /// They refer to the text.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// Refuses a `path` that option `name` writes where it is also the file of another option. @throws Error
-/// (usage)
+/// Refuses a `path` that option `name` writes where it is a file of a model's folder. @throws Error (usage)
+void refuse_files_of_folder(const std::string& folder, const std::string& name, const std::string& path);
+
+/// Refuses a `path` that option `name` writes where it is also the file of another option, one of the shards
+/// that such an option names, or a file of the model's folder. @throws Error (usage)
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path);
 
 /// Reads the path of an output file; nothing where none was asked for.

@@ -198,10 +198,29 @@ std::optional<double> read_peak(const Values& values) {
   return read_number(values, "peak-tflops", 1e-6, 1e9);
 }
 
+/// Tells whether a path is a folder or lies in it, by their names.
+bool lies_in(const std::string& path, const std::string& folder) {
+  const auto full = [](const std::string& p) {
+    return (std::filesystem::absolute(p) / "").lexically_normal();
+  };
+  const std::filesystem::path inner = full(path);
+  const std::filesystem::path outer = full(folder);
+  const auto [rest, end] = std::mismatch(inner.begin(), inner.end(), outer.begin(), outer.end());
+  return end == outer.end() || std::next(end) == outer.end();  // which ends in an empty name
+}
+
 /// Reads the folder to write the model to; nothing where none was asked for.
 std::optional<std::string> read_export(const Values& values) {
   std::optional<std::string> folder = read_text(values, "export");
-  if (folder) refuse_files_of_others(values, "export", *folder);
+  if (!folder) return folder;
+  refuse_files_of_others(values, "export", *folder);
+  const std::optional<std::string> checkpoints = read_text(values, "checkpoint");
+  if (checkpoints && (lies_in(*checkpoints, *folder) || lies_in(*folder, *checkpoints) ||
+                      lies_in(*checkpoints, *folder + ".part"))) {
+    refuse_option("export",
+                  fmt::format("'{}' and '{}' of '--checkpoint' lie in each other; expected folders apart",
+                              *folder, *checkpoints));
+  }
   return folder;
 }
 
@@ -408,6 +427,9 @@ int run_train(const Values& values) {
   if (!job.shards && !(request.held_out && request.held_out->shards))
     refuse_given(values, {"data-threads"}, "is about tars and token ids, and no data set here is of them");
   if (!request.checkpoints.resume) require_rate(values, job.target->model.name);
+  for (const auto& [option, path] : {std::pair{"record", request.record}, {"log", request.log}}) {
+    if (path) refuse_files_of_folder(job.target->model.name, option, *path);  // which the plan may name
+  }
   request.plan = job.plan;
   job.plan.clip_gradients =
       true;  // a norm that is not finite ends a run before weights change; see --clip-norm

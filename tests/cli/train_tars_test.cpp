@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/cli/shard_training.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace train_tars_test {
@@ -102,6 +103,35 @@ TEST_F(TrainTars, SaysWhatToMakeOfMediaThatAreNotRead) {
   testing::expect_error(train("--steps 1", "song.tar"), {".mp3", "a sound as .wav"});
   write_tar("none.tar", "x", "txt");
   testing::expect_error(train("--steps 1", "none.tar"), {"places for them, 1, found 0"});
+}
+
+/// Members of what other options name are theirs, too.
+TEST_F(TrainTars, OverwritesNoFileOfItsDataOrModel) {
+  const std::string photo = testing::read_all(kIo + "photo.jpg");
+  std::filesystem::create_directory(sandbox.path("t"));
+  for (const char* name : {"t/s-0.tar", "t/s-1.tar"}) write_tar(name, photo);
+  std::filesystem::rename(sandbox.path("t/s-1.tar"), sandbox.path("t/s-2.tar"));
+  const std::string tar = testing::read_all(sandbox.path("t/s-0.tar"));
+  for (const char* option : {"--record", "--log"}) {
+    testing::expect_error(train("--steps 1 " + std::string(option) + " t/s-0.tar", "t"),
+                          {"also the file of '--data'"});
+    testing::expect_error(train("--steps 1 " + std::string(option) + " t/../t/s-0.tar", "t/s-{0..2}.tar"),
+                          {"also the file of '--data'"});
+    testing::expect_error(train("--steps 1 " + std::string(option) + " hf/config.json", "t"),
+                          {"is a file of the folder 'hf', which is the model's"});
+  }
+  EXPECT_TRUE(testing::read_all(sandbox.path("t/s-0.tar")) == tar);
+  EXPECT_EQ(train("--steps 1 --log t/run.jsonl", "t").exit_code, 0);
+}
+
+TEST_F(TrainTars, SaysThatTarsArePackedOrHaveNoSample) {
+  const std::string packed = gzip(testing::tar_of_sample(testing::read_all(kIo + "photo.jpg")));
+  for (const char* name : {"packed.tar", "packed.tar.gz", "packed.tgz"}) {
+    testing::write_all(sandbox.path(name), packed);
+    testing::expect_error(train("--steps 1", name), {name, "packed with gzip", "unpack it"});
+  }
+  testing::write_all(sandbox.path("empty.tar"), std::string(1024, '\0'));
+  testing::expect_error(train("--steps 1", "empty.tar"), {"empty.tar", "expected samples, as KEY.json"});
 }
 
 TEST_F(TrainTars, AnIndexPlansAsTarsDo) {

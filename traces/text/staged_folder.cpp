@@ -42,6 +42,9 @@ bool is_empty_or_missing(const fs::path& folder) {
 void check_output_folder(const std::string& path) {
   if (path.empty()) refuse_output(path, "expected the name of a folder, found none");
   const fs::path folder = folder_of(path);
+  std::error_code none;
+  if (fs::equivalent(folder, ".", none))
+    refuse_output(path, "the working folder would be replaced; expected the name of another");
   if (!is_empty_or_missing(folder)) {
     refuse_output(path, "something is there already; remove it, or name another folder");
   }
