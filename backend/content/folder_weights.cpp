@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -17,6 +19,7 @@ StoredNames find_names(const ModelSpec& model, const WeightsFolder& weights, con
   try {
     return StoredNames(model, [&](const std::string& name) { return weights.find(name).has_value(); });
   } catch (const Error& error) {
+    if (!error.context().empty()) throw;
     throw Error(error.kind(), error.message(), folder);
   }
 }
@@ -56,8 +59,15 @@ void FolderWeights::read(const Parameter& tensor, Range rows, Range columns, std
     const Range within{std::max(rows.begin, first), std::min(rows.end, first + part.rows)};
     if (within.size() > 0) {
       const auto place = static_cast<std::size_t>((within.begin - rows.begin) * width);
-      read_part(part, tensor, {within.begin - first, within.end - first}, columns,
-                out.subspan(place, static_cast<std::size_t>(within.size() * width)));
+      const auto values = out.subspan(place, static_cast<std::size_t>(within.size() * width));
+      read_part(part, tensor, {within.begin - first, within.end - first}, columns, values);
+      // A sum is finite only where all are, and adding is fast. The largest numbers of F32 do not overflow
+      // it.
+      if (!std::isfinite(std::accumulate(values.begin(), values.end(), 0.0)))
+        refuse_input(folder_.at(part.name).file->path(),
+                     "tensor '{}': expected numbers, found one that is none or "
+                     "infinite",
+                     part.name);
     }
     first += part.rows;
   }

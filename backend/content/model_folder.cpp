@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <regex>
 #include <set>
 #include <span>
 #include <system_error>
@@ -125,11 +126,25 @@ bool is_of_weights(const std::string& name) {
   });
 }
 
-void copy_other_files(const fs::path& from, const fs::path& to) {
+/// Copies a config.json. A head of its own is untied there, too: not all readers see that it is stored.
+void copy_config(const fs::path& from, const fs::path& to, bool is_tied) {
+  std::string text = read_text_file(from.string());
+  if (!is_tied) {
+    static const std::regex kTied("(\"tie_word_embeddings\"\\s*:\\s*)true");
+    text = std::regex_replace(text, kTied, "$1false");
+  }
+  write_file_atomically(to.string(), text);
+}
+
+void copy_other_files(const fs::path& from, const fs::path& to, bool is_tied) {
   std::error_code problem;
   for (const auto& entry : fs::directory_iterator(from, problem)) {
     const std::string name = entry.path().filename().string();
     if (!entry.is_regular_file() || is_of_weights(name)) continue;
+    if (name == "config.json") {
+      copy_config(entry.path(), to / name, is_tied);
+      continue;
+    }
     fs::copy_file(entry.path(), to / name, problem);
     if (problem) refuse_output((to / name).string(), problem.message());
   }
@@ -158,7 +173,7 @@ void write_model_folder(const ModelSpec& model, const CheckpointReader& weights,
     }
   }
   writer.finish();
-  copy_other_files(from, to);
+  copy_other_files(from, to, model.llm.tied_embeddings);
 }
 
 }  // namespace dflop

@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "backend/run/live_checkpoint.hpp"
 #include "core/error.hpp"
 #include "core/refuse.hpp"
 #include "core/support/random.hpp"
@@ -203,6 +204,10 @@ std::int64_t resume_training(const std::string& folder, const RunIdentity& run, 
     const std::vector<std::string> notes = keep_settings(values, index.optimizer, optimizer);
     if (!world.leads()) return;
     for (const std::string& note : notes) say("dflop: note: {}\n", note);
+    if (values.count("dtype") > 0 && dtype_of_index(read_dtype(values)) != index.dtype) {
+      say("dflop: note: the run goes on in {}; it was in {} before\n",
+          to_string(dtype_of_index(read_dtype(values))), to_string(index.dtype));
+    }
     say("dflop: goes on after step {} of {}\n", index.step, *path);
     if (kernels != nullptr) kernels->resume(index.kernels, *path);
   });

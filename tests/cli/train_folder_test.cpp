@@ -91,6 +91,46 @@ TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportHasNoPlace) {
   EXPECT_TRUE(sandbox.has("out/kept"));
 }
 
+TEST_F(TrainFolder, ExportsNotOverTheWorkingFolderNorIntoCheckpoints) {
+  const std::string run = "--model " + kModels + "internvl-300m-style --steps 1 ";
+  for (const char* folders : {"--export o --checkpoint o/c", "--export c/o --checkpoint c",
+                              "--export o --checkpoint o", "--export o --checkpoint o.part"}) {
+    const RunResult result = train(run + folders);
+    EXPECT_EQ(result.exit_code, 2) << folders;
+    EXPECT_NE(result.err.find("option '--export'"), std::string::npos) << result.err;
+    EXPECT_FALSE(sandbox.has("o") || sandbox.has("c") || sandbox.has("o.part")) << folders;
+  }
+  EXPECT_EQ(train(run + "--export outer --checkpoint out").exit_code, 0);
+  testing::expect_error(train(run + "--export ."), {".: cannot write: the working folder would be replaced"});
+}
+
+/// A head of its own is untied in the config of the new folder: not all readers see that it is stored.
+TEST_F(TrainFolder, ExportsWhatItsConfigSays) {
+  std::filesystem::copy(kModels + "llama3", sandbox.path("m"));
+  std::string config = testing::read_all(kModels + "llama3/config.json");
+  const std::string untied = "\"tie_word_embeddings\": false";
+  ASSERT_NE(config.find(untied), std::string::npos);
+  const std::string expected = config;
+  testing::write_all(sandbox.path("m/config.json"),
+                     config.replace(config.find(untied), untied.size(), "\"tie_word_embeddings\": true"));
+  ASSERT_EQ(train_text("--model m --steps 1 --export out").exit_code, 0);
+  EXPECT_EQ(testing::read_all(sandbox.path("out/config.json")), expected);
+}
+
+TEST_F(TrainFolder, SaysWhereWeightsAreNoNumbers) {
+  std::filesystem::copy(kModels + "llama3", sandbox.path("m"));
+  std::string weights = testing::read_all(sandbox.path("m/model.safetensors"));
+  weights.replace(weights.size() - 4, 4, "\xFF\xFF\xFF\xFF");  // NaN in any dtype
+  testing::write_all(sandbox.path("m/model.safetensors"), weights);
+  const RunResult result = train_text("--model m --steps 1");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("m/model.safetensors: tensor '"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("expected numbers, found one that is none"), std::string::npos) << result.err;
+  testing::write_all(sandbox.path("m/model.safetensors"),
+                     "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  testing::expect_error(train_text("--model m --steps 1"), {"m/model.safetensors", "git lfs pull"});
+}
+
 TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportCannotBeMade) {
   testing::write_all(sandbox.path("file"), "x");
   testing::expect_error(

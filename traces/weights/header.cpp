@@ -118,6 +118,8 @@ std::string_view header_text(std::string_view beginning, std::uint64_t file_byte
                  "found {} bytes",
                  kLengthBytes, file_bytes);
   }
+  if (beginning.starts_with("version https://git-lfs"))
+    refuse_input(file, "expected a safetensors file, found a pointer to one: 'git lfs pull' fetches it");
   std::uint64_t length = 0;
   std::memcpy(&length, beginning.data(), sizeof length);
   const std::uint64_t left = file_bytes - kLengthBytes;
