@@ -107,6 +107,16 @@ struct StepLog {
   std::deque<KernelChoices> kernels;  ///< of these, where they were chosen
 };
 
+/// Writes the timelines of the newest steps.
+void write_record(const std::string& path, Provenance made_by, const std::optional<double>& others,
+                  const StepLog& log, const RunKernels* kernels) {
+  made_by.machine->others = others;
+  made_by.first_iteration = log.steps.empty() ? 0 : log.steps.back().step - std::ssize(log.recorded);
+  TimelineFile file{{log.recorded.begin(), log.recorded.end()}, made_by, {}};
+  if (kernels != nullptr) file.kernels = recorded_kernels(*kernels, {log.kernels.begin(), log.kernels.end()});
+  write_file_atomically(path, to_json(file));
+}
+
 /// Trains, and writes checkpoints as it goes: also after the last step before a failure that leaves the state
 /// whole. Returns the signal that ended it, or 0: that which has come to the leading process.
 int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::string& scheduler, bool record,
@@ -370,26 +380,33 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   StepLog log;
   StepLogs logs = world.leads() ? StepLogs(request.log, request.tensorboard) : StepLogs();
   const HostLoad load;
-  const int signal =
-      run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
-                settings_of(options.optimizer), world, *executor, kernels.get(), training, logs, log);
+  // Processes of other ranks are no others.
+  const auto others = [&] {
+    return std::ssize(world.local_ranks()) < world.ranks() ? std::nullopt : load.others();
+  };
+  const auto record = [&] {
+    if (world.leads() && request.record && !log.recorded.empty())
+      write_record(*request.record, made_by_job(values, job, request.plan), others(), log, kernels.get());
+  };
+  int signal = 0;
+  try {
+    signal = run_steps(job, checkpoints, request.scheduler.name, request.record.has_value(), identity,
+                       settings_of(options.optimizer), world, *executor, kernels.get(), training, logs, log);
+  } catch (const Error&) {
+    try {
+      record();  // what the steps before came to
+    } catch (const Error& problem) {
+      say("dflop: {}\n", problem.what());
+    }
+    throw;
+  }
   if (held_out && log.steps.empty() && signal == 0) {  // the run had ended before
     const HeldOutLoss loss = held_out->run(*executor, nullptr);
     if (world.leads()) say("dflop: eval loss {:.4f} after step {}\n", loss.loss, options.first_step - 1);
   }
   const bool stopped = signal != 0 && !log.steps.empty() && log.steps.back().step < job.steps;
   const int status = stopped ? 128 + signal : 0;
-  // Processes of other ranks are no others.
-  const std::optional<double> others =
-      std::ssize(world.local_ranks()) < world.ranks() ? std::nullopt : load.others();
-  if (world.leads() && request.record && !log.recorded.empty()) {
-    Provenance made_by = made_by_job(values, job, request.plan);
-    made_by.machine->others = others;
-    made_by.first_iteration = log.steps.empty() ? 0 : log.steps.back().step - std::ssize(log.recorded);
-    TimelineFile file{{log.recorded.begin(), log.recorded.end()}, made_by, {}};
-    if (kernels) file.kernels = recorded_kernels(*kernels, {log.kernels.begin(), log.kernels.end()});
-    write_file_atomically(*request.record, to_json(file));
-  }
+  record();
   if (world.leads() && kernels && kernels->mode() == KernelMode::learn) {
     kernels->save(made_here(values));
     say_learned(*kernels);
@@ -401,7 +418,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   }
   if (!world.leads()) return status;
   print_table(step_table(log.steps, options), request.format);  // last, as standard output may be gone
-  say_summary(log.steps, options.first_step, others);
+  say_summary(log.steps, options.first_step, others());
   if (log.steps.empty()) {
     say("dflop: nothing to do: step {} is done\n", options.first_step - 1);
   } else if (stopped) {
@@ -411,11 +428,11 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
 }
 
 int run_train(const Values& values) {
+  TrainRequest request = read_request(values);
   if (values["print-recipe"].as<bool>()) {
     fmt::print("{}", to_recipe(values));
     return 0;
   }
-  TrainRequest request = read_request(values);
   if (values.count("model") > 0 && !request.checkpoints.resume)
     require_rate(values, values["model"].as<std::string>());
   LiveDevice device = read_live_device(values);
