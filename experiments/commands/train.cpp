@@ -428,11 +428,11 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
 }
 
 int run_train(const Values& values) {
-  TrainRequest request = read_request(values);
   if (values["print-recipe"].as<bool>()) {
     fmt::print("{}", to_recipe(values));
     return 0;
   }
+  TrainRequest request = read_request(values);
   if (values.count("model") > 0 && !request.checkpoints.resume)
     require_rate(values, values["model"].as<std::string>());
   LiveDevice device = read_live_device(values);

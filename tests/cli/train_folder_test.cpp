@@ -329,7 +329,8 @@ TEST_F(TrainFolder, StopsWhereGradientsAreNotFinite) {
 
 /// Weights that move by 1000 soon make a step's loss no number; no checkpoint is made of it.
 TEST_F(TrainFolder, EndsWhereTheLossIsNotFinite) {
-  const RunResult result = train("--model tiny-vlm --steps 9 --learning-rate 1000 --checkpoint c --every 1 --record r.json");
+  const RunResult result =
+      train("--model tiny-vlm --steps 9 --learning-rate 1000 --checkpoint c --every 1 --record r.json");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("the loss is"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("--clip-norm"), std::string::npos) << result.err;
