@@ -137,14 +137,14 @@ int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::st
       signal = std::stoi(world.broadcast(std::to_string(signals.signal())));
       log.steps.push_back(step);
       log.steps.back().kernels = {};
-      logs.add(step);
-      if (world.leads()) line.update(step);
       if (record && world.leads()) {
         log.recorded.push_back(std::move(timeline));
         if (log.recorded.size() > kMostRecorded) log.recorded.pop_front();
         if (kernels != nullptr) log.kernels.push_back(step.kernels);
         if (log.kernels.size() > kMostRecorded) log.kernels.pop_front();
       }
+      logs.add(step);
+      if (world.leads()) line.update(step);
       const bool ends = signal != 0 || step.step == job.steps;
       const bool is_due = checkpoints.every > 0 && step.step % checkpoints.every == 0;
       if (checkpoints.folder && (ends || is_due)) save(step.step);
@@ -362,10 +362,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   say_parts(job.plan, world);
   options.kernels = kernels.get();
   if (checkpoints.resume) {
-    options.first_step = resume_training(*checkpoints.folder, identity, values, options.optimizer, world,
-                                         *executor, kernels.get()) +
-                         1;
-    if (options.first_step == 1) require_rate(values, model.name);
+    const ResumedRun resumed = resume_training(*checkpoints.folder, identity, values, options.optimizer,
+                                               world, *executor, kernels.get());
+    options.first_step = resumed.step + 1;
+    if (!resumed.has_optimizer) require_rate(values, model.name);
   }
   options.last_step = job.steps;
   options.seed = job.seed;
@@ -395,7 +395,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   } catch (const Error&) {
     try {
       record();  // what the steps before came to
-    } catch (const Error& problem) {
+    } catch (const std::exception& problem) {
       say("dflop: {}\n", problem.what());
     }
     throw;
@@ -433,6 +433,7 @@ int run_train(const Values& values) {
     return 0;
   }
   TrainRequest request = read_request(values);
+  if (!request.checkpoints.resume) check_optimizer(request.optimizer);
   if (values.count("model") > 0 && !request.checkpoints.resume)
     require_rate(values, values["model"].as<std::string>());
   LiveDevice device = read_live_device(values);

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -88,7 +89,9 @@ std::optional<std::string> find_newest(World& world, const std::string& folder) 
   }
   if (newest.path) return newest.path;
   if (count > 0)
-    refuse_input(folder, "has checkpoints of which none can be read; expected one that can, or no --resume");
+    refuse_input(
+        folder,
+        "has checkpoints of which none can be read; expected one that can: remove them, or name another folder");
   if (world.leads()) say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
   return std::nullopt;
 }
@@ -101,6 +104,20 @@ CheckpointIndex index_of(const std::string& path, const RunIdentity& run) {
   require_same(path, "gbs", std::to_string(run.gbs), std::to_string(index.gbs));
   require_same(path, "data with fingerprint", run.data_fingerprint, index.data_fingerprint);
   return index;
+}
+
+std::string to_text(const OptimizerSettings& settings) {
+  std::string text;
+  for (const auto& [option, value] : settings) text += option + ' ' + value + '\n';
+  return text;
+}
+
+/// Returns what to_text() has made text of.
+OptimizerSettings settings_in(const std::string& text) {
+  OptimizerSettings settings;
+  std::istringstream lines(text);
+  for (std::string option, value; lines >> option >> value;) settings.emplace(option, value);
+  return settings;
 }
 
 /// Waits until a file is there.
@@ -194,16 +211,19 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
   if (world.leads()) keep_newest_steps(folder, step, kKept);
 }
 
-std::int64_t resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
-                             OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
-                             RunKernels* kernels) {
+ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
+                           OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
+                           RunKernels* kernels) {
   const std::optional<std::string> path = find_newest(world, folder);
-  if (!path) return 0;
+  if (!path) return {};
   const CheckpointIndex index = index_of(*path, run);
+  std::string settings;
   do_in_all(world, [&] {
-    const std::vector<std::string> notes = keep_settings(values, index.optimizer, optimizer);
     if (!world.leads()) return;
-    for (const std::string& note : notes) say("dflop: note: {}\n", note);
+    for (const std::string& note : keep_settings(values, index.optimizer, optimizer))
+      say("dflop: note: {}\n", note);
+    check_optimizer(optimizer);
+    settings = to_text(settings_of(optimizer));
     if (values.count("dtype") > 0 && dtype_of_index(read_dtype(values)) != index.dtype) {
       say("dflop: note: the run goes on in {}; it was in {} before\n",
           to_string(dtype_of_index(read_dtype(values))), to_string(index.dtype));
@@ -211,8 +231,10 @@ std::int64_t resume_training(const std::string& folder, const RunIdentity& run, 
     say("dflop: goes on after step {} of {}\n", index.step, *path);
     if (kernels != nullptr) kernels->resume(index.kernels, *path);
   });
+  // Options that one process was given and others were not change nothing between them.
+  take_settings(settings_in(world.broadcast(settings)), optimizer);
   executor.load(*path);
-  return index.step;
+  return {index.step, index.optimizer.count("learning-rate") > 0};
 }
 
 void require_seen_by_all(World& world, const std::string& folder, std::chrono::milliseconds longest) {
@@ -233,7 +255,7 @@ void require_seen_by_all(World& world, const std::string& folder, std::chrono::m
                       rank, host_name()),
           folder);
     }
-    if (!own) own.emplace(fmt::format("{}-{}", name, rank));
+    if (!own) own.emplace(fmt::format("{}-{}", seen, rank));
   });
 }
 

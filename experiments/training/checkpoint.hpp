@@ -31,16 +31,22 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
                      const OptimizerSettings& optimizer, const RunKernels* kernels);
 
-/// Sets the state of the newest checkpoint in the folder that can be read and returns its step; 0 where there
-/// is none. What it has learned of kernels goes to `kernels`, where that is not null. Notes go to standard
+/// A ResumedRun is where a run goes on.
+struct ResumedRun {
+  std::int64_t step = 0;       ///< the last that is done
+  bool has_optimizer = false;  ///< whether its checkpoint says the optimizer's options
+};
+
+/// Sets the state of the newest checkpoint in the folder that can be read; it returns step 0 where there is
+/// none. What it has learned of kernels goes to `kernels`, where that is not null. Notes go to standard
 /// error.
 /// Called by all processes of the world, of which each looks at some of its files; each rank then reads its
 /// part.
 /// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
 /// where there are checkpoints but none can be read; as keep_settings(), which sets `optimizer`.
-std::int64_t resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
-                             OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
-                             RunKernels* kernels);
+ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
+                           OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
+                           RunKernels* kernels);
 
 /// Refuses a folder that some process of a world does not see as the leading one does, or cannot write to, as
 /// where machines have disks of their own: a checkpoint could not be completed there. It waits for what a

@@ -25,7 +25,7 @@ template <typename Number>
 Number number_of(const std::string& option, const std::string& text) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size())
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(static_cast<double>(number)))
     refuse_input("", "optimizer of a checkpoint: expected a number as {}, found '{}'", option, text);
   return number;
 }
@@ -47,7 +47,11 @@ void set_option(OptimizerChoice& choice, const std::string& option, const std::s
   }
   if (option == "warm-up") rate.warm_up = number_of<std::int64_t>(option, text);
   if (option == "decay-steps") rate.decay = number_of<std::int64_t>(option, text);
-  if (option == "rate-schedule") rate.kind = from_string<RateKind>(text).value_or(rate.kind);
+  if (option == "rate-schedule") {
+    const std::optional<RateKind> kind = from_string<RateKind>(text);
+    if (!kind) refuse_input("", "optimizer of a checkpoint: expected a {}, found '{}'", option, text);
+    rate.kind = *kind;
+  }
   if (option == kClipNorm)
     clip_norm = text == kNone ? std::optional<double>() : number_of<double>(option, text);
 }
@@ -107,15 +111,7 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
   choice.rate.warm_up = read_integer(values, "warm-up", 0, kMostRateSteps);
   choice.rate.decay = read_integer(values, "decay-steps", 0, kMostRateSteps);
   choice.rate.floor = read_number(values, "rate-floor", 0, 1);
-  if (choice.rate.floor > 0 && choice.rate.kind == RateKind::constant)
-    refuse_option("rate-floor",
-                  "is where a rate falls to; expected another --rate-schedule than constant with it");
   choice.rate.steps = steps;
-  if (choice.rate.decay > 0 && choice.rate.kind != RateKind::wsd) {
-    refuse_option("decay-steps", "is of the schedule wsd; expected --rate-schedule wsd with it");
-  }
-  if (choice.rate.decay == 0 && choice.rate.kind == RateKind::wsd)
-    refuse_option("rate-schedule", "wsd falls in its last steps; expected --decay-steps N with it");
   choice.adamw.beta1 = read_number(values, "beta1", 0, kMostBeta);
   choice.adamw.beta2 = read_number(values, "beta2", 0, kMostBeta);
   choice.adamw.epsilon = read_number(values, "epsilon", 1e-30, 1);
@@ -126,6 +122,17 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
   const double clip = values.count(kClipNorm) > 0 ? read_number(values, kClipNorm, 0, 1e12) : 0;
   if (clip > 0) choice.clip_norm = clip;
   return choice;
+}
+
+void check_optimizer(const OptimizerChoice& choice) {
+  const RateSchedule& rate = choice.rate;
+  if (rate.floor > 0 && rate.kind == RateKind::constant)
+    refuse_option("rate-floor",
+                  "is where a rate falls to; expected another --rate-schedule than constant with it");
+  if (rate.decay > 0 && rate.kind != RateKind::wsd)
+    refuse_option("decay-steps", "is of the schedule wsd; expected --rate-schedule wsd with it");
+  if (rate.decay == 0 && rate.kind == RateKind::wsd)
+    refuse_option("rate-schedule", "wsd falls in its last steps; expected --decay-steps N with it");
 }
 
 OptimizerSettings settings_of(const OptimizerChoice& choice) {
@@ -170,6 +177,10 @@ std::vector<std::string> keep_settings(const Values& values, const OptimizerSett
                                 to_string(choice.rate.kind), choice.rate.steps, steps->second));
   }
   return notes;
+}
+
+void take_settings(const OptimizerSettings& settings, OptimizerChoice& choice) {
+  for (const auto& [option, value] : settings) set_option(choice, option, value);
 }
 
 std::string describe(const OptimizerChoice& choice) {

@@ -54,6 +54,8 @@ struct OptimizerChoice {
 void add_optimizer_options(Options& options);
 /// Reads them, for a training of so many steps. @throws Error (usage)
 OptimizerChoice read_optimizer(const Values& values, std::int64_t steps);
+/// Refuses options that do not go together. @throws Error (usage)
+void check_optimizer(const OptimizerChoice& choice);
 
 /// OptimizerSettings are the values of all of the optimizer's options by their names.
 using OptimizerSettings = std::map<std::string, std::string>;
@@ -63,10 +65,12 @@ OptimizerSettings settings_of(const OptimizerChoice& choice);
 
 /// Gives the choice of a run that goes on what it had before, but for options that are given now. Returns
 /// notes of what is kept although the usual is another, and of what changes.
-/// @param before  empty where the checkpoint does not say them
-/// @throws Error (input) for a value that is none of its option
+/// @throws as take_settings()
 std::vector<std::string> keep_settings(const Values& values, const OptimizerSettings& before,
                                        OptimizerChoice& choice);
+
+/// Sets what settings_of() says. @throws Error (input) for a value that is none of its option
+void take_settings(const OptimizerSettings& settings, OptimizerChoice& choice);
 
 /// Returns all that a choice says, as text that differs where choices do.
 std::string describe(const OptimizerChoice& choice);

@@ -128,6 +128,29 @@ TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
   }
 }
 
+/// What goes together is looked at when what was before is known.
+TEST_F(Train, GoesOnWithOnePartOfASchedule) {
+  const std::string run = "train --data small.csv --gbs 4 --checkpoint run --resume ";
+  train("--steps 2 --rate-schedule wsd --decay-steps 1 --checkpoint run");
+  EXPECT_EQ(sandbox.run(run + "--steps 4 --decay-steps 2").exit_code, 0);
+  testing::expect_error(sandbox.run("train --data small.csv --gbs 4 --steps 2 --decay-steps 2"),
+                        {"--rate-schedule wsd"});
+  const RunResult constant = sandbox.run(run + "--steps 5 --rate-schedule constant");
+  EXPECT_NE(constant.err.find("option '--decay-steps': is of the schedule wsd"), std::string::npos)
+      << constant.err;
+}
+
+/// A folder whose checkpoints are all damaged says what to do, with and without --resume.
+TEST_F(Train, SaysWhatToDoWithDamagedCheckpoints) {
+  train("--steps 1 --checkpoint run");
+  const std::filesystem::path file = sandbox.path("run/step-00000001/rank-00001.safetensors");
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  const std::string run = "train --data small.csv --gbs 4 --checkpoint run --steps 2";
+  EXPECT_NE(sandbox.run(run + " --resume").err.find("remove them, or name another folder"),
+            std::string::npos);
+  testing::expect_error(sandbox.run(run), {"has checkpoints already"});
+}
+
 /// Clipping that a plan brought stays under a plan that does not clip.
 TEST_F(Train, GoesOnWithTheClippingOfItsPlan) {
   const auto plan = [&](const char* name, const char* options) {
