@@ -259,9 +259,26 @@ std::vector<std::string> shard_files(const std::string& value) {
 }  // namespace
 
 void refuse_files_of_folder(const std::string& folder, const std::string& name, const std::string& path) {
+  constexpr std::string_view kNames[] = {"config.json",
+                                         "generation_config.json",
+                                         "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "preprocessor_config.json",
+                                         "video_preprocessor_config.json",
+                                         "processor_config.json",
+                                         "chat_template.json",
+                                         "chat_template.jinja",
+                                         "model.safetensors.index.json"};
+  const fs::path file(path);
+  const bool is_named =
+      std::find(std::begin(kNames), std::end(kNames), file.filename().native()) != std::end(kNames);
+  if (!is_named && file.extension() != ".safetensors" && file.extension() != ".bin") return;
   std::error_code ignored;
-  if (fs::is_directory(folder, ignored) && fs::is_regular_file(path, ignored) &&
-      fs::equivalent(fs::absolute(path, ignored).parent_path(), folder, ignored))
+  if (fs::equivalent(fs::absolute(file, ignored).parent_path(), folder, ignored))
     refuse_option(name, fmt::format("'{}' is a file of the folder '{}', which is the model's", path, folder));
 }
 
@@ -281,10 +298,16 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
     if (other == name || values.count(other) == 0) continue;
     for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
   }
+  // There may be a million shards: names tell which of them may be the file, also one that a link leads to.
+  std::error_code ignored;
+  const fs::path led_to = fs::weakly_canonical(path, ignored).filename();
   for (const char* data : {"data", "eval-data", "new-data"}) {
     if (values.count(data) == 0) continue;
     for (const std::string& value : read_texts(values, data)) {
-      for (const std::string& file : shard_files(value)) refuse_same(data, file);
+      for (const std::string& file : shard_files(value)) {
+        const std::string_view shard = std::string_view(file).substr(file.rfind('/') + 1);
+        if (shard == fs::path(path).filename().native() || shard == led_to.native()) refuse_same(data, file);
+      }
     }
   }
   if (values.count("model") > 0) {

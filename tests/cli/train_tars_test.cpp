@@ -121,7 +121,12 @@ TEST_F(TrainTars, OverwritesNoFileOfItsDataOrModel) {
                           {"is a file of the folder 'hf', which is the model's"});
   }
   EXPECT_TRUE(testing::read_all(sandbox.path("t/s-0.tar")) == tar);
-  EXPECT_EQ(train("--steps 1 --log t/run.jsonl", "t").exit_code, 0);
+  for (const char* again : {"", "again "}) {
+    EXPECT_EQ(train(std::string("--steps 1 --log t/run.jsonl"), "t").exit_code, 0) << again;
+    EXPECT_EQ(train(std::string("--steps 1 --log hf/run.jsonl"), "t").exit_code, 0) << again;
+  }
+  std::filesystem::create_symlink(sandbox.path("t/s-2.tar"), sandbox.path("link"));
+  testing::expect_error(train("--steps 1 --record link", "t"), {"also the file of '--data'"});
 }
 
 TEST_F(TrainTars, SaysThatTarsArePackedOrHaveNoSample) {
