@@ -132,6 +132,10 @@ void copy_config(const fs::path& from, const fs::path& to, bool is_tied) {
   if (!is_tied) {
     static const std::regex kTied("(\"tie_word_embeddings\"\\s*:\\s*)true");
     text = std::regex_replace(text, kTied, "$1false");
+    // InternVL's class ties where nothing is said.
+    if (text.find("\"tie_word_embeddings\"") == std::string::npos &&
+        text.find("\"internvl\"") != std::string::npos)
+      text.insert(text.find('{') + 1, "\n  \"tie_word_embeddings\": false,");
   }
   write_file_atomically(to.string(), text);
 }

@@ -88,7 +88,7 @@ const Refusal kRefusals[] = {
      "/vision_config/rope_parameters",
      R"({"rope_type": "yarn", "rope_theta": 10000})",
      "vision_config.rope_parameters.rope_type",
-     {"\"axial\"", "found \"yarn\""}},
+     {"\"axial\" or \"default\"", "found \"yarn\""}},
     {"qwen2.5-vl-7b", "/vision_config/in_chans", "1", "vision_config.in_chans", {"expected 3", "found 1"}},
     {"llama-3.1-8b",
      "/rope_scaling/rope_type",
@@ -391,6 +391,8 @@ TEST(HuggingFace, BasesOfRotaryPositionsAreRead) {
   EXPECT_EQ(read(config).encoder.form->rotary->base, 10'000);
   config["vision_config"]["rope_parameters"] = {{"rope_type", "axial"}, {"rope_theta", 500'000.0}};
   EXPECT_EQ(read(config).encoder.form->rotary->base, 500'000);
+  config["vision_config"]["rope_parameters"] = {{"rope_type", "default"}};
+  EXPECT_EQ(read(config).encoder.form->rotary->base, 10'000);
   config.erase("rope_theta");
   EXPECT_EQ(read(config).llm.form->rotary->base, 1'000'000);  // default_theta of its class
 }

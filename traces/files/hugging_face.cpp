@@ -301,7 +301,10 @@ ModelSpec read_qwen25_vl(const Config& root) {
   double base = 10'000;
   if (vision.has("rope_parameters")) {
     const Config rope = vision.object("rope_parameters");
-    rope.require("rope_type", "axial");
+    const std::string kind = rope.text(rope.has("rope_type") ? "rope_type" : "type", "axial");
+    if (kind != "axial" && kind != "default") {  // which transformers takes for the former
+      rope.at(rope.has("rope_type") ? "rope_type" : "type").refuse_type("\"axial\" or \"default\"");
+    }
     base = rope.number("rope_theta", base);
   }
   form.rotary = Rotary{.base = base, .sections = {pairs, pairs}, .sections_restart = true};

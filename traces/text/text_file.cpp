@@ -140,7 +140,7 @@ std::string read_text_file(const std::string& path, std::int64_t longest) {
 std::optional<std::string> read_file_if_there(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status itself = std::filesystem::symlink_status(path, ignored);
-  if (!std::filesystem::exists(itself)) return std::nullopt;
+  if (itself.type() == std::filesystem::file_type::not_found) return std::nullopt;
   const std::filesystem::file_status file = std::filesystem::status(path, ignored);
   if (!std::filesystem::exists(file))
     refuse_input(path, "a link that leads nowhere: expected a file; the copy may not be complete");

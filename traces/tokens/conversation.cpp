@@ -82,7 +82,9 @@ std::vector<ChatTurn> read_turns(const JsonValue& list, std::string_view role, s
       value.at(role).refuse("expected a system's turn before all others, found it behind {}", turns.size());
     has_answer = has_answer || turn.role == ChatRole::assistant;
     add_content(turn, value.at(content));
-    if (value.has("weight")) turn.is_trained = value.at("weight").integer(0, 1) == 1;
+    const bool has_weight = value.has("weight") && value.at("weight").text() != "null";
+    if (turn.role == ChatRole::assistant && has_weight)
+      turn.is_trained = value.at("weight").integer(0, 1) == 1;
     turns.push_back(std::move(turn));
   }
   if (!has_answer) list.refuse("expected a turn of the assistant, found none: nothing could be learned");

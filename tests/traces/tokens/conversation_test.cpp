@@ -41,7 +41,7 @@ TEST(Conversations, HaveNoPlaceholdersInTextsOfAList) {
 }
 
 TEST(Conversations, MayHaveAnswersThatAreNotTrained) {
-  const Conversation talk = parsed(R"({"messages": [{"role": "user", "content": "a"},
+  const Conversation talk = parsed(R"({"messages": [{"role": "user", "content": "a", "weight": null},
       {"role": "assistant", "content": "b", "weight": 0}, {"role": "assistant", "content": "c", "weight": 1}]})");
   EXPECT_TRUE(talk.turns[0].is_trained);
   EXPECT_FALSE(talk.turns[1].is_trained);
