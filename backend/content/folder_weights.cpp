@@ -61,13 +61,10 @@ void FolderWeights::read(const Parameter& tensor, Range rows, Range columns, std
       const auto place = static_cast<std::size_t>((within.begin - rows.begin) * width);
       const auto values = out.subspan(place, static_cast<std::size_t>(within.size() * width));
       read_part(part, tensor, {within.begin - first, within.end - first}, columns, values);
-      // A sum is finite only where all are, and adding is fast. The largest numbers of F32 do not overflow
-      // it.
+      // The sum is finite only if all numbers are; those of F32 and narrower types cannot overflow it.
       if (!std::isfinite(std::accumulate(values.begin(), values.end(), 0.0)))
         refuse_input(folder_.at(part.name).file->path(),
-                     "tensor '{}': expected numbers, found one that is none or "
-                     "infinite",
-                     part.name);
+                     "tensor '{}': expected finite numbers, found another", part.name);
     }
     first += part.rows;
   }

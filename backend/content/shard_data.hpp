@@ -39,9 +39,8 @@ class ShardData final : public Dataset {
   /// conversation that is longer than the model's longest is cut; one whose media would be cut, which has a
   /// sound of more than 30 s, or nothing that is learned, is left out. Ids of samples are the tar's file name
   /// and the sample's key.
-  /// @param folder  of transformers, of which tokenizer.json, the settings of the processor as
-  /// read_model_processor() and, of Qwen2's
-  ///                family, the chat template are read
+  /// @param folder  of transformers. Read are its tokenizer.json, its processor's settings as
+  ///                read_model_processor() does and, of Qwen2's family, its chat template
   /// @param shards  as expand_shards() takes them
   /// @param form    one of chat_forms(); empty: the usual one
   /// @throws Error (input) with the tar, or the tar and the sample's member, for what is damaged or missing

@@ -16,7 +16,7 @@ class Listing {
 
   void whole(const std::string& name, std::int64_t rows, std::int64_t columns, Initial initial,
              bool by_held_rows = false) {
-    list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial, 1, by_held_rows});
+    list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial, by_held_rows});
   }
   /// Adds one row of values that are not decayed: a bias, or the factors of a norm.
   void vector(const std::string& name, std::int64_t width, Initial initial, bool by_held_rows = false) {

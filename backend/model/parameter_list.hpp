@@ -39,13 +39,13 @@ struct Parameter {
   std::vector<Range> row_ranges;
   Range column_range;
   Initial initial = Initial::normal;
-  double initial_factor = 1;  ///< what Initial::ones are multiplied with
   /// Says that the parameter is whole on every tp rank, and its gradient a sum over the rows that a rank
   /// holds: with sequence parallelism only the tp ranks' sum is the gradient.
   bool by_held_rows = false;
-  bool decayed = true;      ///< weight decay is for matrices and tables, not for biases and norms
-  bool frozen = false;      ///< never trained
-  bool connects = false;    ///< whether it counts as the connector's: its rate is that
+  bool decayed = true;        ///< weight decay is for matrices and tables, not for biases and norms
+  bool frozen = false;        ///< never trained
+  bool connects = false;      ///< whether it counts as the connector's: its rate is that
+  double initial_factor = 1;  ///< what Initial::ones are multiplied with
   Range fixed_rows = {};    ///< of those held, rows that stay as they are: keys' biases where keys have none
   std::int64_t offset = 0;  ///< of its first value in the flat arrays
 

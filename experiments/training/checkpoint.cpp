@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -104,20 +103,6 @@ CheckpointIndex index_of(const std::string& path, const RunIdentity& run) {
   require_same(path, "gbs", std::to_string(run.gbs), std::to_string(index.gbs));
   require_same(path, "data with fingerprint", run.data_fingerprint, index.data_fingerprint);
   return index;
-}
-
-std::string to_text(const OptimizerSettings& settings) {
-  std::string text;
-  for (const auto& [option, value] : settings) text += option + ' ' + value + '\n';
-  return text;
-}
-
-/// Returns what to_text() has made text of.
-OptimizerSettings settings_in(const std::string& text) {
-  OptimizerSettings settings;
-  std::istringstream lines(text);
-  for (std::string option, value; lines >> option >> value;) settings.emplace(option, value);
-  return settings;
 }
 
 /// Waits until a file is there.
@@ -217,13 +202,13 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
   const std::optional<std::string> path = find_newest(world, folder);
   if (!path) return {};
   const CheckpointIndex index = index_of(*path, run);
-  std::string settings;
+  std::string chosen;
   do_in_all(world, [&] {
     if (!world.leads()) return;
     for (const std::string& note : keep_settings(values, index.optimizer, optimizer))
       say("dflop: note: {}\n", note);
     check_optimizer(optimizer);
-    settings = to_text(settings_of(optimizer));
+    chosen = describe(optimizer);
     if (values.count("dtype") > 0 && dtype_of_index(read_dtype(values)) != index.dtype) {
       say("dflop: note: the run goes on in {}; it was in {} before\n",
           to_string(dtype_of_index(read_dtype(values))), to_string(index.dtype));
@@ -231,8 +216,7 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
     say("dflop: goes on after step {} of {}\n", index.step, *path);
     if (kernels != nullptr) kernels->resume(index.kernels, *path);
   });
-  // Options that one process was given and others were not change nothing between them.
-  take_settings(settings_in(world.broadcast(settings)), optimizer);
+  take_description(world.broadcast(chosen), optimizer);  // as processes may have been given different options
   executor.load(*path);
   return {index.step, index.optimizer.count("learning-rate") > 0};
 }
@@ -240,7 +224,7 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
 void require_seen_by_all(World& world, const std::string& folder, std::chrono::milliseconds longest) {
   if (std::ssize(world.local_ranks()) == world.ranks()) return;
   const std::string name = (std::filesystem::path(folder) / ".seen").string();
-  std::optional<StagedFile> own;  // which goes with this function, and by a signal
+  std::optional<StagedFile> own;  // its file goes when this function ends, or by a signal
   do_in_all(world, [&] {
     if (world.leads()) own.emplace(name);
   });

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <numbers>
+#include <sstream>
 #include <utility>
 
 #include "core/refuse.hpp"
@@ -20,6 +21,10 @@ constexpr double kMostBeta = 1 - 1e-9;
 const std::string kClipNorm = "clip-norm";  // an option
 const std::string kSteps = "steps";
 const std::string kNone = "none";
+
+std::string as_option(const std::string& option, const std::string& value) {
+  return fmt::format("--{} {}", option, value);
+}
 
 template <typename Number>
 Number number_of(const std::string& option, const std::string& text) {
@@ -163,10 +168,10 @@ std::vector<std::string> keep_settings(const Values& values, const OptimizerSett
     if (was == before.end() || was->second == value || option == kSteps) continue;
     if (values.count(option) > 0 && !values[option].defaulted()) {
       notes.push_back(
-          fmt::format("the run goes on with --{} {}; it had {} before", option, value, was->second));
+          fmt::format("the run goes on with {}; it had {} before", as_option(option, value), was->second));
     } else {
       set_option(choice, option, was->second);
-      kept.push_back(fmt::format("--{} {}", option, was->second));
+      kept.push_back(as_option(option, was->second));
     }
   }
   if (!kept.empty()) notes.push_back(fmt::format("the run keeps {}", fmt::join(kept, ", ")));
@@ -179,14 +184,18 @@ std::vector<std::string> keep_settings(const Values& values, const OptimizerSett
   return notes;
 }
 
-void take_settings(const OptimizerSettings& settings, OptimizerChoice& choice) {
-  for (const auto& [option, value] : settings) set_option(choice, option, value);
-}
-
 std::string describe(const OptimizerChoice& choice) {
   std::string all;
-  for (const auto& [option, value] : settings_of(choice)) all += fmt::format("{} {}; ", option, value);
+  for (const auto& [option, value] : settings_of(choice)) {
+    if (!all.empty()) all += ' ';
+    all += as_option(option, value);
+  }
   return all;
+}
+
+void take_description(const std::string& text, OptimizerChoice& choice) {
+  std::istringstream words(text);
+  for (std::string option, value; words >> option >> value;) set_option(choice, option.substr(2), value);
 }
 
 }  // namespace dflop

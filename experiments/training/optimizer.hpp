@@ -65,14 +65,14 @@ OptimizerSettings settings_of(const OptimizerChoice& choice);
 
 /// Gives the choice of a run that goes on what it had before, but for options that are given now. Returns
 /// notes of what is kept although the usual is another, and of what changes.
-/// @throws as take_settings()
+/// @throws Error (input) for a value that is none of its option
 std::vector<std::string> keep_settings(const Values& values, const OptimizerSettings& before,
                                        OptimizerChoice& choice);
 
-/// Sets what settings_of() says. @throws Error (input) for a value that is none of its option
-void take_settings(const OptimizerSettings& settings, OptimizerChoice& choice);
-
-/// Returns all that a choice says, as text that differs where choices do.
+/// Returns all that a choice says as options, "--beta1 0.9 --beta2 0.95 ..."; equal choices have equal text.
 std::string describe(const OptimizerChoice& choice);
+
+/// Sets what describe() has said. @throws Error (input) for a value that is none of its option
+void take_description(const std::string& text, OptimizerChoice& choice);
 
 }  // namespace dflop

@@ -51,9 +51,11 @@ TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
   const auto go_on = [&](HostProcess& process) {
     LiveExecutor executor(plan, target.model, process, {DType::f32, 1, nullptr});
     OptimizerChoice optimizer;
+    if (process.leads()) optimizer.rate.peak = 0.5;  // the others were given nothing
     const std::int64_t step = resume_training(folder, run, {}, optimizer, process, executor, nullptr).step;
     const std::scoped_lock lock(mutex);
     steps.push_back(step);
+    EXPECT_EQ(optimizer.rate.peak, 0.5);
   };
   const auto save = [&](HostProcess& process) {
     LiveExecutor executor(plan, target.model, process, {DType::f32, 1, nullptr});
