@@ -196,6 +196,10 @@ void require_one_of(const std::string& option, const std::vector<std::string_vie
                                     did_you_mean(found, names)));
 }
 
+bool is_set(const Values& values, const std::string& flag) {
+  return values.count(flag) > 0 && values[flag].as<bool>();
+}
+
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
                           std::int64_t highest) {
   const auto value = values[name].as<std::int64_t>();

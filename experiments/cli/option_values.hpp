@@ -106,6 +106,10 @@ void refuse_given(const Values& values, const std::vector<const char*>& options,
 void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
                     const std::string& found);
 
+/// Returns whether a flag is set; a command that does not offer the flag does not set it. Unlike the value of
+/// other options a flag's is always there, so that its count says nothing.
+bool is_set(const Values& values, const std::string& flag);
+
 /// Reads an integer option in [lowest, highest]. @throws Error (usage) otherwise.
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
                           std::int64_t highest);

@@ -319,7 +319,7 @@ SearchOptions read_search_options(const Values& values) {
   SearchOptions options;
   options.objective = read_named<PlanObjective>(values, "plan-objective");
   if (values.count("layout") > 0) options.layouts = {read_named<Layout>(values, "layout")};
-  options.shared = values.count("no-shared") == 0 || !values["no-shared"].as<bool>();
+  options.shared = !is_set(values, "no-shared");
   if (!options.shared && options.layouts == std::vector{Layout::shared})
     refuse_option("no-shared", "expected another layout than shared with it, found '--layout shared'");
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
@@ -526,7 +526,7 @@ PlanOptions read_plan_options(const Values& values) {
   read_given(values, "reshard", options.reshard);
   read_switch(values, "zero1", options.zero1);
   read_switch(values, "sequence-parallel", options.sequence_parallel);
-  options.clip_gradients = values.count("clip-gradients") > 0;
+  options.clip_gradients = is_set(values, "clip-gradients");
   return options;
 }
 
@@ -550,7 +550,7 @@ SchedulerChoice read_scheduler(const Values& values) {
   if (!choice.limits.bin_order && values.count("setting") > 0)
     choice.limits.bin_order = find_setting(values["setting"].as<std::string>()).bin_order;
   choice.limits.token_cap = read_optional_integer(values, "token-cap", 1, kMostTokens);
-  choice.respect_memory = values.count("respect-memory") > 0 && values["respect-memory"].as<bool>();
+  choice.respect_memory = is_set(values, "respect-memory");
   choice.limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX);
   choice.limits.node_budget = read_optional_integer(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {
