@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "solver/planners/search/cuts.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/search_fixtures.hpp"
 
@@ -14,23 +15,6 @@ namespace search_bound_test {
 
 using testing::PresetSearch;
 using testing::SmallSearch;
-
-/// A plan drawn from a space, with its shape.
-struct Drawn {
-  SearchShape shape;
-  Plan plan;
-};
-
-std::optional<Drawn> draw(const SearchSpace& space, Random& random) {
-  const SearchShape& shape = space.shapes()[random.below(space.shapes().size())];
-  const std::vector<int> counts = space.microbatches(shape);
-  const int m = counts[random.below(counts.size())];
-  const std::vector<SearchVariant> variants = space.variants(shape, m);
-  const Recomputation r = space.recomputations()[random.below(space.recomputations().size())];
-  auto plan = space.plan(shape, r, m, variants[random.below(variants.size())]);
-  if (!plan) return std::nullopt;
-  return Drawn{shape, *std::move(plan)};
-}
 
 /// Runs all iterations under an assignment each, and expects neither time nor memory below the floors.
 void expect_above(const PlanRequest& request, const PlanFloor& floor, const Plan& plan,
@@ -47,6 +31,13 @@ void expect_above(const PlanRequest& request, const PlanFloor& floor, const Plan
   EXPECT_GE(peak, floor.memory) << describe(plan) << " " << to_string(plan.recomputation);
 }
 
+/// The bound on all cuts of a plan that fits under some of them.
+double cuts_bound_of_fitting(const SearchBounds& bounds, const Plan& plan) {
+  const double bound_s = bounds.cuts_bound(plan);
+  EXPECT_LT(bound_s, std::numeric_limits<double>::infinity()) << describe(plan) << " fits under a cut";
+  return bound_s;
+}
+
 void expect_floors_hold(PlanRequest request, int rounds, std::uint64_t seed,
                         SpacePart part = SpacePart::unshared) {
   const auto lpt = make_scheduler("lpt");
@@ -57,13 +48,15 @@ void expect_floors_hold(PlanRequest request, int rounds, std::uint64_t seed,
     SearchBounds bounds(request);
     ASSERT_TRUE(bounds.known());
     for (int round = 0; round < rounds; ++round) {
-      const auto drawn = draw(space, random);
+      const auto drawn = testing::draw_plan(space, request.model, random);
       if (!drawn) continue;
-      const Plan& plan = drawn->plan;
+      const Plan& plan = drawn->second;
       PlanFloor floor = bounds.plan_floor(plan);
-      const PlanFloor shape = bounds.shape_floor(drawn->shape, plan.recomputation, plan.microbatches);
+      const PlanFloor shape = bounds.shape_floor(drawn->first, plan.recomputation, plan.microbatches);
       floor.bound_s = std::max(floor.bound_s, shape.bound_s);
       floor.memory = std::max(floor.memory, shape.memory);
+      if (floor.memory <= request.cluster.gpu.usable_memory())
+        floor.bound_s = std::max(floor.bound_s, cuts_bound_of_fitting(bounds, plan));
       std::vector<Assignment> blind;
       std::vector<Assignment> packed;
       for (std::size_t k = 0; k < request.batches.size(); ++k) {
@@ -109,6 +102,50 @@ TEST(SearchBounds, HoldOnPresets) {
   }
 }
 
+// The bound on all cuts is near the least bound of any of them, and infinite only where none has room: here
+// every cut is looked at. Beside a plan's own bound it lacks reductions, and the steps of the ranks before.
+TEST(SearchBounds, OnAllCutsAreNearTheLeastOfAny) {
+  int infinite = 0;
+  int finite = 0;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SmallSearch c(4, 6, 1, 4, 8, 2, seed);
+    c.cost.linear.layer_bytes = 1000;
+    c.cost.linear.token_bytes = 12;
+    c.cost.reduction_s = 0;
+    if (seed >= 2) c.cluster.gpu.memory = Bytes{static_cast<std::int64_t>(4000 + 1500 * seed)};
+    const PlanRequest request = c.request();
+    const SearchSpace space(request);
+    SearchBounds bounds(request);
+    Random random(seed);
+    for (int round = 0; round < 150; ++round) {
+      const auto drawn = testing::draw_plan(space, c.model, random);
+      if (!drawn) continue;
+      double least_s = std::numeric_limits<double>::infinity();
+      for (const Plan& cut : all_cuts(drawn->second, c.model)) {
+        const PlanFloor floor = bounds.plan_floor(cut);
+        if (floor.memory <= request.cluster.gpu.usable_memory()) least_s = std::min(least_s, floor.bound_s);
+      }
+      const double bound_s = bounds.cuts_bound(drawn->second);
+      const bool chunked = drawn->second.chunks > 1;
+      // A colocated plan's own bound does not count on what comes before its LLM steps.
+      if (drawn->second.layout != Layout::colocated)
+        EXPECT_LE(bound_s, least_s * (1 + 1e-9)) << describe(drawn->second);
+      if (least_s == std::numeric_limits<double>::infinity()) {
+        infinite += bound_s == least_s ? 1 : 0;
+      } else if (!chunked && drawn->second.layout != Layout::colocated &&
+                 !traits(drawn->second.order).reads_limits) {
+        // The largest sample's way through all stages is the shape's to bound.
+        const PlanFloor shape =
+            bounds.shape_floor(drawn->first, drawn->second.recomputation, drawn->second.microbatches);
+        EXPECT_GE(std::max(bound_s, shape.bound_s), 0.9 * least_s) << describe(drawn->second);
+        ++finite;
+      }
+    }
+  }
+  EXPECT_GT(infinite, 30);
+  EXPECT_GT(finite, 100);
+}
+
 // On nodes of two types, whichever come first.
 TEST(SearchBounds, HoldOnMixedClusters) {
   const ClusterSpec slow = PresetSearch::nodes_of("a100-80g", 1);
@@ -136,7 +173,7 @@ TEST(SearchBounds, HoldWhereMemoryIsShort) {
     expect_floors_hold(request, 60, seed);
     const SearchSpace space(request);
     const PlanRequest usual = ample.request();
-    for (const Plan& plan : testing::all_plans(space)) {
+    for (const Plan& plan : testing::all_plans(space, c.model)) {
       const double floor_s = SearchBounds(request).plan_floor(plan).bound_s;
       most = std::max(most, floor_s / SearchBounds(usual).plan_floor(plan).bound_s);
     }
@@ -152,7 +189,7 @@ TEST(SearchBounds, HoldForEveryAssignment) {
     const PlanRequest request = c.request();
     const SearchSpace space(request);
     const SearchBounds bounds(request);
-    for (const Plan& plan : testing::all_plans(space)) {
+    for (const Plan& plan : testing::all_plans(space, c.model)) {
       if (plan.recomputation != Recomputation::none || plan.bins() > 3) continue;
       const PlanFloor floor = bounds.plan_floor(plan);
       double best = std::numeric_limits<double>::max();

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "costmodel/analytic/analytic.hpp"
+#include "solver/planners/search/cuts.hpp"
 #include "solver/planners/search/space.hpp"
 #include "tests/solver/fixtures.hpp"
 #include "traces/data/records.hpp"
@@ -133,18 +135,48 @@ inline Timeline run_plan(const PlanRequest& request, const Plan& plan, const Bat
   return request.executor.run(make_iteration(request, plan, batch, assignment), Detail::usage);
 }
 
-/// All plans of a space.
-inline std::vector<Plan> all_plans(const SearchSpace& space, std::vector<Plan> plans = {}) {
+/// All plans of a space, with every cut of their layers.
+inline std::vector<Plan> all_plans(const SearchSpace& space, const ModelSpec& model,
+                                   std::vector<Plan> plans = {}) {
   for (const SearchShape& shape : space.shapes()) {
     for (const int m : space.microbatches(shape)) {
       for (const Recomputation r : space.recomputations()) {
         for (const SearchVariant& variant : space.variants(shape, m)) {
-          if (auto plan = space.plan(shape, r, m, variant)) plans.push_back(*std::move(plan));
+          const auto plan = space.plan(shape, r, m, variant);
+          if (plan) std::ranges::move(all_cuts(*plan, model), std::back_inserter(plans));
         }
       }
     }
   }
   return plans;
+}
+
+/// Draws a plan of a space with any cut of its layers, and the shape that it is of; nothing where layers are
+/// too few.
+inline std::optional<std::pair<SearchShape, Plan>> draw_plan(const SearchSpace& space, const ModelSpec& model,
+                                                             Random& random) {
+  const SearchShape& shape = space.shapes()[random.below(space.shapes().size())];
+  const std::vector<int> counts = space.microbatches(shape);
+  const int m = counts[random.below(counts.size())];
+  const std::vector<SearchVariant> variants = space.variants(shape, m);
+  const Recomputation r = space.recomputations()[random.below(space.recomputations().size())];
+  const auto plan = space.plan(shape, r, m, variants[random.below(variants.size())]);
+  if (!plan) return std::nullopt;
+  std::vector<std::vector<int>> sizes;
+  for (const LayerChain& chain : layer_chains(*plan, model)) {
+    std::vector<int>& pieces = sizes.emplace_back(chain.pieces, 1);
+    // Half of the cuts are near the balanced one, half anywhere.
+    for (int left = chain.layers() - chain.pieces; left > 0; --left) ++pieces[random.below(pieces.size())];
+  }
+  Plan cut = with_cuts(*plan, model, sizes);
+  if (random.below(2) == 0) {
+    cut = *plan;
+    for (int k = 0; k < 3; ++k) {
+      std::vector<Plan> moved = moved_by_one_layer(cut, model);
+      if (!moved.empty()) cut = std::move(moved[random.below(moved.size())]);
+    }
+  }
+  return std::pair(shape, std::move(cut));
 }
 
 }  // namespace dflop::testing

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "solver/planners/search/bound.hpp"
+#include "solver/planners/search/score.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/solver/search_fixtures.hpp"
 
@@ -43,7 +44,7 @@ TEST(SearchPlanner, FindsTheBestOfItsSpace) {
     if (seed >= 3) c.cluster.gpu.memory = Bytes{5400};
     const PlanRequest request = c.request();
     Seconds best{1e9};
-    for (const Plan& plan : testing::all_plans(SearchSpace(request))) {
+    for (const Plan& plan : testing::all_plans(SearchSpace(request), c.model)) {
       layouts.insert(plan.layout);
       const auto objective = objective_of(request, plan);
       if (objective && *objective < best) best = *objective;
@@ -65,6 +66,99 @@ TEST(SearchPlanner, FindsTheBestOfItsSpace) {
   EXPECT_EQ(layouts.size(), 3u) << "the space has plans of all layouts";
 }
 
+// Random spaces of more cuts than are looked at one by one, enumerated whole: every cut, order and
+// recomputation. No plan that fits is below the bound; the result is within its gap of the best; and no layer
+// moved between neighboring stages makes it better within memory.
+TEST(SearchPlanner, BoundsEveryCutAndFindsOneThatNoMoveImproves) {
+  int pipelines = 0;
+  int short_of_memory = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SmallSearch c(6, 7, 1, 4, 12, 2, seed);
+    c.search.scheduler = "lpt";
+    c.search.orders = {seed % 2 == 0 ? OrderKind::one_f_one_b : OrderKind::zb_h1};
+    c.search.layouts = {seed % 3 == 0 ? Layout::disaggregated : Layout::uniform};
+    c.search.wish.microbatches = 3 + static_cast<int>(seed % 2);
+    c.search.wish.llm = {.tp = 1, .pp = seed % 3 == 0 ? 2 : 4};
+    c.cost.linear.layer_bytes = 600;
+    c.cost.linear.token_bytes = 10;
+    c.cluster.gpu.memory = Bytes{static_cast<std::int64_t>(4500 + 400 * seed)};
+    const PlanRequest request = c.request();
+    const PlanResult result = SearchPlanner().plan(request);
+    double best = 1e9;
+    for (const Plan& plan : testing::all_plans(SearchSpace(request), c.model)) {
+      const auto objective = objective_of(request, plan);
+      if (objective) best = std::min(best, objective->count());
+      short_of_memory += objective ? 0 : 1;
+    }
+    if (best == 1e9) continue;
+    ASSERT_TRUE(result.plan && result.bound) << seed << ": " << result.infeasible_reason;
+    EXPECT_LE(result.bound->count(), best * (1 + 1e-12)) << seed;
+    EXPECT_LE(result.objective.count(), best * (1 + result.gap()) * (1 + 1e-9)) << seed;
+    EXPECT_LE(result.objective.count(), 1.1 * best) << seed << ": " << describe(*result.plan);
+    if (result.best.front().scheduler != "lpt") continue;
+    const std::vector<Plan> moved = moved_by_one_layer(*result.plan, c.model);
+    pipelines += moved.empty() ? 0 : 1;
+    for (const Plan& plan : moved) {
+      const auto objective = objective_of(request, plan);
+      EXPECT_FALSE(objective && *objective < result.objective) << seed << ": " << describe(plan);
+    }
+  }
+  EXPECT_GE(pipelines, 6);
+  EXPECT_GT(short_of_memory, 1000);
+}
+
+// Random plans of a preset's space with random cuts, within memory: none is below the bound.
+TEST(SearchPlanner, NoPlanOfAPresetIsBelowItsBound) {
+  for (const char* model : {"llava-ov-llama3-8b", "qwen2.5-vl-7b"}) {
+    const PresetSearch c(model, "vision_mix", 1, 32, 1);
+    PlanRequest request = c.request();
+    request.search.budget = 30'000;
+    request.search.shared = false;
+    const PlanResult result = SearchPlanner().plan(request);
+    ASSERT_TRUE(result.plan && result.bound) << result.infeasible_reason;
+    const SearchSpace space(request);
+    const auto lpt = make_scheduler("lpt");
+    ScheduleLimits limits;
+    limits.memory = request.cluster.gpu.usable_memory();
+    Random random(3);
+    int fit = 0;
+    for (int round = 0; round < 120; ++round) {
+      const auto drawn = testing::draw_plan(space, c.model, random);
+      if (!drawn) continue;
+      PlanScore score;
+      extend_score(score, request, drawn->second, *lpt, request.batches.size(), limits);
+      if (!score.fits) continue;
+      ++fit;
+      const double objective = objective_value(request.search.objective, score.iterations).count();
+      EXPECT_GE(objective, result.bound->count()) << describe(drawn->second);
+      EXPECT_GE(objective * (1 + result.gap()), result.objective.count() * (1 - 1e-9))
+          << describe(drawn->second);
+    }
+    EXPECT_GT(fit, 10);
+  }
+}
+
+// A layout that a cut by time does not fit and one by counts leaves unbalanced: eight encoder layers are
+// light and large (one holds as much as an LLM layer), eight of the LLM heavy. Two stages hold 16 layers;
+// each has room for
+// 10. By time, the first would have all encoder layers and more; by count it has 8. The best has 10.
+TEST(SearchPlanner, CutsLayersWithinMemory) {
+  SmallSearch c(8, 8, 1, 2, 8, 1, 3);
+  c.search.layouts = {Layout::uniform};
+  c.search.orders = {OrderKind::one_f_one_b};
+  c.search.wish.llm = {.tp = 1, .pp = 2, .dp = 1};
+  c.search.scheduler = "lpt";
+  for (Sample& sample : c.batches.front()) sample = testing::small_sample(1, 100);
+  c.cost.linear.layer_bytes = 1000;
+  c.cost.linear.head_layers = 0;
+  c.cluster.gpu.memory = Bytes{10'000};
+  const PlanRequest request = c.request();
+  const PlanResult result = SearchPlanner().plan(request);
+  ASSERT_TRUE(result.plan) << result.infeasible_reason;
+  EXPECT_EQ(result.plan->encoder.layers, (std::vector<int>{8, 0}));
+  EXPECT_EQ(result.plan->llm.layers, (std::vector<int>{2, 6}));
+}
+
 // It finds the best where GPUs may be shared, too: with little arithmetic sharing is worth it, with much not.
 TEST(SearchPlanner, FindsTheBestOfItsSpaceWithSharedPlans) {
   std::set<Layout> best_layouts;
@@ -80,7 +174,8 @@ TEST(SearchPlanner, FindsTheBestOfItsSpaceWithSharedPlans) {
     Seconds best{1e9};
     Layout layout{};
     const SearchSpace shared(request, SpacePart::shared);
-    for (const Plan& plan : testing::all_plans(shared, testing::all_plans(SearchSpace(request)))) {
+    for (const Plan& plan :
+         testing::all_plans(shared, c.model, testing::all_plans(SearchSpace(request), c.model))) {
       const auto objective = objective_of(request, plan);
       if (objective && *objective < best) best = *objective, layout = plan.layout;
     }
@@ -195,7 +290,7 @@ TEST(SearchPlanner, NoAssignmentOfAnyPlanIsBelowItsBound) {
     const PlanResult result = SearchPlanner().plan(request);
     ASSERT_TRUE(result.plan && result.bound);
     double best = result.objective.count();
-    for (const Plan& plan : testing::all_plans(SearchSpace(request))) {
+    for (const Plan& plan : testing::all_plans(SearchSpace(request), c.model)) {
       for (int code = 0; code < 256; ++code) {
         Assignment assignment{plan.microbatches, plan.llm.dp, {}};
         for (int i = 0, rest = code; i < 4; ++i, rest /= 4) assignment.bin.push_back(rest % 4);
@@ -275,7 +370,7 @@ TEST(SearchPlanner, GrantsWishes) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SmallSearch c(3, 4, 2, 2, 12, 1, seed % 5);
     c.search.budget = 1'000'000'000;
-    const std::vector<Plan> plans = testing::all_plans(SearchSpace(c.request()));
+    const std::vector<Plan> plans = testing::all_plans(SearchSpace(c.request()), c.model);
     Random random(seed);
     const Plan& plan = plans[random.below(plans.size())];
     PlanWish wish;

@@ -162,6 +162,21 @@ Work SearchBounds::held_work(const Stage& stage, int microbatches, int llm_dp, i
   return work_of_stage(stage, work);
 }
 
+/// Returns what a rank of a stage that holds so many microbatches at once needs at some time beside model
+/// state: in one of the windows in which it holds them the mean, and the largest sample.
+Bytes SearchBounds::surely_live(const Plan& plan, const Stage& stage, int held) const {
+  const CostModel& cost = request_.cost;
+  const Op backward = splits_backward(plan.order) ? Op::backward_input : Op::backward;
+  const bool has_llm = stage.llm_layers > 0;
+  const int windows = (plan.microbatches + held - 1) / held;
+  const Bytes all = cost.activation(stage, work_of_stage(stage, batch_.most_work));
+  Bytes live{all.count / (std::int64_t{windows} * stage.dp)};
+  if (has_llm) live += cost.workspace(backward, stage, {{}, batch_.smallest});
+  if (!has_llm && has_encoder_ranks(plan.layout)) return live;  // whose samples are cut into sequences
+  const Work largest = work_of_stage(stage, {batch_.largest.encoder(), batch_.largest.llm()});
+  return std::max(live, cost.activation(stage, largest) + cost.workspace(backward, stage, largest));
+}
+
 /// Returns the time of forward and backward of one microbatch at the least.
 double SearchBounds::passes(const Stage& stage, const Work& work, bool split) const {
   const auto floor = [&](Op op) { return floor_of(op, stage, work); };
@@ -497,7 +512,6 @@ class SearchBounds::PlanPrice {
   /// Returns what the fullest GPU needs at the least. Of a shared one's two ranks one may be the fullest of
   /// its module; the other has some stage's model state.
   Bytes memory() const {
-    const FloorBatch& batch = bounds_.batch_;
     MemoryOfModules modules;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Bytes state;
@@ -508,15 +522,7 @@ class SearchBounds::PlanPrice {
         const bool has_llm = stage.llm_layers > 0;
         if (plan_.layout == Layout::colocated && !has_llm) continue;
         const int held = traits(plan_.order).surely_held(shape_, static_cast<int>(r));
-        const int windows = (plan_.microbatches + held - 1) / held;
-        const Bytes all = cost_.activation(stage, work_of_stage(stage, batch.most_work));
-        Bytes window{all.count / (std::int64_t{windows} * stage.dp)};
-        if (has_llm) window += cost_.workspace(backward_op_, stage, {{}, batch.smallest});
-        live = std::max(live, window);
-        if (!has_llm && has_encoder_ranks(plan_.layout)) continue;  // cut into sequences
-        const Work largest = work_of_stage(stage, {batch.largest.encoder(), batch.largest.llm()});
-        live =
-            std::max(live, cost_.activation(stage, largest) + cost_.workspace(backward_op_, stage, largest));
+        live = std::max(live, bounds_.surely_live(plan_, stage, held));
       }
       modules.add(is_encoder(r), state, state + live);
     }

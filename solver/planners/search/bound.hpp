@@ -19,7 +19,8 @@ struct PlanFloor {
   Bytes expected_memory;  ///< the same with microbatches that are equal but for those of the largest samples
 };
 
-/// SearchBounds are bounds on the objective of a request.
+/// SearchBounds are bounds on the objective of a request: of one plan, of a plan under every cut of its
+/// layers, and of all plans of a shape.
 ///
 /// They rest on convexity (CostModel::convex_floor): the work of a batch is what it is, and N microbatches of
 /// a stage take least when they are equal, N times f(work / N) together (Jensen's inequality); a rank is busy
@@ -33,7 +34,8 @@ struct PlanFloor {
 /// of a shared plan take from each other: each is bounded as if alone on its share.
 ///
 /// Beyond convex_floor()'s own promise that is true if an empty module takes no longer than any work of it,
-/// work of both modules no longer than each apart, and a stage no longer than its layers cut into two.
+/// work of both modules no longer than each apart and no less than either, and a stage no longer than its
+/// layers cut into two and no less than either part.
 ///
 /// Several iterations have the bound of their mean work (Jensen again); for p95 and cvar that of the heaviest
 /// iterations, as many as the objective cannot leave out (p95: of the least of their counts).
@@ -52,10 +54,28 @@ class SearchBounds {
   /// Returns the floor of one plan. It is safe to call from several threads.
   PlanFloor plan_floor(const Plan& plan) const;
 
+  /// Returns a bound on the objectives of all plans that differ from this one by how their layers are cut and
+  /// by gradient buckets; infinity where some rank has too little memory under every cut. It is safe to call
+  /// from several threads.
+  ///
+  /// The stages of a cut are pieces of a chain of layers, and piece r is bounded as stage r of a plan is,
+  /// with the fewest layers before it that the cut can have. Some cut is within a time T only if greedy
+  /// pieces from either end, each as long as T and memory allow, reach the other: a piece without some of its
+  /// layers is neither slower nor larger. The bound is the largest T, to within 1e-4 of it, for which they do
+  /// not. Of ranks with several pieces only the counts of layers are looked at: for smaller T these do not
+  /// add up to all.
+  double cuts_bound(const Plan& plan) const;
+
+  /// Returns what a rank is expected to need for one of its stages, counted as in plan_stages(), if
+  /// microbatches are equal but for those of the largest samples. It is safe to call from several threads.
+  Bytes expected_memory(const Plan& plan, int stage_index, const Stage& stage) const;
+
  private:
   enum class Kind : std::uint8_t { encoder, llm, both };
 
   class PlanPrice;
+  class ChainPrice;
+  class ChunkPrice;
 
   static constexpr double kRounding = 0.5e-9;  // of a duration to whole nanoseconds
 
@@ -92,6 +112,7 @@ class SearchBounds {
                         int microbatches, int llm_dp, int held) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
   Work held_work(const Stage& stage, int microbatches, int llm_dp, int held) const;
+  Bytes surely_live(const Plan& plan, const Stage& stage, int held) const;
 
   const PlanRequest& request_;
   bool known_ = true;

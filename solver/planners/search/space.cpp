@@ -16,21 +16,6 @@ namespace {
 
 constexpr int kChunks = 2;  // of interleaved, unless asked for more
 
-/// Returns the counts of the last pieces that hold `limit` at most, from the end; nothing if that takes more.
-std::optional<std::vector<int>> fill_from_end(const std::vector<double>& items, int parts, double limit) {
-  std::vector<int> counts(parts, 0);
-  int left = static_cast<int>(items.size());
-  for (int part = parts - 1; part >= 0; --part) {
-    double sum = 0;
-    while (left > part && sum + items[left - 1] <= limit) {
-      sum += items[--left];
-      ++counts[part];
-    }
-    if (counts[part] == 0) return std::nullopt;
-  }
-  return left == 0 ? std::optional(std::move(counts)) : std::nullopt;
-}
-
 /// Returns the seconds that each layer adds to its stage, encoder layers first; those that come with
 /// front, connector, embedding or head carry them.
 std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, const Work& work,
@@ -74,33 +59,7 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   return items;
 }
 
-/// Returns, for each piece, how many items come before `boundary`.
-std::vector<int> before(const std::vector<int>& counts, int boundary) {
-  std::vector<int> result;
-  for (const int count : counts) {
-    result.push_back(std::clamp(boundary, 0, count));
-    boundary -= count;
-  }
-  return result;
-}
-
 }  // namespace
-
-std::vector<int> cut_evenly(const std::vector<double>& items, int parts) {
-  double low = *std::max_element(items.begin(), items.end());
-  double high = std::accumulate(items.begin(), items.end(), 0.0) * (1 + 1e-9);
-  std::vector<int> counts = *fill_from_end(items, parts, high);
-  while (high - low > 1e-9 * high) {
-    const double limit = (low + high) / 2;
-    if (std::optional<std::vector<int>> found = fill_from_end(items, parts, limit)) {
-      counts = *std::move(found);
-      high = limit;
-    } else {
-      low = limit;
-    }
-  }
-  return counts;
-}
 
 SearchSpace::SearchSpace(const PlanRequest& request, SpacePart part)
     : request_(request),
@@ -242,12 +201,9 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
   // Where a tp group fills a node all placements are alike.
   const bool fills_nodes = std::min(shape.encoder.tp, shape.llm.tp) == request_.cluster.gpus_per_node;
   const auto add = [&](OrderKind order, int chunks) {
-    for (const LayerSplit split : {LayerSplit::balanced, LayerSplit::even}) {
-      for (const RankOrder placement : parts_.placements) {
-        const bool plain = split == LayerSplit::balanced && placement == parts_.placements.front();
-        if (fills_nodes && placement != parts_.placements.front()) continue;
-        if (plain || !one_rank) variants.push_back({order, chunks, split, placement});
-      }
+    for (const RankOrder placement : parts_.placements) {
+      const bool is_plain = placement == parts_.placements.front();
+      if (is_plain || !(fills_nodes || one_rank)) variants.push_back({order, chunks, placement});
     }
   };
   const int ranks = shape.llm.pp + (has_encoder_ranks(shape.layout) ? shape.encoder.pp : 0);
@@ -265,28 +221,29 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
   return variants;
 }
 
-void SearchSpace::set_layers(Plan& plan, LayerSplit split) const {
-  const int encoder_layers = request_.model.encoder.layers;
-  const int llm_layers = request_.model.llm.layers;
+std::optional<Plan> SearchSpace::cut(const Plan& plan, const StageFits& fits) const {
   const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
   const Work mean{mean_part(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
                   mean_part(total_.llm, plan.bins())};
-  const int stages = plan.llm.pp * plan.chunks;
-  if (plan.layout == Layout::uniform) {
-    const std::vector<int> counts = split == LayerSplit::even
-                                        ? split_layers(encoder_layers + llm_layers, stages)
-                                        : cut_evenly(layer_seconds(request_, plan, mean, true, true), stages);
-    plan.encoder.layers = before(counts, encoder_layers);
-    for (int s = 0; s < stages; ++s) plan.llm.layers.push_back(counts[s] - plan.encoder.layers[s]);
-    return;
+  std::vector<std::vector<int>> sizes;
+  for (const LayerChain& chain : layer_chains(plan, request_.model)) {
+    const auto piece_fits = [&](int piece, int first, int last) {
+      return fits(chain.first_stage + piece, piece_stage(plan, request_.model, chain, first, last));
+    };
+    std::optional<std::vector<int>> pieces =
+        cut_evenly(layer_seconds(request_, plan, mean, chain.encoder_layers > 0, chain.llm_layers > 0),
+                   chain.pieces, fits ? PieceFits(piece_fits) : PieceFits());
+    if (!pieces) return std::nullopt;
+    sizes.push_back(*std::move(pieces));
   }
-  if (split == LayerSplit::even) {
-    plan.encoder.layers = split_layers(encoder_layers, plan.encoder.pp);
-    plan.llm.layers = split_layers(llm_layers, stages);
-    return;
-  }
-  plan.encoder.layers = cut_evenly(layer_seconds(request_, plan, mean, true, false), plan.encoder.pp);
-  plan.llm.layers = cut_evenly(layer_seconds(request_, plan, mean, false, true), stages);
+  return with_cuts(plan, request_.model, sizes);
+}
+
+Plan SearchSpace::cut_by_count(const Plan& plan) const {
+  std::vector<std::vector<int>> sizes;
+  for (const LayerChain& chain : layer_chains(plan, request_.model))
+    sizes.push_back(split_layers(chain.layers(), chain.pieces));
+  return with_cuts(plan, request_.model, sizes);
 }
 
 std::optional<Plan> SearchSpace::plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
@@ -305,12 +262,7 @@ std::optional<Plan> SearchSpace::plan(const SearchShape& shape, Recomputation re
   plan.placement = variant.placement;
   plan.gradient_bucket = parts_.gradient_buckets.front();
   plan.recomputation = recomputation;
-  Plan other = plan;
-  set_layers(plan, variant.split);
-  if (variant.split == LayerSplit::balanced) return plan;
-  set_layers(other, LayerSplit::balanced);
-  if (other == plan) return std::nullopt;
-  return plan;
+  return cut(plan);
 }
 
 bool SearchSpace::is_empty() const {

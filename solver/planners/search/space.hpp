@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
+#include "solver/planners/search/cuts.hpp"
 #include "solver/planners/trials/candidates.hpp"
 
 namespace dflop {
@@ -23,18 +25,14 @@ struct SearchShape {
 /// A space of this kind has the shared plans of a request, or all others.
 enum class SpacePart : std::uint8_t { unshared, shared };
 
-/// A LayerSplit says where a plan's layers go.
-enum class LayerSplit : std::uint8_t {
-  balanced,  ///< the slowest stage is as fast as whole layers allow, with connector, embedding and head
-             ///< counted; earlier stages, which hold more microbatches, are the lighter ones
-  even,      ///< equal counts; a uniform plan's over encoder and LLM layers together
-};
+/// Says whether the GPUs of a stage, counted from the first of the encoder, can hold it.
+using StageFits = std::function<bool(int stage, const Stage& of)>;
 
-/// A SearchVariant is what is left to choose of a shape with recomputation and microbatches.
+/// A SearchVariant is what is left to choose of a shape with recomputation and microbatches beside the cut of
+/// the layers.
 struct SearchVariant {
   OrderKind order = OrderKind::one_f_one_b;
   int chunks = 1;
-  LayerSplit split = LayerSplit::balanced;
   RankOrder placement = RankOrder::stage_major;
 };
 
@@ -48,7 +46,7 @@ struct SearchVariant {
 ///   order           1f1b alone where the pipeline is one rank, else also zb-h1, zb-h2, eager-1f1b and, with
 ///                   two chunks for an LLM (or uniform) pipeline of at least two ranks, interleaved and zb-v;
 ///                   gpipe only where it is asked for; encoder-in-bubbles for colocated plans alone
-///   layers          the two splits of LayerSplit
+///   layers          every cut of the layers into stages of one layer at least
 ///   placement       stage-major; replica-major where the pipeline is more than one rank and a node more than
 ///                   one tp group
 ///   recomputation   none, selective, full
@@ -74,12 +72,19 @@ class SearchSpace {
   std::vector<int> microbatches(const SearchShape& shape) const;
   /// Returns the variants, the plainest first.
   std::vector<SearchVariant> variants(const SearchShape& shape, int microbatches) const;
-  /// Returns the plan, or nothing where an even split is the balanced one, or layers are too few.
+  /// Returns the plan, its layers cut by cut(); nothing where layers are too few.
   std::optional<Plan> plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
                            const SearchVariant& variant) const;
+  /// Returns the plan with the layers of each module (of a uniform plan: of both together) cut so that the
+  /// slowest stage is as fast as it can be while every stage fits; nothing where no cut has stages that all
+  /// fit. Without `fits` every stage does.
+  /// Connector, embedding and head count; earlier stages, which hold more microbatches, are the lighter ones.
+  std::optional<Plan> cut(const Plan& plan, const StageFits& fits = {}) const;
+  /// Returns the plan with equal counts of layers in all stages, as near as can be.
+  Plan cut_by_count(const Plan& plan) const;
   /// Returns whether no shape has a count of microbatches.
   bool is_empty() const;
-  /// Returns the number of combinations.
+  /// Returns the number of combinations, each with one cut of its layers.
   std::int64_t size() const;
   /// Says what there is no plan of, for a space without plans: the wish that cannot be granted, or the
   /// layouts and orders.
@@ -96,7 +101,6 @@ class SearchSpace {
   void add_uniform(Layout layout);
   std::vector<ModulePlan> modules(const ModuleWish& wish, int gpus, int most_pp, int most_dp) const;
   bool has(OrderKind order) const;
-  void set_layers(Plan& plan, LayerSplit split) const;
 
   const PlanRequest& request_;
   SpacePart part_;
@@ -105,10 +109,5 @@ class SearchSpace {
   std::vector<const OrderTraits*> orders_;  ///< those of one stage on each rank first, the plainest first
   std::vector<SearchShape> shapes_;
 };
-
-/// Cuts items that follow each other into `parts` pieces of at least one, so that the largest sum of a piece
-/// is as small as possible, the last pieces as large as that allows. Returns the count of each piece.
-/// @pre at least as many items as parts, no item negative
-std::vector<int> cut_evenly(const std::vector<double>& items, int parts);
 
 }  // namespace dflop

@@ -1,0 +1,51 @@
+#include "solver/planners/search/leaves.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "solver/planners/search/cuts.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kAllCuts = 32;  // groups of at most so many are looked at whole
+
+}  // namespace
+
+Leaf LeafMaker::leaf_of(Plan plan, std::size_t family, double family_bound_s) const {
+  PlanFloor floor = bounds_.plan_floor(plan);
+  floor.bound_s = std::max(floor.bound_s, family_bound_s);
+  return {std::move(plan), family, 0, floor};
+}
+
+MadeGroup LeafMaker::group_of(const Plan& balanced, std::size_t family, double family_bound_s) const {
+  MadeGroup made{.group = {.family = family}, .leaves = {}};
+  made.group.whole = count_cuts(balanced, request_.model, kAllCuts + 1) <= kAllCuts;
+  std::vector<Plan> plans = {balanced};  // of equal ones the first is taken
+  const auto add = [&](Plan plan) {
+    if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(std::move(plan));
+  };
+  if (made.group.whole) {
+    for (Plan& plan : all_cuts(balanced, request_.model)) add(std::move(plan));
+  } else {
+    made.group.bound_s = std::max(family_bound_s, bounds_.cuts_bound(balanced));
+    add(space_.cut_by_count(balanced));
+  }
+  for (Plan& plan : plans) made.leaves.push_back(leaf_of(std::move(plan), family, family_bound_s));
+  const Bytes usable = request_.cluster.gpu.usable_memory();
+  if (!made.group.whole && made.leaves.front().floor.expected_memory > usable) {
+    const std::optional<Plan> fitted = cut_within(balanced, usable);
+    if (fitted && std::ranges::find(made.leaves, *fitted, &Leaf::plan) == made.leaves.end())
+      made.leaves.push_back(leaf_of(*fitted, family, family_bound_s));
+  }
+  return made;
+}
+
+std::optional<Plan> LeafMaker::cut_within(const Plan& plan, Bytes limit) const {
+  return space_.cut(plan, [&](int s, const Stage& stage) {
+    const std::int64_t stages = stage.llm_layers > 0 ? plan.chunks : 1;  // of its rank
+    return Bytes{stages * bounds_.expected_memory(plan, s, stage).count} <= limit;
+  });
+}
+
+}  // namespace dflop

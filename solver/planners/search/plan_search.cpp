@@ -1,0 +1,752 @@
+#include "solver/planners/search/plan_search.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/support/clock.hpp"
+#include "core/support/parallel.hpp"
+#include "solver/plan_problem/memory.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/planners/expected/planner.hpp"
+#include "solver/planners/published/planner.hpp"
+#include "solver/planners/search/bound.hpp"
+#include "solver/planners/search/cuts.hpp"
+#include "solver/planners/search/families.hpp"
+#include "solver/planners/search/leaves.hpp"
+#include "solver/planners/search/score.hpp"
+#include "solver/planners/search/space.hpp"
+#include "solver/planners/trials/candidates.hpp"
+#include "solver/planners/uniform/planner.hpp"
+#include "solver/schedulers/methods.hpp"
+#include "solver/schedulers/schedulers.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::int64_t kBudgetOfGpu = 90'000;  // some two seconds on two cores for 32 GPUs
+constexpr std::int64_t kLeastBudget = 3'000'000;
+constexpr std::int64_t kMostBudget = 12'000'000;
+// On more GPUs than these every instruction takes longer, as reductions are larger; the search and the races
+// of its seeds then have these budgets, so that it ends in some twenty seconds.
+constexpr std::int64_t kManyGpus = 128;
+constexpr std::int64_t kBudgetOfMany = 4'000'000;
+constexpr std::int64_t kBudgetOfRace = 200'000;
+constexpr std::size_t kOpenedAtOnce = 32;      // families, between runs, with the smallest estimates
+constexpr std::size_t kOpenedOfEach = 4;       // families of each layout and recomputation beside these
+constexpr std::size_t kRunAtOnce = 12;         // plans of the most promise, between looks at what came out
+constexpr std::size_t kRunOfEach = 2;          // plans of each layout and recomputation beside these
+constexpr std::size_t kRunForProof = 6;        // plans with the smallest bounds beside these
+constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bounds
+constexpr std::size_t kTriedInFull = 2;        // of each round's plans
+constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants are made
+constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
+// These are steps of that scheduler, whose durations are affine in the work: with ten times as many it takes
+// ten times as long and what is simulated is no better.
+constexpr std::int64_t kFinalSteps = 320;
+constexpr int kPatience = 5;               // limits are so many times wider where nothing fits yet
+constexpr int kMostRefits = 4;             // cuts of a group for less memory than those that did not fit
+constexpr double kRoom = 0.99;             // of the memory that such a cut is made for
+constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, between looks at what came out
+constexpr std::size_t kMovedInFull = 2;    // moves of a layer of which all iterations are run
+constexpr double kWorthClimbing = 1.1;     // of the best objective
+
+/// A Ratio says by how much plans of a kind were slower, or larger, than expected.
+struct Ratio {
+  double sum = 1;
+  double count = 1;
+
+  void add(double ratio) {
+    sum += ratio;
+    count += 1;
+  }
+  double mean() const { return sum / count; }
+};
+
+/// Plans of one kind are alike in how far from what is expected they are.
+using PlanKind = std::tuple<Layout, OrderKind, Recomputation>;
+
+PlanKind kind_of(const Plan& plan) {
+  return {plan.layout, plan.order, plan.recomputation};
+}
+
+struct Experience {
+  Ratio time;
+  Ratio memory;
+};
+
+/// Returns the budget of a whole search. A time limit takes the place of a budget that was not asked for.
+std::int64_t whole_budget(const PlanRequest& request) {
+  if (request.search.budget > 0) return request.search.budget;
+  if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
+  if (request.cluster.gpus() > kManyGpus) return kBudgetOfMany;
+  return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
+}
+
+/// Takes the elements with the smallest keys out of a list, `count` at most, rising; of equal ones the
+/// smallest element first.
+template <typename Key>
+std::vector<std::size_t> take_least(std::vector<std::size_t>& from, std::size_t count, const Key& key) {
+  const auto end = from.begin() + static_cast<std::ptrdiff_t>(std::min(count, from.size()));
+  std::partial_sort(from.begin(), end, from.end(), [&](std::size_t a, std::size_t b) {
+    return std::tuple(key(a), a) < std::tuple(key(b), b);
+  });
+  std::vector<std::size_t> taken(from.begin(), end);
+  from.erase(from.begin(), end);
+  return taken;
+}
+
+class PlanSearch {
+ public:
+  /// `known_s`: plans that take no less are of no interest.
+  PlanSearch(const PlanRequest& request, SpacePart part, double known_s)
+      : request_(request),
+        part_(part),
+        quiet_(request),
+        space_(request, part),
+        bounds_(request),
+        families_(request, space_, bounds_, closest_),
+        leaf_maker_(request, space_, bounds_),
+        lpt_(make_scheduler("lpt")),
+        scheduler_(make_scheduler(request.search.scheduler, {.prove = false})),
+        is_second_(part == SpacePart::shared && !looks_for_shared_alone(request)),
+        budget_(is_second_ ? whole_budget(request) / kBudgetOfShared + 1 : whole_budget(request)),
+        incumbent_s_(known_s) {
+    quiet_.progress = {};
+    quiet_.improved = {};
+  }
+
+  PlanResult run() {
+    if (families_.count() == 0 && space_.is_empty()) return result();
+    TrialProgress progress(request_, budget_);
+    for (const Plan& seed : request_.search.seeds) {
+      const std::size_t before = seeds_.size();
+      add_seed(seed);
+      if (seed.planner != kGivenSeed) continue;
+      if (seeds_.size() > before) given_.push_back(seeds_.back());
+      if (!space_.allows(seed)) ++given_outside_;
+    }
+    add_seeds(planners_of_parts(), true);
+    run_round(progress);  // what it finds ends the trials of the baselines early
+    add_seeds(baselines(), false);
+    bool done = false;
+    do done = !run_round(progress);
+    while (!done && !ended());
+    PlanResult found = result();
+    found.exhausted = done;
+    found.seeds_outside = given_outside_;
+    if (!found.plan && !done) {
+      found.infeasible_reason =
+          "no plan that fits was found before the search ended; of those looked into, " +
+          found.infeasible_reason;
+    }
+    return found;
+  }
+
+ private:
+  /// Tells the request's callback of a better plan or bound.
+  void tell_improvement() {
+    if (!request_.improved || !bounds_.known() || incumbent_s_ == std::numeric_limits<double>::max()) return;
+    const std::pair now(incumbent_s_, open_bound());
+    if (std::exchange(told_, now) != now) request_.improved(Seconds(now.first), Seconds(now.second));
+  }
+
+  /// Looks into more families, runs more plans, and returns whether there were any.
+  bool run_round(TrialProgress& progress) {
+    const std::int64_t before = spent_;
+    const std::size_t leaves = leaves_.size();
+    const auto looked_at = families_.looked_at();
+    open_families();
+    run_first_iterations();
+    run_all_iterations();
+    climb_from_best();
+    progress.add(spent_ - before);
+    tell_improvement();
+    return spent_ != before || leaves != leaves_.size() || looked_at != families_.looked_at();
+  }
+
+  /// Adds the choices of planners that are of the space, so that the search is no worse than they are and has
+  /// a plan where one of them has. The plan that the request gives is taken in place of a planner's own.
+  /// `leave_parts`: with_best_parts() finds what these planners do not choose, on few GPUs.
+  void add_seeds(const std::vector<std::unique_ptr<Planner>>& planners, bool leave_parts) {
+    for (const std::unique_ptr<Planner>& planner : planners) {
+      const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
+      if (given != request_.search.seeds.end()) continue;
+      if (request_.search.time_limit && ended()) return;
+      const bool looks_for_parts = leave_parts && !many_gpus();
+      const PlanResult found =
+          looks_for_parts ? with_best_parts(*planner, quiet_, true) : planner->plan(quiet_);
+      if (found.plan) add_seed(*found.plan);
+    }
+  }
+
+  /// Returns the planners that choose the parallelism of encoder and LLM apart, if their plans are of the
+  /// space.
+  std::vector<std::unique_ptr<Planner>> planners_of_parts() const {
+    std::vector<std::unique_ptr<Planner>> planners;
+    if (!space_.has(Layout::disaggregated) || request_.profile.empty() || has_chunks(request_.options.order))
+      return planners;
+    planners.push_back(std::make_unique<PublishedPlanner>(PublishedReading::released));
+    planners.push_back(std::make_unique<PublishedPlanner>(PublishedReading::printed));
+    planners.push_back(std::make_unique<ExpectedPlanner>());
+    return planners;
+  }
+
+  /// Returns the planners of uniform plans, if these are of the space.
+  std::vector<std::unique_ptr<Planner>> baselines() const {
+    std::vector<std::unique_ptr<Planner>> planners;
+    if (!space_.has(Layout::uniform)) return planners;
+    const CandidateFilter promising = [this](std::vector<Plan>& candidates) { keep_promising(candidates); };
+    planners.push_back(std::make_unique<UniformPlanner>(UniformSplit::by_count, promising));
+    planners.push_back(std::make_unique<UniformPlanner>(UniformSplit::encoder_first, promising));
+    if (!many_gpus()) planners.push_back(std::make_unique<HandSetPlanner>(promising));
+    return planners;
+  }
+
+  bool many_gpus() const { return request_.cluster.gpus() > kManyGpus; }
+
+  /// Leaves out plans that cannot be better than the best so far with their layers cut as they are, and on
+  /// many GPUs all but those with the smallest estimates, one at least. Chunks that are cut more evenly are
+  /// families of the search itself.
+  void keep_promising(std::vector<Plan>& candidates) const {
+    struct Estimate {
+      double seconds;
+      std::size_t candidate;
+      auto operator<=>(const Estimate&) const = default;
+    };
+    std::vector<Estimate> estimates(candidates.size());
+    parallel_for(candidates.size(), [&](std::size_t c) {
+      const Plan& plan = candidates[c];
+      const PlanFloor floor = bounds_.plan_floor(plan);
+      // Chunks shorten the time in which a pipeline fills and drains, but not that of the microbatches.
+      const double steady = plan.microbatches / (plan.microbatches + plan.llm.pp - 1.0);
+      const bool hopeless = floor.bound_s * steady >= incumbent_s_;
+      estimates[c] = {hopeless ? std::numeric_limits<double>::max() : promise({plan, 0, 0, floor}), c};
+    });
+    std::ranges::sort(estimates);
+    std::vector<Plan> kept;
+    std::int64_t left = many_gpus() ? kBudgetOfRace : std::numeric_limits<std::int64_t>::max();
+    for (const auto& [seconds, c] : estimates) {
+      if (seconds == std::numeric_limits<double>::max()) break;
+      const std::int64_t cost =
+          instructions_of(candidates[c]) + instructions_of_buckets(candidates[c], request_.model);
+      if (cost > left && !kept.empty()) continue;
+      left -= cost;
+      kept.push_back(std::move(candidates[c]));
+    }
+    candidates = std::move(kept);
+  }
+
+  /// Adds a plan of the space; of a plan that is not, or is a seed already, nothing.
+  void add_seed(Plan plan) {
+    if (!space_.allows(plan)) return;
+    plan.planner = "search";
+    plan.objective.reset();  // of plans that are tried, schedulers make their own small
+    if (std::ranges::any_of(seeds_, [&](std::size_t seed) { return leaves_[seed].plan == plan; })) return;
+    PlanFloor floor = bounds_.plan_floor(plan);
+    floor.estimate_s = 0;  // so that it is run first
+    const std::size_t family =
+        families_.add({floor.bound_s, 0, 0, plan.recomputation, plan.microbatches, true, true});
+    groups_.push_back({.family = family, .bound_s = floor.bound_s, .whole = true});
+    seeds_.push_back(leaves_.size());
+    add_leaf({std::move(plan), family, groups_.size() - 1, floor});
+  }
+
+  /// Makes plans of the families of the smallest estimates, and all of those that did best or have the
+  /// smallest bounds.
+  void open_families() {
+    add_leaves(families_.next_by_estimate(kOpenedAtOnce, kOpenedOfEach, incumbent_s_), true);
+    std::vector<std::size_t> completed = best_families();
+    const double least = std::min(known_bound(), incumbent_s_);
+    const std::vector<std::size_t> smallest = families_.next_by_bound(kOpenedForProof, least);
+    completed.insert(completed.end(), smallest.begin(), smallest.end());
+    std::sort(completed.begin(), completed.end());
+    completed.erase(std::unique(completed.begin(), completed.end()), completed.end());
+    std::erase_if(completed, [&](std::size_t f) { return families_[f].whole; });
+    add_leaves(completed, true);
+    add_leaves(completed, false);
+  }
+
+  /// Makes and bounds the groups of the plainest variants of families that are not begun, or of all others.
+  void add_leaves(const std::vector<std::size_t>& families, bool plainest) {
+    std::vector<std::vector<MadeGroup>> made(families.size());
+    parallel_for(families.size(), [&](std::size_t f) {
+      const PlanFamily& family = families_[families[f]];
+      if (plainest && family.begun) return;
+      const SearchShape& shape = space_.shapes()[family.shape];
+      std::vector<SearchVariant> variants = space_.variants(shape, family.microbatches);
+      if (variants.empty()) return;
+      const auto first = variants.begin();
+      plainest ? variants.erase(first + 1, variants.end()) : variants.erase(first);
+      for (const SearchVariant& variant : variants) {
+        if (const auto plan = space_.plan(shape, family.recomputation, family.microbatches, variant))
+          made[f].push_back(leaf_maker_.group_of(*plan, families[f], family.bound_s));
+      }
+    });
+    for (const std::vector<MadeGroup>& of_family : made) {
+      for (const MadeGroup& one : of_family) add_group(one);
+    }
+    for (const std::size_t f : families) (plainest ? families_[f].begun : families_[f].whole) = true;
+  }
+
+  void add_group(const MadeGroup& made) {
+    groups_.push_back(made.group);
+    for (Leaf leaf : made.leaves) {
+      if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) {
+        closest_.add(leaf.plan, leaf.floor.memory);
+      } else {
+        leaf.group = groups_.size() - 1;
+        add_leaf(std::move(leaf));
+      }
+    }
+  }
+
+  void add_leaf(Leaf leaf) {
+    groups_[leaf.group].leaves.push_back(leaves_.size());
+    leaves_.push_back(std::move(leaf));
+  }
+
+  /// Returns whether a group has a plan already.
+  bool has(const CutGroup& group, const Plan& plan) const {
+    return std::ranges::any_of(group.leaves, [&](std::size_t i) { return leaves_[i].plan == plan; });
+  }
+
+  /// Adds a cut for less memory than one that did not fit, by as much as that needed too much.
+  void refit(std::size_t of) {
+    CutGroup& group = groups_[leaves_[of].group];
+    if (group.whole || group.refits == kMostRefits) return;
+    const double usable = static_cast<double>(request_.cluster.gpu.usable_memory().count);
+    double limit = std::min(usable, static_cast<double>(leaves_[of].floor.expected_memory.count)) * usable /
+                   static_cast<double>(leaves_[of].floor.memory.count);
+    for (std::optional<Plan> plan = leaves_[of].plan; plan && group.refits < kMostRefits;) {
+      limit *= kRoom;
+      ++group.refits;
+      plan = leaf_maker_.cut_within(leaves_[of].plan, Bytes{static_cast<std::int64_t>(limit)});
+      if (!plan || has(group, *plan)) continue;
+      Leaf leaf = leaf_maker_.leaf_of(*std::move(plan), group.family, families_[group.family].bound_s);
+      leaf.group = leaves_[of].group;
+      if (leaf.floor.memory <= request_.cluster.gpu.usable_memory()) add_leaf(std::move(leaf));
+      return;
+    }
+  }
+
+  /// Moves layers of the best plans whose groups have cuts that were not looked at.
+  void climb_from_best() {
+    std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
+      return leaf.objective_s && !groups_[leaf.group].climbed &&
+             *leaf.objective_s < kWorthClimbing * incumbent_s_ && !has_one_cut(leaf.plan, request_.model);
+    });
+    for (const std::size_t i :
+         take_least(open, kClimbedAtOnce, [&](std::size_t i) { return *leaves_[i].objective_s; })) {
+      groups_[leaves_[i].group].climbed = true;
+      for (std::optional<std::size_t> at = i; at;) at = climb(*at);
+    }
+  }
+
+  /// Runs the plans that are one layer apart from a leaf's, and returns the one with the smallest objective
+  /// if that is smaller than the leaf's: of the moves that make the first iteration shorter all are run.
+  std::optional<std::size_t> climb(std::size_t from) {
+    const Leaf& start = leaves_[from];
+    std::vector<Leaf> moved;
+    for (Plan& plan : moved_by_one_layer(start.plan, request_.model)) {
+      if (has(groups_[start.group], plan)) continue;
+      const PlanFloor floor = bounds_.plan_floor(plan);
+      if (floor.memory <= request_.cluster.gpu.usable_memory() && floor.bound_s < *start.objective_s)
+        moved.push_back({std::move(plan), start.family, start.group, floor});
+    }
+    parallel_for(moved.size(), [&](std::size_t m) { extend(moved[m], 1); });
+    std::vector<std::size_t> shorter;
+    for (std::size_t m = 0; m < moved.size(); ++m) {
+      spent_ += instructions_of(moved[m].plan);
+      if (moved[m].fits() && moved[m].first_s() < start.first_s()) shorter.push_back(m);
+    }
+    shorter = take_least(shorter, kMovedInFull, [&](std::size_t m) { return moved[m].first_s(); });
+    parallel_for(shorter.size(), [&](std::size_t n) { complete(moved[shorter[n]]); });
+    std::optional<std::size_t> best;
+    double best_s = *start.objective_s;
+    for (const std::size_t m : shorter)
+      spent_ += instructions_of(moved[m].plan) * static_cast<std::int64_t>(request_.batches.size() - 1);
+    for (Leaf& leaf : moved) {
+      if (leaf.objective_s && *leaf.objective_s < best_s) {
+        best_s = *leaf.objective_s;
+        best = leaves_.size();
+      }
+      add_leaf(std::move(leaf));
+    }
+    incumbent_s_ = std::min(incumbent_s_, best_s);
+    return best;
+  }
+
+  /// Runs all iterations of a leaf.
+  void complete(Leaf& leaf) const {
+    extend(leaf, request_.batches.size());
+    if (leaf.fits())
+      leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
+  }
+
+  /// Returns the leaves of which a condition is true.
+  template <typename Condition>
+  std::vector<std::size_t> leaves_that(const Condition& holds) const {
+    std::vector<std::size_t> leaves;
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      if (holds(leaves_[i])) leaves.push_back(i);
+    }
+    return leaves;
+  }
+
+  /// Returns the families not yet whole whose plainest plan did best.
+  std::vector<std::size_t> best_families() const {
+    std::vector<std::size_t> open = leaves_that(
+        [&](const Leaf& leaf) { return leaf.run() && leaf.fits() && !families_[leaf.family].whole; });
+    std::vector<std::size_t> best = take_least(open, kCompletedAtOnce, [&](std::size_t i) {
+      return std::pair(leaves_[i].first_s(), leaves_[i].family);
+    });
+    for (std::size_t& i : best) i = leaves_[i].family;
+    return best;
+  }
+
+  /// Returns what a plan may well take, by what was seen of its kind.
+  double promise(const Leaf& leaf) const {
+    const auto found = experience_.find(kind_of(leaf.plan));
+    const Experience seen = found == experience_.end() ? Experience{} : found->second;
+    const double memory = static_cast<double>(leaf.floor.expected_memory.count) * seen.memory.mean();
+    const bool fits = memory <= static_cast<double>(request_.cluster.gpu.usable_memory().count);
+    return leaf.floor.estimate_s * seen.time.mean() * (fits ? 1.0 : kTooLarge);
+  }
+
+  /// Returns the plans of the most promise, of all and of each stratum, and those with the smallest bounds.
+  std::vector<std::size_t> next_to_run() const {
+    std::vector<std::size_t> waiting =
+        leaves_that([&](const Leaf& leaf) { return !leaf.run() && leaf.floor.bound_s < incumbent_s_; });
+    const auto promise_of = [&](std::size_t i) { return promise(leaves_[i]); };
+    std::vector<std::size_t> next = take_least(waiting, kRunAtOnce, promise_of);
+    std::array<std::vector<std::size_t>, kStrata> of_each;
+    for (const std::size_t i : waiting) {
+      of_each[stratum_of(leaves_[i].plan.layout, leaves_[i].plan.recomputation)].push_back(i);
+    }
+    std::vector<std::size_t> rest;
+    for (std::vector<std::size_t>& stratum : of_each) {
+      for (const std::size_t i : take_least(stratum, kRunOfEach, promise_of)) next.push_back(i);
+      rest.insert(rest.end(), stratum.begin(), stratum.end());
+    }
+    const double known = known_bound();
+    const auto bound_s = [&](std::size_t i) { return leaves_[i].floor.bound_s; };
+    for (const std::size_t i : take_least(rest, kRunForProof, bound_s)) {
+      if (bound_s(i) < known) next.push_back(i);
+    }
+    return next;
+  }
+
+  void run_first_iterations() {
+    const std::vector<std::size_t> next = next_to_run();
+    parallel_for(next.size(), [&](std::size_t n) { extend(leaves_[next[n]], 1); });
+    for (const std::size_t i : next) {
+      const Leaf& leaf = leaves_[i];
+      // What does not fit is mostly known without a run.
+      spent_ +=
+          leaf.score.iterations.empty() ? instructions_of(leaf.plan) / 8 + 1 : instructions_of(leaf.plan);
+      Experience& seen = experience_[kind_of(leaf.plan)];
+      seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
+                      static_cast<double>(leaf.floor.expected_memory.count));
+      if (leaf.fits()) {
+        if (leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s() / leaf.floor.estimate_s);
+      } else {
+        closest_.add(leaf.plan, leaf.floor.memory);
+        refit(i);
+      }
+    }
+  }
+
+  void run_all_iterations() {
+    std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
+      return leaf.run() && leaf.fits() && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_;
+    });
+    const std::vector<std::size_t> best =
+        take_least(open, kTriedInFull, [&](std::size_t i) { return leaves_[i].first_s(); });
+    parallel_for(best.size(), [&](std::size_t n) { complete(leaves_[best[n]]); });
+    for (const std::size_t i : best) {
+      const Leaf& leaf = leaves_[i];
+      spent_ += instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
+      if (leaf.objective_s) incumbent_s_ = std::min(incumbent_s_, *leaf.objective_s);
+      if (!leaf.fits()) closest_.add(leaf.plan, leaf.floor.memory);
+    }
+  }
+
+  /// Returns the smallest bound that nothing raises any more, of a plan that has been run and fits or of all
+  /// cuts of a group: larger ones prove nothing more.
+  double known_bound() const {
+    double bound = std::numeric_limits<double>::max();
+    for (const CutGroup& group : groups_) {
+      if (!group.whole) bound = std::min(bound, group.bound_s);
+      for (const std::size_t i : group.leaves) {
+        if (group.whole && leaves_[i].run() && leaves_[i].fits())
+          bound = std::min(bound, leaves_[i].floor.bound_s);
+      }
+    }
+    return bound;
+  }
+
+  /// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider.
+  bool ended() const {
+    const int wider = incumbent_s_ < std::numeric_limits<double>::max() ? 1 : kPatience;
+    if (spent_ / wider >= budget_) return true;
+    return request_.search.time_limit && watch_.elapsed() >= wider * *request_.search.time_limit;
+  }
+
+  /// Returns the smallest bound of what is not known not to fit.
+  double open_bound() const {
+    double bound = std::min(incumbent_s_, families_.open_bound());
+    for (const CutGroup& group : groups_) {
+      if (!group.whole) bound = std::min(bound, group.bound_s);
+      for (const std::size_t i : group.leaves) {
+        if (group.whole) bound = std::min(bound, leaves_[i].floor.bound_s);
+      }
+    }
+    return bound;
+  }
+
+  void extend(Leaf& leaf, std::size_t iterations) const {
+    extend_score(leaf.score, request_, leaf.plan, *lpt_, iterations);
+    leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
+  }
+
+  RankedPlan ranked(const Plan& plan, Seconds bound, const PlanScore& score,
+                    const Scheduler& scheduler) const {
+    const Seconds objective = objective_value(request_.search.objective, score.iterations);
+    return {.plan = plan,
+            .scheduler = std::string(scheduler.name()),
+            .objective = objective,
+            .lpt = scheduler.name() == lpt_->name() ? std::optional(objective) : std::nullopt,
+            .bound = bound,
+            .peak_memory = score.peak_memory,
+            .shares = score.mean()};
+  }
+
+  /// Returns a plan as it was run under LPT. `finalist`: with the gradient buckets that are best, and under
+  /// the scheduler asked for where that is better and fits.
+  RankedPlan finished(const Leaf& leaf, bool finalist) const {
+    RankedPlan best = ranked(leaf.plan, Seconds(leaf.floor.bound_s), leaf.score, *lpt_);
+    if (!finalist) return best;
+    for (const Bytes bucket : free_parts(request_).gradient_buckets) {
+      Plan plan = leaf.plan;
+      plan.gradient_bucket = bucket;
+      if (plan != leaf.plan) take_better(best, plan, *lpt_, {});
+    }
+    if (scheduler_->name() == lpt_->name()) return best;
+    ScheduleLimits limits;
+    limits.memory = request_.cluster.gpu.usable_memory();
+    if (find_method(scheduler_->name()).budget == Budget::steps) limits.steps = kFinalSteps;
+    const Plan plan = best.plan;
+    take_better(best, plan, *scheduler_, limits);
+    return best;
+  }
+
+  /// Runs all iterations of a plan and takes it if it is better than the best.
+  void take_better(RankedPlan& best, const Plan& plan, const Scheduler& scheduler,
+                   const ScheduleLimits& limits) const {
+    PlanScore score;
+    extend_score(score, request_, plan, scheduler, request_.batches.size(), limits);
+    if (!score.fits) return;
+    // It may have other buckets than the leaf.
+    RankedPlan other = ranked(plan, Seconds(bounds_.plan_floor(plan).bound_s), score, scheduler);
+    other.steps = limits.steps;
+    if (!other.lpt) other.lpt = best.lpt;
+    if (other.objective < best.objective) best = std::move(other);
+  }
+
+  /// Runs the user's seeds in all iterations, also where the search has ended before it came to them or has
+  /// taken others for more promising: it is to be no worse than they are.
+  void run_given() {
+    parallel_for(given_.size(), [&](std::size_t n) {
+      Leaf& leaf = leaves_[given_[n]];
+      if (!leaf.objective_s) complete(leaf);
+    });
+  }
+
+  /// Adds those of the user's seeds that are within memory with the microbatches of the scheduler asked for,
+  /// and with LPT's are not.
+  void add_given_that_only_fit_in_the_end(std::vector<RankedPlan>& best) const {
+    ScheduleLimits limits;
+    limits.memory = request_.cluster.gpu.usable_memory();
+    if (find_method(scheduler_->name()).budget == Budget::steps) limits.steps = kFinalSteps;
+    for (const std::size_t i : given_) {
+      if (leaves_[i].objective_s) continue;
+      RankedPlan ranked;
+      ranked.objective = Seconds(std::numeric_limits<double>::infinity());
+      take_better(ranked, leaves_[i].plan, *scheduler_, limits);
+      if (ranked.objective.count() < std::numeric_limits<double>::infinity())
+        best.push_back(std::move(ranked));
+    }
+  }
+
+  /// Moves layers of the best plan between neighboring stages, one at a time, until no such move makes it
+  /// better within memory under the scheduler that has made its microbatches.
+  void move_layers_of_best(std::vector<RankedPlan>& best) const {
+    while (!best.empty() && !(request_.search.time_limit && ended())) {
+      const RankedPlan& first = best.front();
+      const std::unique_ptr<Scheduler> scheduler = make_scheduler(first.scheduler, {.prove = false});
+      ScheduleLimits limits;
+      if (scheduler->name() == scheduler_->name() && scheduler->name() != lpt_->name())
+        limits.memory = request_.cluster.gpu.usable_memory();
+      limits.steps = first.steps;
+      std::vector<RankedPlan> moved;
+      for (Plan& plan : moved_by_one_layer(first.plan, request_.model)) {
+        const PlanFloor floor = bounds_.plan_floor(plan);
+        if (floor.memory > request_.cluster.gpu.usable_memory() || floor.bound_s >= first.objective.count())
+          continue;
+        RankedPlan& one = moved.emplace_back();
+        one.plan = std::move(plan);
+        one.bound = Seconds(floor.bound_s);
+      }
+      parallel_for(moved.size(), [&](std::size_t m) {
+        PlanScore score;
+        extend_score(score, request_, moved[m].plan, *scheduler, request_.batches.size(), limits);
+        if (score.fits) moved[m] = ranked(moved[m].plan, moved[m].bound, score, *scheduler);
+        moved[m].steps = first.steps;
+      });
+      std::erase_if(moved, [&](const RankedPlan& plan) {
+        return plan.scheduler.empty() || plan.objective >= first.objective;
+      });
+      if (moved.empty()) return;
+      best.insert(best.begin(), *std::ranges::min_element(moved, {}, &RankedPlan::objective));
+    }
+  }
+
+  /// Adds the seeds with random microbatches, with which the baselines have chosen them: LPT's are better but
+  /// for chance, or where they do not fit.
+  void add_random_seeds(std::vector<RankedPlan>& best) const {
+    const std::unique_ptr<Scheduler> random = make_scheduler("random");
+    std::vector<PlanScore> scores(seeds_.size());
+    parallel_for(seeds_.size(), [&](std::size_t s) {
+      extend_score(scores[s], request_, leaves_[seeds_[s]].plan, *random, request_.batches.size());
+    });
+    for (std::size_t s = 0; s < seeds_.size(); ++s) {
+      if (scores[s].fits)
+        best.push_back(
+            ranked(leaves_[seeds_[s]].plan, Seconds(leaves_[seeds_[s]].floor.bound_s), scores[s], *random));
+    }
+  }
+
+  /// Says without which one of the parts that are fixed some plan may fit, where there are any.
+  std::string in_the_way() const {
+    std::vector<std::string> names;
+    const auto try_without = [&](std::string_view name, const auto& open) {
+      PlanRequest other = quiet_;
+      if (!open(other.search)) return;
+      const auto may_fit = [&](SpacePart part) {
+        const SearchSpace space(other, part);
+        SearchBounds bounds(other);
+        ClosestMiss closest;
+        return PlanFamilies(other, space, bounds, closest).count() > 0;
+      };
+      // Of a search for shared plans alone, others are open without that layout.
+      if (may_fit(part_) || (part_ == SpacePart::shared && may_fit(SpacePart::unshared)))
+        names.push_back("--" + std::string(name));
+    };
+    PlanWish wish = request_.search.wish;
+    for (const auto& [name, value] : parts_of(wish)) {
+      const std::optional<int> wished = std::exchange(*value, std::nullopt);
+      if (wished) try_without(name, [&](SearchOptions& search) { return search.wish = wish, true; });
+      *value = wished;
+    }
+    const auto clear = [](auto SearchOptions::*list) {
+      return [list](SearchOptions& search) { return !std::exchange(search.*list, {}).empty(); };
+    };
+    try_without("layout", clear(&SearchOptions::layouts));
+    try_without("pipeline-schedule", clear(&SearchOptions::orders));
+    try_without("recompute", clear(&SearchOptions::recomputations));
+    return names.empty() ? "" : "; a plan may fit without " + listed({names.begin(), names.end()});
+  }
+
+  PlanResult result() {
+    PlanResult result;
+    result.candidates = space_.size();
+    run_given();
+    std::vector<std::size_t> complete =
+        leaves_that([](const Leaf& leaf) { return leaf.objective_s.has_value(); });
+    std::vector<std::size_t> finalists =
+        take_least(complete, request_.search.listed, [&](std::size_t i) { return *leaves_[i].objective_s; });
+    for (const std::size_t i : given_) {
+      if (leaves_[i].objective_s && std::ranges::count(finalists, i) == 0) finalists.push_back(i);
+    }
+    // Of a family, variants mostly differ in nothing that is measurable: the best one stands for all.
+    std::set<std::size_t> families;
+    std::vector<char> is_finalist;
+    for (const std::size_t i : finalists) {
+      const bool first = families.size() < kFinalists && families.insert(leaves_[i].family).second;
+      is_finalist.push_back(first || std::ranges::count(given_, i) > 0);
+    }
+    result.best.resize(finalists.size());
+    parallel_for(finalists.size(),
+                 [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], is_finalist[n]); });
+    add_given_that_only_fit_in_the_end(result.best);
+    add_random_seeds(result.best);
+    std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
+    // The user's seeds may be found once more by the search itself.
+    std::vector<RankedPlan> once;
+    for (RankedPlan& ranked : result.best) {
+      const auto is_again = [&](const RankedPlan& other) {
+        return other.plan == ranked.plan && other.scheduler == ranked.scheduler &&
+               other.objective == ranked.objective;
+      };
+      if (std::ranges::none_of(once, is_again)) once.push_back(std::move(ranked));
+    }
+    result.best = std::move(once);
+    move_layers_of_best(result.best);
+    if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
+      result.best.resize(request_.search.listed);
+    if (result.best.empty()) {
+      // Of another part of the space, a plan may be known that is not to be beaten here.
+      if (bounds_.known() && incumbent_s_ < std::numeric_limits<double>::max())
+        result.bound = Seconds(open_bound());
+      result.infeasible_reason = closest_.reason(request_.cluster);
+      if (result.infeasible_reason.empty()) result.infeasible_reason = space_.empty_reason();
+      if (!is_second_) result.infeasible_reason += in_the_way();  // joined() says what the first part does
+      return result;
+    }
+    for (RankedPlan& ranked : result.best) ranked.plan.objective = Objective::makespan;
+    result.plan = result.best.front().plan;
+    result.objective = result.best.front().objective;
+    if (bounds_.known()) result.bound = std::min(result.objective, Seconds(open_bound()));
+    return result;
+  }
+
+  Stopwatch watch_;
+  const PlanRequest& request_;
+  SpacePart part_;
+  PlanRequest quiet_;  ///< the same without progress, for other planners
+  SearchSpace space_;
+  SearchBounds bounds_;
+  ClosestMiss closest_;
+  PlanFamilies families_;
+  LeafMaker leaf_maker_;
+  std::unique_ptr<Scheduler> lpt_;
+  std::unique_ptr<Scheduler> scheduler_;
+  bool is_second_;  ///< all other plans were looked for before
+  std::int64_t budget_;
+  std::int64_t spent_ = 0;
+  std::vector<Leaf> leaves_;
+  std::vector<CutGroup> groups_;
+  std::vector<std::size_t> seeds_;  ///< of leaves_
+  std::vector<std::size_t> given_;  ///< those that the user has given
+  int given_outside_ = 0;
+  std::map<PlanKind, Experience> experience_;
+  double incumbent_s_;
+  std::pair<double, double> told_;  ///< objective and bound of the last call of PlanRequest::improved
+};
+
+}  // namespace
+
+PlanResult search_part(const PlanRequest& request, SpacePart part, double known_s) {
+  return PlanSearch(request, part, known_s).run();
+}
+
+}  // namespace dflop
