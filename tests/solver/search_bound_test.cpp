@@ -128,8 +128,9 @@ TEST(SearchBounds, OnAllCutsAreNearTheLeastOfAny) {
       const double bound_s = bounds.cuts_bound(drawn->second);
       const bool chunked = drawn->second.chunks > 1;
       // A colocated plan's own bound does not count on what comes before its LLM steps.
-      if (drawn->second.layout != Layout::colocated)
+      if (drawn->second.layout != Layout::colocated) {
         EXPECT_LE(bound_s, least_s * (1 + 1e-9)) << describe(drawn->second);
+      }
       if (least_s == std::numeric_limits<double>::infinity()) {
         infinite += bound_s == least_s ? 1 : 0;
       } else if (!chunked && drawn->second.layout != Layout::colocated &&

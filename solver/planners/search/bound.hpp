@@ -66,6 +66,10 @@ class SearchBounds {
   /// add up to all.
   double cuts_bound(const Plan& plan) const;
 
+  /// Returns whether two plans of one shape, recomputation and count of microbatches have the same
+  /// cuts_bound().
+  static bool have_one_cuts_bound(const Plan& a, const Plan& b);
+
   /// Returns what a rank is expected to need for one of its stages, counted as in plan_stages(), if
   /// microbatches are equal but for those of the largest samples. It is safe to call from several threads.
   Bytes expected_memory(const Plan& plan, int stage_index, const Stage& stage) const;

@@ -59,7 +59,9 @@ class SearchBounds::ChainPrice {
         first_rank_(plan.layout == Layout::colocated ? 0 : chain.first_stage),
         split_(splits_backward(plan.order)),
         usable_(bounds.request_.cluster.gpu.usable_memory()),
-        busy_((chain.layers() + 1) * (chain.layers() + 1), kUnknown) {
+        busy_((chain.layers() + 1) * (chain.layers() + 1), kUnknown),
+        longest_back_(chain.pieces * (chain.layers() + 1), kUnknown),
+        longest_on_(longest_back_) {
     if (plan.layout == Layout::colocated) {
       const LayerChain encoder = layer_chains(plan, bounds.request_.model).front();
       usable_ -=
@@ -103,6 +105,24 @@ class SearchBounds::ChainPrice {
     return cost_.model_state(of).total() + bounds_.surely_live(plan_, of, held) <= usable_;
   }
 
+  /// Returns how many layers that end before `last` piece r has room for.
+  int longest_back(int r, int last) {
+    int& known = longest_back_[r * (chain_.layers() + 1) + last];
+    if (known == kUnknown)
+      known = last_that(0, last, [&](int of) { return fits_memory(r, last - of, last); });
+    return known;
+  }
+
+  /// Returns how many layers from `first` on piece r has room for.
+  int longest_on(int r, int first) {
+    int& known = longest_on_[r * (chain_.layers() + 1) + first];
+    if (known == kUnknown) {
+      known =
+          last_that(0, chain_.layers() - first, [&](int of) { return fits_memory(r, first, first + of); });
+    }
+    return known;
+  }
+
   /// Returns the time of a pass of the smallest sample through the LLM's layers before `end`.
   double pass_before(Op op, int end) const {
     if (end <= chain_.encoder_layers) return 0;
@@ -117,8 +137,8 @@ class SearchBounds::ChainPrice {
     std::vector<int> least(pieces);
     int end = layers;
     for (int r = pieces - 1; r >= 0; --r) {
-      const int length = last_that(
-          0, end - r, [&](int of) { return busy(end - of, end) <= time && fits_memory(r, end - of, end); });
+      const int length = last_that(0, std::min(end - r, longest_back(r, end)),
+                                   [&](int of) { return busy(end - of, end) <= time; });
       end = least[r] = end - length;
     }
     if (end > 0) return false;
@@ -127,9 +147,10 @@ class SearchBounds::ChainPrice {
     for (int r = 0; r < pieces; ++r) {
       const double before = pass_before(Op::forward, least[r]);
       const double after = split_ ? 0 : pass_before(Op::backward, least[r]);
-      begin = last_that(begin, std::max(begin, layers - (pieces - 1 - r)), [&](int last) {
+      const int most = std::min(layers - (pieces - 1 - r), begin + longest_on(r, begin));
+      begin = last_that(begin, std::max(begin, most), [&](int last) {
         const double step = cost_.optimizer_step(stage(begin, last)).count();
-        return busy(begin, last) + before + std::max(after, step) <= time && fits_memory(r, begin, last);
+        return busy(begin, last) + before + std::max(after, step) <= time;
       });
     }
     return begin == layers;
@@ -143,7 +164,10 @@ class SearchBounds::ChainPrice {
   int first_rank_;
   bool split_;
   Bytes usable_;
-  std::vector<double> busy_;  // of the pieces [first, last), as they are asked for
+  // As they are asked for:
+  std::vector<double> busy_;       // of the pieces [first, last)
+  std::vector<int> longest_back_;  // of the pieces r that end before last
+  std::vector<int> longest_on_;    // of the pieces r from first on
 };
 
 /// A ChunkPrice prices the ranks of a chain of which each has several pieces. Pieces on one rank take no less
@@ -224,6 +248,11 @@ class SearchBounds::ChunkPrice {
   Bytes usable_;
   std::vector<double> busy_;  // as they are asked for
 };
+
+bool SearchBounds::have_one_cuts_bound(const Plan& a, const Plan& b) {
+  return splits_backward(a.order) == splits_backward(b.order) && a.chunks == b.chunks &&
+         traits(a.order).surely_held == traits(b.order).surely_held;
+}
 
 double SearchBounds::cuts_bound(const Plan& plan) const {
   double bound = 0;

@@ -7,22 +7,49 @@
 namespace dflop {
 namespace {
 
-/// Returns the counts of the last pieces that hold `limit` at most and fit, from the end; nothing if that
-/// takes more pieces.
-std::optional<std::vector<int>> fill_from_end(const std::vector<double>& items, int parts, double limit,
-                                              const PieceFits& fits) {
-  std::vector<int> counts(parts, 0);
-  int left = static_cast<int>(items.size());
-  for (int part = parts - 1; part >= 0; --part) {
-    const int last = left;
-    double sum = 0;
-    while (left > part && sum + items[left - 1] <= limit && (!fits || fits(part, left - 1, last)))
-      sum += items[--left];
-    counts[part] = last - left;
-    if (counts[part] == 0) return std::nullopt;
+/// A Filling fills pieces from the end.
+class Filling {
+ public:
+  Filling(const std::vector<double>& items, int parts, const PieceFits& fits)
+      : items_(items), parts_(parts), fits_(fits), first_(parts * (items.size() + 1), kUnknown) {}
+
+  /// Returns the counts of the last pieces that hold `limit` at most and fit; nothing if that takes more
+  /// pieces.
+  std::optional<std::vector<int>> filled(double limit) {
+    std::vector<int> counts(parts_, 0);
+    int left = static_cast<int>(items_.size());
+    for (int part = parts_ - 1; part >= 0; --part) {
+      const int last = left;
+      const int first = std::max(part, first_that_fits(part, last));
+      for (double sum = 0; left > first && sum + items_[left - 1] <= limit;) sum += items_[--left];
+      counts[part] = last - left;
+      if (counts[part] == 0) return std::nullopt;
+    }
+    return left == 0 ? std::optional(std::move(counts)) : std::nullopt;
   }
-  return left == 0 ? std::optional(std::move(counts)) : std::nullopt;
-}
+
+ private:
+  static constexpr int kUnknown = -1;
+
+  /// Returns the first item of the longest piece that ends before `last` and fits; `last` where none does.
+  int first_that_fits(int part, int last) {
+    if (!fits_) return 0;
+    int& known = first_[part * (items_.size() + 1) + last];
+    if (known != kUnknown) return known;
+    int low = 0;
+    int high = last;  // an empty piece fits
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      fits_(part, middle, last) ? high = middle : low = middle + 1;
+    }
+    return known = low;
+  }
+
+  const std::vector<double>& items_;
+  int parts_;
+  const PieceFits& fits_;
+  std::vector<int> first_;
+};
 
 /// Returns how many layers each piece of a chain has in a plan.
 std::vector<int> sizes_of(const Plan& plan, const LayerChain& chain) {
@@ -161,11 +188,12 @@ std::optional<std::vector<int>> cut_evenly(const std::vector<double>& items, int
                                            const PieceFits& fits) {
   double low = *std::max_element(items.begin(), items.end());
   double high = std::accumulate(items.begin(), items.end(), 0.0) * (1 + 1e-9);
-  std::optional<std::vector<int>> counts = fill_from_end(items, parts, high, fits);
+  Filling filling(items, parts, fits);
+  std::optional<std::vector<int>> counts = filling.filled(high);
   if (!counts) return counts;
   while (high - low > 1e-9 * high) {
     const double limit = (low + high) / 2;
-    if (std::optional<std::vector<int>> found = fill_from_end(items, parts, limit, fits)) {
+    if (std::optional<std::vector<int>> found = filling.filled(limit)) {
       counts = std::move(found);
       high = limit;
     } else {

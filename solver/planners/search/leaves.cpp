@@ -18,6 +18,22 @@ Leaf LeafMaker::leaf_of(Plan plan, std::size_t family, double family_bound_s) co
   return {std::move(plan), family, 0, floor};
 }
 
+std::vector<MadeGroup> LeafMaker::groups_of(const std::vector<Plan>& balanced, std::size_t family,
+                                            double family_bound_s) const {
+  std::vector<MadeGroup> groups;
+  for (const Plan& plan : balanced) {
+    groups.push_back(group_of(plan, family, family_bound_s));
+    CutGroup& group = groups.back().group;
+    if (group.whole) continue;
+    // The first plan with the same bound may be this one.
+    std::size_t alike = 0;
+    while (!SearchBounds::have_one_cuts_bound(plan, balanced[alike])) ++alike;
+    group.bound_s = alike + 1 < groups.size() ? groups[alike].group.bound_s
+                                              : std::max(family_bound_s, bounds_.cuts_bound(plan));
+  }
+  return groups;
+}
+
 MadeGroup LeafMaker::group_of(const Plan& balanced, std::size_t family, double family_bound_s) const {
   MadeGroup made{.group = {.family = family}, .leaves = {}};
   made.group.whole = count_cuts(balanced, request_.model, kAllCuts + 1) <= kAllCuts;
@@ -28,7 +44,6 @@ MadeGroup LeafMaker::group_of(const Plan& balanced, std::size_t family, double f
   if (made.group.whole) {
     for (Plan& plan : all_cuts(balanced, request_.model)) add(std::move(plan));
   } else {
-    made.group.bound_s = std::max(family_bound_s, bounds_.cuts_bound(balanced));
     add(space_.cut_by_count(balanced));
   }
   for (Plan& plan : plans) made.leaves.push_back(leaf_of(std::move(plan), family, family_bound_s));

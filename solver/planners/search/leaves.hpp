@@ -51,15 +51,18 @@ class LeafMaker {
 
   Leaf leaf_of(Plan plan, std::size_t family, double family_bound_s) const;
 
-  /// Makes the group of a plan whose layers are cut evenly: with all cuts where these are few, else with this
-  /// one, the one by count, and where this one is expected to need too much memory the most even one that is
-  /// not.
-  MadeGroup group_of(const Plan& balanced, std::size_t family, double family_bound_s) const;
+  /// Makes the groups of plans of one family whose layers are cut evenly.
+  std::vector<MadeGroup> groups_of(const std::vector<Plan>& balanced, std::size_t family,
+                                   double family_bound_s) const;
 
   /// Returns the most even cut that is expected to need no more than `limit`; nothing where there is none.
   std::optional<Plan> cut_within(const Plan& plan, Bytes limit) const;
 
  private:
+  /// Makes a group without its bound: with all cuts where these are few, else with the even one, the one by
+  /// count, and where the even one is expected to need too much memory the most even one that is not.
+  MadeGroup group_of(const Plan& balanced, std::size_t family, double family_bound_s) const;
+
   const PlanRequest& request_;
   const SearchSpace& space_;
   const SearchBounds& bounds_;

@@ -286,10 +286,12 @@ class PlanSearch {
       if (variants.empty()) return;
       const auto first = variants.begin();
       plainest ? variants.erase(first + 1, variants.end()) : variants.erase(first);
+      std::vector<Plan> plans;
       for (const SearchVariant& variant : variants) {
-        if (const auto plan = space_.plan(shape, family.recomputation, family.microbatches, variant))
-          made[f].push_back(leaf_maker_.group_of(*plan, families[f], family.bound_s));
+        if (auto plan = space_.plan(shape, family.recomputation, family.microbatches, variant))
+          plans.push_back(*std::move(plan));
       }
+      made[f] = leaf_maker_.groups_of(plans, families[f], family.bound_s);
     });
     for (const std::vector<MadeGroup>& of_family : made) {
       for (const MadeGroup& one : of_family) add_group(one);
