@@ -106,13 +106,12 @@ std::string ranking_json(const PlanResult& result, const Table& ranking,
   return json_text(json);
 }
 
-/// Says "no plan of the space has an objective below 19.1 s, so that the best is within 3.2 % of it", or that
-/// nothing is proven.
+/// Says what is proven of the best plan, or that nothing is.
 std::string describe_proof(const PlanResult& result) {
   if (!result.bound) return "no bound is known for this planner and cost model";
   return fmt::format(
-      "no plan of the space that fits with LPT has, with any microbatches of these samples, an objective below {:.4f} s: "
-      "the best is within {:.2f} % of it{}",
+      "proven: no plan that the search may choose, whatever the cut of its layers and the microbatches of these samples, "
+      "has an objective below {:.4f} s: the best is within {:.2f} % of it{}",
       result.bound->count(), 100 * result.gap(),
       result.exhausted ? "" : "; the search ended before all smaller bounds were looked into");
 }
@@ -240,8 +239,10 @@ their uniform configurations, recomputation, placement, gradient buckets and 1f1
 megatron-default is set by hand as papers do. Their objective is the simulated mean over the global batches
 with random microbatches. search chooses everything, layout, parallelism of each module, layers of each
 stage, microbatches, schedule and the parts above, by simulating the global batches with LPT, the best few in
-the end with --scheduler; it starts from the plans of the other planners, and bound is proven for every plan of
-its space and all microbatches. An option that is given fixes its part for all planners; a layout, tp, pp, dp
+the end with --scheduler; it starts from the plans of the other planners, and no single layer moved to a
+neighboring stage makes its result better. Its bound is proven for all plans that it may choose, with any cut of
+their layers and any assignment of the samples to microbatches; their counts of microbatches are 1 to 8, then four
+an octave, interleaved and zb-v have two chunks (or --chunks), shared plans eighths of a GPU. An option that is given fixes its part for all planners; a layout, tp, pp, dp
 or number of microbatches is a wish that search grants, choosing the rest (--pipeline-schedule then names any
 order), or else it says which wish is in the way. Exit code 3 if
 nothing fits, saying why.)",

@@ -118,6 +118,7 @@ struct PresetSearch {
     PreprocessOptions options;
     options.rule = model.preprocess;
     options.max_tokens = model.max_tokens;
+    options.modalities = rule_modalities(model.preprocess);
     const std::vector<Sample> samples = preprocess(load_records(file), options, file).samples;
     Random random(7);
     for (int i = 0; i < iterations; ++i) {

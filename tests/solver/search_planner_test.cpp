@@ -4,7 +4,11 @@
 #include <tbb/global_control.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "solver/planners/search/bound.hpp"
@@ -107,34 +111,70 @@ TEST(SearchPlanner, BoundsEveryCutAndFindsOneThatNoMoveImproves) {
   EXPECT_GT(short_of_memory, 1000);
 }
 
-// Random plans of a preset's space with random cuts, within memory: none is below the bound.
+/// Searches, and draws plans of the space with random cuts, which LPT schedules within memory: none is below
+/// the bound, and none better than the result by more than its gap. Returns how many fit.
+int expect_no_plan_below_bound(const PlanRequest& request, int rounds) {
+  const PlanResult result = SearchPlanner().plan(request);
+  if (!result.plan || !result.bound) {
+    ADD_FAILURE() << request.model.name << ": " << result.infeasible_reason;
+    return 0;
+  }
+  const SearchSpace space(request);
+  const auto lpt = make_scheduler("lpt");
+  ScheduleLimits limits;
+  limits.memory = request.cluster.gpu.usable_memory();
+  Random random(3);
+  int fit = 0;
+  for (int round = 0; round < 40 * plans && fit < plans; ++round) {
+    const auto drawn = testing::draw_plan(space, request.model, random);
+    if (!drawn) continue;
+    PlanScore score;
+    extend_score(score, request, drawn->second, *lpt, request.batches.size(), limits);
+    if (!score.fits) continue;
+    ++fit;
+    const double objective = objective_value(request.search.objective, score.iterations).count();
+    EXPECT_GE(objective, result.bound->count()) << request.model.name << ": " << describe(drawn->second);
+    EXPECT_GE(objective * (1 + result.gap()), result.objective.count() * (1 - 1e-9))
+        << request.model.name << ": " << describe(drawn->second);
+  }
+  return fit;
+}
+
 TEST(SearchPlanner, NoPlanOfAPresetIsBelowItsBound) {
   for (const char* model : {"llava-ov-llama3-8b", "qwen2.5-vl-7b"}) {
     const PresetSearch c(model, "vision_mix", 1, 32, 1);
     PlanRequest request = c.request();
     request.search.budget = 30'000;
     request.search.shared = false;
-    const PlanResult result = SearchPlanner().plan(request);
-    ASSERT_TRUE(result.plan && result.bound) << result.infeasible_reason;
-    const SearchSpace space(request);
-    const auto lpt = make_scheduler("lpt");
-    ScheduleLimits limits;
-    limits.memory = request.cluster.gpu.usable_memory();
-    Random random(3);
-    int fit = 0;
-    for (int round = 0; round < 120; ++round) {
-      const auto drawn = testing::draw_plan(space, c.model, random);
-      if (!drawn) continue;
-      PlanScore score;
-      extend_score(score, request, drawn->second, *lpt, request.batches.size(), limits);
-      if (!score.fits) continue;
-      ++fit;
-      const double objective = objective_value(request.search.objective, score.iterations).count();
-      EXPECT_GE(objective, result.bound->count()) << describe(drawn->second);
-      EXPECT_GE(objective * (1 + result.gap()), result.objective.count() * (1 - 1e-9))
-          << describe(drawn->second);
-    }
-    EXPECT_GT(fit, 10);
+    EXPECT_EQ(expect_no_plan_below_bound(request, 20), 20);
+  }
+}
+
+// The same of 13 presets as docs/results.md has them: ten minutes. Half of the plans are one to three moves
+// of a layer from the even cut, half anywhere; recomputation, and so memory, is any.
+TEST(SearchPlanner, DISABLED_NoPlanOfAnyPresetIsBelowItsBound) {
+  const std::vector<std::pair<const char*, int>> models = {{"llava-ov-qwen2.5-7b", 4},
+                                                           {"llava-ov-llama3-8b", 4},
+                                                           {"llava-ov-siglip6b-qwen2.5-7b", 4},
+                                                           {"llava-ov-siglip6b-llama3-8b", 4},
+                                                           {"qwen2.5-vl-7b", 4},
+                                                           {"llava-ov-qwen2.5-32b", 8},
+                                                           {"llava-ov-siglip6b-qwen2.5-32b", 8},
+                                                           {"llava-ov-llama3-70b", 8},
+                                                           {"llava-ov-qwen2.5-72b", 8},
+                                                           {"llava-ov-siglip6b-llama3-70b", 8},
+                                                           {"llava-ov-siglip6b-qwen2.5-72b", 8},
+                                                           {"internvl2.5-72b", 8},
+                                                           {"qwen2-audio-7b", 4}};
+  for (const auto& [model, nodes] : models) {
+    const bool hears = std::string(model) == "qwen2-audio-7b";
+    const PresetSearch c(model, hears ? "omni_mix" : "vision_mix", PresetSearch::nodes_of("a100-80g", nodes),
+                         128, 2);
+    PlanRequest request = c.request();
+    request.search.budget = 1'000'000;
+    const int fit = expect_no_plan_below_bound(request, 200);
+    std::printf("%s: %d plans\n", model, fit);
+    EXPECT_EQ(fit, 200) << model;
   }
 }
 
