@@ -117,7 +117,7 @@ struct Collective {
   /// An all_reduce_start enters it after this part of the compute instruction that comes next, as a bucket of
   /// gradients is complete before its backward is. 0: at once.
   double ready = 0;
-  /// Files do not say it: a replay needs to know no more than that groups meet.
+  /// Files of programs say it; timelines do not, as a replay needs to know no more than that groups meet.
   CollectiveSum sum = CollectiveSum::gradients;
 };
 

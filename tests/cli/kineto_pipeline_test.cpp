@@ -227,6 +227,24 @@ TEST(KinetoPipeline, ReductionsMeetByStageAndOrder) {
   EXPECT_EQ(program.costs.collective[0], ms(3));
 }
 
+// Two stages that no rank shares meet in the sum of all gradients' squares, which both name by one number.
+// Rank 1 is there at 32, rank 0 at 42, and both end at 45.
+TEST(KinetoPipeline, SumsOfSeveralStagesMeetByTheirNumbers) {
+  std::vector<RankText> ranks = two_ranks();
+  for (int r = 0; r < 2; ++r) {
+    ranks[r]
+        .range(fmt::format("dflop:all_reduce stage={} msg=7", r), r == 0 ? 42 : 32, 45)
+        .reduction(r == 0 ? 42 : 32, r == 0 ? 42 : 32, 45);
+    ranks[r].range(fmt::format("dflop:optimizer_step stage={}", r), 45, 46);
+  }
+  const PipelineImport import = import_all(ranks);
+  ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
+  const RecordedProgram program = recorded_program(import.steps[0].timeline);
+  ASSERT_EQ(program.program.collectives.size(), 1u);
+  EXPECT_EQ(program.program.collectives[0].groups, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_EQ(program.costs.collective[0], ms(3)) << "from 42, when both are there";
+}
+
 /// A message as the loop of dflop.torch has it: the call is in a range that says all but the direction.
 /// `asked`: when a receive was called, which may be long before.
 void reshard(RankText& rank, bool is_send, int microbatch, int peer, int number, double start, double end,

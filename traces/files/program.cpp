@@ -8,6 +8,13 @@
 #include "traces/text/json_writer.hpp"
 
 namespace dflop {
+
+template <>
+inline constexpr NameTable<CollectiveSum, 3> kNames<CollectiveSum> = {
+    {{CollectiveSum::gradients, "gradients"},
+     {CollectiveSum::joined_ends, "joined_ends"},
+     {CollectiveSum::norm, "norm"}}};
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -65,7 +72,9 @@ Json messages_json(const Iteration& iteration, const ModelSpec& model) {
 Json collectives_json(const Program& program) {
   Json collectives = Json::array();
   for (const Collective& collective : program.collectives)
-    collectives.push_back({{"groups", collective.groups}, {"bytes", collective.bytes.count}});
+    collectives.push_back({{"groups", collective.groups},
+                           {"bytes", collective.bytes.count},
+                           {"sum", to_string(collective.sum)}});
   return collectives;
 }
 

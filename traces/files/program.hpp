@@ -19,7 +19,8 @@ namespace dflop {
 ///   "messages"     [source group, destination group, microbatch, 1 for activations or 0 for gradients,
 ///                  source row, destination row, rows, rows of the receiver's matrix]
 ///                  (core/program/message_rows.hpp)
-///   "collectives"  {groups, bytes}
+///   "collectives"  {groups, bytes, sum}; sum is "gradients" of the instruction's stage, "joined_ends" of an
+///                  embedding and a head that are one matrix, or "norm" of all gradients
 ///   "bins"         [bin of sample 0, bin of sample 1, ...]; bin = microbatch * llm_dp + dp rank
 ///   "pieces"       [microbatch, encoder dp rank, LLM dp rank, sample, first sequence, sequences,
 ///                  first output row of the sample, rows]: runs of encoder sequences of a sample that one

@@ -59,7 +59,8 @@ struct PipelineHalf {
   std::size_t other = kNoIndex;
 };
 
-/// A PipelineReduction is one rank's part in a sum over the dp ranks of a stage.
+/// A PipelineReduction is one rank's part in a sum over the dp ranks of a stage, or over all ranks that give
+/// it the same number.
 struct PipelineReduction {
   std::size_t rank = 0;
   std::int32_t stage = 0;
@@ -69,6 +70,7 @@ struct PipelineReduction {
   bool end_known = true;  ///< else `end` is when somebody asked for it
   std::optional<Bytes> bytes{};
   std::vector<std::int32_t> participants{};  ///< global ranks; empty where the trace does not say
+  std::optional<std::int32_t> message{};     ///< the number that its range gives it
   std::size_t event = 0;
   std::int32_t number = -1;  ///< of the sum, the same on all its ranks; -1: of one rank alone
 };

@@ -103,6 +103,7 @@ class ReductionReader {
     PipelineAct& act = rank_.acts[a];
     PipelineReduction reduction{.rank = number_, .stage = act.stage, .start = act.start, .end = act.end};
     reduction.event = act.range->event;
+    reduction.message = act.range->message;
     reduction.bytes = Bytes{};
     bool found = false;
     for (const Sum& sum : sums_) {
@@ -275,6 +276,18 @@ std::vector<std::int32_t> ranks_of_stage(const PipelineRecord& record, std::int3
   return ranks;
 }
 
+/// Returns the global ranks that take part in a sum, in rising order.
+std::vector<std::int32_t> participants_of(const PipelineRecord& record, const PipelineReduction& reduction) {
+  if (!reduction.message) {
+    return reduction.participants.empty() ? ranks_of_stage(record, reduction.stage) : reduction.participants;
+  }
+  std::set<std::int32_t> ranks;
+  for (const PipelineReduction& other : record.reductions) {
+    if (other.message == reduction.message) ranks.insert(*record.trace_of(record.ranks[other.rank]).rank);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
 /// Tells whether a trace lists no process groups, or one of exactly these ranks.
 bool knows_group(const KinetoTrace& trace, const std::vector<std::int32_t>& ranks) {
   if (trace.process_groups.empty()) return true;
@@ -321,15 +334,18 @@ void read_reductions(PipelineRecord& record) {
 
 void join_reductions(PipelineRecord& record) {
   using Key =
-      std::tuple<std::vector<std::int32_t>, std::int32_t, std::int32_t>;  // ranks, stage, how many before
+      std::tuple<std::vector<std::int32_t>, std::int32_t, std::int32_t>;  // ranks, stage, how many before;
+                                                                          // ranks, -1, its number
   std::map<Key, std::vector<std::size_t>> joined;
   std::map<std::pair<std::size_t, std::int32_t>, std::int32_t> seen;  // by rank and stage
   for (std::size_t i = 0; i < record.reductions.size(); ++i) {
     const PipelineReduction& reduction = record.reductions[i];
-    const std::vector<std::int32_t> ranks =
-        reduction.participants.empty() ? ranks_of_stage(record, reduction.stage) : reduction.participants;
+    const std::vector<std::int32_t> ranks = participants_of(record, reduction);
     if (ranks.size() < 2) continue;
-    joined[{ranks, reduction.stage, seen[{reduction.rank, reduction.stage}]++}].push_back(i);
+    const Key key = reduction.message
+                        ? Key{ranks, -1, *reduction.message}
+                        : Key{ranks, reduction.stage, seen[{reduction.rank, reduction.stage}]++};
+    joined[key].push_back(i);
   }
   std::int32_t next = 0;
   for (const auto& [key, parts] : joined) {
