@@ -1,33 +1,43 @@
 """An Executor runs the Program of an iteration on PyTorch: the one that simulator and C++ backend run."""
 
+from __future__ import annotations
+
 import atexit
 import json
 import os
 import threading
 import traceback
 import warnings
-from collections import Counter, deque, namedtuple
 from contextlib import nullcontext
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from dflop._errors import DflopError, InputError
+from dflop._plan_sampler import Batch, PlanSampler
 from dflop._server import default_server
 from dflop.torch._board import Board, lost_peers
-from dflop.torch._program import BACKWARDS, RECEIVES, SENDS, Program
-from dflop.torch._reduction import StageReduction
+from dflop.torch._messenger import Messenger
+from dflop.torch._program import RECEIVES, SENDS, Instruction, Part, Program, StageDescription
+from dflop.torch._reduction import JoinedEnds, StageReduction
 from dflop.torch._tie import Tie
+from dflop.torch._version import require_split_backwards
+from dflop.torch._walk import Walk
 
 BUCKET_BYTES = 25 * 2**20
 _LEAVING_S = 10.0  # as long as a process that ends after a failure waits for its communication to end
 
-Result = namedtuple("Result", "loss tokens")
-"""The mean loss over all trained tokens of the batch, and their number; the same on all ranks."""
 
-_HEADER = 10  # numbers that describe what follows: type, dimensions, and sizes of all but the first
-_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+class Result(NamedTuple):
+    """What a step gives, the same on all ranks."""
+
+    loss: float
+    """The mean loss over all trained tokens of the batch."""
+    tokens: int
+    """Their number."""
+    norm: float | None
+    """The norm of all gradients before they were clipped; None where the plan does not clip."""
 
 
 class _OnAllRanks(Exception):
@@ -49,6 +59,10 @@ class Executor:
                scalar tensor, and how many tokens it sums over
     optimizer  optimizer(parameters) -> an optimizer of one stage; without one, step() leaves gradients
     device     of modules and messages; default: the current GPU with NCCL, else the CPU
+    clip_norm  the largest norm of all gradients, for plans with clip_gradients: larger ones are scaled down before the
+               optimizer steps, as torch.nn.utils.clip_grad_norm_ does; math.inf only finds the norm
+    tied       tied(module, stage) -> the parameter that is the embedding in one stage's module and the head in another
+               one's, for plans of a model whose embedding and head are one matrix (tied_embeddings) on two ranks
 
     A module is called as module(x, **inputs(part, batch)) and returns one tensor, whose first dimension are rows: those
     of the Part's samples or pieces, packed. x has the rows of the stage before, or is None where nothing comes: at the
@@ -59,7 +73,7 @@ class Executor:
     own; parameters without requires_grad stay as they are.
 
     Trained parameters are f32, bf16 or f64: gradients are summed as they are, and divided by the tokens in the end, for
-    which f16 has no room. Without an `optimizer` clipping and steps are the caller's.
+    which f16 has no room. Without an `optimizer` steps are the caller's, and clipping, too, unless the plan clips.
 
     All ranks of torch.distributed make the executor and call step() together, and close() at last. Where one fails, all
     raise RankFailed, which names the first, and torch.distributed is shut down with all of its groups.
@@ -67,12 +81,26 @@ class Executor:
 
     _made = 0
 
-    def __init__(self, plan, stages, *, inputs, loss, optimizer=None, device=None, bucket_bytes=BUCKET_BYTES):
+    def __init__(
+        self,
+        plan: str | os.PathLike[str] | Mapping[str, Any],
+        stages: Callable[[StageDescription], torch.nn.Module] | Mapping[int, torch.nn.Module],
+        *,
+        inputs: Callable[[Part, Any], dict[str, Any]],
+        loss: Callable[[torch.Tensor, Part, Any], tuple[torch.Tensor, int]],
+        optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None,
+        device: torch.device | str | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+        clip_norm: float | None = None,
+        tied: Callable[[torch.nn.Module, StageDescription], torch.nn.Parameter] | None = None,
+    ) -> None:
         if not dist.is_initialized():
             raise InputError("Executor: expected torch.distributed to be initialised: call init_process_group() first")
         self._rank = dist.get_rank()
         self._inputs = inputs
         self._loss = loss
+        self._clip_norm = clip_norm
+        self._tied = tied
         self._device = torch.device(device) if device is not None else _default_device()
         self._at = None  # what this rank is doing, for messages
         self._steps = 0
@@ -81,16 +109,7 @@ class Executor:
         # Small sums and the layout go over the host, so that no GPU waits for them.
         self._control = dist.new_group(backend="gloo")
         self.program = Program(self._together(lambda: self._of_first_rank(lambda: _layout(plan))))
-        if self.program.layout == "shared":
-            raise InputError(
-                "Executor: expected a plan whose ranks have GPUs of their own, found a shared one: "
-                "dflop.plan(..., no_shared=True) leaves such plans out"
-            )
-        if self.program.ranks != dist.get_world_size():
-            raise InputError(
-                f"Executor: expected as many ranks as the plan has, {self.program.ranks}, found a process group of "
-                f"{dist.get_world_size()}"
-            )
+        _require_runnable(self.program, dist.get_world_size(), clip_norm, tied)
         self._group = self.program.group_of(self._rank)
         self.stages = self.program.groups[self._group].stages
         self.modules = {}
@@ -102,10 +121,13 @@ class Executor:
         self._at = "making the modules"
         for stage in self.stages:
             self.modules[stage] = self._module(stages, stage)
+        self._require_own_parameters()
         # A group is made by all ranks, which would wait for one whose module failed until their time is up.
         self._wait_for_all()
-        self._messenger = _Messenger(self.program, self._group, self._device)
+        self._messenger = Messenger(self.program, self._group, self._device)
         self._reductions = self._make_reductions(bucket_bytes)
+        self._ends = self._make_joined_ends()
+        self._counted_once = self._parameters_of_norm()
         self._at = "making the optimizers"
         for stage in self.stages:
             if optimizer is not None and self._trained(stage):
@@ -116,7 +138,7 @@ class Executor:
         with lost_peers():
             dist.barrier(group=self._control)
 
-    def batches(self, sampler):
+    def batches(self, sampler: PlanSampler | None) -> Iterator[Batch]:
         """Gives the batches of the first rank's PlanSampler on all ranks, so that one process schedules for all.
 
         The samplers of other ranks are not asked, and may be None. Errors of the first one are raised on all ranks.
@@ -129,7 +151,7 @@ class Executor:
                 return
             yield drawn
 
-    def step(self, program, batch):
+    def step(self, program: Program | dict[str, Any], batch: Any) -> Result:
         """Runs one iteration, and returns its Result. `batch` is what inputs() and loss() get.
 
         Raises InputError where the program is of another plan, and RankFailed where any rank failed.
@@ -141,16 +163,16 @@ class Executor:
         self._steps += 1
         return result
 
-    def close(self):
+    def close(self) -> None:
         """Ends the communication of this executor; torch.distributed stays. All ranks call it, after a whole step."""
         if self._control is None:
             return
         self._messenger.close()
-        for reduction in self._reductions.values():
+        for reduction in [*self._reductions.values(), *self._ends.values()]:
             reduction.close()
         dist.destroy_process_group(self._control)
         self._messenger = self._control = None
-        self._reductions = {}
+        self._reductions = self._ends = {}
 
     def _together(self, run):
         """Returns what run() returns; raises RankFailed where this rank fails or learns that another one did."""
@@ -172,7 +194,7 @@ class Executor:
         """
         traceback.clear_frames(error.__traceback__)
         self._messenger = self._control = None
-        self._reductions = {}
+        self._reductions = self._ends = {}
         # A group with sums under way waits for them, and so for other ranks; this rank need not.
         leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
         leaving.start()
@@ -219,14 +241,111 @@ class Executor:
                 reductions[stage] = StageReduction(list(module.parameters()), group, bucket_bytes)
         return reductions
 
+    def _make_joined_ends(self):
+        """Makes the pairs of ranks whose embedding and head are one matrix, and copies the embedding to the head."""
+        ends, shapes = {}, {}
+        for index, collective in enumerate(self.program.collectives):
+            if collective.sum != "joined_ends":
+                continue
+            ranks = [self.program.groups[group].rank for group in collective.groups]
+            pair = dist.new_group(ranks)
+            if self._rank not in ranks:
+                continue
+            own = self.program.groups[self._group].instructions
+            stage = next(i.stage for i in own if i.op == "all_reduce" and i.index == index)
+            matrix = self._tied(self.modules[stage], self.program.stages[stage])
+            if not any(matrix is parameter for parameter in self.modules[stage].parameters()):
+                raise InputError(
+                    f"tied: expected a parameter of the module of stage {stage}, found {type(matrix).__name__}"
+                )
+            shapes[index] = tuple(matrix.shape)
+            ends[index] = JoinedEnds(matrix, stage, pair, ranks)
+        self._require_like_ends(shapes)
+        for pair in ends.values():
+            pair.copy_first()
+        return ends
+
+    def _require_like_ends(self, shapes):
+        if not any(collective.sum == "joined_ends" for collective in self.program.collectives):
+            return
+        everywhere = [None] * dist.get_world_size()
+        with lost_peers():
+            dist.all_gather_object(everywhere, shapes, group=self._control)
+        for index, shape in shapes.items():
+            for other in everywhere:
+                if other.get(index, shape) != shape:
+                    raise InputError(f"tied: expected one shape at both ends, found {shape} and {other[index]}")
+
+    def _parameters_of_norm(self):
+        """Returns what this rank counts in the norm of all gradients: of copies, which dp ranks and both ends of the
+        model have, the first rank's."""
+        heads = [end.matrix for end in self._ends.values() if not self.program.stages[end.stage].embedding]
+        counted = []
+        for stage in self.stages:
+            if self._rank == min(group.rank for group in self.program.groups if stage in group.stages):
+                parameters = self.modules[stage].parameters()
+                counted += [p for p in parameters if not any(p is head for head in heads)]
+        return counted
+
     def _trained(self, stage):
         return [p for p in self.modules[stage].parameters() if p.requires_grad]
+
+    def _require_own_parameters(self):
+        """Refuses modules of two stages that share a parameter: each stage's gradients are summed and divided alone."""
+        owners = {}
+        for stage, module in self.modules.items():
+            for name, parameter in module.named_parameters():
+                owner = owners.setdefault(parameter, stage)
+                if owner != stage:
+                    raise InputError(
+                        f"stages: expected modules that share no parameter, found {name} of stage {stage} in stage "
+                        f"{owner}, too: a plan that has both in one stage, or on two ranks (tied=), can share them"
+                    )
 
     def _require_own_plan(self, program):
         own = [(group.rank, group.dp_rank, group.stages) for group in self.program.groups]
         other = [(group.rank, group.dp_rank, group.stages) for group in program.groups]
-        if own != other or self.program.stages != program.stages:
-            raise InputError("program: expected one of the executor's plan, found other ranks or stages")
+        if own != other or self.program.stages != program.stages or self.program.sums != program.sums:
+            raise InputError("program: expected one of the executor's plan, found other ranks, stages or sums")
+
+
+def _require_runnable(program, ranks, clip_norm, tied):
+    """Raises where a plan asks for what the Executor does not do, or was not told how to do."""
+    if program.layout == "shared":
+        raise InputError(
+            "Executor: expected a plan whose ranks have GPUs of their own, found a shared one: "
+            "dflop.plan(..., no_shared=True) leaves such plans out"
+        )
+    if program.ranks != ranks:
+        raise InputError(
+            f"Executor: expected as many ranks as the plan has, {program.ranks}, found a process group of {ranks}"
+        )
+    if any(i.op == "backward_input" for group in program.groups for i in group.instructions):
+        require_split_backwards("Executor: the plan's order splits backwards, for which it needs")
+    if clip_norm is not None and not (isinstance(clip_norm, (int, float)) and clip_norm > 0):
+        raise InputError(f"clip_norm: expected a number above 0 (math.inf clips nothing), found {clip_norm!r}")
+    if "norm" in program.sums and clip_norm is None:
+        raise InputError(
+            "clip_norm: expected the largest norm of gradients, as the plan has clip_gradients, found none: "
+            "Executor(..., clip_norm=1.0); math.inf only finds the norm, and plans without clip_gradients need none"
+        )
+    if "norm" not in program.sums and clip_norm is not None:
+        raise InputError(
+            f"clip_norm: expected a plan with clip_gradients, whose program has the norm's sum, found one without: "
+            "dflop.plan(..., clip_gradients=True)"
+        )
+    if "joined_ends" in program.sums and tied is None:
+        raise InputError(
+            "tied: expected tied(module, stage), which returns the matrix that is embedding here and head there, as "
+            "the plan's model has tied_embeddings and the plan has them on two ranks, found none"
+        )
+    embedding = next((stage.index for stage in program.stages if stage.embedding), -1)
+    if tied is not None and "joined_ends" not in program.sums and embedding != len(program.stages) - 1:
+        raise InputError(
+            "tied: expected a plan that sums embedding and head, or has both in one stage, found one with stages "
+            f"{embedding} and {len(program.stages) - 1} that does not: the model needs tied_embeddings, and an order "
+            "with the ends on two ranks"
+        )
 
 
 def _end(leaving, board):
@@ -267,191 +386,20 @@ def _note_whole_states(plan, program):
         )
 
 
-class _Messenger:
-    """Sends and receives rows.
-
-    NCCL matches messages of two ranks by their order, so that receives are posted in the order of sends, and each
-    direction of two ranks has a communicator of its own. gloo matches them by their tags.
-    """
-
-    def __init__(self, program, group, device):
-        self._group = group
-        self._device = device
-        self._ranks = [g.rank for g in program.groups]
-        self._route_groups = {}
-        if device.type != "cpu":
-            self._open_routes(program)
-        self._rows = {}  # by (group, stage) that has made it: type and sizes of a row of its output
-        self._told = set()  # (stage, group): who knows the rows of this rank's stage
-        self._sends = deque()  # (work, destination, tensor), which is kept until it is sent
-        self._posted = {}
-
-    def _open_routes(self, program):
-        """Makes a communicator for each route, and uses it once.
-
-        NCCL connects two ranks when they first exchange something, and both wait for each other then: in one order on
-        all ranks, no two wait crosswise.
-        """
-        routes = program.possible_routes()
-        for a, b in routes:
-            self._route_groups[a, b] = dist.new_group(sorted((self._ranks[a], self._ranks[b])))
-        nothing = torch.zeros(1, device=self._device)
-        for a, b in routes:
-            with lost_peers(self._ranks[a], self._ranks[b]):
-                if self._group == a:
-                    dist.send(nothing, self._ranks[b], group=self._route_groups[a, b])
-                elif self._group == b:
-                    dist.recv(nothing, self._ranks[a], group=self._route_groups[a, b])
-
-    def close(self):
-        """Ends the communicators of this messenger."""
-        for group in self._route_groups.values():
-            if group is not dist.GroupMember.NON_GROUP_MEMBER:
-                dist.destroy_process_group(group)
-
-    def begin(self, program):
-        """Begins an iteration."""
-        self._program = program
-        self._routes = {source: deque(messages) for source, messages in program.routes_to(self._group).items()}
-        for route in self._routes.values():
-            self._post_next(route)
-
-    def send(self, index, tensor):
-        """Sends the rows of a message, and goes on at once."""
-        message = self._program.messages[index]
-        if message.activations:
-            self._require_same_rows(message.source_stage, tensor)
-        if message.activations and (message.source_stage, message.destination) not in self._told:
-            self._told.add((message.source_stage, message.destination))
-            self._isend(index, message, _header(tensor, self._device))
-        self._isend(index, message, tensor.contiguous())
-        while self._sends and self._sends[0][0].is_completed():
-            self._sends.popleft()
-
-    def _require_same_rows(self, stage, tensor):
-        """Refuses rows that are not as those before, of which others know: they would be read as something else."""
-        found = (tensor.dtype, tuple(tensor.shape[1:]))
-        known = self._rows.setdefault((self._group, stage), found)
-        if found != known:
-            raise InputError(
-                f"stages: expected rows of {known[0]} and shape {known[1]} from stage {stage}, as before, found "
-                f"{found[0]} and {found[1]}"
-            )
-
-    def receive(self, index):
-        """Returns the rows of a message."""
-        message = self._program.messages[index]
-        while index not in self._posted:
-            self._post(self._routes[message.source].popleft())
-        work, tensor = self._posted.pop(index)
-        self._wait(work, message.source)
-        return tensor
-
-    def post_ahead(self, index):
-        """Posts the receive of what the sender of a message sends after it, which may then come beside compute."""
-        self._post_next(self._routes[self._program.messages[index].source])
-
-    def _post_next(self, route):
-        # Before the first rows from a stage there is a header to wait for.
-        if route and self._key_of_rows(self._program.messages[route[0]]) in self._rows:
-            self._post(route.popleft())
-
-    def finish(self):
-        """Waits until all that this rank has sent has left it."""
-        while self._sends:
-            work, destination, _ = self._sends[0]
-            self._wait(work, destination)
-            self._sends.popleft()
-
-    def _isend(self, index, message, tensor):
-        rank = self._ranks[message.destination]
-        group = self._route_groups.get((self._group, message.destination))
-        with lost_peers(rank):
-            work = dist.isend(tensor, rank, group=group, tag=index)
-        self._sends.append((work, message.destination, tensor))
-
-    def _post(self, index):
-        message = self._program.messages[index]
-        dtype, sizes = self._row(index, message)
-        tensor = torch.empty((message.rows, *sizes), dtype=dtype, device=self._device)
-        self._posted[index] = (self._irecv(index, message, tensor), tensor)
-
-    def _key_of_rows(self, message):
-        if message.activations:
-            return (message.source, message.source_stage)
-        return (self._group, message.destination_stage)
-
-    def _row(self, index, message):
-        """Returns type and sizes of a row. Before the first activations from a stage comes a header."""
-        key = self._key_of_rows(message)
-        if key not in self._rows:
-            header = torch.empty(_HEADER, dtype=torch.int64, device=self._device)
-            self._wait(self._irecv(index, message, header), message.source)
-            kind, dimensions, *sizes = header.tolist()
-            self._rows[key] = (_TYPES[kind], tuple(sizes[:dimensions]))
-        return self._rows[key]
-
-    def _irecv(self, index, message, tensor):
-        rank = self._ranks[message.source]
-        with lost_peers(rank):
-            return dist.irecv(tensor, rank, group=self._route_groups.get((message.source, self._group)), tag=index)
-
-    def _wait(self, work, group):
-        with lost_peers(self._ranks[group]):
-            work.wait()
-
-
-def _header(tensor, device):
-    """Returns what tells a receiver the type and sizes of rows."""
-    sizes = tensor.shape[1:]
-    if tensor.dtype not in _TYPES or len(sizes) > _HEADER - 2:
-        raise InputError(
-            f"stages: expected an output of f32, bf16, f16 or f64 with at most {_HEADER - 1} dimensions, found "
-            f"{tensor.dtype} of shape {tuple(tensor.shape)}"
-        )
-    numbers = [_TYPES.index(tensor.dtype), len(sizes), *sizes]
-    return torch.tensor(numbers + [0] * (_HEADER - len(numbers)), dtype=torch.int64, device=device)
-
-
-class _Unit:
-    """What a rank keeps of one microbatch at one stage, from its forward to its backward."""
-
-    __slots__ = ("x", "edge", "output", "y_grad", "x_grad", "split")
-
-    def __init__(self):
-        self.x = None  # the input, a leaf
-        self.edge = None  # where the backward begins: of the output, or the loss; None where nothing was computed
-        self.output = None  # the output's values, until all that need them have them
-        self.y_grad = None
-        self.x_grad = None
-        self.split = None  # what the weight part needs of the input part
-
-
 class _Step:
-    """One iteration on one rank."""
+    """One iteration on one rank: the Work of a Walk, with torch."""
 
     def __init__(self, executor, program, batch):
         self._executor = executor
         self._program = program
         self._batch = batch
-        self._own = program.groups[executor._group]
+        self._walk = Walk(program, executor._group, self)
         self._messenger = executor._messenger
-        self._units = {}
         self._last_stage = len(program.stages) - 1
         self._loss = torch.zeros((), dtype=torch.float64, device=executor._device)
         self._tokens = 0
-        self._losses_left = sum(i.op == "forward" and i.stage == self._last_stage for i in self._own.instructions)
-        self._rows = {}  # (stage, microbatch): rows that a stage's output needs, where others get them
-        for i in self._own.instructions:
-            if i.op in SENDS and program.messages[i.index].activations:
-                message = program.messages[i.index]
-                needed = message.source_row + message.rows
-                self._rows[i.stage, i.microbatch] = max(needed, self._rows.get((i.stage, i.microbatch), 0))
-        self._sends_left = Counter(
-            (i.stage, i.microbatch, program.messages[i.index].activations)
-            for i in self._own.instructions
-            if i.op in SENDS
-        )
+        self._norm = None  # of all gradients, divided by the tokens
+        self._scale = None  # of gradients that are clipped
 
     def run(self):
         executor = self._executor
@@ -461,34 +409,17 @@ class _Step:
         if not executor._board.agree(executor._steps, self._program.fingerprint):
             raise InputError("program: expected that of the other ranks, found one of other samples or microbatches")
         self._messenger.begin(self._program)
-        for instruction in self._own.instructions:
-            self._run(instruction)
+        self._walk.run()
         executor._at = f"the end of step {executor._steps}"
         self._messenger.finish()
         tokens = self._counted()
         loss = self._loss.cpu()
         with lost_peers():
             dist.all_reduce(loss, group=executor._control)
-        return Result(loss.item() / tokens, tokens)
+        return Result(loss.item() / tokens, tokens, None if self._norm is None else self._norm.item())
 
-    def _run(self, i):
+    def begin(self, i: Instruction) -> None:
         self._executor._at = _describe(i, self._executor._steps)
-        if i.op in SENDS:
-            with self._range(i):
-                self._send(i)
-        elif i.op in RECEIVES:
-            with self._range(i):
-                self._receive(i)
-            self._messenger.post_ahead(i.index)  # out of the range, which is of this message alone
-        elif i.op == "forward":
-            self._forward(i)
-        elif i.op in BACKWARDS:
-            self._backward(i)
-        elif i.op == "optimizer_step":
-            self._optimizer_step(i)
-        else:
-            with self._range(i):
-                self._reduce(i)
 
     def _range(self, i):
         """Returns a context that names what runs inside it to a profiler, if there is one."""
@@ -504,63 +435,35 @@ class _Step:
             rank = self._program.groups[peer].rank
             return f"dflop:{kind} stage={i.stage} mb={i.microbatch} peer={rank} msg={i.index}"
         name = f"dflop:{i.op} stage={i.stage}"
+        if i.index >= 0 and self._program.collectives[i.index].sum != "gradients":
+            return f"{name} msg={i.index}"  # stages of several ranks meet in it
         return name if i.microbatch < 0 else f"{name} mb={i.microbatch}"
-
-    def _unit(self, stage, microbatch):
-        return self._units.setdefault((stage, microbatch), _Unit())
 
     # Messages.
 
-    def _send(self, i):
-        message = self._program.messages[i.index]
-        unit = self._unit(i.stage, i.microbatch)
-        rows = unit.output if message.activations else unit.x_grad
-        self._messenger.send(i.index, rows[message.source_row : message.source_row + message.rows])
-        key = (i.stage, i.microbatch, message.activations)
-        self._sends_left[key] -= 1
-        if self._sends_left[key] == 0:
-            if message.activations:
-                unit.output = None
-            else:
-                unit.x_grad = None
+    def zeros(self, count, like):
+        return like.new_zeros((count, *like.shape[1:]))
 
-    def _receive(self, i):
-        message = self._program.messages[i.index]
-        rows = self._messenger.receive(i.index)
-        unit = self._unit(i.stage, i.microbatch)
-        if message.rows == message.of:
-            whole = rows
-        else:
-            whole = unit.x if message.activations else unit.y_grad
-            if whole is None:
-                whole = rows.new_zeros((message.of, *rows.shape[1:]))
-            whole[message.destination_row : message.destination_row + message.rows] = rows
-        if message.activations:
-            unit.x = whole
-        else:
-            unit.y_grad = whole
+    def send(self, i, rows):
+        with self._range(i):
+            self._messenger.send(i.index, rows)
+
+    def receive(self, i):
+        with self._range(i):
+            rows = self._messenger.receive(i.index)
+        self._messenger.post_ahead(i.index)  # out of the range, which is of this message alone
+        return rows
 
     # Compute.
 
-    def _forward(self, i):
-        unit = self._unit(i.stage, i.microbatch)
-        before = self._units.get((i.stage - 1, i.microbatch))
-        if before is not None:  # the stage before is on this rank, too
-            unit.x, before.output = before.output, None
-        if unit.x is not None:
-            unit.x.requires_grad_()
-        part = self._program.part(i.stage, i.microbatch, self._own.dp_rank)
-        has_work = bool(part.samples or part.pieces)
-        arguments = self._executor._inputs(part, self._batch) if has_work else None
+    def forward(self, i, unit, part):
+        arguments = self._executor._inputs(part, self._batch)
         with self._range(i):
-            if has_work:
-                self._compute(unit, part, arguments)
-        if i.stage == self._last_stage:
-            self._losses_left -= 1
-            if self._losses_left == 0:
-                self._add_tokens()
+            self._compute(unit, part, arguments)
 
     def _compute(self, unit, part, arguments):
+        if unit.x is not None:
+            unit.x.requires_grad_()
         y = self._executor.modules[part.stage](unit.x, **arguments)
         if not isinstance(y, torch.Tensor):
             raise InputError(
@@ -576,10 +479,10 @@ class _Step:
             if unit.x is not None:
                 y = Tie.apply(y, unit.x, False)
             # The edge keeps what the backward reads, which the output need not be part of.
-            unit.edge = torch.autograd.graph.get_gradient_edge(y)
+            unit.tape = torch.autograd.graph.get_gradient_edge(y)
 
     def _require_rows(self, output, part):
-        rows = self._rows.get((part.stage, part.microbatch))
+        rows = self._walk.rows_needed(part.stage, part.microbatch)
         if rows is not None and (output.dim() == 0 or len(output) != rows):
             raise InputError(
                 f"stages: expected {rows} rows from the module of stage {part.stage}, as the program has, found shape "
@@ -596,74 +499,79 @@ class _Step:
         self._tokens += int(tokens)
         return total
 
-    def _backward(self, i):
-        unit = self._unit(i.stage, i.microbatch)
-        after = self._units.get((i.stage + 1, i.microbatch))
-        if after is not None and after.x_grad is not None:  # the stage after is on this rank, too
-            unit.y_grad, after.x_grad = after.x_grad, None
-        if i.op == "backward_input":
-            with self._range(i):
-                self._backward_input(unit, i.stage)
-            return
+    def losses_are_known(self):
+        last = self._last_stage
+        ranks = sum(last in group.stages for group in self._program.groups)
+        self._executor._board.add(self._executor._steps, self._tokens, ranks)
+
+    def backward_input(self, i, unit):
+        with self._range(i):
+            # Without an input there is nothing to send, and the weight part does all.
+            if unit.tape is not None and unit.y_grad is not None and unit.x is not None:
+                from torch.distributed.pipelining._backward import stage_backward_input
+
+                weights = self._executor._trained(i.stage)
+                _, unit.split = stage_backward_input([unit.tape], [unit.y_grad], [unit.x], iter(weights))
+            _take_x_grad(unit)
+
+    def backward(self, i, unit):
         reduction = self._executor._reductions.get(i.stage)
         with self._range(i):
-            if reduction is not None and unit.split is None:
-                reduction.arm()
-            self._backward_rest(unit, i.stage)
+            if unit.split is not None:
+                from torch.distributed.pipelining._backward import stage_backward_weight
+
+                stage_backward_weight(iter(self._executor._trained(i.stage)), unit.split)
+            else:
+                if reduction is not None:
+                    reduction.arm()
+                if unit.tape is not None and unit.y_grad is not None:
+                    torch.autograd.backward([unit.tape], [unit.y_grad])
+                _take_x_grad(unit)
         if reduction is not None:
             reduction.end_backward()
-        unit.edge = unit.y_grad = unit.split = None
-
-    def _backward_input(self, unit, stage):
-        # Without an input there is nothing to send, and the weight part does all.
-        if unit.edge is not None and unit.y_grad is not None and unit.x is not None:
-            weights = self._executor._trained(stage)
-            _, unit.split = stage_backward_input([unit.edge], [unit.y_grad], [unit.x], iter(weights))
-        self._take_x_grad(unit)
-
-    def _backward_rest(self, unit, stage):
-        """Runs a whole backward, or its weight part where the input part was run."""
-        if unit.split is not None:
-            stage_backward_weight(iter(self._executor._trained(stage)), unit.split)
-            return
-        if unit.edge is not None and unit.y_grad is not None:
-            torch.autograd.backward([unit.edge], [unit.y_grad])
-        self._take_x_grad(unit)
-
-    @staticmethod
-    def _take_x_grad(unit):
-        if unit.x is not None:
-            unit.x_grad = unit.x.grad if unit.x.grad is not None else torch.zeros_like(unit.x)
-            unit.x = None
 
     # The end of the step.
 
-    def _reduce(self, i):
-        reduction = self._executor._reductions[i.stage]
-        if i.op == "all_reduce":
-            reduction.reduce()
-        elif i.op == "all_reduce_start":
-            reduction.start(self._buckets(i.stage))
-        else:
-            reduction.wait()
+    def reduce(self, i):
+        with self._range(i):
+            self._executor._reductions[i.stage].reduce()
 
-    def _buckets(self, stage):
-        return sum(i.op == "all_reduce_start" and i.stage == stage for i in self._own.instructions)
+    def start_reduction(self, i, buckets):
+        with self._range(i):
+            self._executor._reductions[i.stage].start(buckets)
 
-    def _optimizer_step(self, i):
+    def wait_for_reduction(self, i):
+        with self._range(i):
+            self._executor._reductions[i.stage].wait()
+
+    def join_ends(self, i):
+        with self._range(i):
+            self._executor._ends[i.index].sum()
+
+    def find_norm(self, i):
+        tokens = self._counted()
+        with self._range(i):
+            squares = torch.zeros((), dtype=torch.float64, device=self._executor._device)
+            for parameter in self._executor._counted_once:
+                if parameter.grad is not None:
+                    wide = torch.promote_types(parameter.grad.dtype, torch.float32)
+                    squares += torch.linalg.vector_norm(parameter.grad, dtype=wide).double().square()
+            with lost_peers():
+                dist.all_reduce(squares)
+            self._norm = squares.sqrt() / tokens
+            self._scale = clip_scale(self._norm, self._executor._clip_norm)
+
+    def optimizer_step(self, i):
         tokens = self._counted()
         with self._range(i):
             gradients = [p.grad for p in self._executor.modules[i.stage].parameters() if p.grad is not None]
             if gradients:
                 torch._foreach_div_(gradients, tokens)
+                if self._scale is not None:
+                    torch._foreach_mul_(gradients, self._scale)
             optimizer = self._executor.optimizers.get(i.stage)
             if optimizer is not None:
                 optimizer.step()
-
-    def _add_tokens(self):
-        last = self._last_stage
-        ranks = sum(last in group.stages for group in self._program.groups)
-        self._executor._board.add(self._executor._steps, self._tokens, ranks)
 
     def _counted(self):
         """Returns the trained tokens of the whole batch, which are known long before the optimizer steps."""
@@ -671,6 +579,17 @@ class _Step:
         if tokens <= 0:
             raise InputError("loss: expected at least one token in the batch, found none")
         return tokens
+
+
+def clip_scale(norm, most):
+    """Returns what gradients of a norm are multiplied with so that it is at most `most`, as clip_grad_norm_() does."""
+    return (most / (norm + 1e-6)).clamp(max=1.0)
+
+
+def _take_x_grad(unit):
+    if unit.x is not None:
+        unit.x_grad = unit.x.grad if unit.x.grad is not None else torch.zeros_like(unit.x)
+        unit.x = None
 
 
 def _describe(i, step):

@@ -14,18 +14,16 @@ import torch
 
 from dflop._errors import DflopError, InputError
 from dflop.torch._tie import Tie
+from dflop.torch._version import OLDEST_TORCH, is_old
 
-OLDEST_TORCH = "2.14"
 
-
-def check_torch(version=torch.__version__):
+def check_torch(version: str = torch.__version__) -> None:
     """Raises DflopError where torch is too old for Stage and Schedule."""
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if numbers < tuple(int(number) for number in OLDEST_TORCH.split(".")):
+    if is_old(version):
         raise DflopError(
             f"dflop.torch.Stage and Schedule need torch {OLDEST_TORCH} or newer, whose "
             f"torch.distributed.pipelining takes inputs that are split already, found {version}: install a "
-            "newer one, or use dflop.torch.Executor"
+            "newer one, or use dflop.torch.Executor with an order of whole backwards"
         )
 
 

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from dflop._errors import InputError
+from dflop.torch._version import require_split_backwards
 
 SIDES = {
     "patches": "encoder",
@@ -113,6 +114,8 @@ def profile(
 
     Raises InputError for parts, samples or a model that cannot be measured.
     """
+    if split:
+        require_split_backwards("profile: split=True measures backwards as orders that split them run, which needs")
     spec = _model(model)
     parts = _parts(modules, spec)
     lengths = _lengths(samples, parts, most_tokens)

@@ -1,33 +1,77 @@
 """A Program says what every rank does in one iteration, instruction by instruction, as the simulator runs it too."""
 
+from __future__ import annotations
+
 import zlib
-from collections import namedtuple
+from typing import Any, NamedTuple
 
 from dflop._errors import InputError
 
-Instruction = namedtuple("Instruction", "op stage microbatch index")
-"""`index` is one of messages (send, receive) or collectives (all_reduce...), else -1."""
 
-Message = namedtuple(
-    "Message",
-    "source destination microbatch activations source_row destination_row rows of source_stage destination_stage",
-)
-"""Rows [source_row, source_row + rows) of what the source has made of the microbatch, its output or the gradient of its
-input. They stand from destination_row on in a matrix of `of` rows. Source and destination are groups."""
+class Instruction(NamedTuple):
+    """`index` is one of messages (send, receive) or collectives (all_reduce...), else -1."""
 
-StageDescription = namedtuple("StageDescription", "index encoder_layers llm_layers connector embedding head")
-"""What a stage holds, in this order: numbers of layers, and whether it has the connector after the encoder's last
-layer, the embedding before the LLM's first, and the head after its last."""
+    op: str
+    stage: int
+    microbatch: int
+    index: int
 
-Collective = namedtuple("Collective", "groups bytes")
 
-Piece = namedtuple("Piece", "llm_dp_rank sample first_sequence sequences first_row rows")
-"""`sequences` encoder sequences of a sample (a position in the batch), from its first_sequence on; rows
-[first_row, first_row + rows) of the sample's encoder output come out of them."""
+class Message(NamedTuple):
+    """Rows [source_row, source_row + rows) of what the source has made of the microbatch, its output or the gradient of
+    its input. They stand from destination_row on in a matrix of `of` rows. Source and destination are groups."""
 
+    source: int
+    destination: int
+    microbatch: int
+    activations: int
+    source_row: int
+    destination_row: int
+    rows: int
+    of: int
+    source_stage: int
+    destination_stage: int
+
+
+class StageDescription(NamedTuple):
+    """What a stage holds, in this order: numbers of layers, and whether it has the connector after the encoder's last
+    layer, the embedding before the LLM's first, and the head after its last."""
+
+    index: int
+    encoder_layers: int
+    llm_layers: int
+    connector: bool
+    embedding: bool
+    head: bool
+
+
+class Collective(NamedTuple):
+    """What groups sum: `gradients` of the instruction's stage, `joined_ends`, the gradients of an embedding and a head
+    that are one matrix, or `norm`, the squares of all gradients."""
+
+    groups: list[int]
+    bytes: int
+    sum: str
+
+
+class Piece(NamedTuple):
+    """`sequences` encoder sequences of a sample (a position in the batch), from its first_sequence on; rows
+    [first_row, first_row + rows) of the sample's encoder output come out of them."""
+
+    llm_dp_rank: int
+    sample: int
+    first_sequence: int
+    sequences: int
+    first_row: int
+    rows: int
+
+
+SUMS = ("gradients", "joined_ends", "norm")
 SENDS = frozenset(("send", "reshard_send"))
 RECEIVES = frozenset(("receive", "reshard_receive"))
 BACKWARDS = frozenset(("backward", "backward_input", "backward_weight"))
+REDUCTIONS = frozenset(("all_reduce", "all_reduce_start", "all_reduce_wait"))
+OPS = SENDS | RECEIVES | BACKWARDS | REDUCTIONS | {"forward", "optimizer_step"}
 
 
 class Part:
@@ -58,6 +102,11 @@ class Group:
         self.rank = json["rank"]
         self.dp_rank = json["dp_rank"]
         self.instructions = [Instruction(*row) for row in json["instructions"]]
+        unknown = sorted({i.op for i in self.instructions} - OPS)
+        if unknown:
+            raise InputError(
+                f"program: group of rank {self.rank}: expected instructions of this version, found {unknown[0]!r}"
+            )
         self.stages = sorted({i.stage for i in self.instructions})
         if json["ranks"] != 1:
             raise InputError(
@@ -79,7 +128,8 @@ class Program:
         self.stages = [StageDescription(index, **stage) for index, stage in enumerate(json["stages"])]
         self.groups = [Group(group) for group in json["groups"]]
         self.messages = self._read_messages(json["messages"])
-        self.collectives = [Collective(c["groups"], c["bytes"]) for c in json["collectives"]]
+        self.collectives = [_collective(index, row) for index, row in enumerate(json["collectives"])]
+        self.sums = frozenset(collective.sum for collective in self.collectives)
         self.batch_size = len(json["bins"])
         self.ranks = 1 + max(group.rank for group in self.groups)
         # Programs of one plan differ in these; numbers read alike in all processes.
@@ -149,6 +199,14 @@ class Program:
             return False
         reshards = self._shares_encoder and not _holds_llm(self.stages[stage]) and _holds_llm(self.stages[stage + 1])
         return reshards or group.dp_rank == other.dp_rank
+
+
+def _collective(index, row):
+    found = row.get("sum")
+    if found not in SUMS:
+        what = "none, as of an older dflop: write the program again" if found is None else repr(found)
+        raise InputError(f"program: collectives: {index}: sum: expected one of {', '.join(SUMS)}, found {what}")
+    return Collective(row["groups"], row["bytes"], found)
 
 
 def _holds_llm(stage):

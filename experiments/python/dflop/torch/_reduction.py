@@ -142,6 +142,34 @@ class StageReduction:
             self._finish_next()
 
 
+class JoinedEnds:
+    """The matrix that is the embedding on one rank and the head on another one."""
+
+    def __init__(self, matrix, stage, pair, ranks):
+        self.matrix = matrix
+        self.stage = stage
+        self._pair = pair
+        self._ranks = ranks
+
+    def copy_first(self):
+        """Makes both ends that of the first rank."""
+        with torch.no_grad(), lost_peers(*self._ranks):
+            dist.broadcast(self.matrix, src=self._ranks[0], group=self._pair)
+
+    def sum(self):
+        """Makes the gradient of both ends their sum; an end that no microbatch reached has a gradient of zeros."""
+        if not self.matrix.requires_grad:
+            return
+        if self.matrix.grad is None:
+            self.matrix.grad = torch.zeros_like(self.matrix)
+        with lost_peers(*self._ranks):
+            dist.all_reduce(self.matrix.grad, group=self._pair)
+
+    def close(self):
+        """Ends the communication of the two ranks."""
+        dist.destroy_process_group(self._pair)
+
+
 def _bytes(parameter):
     return parameter.numel() * parameter.element_size()
 

@@ -1,0 +1,160 @@
+"""A Messenger sends and receives the rows of a rank's messages over torch.distributed."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+import torch.distributed as dist
+
+from dflop._errors import InputError
+from dflop.torch._board import lost_peers
+
+_HEADER = 10  # numbers that describe what follows: type, dimensions, and sizes of all but the first
+_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+class Messenger:
+    """Sends and receives rows.
+
+    NCCL matches messages of two ranks by their order, so that receives are posted in the order of sends, and each
+    direction of two ranks has a communicator of its own. gloo matches them by their tags.
+    """
+
+    def __init__(self, program, group, device):
+        self._group = group
+        self._device = device
+        self._ranks = [g.rank for g in program.groups]
+        self._route_groups = {}
+        if device.type != "cpu":
+            self._open_routes(program)
+        self._rows = {}  # by (group, stage) that has made it: type and sizes of a row of its output
+        self._told = set()  # (stage, group): who knows the rows of this rank's stage
+        self._sends = deque()  # (work, destination, tensor), which is kept until it is sent
+        self._posted = {}
+
+    def _open_routes(self, program):
+        """Makes a communicator for each route, and uses it once.
+
+        NCCL connects two ranks when they first exchange something, and both wait for each other then: in one order on
+        all ranks, no two wait crosswise.
+        """
+        routes = program.possible_routes()
+        for a, b in routes:
+            self._route_groups[a, b] = dist.new_group(sorted((self._ranks[a], self._ranks[b])))
+        nothing = torch.zeros(1, device=self._device)
+        for a, b in routes:
+            with lost_peers(self._ranks[a], self._ranks[b]):
+                if self._group == a:
+                    dist.send(nothing, self._ranks[b], group=self._route_groups[a, b])
+                elif self._group == b:
+                    dist.recv(nothing, self._ranks[a], group=self._route_groups[a, b])
+
+    def close(self):
+        """Ends the communicators of this messenger."""
+        for group in self._route_groups.values():
+            if group is not dist.GroupMember.NON_GROUP_MEMBER:
+                dist.destroy_process_group(group)
+
+    def begin(self, program):
+        """Begins an iteration."""
+        self._program = program
+        self._routes = {source: deque(messages) for source, messages in program.routes_to(self._group).items()}
+        for route in self._routes.values():
+            self._post_next(route)
+
+    def send(self, index, tensor):
+        """Sends the rows of a message, and goes on at once."""
+        message = self._program.messages[index]
+        if message.activations:
+            self._require_same_rows(message.source_stage, tensor)
+        if message.activations and (message.source_stage, message.destination) not in self._told:
+            self._told.add((message.source_stage, message.destination))
+            self._isend(index, message, _header(tensor, self._device))
+        self._isend(index, message, tensor.contiguous())
+        while self._sends and self._sends[0][0].is_completed():
+            self._sends.popleft()
+
+    def _require_same_rows(self, stage, tensor):
+        """Refuses rows that are not as those before, of which others know: they would be read as something else."""
+        found = (tensor.dtype, tuple(tensor.shape[1:]))
+        known = self._rows.setdefault((self._group, stage), found)
+        if found != known:
+            raise InputError(
+                f"stages: expected rows of {known[0]} and shape {known[1]} from stage {stage}, as before, found "
+                f"{found[0]} and {found[1]}"
+            )
+
+    def receive(self, index):
+        """Returns the rows of a message."""
+        message = self._program.messages[index]
+        while index not in self._posted:
+            self._post(self._routes[message.source].popleft())
+        work, tensor = self._posted.pop(index)
+        self._wait(work, message.source)
+        return tensor
+
+    def post_ahead(self, index):
+        """Posts the receive of what the sender of a message sends after it, which may then come beside compute."""
+        self._post_next(self._routes[self._program.messages[index].source])
+
+    def _post_next(self, route):
+        # Before the first rows from a stage there is a header to wait for.
+        if route and self._key_of_rows(self._program.messages[route[0]]) in self._rows:
+            self._post(route.popleft())
+
+    def finish(self):
+        """Waits until all that this rank has sent has left it."""
+        while self._sends:
+            work, destination, _ = self._sends[0]
+            self._wait(work, destination)
+            self._sends.popleft()
+
+    def _isend(self, index, message, tensor):
+        rank = self._ranks[message.destination]
+        group = self._route_groups.get((self._group, message.destination))
+        with lost_peers(rank):
+            work = dist.isend(tensor, rank, group=group, tag=index)
+        self._sends.append((work, message.destination, tensor))
+
+    def _post(self, index):
+        message = self._program.messages[index]
+        dtype, sizes = self._row(index, message)
+        tensor = torch.empty((message.rows, *sizes), dtype=dtype, device=self._device)
+        self._posted[index] = (self._irecv(index, message, tensor), tensor)
+
+    def _key_of_rows(self, message):
+        if message.activations:
+            return (message.source, message.source_stage)
+        return (self._group, message.destination_stage)
+
+    def _row(self, index, message):
+        """Returns type and sizes of a row. Before the first activations from a stage comes a header."""
+        key = self._key_of_rows(message)
+        if key not in self._rows:
+            header = torch.empty(_HEADER, dtype=torch.int64, device=self._device)
+            self._wait(self._irecv(index, message, header), message.source)
+            kind, dimensions, *sizes = header.tolist()
+            self._rows[key] = (_TYPES[kind], tuple(sizes[:dimensions]))
+        return self._rows[key]
+
+    def _irecv(self, index, message, tensor):
+        rank = self._ranks[message.source]
+        with lost_peers(rank):
+            return dist.irecv(tensor, rank, group=self._route_groups.get((message.source, self._group)), tag=index)
+
+    def _wait(self, work, group):
+        with lost_peers(self._ranks[group]):
+            work.wait()
+
+
+def _header(tensor, device):
+    """Returns what tells a receiver the type and sizes of rows."""
+    sizes = tensor.shape[1:]
+    if tensor.dtype not in _TYPES or len(sizes) > _HEADER - 2:
+        raise InputError(
+            f"stages: expected an output of f32, bf16, f16 or f64 with at most {_HEADER - 1} dimensions, found "
+            f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
+    numbers = [_TYPES.index(tensor.dtype), len(sizes), *sizes]
+    return torch.tensor(numbers + [0] * (_HEADER - len(numbers)), dtype=torch.int64, device=device)
