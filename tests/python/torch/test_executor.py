@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import random
 import socket
@@ -10,79 +11,33 @@ from pathlib import Path
 import pytest
 import torch
 import vlm
+from plans import TIED_MODEL, held, make_plan, make_program, make_samples, planned, random_plan, ranks_of, write_cluster
 from ranks import RanksFailed, run_ranks
 
 import dflop
 from dflop.torch import Executor, RankFailed
 from dflop.torch._program import Program
 from dflop.torch._reduction import StageReduction
-
-ENCODER_LAYERS, LLM_LAYERS = 4, 6  # of small-vlm
-
-
-def split(layers, stages):
-    return [layers // stages + (s < layers % stages) for s in range(stages)]
-
-
-def make_plan(layout, order, encoder, llm, microbatches, gbs, bucket=0, chunks=1):
-    """Returns a plan; `encoder` and `llm` are (pp, dp)."""
-    plan = {
-        "schema": "dflop.plan",
-        "version": 1,
-        "planner": "test",
-        "model": "small-vlm",
-        "cluster": "a100-80g:1",
-        "gbs": gbs,
-        "layout": layout,
-        "microbatches": microbatches,
-        "schedule": order,
-        "recomputation": "none",
-        "zero1": False,
-        "sequence_parallel": False,
-    }
-    if bucket:
-        plan["gradient_bucket_bytes"] = bucket
-    if chunks > 1:
-        plan["chunks"] = chunks
-    stages = llm[0] * chunks
-    if layout == "uniform":
-        layers = split(ENCODER_LAYERS + LLM_LAYERS, stages)
-        ends = [sum(layers[: s + 1]) for s in range(stages)]
-        encoder_layers = [max(0, min(e, ENCODER_LAYERS) - min(e - n, ENCODER_LAYERS)) for e, n in zip(ends, layers)]
-        llm_layers = [n - e for n, e in zip(layers, encoder_layers)]
-    else:
-        encoder_layers, llm_layers = split(ENCODER_LAYERS, encoder[0]), split(LLM_LAYERS, stages)
-    plan["encoder"] = {"tp": 1, "pp": encoder[0], "dp": encoder[1], "layers": encoder_layers}
-    plan["llm"] = {"tp": 1, "pp": llm[0], "dp": llm[1], "layers": llm_layers}
-    return plan
-
-
-def ranks_of(plan):
-    ranks = plan["llm"]["pp"] * plan["llm"]["dp"]
-    return ranks + (plan["encoder"]["pp"] * plan["encoder"]["dp"] if plan["layout"] == "disaggregated" else 0)
-
-
-def make_program(plan, samples, server):
-    session = server.request("open", {"plan": plan, "method": "lpt", "program": True}, 30)["session"]
-    server.request("push", {"session": session, "batch": {"samples": samples}}, 30)
-    program = server.request("next", {"session": session}, 30)["program"]
-    server.request("close", {"session": session}, 30)
-    return program
-
+from dflop.torch._version import require_split_backwards
 
 def gradients_of(rank, world, cases):
-    """Returns, of each (program, batch), the result and the gradients of this rank's stages after two steps."""
+    """Returns, of each (program, batch, clip norm, whether ends are tied), the result and the gradients of this rank's
+    stages after two steps."""
     found = []
-    for program, batch in cases:
+    for program, batch, clip_norm, tied in cases:
+        stages = Program(program).stages
         executor = Executor(
             program,
-            lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], seed=rank),
+            lambda stage: vlm.StageModule(stages, stage, batch[1], rank, tied),
             inputs=vlm.inputs,
             loss=vlm.loss,
+            clip_norm=clip_norm,
+            tied=vlm.end_of if tied else None,
         )
         for _ in range(2):
             result = executor.step(program, batch)
         found.append((result, {s: [p.grad.clone() for p in m.parameters()] for s, m in executor.modules.items()}))
+        executor.close()
     return found
 
 
@@ -95,36 +50,38 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def check_gradients(plans, dtype, tolerances, server):
-    """Holds plans' gradients on all ranks against one process's: largest difference over the largest value."""
-    by_ranks = {}
+def check_gradients(plans, dtype, tolerances, server, clip_norm=None, samples=None):
+    """Holds plans' gradients on all ranks against one process's: largest difference over the largest value. Plans that
+    clip do so at `clip_norm`. `samples` are those of a model of text whose ends are tied."""
+    by_ranks, tied = {}, samples is not None
     for seed, (plan, tolerance) in enumerate(zip(plans, tolerances)):
-        samples = vlm.make_samples(plan["gbs"], seed)
-        program = make_program(plan, samples, server)
-        by_ranks.setdefault(ranks_of(plan), []).append((plan, tolerance, program, (samples, dtype)))
+        batch = (samples or make_samples(plan["gbs"], seed), dtype)
+        program = make_program(plan, batch[0], server)
+        most = clip_norm if plan.get("clip_gradients") else None
+        by_ranks.setdefault(ranks_of(plan), []).append((plan, tolerance, program, batch, most, tied))
     for ranks, cases in by_ranks.items():
-        found = run_ranks(ranks, gradients_of, [case[2:] for case in cases], timeout=120)
-        for number, (plan, tolerance, program, batch) in enumerate(cases):
-            stages = range(len(program["stages"]))
-            seeds = {s: min(g["rank"] for g in program["groups"] if s in held(g)) for s in stages}
-            mean, modules = vlm.one_process(Program(program), batch, seeds)
-            for result, stages in (found[rank][number] for rank in range(ranks)):
-                texts = [s["llm_tokens"] - s["encoder_output_tokens"] for s in batch[0]]
-                assert result.tokens == sum(texts), plan
-                assert result.loss == pytest.approx(mean, rel=1e-6), plan
-                for stage, gradients in stages.items():
-                    for got, parameter in zip(gradients, modules[stage].parameters()):
-                        want = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-                        difference = (got - want).abs().max().item()
-                        assert difference <= tolerance * want.abs().max().item(), (plan, stage, got.shape)
+        found = run_ranks(ranks, gradients_of, [case[2:] for case in cases], timeout=240)
+        for number, case in enumerate(cases):
+            check_case(*case[:5], [found[rank][number] for rank in range(ranks)], tied)
 
 
-def held(group):
-    """Returns the stages of a rank."""
-    return {stage for _, stage, _, _ in group["instructions"]}
+def check_case(plan, tolerance, program, batch, clip_norm, found, tied):
+    stages = range(len(program["stages"]))
+    seeds = {s: min(g["rank"] for g in program["groups"] if s in held(g)) for s in stages}
+    mean, modules = vlm.one_process(Program(program), batch, seeds, tied)
+    weights = {parameter for module in modules for parameter in module.parameters() if parameter.grad is not None}
+    norm = torch.nn.utils.clip_grad_norm_(weights, math.inf if clip_norm is None else clip_norm).item()
+    texts = [s["llm_tokens"] - s["encoder_output_tokens"] for s in batch[0]]
+    for result, of_stages in found:
+        assert result.tokens == sum(texts), plan
+        assert result.loss == pytest.approx(mean, rel=1e-6), plan
+        assert result.norm == (None if clip_norm is None else pytest.approx(norm, rel=1e-6)), plan
+        for stage, gradients in of_stages.items():
+            for got, parameter in zip(gradients, modules[stage].parameters()):
+                want = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+                difference = (got - want).abs().max().item()
+                assert difference <= tolerance * want.abs().max().item(), (plan, stage, got.shape)
 
-
-ORDERS = ["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2"]
 
 PLANS = [
     make_plan("uniform", "1f1b", (1, 1), (1, 1), 3, 9),
@@ -143,27 +100,35 @@ def test_gradients_with_one_dp_rank_are_those_of_one_process_to_the_bit(server):
     check_gradients(PLANS, torch.float64, tolerances, server)
 
 
-def random_plan(rng):
-    layout = rng.choice(["uniform", "disaggregated", "disaggregated", "colocated"])
-    microbatches = rng.randint(2, 5)
-    bucket = rng.choice([0, 2000, 100_000])
-    if layout == "colocated":
-        pp, dp = rng.choice([(2, 1), (2, 2)])
-        encoder, order, llm = (1, pp * dp), "encoder-in-bubbles", (pp, dp)
-    elif layout == "uniform":
-        llm = rng.choice([(2, 2), (1, 3), (3, 1), (2, 1)])
-        encoder, order = llm, rng.choice(ORDERS)
-    else:
-        encoder = rng.choice([(1, 1), (1, 2), (1, 3), (2, 1)])
-        llm = rng.choice([(1, 1), (1, 2), (2, 1)])
-        order = rng.choice(ORDERS)
-    gbs = microbatches * llm[1] + rng.randint(0, 6)
-    return make_plan(layout, order, encoder, llm, microbatches, gbs, bucket)
-
-
 def test_gradients_of_random_plans_are_those_of_one_process(server):
     plans = [random_plan(random.Random(seed)) for seed in range(20)]
     check_gradients(plans, torch.float32, [1e-6] * len(plans), server)
+
+
+def test_gradients_of_planned_plans_are_those_of_one_process(server, tmp_path):
+    # Of the planners' plans half clip, at a norm that is far below what the model's gradients have.
+    plans = [plan for _, plan in planned(tmp_path)]
+    assert sum(bool(plan.get("clip_gradients")) for plan in plans) == 20
+    check_gradients(plans, torch.float64, [1e-12] * len(plans), server, clip_norm=0.01)
+
+
+def test_a_norm_without_a_limit_changes_no_gradient(server):
+    plan = {**make_plan("uniform", "1f1b", (2, 2), (2, 2), 2, 8), "clip_gradients": True}
+    check_gradients([plan], torch.float64, [1e-12], server, clip_norm=math.inf)
+
+
+def test_tied_ends_on_two_ranks_are_one_matrix(server, tmp_path):
+    samples = [{**dflop.make_sample(3 + i % 5), "id": f"sample {i}"} for i in range(8)]
+    dflop.write_samples(tmp_path / "samples.json", samples)
+    asked = {"model": TIED_MODEL, "data": tmp_path / "samples.json", "gbs": 8, "tp": 1, "pp": 2, "microbatches": 2}
+    orders = [(1, "1f1b", None), (1, "zb-h1", True), (2, "1f1b", True)]
+    plans = [
+        dflop.plan(
+            **asked, dp=dp, cluster=write_cluster(tmp_path, 2 * dp), pipeline_schedule=order, clip_gradients=clips
+        )
+        for dp, order, clips in orders
+    ]
+    check_gradients(plans, torch.float64, [1e-12] * 3, server, clip_norm=0.01, samples=samples)
 
 
 class SometimesDeaf(torch.nn.Module):
@@ -225,7 +190,7 @@ def one_after_the_other(rank, world, plan, program, batch):
 def test_an_executor_that_is_closed_leaves_nothing(server):
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4)
     plan["zero1"] = True
-    samples = vlm.make_samples(4, 0)
+    samples = make_samples(4, 0)
     program = make_program(plan, samples, server)
     for rank, found in enumerate(run_ranks(2, one_after_the_other, plan, program, (samples, torch.float32))):
         losses, threads, warned, refused = found
@@ -233,6 +198,85 @@ def test_an_executor_that_is_closed_leaves_nothing(server):
         assert threads[1] == threads[2], "each executor had groups of its own, with threads"
         assert any("no_zero1=True" in text for text in warned) == (rank == 0), "the first rank reads the plan"
         assert "it was closed" in refused
+
+
+def refusals(rank, world, cases):
+    """Returns what Executors refuse: of each (program, options) the error."""
+    found = []
+    for program, options in cases:
+        try:
+            Executor(program, lambda stage: torch.nn.Linear(1, 1), inputs=None, loss=None, **options)
+        except dflop.InputError as error:
+            found.append(str(error))
+    return found
+
+
+def test_what_the_executor_was_not_told_is_refused(server, tmp_path):
+    samples = make_samples(4, 0)
+    plain = make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4)
+    clips = {**plain, "clip_gradients": True}
+    texts = [dflop.make_sample(3 + i, name=str(i)) for i in range(4)]
+    two = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4)
+    plain, clips, two = (make_program(plan, samples, server) for plan in (plain, clips, two))
+    cases = [(clips, {}), (clips, {"clip_norm": 0.0}), (plain, {"clip_norm": 1.0}), (two, {})]
+    ((no_norm, zero, no_plan, ranks),) = run_ranks(1, refusals, cases)
+    assert "clip_norm: expected the largest norm of gradients, as the plan has clip_gradients, found none" in no_norm
+    assert "clip_norm: expected a number above 0 (math.inf clips nothing), found 0.0" in zero
+    assert "clip_norm: expected a plan with clip_gradients" in no_plan
+    assert "expected as many ranks as the plan has, 2, found a process group of 1" in ranks
+
+    dflop.write_samples(tmp_path / "texts.json", texts)
+    asked = {"model": TIED_MODEL, "data": tmp_path / "texts.json", "gbs": 4, "tp": 1, "pp": 2, "dp": 1}
+    tied = make_program(dflop.plan(**asked, cluster=write_cluster(tmp_path, 2)), texts, server)
+    v = make_plan("uniform", "zb-v", (2, 1), (2, 1), 4, 12, chunks=2)
+    v = make_program(v, make_samples(12, 0), server)
+    for untied, no_pair in run_ranks(2, refusals, [(tied, {}), (v, {"tied": vlm.end_of})]):
+        assert "tied: expected tied(module, stage)" in untied and "found none" in untied
+        assert "tied: expected a plan that sums embedding and head, or has both in one stage" in no_pair
+
+
+def test_plans_that_the_executor_does_not_run_are_refused(server, tmp_path):
+    plain = make_plan("disaggregated", "1f1b", (1, 2), (1, 1), 2, 4)
+    dflop.write_samples(tmp_path / "samples.json", make_samples(4, 0))
+    asked = {"model": "small-vlm", "cluster": write_cluster(tmp_path, 2), "data": tmp_path / "samples.json", "gbs": 4}
+    plans = [
+        {**plain, "reshard": "hub"},
+        {**plain, "llm": {"tp": 2, "pp": 1, "dp": 1, "layers": [6]}},
+        dict(dflop.plan(**asked, tp=1, layout="shared")),
+    ]
+    hub, tp, shared = run_ranks(1, refused_plans, plans)[0]
+    assert "expected a plan whose encoder and LLM exchange rows directly, found reshard 'hub'" in hub
+    assert "expected tp 1, as a stage's module runs on one rank, found tp 2" in tp
+    assert "found a shared one: dflop.plan(..., no_shared=True) leaves such plans out" in shared
+
+
+def refused_plans(rank, world, plans):
+    """Returns what Executors say of plans that they refuse."""
+    return [refused_plan(plan) for plan in plans]
+
+
+def refused_plan(plan):
+    with pytest.raises(dflop.DflopError) as error:
+        Executor(plan, lambda stage: torch.nn.Linear(1, 1), inputs=None, loss=None)
+    return str(error.value)
+
+
+def shares_a_parameter(rank, world, program):
+    shared = torch.nn.Linear(2, 2)
+    Executor(program, lambda stage: torch.nn.Sequential(shared), inputs=None, loss=None)
+
+
+def test_stages_that_share_a_parameter_are_refused(server):
+    plan = make_plan("uniform", "interleaved", (1, 1), (1, 1), 2, 4, chunks=2)
+    with pytest.raises(RanksFailed) as failed:
+        run_ranks(1, shares_a_parameter, make_program(plan, make_samples(4, 0), server))
+    assert "expected modules that share no parameter, found 0.weight of stage 1 in stage 0" in failed.value.failures[0]
+
+
+def test_split_backwards_need_a_new_torch():
+    require_split_backwards("Executor: ... needs", "2.14.0")
+    with pytest.raises(dflop.DflopError, match=r"torch 2.14 or newer, found 2.11.0\+cpu.*pipeline_schedule='1f1b'"):
+        require_split_backwards("Executor: ... needs", "2.11.0+cpu")
 
 
 def trains_f16(rank, world, program):
@@ -244,7 +288,7 @@ def trains_f16(rank, world, program):
 def test_weights_in_f16_are_refused(server):
     plan = make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4)
     with pytest.raises(RanksFailed, match="ended with exit code 0"):  # and not with what pytest.raises raises
-        run_ranks(1, trains_f16, make_program(plan, vlm.make_samples(4, 0), server))
+        run_ranks(1, trains_f16, make_program(plan, make_samples(4, 0), server))
 
 
 def drawn_batches(rank, world, plan, samples):
@@ -260,7 +304,7 @@ def drawn_batches(rank, world, plan, samples):
 
 def test_all_ranks_get_the_batches_of_the_first(server):
     plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4)
-    samples = vlm.make_samples(13, 0)
+    samples = make_samples(13, 0)
     wanted = [(batch.step, batch.indices) for batch in dflop.PlanSampler(plan, samples)]
     assert len(wanted) == 3
     for drawn, error in run_ranks(2, drawn_batches, plan, samples):
@@ -292,7 +336,7 @@ def failing_step(rank, world, program, batch, culprit, how):
 @pytest.mark.parametrize("culprit, how", [(0, "raises"), (3, "raises"), (1, "dies"), (4, "dies")])
 def test_all_ranks_stop_and_say_which_was_first(culprit, how, server):
     plan = make_plan("disaggregated", "1f1b", (1, 2), (3, 1), 4, 12, bucket=2000)
-    samples = vlm.make_samples(12, 0)
+    samples = make_samples(12, 0)
     program = make_program(plan, samples, server)
     with pytest.raises(RanksFailed) as failed:
         run_ranks(5, failing_step, program, (samples, torch.float32), culprit, how, timeout=60)

@@ -5,8 +5,6 @@ a sample from left to right, so that a row that went astray changes the result. 
 number.
 """
 
-import random
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -14,25 +12,6 @@ from torch.nn import functional as F
 from dflop.torch._program import Piece
 
 PATCH, ENCODER, HIDDEN, VOCABULARY = 6, 12, 16, 11
-
-
-def make_samples(count, seed):
-    """Returns samples as schedules have them; every fourth is text alone."""
-    rng = random.Random(seed)
-    samples = []
-    for i in range(count):
-        sequences = [4 * rng.randint(1, 3) for _ in range(0 if i % 4 == 0 else rng.randint(1, 5))]
-        out = sum(sequences) // 4
-        samples.append(
-            {
-                "id": f"sample {i}",
-                "modality": "multi_image" if sequences else "text",
-                "encoder_sequences": [[1, tokens, tokens * tokens] for tokens in sequences],
-                "encoder_output_tokens": out,
-                "llm_tokens": out + rng.randint(1, 7),
-            }
-        )
-    return samples
 
 
 def _seed(sample, kind):
@@ -76,7 +55,7 @@ class LlmLayer(nn.Module):
 class StageModule(nn.Module):
     """What one stage of a program holds, as its description says."""
 
-    def __init__(self, stages, stage, dtype, seed):
+    def __init__(self, stages, stage, dtype, seed, tied=False):
         super().__init__()
         first = all(s.encoder_layers == 0 for s in stages[: stage.index])
         torch.manual_seed(100 * seed + stage.index)
@@ -86,6 +65,8 @@ class StageModule(nn.Module):
         self.embedding = nn.Embedding(VOCABULARY, HIDDEN) if stage.embedding else None
         self.llm = nn.ModuleList(LlmLayer() for _ in range(stage.llm_layers))
         self.head = nn.Linear(HIDDEN, VOCABULARY) if stage.head else None
+        if tied and stage.head and stage.embedding:
+            self.head.weight = self.embedding.weight
         self.to(dtype)
 
     def forward(self, x, *, patches, sequences, tokens, visual, lengths):
@@ -142,13 +123,21 @@ def loss(output, part, batch):
     return F.cross_entropy(torch.cat(ends), targets, reduction="sum"), len(targets)
 
 
-def one_process(program, batch, seeds):
+def end_of(module, stage):
+    """Returns the matrix that is embedding and head of a model that ties them."""
+    return module.embedding.weight if stage.embedding else module.head.weight
+
+
+def one_process(program, batch, seeds, tied=False):
     """Runs all microbatches of an iteration in one process, with a seed by stage.
 
     Returns the mean loss, and modules with their gradients.
     """
     stages = program.stages
-    modules = [StageModule(stages, stage, batch[1], seeds[stage.index]) for stage in stages]
+    modules = [StageModule(stages, stage, batch[1], seeds[stage.index], tied) for stage in stages]
+    if tied and not stages[-1].embedding:
+        embedding = next(module.embedding for module in modules if module.embedding)
+        modules[-1].head.weight = embedding.weight
     llm_dp = max(g.dp_rank for g in program.groups if len(stages) - 1 in g.stages) + 1
     loss_sum, tokens = 0.0, 0
     for microbatch in range(program.microbatches):
@@ -161,10 +150,9 @@ def one_process(program, batch, seeds):
             total, count = loss(x, part, batch)
             total.backward()
             loss_sum, tokens = loss_sum + total.item(), tokens + count
-    for module in modules:
-        for parameter in module.parameters():
-            if parameter.grad is not None:
-                parameter.grad /= tokens
+    for parameter in {parameter for module in modules for parameter in module.parameters()}:
+        if parameter.grad is not None:
+            parameter.grad /= tokens
     return loss_sum / tokens, modules
 
 
