@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 import dflop
@@ -36,9 +38,53 @@ def test_compare_gives_rows(source):
 
 def test_options_are_passed_as_the_command_line_has_them(broken):
     broken("""shift; printf '{"arguments": "'; printf '%s ' "$@"; printf '"}'; echo 'a note' >&2""")
-    result = dflop.run("data stats", "x.csv", flag=True, none=None, no=False, some_list=[1, 2], number=3)
+    result = dflop.run("data stats", "x.csv", flag=True, none=None, some_list=[1, 2], number=3)
     assert result["arguments"] == "stats x.csv --flag --some-list 1 --some-list 2 --number 3 --format json "
     assert result.notes == ["a note"]
+
+
+def test_false_takes_a_flag_away(source):
+    data = str(source / "traces" / "datasets" / "vision_mix.csv")
+    asked = {"model": "tiny-vlm", "cluster": "a100-80g:1", "data": data, "gbs": 16}
+    for given, clips in ((False, False), (None, False), (True, True)):
+        assert dflop.plan(**asked, clip_gradients=given).get("clip_gradients", False) is clips
+    # zero1 is on unless it is taken away, which false does.
+    assert [dflop.plan(**asked, zero1=given)["zero1"] for given in (None, True, False)] == [True, True, False]
+    with pytest.raises(dflop.InputError, match="gbs: expected N, or None to leave it out, found False"):
+        dflop.plan(**{**asked, "gbs": False})
+    with pytest.raises(dflop.InputError, match="clip_gradient: expected an option of 'dflop plan'"):
+        dflop.plan(**asked, clip_gradient=False)
+
+
+def test_options_of_a_command_are_listed():
+    options = dflop.options("plan")
+    assert options["clip_gradients"] == options["no_zero1"] == "" and options["gbs"] == "N"
+    assert {"model", "cluster", "data", "out", "format", "recompute"} <= options.keys()
+    with pytest.raises(dflop.CommandError):
+        dflop.options("fly")
+
+
+def test_an_infeasible_command_has_its_exit_code_and_words(source):
+    data = str(source / "traces" / "datasets" / "vision_mix.csv")
+    with pytest.raises(dflop.Infeasible) as caught:
+        dflop.plan(model="internvl2.5-72b", cluster="a100-80g:1", data=data, gbs=16)
+    assert caught.value.exit_code == 3 and "infeasible" in caught.value.stderr
+
+
+def test_tables_say_how_they_become_dataframes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'dflop\[pandas\]'"):
+        dflop._commands.Rows([{"a": 1}]).to_pandas()
+
+
+def test_a_machine_without_a_preset_is_planned_for(source, tmp_path):
+    dflop.write_cluster(tmp_path / "cluster.json", 2, memory_bytes=4 << 30)
+    samples = [dflop.make_sample(80 + i, [64], 64) for i in range(16)]
+    dflop.write_samples(tmp_path / "samples.json", samples)
+    plan = dflop.plan(
+        model="tiny-vlm", cluster=tmp_path / "cluster.json", data=tmp_path / "samples.json", gbs=16, planner="search"
+    )
+    assert plan["llm"]["tp"] * plan["llm"]["pp"] * plan["llm"]["dp"] <= 2
 
 
 @pytest.mark.parametrize("output", ["echo hello", "echo 12", "printf '{'"])

@@ -184,6 +184,37 @@ def test_level_exchanges_and_moves():
     assert loads(costs, lists) == [7, 7] and [len(items) for items in lists] == [2, 2]
 
 
+class Polars:
+    """A DataFrame as polars has it: columns by name, no keys()."""
+
+    columns = ["llm", "encoder"]
+
+    def __getitem__(self, name):
+        return {"llm": [3, 2, 2, 1], "encoder": [0, 0, 0, 0]}[name]
+
+
+def test_tables_without_keys_and_arrays_of_one_column_are_costs(server):
+    assert sorted(dflop.partition(Polars(), 2, server=server)) == [[0, 3], [1, 2]]
+    assert sorted(dflop.partition([[3], [2], [2], [1]], 2, server=server)) == [[0, 3], [1, 2]]
+
+
+def test_nothing_goes_into_empty_bins(server):
+    assert dflop.partition([], 2, allow_empty=True, server=server) == [[], []]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (({"llm": [1, 2], "lenght": [3, 4]}, 2), "costs: expected columns llm, encoder and tokens, found 'lenght', too"),
+        (([1, 2, 3], 3, 2), "bins: expected a multiple of dp = 2, found 3"),
+    ],
+)
+def test_errors_name_arguments_of_python(arguments, message, server):
+    costs, bins, *dp = arguments
+    with pytest.raises(dflop.InputError, match=message):
+        dflop.partition(costs, bins, dp=dp[0] if dp else 1, server=server)
+
+
 def test_lpt_leaves_no_bin_empty_and_obeys_counts():
     for seed in range(50):
         rng = random.Random(seed)

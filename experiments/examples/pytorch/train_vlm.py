@@ -265,7 +265,7 @@ def main():
     options.profile = file("profile.json")
 
     dflop.write_samples(file("samples.json"), Pictures().samples)
-    write_cluster(file("cluster.json"), options.ranks)
+    dflop.write_cluster(file("cluster.json"), options.ranks, memory_bytes=4 << 30)
     print("measuring the modules")
     run_ranks(options, profile, options.profile)
 
@@ -279,33 +279,6 @@ def main():
     seconds = run_ranks(options, train, file("plan.json"), options, options.steps, file("traces"))
     other_seconds = run_ranks(options, train, file("other.json"), options, options.steps, None)
     report(options, file, seconds, other_seconds)
-
-
-def write_cluster(path, ranks):
-    """Writes what the planner should know of this machine: ranks with some memory. Times come from the profile."""
-    link = {"latency_s": 1e-4, "bandwidth_bytes_per_s": 1e9}
-    software = "gemm_efficiency attention_forward_efficiency attention_backward_efficiency memory_efficiency".split()
-    nothing = "gemm_half_tokens gemm_half_width attention_half_tokens kernel_overhead_s layer_launch_s".split()
-    nothing += "message_overhead_s node_ring_bandwidth_bytes_per_s tensor_overlap".split()
-    cluster = {
-        "schema": "dflop.cluster",
-        "version": 1,
-        "name": "this machine",
-        "source": "made for an example",
-        "gpus_per_node": ranks,
-        "gpu": {
-            "name": "a core",
-            "peak_flop_per_s": 1e11,
-            "memory_bandwidth_bytes_per_s": 1e10,
-            "memory_bytes": 4 << 30,
-            "reserved_memory_bytes": 0,
-        },
-        "intra_node": link,
-        "inter_node": link,
-        "software": {"name": "", "source": "", **dict.fromkeys(software, 0.5), **dict.fromkeys(nothing, 0)},
-    }
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(cluster, file, indent=2)
 
 
 def report(options, file, seconds, other_seconds):

@@ -4,7 +4,13 @@ This package is the `dflop` executable and what a training loop in Python needs 
 torch nor numpy; `dflop.torch` needs torch.
 """
 
-from dflop._commands import compare, plan, run, simulate
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dflop._cluster import write_cluster
+from dflop._commands import compare, options, plan, run, simulate
 from dflop._errors import CommandError, DflopError, Infeasible, InputError, ServerError
 from dflop._executable import executable
 from dflop._partition import lpt, partition
@@ -13,6 +19,11 @@ from dflop._plan_sampler import PlanSampler
 from dflop._sampler import BatchSampler
 from dflop._samples import make_sample, write_samples
 from dflop._server import Server
+
+if TYPE_CHECKING:
+    from dflop import torch as torch
+
+    __version__: str
 
 __all__ = [
     "BatchSampler",
@@ -29,9 +40,32 @@ __all__ = [
     "executable",
     "lpt",
     "make_sample",
+    "options",
     "partition",
     "plan",
     "run",
     "simulate",
+    "write_cluster",
     "write_samples",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "torch":  # needs torch, which the rest does not
+        return importlib.import_module("dflop.torch")
+    if name == "__version__":
+        return _version()
+    raise AttributeError(f"module 'dflop' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "torch", "__version__"})
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("dflop")
+    except metadata.PackageNotFoundError:
+        return "0+source"  # it is not installed

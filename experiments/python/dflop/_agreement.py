@@ -1,19 +1,30 @@
 """Ranks agree on an answer that could differ from rank to rank: the first one that is given is taken by
 all."""
 
+from __future__ import annotations
+
 import os
 import sys
 import tempfile
+from typing import Any, Protocol
+
+
+class Agreement(Protocol):
+    """What lets ranks agree."""
+
+    def agree(self, key: str, value: bytes) -> bytes: ...
+
+    def forget(self, key: str) -> None: ...
 
 
 class DirectoryAgreement:
     """Ranks agree through files in a folder that all of them see."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         os.makedirs(path, exist_ok=True)
 
-    def agree(self, key, value):
+    def agree(self, key: str, value: bytes) -> bytes:
         """Returns the value (bytes) that a rank has given first under the key; `value` if that is this
         one."""
         place = os.path.join(self._path, key)
@@ -30,7 +41,7 @@ class DirectoryAgreement:
         with open(place, "rb") as file:
             return file.read()
 
-    def forget(self, key):
+    def forget(self, key: str) -> None:
         """Removes an answer that all ranks have."""
         try:
             os.unlink(os.path.join(self._path, key))
@@ -41,15 +52,15 @@ class DirectoryAgreement:
 class StoreAgreement:
     """Ranks agree through a store of torch.distributed (TCPStore, FileStore, PrefixStore)."""
 
-    def __init__(self, store):
+    def __init__(self, store: Any) -> None:
         self._store = store
 
-    def agree(self, key, value):
+    def agree(self, key: str, value: bytes) -> bytes:
         """Returns the value (bytes) that a rank has given first under the key; `value` if that is this
         one."""
         return bytes(self._store.compare_set("dflop/" + key, "", value.decode()))
 
-    def forget(self, key):
+    def forget(self, key: str) -> None:
         """Removes an answer that all ranks have."""
         try:
             self._store.delete_key("dflop/" + key)
@@ -57,11 +68,21 @@ class StoreAgreement:
             pass  # some stores keep all that they are given
 
 
-def of_process_group():
-    """Returns the StoreAgreement of torch.distributed where several ranks have initialised it, else None."""
+def _process_group() -> Any:
+    """Returns torch.distributed where several ranks have initialised it, else None. It imports nothing."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    if distributed.get_world_size() < 2:
-        return None
-    return StoreAgreement(distributed.distributed_c10d._get_default_store())
+    return distributed if distributed.get_world_size() > 1 else None
+
+
+def ranks_of_process_group() -> tuple[int, int] | None:
+    """Returns this rank and the number of ranks of torch.distributed where several have initialised it, else None."""
+    distributed = _process_group()
+    return None if distributed is None else (distributed.get_rank(), distributed.get_world_size())
+
+
+def of_process_group() -> StoreAgreement | None:
+    """Returns the StoreAgreement of torch.distributed where several ranks have initialised it, else None."""
+    distributed = _process_group()
+    return None if distributed is None else StoreAgreement(distributed.distributed_c10d._get_default_store())

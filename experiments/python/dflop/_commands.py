@@ -1,26 +1,40 @@
 """Thin calls of the dflop executable, which return what it prints as JSON."""
 
+from __future__ import annotations
+
 import json
 import os
+import re
 import subprocess
 import tempfile
+from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union
 
-from dflop._errors import CommandError, Infeasible, ServerError
+from dflop._errors import CommandError, Infeasible, InputError, ServerError
 from dflop._executable import executable
 
+if TYPE_CHECKING:
+    import pandas
 
-def run(command, *arguments, check=True, **options):
+PlanOrPath = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+
+
+def run(command: str, *arguments: object, check: bool = True, **options: Any) -> Any:
     """Runs `dflop COMMAND`, and returns its result: what `--format json` prints, as Python objects.
 
-    Options are named as those of the command line, with _ for -: run("plan", model="tiny-vlm", gbs=64). True
-    is a flag, a list gives an option several times, and None leaves one out. What the command says on
+    Options are named as those of the command line, with _ for -: run("plan", model="tiny-vlm", gbs=64);
+    dflop.options("plan") lists them. True is a flag; False is its --no-... where the command has that, as of zero1,
+    and else leaves it out. A list gives an option several times, and None leaves one out. What the command says on
     standard error is the attribute `notes` of the result. Raises Infeasible for exit code 3 and CommandError
-    for others, with the command's own message; with check=False exit code 3 is no error.
+    for others, with the command's own message; with check=False exit code 3 is no error. Raises InputError where
+    False is given for what is no flag.
     """
     line = [executable(), *command.split(), *map(str, arguments)]
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
-        if value is None or value is False:
+        if value is None:
+            continue
+        if value is False:
+            line += _without(command, name.replace("_", "-"))
             continue
         if value is True:
             line.append(option)
@@ -39,11 +53,11 @@ def run(command, *arguments, check=True, **options):
     if done.returncode != 0 and (check or done.returncode != 3):
         message = done.stderr.strip() or f"dflop {command} ended with exit code {done.returncode}"
         if done.returncode == 3:
-            raise Infeasible(message)
+            raise Infeasible(message, done.returncode, done.stderr)
         raise CommandError(message, done.returncode, done.stderr)
     try:
         value = json.loads(done.stdout) if done.stdout.strip() else []
-        result = Rows(value) if isinstance(value, list) else Result(value)
+        result: Any = Rows(value) if isinstance(value, list) else Result(value)
     except (ValueError, TypeError):
         message = f"dflop {command}: expected a result as JSON, found {done.stdout[:60]!r}"
         raise CommandError(message, done.returncode, done.stderr) from None
@@ -51,12 +65,41 @@ def run(command, *arguments, check=True, **options):
     return result
 
 
+def options(command: str) -> dict[str, str]:
+    """Returns the options of a command, as run() takes them, and what they take: "" for flags.
+
+        dflop.options("plan")["zero1"]
+    """
+    line = [executable(), *command.split(), "--help"]
+    try:
+        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except OSError as error:
+        raise ServerError(f"{line[0]} cannot be started: {error}") from None
+    if done.returncode != 0:
+        raise CommandError(done.stderr.strip(), done.returncode, done.stderr)
+    rows = re.findall(r"^  (?:-\w \[ )?--([a-z0-9-]+)(?: \])?(?: (\S+))?", done.stdout, re.M)
+    return {name.replace("-", "_"): takes for name, takes in rows}
+
+
+def _without(command, name):
+    """Returns the arguments that keep a command from doing what a flag asks for."""
+    known = options(command)
+    key = name.replace("-", "_")
+    if "no_" + key in known:
+        return ["--no-" + name]
+    if key not in known:
+        raise InputError(f"{key}: expected an option of 'dflop {command}' for which False stands, found none")
+    if known[key]:
+        raise InputError(f"{key}: expected {known[key]}, or None to leave it out, found False")
+    return []
+
+
 class Result(dict):
     """A result of a command. `notes` are the lines of its standard error; tables in it are Rows."""
 
-    notes = ()
+    notes: Sequence[str] = ()
 
-    def __init__(self, values):
+    def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__(values)
         for key, value in self.items():
             if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
@@ -66,25 +109,40 @@ class Result(dict):
 class Rows(list):
     """A table, as a list of dicts. `notes` are as those of a Result."""
 
-    notes = ()
+    notes: Sequence[str] = ()
 
-    def to_pandas(self):
-        """Returns a pandas DataFrame."""
-        import pandas
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns a pandas DataFrame. Raises ModuleNotFoundError where there is no pandas."""
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            if error.name != "pandas":
+                raise
+            message = "to_pandas() needs pandas: pip install 'dflop[pandas]', or take the rows, a list of dicts"
+            raise ModuleNotFoundError(message, name="pandas") from None
 
         return pandas.DataFrame(list(self))
 
 
-def plan(**options):
-    """Runs `dflop plan`, and returns the plan, as its file has it.
+def plan(
+    *,
+    model: str | os.PathLike[str] | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    gbs: int | None = None,
+    planner: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Result:
+    """Runs `dflop plan`, and returns the plan, as its file has it; dflop.options("plan") lists all options.
 
     dflop.plan(model="llava-ov-llama3-8b", cluster="a100-80g:4", data="data.csv", gbs=512,
     planner="search")
     """
-    return run("plan", **options)
+    return run("plan", model=model, cluster=cluster, data=data, gbs=gbs, planner=planner, out=out, **options)
 
 
-def simulate(plan, schedule=None, **options):
+def simulate(plan: PlanOrPath, schedule: PlanOrPath | None = None, **options: Any) -> Result:
     """Runs `dflop simulate` on a plan and schedule, each a path or what its file holds.
 
     Without a schedule options `data`, `gbs`, `iterations`, `seed` and `scheduler` make one.
@@ -101,9 +159,18 @@ def simulate(plan, schedule=None, **options):
         )
 
 
-def compare(**options):
-    """Runs `dflop compare`, and returns its rows; options are those of the command line."""
-    return run("compare", **options)
+def compare(
+    *,
+    model: str | os.PathLike[str] | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    gbs: int | None = None,
+    systems: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Result:
+    """Runs `dflop compare`, and returns what it prints; dflop.options("compare") lists all options."""
+    return run("compare", model=model, cluster=cluster, data=data, gbs=gbs, systems=systems, out=out, **options)
 
 
 def _path_of(value, folder, name):

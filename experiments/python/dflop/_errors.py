@@ -1,5 +1,7 @@
 """Errors of the package. All of them are DflopErrors."""
 
+from __future__ import annotations
+
 
 class DflopError(Exception):
     """Something of dflop failed."""
@@ -10,7 +12,12 @@ class InputError(DflopError, ValueError):
 
 
 class Infeasible(DflopError):
-    """Nothing is what was asked for, as bins that obey a cap."""
+    """Nothing is what was asked for, as bins that obey a cap. `exit_code` and `stderr` are those of a command."""
+
+    def __init__(self, message: str, exit_code: int = 3, stderr: str = "") -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.stderr = stderr
 
 
 class ServerError(DflopError):
@@ -20,7 +27,7 @@ class ServerError(DflopError):
 class CommandError(DflopError):
     """A dflop command failed; `exit_code` and `stderr` are its own."""
 
-    def __init__(self, message, exit_code, stderr):
+    def __init__(self, message: str, exit_code: int, stderr: str) -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.stderr = stderr

@@ -1,5 +1,7 @@
 """Finds the `dflop` executable."""
 
+from __future__ import annotations
+
 import os
 import sys
 
@@ -8,7 +10,7 @@ from dflop._errors import ServerError
 VARIABLE = "DFLOP_EXECUTABLE"
 
 
-def executable():
+def executable() -> str:
     """Returns the path of the executable: that of the environment variable DFLOP_EXECUTABLE, else the wheel's
     own.
 
@@ -28,7 +30,7 @@ def executable():
     )
 
 
-def main():
+def main() -> None:
     """Runs the executable with the arguments of the process, in its place."""
     path = executable()
     os.execv(path, [path, *sys.argv[1:]])

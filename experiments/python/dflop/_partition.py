@@ -1,32 +1,41 @@
 """Items are put into bins of about equal cost."""
 
+from __future__ import annotations
+
 import heapq
 import math
 import operator
 import time
 import warnings
+from typing import Any, Iterable, Mapping, Union
 
 from dflop import _spread
 from dflop._errors import InputError, Infeasible, ServerError
-from dflop._server import default_server
+from dflop._server import Server, default_server
+
+Costs = Union[Iterable[float], Iterable[tuple[float, float]], Mapping[str, Iterable[float]], Any]
+"""A number an item, a pair (encoder, llm) an item, or columns: lists, tensors, arrays, or a DataFrame."""
 
 _FEW = 1024  # items: beyond, local search is as good as Karmarkar-Karp, which then takes as long again
 _MOST_COST = 1e9  # the child takes no larger number
 
 
-def read_costs(costs):
+def read_costs(costs: Any) -> dict[str, list[float]]:
     """Returns a dict of lists of floats: `llm`, and where they are there `encoder`, `tokens` and further
     columns.
 
     `costs` has a number an item, a pair (encoder, llm) an item, or is a mapping of such columns (a dict, a
-    pandas DataFrame). Raises InputError naming the item for what is no finite number from 0 up.
+    DataFrame of pandas or polars). Raises InputError naming the item for what is no finite number from 0 up.
     """
-    if hasattr(costs, "keys") and getattr(costs, "ndim", 2) == 2:
-        columns = {str(name): _numbers(costs[name], f"column '{name}', ") for name in costs.keys()}
+    names = _column_names(costs)
+    if names is not None:
+        columns = {str(name): _numbers(costs[name], f"column '{name}', ") for name in names}
         if "llm" not in columns:
             raise InputError(f"costs: expected a column 'llm', found {sorted(columns)}")
     else:
         rows = _listed(costs, "costs")
+        if rows and all(isinstance(row, (list, tuple)) and len(row) == 1 for row in rows):
+            rows = [row[0] for row in rows]  # an array of one column
         if rows and isinstance(rows[0], (list, tuple)):
             for i, row in enumerate(rows):
                 if not isinstance(row, (list, tuple)) or len(row) != 2:
@@ -41,6 +50,14 @@ def read_costs(costs):
                 f"costs: column '{name}': expected {count} items as in 'llm', found {len(column)}"
             )
     return columns
+
+
+def _column_names(costs):
+    """Returns the names of columns of a mapping or DataFrame; None for what has none."""
+    if hasattr(costs, "keys"):  # a pandas Series has, too
+        return list(costs.keys()) if getattr(costs, "ndim", 2) == 2 else None
+    names = getattr(costs, "columns", None)
+    return list(names) if isinstance(names, (list, tuple)) else None
 
 
 def _listed(values, what):
@@ -67,14 +84,13 @@ def _numbers(column, where=""):
     return numbers
 
 
-def whole_number(name, value, least, most=None):
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Returns the value as an int. Raises InputError if it is no whole number from `least` up, to `most` if given."""
     try:
         number = operator.index(value)
     except TypeError:
-        number = None
-    is_number = number is not None and not isinstance(value, bool)
-    if not is_number or number < least or (most is not None and number > most):
+        number = least - 1
+    if isinstance(value, bool) or number < least or (most is not None and number > most):
         range = f"from {least} up" if most is None else f"from {least} to {most}"
         raise InputError(f"{name}: expected a whole number {range}, found {value!r}")
     return number
@@ -103,7 +119,9 @@ def require_whole(bin_of, items, bins):
         raise ServerError(f"dflop serve gave no bins to {items} items")
 
 
-def lpt(costs, bins, *, dp=1, encoder_dp=0, most_items=None):
+def lpt(
+    costs: Costs, bins: int, *, dp: int = 1, encoder_dp: int = 0, most_items: int | None = None
+) -> list[int]:
     """Puts items into bins in plain Python: the largest first, each into the bin that has least.
 
     What a bin has is the sum of its loads of encoder and LLM. Returns the bin of each item; no bin is empty,
@@ -130,23 +148,23 @@ def lpt(costs, bins, *, dp=1, encoder_dp=0, most_items=None):
 
 
 def partition(
-    costs,
-    bins,
+    costs: Costs,
+    bins: int,
     *,
-    dp=1,
-    encoder_dp=0,
-    method=None,
-    objective=None,
-    seed=1,
-    steps=None,
-    time_limit=None,
-    token_cap=None,
-    equal_size=False,
-    allow_empty=False,
-    timeout=60.0,
-    fallback=True,
-    server=None,
-):
+    dp: int = 1,
+    encoder_dp: int = 0,
+    method: str | None = None,
+    objective: str | None = None,
+    seed: int = 1,
+    steps: int | None = None,
+    time_limit: float | None = None,
+    token_cap: int | None = None,
+    equal_size: bool = False,
+    allow_empty: bool = False,
+    timeout: float = 60.0,
+    fallback: bool = True,
+    server: Server | None = None,
+) -> list[list[int]]:
     """Puts items into `bins` bins so that the largest load is small, and returns a list of item indices a
     bin.
 
@@ -164,13 +182,23 @@ def partition(
 
     The same arguments give the same bins, unless there is a time limit (seconds). Raises InputError for
     arguments that are wrong, and Infeasible where no bins obey the cap.
+
+        dflop.partition([9, 7, 6, 5, 4, 3], 2)    # [[0, 3, 5], [1, 2, 4]]
     """
     columns = read_costs(costs)
+    unknown = sorted(columns.keys() - {"llm", "encoder", "tokens"})
+    if unknown:
+        raise InputError(f"costs: expected columns llm, encoder and tokens, found {', '.join(map(repr, unknown))}, too")
     count = len(columns["llm"])
     bins = whole_number("bins", bins, 1)
     if count < bins and not allow_empty:
         raise InputError(f"costs: expected at least as many items as bins, {bins}, found {count}")
-    params = {**as_the_child_takes_them(columns), "bins": bins, "dp": whole_number("dp", dp, 1)}
+    dp = whole_number("dp", dp, 1)
+    if bins % dp:
+        raise InputError(f"bins: expected a multiple of dp = {dp}, found {bins}")
+    if count == 0:
+        return [[] for _ in range(bins)]
+    params: dict[str, Any] = {**as_the_child_takes_them(columns), "bins": bins, "dp": dp}
     params["encoder_dp"] = whole_number("encoder_dp", encoder_dp, 0)
     params["seed"] = whole_number("seed", seed, 0)
     params["allow_empty"] = bool(allow_empty)

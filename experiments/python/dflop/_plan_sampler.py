@@ -1,8 +1,10 @@
 """A PlanSampler draws global batches and has each scheduled for a plan, whose program comes with it."""
 
-import collections
+from __future__ import annotations
+
 import json
 import os
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError
@@ -10,9 +12,15 @@ from dflop._outliers import MOST_DELAY, Moves, window_of
 from dflop._partition import whole_number
 from dflop._scheduling import Scheduling
 
-Batch = collections.namedtuple("Batch", "epoch step indices program")
-"""A global batch: `indices` of its samples in the data set, and the program that all ranks run, for an Executor of
-dflop.torch. Samples have their positions in `indices` as numbers there."""
+
+class Batch(NamedTuple):
+    """A global batch: `indices` of its samples in the data set, and the program that all ranks run, for an Executor of
+    dflop.torch. Samples have their positions in `indices` as numbers there."""
+
+    epoch: int
+    step: int
+    indices: list[int]
+    program: dict[str, Any]
 
 
 class PlanSampler:
@@ -43,17 +51,17 @@ class PlanSampler:
 
     def __init__(
         self,
-        plan,
-        samples,
+        plan: str | os.PathLike[str] | Mapping[str, Any],
+        samples: Sequence[dict[str, Any]],
         *,
-        method="auto",
-        profile=None,
-        seed=1,
-        shuffle=True,
-        patience=60.0,
-        keep=False,
-        delay_outliers=0,
-    ):
+        method: str = "auto",
+        profile: str | os.PathLike[str] | None = None,
+        seed: int = 1,
+        shuffle: bool = True,
+        patience: float = 60.0,
+        keep: bool = False,
+        delay_outliers: int = 0,
+    ) -> None:
         self._plan = plan if isinstance(plan, dict) else _read(plan)
         self._samples = samples
         self._gbs = self._plan["gbs"]
@@ -70,15 +78,15 @@ class PlanSampler:
         self._permutations = Permutations(len(samples), self._seed, shuffle)
         self._scheduling = None
         self._keep = keep
-        self._scheduled = []  # (indices, answer) of batches that are kept
-        self.log = []
+        self._scheduled: list[Any] = []  # (indices, answer) of batches that are kept
+        self.log: list[str] = []
         if len(samples) < self._gbs:
             raise InputError(f"samples: expected at least gbs = {self._gbs}, found {len(samples)}")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._samples) // self._gbs
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Batch]:
         if not self._resumes:
             self._done = 0
         self._resumes = False
@@ -91,22 +99,22 @@ class PlanSampler:
             self.log.append(f"epoch {self._epoch}: outliers are delayed: {self._moves}")
         self._done = 0
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """Begins an epoch, with a permutation of its own. The one that a state was loaded of goes on where it is."""
         epoch = whole_number("epoch", epoch, 0)
         if epoch != self._epoch:
             self._epoch, self._done, self._resumes = epoch, 0, False
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Returns where the sampler is, as JSON can keep it."""
         return make_state(self._shape(), self._epoch, self._done)
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where the state is from. Raises InputError for what is no state, or that of another run."""
         epoch, done = read_state(state, self._shape(), len(self))
         self._epoch, self._done, self._resumes = epoch, done, True
 
-    def write_schedule(self, path):
+    def write_schedule(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule of all batches that were given since the sampler was made, for `dflop simulate`."""
         if not self._scheduled:
             why = "a batch to have been given" if self._keep else "a PlanSampler made with keep=True"
@@ -140,7 +148,22 @@ class PlanSampler:
             json.dump(schedule, file)
         os.replace(f"{path}.part", path)
 
-    def close(self):
+    def __repr__(self) -> str:
+        return (
+            f"PlanSampler({len(self._samples)} samples, gbs={self._gbs}, epoch={self._epoch}, "
+            f"{self._done} of {len(self)} given)"
+        )
+
+    def __enter__(self) -> PlanSampler:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_scheduling": None}  # a copy in another process has a child of its own
+
+    def close(self) -> None:
         """Ends the child process. A sampler that goes on starts it again."""
         if self._scheduling is not None:
             self._scheduling.close()

@@ -1,20 +1,44 @@
 """A BatchSampler gives each dp rank its balanced microbatches."""
 
+from __future__ import annotations
+
 import array
 import collections
 import hashlib
 import json
+import logging
 import os
 import warnings
+from typing import Any, Iterator, Literal
 
 from dflop import _agreement
 from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError, ServerError
 from dflop._outliers import MOST_DELAY, Moves, delay_outliers as regrouped, window_of
-from dflop._partition import as_the_child_takes_them, lpt, read_costs, require_whole, whole_number
+from dflop._partition import Costs, as_the_child_takes_them, lpt, read_costs, require_whole, whole_number
 from dflop._scheduling import Scheduling
 
 _KEPT = 64  # steps: as far as loaders draw ahead of the loop, and ranks are apart
+
+
+class NotOurs(InputError, AttributeError):
+    """What a BatchSampler has not, so that hasattr() and tools that look at all attributes go on."""
+
+
+def _place(dp_rank, dp_size):
+    """Returns the dp rank and dp ranks of what was asked for, with those of torch.distributed for "auto"."""
+    ranks = _agreement.ranks_of_process_group()
+    if ranks is None or dp_rank is None:
+        return 0 if dp_rank == "auto" else dp_rank, 1 if dp_size == "auto" else dp_size
+    if dp_rank == "auto" and dp_size not in ("auto", ranks[1], 1):
+        raise InputError(
+            f"dp_rank: expected it, as torch.distributed has {ranks[1]} ranks and dp_size is {dp_size}, found none"
+        )
+    size = ranks[1] if dp_size == "auto" else dp_size
+    rank = (ranks[0] if size == ranks[1] else 0) if dp_rank == "auto" else dp_rank
+    if dp_rank == "auto":
+        logging.getLogger("dflop").info("BatchSampler: dp_rank %d of %d, as in torch.distributed", rank, size)
+    return rank, size
 
 
 class BatchSampler:
@@ -25,7 +49,9 @@ class BatchSampler:
 
     costs         a number an item, a pair (encoder, llm) an item, or columns `llm`, `encoder` and others
     dp_rank       of the LLM; None gives whole microbatches, the items of dp rank 0 first, as ranks of an
-                  encoder of its own need them
+                  encoder of its own need them. "auto": the rank in torch.distributed, where it is initialised
+    dp_size       dp ranks of the LLM. "auto": the ranks of torch.distributed, where it is initialised. Pipeline
+                  ranks, which have the same samples, say dp_rank=0 and dp_size=1
     encoder_dp    ranks of an encoder of its own
     method        as `dflop partition --method`
     drop_last     items of an epoch that fill no global batch are left out; else they are a smaller last
@@ -47,28 +73,32 @@ class BatchSampler:
     use torch.distributed have to be given an agreement.
 
     `state_dict` and `load_state_dict` resume exactly, in the middle of a global batch, too, on any dp_rank of
-    a run of the same shape. Each `iter` begins anew, but for the first after load_state_dict, which goes on.
-    Nothing is drawn and no process started before the first batch is asked for.
+    a run of the same shape. A torch.utils.data.DataLoader with workers draws ahead of the loop: there say how many
+    microbatches of the epoch the loop has had, state_dict(consumed=n), or take torchdata's StatefulDataLoader, which
+    knows. Each `iter` begins anew, but for the first after load_state_dict, which goes on. Nothing is drawn and no
+    process started before the first batch is asked for.
     """
 
     def __init__(
         self,
-        costs,
+        costs: Costs,
         *,
-        gbs,
-        microbatches,
-        dp_rank=0,
-        dp_size=1,
-        encoder_dp=0,
-        method="local-search",
-        seed=0,
-        shuffle=True,
-        drop_last=True,
-        live=False,
-        agreement=None,
-        patience=30.0,
-        delay_outliers=0,
-    ):
+        gbs: int,
+        microbatches: int,
+        dp_rank: int | None | Literal["auto"] = "auto",
+        dp_size: int | Literal["auto"] = "auto",
+        encoder_dp: int = 0,
+        method: str = "local-search",
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = True,
+        live: bool = False,
+        agreement: str | os.PathLike[str] | _agreement.Agreement | None = None,
+        patience: float = 30.0,
+        delay_outliers: int = 0,
+    ) -> None:
+        self._asked_for = (dp_rank, dp_size)
+        dp_rank, dp_size = _place(dp_rank, dp_size)
         self._columns = read_costs(costs)
         self._scaled = as_the_child_takes_them(self._columns)
         self._items = len(self._columns["llm"])
@@ -103,17 +133,19 @@ class BatchSampler:
         self._done = 0  # microbatches of the epoch that were given
         self._resumes = False  # whether the next iter() goes on after them
         self._permutations = Permutations(self._items, self._seed, self._shuffle)
-        self._known = collections.OrderedDict()  # (epoch, step) -> bin of each item of the batch
+        self._known: collections.OrderedDict[tuple[int, int], list[int]] = collections.OrderedDict()  # (epoch, step) -> bin of each item of the batch
         self._filled = None  # ((epoch, step), items of each bin)
         self._scheduling = None
-        self.log = []  # what went wrong, as text
+        self.log: list[str] = []
+        """What went wrong, and what was done, as text."""
 
     # What a DataLoader asks for.
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.steps * self._microbatches
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[int]]:
+        self._warn_of_other_ranks()
         if not self._resumes:
             self._done = 0
         self._resumes = False
@@ -125,7 +157,7 @@ class BatchSampler:
             self.log.append(f"epoch {self._epoch}: outliers are delayed: {self._moves()}")
         self._done = 0
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """Begins an epoch, with a permutation of its own. The one that a state was loaded of goes on where it
         is."""
         epoch = whole_number("epoch", epoch, 0)
@@ -134,16 +166,21 @@ class BatchSampler:
             self._done = 0
             self._resumes = False
 
-    def state_dict(self):
-        """Returns where the sampler is, as JSON can keep it."""
-        state = make_state(self._shape, self._epoch, self._done)
+    def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
+        """Returns where the sampler is, as JSON can keep it.
+
+        consumed  how many microbatches of this epoch the loop has had, where a loader draws ahead of it, as a
+                  DataLoader with workers does; default: all that were drawn
+        """
+        done = self._done if consumed is None else whole_number("consumed", consumed, 0, len(self))
+        state = make_state(self._shape, self._epoch, done)
         # In the middle of a batch the rest of it must be what the first part was of.
-        key = (self._epoch, self._done // self._microbatches)
-        if self._done % self._microbatches and key in self._known:
+        key = (self._epoch, done // self._microbatches)
+        if done % self._microbatches and key in self._known:
             state["bins"] = list(self._known[key])
         return state
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where the state is from. Raises InputError for what is no state, or that of another run."""
         epoch, done = read_state(state, self._shape, len(self))
         known = collections.OrderedDict()
@@ -161,31 +198,39 @@ class BatchSampler:
     # What a training loop may ask for beside.
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """The number of global batches in an epoch."""
         full, rest = divmod(self._items, self._gbs)
         return full if self._drop_last or rest == 0 else full + 1
 
     @property
-    def epoch(self):
+    def epoch(self) -> int:
         return self._epoch
 
     @property
-    def drop_last(self):
+    def dp_rank(self) -> int | None:
+        return self._dp_rank
+
+    @property
+    def dp_size(self) -> int:
+        return self._dp_size
+
+    @property
+    def drop_last(self) -> bool:
         """Refuses to say. What asks for this, as accelerate does, deals batches out to ranks."""
-        raise InputError(
+        raise NotOurs(
             "this loader would be sharded a second time, as dflop.BatchSampler gives the microbatches of one "
             "rank: expected it not to be prepared (accelerator.prepare) or wrapped"
         )
 
-    def batch(self, step):
+    def batch(self, step: int) -> list[int]:
         """Returns the indices of a global batch of this epoch: in the order in which they were drawn, unless outliers
         are delayed."""
         if not 0 <= step < self.steps:
             raise InputError(f"step: expected a number from 0 to {self.steps - 1}, found {step}")
         return self._drawn(self._epoch, step)
 
-    def assignment(self, step):
+    def assignment(self, step: int) -> list[int]:
         """Returns the bin of each item of batch(step): microbatch * dp_size + dp rank."""
         key = (self._epoch, step)
         if key not in self._known:
@@ -197,7 +242,7 @@ class BatchSampler:
                 self._known.popitem(last=False)
         return self._known[key]
 
-    def shapes(self, step):
+    def shapes(self, step: int) -> list[list[dict[str, Any]]]:
         """Returns what each microbatch holds, by microbatch and dp rank: `items`, their `indices`, and the
         sum of each column of the costs. So every rank knows the shapes of all messages without asking for
         them."""
@@ -209,13 +254,38 @@ class BatchSampler:
             shapes.append(shape)
         return [shapes[j * self._dp_size : (j + 1) * self._dp_size] for j in range(self._microbatches)]
 
-    def close(self):
+    def __repr__(self) -> str:
+        return (
+            f"BatchSampler({self._items} items, gbs={self._gbs}, microbatches={self._microbatches}, "
+            f"dp_rank={self._dp_rank}, dp_size={self._dp_size}, epoch={self._epoch}, {self._done} of {len(self)} drawn)"
+        )
+
+    def __enter__(self) -> BatchSampler:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Ends the child process. A sampler that goes on starts another one."""
         if self._scheduling is not None:
             self._scheduling.close()
             self._scheduling = None
 
     # How it does that.
+
+    def _warn_of_other_ranks(self):
+        """Warns where ranks that nobody told apart would train the same samples."""
+        ranks = _agreement.ranks_of_process_group()
+        if ranks is not None and self._asked_for == ("auto", "auto") and ranks[1] != self._dp_size:
+            self._asked_for = (self._dp_rank, self._dp_size)  # once
+            warnings.warn(
+                f"dp_rank and dp_size were not given, and torch.distributed, which has {ranks[1]} ranks, was not "
+                f"initialised when this sampler was made: every rank gets the samples of rank {self._dp_rank} of "
+                f"{self._dp_size}. Make it after init_process_group(), or give both (pipeline ranks: 0 and 1)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def _describe(self):
         """Returns what two samplers have to share if one goes on with the state of the other."""
@@ -311,6 +381,7 @@ class BatchSampler:
             ) from error
         message = f"epoch {self._epoch}, step {step}: {error}; LPT in Python takes over"
         self.log.append(message)
+        logging.getLogger("dflop").warning(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         costs = self._costs_of(self._epoch, step)
         del costs["stream"]

@@ -1,12 +1,17 @@
 """Samples are the shapes that a model sees of a data set."""
 
+from __future__ import annotations
+
 import json
 import os
+from typing import Any, Iterable
 
 from dflop._partition import whole_number
 
 
-def make_sample(llm_tokens, encoder_tokens=(), output_tokens=0, name=""):
+def make_sample(
+    llm_tokens: int, encoder_tokens: Iterable[int] = (), output_tokens: int = 0, name: str = ""
+) -> dict[str, Any]:
     """Returns a sample as plans and schedules describe it.
 
     llm_tokens      all tokens of the LLM, those that come out of the encoder among them
@@ -15,7 +20,7 @@ def make_sample(llm_tokens, encoder_tokens=(), output_tokens=0, name=""):
 
     Numbers may be those of numpy. Raises InputError for what is no number of tokens.
     """
-    groups = []
+    groups: list[list[int]] = []
     encoder_tokens = [whole_number("encoder_tokens", tokens, 1) for tokens in encoder_tokens]
     for tokens in encoder_tokens:
         if groups and groups[-1][1] == tokens:
@@ -32,7 +37,7 @@ def make_sample(llm_tokens, encoder_tokens=(), output_tokens=0, name=""):
     }
 
 
-def write_samples(path, samples):
+def write_samples(path: str | os.PathLike[str], samples: Iterable[dict[str, Any]]) -> None:
     """Writes samples, as make_sample() returns them, into a file that `dflop plan --data` and others take."""
     text = json.dumps({"schema": "dflop.samples", "version": 1, "samples": list(samples)})
     with open(f"{path}.part", "w", encoding="utf-8") as file:

@@ -54,7 +54,10 @@ class Scheduling:
         failures = []
         while len(failures) < 2 and (not failures or time.monotonic() < deadline):
             try:
-                return self._ask((epoch, step), following, deadline)
+                answer = self._ask((epoch, step), following, deadline)
+                if failures:
+                    self._log.append(f"epoch {epoch}, step {step}: {failures[0]}; another child has given the answer")
+                return answer
             except ServerError as error:
                 self._forget_session()
                 failures.append(error)

@@ -1,14 +1,18 @@
 """A Server is a child process `dflop serve`, which schedules while Python trains."""
 
+from __future__ import annotations
+
 import io
 import itertools
 import json
+import logging
 import os
 import queue
 import subprocess
 import threading
 import weakref
 from concurrent.futures import Future, InvalidStateError, TimeoutError as FutureTimeout
+from typing import Any
 
 from dflop._errors import Infeasible, InputError, ServerError
 from dflop._executable import executable
@@ -16,6 +20,8 @@ from dflop._executable import executable
 PROTOCOL = 1
 _KINDS = {"usage": InputError, "input": InputError, "infeasible": Infeasible, "internal": ServerError}
 _LONGEST_GREETING = 4096  # bytes
+_LEAVING_S = 1.0  # as long as a thread that writes to a process that is gone may take to notice
+_log = logging.getLogger("dflop")
 
 
 class Server:
@@ -25,28 +31,28 @@ class Server:
     Requests may come from several threads. A process that was forked from this one starts a child of its own.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._child = None
-        self._finalizer = None
+        self._child: _Child | None = None
+        self._finalizer: weakref.finalize | None = None
         self.starts = 0  # how often a child was started
         _servers.add(self)
 
-    def submit(self, method, params, only=None):
+    def submit(self, method: str, params: dict[str, Any], only: int | None = None) -> Future:
         """Sends a request, and returns the Future of its result at once. Its exceptions are those of
         `request`.
 
         only    the value of `starts` when the child was started that the request is for; if that child is
                 gone the request fails and none is started
         """
-        future = Future()
+        future: Future = Future()
         try:
             self._running(only).submit(method, params, future)
         except ServerError as error:
             future.set_exception(error)
         return future
 
-    def request(self, method, params, timeout=None):
+    def request(self, method: str, params: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Sends a request, and returns its result.
 
         Raises InputError or Infeasible as the child says, and ServerError where it died, printed what is no
@@ -54,7 +60,7 @@ class Server:
         """
         return self.wait(self.submit(method, params), timeout)
 
-    def wait(self, future, timeout=None):
+    def wait(self, future: Future, timeout: float | None = None) -> dict[str, Any]:
         """Returns the result of a request that was submitted; see `request`."""
         try:
             return future.result(timeout)
@@ -66,12 +72,18 @@ class Server:
             raise ServerError(message) from None
 
     @property
-    def pid(self):
+    def pid(self) -> int | None:
         """The child's process id; None where there is none."""
         child = self._child
         return child.process.pid if child is not None and not child.ended else None
 
-    def close(self):
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Kills the child, which keeps nothing. A later request starts another one."""
         with self._lock:
             child, self._child = self._child, None
@@ -85,6 +97,8 @@ class Server:
                 if only is None or only == self.starts:
                     return child
             elif only is None:
+                if child is not None:
+                    _log.info("dflop serve is started again: %s", child.death())
                 self._child = _Child()
                 self.starts += 1
                 # A server that nobody has any more takes its child along.
@@ -126,8 +140,9 @@ class _Child:
         self._message = None  # why it was ended
         self._requests = queue.SimpleQueue()
         self.ended = False
-        for work in (self._write, self._read):
-            threading.Thread(target=work, name="dflop serve", daemon=True).start()
+        self._writer = threading.Thread(target=self._write, name="dflop serve", daemon=True)
+        self._writer.start()
+        threading.Thread(target=self._read, name="dflop serve", daemon=True).start()
 
     def submit(self, method, params, future):
         with self._lock:
@@ -144,8 +159,19 @@ class _Child:
         self.process.kill()
         self.process.wait()
         self._fail_pending()
+        # The thread that writes ends, and closes its end; what it writes to is gone.
+        self._requests.put(None)
+        self._writer.join(_LEAVING_S)
+
+    def death(self):
+        """Says why a child that is gone is gone."""
+        return self._message or self._death()
 
     def _write(self):
+        with self.process.stdin:
+            self._write_requests()
+
+    def _write_requests(self):
         while True:
             request = self._requests.get()
             if request is None:
@@ -175,7 +201,6 @@ class _Child:
         except OSError:
             pass
         self.end(message or self._death())
-        self._requests.put(None)
 
     def _death(self):
         """Says how the process ended that has closed its output."""
@@ -232,7 +257,7 @@ def _settle(future, outcome):
         pass
 
 
-_servers = weakref.WeakSet()
+_servers: weakref.WeakSet[Server] = weakref.WeakSet()
 
 
 def _forget_children():
@@ -246,7 +271,7 @@ _default = None
 _default_lock = threading.Lock()
 
 
-def default_server():
+def default_server() -> Server:
     """Returns the one server that functions of the package share."""
     global _default
     with _default_lock:

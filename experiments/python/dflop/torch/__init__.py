@@ -1,12 +1,25 @@
 """What PyTorch users need of dflop: plans that run on modules of one's own, recordings and profiles."""
 
+from __future__ import annotations
+
 import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dflop.torch._board import RankFailed as RankFailed
+    from dflop.torch._executor import Executor as Executor, Result as Result
+    from dflop.torch._pipelining import Schedule as Schedule, Stage as Stage
+    from dflop.torch._profile import Profile as Profile, profile as profile
+    from dflop.torch._program import Part as Part, Piece as Piece, Program as Program
+    from dflop.torch._program import StageDescription as StageDescription
+    from dflop.torch._recorder import Recorder as Recorder, span as span
 
 # Each name is imported when it is asked for, as some need a newer torch than others.
 _HOMES = {
     "Executor": "_executor",
     "Part": "_program",
     "Piece": "_program",
+    "Profile": "_profile",
     "Program": "_program",
     "RankFailed": "_board",
     "Recorder": "_recorder",
@@ -21,7 +34,11 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'dflop.torch' has no attribute '{name}'")
     return getattr(importlib.import_module(f"dflop.torch.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

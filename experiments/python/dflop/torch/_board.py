@@ -1,5 +1,7 @@
 """What ranks tell each other beside their messages: which of them failed first, and how many tokens a batch has."""
 
+from __future__ import annotations
+
 import json
 import os
 import time
@@ -25,7 +27,7 @@ class RankFailed(DflopError):
     neighbour said.
     """
 
-    def __init__(self, rank, reason, at):
+    def __init__(self, rank: int | None, reason: str, at: str | None) -> None:
         who = "a rank" if rank is None else f"rank {rank}"
         super().__init__(f"{who} failed: {reason}" + (f" (this rank was at {at})" if at else ""))
         self.rank = rank

@@ -102,7 +102,7 @@ class Executor:
         self._clip_norm = clip_norm
         self._tied = tied
         self._device = torch.device(device) if device is not None else _default_device()
-        self._at = None  # what this rank is doing, for messages
+        self._at: str | None = None  # what this rank is doing, for messages
         self._steps = 0
         Executor._made += 1
         self._board = Board(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}", self._rank)
@@ -112,8 +112,8 @@ class Executor:
         _require_runnable(self.program, dist.get_world_size(), clip_norm, tied)
         self._group = self.program.group_of(self._rank)
         self.stages = self.program.groups[self._group].stages
-        self.modules = {}
-        self.optimizers = {}
+        self.modules: dict[int, torch.nn.Module] = {}
+        self.optimizers: dict[int, torch.optim.Optimizer] = {}
         self._together(lambda: self._make(stages, optimizer, bucket_bytes))
 
     def _make(self, stages, optimizer, bucket_bytes):
@@ -143,10 +143,16 @@ class Executor:
 
         The samplers of other ranks are not asked, and may be None. Errors of the first one are raised on all ranks.
         """
-        iterator = iter(sampler) if self._rank == 0 else None
+        iterator = None if sampler is None else iter(sampler)
+
+        def draw():
+            if iterator is None:
+                raise InputError("batches: expected a PlanSampler on the first rank, found None")
+            return next(iterator, None)
+
         while True:
             self._at = f"the batch of step {self._steps}"
-            drawn = self._together(lambda: self._of_first_rank(lambda: next(iterator, None)))
+            drawn = self._together(lambda: self._of_first_rank(draw))
             if drawn is None:
                 return
             yield drawn

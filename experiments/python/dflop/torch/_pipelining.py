@@ -5,10 +5,13 @@ gives a microbatch the loss of another one where the last stage's forwards are o
 change these three things and leave the rest to it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import os
 import re
+from typing import Any, Sequence
 
 import torch
 
@@ -223,7 +226,7 @@ class Schedule(_PipelineScheduleRuntime):
         }
         self._prepare_schedule_with_comms(self.pipeline_order)
 
-    def step(self, *args, shapes=None, tokens=None, **kwargs):
+    def step(self, *args: Any, shapes: Sequence[Any] | None = None, tokens: int | None = None, **kwargs: Any) -> Any:
         """Trains one batch, as step() of torch's schedules, from which the other arguments are.
 
         shapes[b][j] says what stage b sends to stage b + 1 of microbatch j, in the form of

@@ -7,6 +7,8 @@ curve, and what longer ones take beyond that is the second. Where longer ones ta
 through sequences one by one, the difference moves from the first curve to the second, which then falls.
 """
 
+from __future__ import annotations
+
 import importlib.metadata
 import json
 import os
@@ -14,6 +16,7 @@ import platform
 import statistics
 import time
 from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -53,7 +56,7 @@ class Profile(dict):
     outliers.
     """
 
-    notes = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass
@@ -76,16 +79,16 @@ class Times:
 
 
 def profile(
-    modules,
-    make_input,
-    samples,
-    model,
-    out=None,
-    most_tokens=2048,
-    repetitions=7,
-    split=False,
-    optimizer=torch.optim.AdamW,
-):
+    modules: Mapping[str, torch.nn.Module | tuple[torch.nn.Module, int]],
+    make_input: Callable[[str, list[int]], Any],
+    samples: Mapping[str, Sequence[int]],
+    model: str | os.PathLike[str] | Mapping[str, Any],
+    out: str | os.PathLike[str] | None = None,
+    most_tokens: int = 2048,
+    repetitions: int = 7,
+    split: bool = False,
+    optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = torch.optim.AdamW,
+) -> Profile:
     """Measures the parts of a model, and returns the profile, a dict; `out` is a file to write it to.
 
         dflop.torch.profile(

@@ -14,7 +14,7 @@ class Instruction(NamedTuple):
     op: str
     stage: int
     microbatch: int
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple's own is of no use here
 
 
 class Message(NamedTuple):
@@ -37,7 +37,7 @@ class StageDescription(NamedTuple):
     """What a stage holds, in this order: numbers of layers, and whether it has the connector after the encoder's last
     layer, the embedding before the LLM's first, and the head after its last."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     encoder_layers: int
     llm_layers: int
     connector: bool
@@ -84,23 +84,25 @@ class Part:
 
     __slots__ = ("stage", "microbatch", "dp_rank", "samples", "pieces")
 
-    def __init__(self, stage, microbatch, dp_rank, samples, pieces):
+    def __init__(
+        self, stage: int, microbatch: int, dp_rank: int, samples: tuple[int, ...], pieces: tuple[Piece, ...]
+    ) -> None:
         self.stage = stage
         self.microbatch = microbatch
         self.dp_rank = dp_rank
         self.samples = samples
         self.pieces = pieces
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Part(stage={self.stage}, microbatch={self.microbatch}, dp_rank={self.dp_rank})"
 
 
 class Group:
     """One rank of the program: `rank` is the global one, `stages` those that it holds, in rising order."""
 
-    def __init__(self, json):
-        self.rank = json["rank"]
-        self.dp_rank = json["dp_rank"]
+    def __init__(self, json: dict[str, Any]) -> None:
+        self.rank: int = json["rank"]
+        self.dp_rank: int = json["dp_rank"]
         self.instructions = [Instruction(*row) for row in json["instructions"]]
         unknown = sorted({i.op for i in self.instructions} - OPS)
         if unknown:
@@ -118,13 +120,13 @@ class Group:
 class Program:
     """One iteration of a plan. `json` is what `dflop simulate --program-out` or `dflop serve` has written."""
 
-    def __init__(self, json):
+    def __init__(self, json: dict[str, Any]) -> None:
         if not isinstance(json, dict) or "groups" not in json:
             raise InputError(
                 "program: expected an iteration of a file of 'dflop simulate --program-out', or of a PlanSampler, "
                 f"found {type(json).__name__}"
             )
-        self.microbatches = json["microbatches"]
+        self.microbatches: int = json["microbatches"]
         self.stages = [StageDescription(index, **stage) for index, stage in enumerate(json["stages"])]
         self.groups = [Group(group) for group in json["groups"]]
         self.messages = self._read_messages(json["messages"])
@@ -137,11 +139,11 @@ class Program:
         self._llm_dp = json["llm_dp"]
         # An encoder apart has dp ranks of its own; elsewhere every rank of the LLM encodes for itself.
         self._shares_encoder = json["layout"] in ("disaggregated", "shared")
-        self.layout = json["layout"]
-        self._samples = {}
+        self.layout: str = json["layout"]
+        self._samples: dict[int, list[int]] = {}
         for sample, place in enumerate(json["bins"]):
             self._samples.setdefault(place, []).append(sample)
-        self._pieces = {}
+        self._pieces: dict[tuple[int, int], list[Piece]] = {}
         for microbatch, encoder_dp_rank, *piece in json["pieces"]:
             self._pieces.setdefault((microbatch, encoder_dp_rank), []).append(Piece(*piece))
 
@@ -155,25 +157,26 @@ class Program:
                     ends[i.index][1] = i.stage
         return [Message(*row, *end) for row, end in zip(rows, ends)]
 
-    def group_of(self, rank):
+    def group_of(self, rank: int) -> int:
         """Returns the index of a global rank's group; raises InputError where the plan has no such rank."""
         for index, group in enumerate(self.groups):
             if group.rank == rank:
                 return index
         raise InputError(f"program: expected a plan with a rank {rank}, found {self.ranks} ranks")
 
-    def part(self, stage, microbatch, dp_rank):
+    def part(self, stage: int, microbatch: int, dp_rank: int) -> Part:
         """Returns the Part of a dp rank of a stage."""
         holds_llm = _holds_llm(self.stages[stage])
         encodes_here = self.stages[stage].encoder_layers > 0 or self.stages[stage].connector
-        samples, pieces = (), ()
+        samples: tuple[int, ...] = ()
+        pieces: tuple[Piece, ...] = ()
         if holds_llm:
             samples = tuple(self._samples.get(microbatch * self._llm_dp + dp_rank, ()))
         if encodes_here:
             pieces = tuple(self._pieces.get((microbatch, dp_rank), ()))
         return Part(stage, microbatch, dp_rank, samples, pieces)
 
-    def routes_to(self, group):
+    def routes_to(self, group: int) -> dict[int, list[int]]:
         """Returns, by source group, the messages to a group in the order in which they are sent."""
         received = [self.messages[i.index] for i in self.groups[group].instructions if i.op in RECEIVES]
         return {
@@ -185,7 +188,7 @@ class Program:
             for source in {message.source for message in received}
         }
 
-    def possible_routes(self):
+    def possible_routes(self) -> list[tuple[int, int]]:
         """Returns all (source group, destination group) over which a batch of this plan may send, in rising order."""
         routes = set()
         for a, group in enumerate(self.groups):

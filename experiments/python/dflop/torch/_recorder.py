@@ -1,5 +1,7 @@
 """A Recorder writes a few steps of a run as PyTorch-profiler traces, which `dflop import --kineto` reads."""
 
+from __future__ import annotations
+
 import contextlib
 import gzip
 import json
@@ -7,6 +9,7 @@ import os
 import sys
 import tempfile
 from decimal import Decimal
+from typing import Any, ContextManager
 
 import torch
 import torch.distributed as dist
@@ -32,7 +35,9 @@ ARGUMENTS = frozenset(
 _NOTHING = contextlib.nullcontext()
 
 
-def span(op, stage=None, mb=None, peer=None, msg=None):
+def span(
+    op: str, stage: int | None = None, mb: int | None = None, peer: int | None = None, msg: int | None = None
+) -> ContextManager[Any]:
     """Returns a context that names what runs inside it for `dflop import`: "dflop:forward stage=1 mb=0".
 
         with dflop.torch.span("forward", stage=rank, mb=j):
@@ -70,7 +75,7 @@ class Recorder:
     nothing is written.
     """
 
-    def __init__(self, folder, wait=0, warmup=1, active=3):
+    def __init__(self, folder: str | os.PathLike[str], wait: int = 0, warmup: int = 1, active: int = 3) -> None:
         if wait < 0 or warmup < 0 or active < 1:
             raise InputError(
                 "Recorder: expected wait and warmup of at least 0 and active of at least 1, "
@@ -78,7 +83,7 @@ class Recorder:
             )
         self.folder = os.fspath(folder)
         self.steps = wait + warmup + active
-        self.path = None
+        self.path: str | None = None
         """The file, once it is written."""
         self._plan = {"wait": wait, "warmup": warmup, "active": active}
         self._done = 0
@@ -93,18 +98,18 @@ class Recorder:
             record_shapes=True,
         )
 
-    def __enter__(self):
+    def __enter__(self) -> Recorder:
         self._profiler.__enter__()
         return self
 
-    def step(self):
+    def step(self) -> bool:
         """Says that a step has ended, and returns whether more are needed."""
         self._done += 1
         if self._done <= self.steps:
             self._profiler.step()
         return self._done < self.steps
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._failed = kind is not None
         self._profiler.__exit__(kind, error, trace)
         if self.path is None and not self._failed:

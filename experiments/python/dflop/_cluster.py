@@ -1,0 +1,49 @@
+"""Clusters of machines that no preset is of, as CPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+
+def write_cluster(
+    path: str | os.PathLike[str],
+    ranks: int,
+    memory_bytes: int,
+    *,
+    name: str = "this machine",
+    bandwidth_bytes_per_s: float = 1e9,
+    latency_s: float = 1e-4,
+) -> None:
+    """Writes the file of a machine for `--cluster`: a node of so many ranks, each with its memory, and links.
+
+    Times of compute are those of a round figure, 1e11 operations a second: plan with a profile of the modules, as
+    dflop.torch.profile() makes it, which takes their place; where all ranks have made it, also that of the links'.
+    Of a GPU that a preset has, copy the preset and change it.
+    """
+    link = {"latency_s": latency_s, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
+    shares = "gemm_efficiency attention_forward_efficiency attention_backward_efficiency memory_efficiency".split()
+    nothing = "gemm_half_tokens gemm_half_width attention_half_tokens kernel_overhead_s layer_launch_s".split()
+    nothing += "message_overhead_s node_ring_bandwidth_bytes_per_s tensor_overlap".split()
+    software: dict[str, Any] = {"name": "", "source": "", **dict.fromkeys(shares, 0.5), **dict.fromkeys(nothing, 0.0)}
+    cluster = {
+        "schema": "dflop.cluster",
+        "version": 1,
+        "name": name,
+        "source": "dflop.write_cluster(): times are to come from a profile",
+        "gpus_per_node": ranks,
+        "gpu": {
+            "name": "one rank",
+            "peak_flop_per_s": 1e11,
+            "memory_bandwidth_bytes_per_s": 1e10,
+            "memory_bytes": memory_bytes,
+            "reserved_memory_bytes": 0,
+        },
+        "intra_node": link,
+        "inter_node": link,
+        "software": software,
+    }
+    with open(f"{os.fspath(path)}.part", "w", encoding="utf-8") as file:
+        json.dump(cluster, file, indent=2)
+    os.replace(f"{os.fspath(path)}.part", path)

@@ -1,0 +1,224 @@
+"""What the package shows of itself: names, types, and words where something happens."""
+
+import gc
+import inspect
+import logging
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import types
+import warnings
+
+import pytest
+from plans import make_plan, make_samples
+
+import dflop
+
+
+def sampler(**options):
+    return dflop.BatchSampler([1.0 + i % 7 for i in range(64)], **{"gbs": 16, "microbatches": 2, **options})
+
+
+@pytest.fixture
+def group(monkeypatch):
+    """Makes torch.distributed one that this is a rank of: group(rank, ranks); group(None) has none initialised."""
+
+    def make(rank, ranks=1):
+        distributed = types.ModuleType("torch.distributed")
+        distributed.is_available = lambda: True
+        distributed.is_initialized = lambda: rank is not None
+        distributed.get_rank = lambda: rank
+        distributed.get_world_size = lambda: ranks
+        monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
+
+    return make
+
+
+# Ranks.
+
+
+def test_ranks_are_those_of_torch_distributed_unless_they_are_given(group, caplog):
+    place = lambda **options: (lambda one: (one.dp_rank, one.dp_size))(sampler(**options))
+    assert place() == (0, 1)
+    group(None)
+    assert place() == (0, 1)
+    group(1, 2)
+    with caplog.at_level(logging.INFO, "dflop"):
+        assert place() == (1, 2)
+    assert "dp_rank 1 of 2, as in torch.distributed" in caplog.text
+    assert place(dp_size=2) == (1, 2)
+    assert place(dp_rank=0, dp_size=1) == place(dp_size=1) == (0, 1), "pipeline ranks have the same samples"
+    assert place(dp_rank=3, dp_size=4) == (3, 4)
+    assert place(dp_rank=None) == (None, 1)
+    with pytest.raises(dflop.InputError, match="dp_rank: expected it, as torch.distributed has 2 ranks"):
+        place(dp_size=4)
+
+
+def test_ranks_that_nobody_told_apart_are_warned_of(group):
+    one = sampler()
+    group(1, 2)
+    one._given_agreement = object()  # LPT is not asked for, and a store not there
+    one._schedule = lambda step: [i % 2 for i in range(16)]
+    one._agreed = lambda step, bins: bins
+    with pytest.warns(RuntimeWarning, match="every rank gets the samples of rank 0 of 1"):
+        next(iter(one))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(iter(one))
+
+
+# States.
+
+
+def test_a_state_counts_what_the_loop_has_had():
+    drawn = sampler(seed=3)
+    whole = list(drawn)
+    ahead = iter(drawn)
+    had = [next(ahead) for _ in range(3)]
+    for _ in range(4):
+        next(ahead)  # of a loader's workers
+    state = drawn.state_dict(consumed=3)
+    resumed = sampler(seed=3)
+    resumed.load_state_dict(state)
+    assert had + list(resumed) == whole
+    for _ in ahead:
+        pass
+    assert drawn.state_dict(consumed=3) == state, "the loader has drawn all, the loop has not"
+    with pytest.raises(dflop.InputError, match="consumed: expected a whole number from 0 to 8, found 9"):
+        drawn.state_dict(consumed=9)
+
+
+# Names.
+
+
+def test_names_are_there_without_being_imported():
+    program = "import dflop; print('torch' in dir(dflop), dflop.torch.__name__, *dflop.torch.__all__, dflop.__version__)"
+    run = subprocess.run(
+        [sys.executable, "-c", program + "; import sys; print('torch' in sys.modules)"],
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(dflop.__file__))},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    names, imported = run.stdout.splitlines()
+    assert names.split()[:2] == ["True", "dflop.torch"] and names.split()[-1][0].isdigit()
+    assert {"Executor", "Recorder", "profile"} <= set(names.split()) <= {*dir(dflop.torch), *names.split()}
+    assert "Executor" in dir(dflop.torch) and imported == "False"
+    with pytest.raises(AttributeError, match="no attribute 'tensor'"):
+        dflop.tensor
+
+
+def test_tools_that_look_at_everything_may():
+    one = sampler()
+    assert not hasattr(one, "drop_last") and getattr(one, "drop_last", None) is None
+    assert "state_dict" in dict(inspect.getmembers(one))
+    assert repr(one) == (
+        "BatchSampler(64 items, gbs=16, microbatches=2, dp_rank=0, dp_size=1, epoch=0, 0 of 8 drawn)"
+    )
+
+
+def test_samplers_are_contexts_and_can_be_pickled():
+    plan = make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4)
+    with dflop.PlanSampler(plan, make_samples(8, 0)) as planned:
+        first = next(iter(planned))
+        again = pickle.loads(pickle.dumps(planned))
+        assert [batch.indices for batch in again][0] == first.indices
+        again.close()
+        assert repr(planned) == "PlanSampler(8 samples, gbs=4, epoch=0, 1 of 2 given)"
+    with sampler() as one:
+        assert len(list(one)) == 8
+    with dflop.Server() as server:
+        assert dflop.partition([2, 1, 1], 2, server=server)
+    assert server.pid is None
+
+
+# Words.
+
+
+def test_a_child_that_is_started_again_is_told_of(caplog):
+    one = sampler()
+    batches = iter(one)
+    next(batches)
+    with caplog.at_level(logging.INFO, "dflop"):
+        os.kill(one._scheduling._server.pid, signal.SIGKILL)
+        assert len(list(batches)) == 7
+    assert "dflop serve is started again: dflop serve died (signal 9)" in caplog.text
+    assert ["died (signal 9)" in line and "another child" in line for line in one.log] == [True]
+
+
+def test_children_leave_no_pipes_open():
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        server = dflop.Server()
+        dflop.partition([2, 1, 1], 2, server=server)
+        os.kill(server.pid, signal.SIGKILL)
+        dflop.partition([2, 1, 1], 2, server=server)
+        server.close()
+        del server
+        gc.collect()
+    assert not [str(one.message) for one in said if one.category is ResourceWarning]
+
+
+# Types.
+
+USES = """
+import dflop
+import dflop.torch
+
+reveal_type(dflop.partition([1, 2], 2))
+reveal_type(dflop.BatchSampler([1.0], gbs=1, microbatches=1).state_dict(consumed=0))
+reveal_type(dflop.__version__)
+reveal_type(dflop.make_sample(3))
+dflop.partition([1, 2], 2, equal_sise=True)
+dflop.BatchSampler([1.0], gbs="1", microbatches=1)
+dflop.torch.Executor("plan.json", lambda stage: 3, clip=1.0)
+"""
+
+
+def test_types_are_checked(source, tmp_path):
+    mypy = [sys.executable, "-m", "mypy"] if _has_mypy() else [shutil.which("mypy")]
+    if mypy[0] is None:
+        pytest.skip("there is no mypy")
+    package = source / "experiments" / "python"
+    common = [*mypy, "--ignore-missing-imports", "--follow-imports=silent", f"--cache-dir={tmp_path}/cache"]
+
+    def checked(*arguments):
+        run = subprocess.run(
+            [*common, *map(str, arguments)],
+            env={**os.environ, "MYPYPATH": str(package)},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return run.returncode, run.stdout
+
+    code, said = checked(package / "dflop")
+    assert code == 0, said
+    uses = tmp_path / "uses.py"
+    uses.write_text(USES)
+    code, said = checked(uses)
+    said = said.replace("builtins.", "").lower()
+    for found in ("list[list[int]]", "dict[str, any]", "str"):
+        assert f'revealed type is "{found}"' in said, said
+    for wrong in ('"equal_sise" for "partition"', 'type "str"; expected "int"', '"clip" for "executor"'):
+        assert wrong in said, said
+
+
+def _has_mypy():
+    return subprocess.run([sys.executable, "-c", "import mypy"], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def test_public_functions_say_their_types():
+    assert os.path.exists(os.path.join(os.path.dirname(dflop.__file__), "py.typed"))
+    for name in dflop.__all__:
+        value = getattr(dflop, name)
+        functions = [value] if inspect.isfunction(value) else [f for n, f in vars(value).items() if n[0] != "_"]
+        for function in functions:
+            function = function.fget if isinstance(function, property) else function
+            if inspect.isfunction(function):
+                known = set(function.__annotations__)
+                asked = {p for p in inspect.signature(function).parameters if p != "self"}
+                assert known >= asked and "return" in known, f"{name}: {function.__qualname__}"
