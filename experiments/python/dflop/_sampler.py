@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+import sys
 import warnings
 from typing import Any, Iterator, Literal
 
@@ -19,10 +20,6 @@ from dflop._partition import Costs, as_the_child_takes_them, lpt, read_costs, re
 from dflop._scheduling import Scheduling
 
 _KEPT = 64  # steps: as far as loaders draw ahead of the loop, and ranks are apart
-
-
-class NotOurs(InputError, AttributeError):
-    """What a BatchSampler has not, so that hasattr() and tools that look at all attributes go on."""
 
 
 def _place(dp_rank, dp_size):
@@ -217,11 +214,13 @@ class BatchSampler:
 
     @property
     def drop_last(self) -> bool:
-        """Refuses to say. What asks for this, as accelerate does, deals batches out to ranks."""
-        raise NotOurs(
+        """Is not there. accelerate, which asks for it to deal batches out to ranks once more, is refused."""
+        why = (
             "this loader would be sharded a second time, as dflop.BatchSampler gives the microbatches of one "
             "rank: expected it not to be prepared (accelerator.prepare) or wrapped"
         )
+        asks = sys._getframe(1).f_globals.get("__name__", "")
+        raise InputError(why) if asks.split(".")[0] == "accelerate" else AttributeError(why)
 
     def batch(self, step: int) -> list[int]:
         """Returns the indices of a global batch of this epoch: in the order in which they were drawn, unless outliers
