@@ -1,4 +1,5 @@
-"""The examples of other packages' loops on two gloo ranks: each sample is trained once an epoch."""
+"""The examples on two gloo ranks: each sample of other packages' loops is trained once an epoch, and train_vlm.py runs as
+the README shows it."""
 
 import importlib.util
 import json
@@ -59,3 +60,28 @@ def test_ranks_share_the_samples_of_each_epoch(source, tmp_path, example, packag
     epochs = [sum(given[0][8 * e : 8 * e + 8] + given[1][8 * e : 8 * e + 8], []) for e in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(64))
     assert given[0][:8] != given[0][8:], "the second epoch has another order"
+
+
+def test_modules_are_trained_under_plans_that_are_made_for_them(source, tmp_path):
+    pytest.importorskip("torch")
+    from dflop.torch._version import OLDEST_TORCH, is_old
+
+    if is_old():
+        pytest.skip(f"the plans may have orders that split backwards, which need torch {OLDEST_TORCH}")
+    command = "python experiments/examples/pytorch/train_vlm.py --ranks 2 --out run"
+    assert command in (source / "README.md").read_text()
+    environment = {**os.environ, "PYTHONPATH": str(source / "experiments" / "python")}
+    words = command.replace("experiments/", f"{source}/experiments/").split()[1:]
+    run = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    losses = [float(loss) for loss in re.findall(r"^step +\d+  loss ([\d.]+) ", run.stdout, re.M)]
+    assert len(losses) == 24
+    # 64 words that are equally likely have a loss of ln 64 = 4.2; what is counted on and seen can be learnt.
+    assert 3.5 < losses[0] < 5 and losses[-1] < 1
+    table = run.stdout.partition("predicted from")[2].splitlines()[1:]
+    assert [row[:36].split("  ")[0] for row in table] == ["the plan"] * 2 + ["another plan"] * 2
+    for row in table:
+        predicted, measured, _ = map(float, row[36:].split())
+        assert predicted > 0 and measured > 0
