@@ -111,9 +111,10 @@ TEST(SearchPlanner, BoundsEveryCutAndFindsOneThatNoMoveImproves) {
   EXPECT_GT(short_of_memory, 1000);
 }
 
-/// Searches, and draws plans of the space with random cuts, which LPT schedules within memory: none is below
-/// the bound, and none better than the result by more than its gap. Returns how many fit.
-int expect_no_plan_below_bound(const PlanRequest& request, int rounds) {
+/// Searches, and draws plans of the space with random cuts, which LPT schedules within memory, until so many
+/// fit or forty times as many were drawn: none is below the bound, and none better than the result by more
+/// than its gap. Returns how many fit.
+int expect_no_plan_below_bound(const PlanRequest& request, int plans) {
   const PlanResult result = SearchPlanner().plan(request);
   if (!result.plan || !result.bound) {
     ADD_FAILURE() << request.model.name << ": " << result.infeasible_reason;
