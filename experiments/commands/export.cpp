@@ -13,14 +13,15 @@ namespace dflop {
 namespace {
 
 int run_export(const Values& values) {
-  const auto form = values["to"].as<std::string>();
-  require_one_of("to", plan_form_names(), form);
+  const auto wanted = read_text(values, "to");
+  if (wanted) require_one_of("to", plan_form_names(), *wanted);
   const auto out = read_output(values, "out");
   const auto path = values["plan"].as<std::string>();
   const Plan plan = parse_plan(read_text_file(path), path);
   const Target target(plan.model, plan.cluster, path);
   validate(plan, target.model, target.cluster, path);
-  const std::string text = exported_plan(plan, form, path);
+  const std::string text =
+      exported_plan(plan, target.model, wanted.value_or(std::string(form_of(plan))), path);
   if (!out) {
     fmt::print("{}", text);
     return 0;
@@ -40,18 +41,19 @@ Command export_command() {
       .name = "export",
       .summary = "write a plan for another program",
       .description =
-          R"(Writes a plan as another program reads it: megatron-mimo is Python text for the MegatronMIMO recipes of
-Megatron-Bridge, with the parallelism, ranks, layers and recomputation of encoder and LLM, batch sizes and the
-distributed optimizer. What the form cannot say of the plan is listed in comments and on standard error. Exit
-code 3 if the plan does not run in that form, saying all that is in the way. 'dflop plan --export' does the same
-with a plan that it has just chosen.)",
+          R"(Writes a plan as another program reads it. megatron-lm, for uniform plans, is the options of Megatron-LM's
+scripts as an array for a shell: parallelism, layers of stages, batch sizes, recomputation, optimizer and gradient
+buckets. megatron-mimo, for disaggregated plans, is Python text for the MegatronMIMO recipes of Megatron-Bridge.
+What the form cannot say of the plan is listed in comments and on standard error. Exit code 3 if the plan does not
+run in that form, saying all that is in the way. 'dflop plan --export' does the same with a plan that it has just
+chosen.)",
       .example = "dflop export --plan traces/plans/llava-ov-llama3-8b-disaggregated.json --to megatron-mimo",
       .run = run_export,
       .has_format = false,
   };
   command.options.add({
       {"plan", text("FILE").required(), "from 'dflop plan'"},
-      {"to", text(joined(plan_form_names()), "megatron-mimo"), "the form"},
+      {"to", text(joined(plan_form_names())), "the form; without it the one for the plan's layout"},
       {"out", text("FILE"), "write it there, not on standard output"},
   });
   return command;

@@ -206,7 +206,7 @@ int run_plan(const Values& values) {
         result.seeds_outside);
   }
   if (form) {
-    fmt::print("{}", exported_plan(*result.plan, *form, "plan"));
+    fmt::print("{}", exported_plan(*result.plan, target.model, *form, "plan"));
     return 0;
   }
   const bool explains = values["explain"].as<bool>();

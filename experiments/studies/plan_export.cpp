@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "experiments/cli/say.hpp"
+#include "traces/files/megatron_lm.hpp"
 #include "traces/files/megatron_mimo.hpp"
 
 namespace dflop {
@@ -12,10 +13,11 @@ namespace {
 
 struct PlanForm {
   std::string_view name;
-  ExportedPlan (*write)(const Plan& plan, const std::string& where);
+  ExportedPlan (*write)(const Plan& plan, const ModelSpec& model, const std::string& where);
 };
 
-constexpr std::array<PlanForm, 1> kPlanForms = {{{"megatron-mimo", to_megatron_mimo}}};
+constexpr std::array<PlanForm, 2> kPlanForms = {
+    {{"megatron-mimo", to_megatron_mimo}, {"megatron-lm", to_megatron_lm}}};
 
 }  // namespace
 
@@ -25,13 +27,18 @@ std::vector<std::string_view> plan_form_names() {
   return names;
 }
 
-std::string exported_plan(const Plan& plan, const std::string& form, const std::string& where) {
+std::string exported_plan(const Plan& plan, const ModelSpec& model, const std::string& form,
+                          const std::string& where) {
   const auto* const known = std::find_if(kPlanForms.begin(), kPlanForms.end(),
                                          [&](const PlanForm& row) { return row.name == form; });
   if (known == kPlanForms.end()) throw Error(ErrorKind::internal, "no form of plans is named " + form);
-  const ExportedPlan exported = known->write(plan, where);
+  const ExportedPlan exported = known->write(plan, model, where);
   for (const std::string& line : exported.unsaid) say("dflop: not in {}: {}\n", form, line);
   return exported.text;
+}
+
+std::string_view form_of(const Plan& plan) {
+  return plan.layout == Layout::uniform ? "megatron-lm" : "megatron-mimo";
 }
 
 }  // namespace dflop

@@ -119,12 +119,115 @@ TEST_F(Export, SaysWhyAPlanDoesNotRun) {
       << uniform.err;
   EXPECT_NE(uniform.err.find("layout: expected a disaggregated plan"), std::string::npos) << uniform.err;
   ASSERT_TRUE(sandbox.has("p.json")) << "the plan that was chosen is kept";
-  expect_error(sandbox.run("export --plan p.json"), {"p.json", "found a uniform one"}, 3);
+  expect_error(sandbox.run("export --plan p.json --to megatron-mimo"), {"p.json", "found a uniform one"}, 3);
   // 6 x 2 = 12 does not divide 64: 60 and 72 are its multiples around it.
   const RunResult uneven =
       plan("--layout disaggregated --dp 2 --encoder-dp 2 --microbatches 6 --export megatron-mimo");
   EXPECT_EQ(uneven.exit_code, 3);
   EXPECT_NE(uneven.err.find("found 64; the nearest are 60 and 72"), std::string::npos) << uneven.err;
+}
+
+/// Reads options as Megatron-LM's arguments.py does, which has these and no others, and says what it makes of
+/// them: microbatches by its num_microbatches_calculator.py, layers by transformer_block.py and
+/// pipeline_parallel_layer_layout.py.
+constexpr const char* kOptionReader = R"py(
+import argparse, json, re, sys
+p = argparse.ArgumentParser(allow_abbrev=False)
+for name in ["tensor-model-parallel-size", "pipeline-model-parallel-size", "num-layers", "micro-batch-size",
+             "global-batch-size", "num-virtual-stages-per-pipeline-rank", "decoder-first-pipeline-num-layers",
+             "decoder-last-pipeline-num-layers", "recompute-num-layers", "ddp-bucket-size"]:
+    p.add_argument("--" + name, type=int)
+p.add_argument("--pipeline-model-parallel-layout")
+p.add_argument("--clip-grad", type=float, default=1.0)
+p.add_argument("--recompute-granularity", choices=["full", "selective"])
+p.add_argument("--recompute-method", choices=["uniform", "block"])
+p.add_argument("--recompute-modules", nargs="*")
+for name in ["main-grads-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"]:
+    p.add_argument("--" + name, default="fp32")
+for name in ["use-tp-pp-dp-mapping", "sequence-parallel", "calculate-per-token-loss", "use-distributed-optimizer",
+             "bf16", "grad-reduce-in-bf16", "use-precision-aware-optimizer", "overlap-grad-reduce",
+             "accumulate-allreduce-grads-in-fp32"]:
+    p.add_argument("--" + name, action="store_true")
+world = int(sys.argv[1])
+a = p.parse_args(sys.argv[2:])
+tp, pp = a.tensor_model_parallel_size, a.pipeline_model_parallel_size
+chunks = a.num_virtual_stages_per_pipeline_rank or 1
+dp, rest = divmod(world, tp * pp)
+assert rest == 0
+microbatches, rest = divmod(a.global_batch_size, a.micro_batch_size * dp)
+assert rest == 0
+if a.pipeline_model_parallel_layout:
+    layout = re.sub(r"(.)\*(\d+)", lambda m: m.group(1) * int(m.group(2)), a.pipeline_model_parallel_layout)
+    assert layout[0] == "E" and layout[-1] == "L"
+    layers = [stage.count("t") for stage in layout.split("|")]
+    chunks = len(layers) // pp
+elif a.decoder_first_pipeline_num_layers:
+    first, last = a.decoder_first_pipeline_num_layers, a.decoder_last_pipeline_num_layers
+    between = a.num_layers - first - last
+    layers = [first] + [between // max(1, pp - 2)] * (pp - 2) + [last]
+else:
+    assert a.num_layers % (pp * chunks) == 0
+    layers = [a.num_layers // (pp * chunks)] * (pp * chunks)
+assert len(layers) == pp * chunks and sum(layers) == a.num_layers
+print(json.dumps(dict(tp=tp, pp=pp, dp=dp, microbatches=microbatches, chunks=chunks, layers=layers, gbs=a.global_batch_size,
+                      recomputation=a.recompute_granularity or "none", zero1=a.use_distributed_optimizer,
+                      clip=a.clip_grad > 0, replica_major=a.use_tp_pp_dp_mapping,
+                      bucket=4 * a.ddp_bucket_size if a.overlap_grad_reduce else 0)))
+)py";
+
+// Plans of all planners that make uniform ones are plans of Megatron-LM, or refused for a reason that stands
+// in them.
+TEST_F(Export, AShellSourcesAUniformPlan) {
+  testing::write_all(sandbox.path("options.py"), kOptionReader);
+  const std::string data =
+      "plan --data traces/datasets/vision_mix.csv --modalities image --model llava-ov-llama3-8b "
+      "--cluster a100-80g:2 --gbs 64 --iterations 1 --out p.json ";
+  const std::string search = data + "--planner search --budget 20000 --layout uniform ";
+  int written = 0;
+  for (const std::string& command :
+       {data + "--planner pytorch", data + "--planner megatron", data + "--planner megatron-default", search,
+        search + "--pp 2 --tp 4 --dp 2 --microbatches 8 --order 1f1b --recompute none",
+        search + "--pp 4 --tp 2 --dp 2 --microbatches 8 --order 1f1b --recompute selective --no-zero1",
+        search + "--pp 2 --tp 2 --dp 4 --microbatches 4 --order interleaved --chunks 2 --clip-gradients",
+        search + "--pp 1 --tp 4 --dp 4 --microbatches 5 --gradient-bucket 40000000",
+        search + "--pp 2 --tp 2 --dp 4 --microbatches 4 --order zb-h1"}) {
+    const RunResult planned = sandbox.run(command);
+    ASSERT_EQ(planned.exit_code, 0) << command << planned.err;
+    const json plan = json::parse(testing::read_result(sandbox.path("p.json")));
+    const RunResult exported = sandbox.run("export --plan p.json --out args.sh");
+    int behind_first = 0;
+    for (std::size_t s = 1; s < plan["encoder"]["layers"].size(); ++s)
+      behind_first += plan["encoder"]["layers"][s].get<int>();
+    const std::string order = plan["schedule"];
+    const bool known = order == "1f1b" || order == "interleaved" || plan["llm"]["pp"] == 1;
+    if (behind_first > 0 || !known) {
+      EXPECT_EQ(exported.exit_code, 3) << command;
+      EXPECT_NE(exported.err.find(behind_first > 0 ? "encoder.layers: expected all 27 on the first stage"
+                                                   : "order: expected 1f1b or interleaved, found"),
+                std::string::npos)
+          << exported.err;
+      continue;
+    }
+    ASSERT_EQ(exported.exit_code, 0) << command << exported.err;
+    EXPECT_NE(exported.err.find("dflop: not in megatron-lm: schedule: "), std::string::npos) << exported.err;
+    const int world =
+        plan["llm"]["tp"].get<int>() * plan["llm"]["pp"].get<int>() * plan["llm"]["dp"].get<int>();
+    const std::string shell = "cd '" + sandbox.path(".").string() +
+                              "' && bash -c 'set -eu; source ./args.sh; python3 options.py " +
+                              std::to_string(world) + " \"${MEGATRON_ARGS[@]}\"' > said.json";
+    ASSERT_EQ(std::system(shell.c_str()), 0) << testing::read_all(sandbox.path("args.sh"));
+    const json said = json::parse(testing::read_all(sandbox.path("said.json")));
+    for (const char* key : {"tp", "pp", "dp", "layers"}) EXPECT_EQ(said[key], plan["llm"][key]) << key;
+    EXPECT_EQ(said["microbatches"], plan["microbatches"]);
+    EXPECT_EQ(said["recomputation"], plan["recomputation"]);
+    EXPECT_EQ(said["zero1"], plan["zero1"]);
+    EXPECT_EQ(said["clip"], plan.value("clip_gradients", false));
+    EXPECT_EQ(said["bucket"], plan.value("gradient_bucket_bytes", 0));
+    const int bins = plan["microbatches"].get<int>() * plan["llm"]["dp"].get<int>();
+    EXPECT_EQ(said["gbs"], 64 % bins == 0 ? 64 : bins);
+    ++written;
+  }
+  EXPECT_GE(written, 5);
 }
 
 TEST_F(Export, RefusesOtherFormsAndFiles) {

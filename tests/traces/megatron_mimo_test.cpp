@@ -24,15 +24,24 @@ Plan example() {
   return plan;
 }
 
+/// Returns a model whose heads many tp's divide.
+ModelSpec model() {
+  ModelSpec model;
+  model.encoder.heads = model.encoder.kv_heads = 48;
+  model.llm.heads = 32;
+  model.llm.kv_heads = 8;
+  return model;
+}
+
 void expect_text(const Plan& plan, const std::string& part) {
-  const std::string text = to_megatron_mimo(plan).text;
+  const std::string text = to_megatron_mimo(plan, model()).text;
   EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in:\n" << text;
 }
 
 /// Returns the first words of what the form cannot say, as "schedule".
 std::vector<std::string> unsaid_keys(const Plan& plan) {
   std::vector<std::string> keys;
-  for (const std::string& line : to_megatron_mimo(plan).unsaid)
+  for (const std::string& line : to_megatron_mimo(plan, model()).unsaid)
     keys.push_back(line.substr(0, line.find(':')));
   return keys;
 }
@@ -134,7 +143,7 @@ TEST(MegatronMimo, ListsWhatItCannotSay) {
     expected.push_back(change.first);
     EXPECT_EQ(unsaid_keys(plan), expected);
   }
-  const ExportedPlan exported = to_megatron_mimo(example());
+  const ExportedPlan exported = to_megatron_mimo(example(), model());
   for (const std::string& line : exported.unsaid)
     EXPECT_NE(exported.text.find("\n# * " + line + "\n"), std::string::npos) << line;
 }
@@ -153,7 +162,7 @@ TEST(MegatronMimo, IsSilentOfWhatIsTheSame) {
 
 TEST(MegatronMimo, RefusesWhatCannotRunWithAllReasons) {
   const auto refused = [](const Plan& plan) {
-    const Error error = error_of([&] { to_megatron_mimo(plan, "p.json"); });
+    const Error error = error_of([&] { to_megatron_mimo(plan, model(), "p.json"); });
     EXPECT_EQ(error.kind(), ErrorKind::infeasible);
     EXPECT_EQ(error.context(), "p.json");
     return error.message();
@@ -164,8 +173,12 @@ TEST(MegatronMimo, RefusesWhatCannotRunWithAllReasons) {
   };
   Plan plan = example();
   plan.layout = Layout::uniform;
-  expect(plan,
-         "layout: expected a disaggregated plan, as modules have ranks of their own, found a uniform one");
+  expect(
+      plan,
+      "layout: expected a disaggregated plan, as modules have ranks of their own, found a uniform one (--to megatron-lm)");
+  plan = example();
+  plan.encoder.tp = 32;
+  expect(plan, "encoder.tp: expected one that divides 48 heads, as none are padded, found 32");
   plan = example();
   plan.encoder.tp = 6;
   plan.llm.dp = 3;

@@ -32,11 +32,11 @@ std::int64_t samples_step(const Plan& plan) {
 }
 
 /// Lists what keeps the plan from running, "key: expected ..., found ..." each.
-std::vector<std::string> obstacles(const Plan& plan) {
+std::vector<std::string> obstacles(const Plan& plan, const ModelSpec& model) {
   if (plan.layout != Layout::disaggregated) {
     return {fmt::format(
-        "layout: expected a disaggregated plan, as modules have ranks of their own, found a {} one",
-        to_string(plan.layout))};
+        "layout: expected a disaggregated plan, as modules have ranks of their own, found a {} one{}",
+        to_string(plan.layout), plan.layout == Layout::uniform ? " (--to megatron-lm)" : "")};
   }
   std::vector<std::string> reasons;
   const auto require_power_of_two = [&](std::string_view key, int tp) {
@@ -59,6 +59,7 @@ std::vector<std::string> obstacles(const Plan& plan) {
         step, plan.microbatches, larger, plan.gbs, below > 0 ? fmt::format("are {} and", below) : "is",
         below + step));
   }
+  for (std::string& reason : head_obstacles(plan, model)) reasons.push_back(std::move(reason));
   return reasons;
 }
 
@@ -224,20 +225,36 @@ std::string optimizer(const Plan& plan) {
   return text;
 }
 
-std::string header(const Plan& plan, const std::vector<std::string>& unsaid) {
+}  // namespace
+
+std::string plan_comments(const Plan& plan, std::string_view form, const std::vector<std::string>& unsaid) {
   std::string text =
-      fmt::format(R"(# This is a plan of dflop for MegatronMIMO of Megatron-Bridge, megatron_mimo_config.py.
+      fmt::format(R"(# This is a plan of dflop for {}.
 # plan: {}
 # planner {}, model {}, cluster {}
 #
 # What this form cannot say of the plan:
 )",
-                  describe(plan), quoted(plan.planner), quoted(plan.model), quoted(plan.cluster));
+                  form, describe(plan), quoted(plan.planner), quoted(plan.model), quoted(plan.cluster));
   for (const std::string& line : unsaid) text += "# * " + line + '\n';
   return text;
 }
 
-}  // namespace
+std::vector<std::string> head_obstacles(const Plan& plan, const ModelSpec& model) {
+  std::vector<std::string> reasons;
+  const auto require = [&](std::string_view module, int tp, const TransformerSpec& spec) {
+    if (spec.heads % tp != 0) {
+      reasons.push_back(fmt::format("{}.tp: expected one that divides {} heads, as none are padded, found {}",
+                                    module, spec.heads, tp));
+    } else if (spec.kv_heads > 0 && spec.kv_heads % tp != 0 && tp % spec.kv_heads != 0) {
+      reasons.push_back(fmt::format("{}.tp: expected a divisor or a multiple of {} KV heads, found {}",
+                                    module, spec.kv_heads, tp));
+    }
+  };
+  require("encoder", plan.encoder.tp, model.encoder);
+  require("llm", plan.llm.tp, model.llm);
+  return reasons;
+}
 
 std::vector<int> with_equal_middle(const std::vector<int>& layers) {
   const int stages = static_cast<int>(layers.size());
@@ -268,8 +285,8 @@ std::vector<int> with_equal_middle(const std::vector<int>& layers) {
   return best;
 }
 
-ExportedPlan to_megatron_mimo(const Plan& plan, const std::string& where) {
-  const std::vector<std::string> reasons = obstacles(plan);
+ExportedPlan to_megatron_mimo(const Plan& plan, const ModelSpec& model, const std::string& where) {
+  const std::vector<std::string> reasons = obstacles(plan, model);
   if (!reasons.empty()) {
     throw Error(ErrorKind::infeasible,
                 fmt::format("megatron-mimo cannot run '{}': {}", describe(plan), fmt::join(reasons, "; ")),
@@ -280,7 +297,7 @@ ExportedPlan to_megatron_mimo(const Plan& plan, const std::string& where) {
   const bool llm_is_sequence_parallel = plan.sequence_parallel && plan.llm.tp > 1;
   ExportedPlan exported{{}, unsaid_of(plan)};
   std::string& text = exported.text;
-  text = header(plan, exported.unsaid);
+  text = plan_comments(plan, "MegatronMIMO of Megatron-Bridge, megatron_mimo_config.py", exported.unsaid);
   text += fmt::format(R"(#
 # The same as options of examples/megatron_mimo/qwen35_vl/finetune_qwen35_vl.py on {} ranks:
 #   {} {} --micro-batch-size {} --global-batch-size {}

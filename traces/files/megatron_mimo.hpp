@@ -10,8 +10,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/model.hpp"
 #include "core/plan.hpp"
 
 namespace dflop {
@@ -27,9 +29,17 @@ struct ExportedPlan {
 /// DistributedDataParallelConfig and OptimizerConfig. Layers of stages that the form cannot say become the
 /// nearest that it can. `where` is the plan's place for errors.
 /// @throws Error (infeasible) naming all that keeps the plan from running in this form: a layout other than
-/// disaggregated, a tp that is no power of 2, dp's of which neither divides the other, microbatches of
-/// different numbers of samples.
-ExportedPlan to_megatron_mimo(const Plan& plan, const std::string& where = "plan");
+/// disaggregated, a tp that is no power of 2 or does not divide a module's heads, dp's of which neither
+/// divides the other, microbatches of different numbers of samples.
+ExportedPlan to_megatron_mimo(const Plan& plan, const ModelSpec& model, const std::string& where = "plan");
+
+/// Lists which heads of the model Megatron-LM does not split over the plan's tp, as it pads none: "llm.tp:
+/// expected one that divides 28 heads, found 8".
+std::vector<std::string> head_obstacles(const Plan& plan, const ModelSpec& model);
+
+/// Returns comments of a shell or of Python that say which plan a file is made of, for what, and what the
+/// file cannot say.
+std::string plan_comments(const Plan& plan, std::string_view form, const std::vector<std::string>& unsaid);
 
 /// Returns the layers nearest to these, by the sum of all differences, with as many in all stages between the
 /// first and the last. Of several equally near it has the smallest largest stage, then the smallest last.

@@ -1,0 +1,118 @@
+#include "traces/files/megatron_lm.hpp"
+
+#include "tests/traces/file_fixtures.hpp"
+
+namespace dflop {
+namespace megatron_lm_test {
+
+Plan example() {
+  Plan plan;
+  plan.planner = "search";
+  plan.model = "llava-ov-llama3-8b";
+  plan.cluster = "a100-80g:2";
+  plan.layout = Layout::uniform;
+  plan.gbs = 64;
+  plan.encoder = {2, 2, 4, {27, 0}};
+  plan.llm = {2, 2, 4, {12, 20}};
+  plan.microbatches = 8;
+  return plan;
+}
+
+ModelSpec model() {
+  ModelSpec model;
+  model.encoder.heads = model.encoder.kv_heads = 16;
+  model.llm.heads = 28;
+  model.llm.kv_heads = 4;
+  return model;
+}
+
+std::string options(const Plan& plan) {
+  const std::string text = to_megatron_lm(plan, model()).text;
+  return text.substr(text.find("MEGATRON_ARGS=("));
+}
+
+std::vector<std::string> unsaid_keys(const Plan& plan) {
+  std::vector<std::string> keys;
+  for (const std::string& line : to_megatron_lm(plan, model()).unsaid)
+    keys.push_back(line.substr(0, line.find(':')));
+  return keys;
+}
+
+TEST(MegatronLm, SaysThePlan) {
+  // 64 samples over 8 microbatches of 4 dp ranks are 2 in each.
+  EXPECT_EQ(options(example()), R"(MEGATRON_ARGS=(
+  --tensor-model-parallel-size 2
+  --pipeline-model-parallel-size 2
+  --num-layers 32
+  --decoder-first-pipeline-num-layers 12
+  --decoder-last-pipeline-num-layers 20
+  --sequence-parallel
+  --micro-batch-size 2 --global-batch-size 64
+  --calculate-per-token-loss
+  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+  --use-distributed-optimizer
+  --bf16
+  --accumulate-allreduce-grads-in-fp32
+  --clip-grad 0.0
+)
+)");
+  EXPECT_EQ(unsaid_keys(example()),
+            (std::vector<std::string>{"schedule", "padding", "sequence_parallel", "recomputation"}));
+}
+
+TEST(MegatronLm, SaysWhatIsNotUsual) {
+  Plan plan = example();
+  plan.microbatches = 5;  // 5 x 4 does not divide 64: a "sample" is a microbatch, of which there are 20
+  plan.chunks = 2;
+  plan.order = OrderKind::interleaved;
+  plan.encoder.layers = {27, 0, 0, 0};
+  plan.llm.layers = {0, 11, 10, 11};
+  plan.placement = RankOrder::replica_major;
+  plan.recomputation = Recomputation::selective;
+  plan.optimizer_states = OptimizerStates::bf16;
+  plan.gradient_bucket = Bytes{40'000'000};  // of bf16 gradients, 2 bytes each
+  plan.sequence_parallel = false;
+  plan.clip_gradients = true;
+  EXPECT_EQ(options(plan), R"(MEGATRON_ARGS=(
+  --tensor-model-parallel-size 2
+  --pipeline-model-parallel-size 2
+  --num-layers 32
+  --pipeline-model-parallel-layout 'E|t*11|t*10|t*11L'
+  --use-tp-pp-dp-mapping
+  --micro-batch-size 1 --global-batch-size 20
+  --calculate-per-token-loss
+  --recompute-granularity selective --recompute-modules core_attn
+  --use-distributed-optimizer
+  --bf16
+  --grad-reduce-in-bf16 --use-precision-aware-optimizer --main-grads-dtype bf16
+  --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16
+  --overlap-grad-reduce --ddp-bucket-size 20000000  # parameters
+  --clip-grad 1.0
+)
+)");
+  plan.llm.layers = {8, 8, 8, 8};
+  EXPECT_NE(options(plan).find("--num-virtual-stages-per-pipeline-rank 2\n"), std::string::npos);
+  EXPECT_EQ(pipeline_layout({1, 0, 3}), "Et||t*3L");
+}
+
+TEST(MegatronLm, RefusesWhatCannotRunWithAllReasons) {
+  Plan plan = example();
+  plan.encoder.layers = {15, 12};
+  plan.order = OrderKind::zb_h1;
+  plan.encoder.tp = plan.llm.tp = 8;
+  const Error error = error_of([&] { to_megatron_lm(plan, model(), "p.json"); });
+  EXPECT_EQ(error.kind(), ErrorKind::infeasible);
+  EXPECT_EQ(error.context(), "p.json");
+  EXPECT_EQ(
+      error.message(),
+      "megatron-lm cannot run 'tp8 pp2 dp4 mb8 zb-h1': encoder.layers: expected all 27 on the first stage, "
+      "where the encoder is, found 15 12; order: expected 1f1b or interleaved, found zb-h1; llm.tp: expected one "
+      "that divides 28 heads, as none are padded, found 8");
+  plan = example();
+  plan.layout = Layout::disaggregated;
+  const Error other = error_of([&] { to_megatron_lm(plan, model()); });
+  EXPECT_NE(other.message().find("found a disaggregated one (--to megatron-mimo)"), std::string::npos);
+}
+
+}  // namespace megatron_lm_test
+}  // namespace dflop
