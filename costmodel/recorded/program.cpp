@@ -296,10 +296,12 @@ class Rebuild {
       const Group& group = program_.groups[group_of_rank_.at(spans_[row].rank)];
       const std::int64_t position = spans_[row].position;
       if (position == kNone) {
-        refuse_span("position", row,
-                    "expected the place of the span's instruction in its rank's list, found -1, which is "
-                    "unknown; give a timeline of 'dflop simulate --out FILE', which has it; one of 'dflop "
-                    "import' has not, because no profiler records it");
+        refuse_span(
+            "position", row,
+            "expected the place of the span's instruction in its rank's list, found -1, which is "
+            "unknown: what ran when was recorded, and not who waited for what. Timelines of 'dflop "
+            "simulate' and 'train' have it, those of 'dflop import' where ranks have ranges of a pipeline "
+            "or meet in collectives, as it says (docs/replay.md)");
       }
       const std::int64_t count = group.end - group.begin;
       if (position < 0 || position >= count) {

@@ -1,5 +1,6 @@
 // dflop import shows PyTorch-profiler traces as tables, findings and a timeline.
 #include <fmt/format.h>
+#include <glob.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/profiler/check.hpp"
+#include "traces/profiler/joined.hpp"
 #include "traces/profiler/kineto.hpp"
 #include "traces/profiler/pipeline.hpp"
 #include "traces/profiler/ranks.hpp"
@@ -199,7 +201,7 @@ void print_trace(Format format, const std::vector<KinetoTrace>& traces, const Ki
   const auto text = [&] {
     std::string all = terminal_text(clocks);
     if (!steps.rows.empty()) all += section("by step", steps) + section("by stream", streams);
-    if (!replayable.rows.empty()) all += section("steps of a pipeline that can be replayed", replayable);
+    if (!replayable.rows.empty()) all += section("steps that can be replayed", replayable);
     if (!groups.rows.empty()) all += section("communication", groups);
     all += findings.empty() ? "\nno findings\n" : section("findings", kinds) + "\n";
     for (const KinetoFinding* f : first)
@@ -233,6 +235,76 @@ void settle_ranks(std::vector<KinetoTrace>& traces) {
     while (taken.count(next) > 0) ++next;
     trace.rank = next++;
   }
+}
+
+/// Returns what a shell makes of a pattern, sorted; nothing where it matches no file.
+std::vector<std::string> files_matching(const std::string& pattern) {
+  glob_t found{};
+  std::vector<std::string> files;
+  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
+    files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  return files;
+}
+
+/// Returns the .json and .json.gz of a folder, sorted.
+std::vector<std::string> traces_of_folder(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().string();
+    if (name.ends_with(".json") || name.ends_with(".json.gz")) files.push_back(name);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// Returns the files of the names: a folder stands for its traces, a pattern that is no file for what it
+/// matches.
+std::vector<std::string> trace_files(const std::vector<std::string>& names) {
+  std::vector<std::string> files;
+  for (const std::string& name : names) {
+    std::error_code ignored;  // what cannot be looked at is told of when it is opened
+    std::vector<std::string> found = {name};
+    if (std::filesystem::is_directory(name, ignored)) {
+      found = traces_of_folder(name);
+      if (found.empty()) refuse_input(name, "expected traces (.json, .json.gz) in the folder, found none");
+    } else if (!std::filesystem::exists(name, ignored) && name.find_first_of("*?[") != std::string::npos) {
+      found = files_matching(name);
+      if (found.empty()) refuse_input(name, "expected files that match the pattern, found none");
+    }
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
+/// Reads which kinds of finding end the command with exit code 3.
+std::vector<KinetoFindingKind> read_fail_on(const Values& values) {
+  const auto text = read_text(values, "fail-on");
+  if (!text) return {};
+  std::vector<std::string_view> names = {"any"};
+  std::vector<KinetoFindingKind> all;
+  for (int k = 0; k < kKinetoFindingKinds; ++k) {
+    all.push_back(static_cast<KinetoFindingKind>(k));
+    names.push_back(to_string(all.back()));
+  }
+  std::vector<KinetoFindingKind> kinds;
+  for (const std::string_view name : split(*text, ',')) {
+    require_one_of("fail-on", names, std::string(name));
+    if (name == "any") return all;
+    kinds.push_back(*std::ranges::find(all, name, [](KinetoFindingKind kind) { return to_string(kind); }));
+  }
+  return kinds;
+}
+
+/// Says which of the kinds were found, and returns whether any was.
+bool tell_fatal(const std::vector<KinetoFinding>& findings, const std::vector<KinetoFindingKind>& kinds) {
+  bool any = false;
+  for (const KinetoFindingKind kind : kinds) {
+    const auto count = std::ranges::count(findings, kind, &KinetoFinding::kind);
+    if (count > 0) say("dflop: --fail-on: {} of kind {}\n", count, to_string(kind));
+    any = any || count > 0;
+  }
+  return any;
 }
 
 std::optional<std::string> read_timeline_output(const Values& values,
@@ -299,12 +371,29 @@ PipelineImport read_pipeline(const std::vector<KinetoTrace>& traces, const Kinet
   return pipeline;
 }
 
-/// Returns the pipeline's steps; without them, what ran when, which cannot be replayed.
+/// Reads the steps of ranks that meet in collectives, where these can be replayed.
+PipelineImport read_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                           std::vector<Nanoseconds>& replayed) {
+  if (why_not_joined(traces, ranks)) return {};
+  PipelineImport joined = import_joined(traces, ranks);
+  const std::string& file = traces.front().file;
+  replayed = keep_what_replays(joined, file);
+  keep_consecutive(joined, replayed, file);
+  return joined;
+}
+
+/// Returns the steps that can be replayed; without them, what ran when, which cannot.
 std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                    const PipelineImport& pipeline) {
   if (pipeline.steps.empty()) {
-    say("dflop: note: no step has ranges for all that its ranks do, so that the timeline cannot be replayed; see "
-        "docs/replay.md\n");
+    std::string why = "no step has ranges for all that its ranks do";
+    if (!has_pipeline_ranges(traces)) {
+      why =
+          why_not_joined(traces, ranks)
+              .value_or("no step takes, replayed as it was, about the time that it took (inconsistent_step)");
+    }
+    say("dflop: note: the timeline shows what ran when and cannot be replayed: {}; see docs/replay.md\n",
+        why);
     return to_timelines(traces, ranks);
   }
   std::vector<Timeline> timelines;
@@ -325,7 +414,8 @@ void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport&
 
 int run_import(const Values& values) {
   const Format format = read_format(values);
-  const auto paths = values["kineto"].as<std::vector<std::string>>();
+  const auto paths = trace_files(values["kineto"].as<std::vector<std::string>>());
+  const std::vector<KinetoFindingKind> fatal = read_fail_on(values);
   const auto out = read_timeline_output(values, paths);
   const std::unique_ptr<RecordedPlan> plan = read_plan(values);
   std::vector<KinetoTrace> traces;
@@ -343,6 +433,9 @@ int run_import(const Values& values) {
     refuse_input(paths.front(),
                  "expected ranges of a pipeline's steps, of which '--plan' says more, found none; "
                  "docs/replay.md says how to record them");
+  } else {
+    pipeline = read_joined(traces, ranks, replayed);
+    findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());
   }
   if (out) {
     if (has_ranges) require_steps(traces, pipeline);
@@ -351,7 +444,7 @@ int run_import(const Values& values) {
     write_file_atomically(*out, to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made}));
   }
   print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings);
-  return 0;
+  return tell_fatal(findings, fatal) ? 3 : 0;
 }
 
 }  // namespace
@@ -372,7 +465,8 @@ of the next: busy + idle = device; exposed is communication while no kernel comp
 backward, optimizer and other are shares of compute; per stream and, for communication, per process
 group the sums over the trace. With several ranks, the transfer of a collective is its shortest kernel
 on any of them and wait the rest; GB/s is bytes / transfer, and with wait, bytes / time. JSON holds
-all of it, CSV the steps. docs/replay.md says how phases, clocks and waiting are found.
+all of it, CSV the steps. docs/replay.md says how phases, clocks and waiting are found, and which steps
+'dflop replay' can run under what-ifs: those with ranges of a pipeline, and those of DDP or FSDP.
 
 Findings, with the first examples of each kind:
 )" + kinds,
@@ -380,10 +474,14 @@ Findings, with the first examples of each kind:
       .run = run_import,
   };
   command.options.add({
-      {"kineto", texts("FILE...").required(), "traces of different ranks of one run (.json, .json.gz)"},
+      {"kineto", texts("FILE...").required(),
+       "traces of different ranks of one run (.json, .json.gz), folders of such, or patterns as 'rank*.json'"},
       {"plan", text("FILE"), "of the run: ranges are checked against it, and stages have its shapes"},
       {"schedule", text("FILE"), "of the run: step N ran its iteration N, or N mod the number of iterations"},
-      {"out", text("FILE"), "write a timeline with one iteration per step (.json, .json.gz)"},
+      {"out", text("FILE"),
+       "write a timeline with one iteration per step (.json, .json.gz), for 'dflop replay' where the steps have ranges "
+       "of a pipeline or ranks that meet in collectives"},
+      {"fail-on", text("KIND[,KIND]"), "exit code 3 where a finding is of one of these kinds, or of any"},
   });
   return command;
 }

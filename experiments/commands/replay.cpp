@@ -15,6 +15,7 @@
 #include "experiments/studies/study.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/files/timeline.hpp"
+#include "traces/profiler/joined.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -321,6 +322,17 @@ void note_unknown_shapes(const Timeline& recording, const std::string& file) {
       file);
 }
 
+/// Refuses what is of pipelines and models where ranks compute pieces of neither, as of DDP and FSDP.
+void refuse_for_pieces(const Values& values, const Timeline& recording, const std::string& file) {
+  if (!has_pieces_alone(recording)) return;
+  refuse_given(
+      values, {"plan", "pipeline-schedule", "order", "microbatches", "weight-share", "profile"},
+      fmt::format("{} is of ranks that meet in collectives, whose stages and microbatches nobody recorded; "
+                  "what-ifs of it are --slow, --slow-link, --jitter, --bandwidth-scale, --latency-scale and "
+                  "such that need neither",
+                  file));
+}
+
 /// Returns which part of its run a recording is. Step N of an imported run ran iteration N of its schedule,
 /// modulo their number; other runs have an iteration for each step.
 RecordedPart part_of_run(const TimelineFile& trace) {
@@ -338,6 +350,7 @@ int run_replay(const Values& values) {
   read_changes(values, plan.get(), {}, {});
   const auto path = values["trace"].as<std::string>();
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
+  refuse_for_pieces(values, trace.iterations.front(), path);
   conditions.reference = read_reference(values, trace);
   const std::vector<ReplayChange> changes =
       read_changes(values, plan.get(), part_of_run(trace), conditions.reference);

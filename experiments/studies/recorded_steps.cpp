@@ -65,7 +65,7 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
     }
     pipeline.findings.push_back(
         {KinetoFindingKind::inconsistent_step, 0, file,
-         fmt::format("step {}: its ranges and messages do not hang together: {}", step.number, why)});
+         fmt::format("step {}: what was read of it does not hang together: {}", step.number, why)});
   }
   pipeline.steps = std::move(kept);
   return replayed;

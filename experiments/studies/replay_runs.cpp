@@ -267,7 +267,7 @@ ReplayedIteration replay_iteration(const Timeline& recording, const std::string&
   };
   ReplayedIteration result;
   std::vector<ReplayRun>& runs = result.runs;
-  runs.push_back({"recorded", recording, true});
+  runs.push_back({"recorded", recording, peak_memory(recording) > Bytes{}});
   PricedProgram priced = recorded;
   runs.push_back({"replayed", run(priced, recording, detail_of(0)), recorded.memory});
   for (std::size_t k = 0; k < changes.size(); ++k) {

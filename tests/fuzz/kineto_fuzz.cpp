@@ -3,6 +3,7 @@
 #include "tests/fuzz/fuzz_target.hpp"
 #include "traces/files/timeline.hpp"
 #include "traces/profiler/check.hpp"
+#include "traces/profiler/joined.hpp"
 #include "traces/profiler/pipeline.hpp"
 #include "traces/profiler/usage.hpp"
 
@@ -11,9 +12,9 @@ namespace {
 /// Two ranks' traces stand with this between them; a text without it is both.
 constexpr std::string_view kNextRank = "\n---\n";
 
-/// Reads the steps of a pipeline: what is found to be one can be written, rebuilt and run.
-void read_pipeline(const std::vector<dflop::KinetoTrace>& traces, const dflop::KinetoRanks& ranks) {
-  for (const dflop::PipelineStep& step : dflop::import_pipeline(traces, ranks).steps) {
+/// What is found to be a step that can be replayed can be written, rebuilt and run.
+void run_steps(const dflop::PipelineImport& read) {
+  for (const dflop::PipelineStep& step : read.steps) {
     dflop::require(dflop::parse_timeline(dflop::to_json(step.timeline), "step.json") == step.timeline);
     try {
       const dflop::RecordedProgram program = dflop::recorded_program(step.timeline);
@@ -37,7 +38,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     traces[1].rank = 1;
     const dflop::KinetoRanks ranks = dflop::compare_ranks(traces);
     dflop::check_kineto(traces, ranks);
-    read_pipeline(traces, ranks);
+    run_steps(dflop::import_pipeline(traces, ranks));
+    if (!dflop::why_not_joined(traces, ranks)) run_steps(dflop::import_joined(traces, ranks));
     dflop::stream_usage(traces[0]);
     dflop::group_usage(traces[0], ranks.shares[0]);
     const std::vector<dflop::Timeline> timelines = dflop::to_timelines(traces, ranks);

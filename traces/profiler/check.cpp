@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "traces/profiler/usage.hpp"
+
 namespace dflop {
 namespace {
 
@@ -28,6 +30,8 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"unaligned_clocks",
      "collectives end earlier on one rank than on another by more than 50 us, or none tells"},
     {"truncated_profile", "steps that the record cuts off or leaves out, or work outside all steps"},
+    {"no_device_activity", "a trace without kernels and copies of a device"},
+    {"straggler", "a rank for which the others wait 5 % of their steps or more"},
     {"unread_range", "a name that begins as that of a range and cannot be read"},
     {"overlapping_ranges", "a range that begins before the rank's range before it has ended"},
     {"repeated_range", "a range that a rank has twice in a step"},
@@ -58,6 +62,7 @@ class TraceChecker {
       : trace_(trace), findings_(findings) {}
 
   void run() {
+    check_device();
     check_launches();
     check_streams();
     check_steps();
@@ -66,6 +71,12 @@ class TraceChecker {
   }
 
  private:
+  void check_device() {
+    if (!trace_.activities.empty() || is_host_pipeline(trace_)) return;
+    findings_.push_back({Kind::no_device_activity, 0, trace_.file,
+                         "expected kernels or copies, as ProfilerActivity.CUDA records them, found none"});
+  }
+
   void add(Kind kind, std::size_t event, const std::string& name, std::string text) {
     findings_.push_back({kind, event, kineto_place(trace_, event, name), std::move(text)});
   }
@@ -218,6 +229,14 @@ void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
   }
 }
 
+void check_straggler(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                     std::vector<std::vector<KinetoFinding>>& findings) {
+  const std::optional<KinetoStraggler> straggler = find_straggler(traces, ranks);
+  if (!straggler) return;
+  const KinetoTrace& trace = traces[straggler->trace];
+  findings[straggler->trace].push_back({Kind::straggler, 0, trace.file, describe(*straggler, trace)});
+}
+
 }  // namespace
 
 std::string_view to_string(KinetoFindingKind kind) {
@@ -237,6 +256,7 @@ std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, 
   for (std::size_t t = 0; t < traces.size(); ++t) TraceChecker(traces[t], by_trace[t]).run();
   check_exchanges(traces, ranks, by_trace);
   check_clocks(traces, ranks, by_trace);
+  check_straggler(traces, ranks, by_trace);
   std::vector<KinetoFinding> findings;
   for (std::vector<KinetoFinding>& own : by_trace) {
     std::stable_sort(own.begin(), own.end(),

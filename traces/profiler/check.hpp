@@ -22,6 +22,8 @@ enum class KinetoFindingKind : std::uint8_t {
   sequence_gap,        ///< sequence numbers of a process group that are left out
   unaligned_clocks,    ///< collectives end earlier on one rank than on another, or none tells
   truncated_profile,   ///< steps that the record cuts off or leaves out, or work outside all steps
+  no_device_activity,  ///< a trace without kernels and copies
+  straggler,           ///< a rank for which the others wait
   // Of ranges of a pipeline (traces/profiler/pipeline.hpp):
   unread_range,        ///< a name that is meant as a range and is none
   overlapping_ranges,  ///< a range that begins before the one before it has ended
@@ -34,7 +36,7 @@ enum class KinetoFindingKind : std::uint8_t {
   unlike_plan,         ///< a step of other ranks, stages or messages than the plan that it is said to be of
   inconsistent_step,   ///< a step that takes another time when it is replayed as it was
 };
-inline constexpr int kKinetoFindingKinds = 19;
+inline constexpr int kKinetoFindingKinds = 21;
 
 std::string_view to_string(KinetoFindingKind kind);
 

@@ -1,0 +1,182 @@
+// dflop import and replay on steps of ranks that meet in collectives, as those of DDP and FSDP.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/run.hpp"
+#include "tests/traces/kineto_fixtures.hpp"
+
+namespace dflop {
+namespace joined_steps_test {
+
+using nlohmann::json;
+using testing::expect_error;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// Returns the makespan of each row of a replay, in milliseconds.
+std::vector<double> replayed_ms(const Sandbox& sandbox, const std::string& options) {
+  const RunResult result = sandbox.run("replay --trace run.json --iteration all --format json " + options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::vector<double> times;
+  const json out = json::parse(result.out, nullptr, false);
+  for (const json& run : out.value("runs", json::array()))
+    times.push_back(1e3 * run["makespan_s"].get<double>());
+  return times;
+}
+
+// traces/kineto/ddp: two steps of 8 ranks. A rank computes 30 ms forward, 60 ms backward and 6 ms in the
+// optimizer, rank 5 all of it 1.4 times as long. A bucket of 100 MB is ready after each third of the backward
+// and takes 5 ms, when all ranks are there. So rank 5 never waits, and the others do for 42 + 84 + 5 - 90 =
+// 41 ms of the first step before their optimizer, and 2.4 ms longer in the second, which they begin so much
+// earlier:
+//   measured       42 + 84 + 5 + 8.4 = 139.4
+//   mended         30 + 60 + 5 + 6   = 101, rank 5 as the others
+//   links twice    the last bucket, which nothing hides, takes 2.5 less
+TEST(JoinedSteps, AStragglerIsMendedAndLinksAreFaster) {
+  const Sandbox sandbox;
+  const RunResult imported = sandbox.run("import --kineto traces/kineto/ddp --out run.json --format json");
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  const json steps = json::parse(imported.out)["pipeline"];
+  ASSERT_EQ(steps.size(), 2u);
+  for (const json& step : steps) {
+    EXPECT_NEAR(step["duration_s"].get<double>(), 139.4e-3, 1e-9);
+    EXPECT_NEAR(step["replayed_s"].get<double>(), 139.4e-3, 1e-9);
+  }
+  EXPECT_EQ(imported.err.find("cannot be replayed"), std::string::npos) << imported.err;
+  const auto expect = [&](const std::string& options, const std::vector<double>& expected) {
+    const std::vector<double> found = replayed_ms(sandbox, options);
+    ASSERT_EQ(found.size(), expected.size()) << options;
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3) << options;
+  };
+  expect("", {139.4, 139.4});
+  expect("--slow rank=5:0.71428571", {139.4, 139.4, 101});
+  expect("--bandwidth-scale 2", {139.4, 139.4, 136.9});
+  expect("--slow rank=5:0.71428571 --bandwidth-scale 2", {139.4, 139.4, 136.9, 98.5});
+  // Rank 2 as slow as rank 5 changes nothing, twice as slow it is the one that all wait for: 192 + 5.
+  expect("--slow rank=2:1.4", {139.4, 139.4, 139.4});
+  expect("--slow rank=2:2", {139.4, 139.4, 197});
+  // The memory of an import is not known, which is not none.
+  const json runs = json::parse(sandbox.run("replay --trace run.json --format json").out)["runs"];
+  EXPECT_TRUE(runs[0]["peak_memory_bytes"].is_null());
+  EXPECT_TRUE(runs[1]["peak_memory_bytes"].is_null());
+}
+
+TEST(JoinedSteps, WhatOnlyPipelinesHaveIsRefused) {
+  const Sandbox sandbox;
+  ASSERT_EQ(sandbox.run("import --kineto 'traces/kineto/ddp/rank*.json' --out run.json").exit_code, 0);
+  for (const std::string option : {"--pipeline-schedule gpipe", "--microbatches 4"})
+    expect_error(sandbox.run("replay --trace run.json " + option),
+                 {option.substr(0, option.find(' ')), "run.json", "is of ranks that meet in collectives"});
+}
+
+// Two ranks of an FSDP step, times in milliseconds. The first all-gather holds both up; the second runs
+// behind the first layer; rank 1 comes 4 later to the reduce-scatter, which the optimizer waits for.
+//   gather  0-10  10-20        compute 10-30 and 30-50, of rank 1 30-54
+//   scatter from 50 (rank 1: 54) to 64   optimizer 64-69
+// Links of half the bandwidth: 20 + 40 + 4 + 20 + 5 = 89; the second gather ends at 40, behind the first
+// layer.
+std::string fsdp_rank(int rank) {
+  KinetoText text(fmt::format(R"("baseTimeNanoseconds": 1000000000, "distributedInfo": {{"rank": {},
+      "world_size": 2}},)",
+                              rank));
+  int correlation = 0;
+  const auto kernel = [&](const std::string& name, double from, double to, int stream,
+                          const std::string& more) {
+    text.launch(++correlation, fmt::format("{}", correlation));
+    text.kernel(correlation, name, fmt::format("{}", 1000 * (1 + from)),
+                fmt::format("{}", 1000 * (to - from)), stream, more);
+  };
+  const std::string nccl = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+  const double late = rank == 1 ? 4 : 0;
+  text.x("user_annotation", "ProfilerStep#3", "0", "100", 1);
+  kernel(nccl, 0, 10, 20, collective_args(1, "_allgather_base"));
+  kernel("layer", 10, 30, 7, "");
+  kernel(nccl, 10, 20, 20, collective_args(2, "_allgather_base"));
+  kernel("layer", 30, 50 + late, 7, "");
+  kernel(nccl, 50 + late, 64, 21, collective_args(3, "_reduce_scatter_base"));
+  text.x("user_annotation", "Optimizer.step#AdamW.step", "20", "2", 1);
+  text.launch(++correlation, "21");
+  text.kernel(correlation, "adamw", "65000", "5000");
+  return text.text();
+}
+
+TEST(JoinedSteps, ComputeWaitsForWhatItWaitedFor) {
+  const Sandbox sandbox;
+  for (int rank = 0; rank < 2; ++rank)
+    testing::write_all(sandbox.path(fmt::format("r{}.json", rank)), fsdp_rank(rank));
+  const RunResult imported = sandbox.run("import --kineto r0.json r1.json --out run.json");
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  const auto expect = [&](const std::string& options, double last) {
+    const std::vector<double> found = replayed_ms(sandbox, options);
+    ASSERT_GE(found.size(), 2u);
+    EXPECT_NEAR(found[0], 69, 1e-3);
+    EXPECT_NEAR(found[1], 69, 1e-3);
+    EXPECT_NEAR(found.back(), last, 1e-3) << options;
+  };
+  expect("", 69);
+  expect("--bandwidth-scale 0.5", 89);
+  // Rank 1 computes 10 + 12 and waits for rank 0 from 32 to 50: 50 + 10, and rank 0's optimizer.
+  expect("--slow rank=1:0.5", 65);
+}
+
+TEST(JoinedSteps, OneRankCannotBeReplayedAndIsTold) {
+  const Sandbox sandbox;
+  const RunResult one = sandbox.run("import --kineto traces/kineto/ddp/rank0.json --out one.json");
+  EXPECT_EQ(one.exit_code, 0);
+  EXPECT_NE(one.err.find("cannot be replayed: what one rank waits for is known beside the others alone"),
+            std::string::npos)
+      << one.err;
+  expect_error(sandbox.run("replay --trace one.json --slow rank=0:0.5"), {"position", "meet in collectives"});
+  const RunResult messages =
+      sandbox.run("import --kineto traces/kineto/rank0.json traces/kineto/rank1.json --out two.json");
+  EXPECT_NE(messages.err.find("messages from rank to rank"), std::string::npos) << messages.err;
+}
+
+TEST(JoinedSteps, TheStragglerIsNamedAndFailsAGate) {
+  const Sandbox sandbox;
+  const RunResult result =
+      sandbox.run("import --kineto traces/kineto/ddp --format json --fail-on acausal,straggler");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.err.find("dflop: --fail-on: 1 of kind straggler"), std::string::npos) << result.err;
+  const json out = json::parse(result.out);
+  ASSERT_EQ(out["findings"].size(), 1u) << out["findings"];
+  EXPECT_EQ(out["examples"][0]["place"], "traces/kineto/ddp/rank5.json");
+  // The others compute until 90 of their 137 ms. The second bucket is with all at 98 and the third, after it,
+  // at 126, having begun at 103: 8 + 23 of waiting; 2.4 more of 139.4 in the next step. 64.4 of 276.4.
+  EXPECT_EQ(out["examples"][0]["text"],
+            "rank 5 computes 1.40 x the median; the other 7 ranks wait 23.3 % of their steps for it");
+  EXPECT_EQ(sandbox.run("import --kineto traces/kineto/ddp --fail-on acausal").exit_code, 0);
+  EXPECT_EQ(sandbox.run("import --kineto traces/kineto/ddp --fail-on any").exit_code, 3);
+  expect_error(sandbox.run("import --kineto traces/kineto/ddp --fail-on stragler"),
+               {"--fail-on", "did you mean 'straggler'"});
+}
+
+TEST(JoinedSteps, ATraceOfNoDeviceIsAFinding) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("cpu.json"),
+                     R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm",
+      "pid": 1, "tid": 1, "ts": 1, "dur": 5, "args": {}}]})");
+  const RunResult result = sandbox.run("import --kineto cpu.json --fail-on no_device_activity");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.out.find("no_device_activity: cpu.json: expected kernels or copies"), std::string::npos)
+      << result.out;
+}
+
+TEST(JoinedSteps, FoldersAndPatternsOfTraces) {
+  const Sandbox sandbox;
+  const std::string folder = sandbox.run("import --kineto traces/kineto/ddp --format json").out;
+  EXPECT_EQ(sandbox.run("import --kineto 'traces/kineto/ddp/rank?.json' --format json").out, folder);
+  expect_error(sandbox.run("import --kineto 'traces/kineto/ddp/no*.json'"),
+               {"no*.json", "match the pattern"});
+  std::filesystem::create_directory(sandbox.path("empty"));
+  expect_error(sandbox.run("import --kineto empty"), {"empty", "expected traces"});
+}
+
+}  // namespace joined_steps_test
+}  // namespace dflop

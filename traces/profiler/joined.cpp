@@ -1,0 +1,378 @@
+#include "traces/profiler/joined.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "traces/profiler/usage.hpp"
+
+namespace dflop {
+namespace {
+
+/// A RankPlace is where a rank enters a collective or waits for one. Times count from the rank's begin of the
+/// step.
+struct RankPlace {
+  std::int32_t collective = 0;
+  bool waits = false;
+  Nanoseconds from{0};  ///< of a wait; else when it enters
+  Nanoseconds to{0};
+};
+
+/// A Joined is a collective of a step.
+struct Joined {
+  std::vector<std::size_t> ranks;          ///< indices into the step's ranks, rising
+  Nanoseconds start = Nanoseconds::min();  ///< the latest, on the common clock
+  Nanoseconds end = Nanoseconds::min();    ///< the latest
+  Nanoseconds transfer = Nanoseconds::max();
+  Bytes bytes;
+};
+
+/// A RankStep is what one rank does in a step.
+struct RankStep {
+  std::size_t trace = 0;
+  KinetoWindow window;
+  std::vector<std::pair<Nanoseconds, Nanoseconds>> busy;  ///< rising, apart; kernels and copies
+  std::optional<Nanoseconds> optimizer;                   ///< its first kernel starts
+  std::vector<RankPlace> places;
+  Nanoseconds computes{0};
+  Nanoseconds waits{0};
+
+  Nanoseconds length() const { return window.end - window.begin; }
+};
+
+/// Returns the time from the begin of the rank's step on, inside of it.
+Nanoseconds inside(const RankStep& rank, Nanoseconds time) {
+  return std::clamp(time - rank.window.begin, Nanoseconds(0), rank.length());
+}
+
+void add_busy(RankStep& rank, Nanoseconds begin, Nanoseconds end) {
+  if (!rank.busy.empty() && begin <= rank.busy.back().second) {
+    rank.busy.back().second = std::max(rank.busy.back().second, end);
+  } else if (begin < end) {
+    rank.busy.emplace_back(begin, end);
+  }
+}
+
+RankStep rank_step(const KinetoTrace& trace, std::size_t t, const KinetoWindow& window) {
+  RankStep rank;
+  rank.trace = t;
+  rank.window = window;
+  for (const KinetoActivity& activity : trace.activities) {
+    if (activity.step != window.step || activity.work == KinetoWork::communication) continue;
+    add_busy(rank, inside(rank, activity.start), inside(rank, activity.end()));
+    if (activity.phase == KinetoPhase::optimizer && !rank.optimizer)
+      rank.optimizer = inside(rank, activity.start);
+  }
+  return rank;
+}
+
+/// Returns the bytes that an all-reduce would have that moves as much.
+Bytes as_all_reduce(const KinetoCollective& collective) {
+  const Bytes bytes = collective.bytes().value_or(Bytes{0});
+  std::string name;
+  for (const char c : collective.name) {
+    if (c != '_') name += c;
+  }
+  return name.find("allreduce") != std::string::npos ? bytes : Bytes{bytes.count / 2};
+}
+
+/// A JoinedStep makes the timeline of one step.
+class JoinedStep {
+ public:
+  JoinedStep(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks, std::vector<RankStep> step)
+      : traces_(traces), ranks_(ranks), step_(std::move(step)) {}
+
+  Timeline run() {
+    join();
+    for (std::size_t r = 0; r < step_.size(); ++r) find_places(r);
+    lay_out();
+    return std::move(timeline_);
+  }
+
+ private:
+  struct Kernel {
+    std::size_t rank = 0;
+    const KinetoActivity* activity = nullptr;
+  };
+
+  Nanoseconds aligned(std::size_t rank, Nanoseconds time) const {
+    return ranks_.aligned(traces_, step_[rank].trace, time);
+  }
+
+  /// Finds the collectives of the step in the order of their ends, which all ranks keep.
+  void join() {
+    std::map<std::size_t, std::vector<Kernel>> by_exchange;
+    for (std::size_t r = 0; r < step_.size(); ++r) {
+      const KinetoTrace& trace = traces_[step_[r].trace];
+      for (std::size_t c = 0; c < trace.collectives.size(); ++c) {
+        const KinetoActivity& activity = trace.activities[trace.collectives[c].activity];
+        if (activity.step == step_[r].window.step)
+          by_exchange[ranks_.shares[step_[r].trace][c].exchange].push_back({r, &activity});
+      }
+    }
+    for (auto& [exchange, kernels] : by_exchange) {
+      Joined joined;
+      for (const Kernel& kernel : kernels) {
+        const KinetoActivity& activity = *kernel.activity;
+        joined.ranks.push_back(kernel.rank);
+        joined.start = std::max(joined.start, aligned(kernel.rank, activity.start));
+        joined.end = std::max(joined.end, aligned(kernel.rank, activity.end()));
+        joined.transfer = std::min(joined.transfer, activity.duration);
+        joined.bytes = std::max(
+            joined.bytes, as_all_reduce(traces_[step_[kernel.rank].trace].collectives[activity.collective]));
+      }
+      found_.emplace_back(std::move(joined), std::move(kernels));
+    }
+    std::stable_sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.first.end, a.first.start) < std::pair(b.first.end, b.first.start);
+    });
+    std::vector<Nanoseconds> ended(step_.size(), Nanoseconds::min());
+    for (auto& [joined, kernels] : found_) {
+      Nanoseconds before = Nanoseconds::min();
+      for (const std::size_t r : joined.ranks) before = std::max(before, ended[r]);
+      // One that runs beside it on another stream has its own time counted already.
+      if (before > joined.start)
+        joined.transfer = std::max(Nanoseconds(0), std::min(joined.transfer, joined.end - before));
+      for (const std::size_t r : joined.ranks) ended[r] = joined.end;
+    }
+  }
+
+  /// Returns the rank's kernel of a collective; null where it has none.
+  const KinetoActivity* kernel_of(std::size_t rank, std::size_t collective) const {
+    for (const Kernel& kernel : found_[collective].second) {
+      if (kernel.rank == rank) return kernel.activity;
+    }
+    return nullptr;
+  }
+
+  void find_places(std::size_t r) {
+    RankStep& rank = step_[r];
+    std::vector<std::pair<std::int32_t, const KinetoActivity*>> own;
+    for (std::size_t c = 0; c < found_.size(); ++c) {
+      if (const KinetoActivity* kernel = kernel_of(r, c))
+        own.emplace_back(static_cast<std::int32_t>(c), kernel);
+    }
+    std::set<std::int32_t> waited = add_waits(rank, own);
+    if (rank.optimizer) {
+      for (const auto& [c, kernel] : own) {
+        const Nanoseconds end = inside(rank, kernel->end());
+        if (end <= *rank.optimizer && waited.insert(c).second)
+          rank.places.push_back({c, true, *rank.optimizer, *rank.optimizer});
+      }
+    }
+    for (const auto& [c, kernel] : own) {
+      if (waited.insert(c).second) rank.places.push_back({c, true, rank.length(), rank.length()});
+    }
+    add_entries(rank, own);
+    // At one moment a rank enters before it waits, and both in the order of the collectives.
+    std::stable_sort(rank.places.begin(), rank.places.end(), [](const RankPlace& a, const RankPlace& b) {
+      return std::tuple(a.from, a.waits, a.waits ? a.to : Nanoseconds(0), a.collective) <
+             std::tuple(b.from, b.waits, b.waits ? b.to : Nanoseconds(0), b.collective);
+    });
+  }
+
+  /// Adds the entries, in the order of the collectives and none behind the wait for it, which clocks that are
+  /// a little apart might ask for.
+  static void add_entries(RankStep& rank,
+                          const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
+    std::map<std::int32_t, Nanoseconds> wait_begins;
+    for (const RankPlace& place : rank.places) wait_begins[place.collective] = place.from;
+    std::vector<Nanoseconds> entries;
+    for (const auto& [c, kernel] : own)
+      entries.push_back(
+          std::max(inside(rank, kernel->start), entries.empty() ? Nanoseconds(0) : entries.back()));
+    Nanoseconds latest = rank.length();
+    for (std::size_t i = own.size(); i-- > 0;) {
+      latest = std::min(latest, wait_begins.at(own[i].first));
+      entries[i] = std::min(entries[i], latest);
+    }
+    std::vector<RankPlace> places;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const Nanoseconds time = entry_outside_waits(rank, entries[i]);
+      places.push_back({own[i].first, false, time, time});
+    }
+    rank.places.insert(rank.places.end(), places.begin(), places.end());
+  }
+
+  /// Adds the waits in gaps between kernels, and returns for which collectives they are.
+  static std::set<std::int32_t> add_waits(
+      RankStep& rank, const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
+    std::set<std::int32_t> waited;
+    Nanoseconds waited_until{0};
+    auto by_end = own;
+    std::stable_sort(by_end.begin(), by_end.end(),
+                     [](const auto& a, const auto& b) { return a.second->end() < b.second->end(); });
+    for (const auto& [c, kernel] : by_end) {
+      const Nanoseconds end = inside(rank, kernel->end());
+      // The gap is from the last kernel that has begun before the collective's end on.
+      const auto next =
+          std::lower_bound(rank.busy.begin(), rank.busy.end(), end,
+                           [](const auto& busy, Nanoseconds time) { return busy.first < time; });
+      const Nanoseconds gap = next == rank.busy.begin() ? Nanoseconds(0) : std::prev(next)->second;
+      const Nanoseconds from = std::max({gap, inside(rank, kernel->start), waited_until});
+      if (end - from < kLeastJoinedWait) continue;
+      rank.places.push_back({c, true, from, end});
+      rank.waits += end - from;
+      waited_until = end;
+      waited.insert(c);
+    }
+    return waited;
+  }
+
+  /// Moves a time inside a wait to where that begins: nothing is computed between.
+  static Nanoseconds entry_outside_waits(const RankStep& rank, Nanoseconds time) {
+    for (const RankPlace& place : rank.places) {
+      if (place.waits && place.from < time && time <= place.to) return place.from;
+    }
+    return time;
+  }
+
+  /// Runs the pieces: each rank's times go on from place to place, and a collective starts when all are there
+  /// and have none before it left.
+  void lay_out() {
+    const std::size_t count = step_.size();
+    std::vector<Nanoseconds> now(count, Nanoseconds(0));
+    std::vector<Nanoseconds> recorded(count, Nanoseconds(0));
+    std::vector<Nanoseconds> ended(count, Nanoseconds(0));
+    std::vector<std::size_t> next(count, 0);
+    std::vector<Nanoseconds> end_of(found_.size());
+    timeline_.source = "recorded";
+    timeline_.stages = {"model"};
+    const auto advance = [&](std::size_t r, std::int32_t until) {
+      RankStep& rank = step_[r];
+      for (; next[r] < rank.places.size(); ++next[r]) {
+        const RankPlace& place = rank.places[next[r]];
+        if (place.from > recorded[r]) compute(r, now[r], place.from - recorded[r]);
+        recorded[r] = std::max(recorded[r], place.waits ? place.to : place.from);
+        if (!place.waits) {
+          if (place.collective == until) return;
+          continue;
+        }
+        const Nanoseconds end = std::max(now[r], end_of[place.collective]);
+        add(r, Op::all_reduce_wait, Stream::collective, now[r], end - now[r], place.collective);
+        now[r] = end;
+      }
+    };
+    for (std::size_t c = 0; c < found_.size(); ++c) {
+      const Joined& joined = found_[c].first;
+      Nanoseconds start{0};
+      for (const std::size_t r : joined.ranks) {
+        advance(r, static_cast<std::int32_t>(c));
+        start = std::max({start, now[r], ended[r]});
+      }
+      end_of[c] = start + joined.transfer;
+      for (const std::size_t r : joined.ranks) {
+        add(r, Op::all_reduce_start, Stream::collective, std::max(now[r], ended[r]),
+            end_of[c] - std::max(now[r], ended[r]), static_cast<std::int32_t>(c), joined.bytes);
+        ++next[r];
+        ended[r] = end_of[c];
+      }
+    }
+    for (std::size_t r = 0; r < count; ++r) {
+      advance(r, -1);
+      if (step_[r].length() > recorded[r]) compute(r, now[r], step_[r].length() - recorded[r]);
+      add_group(r);
+    }
+  }
+
+  void compute(std::size_t r, Nanoseconds& now, Nanoseconds duration) {
+    add(r, Op::optimizer_step, Stream::compute, now, duration, -1);
+    now += duration;
+    step_[r].computes += duration;
+  }
+
+  void add(std::size_t r, Op op, Stream stream, Nanoseconds start, Nanoseconds duration, std::int32_t message,
+           Bytes bytes = {}) {
+    Span span;
+    span.rank = *traces_[step_[r].trace].rank;
+    span.stream = stream;
+    span.op = op;
+    span.start = start;
+    span.duration = duration;
+    span.bytes = bytes;
+    span.message = message;
+    span.position = positions_[r]++;
+    timeline_.spans.push_back(span);
+  }
+
+  void add_group(std::size_t r) {
+    const RankStep& rank = step_[r];
+    GroupUsage group;
+    group.first_rank = *traces_[rank.trace].rank;
+    group.dp_rank = static_cast<std::int32_t>(r);
+    group.busy = rank.computes;
+    group.wait = rank.waits;
+    for (const auto& [joined, kernels] : found_) {
+      if (std::find(joined.ranks.begin(), joined.ranks.end(), r) != joined.ranks.end())
+        group.transfer += joined.transfer;
+    }
+    timeline_.makespan = std::max(timeline_.makespan, rank.length());
+    timeline_.groups.push_back(group);
+    if (r + 1 < step_.size()) return;
+    for (GroupUsage& each : timeline_.groups)
+      each.bubble = std::max(Nanoseconds(0), timeline_.makespan - each.busy - each.wait);
+  }
+
+  const std::vector<KinetoTrace>& traces_;
+  const KinetoRanks& ranks_;
+  std::vector<RankStep> step_;
+  std::vector<std::pair<Joined, std::vector<Kernel>>> found_;
+  std::map<std::size_t, std::int32_t> positions_;
+  Timeline timeline_;
+};
+
+}  // namespace
+
+std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  const auto has_kernels = [](const KinetoTrace& trace) { return !trace.activities.empty(); };
+  const auto with_kernels = std::ranges::count_if(traces, has_kernels);
+  if (with_kernels < 2) {
+    return fmt::format("what one rank waits for is known beside the others alone, and there {} with kernels",
+                       with_kernels == 1 ? "is one trace" : "is no trace");
+  }
+  for (const KinetoTrace& trace : traces) {
+    for (const KinetoCollective& collective : trace.collectives) {
+      if (!collective.source && !collective.destination) continue;
+      return fmt::format(
+          "{} has messages from rank to rank, whose place in the step ranges of a pipeline say", trace.file);
+    }
+  }
+  const auto is_joined = [](const KinetoExchange& exchange) { return exchange.ends.size() > 1; };
+  if (!std::ranges::any_of(ranks.exchanges, is_joined))
+    return "no collective is recorded on two of the ranks";
+  return std::nullopt;
+}
+
+PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  std::vector<std::size_t> order(traces.size());
+  for (std::size_t t = 0; t < order.size(); ++t) order[t] = t;
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return *traces[a].rank < *traces[b].rank; });
+  std::map<std::int64_t, std::vector<RankStep>> steps;
+  for (const std::size_t t : order) {
+    for (const KinetoWindow& window : device_windows(traces[t])) {
+      const std::int64_t number = window.step < 0 ? 0 : traces[t].steps[window.step].number;
+      steps[number].push_back(rank_step(traces[t], t, window));
+    }
+  }
+  PipelineImport result;
+  for (auto& [number, step] : steps) {
+    if (step.size() != traces.size()) continue;
+    PipelineStep& made = result.steps.emplace_back();
+    made.number = number;
+    made.timeline = JoinedStep(traces, ranks, std::move(step)).run();
+  }
+  return result;
+}
+
+bool has_pieces_alone(const Timeline& timeline) {
+  return !timeline.spans.empty() && std::ranges::none_of(timeline.spans, [](const Span& span) {
+    return is_compute(span.op) || is_send(span.op) || is_receive(span.op);
+  });
+}
+
+}  // namespace dflop

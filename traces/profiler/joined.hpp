@@ -1,0 +1,45 @@
+// Steps of ranks that meet in collectives, as those of DDP and FSDP, become timelines that can be replayed.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/timeline.hpp"
+#include "traces/profiler/kineto.hpp"
+#include "traces/profiler/pipeline.hpp"
+#include "traces/profiler/ranks.hpp"
+
+namespace dflop {
+
+/// Returns why steps of these traces cannot be replayed by compute and joined collectives: fewer than two
+/// ranks with kernels, messages from rank to rank, which need the ranges of a pipeline, or no collective that
+/// is recorded on two ranks. Nothing where they can.
+std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
+
+/// Makes a timeline of each step that all ranks have: a group for each rank, what it computes in one piece
+/// between two places where it enters a collective or waits for one, and the collectives.
+///
+/// A rank computes where one of its kernels or copies runs, and where none does and it waits for no
+/// collective: gaps between kernels and what the host holds up are part of the pieces. It waits in a gap
+/// between kernels in which a collective ends, from the gap's begin or the collective's on, for
+/// kLeastJoinedWait at least; before its optimizer, for all collectives that have ended then; and at the end
+/// of the step, for all others. It enters a collective where that one's kernel starts. A collective takes as
+/// long as its shortest kernel, or, where one that ends before it is still running on a stream beside it,
+/// from that one's end to its own.
+///
+/// Every rank's step begins at its own first kernel, so that ranks that come late to a step have not lost
+/// time twice. The makespan is the longest such step, as it was measured; spans are where a run of the pieces
+/// has them. Pieces are of the op optimizer_step, as they are of no stage and microbatch. Of a collective
+/// other than an all-reduce the bytes are half, as it moves half of what an all-reduce of that size moves.
+/// @pre why_not_joined() knows no reason
+PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
+
+/// A gap in which a rank has less than this to wait is one between kernels.
+inline constexpr Nanoseconds kLeastJoinedWait{10'000};
+
+/// Tells whether a timeline is of ranks that compute pieces of no stage and microbatch, as import_joined()
+/// makes them: it has no order and no plan that could be another one.
+bool has_pieces_alone(const Timeline& timeline);
+
+}  // namespace dflop
