@@ -113,15 +113,15 @@ void complain(const std::string& what) noexcept {
 
 std::vector<Command> commands() {
   std::vector<Command> all = {
-      compare_command(),      data_command(),          import_command(),          plan_command(),
-      export_command(),       schedule_command(),      partition_command(),       serve_command(),
-      simulate_command(),     replay_command(),        profile_command(),         kernels_tune_command(),
-      kernels_command(),      kernels_check_command(), kernels_explain_command(), kernels_compare_command(),
-      train_command(),        train_plot_command(),    generate_command(),        fidelity_command(),
-      verify_command(),       sweep_command(),         sweep_export_command(),    sweep_plot_command(),
-      sweep_report_command(), study_command(),         correction_command(),      validate_command(),
-      calibrate_command(),    models_command(),        clusters_command(),        devices_command(),
-      manual_command(),       completion_command()};
+      compare_command(),         data_command(),         import_command(),        plan_command(),
+      export_command(),          schedule_command(),     check_command(),         partition_command(),
+      serve_command(),           simulate_command(),     replay_command(),        profile_command(),
+      kernels_tune_command(),    kernels_command(),      kernels_check_command(), kernels_explain_command(),
+      kernels_compare_command(), train_command(),        train_plot_command(),    generate_command(),
+      fidelity_command(),        verify_command(),       sweep_command(),         sweep_export_command(),
+      sweep_plot_command(),      sweep_report_command(), study_command(),         correction_command(),
+      validate_command(),        calibrate_command(),    models_command(),        clusters_command(),
+      devices_command(),         manual_command(),       completion_command()};
   const std::string formats = fmt::format("{}", fmt::join(names_of(all_of<Format>()), "|"));
   for (Command& command : all) {
     if (!command.has_format) continue;

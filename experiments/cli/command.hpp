@@ -26,6 +26,7 @@ Command partition_command();
 Command plan_command();
 Command export_command();
 Command schedule_command();
+Command check_command();
 Command serve_command();
 Command simulate_command();
 Command replay_command();

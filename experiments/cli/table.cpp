@@ -121,6 +121,14 @@ std::string json_text(const nlohmann::ordered_json& document) {
   return dump_as_utf8(document, 2) + '\n';
 }
 
+std::string infeasible_json(const std::string& reason) {
+  nlohmann::ordered_json document;
+  document["schema"] = "dflop.infeasible";
+  document["version"] = 1;
+  document["infeasible"] = reason;
+  return json_text(document);
+}
+
 std::string terminal_text(const Table& table) {
   winsize size{};
   const bool known = isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;

@@ -71,6 +71,10 @@ nlohmann::ordered_json json_of(const Table& table);
 /// Returns a document as text that ends with a line end. Text that is not UTF-8 is made so.
 std::string json_text(const nlohmann::ordered_json& document);
 
+/// Returns the document of schema "dflop.infeasible", version 1, that stands in the place of a result where
+/// nothing is what was asked for: the reason, under "infeasible".
+std::string infeasible_json(const std::string& reason);
+
 /// Returns the text of a table as wide as the terminal on standard output allows; where that is none, as wide
 /// as it is.
 std::string terminal_text(const Table& table);

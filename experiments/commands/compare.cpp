@@ -233,6 +233,7 @@ p95 is over iterations; MFU leaves recomputation out; idle is the mean over rank
   add_plan_options(command.options);
   add_search_options(command.options);
   add_scheduler_options(command.options);
+  add_scheduler_command_options(command.options);
   command.options.add({
       {"systems", text("LIST"), "only these, separated by commas, as pytorch,dflop,search"},
       {"plan", text("FILE[,FILE]"), "plans of your own as further rows, filled by --scheduler"},

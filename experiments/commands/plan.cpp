@@ -158,10 +158,24 @@ void require_measured_wish(const PlanWish& wish, const NamedProfile& profile) {
   require("encoder-tp", wish.encoder.tp);
 }
 
+/// Refuses an order of colocated plans, which only the search makes.
+void require_search_for_spread(OrderKind order, const std::string& planner) {
+  if (!traits(order).spreads_encoder || find_planner(planner).searches) return;
+  refuse_option(
+      "pipeline-schedule",
+      fmt::format("'{}' is of colocated plans, which the planner search finds, found '--planner {}'",
+                  to_string(order), planner));
+}
+
 int run_plan(const Values& values) {
-  const bool by_wish = !read_wish(values).is_empty() || values.count("layout") > 0;
+  PlanOptions plan_options = read_plan_options(values, true);
+  const bool by_wish = !read_wish(values).is_empty() || values.count("layout") > 0 ||
+                       traits(plan_options.order).spreads_encoder;
   const std::string planner =
       by_wish && values["planner"].defaulted() ? "search" : values["planner"].as<std::string>();
+  require_search_for_spread(plan_options.order, planner);
+  if (traits(plan_options.order).spreads_encoder)
+    plan_options.order = PlanOptions{}.order;  // a wish of the search's
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto form = read_text(values, "export");
@@ -173,7 +187,6 @@ int run_plan(const Values& values) {
   const int iterations = read_iterations(values, gbs);
   const std::uint64_t seed = read_seed(values);
   const OutlierDelay delay = read_delay(values, gbs);
-  const PlanOptions plan_options = read_plan_options(values);
   const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
   SearchOptions search = read_search(values, planner);
   const std::optional<NamedProfile> profile = read_profile(values);
@@ -195,6 +208,7 @@ int run_plan(const Values& values) {
   say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
   if (!result.plan) {
     say("dflop: infeasible: {}\n", result.infeasible_reason);
+    if (format == Format::json) fmt::print("{}", infeasible_json(result.infeasible_reason));
     return 3;
   }
   if (out) {
@@ -242,10 +256,12 @@ stage, microbatches, schedule and the parts above, by simulating the global batc
 the end with --scheduler; it starts from the plans of the other planners, and no single layer moved to a
 neighboring stage makes its result better. Its bound is proven for all plans that it may choose, with any cut of
 their layers and any assignment of the samples to microbatches; their counts of microbatches are 1 to 8, then four
-an octave, interleaved and zb-v have two chunks (or --chunks), shared plans eighths of a GPU. An option that is given fixes its part for all planners; a layout, tp, pp, dp
+an octave, interleaved and zb-v have two chunks (or --chunks), shared plans eighths of a GPU. --order
+encoder-in-bubbles, or --layout colocated, asks it for a plan whose LLM groups each hold the whole encoder, too.
+An option that is given fixes its part for all planners; a layout, tp, pp, dp
 or number of microbatches is a wish that search grants, choosing the rest (--pipeline-schedule then names any
 order), or else it says which wish is in the way. Exit code 3 if
-nothing fits, saying why.)",
+nothing fits, saying why; JSON is then of schema dflop.infeasible with the reason under that key.)",
       .example =
           "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
           "--gbs 512 --out plan.json",

@@ -12,6 +12,7 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/schedule_check.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "solver/schedulers/methods.hpp"
@@ -39,9 +40,9 @@ Table schedule_table(const ScheduleFile& schedule) {
 }
 
 /// Says where the schedules do not make small what they are for: they may be proven optimal and be slow.
-void report_objective(const ScheduleFile& schedule, const Plan& plan) {
+void report_objective(const ScheduleFile& schedule, const SchedulerChoice& choice, const Plan& plan) {
   const Objective objective = schedule.iterations.back().objective;
-  const Method& method = find_method(schedule.scheduler);
+  const Method& method = find_method(choice.name);
   if (objective == Objective::makespan && method.minimises && method.find_makespan == nullptr) {
     say("dflop: note: {} balances bins, and has no search for the makespan, as auto has\n", method.name);
   }
@@ -128,12 +129,29 @@ int run_schedule(const Values& values) {
       make_batches(samples, plan.gbs, iterations, seed, delay, target.model, *made_by.data);
 
   std::vector<Seconds> seconds;
-  ScheduleFile schedule = schedule_batches(plan, target, batches, choice, seed, &seconds);
+  const std::optional<std::string> bins = read_text(values, "bins");
+  if (bins) {
+    if (!correction.fits().empty())
+      refuse_option("bins", "is rated by the plan's cost model, without '--correction'");
+    refuse_given(values,
+                 {"scheduler-command", "bin-order", "token-cap", "steps", "node-budget", "time-limit"},
+                 "is of schedulers, in whose place '--bins' stands");
+    if (!values["scheduler"].defaulted())
+      refuse_option("scheduler", "is not needed with '--bins', which has the bins");
+  }
+  ScheduleFile schedule = bins ? scheduled_by(parse_bins(read_text_file(*bins), *bins), *bins, plan, target,
+                                              batches, choice.limits.objective, seed)
+                               : schedule_batches(plan, target, batches, choice, seed, &seconds);
   schedule.made_by = made_by;
   report_reasons(schedule);
-  if (!schedule.iterations.back().feasible()) return 3;
-  report_objective(schedule, plan);
-  report(schedule, seconds);
+  if (!schedule.iterations.back().feasible()) {
+    if (format == Format::json) fmt::print("{}", infeasible_json(schedule.iterations.back().reason));
+    return 3;
+  }
+  if (!bins) {
+    report_objective(schedule, choice, plan);
+    report(schedule, seconds);
+  }
   if (out) write_file_atomically(*out, to_json(schedule));
   print_table(schedule_table(schedule), format);
   return 0;
@@ -167,6 +185,12 @@ makespan of that is reported. Exit code 3 if no assignment obeys the caps.)",
   });
   add_delay_options(command.options, "those of the plan");
   add_scheduler_options(command.options);
+  add_scheduler_command_options(command.options);
+  command.options.add({
+      {"bins", text("FILE"),
+       "in place of a scheduler: the bin of each sample of the batches that the data, seed and iterations give, as CSV "
+       "or JSON (docs/schedule-file.md)"},
+  });
   add_link_options(command.options);
   add_profile_option(command.options);
   command.options.add({

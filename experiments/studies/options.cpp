@@ -10,6 +10,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/value_text.hpp"
 #include "solver/bins/ilp.hpp"
+#include "solver/schedulers/command.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
 #include "traces/files/plan.hpp"
@@ -274,6 +275,16 @@ void add_scheduler_options(Options& options) {
   });
 }
 
+void add_scheduler_command_options(Options& options) {
+  options.add({
+      {"scheduler-command", text("COMMAND"),
+       "a scheduler of your own, in place of --scheduler: a process that reads a batch's items and answers with their "
+       "bins, a line of JSON each, as 'python3 experiments/examples/scheduler.py' (docs/schedule-file.md)"},
+      {"scheduler-timeout", number("SECONDS", kCommandTimeout.count()),
+       "how long the command may take for each answer"},
+  });
+}
+
 void add_search_options(Options& options) {
   options.add({
       {"plan-objective", text(joined<PlanObjective>(), "mean"),
@@ -323,8 +334,17 @@ SearchOptions read_search_options(const Values& values) {
   if (!options.shared && options.layouts == std::vector{Layout::shared})
     refuse_option("no-shared", "expected another layout than shared with it, found '--layout shared'");
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
-  const PlanOptions fixed = read_plan_options(values);
-  if (is_fixed(values, "pipeline-schedule")) options.orders = {fixed.order};
+  const PlanOptions fixed = read_plan_options(values, true);
+  if (traits(fixed.order).spreads_encoder) {
+    // It is the one order of colocated plans, and other planners, from whose plans a search starts, have
+    // none.
+    if (!may_be(options.layouts, Layout::colocated))
+      refuse_option("layout", fmt::format("'{}' is of colocated plans, found '{}'", to_string(fixed.order),
+                                          to_string(options.layouts.front())));
+    options.layouts = {Layout::colocated};
+  } else if (is_fixed(values, "pipeline-schedule")) {
+    options.orders = {fixed.order};
+  }
   if (is_fixed(values, "recompute")) options.recomputations = {fixed.recomputation};
   if (is_fixed(values, "placement")) options.placements = {fixed.placement};
   if (is_fixed(values, "gradient-bucket")) options.gradient_buckets = {fixed.gradient_bucket};
@@ -452,7 +472,7 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
                                            const std::string& option, DataOrigin* origin) {
   const auto name = values[option].as<std::string>();
   auto data = open_dataset(model, model.name, name, read_dataset_options(values, model, name));
-  if (!data->note().empty()) say("dflop: note: {}\n", data->note());
+  if (!data->note().empty()) say_once(fmt::format("dflop: note: {}\n", data->note()));
   if (const LeftOutSamples& left_out = data->left_out(); left_out.count > 0) {
     say("dflop: note: {} left out, as the model cannot be trained on {}; the first: {}\n",
         left_out.count == 1 ? "a sample is" : fmt::format("{} samples are", left_out.count),
@@ -496,17 +516,22 @@ bool is_fixed(const Values& values, const std::string& option) {
 
 namespace {
 
-void read_order(const Values& values, PlanOptions& options) {
+void read_order(const Values& values, PlanOptions& options, bool may_spread_encoder) {
   if (values["pipeline-schedule"].defaulted()) {
     options.chunks = read_chunks(values, options.order);
     return;
   }
   const auto name = values["pipeline-schedule"].as<std::string>();
   const auto kind = order_kind_from_string(name);
-  if (!kind || traits(*kind).spreads_encoder) {
+  if (!kind || (traits(*kind).spreads_encoder && !may_spread_encoder)) {
     std::vector<std::string_view> known = orders_of_all_planners();
     const std::vector<std::string_view> others = orders_of_uniform_planners();
     known.insert(known.end(), others.begin(), others.end());
+    if (may_spread_encoder) {
+      for (const OrderKind spread :
+           orders_where([](const OrderTraits& order) { return order.spreads_encoder; }))
+        known.push_back(to_string(spread));
+    }
     refuse_name("pipeline-schedule", known, name);
   }
   options.order = *kind;
@@ -515,9 +540,9 @@ void read_order(const Values& values, PlanOptions& options) {
 
 }  // namespace
 
-PlanOptions read_plan_options(const Values& values) {
+PlanOptions read_plan_options(const Values& values, bool may_spread_encoder) {
   PlanOptions options = find_setting(values["setting"].as<std::string>()).options;
-  read_order(values, options);
+  read_order(values, options, may_spread_encoder);
   read_given(values, "recompute", options.recomputation);
   read_given(values, "placement", options.placement);
   if (!values["gradient-bucket"].defaulted())
@@ -543,8 +568,17 @@ std::optional<BinOrder> read_bin_order(const Values& values) {
 SchedulerChoice read_scheduler(const Values& values) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
   SchedulerChoice choice;
-  choice.name = values["scheduler"].as<std::string>();
-  require_one_of("scheduler", scheduler_names(), choice.name);
+  if (const auto command = read_text(values, "scheduler-command")) {
+    if (!values["scheduler"].defaulted())
+      refuse_option("scheduler-command", "takes the place of '--scheduler', found both");
+    refuse_given(values, {"steps", "node-budget", "time-limit"},
+                 "is of dflop's own schedulers; '--scheduler-timeout' ends the command's");
+    use_scheduler_command(*command, Seconds(read_number(values, "scheduler-timeout", 1e-3, 86400)));
+    choice.name = kCommandMethod;
+  } else {
+    choice.name = values["scheduler"].as<std::string>();
+    require_one_of("scheduler", scheduler_names(), choice.name);
+  }
   choice.limits.objective = read_objective(values);
   choice.limits.bin_order = read_bin_order(values);
   if (!choice.limits.bin_order && values.count("setting") > 0)

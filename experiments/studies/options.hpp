@@ -58,7 +58,10 @@ std::optional<BinOrder> read_bin_order(const Values& values);
 /// Adds --scheduler, --objective, --bin-order, --token-cap, --respect-memory, --steps, --node-budget,
 /// --time-limit.
 void add_scheduler_options(Options& options);
-/// Reads what add_scheduler_options() declared, of which but `scheduler` may be missing. @throws Error
+/// Adds --scheduler-command, --scheduler-timeout: a scheduler of the user's in place of --scheduler.
+void add_scheduler_command_options(Options& options);
+/// Reads what add_scheduler_options() declared, of which but `scheduler` may be missing, and where it was
+/// declared, a scheduler of the user's, which is then a method (use_scheduler_command()). @throws Error
 /// (usage) for an unknown name or several limits.
 SchedulerChoice read_scheduler(const Values& values);
 /// Adds --tp, --pp, --dp, those of the encoder, and --microbatches: a plan by wish.
@@ -119,9 +122,10 @@ SearchOptions open_choices(const Setting& setting);
 /// Returns whether a part of the plan is not the planner's to choose: its option was given, or the setting
 /// fixes it.
 bool is_fixed(const Values& values, const std::string& option);
-/// Reads what add_plan_options() declared: the setting, changed where an option was given.
+/// Reads what add_plan_options() declared: the setting, changed where an option was given. With
+/// `may_spread_encoder` the order may be one of colocated plans, which the planner search alone makes.
 /// @throws Error (usage)
-PlanOptions read_plan_options(const Values& values);
+PlanOptions read_plan_options(const Values& values, bool may_spread_encoder = false);
 
 int read_gbs(const Values& values);
 /// Reads --iterations. @throws Error (usage) also where gbs * iterations samples are too many to hold.

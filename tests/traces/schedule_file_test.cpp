@@ -135,9 +135,24 @@ TEST(ScheduleFileFormat, VersionOneIsThePublishedFormWithASimpleBound) {
   EXPECT_EQ(read.iterations[0].objective, Objective::published);
   EXPECT_EQ(read.iterations[0].bound_kind, BoundKind::simple);
   EXPECT_EQ(read.iterations[0].assignment, small_schedule().iterations[0].assignment);
-  // Version 2 without them is refused.
-  expect_refused([&] { parse_schedule(text, "s.json"); }, "s.json: key 'iterations[0].objective'",
-                 {"found none"});
+  // People who write bins need not say what is proven of them, nor who they are.
+  const ScheduleFile again = parse_schedule(text, "s.json");
+  EXPECT_EQ(again.iterations[0].objective, Objective::published);
+  EXPECT_EQ(again.iterations[0].bound_kind, BoundKind::simple);
+}
+
+TEST(ScheduleFileFormat, WhoWritesBinsNeedsNoProof) {
+  const ScheduleFile read =
+      parse_schedule(R"({"schema": "dflop.schedule", "version": 2, "model": "m", "gbs": 2,
+    "samples": [{"id": "a", "modality": "text", "encoder_sequences": [], "encoder_output_tokens": 0,
+                 "llm_tokens": 5}],
+    "iterations": [{"microbatches": 2, "dp": 1, "samples": [0, 0], "bins": [1, 0]}]})",
+                     "s.json");
+  EXPECT_EQ(read.scheduler, "unknown");
+  EXPECT_EQ(read.iterations[0].assignment.bin, (std::vector<std::int32_t>{1, 0}));
+  EXPECT_EQ(read.iterations[0].status, ScheduleStatus::heuristic);
+  EXPECT_EQ(read.iterations[0].value, Seconds(0));
+  EXPECT_EQ(read.iterations[0].bound_kind, BoundKind::none);
 }
 
 TEST(ScheduleFileFormat, ContradictionsAreRefused) {

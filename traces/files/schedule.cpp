@@ -62,21 +62,25 @@ std::size_t memory_of(const Sample& sample) {
 ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sample>& table, int gbs,
                                   std::int64_t version, std::size_t& bytes_left) {
   ScheduledIteration iteration;
-  if (version >= 2) {
-    json.require_keys(
-        {"objective", "status", "c_max_s", "bound_s", "bound_kind", "microbatches", "dp", "samples", "bins"});
-    iteration.objective = json.at("objective").choice<Objective>();
-    iteration.bound_kind = json.at("bound_kind").choice<BoundKind>();
-  } else {
-    json.require_keys({"status", "c_max_s", "bound_s", "microbatches", "dp", "samples", "bins"});
+  // What a scheduler has proven is missing where people write bins.
+  std::vector<std::string_view> known = {"status", "c_max_s", "bound_s"};
+  if (version >= 2) known.insert(known.end(), {"objective", "bound_kind"});
+  json.require_keys({"microbatches", "dp", "samples", "bins"}, known);
+  if (json.has("objective")) iteration.objective = json.at("objective").choice<Objective>();
+  if (json.has("status")) {
+    iteration.status = json.at("status").choice({ScheduleStatus::heuristic, ScheduleStatus::optimal,
+                                                 ScheduleStatus::node_limit, ScheduleStatus::time_limit,
+                                                 ScheduleStatus::fallback});
   }
-  iteration.status = json.at("status").choice({ScheduleStatus::heuristic, ScheduleStatus::optimal,
-                                               ScheduleStatus::node_limit, ScheduleStatus::time_limit,
-                                               ScheduleStatus::fallback});
-  iteration.value = Seconds(json.at("c_max_s").non_negative());
-  iteration.bound = Seconds(json.at("bound_s").non_negative());
-  if (iteration.bound > iteration.value * (1 + kScheduleRounding)) {
-    json.at("bound_s").refuse_type("at most c_max_s = {}", iteration.value.count());
+  if (json.has("c_max_s")) iteration.value = Seconds(json.at("c_max_s").non_negative());
+  iteration.bound_kind = BoundKind::none;
+  if (json.has("bound_s")) {
+    iteration.bound = Seconds(json.at("bound_s").non_negative());
+    iteration.bound_kind =
+        json.has("bound_kind") ? json.at("bound_kind").choice<BoundKind>() : BoundKind::simple;
+    if (iteration.bound > iteration.value * (1 + kScheduleRounding)) {
+      json.at("bound_s").refuse_type("at most c_max_s = {}", iteration.value.count());
+    }
   }
   iteration.assignment = read_assignment(json, gbs);
   const JsonValue samples = json.at("samples");
@@ -132,13 +136,13 @@ ScheduleFile parse_schedule(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kScheduleSchema, kScheduleVersion);
   const auto version = root.at("version").integer<std::int64_t>(1, kScheduleVersion);
-  root.require_keys({"schema", "version", "scheduler", "model", "gbs", "seed", "samples", "iterations"});
+  root.require_keys({"schema", "version", "model", "gbs", "samples", "iterations"}, {"scheduler", "seed"});
   ScheduleFile schedule;
   schedule.made_by = read_provenance(root);
-  schedule.scheduler = root.at("scheduler").string();
+  if (root.has("scheduler")) schedule.scheduler = root.at("scheduler").string();
   schedule.model = root.at("model").string();
   schedule.gbs = root.at("gbs").integer(1, kScheduleMostGbs);
-  schedule.seed = root.at("seed").unsigned_integer();
+  if (root.has("seed")) schedule.seed = root.at("seed").unsigned_integer();
   std::vector<Sample> table;
   for (const JsonValue& sample : root.at("samples").elements()) table.push_back(read_sample(sample));
   if (table.empty()) root.at("samples").refuse_type("at least one sample");

@@ -19,7 +19,7 @@ struct ScheduledIteration : ScheduleResult {
 };
 
 struct ScheduleFile {
-  std::string scheduler;
+  std::string scheduler = "unknown";
   std::string model;
   int gbs = 0;
   std::uint64_t seed = 0;
@@ -31,7 +31,9 @@ struct ScheduleFile {
 /// every distinct sample once, and iterations that refer to them by index.
 std::string to_json(const ScheduleFile& schedule);
 
-/// Reads a schedule. One of version 1, which had neither objective nor kind of bound, is read as the
+/// Reads a schedule. Who made it, its seed and what is proven of an iteration (status, c_max_s, bound_s,
+/// objective, bound_kind) may be missing, as of bins that people have written: the value is then 0, and there
+/// is no bound. One of version 1, which had neither objective nor kind of bound, is read as the
 /// published form with a simple bound.
 /// @throws Error (input) naming the key, also where the file contradicts itself: an iteration of another size
 /// than gbs, an index or a bin out of range, an empty bin, a bound above c_max, more attention pairs than

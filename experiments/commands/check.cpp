@@ -1,0 +1,76 @@
+// dflop check holds a schedule file against its plan, its samples and its own figures.
+#include <fmt/format.h>
+
+#include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/studies/options.hpp"
+#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/schedule_check.hpp"
+#include "experiments/studies/what_if.hpp"
+#include "traces/files/plan.hpp"
+#include "traces/files/schedule.hpp"
+
+namespace dflop {
+namespace {
+
+Table schedule_check_table(const ScheduleFile& schedule, const std::vector<CheckedIteration>& checked) {
+  Table table;
+  table.columns = {{"iteration", "iteration"},      {"samples", "samples"},    {"objective", "objective"},
+                   {"c_max_s", "C_max s", 4},       {"found_s", "found s", 4}, {"bound_s", "bound s", 4},
+                   {"bound_kind", "kind of bound"}, {"problem", "problem"}};
+  for (std::size_t k = 0; k < checked.size(); ++k) {
+    const ScheduledIteration& iteration = schedule.iterations[k];
+    const bool bounded = iteration.bound_kind != BoundKind::none;
+    table.rows.push_back({k, iteration.samples.size(), to_string(iteration.objective),
+                          checked[k].says_value ? Cell(iteration.value) : Cell(), checked[k].value,
+                          bounded ? Cell(iteration.bound) : Cell(), to_string(iteration.bound_kind),
+                          checked[k].problem.empty() ? "none" : checked[k].problem});
+  }
+  return table;
+}
+
+int run_schedule_check(const Values& values) {
+  const Format format = read_format(values);
+  const std::optional<NamedProfile> profile = read_profile(values);
+  if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
+  const auto file = values["schedule"].as<std::string>();
+  const PlanFiles files(values["plan"].as<std::string>(), file, read_link_changes(values),
+                        profile ? &*profile : nullptr);
+  const std::vector<CheckedIteration> checked = check_schedule(files.schedule, files.plan, files.target);
+  print_table(schedule_check_table(files.schedule, checked), format);
+  bool fits = true;
+  for (std::size_t k = 0; k < checked.size(); ++k) {
+    if (checked[k].problem.empty()) continue;
+    fits = false;
+    say("dflop: {}: key 'iterations[{}]': {}\n", file, k, checked[k].problem);
+  }
+  return fits ? 0 : 2;
+}
+
+}  // namespace
+
+Command check_command() {
+  Command command{
+      .name = "check",
+      .summary = "hold a schedule file against its plan",
+      .description =
+          R"(Reads a schedule, also one that was written or edited by hand (docs/schedule-file.md has its keys), and says
+whether it is one of the plan: every sample once, bins in range and none empty, samples that are possible; and
+whether c_max_s and bound_s, where the file has them, are those of its bins and samples by the plan's cost model. A
+bound that an integer program or the makespan's linear program has proven is not proven again. Exit code 2 where
+something is not so, naming the key. What was scheduled with --profile or on other links is checked with the same
+options; with --correction figures are others.)",
+      .example =
+          "dflop check --plan traces/kineto/plans/e1l2.json --schedule traces/kineto/plans/e1l2-schedule.json",
+      .run = run_schedule_check,
+  };
+  command.options.add({
+      {"plan", text("FILE").required(), "from 'dflop plan'"},
+      {"schedule", text("FILE").required(), "from 'dflop schedule', or of your own"},
+  });
+  add_link_options(command.options);
+  add_profile_option(command.options);
+  return command;
+}
+
+}  // namespace dflop
