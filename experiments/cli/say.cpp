@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace dflop {
 namespace {
@@ -45,6 +47,13 @@ std::string printable(std::string text) {
 
 void say_text(const std::string& text) noexcept {
   static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
+}
+
+void say_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(text).second) say_text(text);
 }
 
 Progress::Progress(std::string label)

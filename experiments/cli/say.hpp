@@ -17,6 +17,9 @@ std::string printable(std::string text);
 /// and nothing ends; the exit status still tells.
 void say_text(const std::string& text) noexcept;
 
+/// Writes as say_text() what this process has not said so yet: a sweep meets the same data again and again.
+void say_once(const std::string& text);
+
 /// Writes what fmt::format() makes of the arguments.
 template <typename... Arguments>
 void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {

@@ -303,7 +303,7 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
                                           : preprocess(parse_records(text, file), options, file);
   const std::vector<std::string> assumptions = assumptions_of(data, options);
   if (report) {
-    for (const std::string& assumption : assumptions) say("dflop: note: {}\n", assumption);
+    for (const std::string& assumption : assumptions) say_once(fmt::format("dflop: note: {}\n", assumption));
   }
   if (origin != nullptr) {
     *origin = {{file, content_hash(text)}, static_cast<std::int64_t>(data.samples.size()), assumptions};

@@ -97,6 +97,11 @@ TEST(Records, HeaderMustHoldExactlyTheKnownColumns) {
                "t.csv:row 1, column 'colour': unknown column; expected id,source,");
   expect_error("id," + header + kImage, "t.csv:row 1, column 'id': expected once in the header, found twice");
   expect_error(header.substr(3) + kImage, "t.csv:row 1, column 'id': missing from the header");
+  expect_error(
+      "id,modality,text_tokens\n",
+      "t.csv:row 1, columns 'source', 'subset', 'media', 'n_images', 'images', 'video_s', 'video_fps', "
+      "'video_frames', 'video_wh', 'audio_s', 'n_texts', 'prompt_tokens', 'answer_tokens': missing from the "
+      "header; all 16 columns have to be there");
 }
 
 TEST(Records, RowsMustBeWellFormed) {

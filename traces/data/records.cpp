@@ -201,10 +201,15 @@ FieldOfColumn read_header(const std::vector<std::string_view>& fields, const std
     if (field != kAbsent) fail(fields[i], "expected once in the header, found twice");
     field = i;
   }
+  std::vector<std::string> missing;
   for (std::size_t i = 0; i < kColumns.size(); ++i) {
-    if (field_of[i] == kAbsent) fail(kColumns[i], "missing from the header");
+    if (field_of[i] == kAbsent) missing.push_back(fmt::format("'{}'", kColumns[i]));
   }
-  return field_of;
+  if (missing.empty()) return field_of;
+  refuse_input(
+      fmt::format("{}:row 1, column{} {}", file, missing.size() > 1 ? "s" : "", fmt::join(missing, ", ")),
+      "missing from the header; all {} columns have to be there, and fields of what is not known may be empty",
+      kColumns.size());
 }
 
 }  // namespace

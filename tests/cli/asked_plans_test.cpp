@@ -1,0 +1,79 @@
+// Plans that are asked for and cannot be, or could not be asked for.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace asked_plans_test {
+
+using nlohmann::json;
+using testing::expect_error;
+using testing::RunResult;
+using testing::Sandbox;
+
+const std::string kData = "--data traces/datasets/vision_mix.csv --modalities image --iterations 1 --gbs 32 ";
+
+TEST(AskedPlans, WhatIsInfeasibleIsAResultInJson) {
+  const Sandbox sandbox;
+  // 72 billion parameters on 8 GPUs.
+  const std::string plan =
+      "plan " + kData + "--model internvl2.5-72b --cluster a100-80g:1 --planner megatron --format ";
+  const RunResult result = sandbox.run(plan + "json");
+  EXPECT_EQ(result.exit_code, 3);
+  const json out = json::parse(result.out, nullptr, false);
+  EXPECT_EQ(out["schema"], "dflop.infeasible");
+  EXPECT_EQ(out["version"], 1);
+  const std::string reason = out["infeasible"];
+  EXPECT_NE(result.err.find("dflop: infeasible: " + reason), std::string::npos) << result.err;
+  EXPECT_TRUE(sandbox.run(plan + "table").out.empty());
+}
+
+TEST(AskedPlans, AScheduleThatIsInfeasibleIsOneToo) {
+  const Sandbox sandbox;
+  const std::string data = kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 ";
+  ASSERT_EQ(sandbox.run("plan " + data + "--planner pytorch --out p.json").exit_code, 0);
+  const RunResult result = sandbox.run(
+      "schedule --plan p.json --data traces/datasets/vision_mix.csv --modalities image --iterations 1 --token-cap 1 "
+      "--format json");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(json::parse(result.out, nullptr, false)["schema"], "dflop.infeasible") << result.out;
+}
+
+TEST(AskedPlans, TheEncoderInBubblesCanBeAskedFor) {
+  const Sandbox sandbox;
+  const std::string plan =
+      "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 --budget 100000 --format json ";
+  for (const std::string wish : {"--order encoder-in-bubbles", "--layout colocated"}) {
+    const RunResult result = sandbox.run(plan + wish);
+    ASSERT_EQ(result.exit_code, 0) << wish << ": " << result.err;
+    const json out = json::parse(result.out);
+    EXPECT_EQ(out["layout"], "colocated") << wish;
+    EXPECT_EQ(out["schedule"], "encoder-in-bubbles") << wish;
+  }
+  expect_error(sandbox.run(plan + "--order encoder-in-bubbles --planner megatron"),
+               {"encoder-in-bubbles", "--planner megatron"});
+  expect_error(
+      sandbox.run("compare " + kData +
+                  "--model llava-ov-llama3-8b --cluster a100-80g:1 --pipeline-schedule encoder-in-bubbles"),
+      {"encoder-in-bubbles"});
+}
+
+TEST(AskedPlans, ASweepSaysANoteOnce) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("s.json"), R"({"schema": "dflop.sweep", "version": 1,
+    "axes": {"model": ["llava-ov-llama3-8b", "llava-ov-qwen2.5-7b"], "cluster": ["a100-80g"],
+             "data": ["traces/datasets/vision_mix.csv"], "modalities": ["image"], "gbs": [32], "iterations": [1],
+             "planner": ["dflop"], "scheduler": ["lpt"]}})");
+  const RunResult result = sandbox.run("sweep --spec s.json --out s.sqlite");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string note = "6400 records of other modalities left out";
+  const std::size_t first = result.err.find(note);
+  ASSERT_NE(first, std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find(note, first + 1), std::string::npos) << result.err;
+}
+
+}  // namespace asked_plans_test
+}  // namespace dflop
