@@ -19,8 +19,8 @@ struct ProgramCosts {
   std::vector<ModelState> model_state;   ///< per group, each rank, of all stages that it runs
   /// This table has, per instruction and for each rank: at a forward what it keeps for the backward of its
   /// microbatch and stage; at a backward_input by how much more is kept after it, until the backward_weight
-  /// (>= 0: what recomputation has brought back); at a backward or backward_weight all that it frees, the sum
-  /// of these. Zero elsewhere.
+  /// (what recomputation has brought back; below 0 where frozen parts leave less to it); at a backward or
+  /// backward_weight all that it frees, the sum of these. Zero elsewhere.
   std::vector<Bytes> activation;
   std::vector<Bytes> workspace;  ///< per instruction, each rank: held only while it runs. Both may be
   /// empty, which is zero everywhere
@@ -110,8 +110,9 @@ class CostModel {
   /// Returns what one rank keeps of a microbatch from its forward to its backward.
   virtual Bytes activation(const Stage& stage, const Work& work) const = 0;
 
-  /// Returns what one rank keeps of a microbatch between the parts of a split backward, at least
-  /// activation(): what the gradients of weights are made of, whatever the backward has computed again.
+  /// Returns what one rank keeps of a microbatch between the parts of a split backward: what the gradients of
+  /// weights are made of, whatever the backward has computed again. At least activation() where all of the
+  /// stage is trained; nothing of frozen parts.
   /// Without recomputation, the default, as much as activation(), as gradients take the place of what they
   /// are the gradients of (Qi et al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that
   /// of B).

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/architecture.hpp"
@@ -20,6 +21,44 @@ enum class AttentionKernel : std::uint8_t {
   fused_softmax,  ///< two products and one kernel for scale, mask and softmax (Megatron-LM, 2021)
   softmax,        ///< the same in single steps
 };
+
+/// TrainedParts say which parameters of a model have gradients and optimizer states. The others are frozen: a
+/// rank keeps them in bf16 and nothing else of them, and they are neither reduced nor stepped. What lies
+/// before all trained parameters has no backward.
+struct TrainedParts {
+  bool encoder = true;
+  bool connector = true;
+  bool llm = true;  ///< embedding, layers and head
+  /// Beside each matrix of the LLM's layers, which are frozen then, is a pair of trained ones of this rank
+  /// (Hu et al. 2022, "LoRA"). 0: none.
+  int lora_rank = 0;
+
+  bool all() const { return *this == TrainedParts{}; }
+  /// Returns whether a gradient goes back into the connector.
+  bool reaches_connector() const { return encoder || connector; }
+  /// Returns whether the LLM's layers have trained parameters.
+  bool in_llm() const { return llm || lora_rank > 0; }
+
+  auto operator<=>(const TrainedParts&) const = default;
+};
+
+inline constexpr int kMostLoraRank = 1 << 16;
+
+/// Returns the flag of a part by its name, encoder, connector or llm; none for other names.
+constexpr bool TrainedParts::*trained_flag(std::string_view part) {
+  if (part == "encoder") return &TrainedParts::encoder;
+  if (part == "connector") return &TrainedParts::connector;
+  return part == "llm" ? &TrainedParts::llm : nullptr;
+}
+
+/// Returns the names of the parts that are frozen.
+inline std::vector<std::string_view> frozen_parts(const TrainedParts& trained) {
+  std::vector<std::string_view> frozen;
+  for (const std::string_view part : {"encoder", "connector", "llm"}) {
+    if (!(trained.*trained_flag(part))) frozen.push_back(part);
+  }
+  return frozen;
+}
 
 /// A TransformerSpec is one stack of equal transformer layers.
 struct TransformerSpec {
@@ -78,6 +117,13 @@ struct TransformerSpec {
     const std::int64_t attention_width = (heads_per_rank(tp) + kv_heads_per_rank(tp)) * head_dim;
     return hidden * (2 * attention_width + (gated_mlp ? 3 : 2) * ffn_per_rank(tp));
   }
+  /// Returns the parameters of LoRA's pairs beside one layer's matrices, Q, K, V, output and those of the
+  /// MLP, on one tp rank: r * (inputs + outputs) for each, of which those that tp splits are the rank's.
+  std::int64_t adapter_parameters(int lora_rank, int tp) const {
+    const std::int64_t attention_width = (heads_per_rank(tp) + kv_heads_per_rank(tp)) * head_dim;
+    const std::int64_t matrices = gated_mlp ? 3 : 2;
+    return lora_rank * (4 * hidden + 2 * attention_width + matrices * (hidden + ffn_per_rank(tp)));
+  }
   /// Returns the parameters of one layer on one tp rank that are in no matrix, as its form says: norms,
   /// biases and scales. Without a form (below 0.1 %) they are left out.
   std::int64_t layer_vectors(int tp) const;
@@ -119,6 +165,8 @@ struct ModelSpec {
   EncoderFront front() const { return architecture ? architecture->front : EncoderFront{}; }
   /// Returns what the connector computes.
   ConnectorForm connector_form() const { return architecture ? architecture->connector : ConnectorForm{}; }
+  /// Returns whether a norm stands before the connector's first linear layer. That of presets is left out.
+  bool has_connector_norm() const { return architecture && architecture->connector.norm; }
   /// Returns how many rows lie side by side in what the connector's first linear layer gets.
   int joined_rows() const { return connector_form().averages ? 1 : connector.merge; }
 

@@ -1,5 +1,7 @@
 #include "core/plan.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -25,6 +27,7 @@ class PlanCheck {
     if (plan_.layout == Layout::colocated) check_colocated();
     check_share();
     check_placement();
+    validate(plan_.trained, model_, where_);
     if (plan_.gbs < std::int64_t{plan_.microbatches} * plan_.llm.dp) {
       refuse("gbs", "a global batch of {} samples cannot fill dp {} x {} microbatches", plan_.gbs,
              plan_.llm.dp, plan_.microbatches);
@@ -236,6 +239,33 @@ std::vector<std::int32_t> first_ranks(const Plan& plan) {
 void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
               const std::string& where) {
   PlanCheck(plan, model, cluster, where).run();
+}
+
+void validate(const TrainedParts& trained, const ModelSpec& model, const std::string& where) {
+  const bool has_encoder = model.encoder.layers > 0;
+  const bool has_connector = has_encoder && model.connector.widths.size() > 1;
+  const auto require_there = [&](bool is_trained, bool is_there, const char* part) {
+    if (is_trained || is_there) return;
+    refuse_key(where, "frozen", "expected parts that '{}' has, found {}", model.name, part);
+  };
+  require_there(trained.encoder, has_encoder, "encoder");
+  require_there(trained.connector, has_connector, "connector");
+  if (trained.lora_rank > 0 && trained.llm) {
+    refuse_key(where, "lora_rank", "expected 'llm' to be frozen beneath LoRA, found it trained");
+  }
+  const bool any =
+      (has_encoder && trained.encoder) || (has_connector && trained.connector) || trained.in_llm();
+  if (!any)
+    refuse_key(where, "frozen", "expected a part that is trained, found all of '{}' frozen", model.name);
+}
+
+std::string describe(const TrainedParts& trained) {
+  std::vector<std::string> parts;
+  if (trained.encoder) parts.emplace_back("encoder");
+  if (trained.connector) parts.emplace_back("connector");
+  if (trained.llm) parts.emplace_back("LLM");
+  if (trained.lora_rank > 0) parts.push_back(fmt::format("LoRA of rank {} on the LLM", trained.lora_rank));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string describe(const Plan& plan) {

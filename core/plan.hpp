@@ -116,6 +116,7 @@ struct PlanOptions {
   /// Gradients are made smaller together where their norm over all parameters is above a limit, which all
   /// ranks have to know before any takes its optimizer step.
   bool clip_gradients = false;
+  TrainedParts trained;  ///< what has gradients; the rest is frozen
 
   bool operator==(const PlanOptions&) const = default;
 };
@@ -162,6 +163,15 @@ std::vector<std::int32_t> first_ranks(const Plan& plan);
 /// @throws Error (input) naming the key, what was expected and what was found.
 void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
               const std::string& where = "plan");
+
+/// Checks what is trained against the model. `where` is the place for errors.
+/// @throws Error (input) unless a part that the model has is trained, the model has what is frozen, and the
+/// LLM is frozen beneath LoRA.
+void validate(const TrainedParts& trained, const ModelSpec& model, const std::string& where = "plan");
+
+/// Returns "encoder, connector, LLM", or what is left of them; with LoRA "connector, LoRA of rank 16 on the
+/// LLM".
+std::string describe(const TrainedParts& trained);
 
 /// Returns "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, uniform, "tp4 pp2 dp4 mb16"; orders other than gpipe and
 /// 1f1b are named, as "tp4 pp2 dp4 mb16 interleaved x2" with two chunks, and so is a placement that is not

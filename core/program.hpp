@@ -81,9 +81,23 @@ struct Stage {
   bool sequence_parallel = true;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
   double share = 1;  ///< asked for of each GPU's multiprocessors; below 1 in shared plans
+  TrainedParts trained = {};
+
+  /// Returns whether the stage has parameters that are trained.
+  bool is_trained() const {
+    return (encoder_layers > 0 && trained.encoder) || (connector && trained.connector) ||
+           (llm_layers > 0 && trained.in_llm());
+  }
 
   auto operator<=>(const Stage&) const = default;
 };
+
+/// Returns whether gradients go back over the boundary behind a stage: whether it or one before it is
+/// trained.
+inline bool gradients_return(std::span<const Stage> stages, std::size_t boundary) {
+  return std::any_of(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(boundary) + 1,
+                     [](const Stage& stage) { return stage.is_trained(); });
+}
 
 /// A Work is what one group computes for one microbatch.
 struct Work {

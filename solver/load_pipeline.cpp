@@ -28,7 +28,8 @@ std::vector<LoadStep> list_steps(const PipelineOrder& order, std::span<const Sta
     }
     std::vector<std::int32_t>& ends = is_forward ? forwards : backwards;
     const int from = is_forward ? step.stage - 1 : step.stage + 1;
-    if (from >= 0 && from < static_cast<int>(stages.size())) {
+    const bool waits = is_forward || times.awaits_gradient;
+    if (waits && from >= 0 && from < static_cast<int>(stages.size())) {
       const std::int32_t after = ends[from * microbatches + step.microbatch];
       if (after < 0) return false;
       if (steps[after].rank != rank) {  // else the rank's own order says it

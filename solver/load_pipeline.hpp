@@ -60,8 +60,9 @@ struct StageLoadTimes {
   LoadTime backward;         ///< the input part where the order splits backwards
   LoadTime backward_weight;  ///< read only where it does
   LoadTime message_forward;
-  LoadTime message_backward;  ///< from the next stage to this one
-  bool shared = false;        ///< one copy for all dp ranks; ranks hold either only such stages or none
+  LoadTime message_backward;    ///< from the next stage to this one
+  bool awaits_gradient = true;  ///< from the next stage; not where nothing up to here is trained
+  bool shared = false;          ///< one copy for all dp ranks; ranks hold either only such stages or none
 };
 
 /// Makes the steps of an order that runs to its end. `stages` are in model order, and `tail_s` has an entry

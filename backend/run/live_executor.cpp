@@ -111,6 +111,13 @@ void require_live(const Plan& plan) {
     refuse_input("", "key 'optimizer_states': live ranks keep gradients and Adam's states in fp32, found {}",
                  to_string(plan.optimizer_states));
   }
+  if (!plan.trained.all()) {
+    refuse_input(
+        "",
+        "key 'frozen': live ranks train all parts, found {}; 'dflop train --encoder-rate 0' keeps an "
+        "encoder as it is, at the cost of training it",
+        describe(plan.trained));
+  }
   if (has_encoder_ranks(plan.layout) && plan.reshard != Reshard::direct) {
     refuse_input("", "key 'reshard': live ranks reshard directly, found {}", to_string(plan.reshard));
   }

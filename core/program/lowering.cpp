@@ -17,7 +17,7 @@ constexpr std::int64_t kMostBuckets = 1024;  // a stage; more say nothing and co
 constexpr std::int64_t kMostTokens = 100'000'000'000;  // bytes of activations stay inside 64 bits
 
 /// A Flow is the bytes that go forward from one dp rank of a stage to one of the next for one microbatch; the
-/// gradients that come back are as many.
+/// gradients that come back, if any do, are as many.
 struct Flow {
   int source = 0;       // dp rank
   int destination = 0;  // dp rank
@@ -29,10 +29,16 @@ struct Flow {
 /// microbatch j in [begin[j], begin[j + 1]).
 struct Boundary {
   bool reshard = false;
+  bool returns = true;      // gradients, to what is trained before it
   std::vector<Flow> flows;  // of one microbatch by source and, as that rises, by destination too
   std::vector<std::size_t> begin;
-  std::size_t first_message =
-      0;  // flow f has messages first_message + 2 f (forward) and + 2 f + 1 (backward)
+  std::size_t first_message = 0;
+
+  /// Returns the message of a flow: of each there is one forward and, behind it, one backward if gradients
+  /// return.
+  std::size_t message_of(std::size_t flow, bool activations) const {
+    return first_message + (returns ? 2 * flow : flow) + (activations ? 0 : 1);
+  }
 
   std::span<const Flow> of(int microbatch) const {
     return {flows.data() + begin[microbatch], begin[microbatch + 1] - begin[microbatch]};
@@ -81,6 +87,8 @@ class Lowering {
     }
     for (std::size_t s = 0; s + 1 < program_.stages.size(); ++s) {
       if (!boundaries_[s].reshard) add_straight_flows(s);
+      boundaries_[s].returns = gradients_return(program_.stages, s);
+      if (boundaries_[s].reshard) gather_.returns = boundaries_[s].returns;
     }
     add_groups();
     add_messages();
@@ -243,7 +251,7 @@ class Lowering {
   /// Adds the reductions of a stage's gradients over all groups that hold it, if there are several.
   void add_reductions(std::size_t s) {
     first_collective_.push_back(program_.collectives.size());
-    if (program_.stages[s].dp == 1) return;
+    if (program_.stages[s].dp == 1 || !program_.stages[s].is_trained()) return;
     Collective reduction;
     for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
       const std::vector<int>& stages = stages_of_ranks_[r];
@@ -251,7 +259,7 @@ class Lowering {
       for (int d = 0; d < dp_of_rank(r); ++d) reduction.groups.push_back(first_group_[r] + d);
     }
     const std::int64_t bytes =
-        stage_parameters(program_.stages[s], model_) * gradient_bytes(plan_.optimizer_states);
+        trained_parameters(program_.stages[s], model_) * gradient_bytes(plan_.optimizer_states);
     const std::int64_t buckets = overlaps(s) ? gradient_buckets(Bytes{bytes}, plan_.gradient_bucket) : 1;
     for (std::int64_t k = 0; k < buckets; ++k) {
       reduction.bytes = Bytes{bytes * (k + 1) / buckets - bytes * k / buckets};
@@ -264,7 +272,7 @@ class Lowering {
   /// matrix (Shoeybi et al. 2019, Megatron-LM). Clusters are fitted to runs of models without an
   /// architecture, which are priced without it.
   void add_joined_ends() {
-    if (!model_.llm.tied_embeddings || !model_.architecture) return;
+    if (!model_.llm.tied_embeddings || !model_.architecture || !plan_.trained.llm) return;
     std::size_t embedding = 0;
     while (!program_.stages[embedding].embedding) ++embedding;
     const std::size_t head = program_.stages.size() - 1;
@@ -330,7 +338,7 @@ class Lowering {
         const std::int32_t source = first_group_[rank_of(from, j)] + flow.source;
         const std::int32_t destination = first_group_[rank_of(to, j)] + flow.destination;
         add_message({source, destination, j, flow.bytes, flow.port_bytes});
-        add_message({destination, source, j, flow.bytes, flow.port_bytes});
+        if (boundary.returns) add_message({destination, source, j, flow.bytes, flow.port_bytes});
       }
     }
   }
@@ -363,12 +371,13 @@ class Lowering {
 
   /// Adds the messages of a step for those flows of a boundary that have dp rank `d` upstream, or downstream.
   void add_flows(const OrderStep& step, const Boundary& boundary, int d, bool upstream, bool activations) {
+    if (!activations && !boundary.returns) return;
     const bool sends = upstream == activations;
     const Op op = boundary.reshard ? (sends ? Op::reshard_send : Op::reshard_receive)
                                    : (sends ? Op::send : Op::receive);
     for (const Flow& flow : boundary.of(step.microbatch, upstream ? &Flow::source : &Flow::destination, d)) {
       const auto f = static_cast<std::size_t>(&flow - boundary.flows.data());
-      add(op, step.stage, step.microbatch, boundary.first_message + 2 * f + (activations ? 0 : 1));
+      add(op, step.stage, step.microbatch, boundary.message_of(f, activations));
     }
   }
 
@@ -434,6 +443,7 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
   common.zero1 = plan.zero1;
   common.sequence_parallel = plan.sequence_parallel;
   common.optimizer_states = plan.optimizer_states;
+  common.trained = plan.trained;
   std::vector<Stage> stages;
   const auto add_stage = [&](const ModulePlan& module, int encoder_layers, int llm_layers) {
     Stage stage = common;
@@ -467,6 +477,15 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
   return stages;
 }
 
+namespace {
+
+/// Returns the parameters of LoRA on one rank of a stage.
+std::int64_t adapter_parameters(const Stage& stage, const ModelSpec& model) {
+  return stage.llm_layers * model.llm.adapter_parameters(stage.trained.lora_rank, stage.tp);
+}
+
+}  // namespace
+
 std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
   const auto layer = [&](const TransformerSpec& spec) {
     return spec.layer_parameters(stage.tp) + spec.layer_vectors(stage.tp);
@@ -476,7 +495,22 @@ std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
   if (stage.connector) sum += model.connector_parameters(stage.tp);
   if (stage.embedding) sum += model.input_parameters(stage.tp);
   if (stage.head) sum += model.output_parameters(stage.tp, stage.embedding);
-  return sum;
+  return sum + adapter_parameters(stage, model);
+}
+
+std::int64_t trained_parameters(const Stage& stage, const ModelSpec& model) {
+  Stage of_module = stage;
+  of_module.trained = {};
+  if (!stage.trained.encoder) {
+    of_module.encoder_layers = 0;
+    of_module.front = false;
+  }
+  if (!stage.trained.connector) of_module.connector = false;
+  if (!stage.trained.llm) {
+    of_module.llm_layers = 0;
+    of_module.embedding = of_module.head = false;
+  }
+  return stage_parameters(of_module, model) + adapter_parameters(stage, model);
 }
 
 std::int64_t gradient_buckets(Bytes gradients, Bytes bucket) {

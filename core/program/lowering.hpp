@@ -15,8 +15,11 @@ namespace dflop {
 /// of a model without encoder layers.
 std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
 
-/// Returns the parameters of a stage on one of its ranks.
+/// Returns the parameters of a stage on one of its ranks, those of LoRA among them.
 std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
+
+/// Returns those of them that are trained: that have gradients, which are reduced, and optimizer states.
+std::int64_t trained_parameters(const Stage& stage, const ModelSpec& model);
 
 /// Returns in how many buckets of about so many bytes, at least one, a stage's gradients are reduced: 1,024
 /// at most.
@@ -41,7 +44,10 @@ PipelineOrder plan_order(const Plan& plan, const OrderTables& tables = {});
 /// and those of a group to itself are left out. After its last backward a group takes its stages from the
 /// last to the first, reduces the gradients of each over dp (gradient_bytes() a parameter) and takes its
 /// optimizer step. With Plan::gradient_bucket a stage's gradients are reduced in buckets of equal bytes while
-/// its last backward runs, bucket k of n being ready after k / n of it; a colocated encoder's are not. Groups
+/// its last backward runs, bucket k of n being ready after k / n of it; a colocated encoder's are not.
+/// Nothing is reduced of a stage without trained parameters, and no gradients go back to stages before all
+/// that are trained (Plan::trained); these keep the steps of their order, of which the backwards are empty.
+/// Groups
 /// are in the order of first_ranks(), that is by rank of the pipeline and dp rank, whatever the placement.
 ///
 /// `order` is for the plan's shape, but for its placement, and runs to its end.

@@ -93,8 +93,11 @@ double AnalyticCostModel::granted_share(const Stage& stage) const {
 }
 
 PassTimes AnalyticCostModel::layer_times(const Processor& gpu, const TransformerSpec& spec, int layers,
-                                         const Stage& stage, const Workload& work) const {
+                                         const Stage& stage, const Workload& work, bool trained,
+                                         int lora_rank) const {
   PassTimes layer = transformer_layer(gpu, spec, work, stage.tp, stage.sequence_parallel);
+  if (!trained) layer.backward_weight = Seconds(0);
+  if (lora_rank > 0) layer += adapters(gpu, spec, lora_rank, static_cast<double>(work.tokens), stage.tp);
   const Seconds communication =
       2 * tensor_all_reduce(gpu, stage, static_cast<double>(work.tokens), spec.hidden);
   layer.forward += communication;
@@ -111,12 +114,16 @@ PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& st
   PassTimes times;
   if (work.empty()) return times;
   if (stage.front) times += front(gpu, model_, work, stage.sequence_parallel ? stage.tp : 1);
-  if (stage.encoder_layers > 0) times += layer_times(gpu, model_.encoder, stage.encoder_layers, stage, work);
+  const TrainedParts& trained = stage.trained;
+  if (stage.encoder_layers > 0)
+    times += layer_times(gpu, model_.encoder, stage.encoder_layers, stage, work, trained.encoder, 0);
+  if (!trained.encoder) times = {times.forward, Seconds(0), Seconds(0)};
   if (stage.connector) {
     const double tokens = connector_tokens(model_, work);
-    times += connector(gpu, model_, work, stage.tp);
+    times += connector(gpu, model_, work, stage.tp, trained);
     times.forward += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.back());
-    times.backward_input += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.front());
+    if (trained.encoder || (trained.connector && model_.has_connector_norm()))
+      times.backward_input += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.front());
   }
   return times;
 }
@@ -127,14 +134,18 @@ PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage,
   const Seconds all_reduce =
       tensor_all_reduce(gpu, stage, static_cast<double>(work.tokens), model_.llm.hidden);
   if (stage.embedding) {
-    times += embedding(gpu, model_.llm, work);
-    times.forward += all_reduce;
+    const PassTimes lookup = embedding(gpu, model_.llm, work);
+    times.forward += lookup.forward + all_reduce;
+    if (stage.trained.llm) times.backward_weight += lookup.backward_weight;
   }
-  if (stage.llm_layers > 0) times += layer_times(gpu, model_.llm, stage.llm_layers, stage, work);
+  if (stage.llm_layers > 0) {
+    times += layer_times(gpu, model_.llm, stage.llm_layers, stage, work, stage.trained.llm,
+                         stage.trained.lora_rank);
+  }
   if (stage.head) {
     const double rows = static_cast<double>(work.tokens) / (stage.sequence_parallel ? stage.tp : 1);
     if (model_.llm.form) times += norm(gpu, model_.llm.hidden, rows);
-    times += vocabulary_head(gpu, model_.llm, work, stage.tp);
+    times += vocabulary_head(gpu, model_.llm, work, stage.tp, stage.trained.llm);
     (model_.llm.logits_at_once > 0 ? times.forward : times.backward_input) += all_reduce;
   }
   return times;
@@ -151,11 +162,14 @@ PassTimes AnalyticCostModel::launch_times(const Stage& stage, const Work& work) 
     const double launches = spec.attention == AttentionKernel::softmax ? kSingleStepLaunches : 1;
     return load.empty() ? 0.0 : count * launches;
   };
-  const Seconds forward =
-      cluster_.software.layer_launch * (layers(model_.encoder, stage.encoder_layers, work.encoder) +
-                                        layers(model_.llm, stage.llm_layers, work.llm));
-  const Seconds again = stage.recomputation == Recomputation::full ? forward : Seconds(0);
-  return {forward, again + forward / 2, forward / 2};
+  const double encoder = layers(model_.encoder, stage.encoder_layers, work.encoder);
+  const double llm = layers(model_.llm, stage.llm_layers, work.llm);
+  const double trained_encoder = stage.trained.encoder ? encoder : 0;
+  const double trained_llm = stage.trained.in_llm() ? llm : 0;
+  const Seconds launch = cluster_.software.layer_launch;
+  const Seconds backward = launch * (trained_encoder + llm);
+  const Seconds again = stage.recomputation == Recomputation::full ? backward : Seconds(0);
+  return {launch * (encoder + llm), again + backward / 2, launch * (trained_encoder + trained_llm) / 2};
 }
 
 Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) const {
@@ -182,7 +196,7 @@ double AnalyticCostModel::optimizer_bandwidth(const Stage& stage) const {
 
 Seconds AnalyticCostModel::optimizer_step(const Stage& stage) const {
   if (!fastest_.empty()) return fastest_.front().optimizer_step(stage);
-  const double owned = static_cast<double>(stage_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
+  const double owned = static_cast<double>(trained_parameters(stage, model_)) / (stage.zero1 ? stage.dp : 1);
   const double bytes = stage.optimizer_states == OptimizerStates::fp32 ? kAdamBytes : kBf16AdamBytes;
   return memory_time(processor_of(stage), bytes * owned);
 }

@@ -32,6 +32,11 @@ class AnalyticCostModel final : public SumCostModel {
   /// it is recomputed, and as long for the backward pass, half of it for inputs and half for weights. Kernels
   /// are queued, so that this is a floor of the pass and not of each kernel. On a share of a GPU each kernel
   /// takes what Processor says of it; communication and launches take as long as on a whole one.
+  ///
+  /// Frozen parts (TrainedParts) have no products for gradients of weights, and those before all that is
+  /// trained no backward, recomputation included: a frozen encoder is forward alone, a frozen LLM forward and
+  /// gradients of inputs. The first layer's input counts as any other's: under LoRA alone nothing needs its
+  /// gradient.
   /// @throws Error (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
@@ -83,8 +88,10 @@ class AnalyticCostModel final : public SumCostModel {
   PassTimes stage_times(const Processor& gpu, const Stage& stage, const Work& work) const;
   PassTimes encoder_times(const Processor& gpu, const Stage& stage, const Workload& work) const;
   PassTimes llm_times(const Processor& gpu, const Stage& stage, const Workload& work) const;
+  /// Returns the times of so many layers, whose weights are `trained` or frozen; with LoRA's pairs where
+  /// there is a rank.
   PassTimes layer_times(const Processor& gpu, const TransformerSpec& spec, int layers, const Stage& stage,
-                        const Workload& work) const;
+                        const Workload& work, bool trained, int lora_rank) const;
   /// Returns what the host needs to launch the passes of all layers.
   PassTimes launch_times(const Stage& stage, const Work& work) const;
   /// Returns the time of an all-reduce of one bf16 tensor over the stage's tp ranks.

@@ -89,12 +89,35 @@ inline Flop llm_flop(const ModelSpec& model, const Workload& llm) {
   return layer_forward_flop(model.llm, llm) * model.llm.layers + head_flop(model.llm, llm);
 }
 
+/// Returns the forward FLOP of LoRA's pairs in all LLM layers: 2 per parameter and token.
+inline Flop adapter_flop(const ModelSpec& model, const TrainedParts& trained, const Workload& llm) {
+  const auto parameters = static_cast<double>(model.llm.adapter_parameters(trained.lora_rank, 1));
+  return linear_flop(parameters, static_cast<double>(llm.tokens)) * model.llm.layers;
+}
+
 /// Returns the forward and backward FLOP of the unpadded model without recomputation: the numerator of MFU
-/// (PaLM, appendix B). A backward has two products for each one forward, but only that of the weights for
-/// what the encoder sees.
-inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm) {
-  const Flop three = (encoder_flop(model, encoder) + llm_flop(model, llm)) * 3;
-  return {three.count - front_flop(model, encoder).first.count};
+/// (PaLM, appendix B). For each product forward a backward has two, the gradient of its input and that of its
+/// weights, but only the latter for what the encoder sees.
+///
+/// What is frozen has no gradient of its weights; what lies before all trained parameters none at all.
+/// Attention, which has no weights, has two backward or none. A connector that begins the backward has no
+/// gradient of its first product's input, unless a norm that is trained stands before that.
+inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm,
+                       const TrainedParts& trained = {}) {
+  const Flop front = front_flop(model, encoder).first;
+  if (trained.all()) return {((encoder_flop(model, encoder) + llm_flop(model, llm)) * 3).count - front.count};
+  const auto passes = [](bool input, bool weights) { return 1.0 + (input ? 1 : 0) + (weights ? 1 : 0); };
+  const Flop ends = connector_flop(model, encoder);
+  const Flop own = {encoder_flop(model, encoder).count - ends.count};
+  double count = trained.encoder ? 3 * own.count - front.count : own.count;
+  count += passes(trained.reaches_connector(), trained.connector) * ends.count;
+  if (!trained.encoder && trained.connector && !model.has_connector_norm() && ends.count > 0) {
+    const double first = 1.0 * model.connector.widths[0] * model.connector.widths[1];
+    count -= linear_flop(first, connector_tokens(model, encoder)).count;
+  }
+  const Flop core = attention_flop(model.llm, llm) * model.llm.layers;
+  count += 3 * core.count + passes(true, trained.llm) * (llm_flop(model, llm).count - core.count);
+  return {count + 3 * adapter_flop(model, trained, llm).count};
 }
 
 /// StageFlop are the forward FLOP of a stage on a microbatch, unpadded, by what a backward makes of them.

@@ -27,17 +27,41 @@ std::int64_t resident_tokens(std::int64_t tokens, const Stage& stage) {
   return stage.sequence_parallel ? round_up(tokens, stage.tp) / stage.tp : tokens;
 }
 
+/// A Passes says which passes the layers of a module have beside the forward.
+struct Passes {
+  bool backward = true;         ///< something before or in them is trained
+  bool weights = true;          ///< they are
+  std::int64_t lora_bytes = 0;  ///< a token: between the two matrices of each of LoRA's pairs
+
+  /// Returns whether gradients of weights are made, of the layers' own or of LoRA's.
+  bool makes_weights() const { return weights || lora_bytes > 0; }
+};
+
+Passes encoder_passes(const TrainedParts& trained) {
+  return {trained.encoder, trained.encoder, 0};
+}
+
+/// The LLM comes last, so that gradients go through it whatever is trained.
+Passes llm_passes(const TrainedParts& trained, const TransformerSpec& llm) {
+  const std::int64_t matrices = llm.gated_mlp ? 7 : 6;
+  return {true, trained.llm, kBf16Bytes * matrices * trained.lora_rank};
+}
+
 /// Returns what one layer keeps; see activation_bytes.
-std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens, Recomputation mode) {
+std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens, Recomputation mode,
+                  const Passes& passes) {
+  if (!passes.backward) return 0;
   const LayerBytes b = layer_bytes(spec, stage.tp);
   const std::int64_t resident = resident_tokens(tokens, stage);
   if (mode == Recomputation::full) return resident * b.hidden;
   const std::int64_t outputs = mode == Recomputation::selective ? 0 : b.query;
   const std::int64_t masks = spec.dropout ? b.hidden : 0;  // two of one byte a value
-  const std::int64_t scaled = spec.form && spec.form->layer_scale ? 2 * b.hidden : 0;
+  const std::int64_t scaled = spec.form && spec.form->layer_scale && passes.weights ? 2 * b.hidden : 0;
   const std::int64_t normed = spec.form && spec.form->qk_norm ? b.query + b.kv : 0;
-  return resident * (4 * b.hidden + masks + scaled) +
-         tokens * (b.query + outputs + 2 * b.kv + normed + b.mlp);
+  const std::int64_t inputs = passes.makes_weights() ? 2 * b.hidden : 0;
+  const std::int64_t down_input = passes.makes_weights() ? 0 : b.mlp / (spec.gated_mlp ? 3 : 2);
+  return resident * (2 * b.hidden + inputs + masks + scaled) +
+         tokens * (b.query + outputs + 2 * b.kv + normed + b.mlp - down_input + passes.lora_bytes);
 }
 
 /// Returns the gathered input of a tp region, which sequence parallelism splits only between the regions.
@@ -45,18 +69,26 @@ std::int64_t gathered(const Stage& stage, std::int64_t tensor_bytes) {
   return stage.sequence_parallel && stage.tp > 1 ? tensor_bytes : 0;
 }
 
-/// Returns what recomputation drops of one layer.
-std::int64_t layer_dropped(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
-  return kept(spec, stage, tokens, Recomputation::none) - kept(spec, stage, tokens, stage.recomputation);
+/// Returns what one layer makes beyond what it keeps: in the forward all that one with trained weights would
+/// keep, in the backward what recomputation brings back.
+std::int64_t layer_dropped(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens,
+                           const Passes& passes) {
+  Passes made = passes;
+  if (op == Op::forward) made.backward = made.weights = true;
+  return kept(spec, stage, tokens, Recomputation::none, made) -
+         kept(spec, stage, tokens, stage.recomputation, passes);
 }
 
 /// Returns the most of `layers` layers, one after the other.
 std::int64_t layer_workspace(Op op, const TransformerSpec& spec, int layers, const Stage& stage,
-                             std::int64_t tokens) {
+                             std::int64_t tokens, const Passes& passes) {
+  if (op != Op::forward && !passes.backward) return 0;
+  if (op == Op::backward_weight && !passes.makes_weights()) return 0;
   const LayerBytes b = layer_bytes(spec, stage.tp);
-  const int rebuilt = op == Op::backward_weight ? 0 : op == Op::backward_input ? layers : 1;
+  const bool leaves = op == Op::backward_input && passes.makes_weights();
+  const int rebuilt = op == Op::backward_weight ? 0 : leaves ? layers : 1;
   const std::int64_t gradients = op == Op::forward ? 0 : tokens * b.mlp;
-  return rebuilt * layer_dropped(spec, stage, tokens) + gradients +
+  return rebuilt * layer_dropped(op, spec, stage, tokens, passes) + gradients +
          resident_tokens(tokens, stage) * b.hidden + gathered(stage, tokens * b.hidden);
 }
 
@@ -86,17 +118,20 @@ std::int64_t connector_tensor(const ConnectorSpec& spec, std::size_t i, const St
 }
 
 std::int64_t connector_kept(const ModelSpec& model, const Stage& stage, const Workload& encoder) {
+  if (!stage.trained.reaches_connector()) return 0;
   const ConnectorSpec& spec = model.connector;
   const std::int64_t tokens = merged_tokens(model, encoder);
-  const bool has_norm = model.architecture && model.architecture->connector.norm;
-  std::int64_t bytes = (has_norm ? 2 : 1) * connector_tensor(spec, 0, stage, tokens);
+  const int inputs = stage.trained.connector ? 1 : 0;  // of products, for the gradients of their weights
+  std::int64_t bytes =
+      ((model.has_connector_norm() ? 1 : 0) + inputs) * connector_tensor(spec, 0, stage, tokens);
   for (std::size_t i = 1; i + 1 < spec.widths.size(); ++i)
-    bytes += 2 * connector_tensor(spec, i, stage, tokens);
+    bytes += (1 + inputs) * connector_tensor(spec, i, stage, tokens);
   return bytes;
 }
 
 /// Returns two neighbouring tensors, or their gradients, and a gathered input.
-std::int64_t connector_workspace(const ModelSpec& model, const Stage& stage, const Workload& encoder) {
+std::int64_t connector_workspace(Op op, const ModelSpec& model, const Stage& stage, const Workload& encoder) {
+  if (op != Op::forward && !stage.trained.reaches_connector()) return 0;
   const ConnectorSpec& spec = model.connector;
   const std::int64_t tokens = merged_tokens(model, encoder);
   std::int64_t most = 0;
@@ -109,9 +144,14 @@ std::int64_t connector_workspace(const ModelSpec& model, const Stage& stage, con
 
 std::int64_t head_kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
   const std::int64_t value = spec.fused_cross_entropy ? kBf16Bytes : kFp32Bytes;
-  const std::int64_t rows = resident_tokens(tokens, stage) * 2 * kBf16Bytes * spec.hidden;
-  if (spec.logits_at_once > 0) return rows;
-  return rows + tokens * value * spec.vocabulary_per_rank(stage.tp);
+  const std::int64_t row = resident_tokens(tokens, stage) * kBf16Bytes * spec.hidden;
+  if (spec.logits_at_once > 0) return 2 * row;
+  return (stage.trained.llm ? 2 : 1) * row + tokens * value * spec.vocabulary_per_rank(stage.tp);
+}
+
+/// Returns the bf16 gradient of the head's weights, if they are trained.
+std::int64_t head_gradient(const TransformerSpec& spec, const Stage& stage) {
+  return stage.trained.llm ? kBf16Bytes * spec.embedding_parameters(stage.tp) : 0;
 }
 
 /// Returns what a head needs during a pass where the loss takes rows in chunks.
@@ -121,72 +161,92 @@ std::int64_t chunk_workspace(Op op, const TransformerSpec& spec, const Stage& st
   if (op != Op::forward || tokens == 0) return op == Op::backward_weight ? 0 : all;
   const std::int64_t value = spec.fused_cross_entropy ? kBf16Bytes : kFp32Bytes + kBf16Bytes;
   return spec.most_logit_rows(tokens, stage.tp) * (hidden + value * spec.vocabulary_per_rank(stage.tp)) +
-         all + 2 * gathered(stage, tokens * hidden) + kBf16Bytes * spec.embedding_parameters(stage.tp);
+         all + 2 * gathered(stage, tokens * hidden) + head_gradient(spec, stage);
 }
 
 std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
   if (spec.logits_at_once > 0) return chunk_workspace(op, spec, stage, tokens);
+  if (op == Op::backward_weight && !stage.trained.llm) return 0;
   const std::int64_t hidden = kBf16Bytes * spec.hidden;
   const std::int64_t logits =
       spec.fused_cross_entropy ? 0 : tokens * kBf16Bytes * spec.vocabulary_per_rank(stage.tp);
   const std::int64_t whole = gathered(stage, tokens * hidden);
   if (op == Op::forward || tokens == 0) return logits + whole;
   const std::int64_t gradient = std::max(whole, resident_tokens(tokens, stage) * hidden);
-  return logits + whole + gradient + kBf16Bytes * spec.embedding_parameters(stage.tp);
+  return logits + whole + gradient + head_gradient(spec, stage);
 }
 
 /// Returns the bf16 weight gradients of one layer of each module that works on the stage.
 std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const Work& work) {
-  std::int64_t bytes = 0;
-  if (stage.encoder_layers > 0 && !work.encoder.empty())
-    bytes += kBf16Bytes * model.encoder.layer_parameters(stage.tp);
-  if (stage.llm_layers > 0 && !work.llm.empty()) bytes += kBf16Bytes * model.llm.layer_parameters(stage.tp);
+  const TrainedParts& trained = stage.trained;
+  std::int64_t parameters = 0;
+  if (stage.encoder_layers > 0 && !work.encoder.empty() && trained.encoder)
+    parameters += model.encoder.layer_parameters(stage.tp);
+  if (stage.llm_layers > 0 && !work.llm.empty()) {
+    if (trained.llm) parameters += model.llm.layer_parameters(stage.tp);
+    parameters += model.llm.adapter_parameters(trained.lora_rank, stage.tp);
+  }
+  return kBf16Bytes * parameters;
+}
+
+/// Returns what a stage keeps of its layers and ends; `mode` is that of its layers.
+std::int64_t kept_by_stage(const Stage& stage, const ModelSpec& model, const Work& work, Recomputation mode) {
+  const TrainedParts& trained = stage.trained;
+  const Passes encoder = encoder_passes(trained);
+  const Passes llm = llm_passes(trained, model.llm);
+  std::int64_t bytes = stage.encoder_layers * kept(model.encoder, stage, work.encoder.tokens, mode, encoder) +
+                       stage.llm_layers * kept(model.llm, stage, work.llm.tokens, mode, llm);
+  if (stage.front && trained.encoder) bytes += front_kept(model, stage, work.encoder);
+  if (stage.connector) bytes += connector_kept(model, stage, work.encoder);
+  if (stage.head) bytes += head_kept(model.llm, stage, work.llm.tokens);
   return bytes;
 }
 
 }  // namespace
 
 ModelState model_state_bytes(const Stage& stage, const ModelSpec& model) {
-  const std::int64_t parameters = stage_parameters(stage, model);
+  const std::int64_t trained = trained_parameters(stage, model);
   const int shares = stage.zero1 ? stage.dp : 1;
   const bool fp32 = stage.optimizer_states == OptimizerStates::fp32;
   const std::int64_t gradient = fp32 ? kFp32Bytes : 2 * kBf16Bytes;    // bf16: and its bucket
   const std::int64_t states = fp32 ? 3 * kFp32Bytes : 2 * kBf16Bytes;  // fp32: a copy of the parameter, too
-  return {
-      {kBf16Bytes * parameters}, {gradient * parameters}, {round_up(states * parameters, shares) / shares}};
+  return {{kBf16Bytes * stage_parameters(stage, model)},
+          {gradient * trained},
+          {round_up(states * trained, shares) / shares}};
 }
 
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {
-  std::int64_t bytes =
-      stage.encoder_layers * kept(model.encoder, stage, work.encoder.tokens, stage.recomputation) +
-      stage.llm_layers * kept(model.llm, stage, work.llm.tokens, stage.recomputation);
-  if (stage.front) bytes += front_kept(model, stage, work.encoder);
-  if (stage.connector) bytes += connector_kept(model, stage, work.encoder);
-  if (stage.head) bytes += head_kept(model.llm, stage, work.llm.tokens);
-  return {bytes};
+  return {kept_by_stage(stage, model, work, stage.recomputation)};
 }
 
 Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {
-  Stage whole = stage;
-  whole.recomputation = Recomputation::none;
-  return activation_bytes(whole, model, work);
+  Stage left = stage;  // the parts of which gradients of weights are still to be made
+  if (!stage.trained.encoder) left.encoder_layers = 0;
+  if (!stage.trained.connector) left.connector = false;
+  if (!stage.trained.in_llm()) left.llm_layers = 0;
+  if (!stage.trained.llm) left.head = false;
+  return {kept_by_stage(left, model, work, Recomputation::none)};
 }
 
 Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const Work& work) {
+  const Passes encoder = encoder_passes(stage.trained);
+  const Passes llm = llm_passes(stage.trained, model.llm);
+  const std::int64_t llm_tokens = work.llm.tokens;
   std::int64_t most = 0;
-  if (stage.head) most = head_workspace(op, model.llm, stage, work.llm.tokens);
+  if (stage.head) most = head_workspace(op, model.llm, stage, llm_tokens);
   if (stage.llm_layers > 0) {
-    most = std::max(most, layer_workspace(op, model.llm, stage.llm_layers, stage, work.llm.tokens));
+    most = std::max(most, layer_workspace(op, model.llm, stage.llm_layers, stage, llm_tokens, llm));
   }
   // A backward comes to the encoder when the layers of the LLM have been rebuilt.
+  const bool leaves = op == Op::backward_input && llm.makes_weights();
   const std::int64_t stays =
-      op == Op::backward_input ? stage.llm_layers * layer_dropped(model.llm, stage, work.llm.tokens) : 0;
+      leaves ? stage.llm_layers * layer_dropped(op, model.llm, stage, llm_tokens, llm) : 0;
   if (stage.connector) {
-    most = std::max(most, stays + connector_workspace(model, stage, work.encoder));
+    most = std::max(most, stays + connector_workspace(op, model, stage, work.encoder));
   }
   if (stage.encoder_layers > 0) {
-    most = std::max(
-        most, stays + layer_workspace(op, model.encoder, stage.encoder_layers, stage, work.encoder.tokens));
+    most = std::max(most, stays + layer_workspace(op, model.encoder, stage.encoder_layers, stage,
+                                                  work.encoder.tokens, encoder));
   }
   return {most + layer_gradients(stage, model, work)};
 }

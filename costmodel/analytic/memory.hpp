@@ -12,7 +12,7 @@ namespace dflop {
 /// (Adam: fp32 parameter, mean, variance), the 12 divided by dp under ZeRO-1 (Rajbhandari et al. 2020;
 /// Megatron-LM's distributed optimizer: 6 + 12 / dp). With OptimizerStates::bf16, 2 bytes a parameter each of
 /// parameters, gradients, the buckets in which those are reduced (torch DDP), mean and variance: 10 in all,
-/// of which the last 4 are divided by dp under ZeRO-1.
+/// of which the last 4 are divided by dp under ZeRO-1. Frozen parameters are 2 bytes, and no more.
 ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 
 /// Returns what one rank keeps of a microbatch from its forward to its backward (Korthikanti et al. 2022 with
@@ -38,10 +38,17 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model);
 /// softmax in fp32 (4), from which the backward pass makes the logits' gradient. A head whose loss takes rows
 /// in chunks (TransformerSpec::logits_at_once) keeps the final norm's input and the gradient of its output
 /// (4 h), and no logits.
+///
+/// Frozen parts keep less, as a product with frozen weights needs no input for its gradients (torch saves the
+/// weights alone then). Those before all trained parameters have no backward and keep nothing. Of a frozen
+/// LLM's layer the inputs of QKV and of the MLP (4 h), the scaled halves and the input of the last product (2
+/// f) are not kept; inputs of norms, Q, K, V, the attention's output and what the activation got are. Its
+/// head keeps 2 h less. LoRA's pairs need the products' inputs again, and 2 r for each of the layer's
+/// matrices. A frozen connector keeps what its norm and activations got.
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
 
-/// Returns what one rank keeps of a microbatch between the parts of a split backward: activation_bytes()
-/// without recomputation.
+/// Returns what one rank keeps of a microbatch between the parts of a split backward: activation_bytes() of
+/// the trained parts, without recomputation.
 Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work);
 
 /// Returns what one rank holds only during a forward or backward pass: the most that any one of its layers,
@@ -57,9 +64,12 @@ Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const W
 /// most_logit_rows() rows, the norm's output (2 h), where rows are split those gathered and their gradients
 /// (4 h, whole), and the gradient in bf16; in the backward what the norm gives (2 h).
 ///
-/// Added to all: the bf16 weight gradients of one layer of each module on the stage. Transformer Engine keeps
-/// one such tensor for each shape of weight, beside the fp32 gradients that it accumulates into (2.8 and
-/// later, get_dummy_wgrad of its module/base.py).
+/// Parts without a backward need nothing in it, frozen ones nothing in backward_weight; a forward needs as
+/// much of frozen layers as of others, what they do not keep included.
+///
+/// Added to all: the bf16 weight gradients of one layer of each trained module on the stage. Transformer
+/// Engine keeps one such tensor for each shape of weight, beside the fp32 gradients that it accumulates into
+/// (2.8 and later, get_dummy_wgrad of its module/base.py).
 Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const Work& work);
 
 }  // namespace dflop

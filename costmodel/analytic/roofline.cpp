@@ -165,6 +165,24 @@ PassTimes transformer_layer(const Processor& gpu, const TransformerSpec& spec, c
   return times;
 }
 
+PassTimes adapters(const Processor& gpu, const TransformerSpec& spec, int lora_rank, double tokens, int tp) {
+  const Widths w = widths_of(spec, tp);
+  PassTimes times;
+  const auto add = [&](double inputs, double outputs, int count) {
+    PassTimes pair = matrix_product(gpu, tokens, inputs, lora_rank);
+    pair += matrix_product(gpu, tokens, lora_rank, outputs);
+    pair.forward += memory_time(gpu, 3 * kElementBytes * tokens * outputs);
+    pair.backward_input += memory_time(gpu, 3 * kElementBytes * tokens * inputs);
+    for (int i = 0; i < count; ++i) times += pair;
+  };
+  add(w.hidden, w.query, 1);
+  add(w.hidden, w.kv, 2);
+  add(w.query, w.hidden, 1);
+  add(w.hidden, w.ffn, spec.gated_mlp ? 2 : 1);
+  add(w.ffn, w.hidden, 1);
+  return times;
+}
+
 PassTimes norm(const Processor& gpu, double width, double rows) {
   const double elements = kElementBytes * width * rows;
   return {memory_time(gpu, 2 * elements), memory_time(gpu, 3 * elements), Seconds(0)};
@@ -193,37 +211,47 @@ PassTimes front(const Processor& gpu, const ModelSpec& model, const Workload& en
   return times;
 }
 
-PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int tp) {
+PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int tp,
+                    const TrainedParts& trained) {
   const ConnectorSpec& spec = model.connector;
   const double tokens = connector_tokens(model, encoder);
   PassTimes times = overhead(gpu);
   if (model.architecture) {
     const ConnectorForm form = model.connector_form();
     const double selected = kElementBytes * seen_rows(model, encoder) * model.encoder.hidden;
-    if (form.selects) times += {memory_time(gpu, 2 * selected), memory_time(gpu, 2 * selected), Seconds(0)};
+    if (form.selects) {
+      const Seconds picked = memory_time(gpu, 2 * selected);
+      times += {picked, trained.encoder ? picked : Seconds(0), Seconds(0)};
+    }
     if (form.norm) times += norm(gpu, spec.widths.front(), tokens);
   }
   for (std::size_t i = 1; i < spec.widths.size(); ++i) {
     const bool by_column = i % 2 == 1;
     const double inputs = spec.widths[i - 1] / (by_column ? 1.0 : tp);
     const double outputs = spec.widths[i] / (by_column ? tp : 1.0);
-    times += matrix_product(gpu, tokens, inputs, outputs);
+    PassTimes product = matrix_product(gpu, tokens, inputs, outputs);
+    if (i == 1 && !trained.encoder && !model.has_connector_norm()) product.backward_input = Seconds(0);
+    times += product;
     const double elements = kElementBytes * tokens * outputs;
     if (model.architecture) times.backward_weight += memory_time(gpu, elements);
     if (i + 1 == spec.widths.size()) break;
     times += {memory_time(gpu, 2 * elements), memory_time(gpu, 3 * elements), Seconds(0)};
   }
+  if (!trained.reaches_connector()) times.backward_input = Seconds(0);
+  if (!trained.connector) times.backward_weight = Seconds(0);
   return times;
 }
 
-PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp) {
+PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp,
+                          bool is_trained) {
   const double tokens = static_cast<double>(work.tokens);
   const double vocabulary = static_cast<double>(spec.vocabulary_per_rank(tp));
   // As if all chunks were as long as they may be: so more rows never take less time for each.
   const double chunk = static_cast<double>(spec.most_logit_rows(work.tokens, tp));
   const double chunks = work.tokens == 0 ? 1 : tokens / chunk;
   PassTimes times = matrix_product(gpu, tokens / chunks, spec.hidden, vocabulary);
-  times = {chunks * times.forward, chunks * times.backward_input, chunks * times.backward_weight};
+  const double weights = is_trained ? chunks : 0;
+  times = {chunks * times.forward, chunks * times.backward_input, weights * times.backward_weight};
   const double forward = spec.fused_cross_entropy ? 18 : 38;
   const double backward = spec.fused_cross_entropy ? 6 : 14;
   times += {memory_time(gpu, forward * tokens * vocabulary), memory_time(gpu, backward * tokens * vocabulary),

@@ -82,6 +82,13 @@ PassTimes attention_core(const Processor& gpu, const TransformerSpec& spec, cons
 PassTimes transformer_layer(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp,
                             bool sequence_parallel);
 
+/// Returns the times of LoRA's pairs beside the matrices of one layer: for each matrix a product to the rank,
+/// one from there to the outputs, and what adds the result (read two, write one), in the backward to the
+/// gradient of the input. tp splits the outputs of Q, K, V and the MLP's first products and the inputs of the
+/// others, as it does those of the matrices; the sums that this needs over ranks are those of the matrices.
+/// Launches are not counted.
+PassTimes adapters(const Processor& gpu, const TransformerSpec& spec, int lora_rank, double tokens, int tp);
+
 /// Returns the times of a norm of so many rows: read and write; backward: read input and gradient, write one.
 PassTimes norm(const Processor& gpu, double width, double rows);
 
@@ -95,8 +102,11 @@ PassTimes front(const Processor& gpu, const ModelSpec& model, const Workload& en
 /// Returns the times of the connector's products, split alternately by column and by row, and its activations
 /// between them (read and write; backward: read two, write one); of an architecture's form also those of its
 /// norm, of the picking of rows (read and write in both passes), and of the gradients of its biases (a read
-/// of the output's). kernel_overhead once per pass.
-PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int tp);
+/// of the output's). kernel_overhead once per pass. Of frozen ones there is no backward_weight, and before
+/// all trained parameters no backward; the gradient of the first product's input is left out where neither
+/// the encoder nor a norm needs it.
+PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int tp,
+                    const TrainedParts& trained = {});
 
 /// Returns the times of the vocabulary-parallel head and the loss. Beside the product, bytes per token and
 /// vocabulary entry of the rank: forward 18 (to fp32: 2 + 4; maximum: 4; exponential and sum: 4 + 4),
@@ -104,8 +114,10 @@ PassTimes connector(const Processor& gpu, const ModelSpec& model, const Workload
 /// (to fp32: 6; maximum: 4; less the maximum, exponential and quotient: 8 each; sum: 4), backward 14 (times
 /// the loss's gradient: 8; to bf16: 6). kernel_overhead once per pass. Where the loss takes rows in chunks
 /// (TransformerSpec::logits_at_once) products are of a chunk's rows, and the forward has all passes. All rows
-/// count, as samples do not say which are trained: the live head leaves the others out.
-PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp);
+/// count, as samples do not say which are trained: the live head leaves the others out. A frozen head makes
+/// no gradient of its weights.
+PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp,
+                          bool is_trained = true);
 
 /// Returns the times of the embedding lookup: rows read and written in bf16; backward: bf16 gradients added
 /// to fp32 rows (2 + 4 + 4 bytes).

@@ -250,6 +250,10 @@ ModelState ProfiledCostModel::model_state(const Stage& stage) const {
   if (stage.optimizer_states != OptimizerStates::fp32) {
     throw Error(ErrorKind::input, "a profile has optimizer states of fp32, found a plan with those of bf16");
   }
+  if (!stage.trained.all()) {
+    throw Error(ErrorKind::input, "a profile is of training all parts, found a plan that trains " +
+                                      describe(stage.trained) + "; without a profile it is priced by shapes");
+  }
   const std::int64_t parameters = stage_parameters(stage, profile_.model);
   const std::int64_t states = profile_.value_bytes < profile_.sum_bytes ? 3 : 2;
   const std::int64_t owned = parameters / (stage.zero1 ? stage.dp : 1);

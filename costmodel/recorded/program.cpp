@@ -54,7 +54,7 @@ class MemoryWalk {
     const Nanoseconds end = end_of(span);
     const std::pair key{instruction.stage, instruction.microbatch};
     if (instruction.op == Op::backward_input) {
-      costs_.activation[i] = rise_at(end, forward_follows && costs_.workspace[i] == Bytes{});
+      costs_.activation[i] = change_at(end, forward_follows && costs_.workspace[i] == Bytes{});
       kept_[key] += costs_.activation[i];
       activations_ += costs_.activation[i];
     } else if (instruction.op == Op::backward || instruction.op == Op::backward_weight) {
@@ -78,16 +78,19 @@ class MemoryWalk {
     return true;
   }
 
-  /// Returns by how much activations are higher at the end of an instruction, as the next point says. Where
-  /// that could be the start of a forward, it is, unless another one follows.
-  Bytes rise_at(Nanoseconds end, bool may_be_forward) const {
+  /// Returns by how much activations are higher at the end of an instruction, as the next point says; below 0
+  /// where less is left for the gradients of weights. Where a rise could be the start of a forward, it is,
+  /// unless another one follows.
+  Bytes change_at(Nanoseconds end, bool may_be_forward) const {
     const auto is_at_end = [&](std::size_t point) {
       return point < points_.size() && points_[point]->time == end;
     };
-    if (!is_at_end(next_) || (may_be_forward && !is_at_end(next_ + 1))) return {};
+    if (!is_at_end(next_)) return {};
     const MemoryPoint& point = *points_[next_];
-    return point.buffers == Bytes{} && point.activations > activations_ ? point.activations - activations_
-                                                                        : Bytes{};
+    if (point.buffers != Bytes{}) return {};
+    const bool rises = point.activations > activations_;
+    if (rises && may_be_forward && !is_at_end(next_ + 1)) return {};
+    return point.activations - activations_;
   }
 
   void start(std::int64_t i, const Instruction& instruction, const Span& span) {

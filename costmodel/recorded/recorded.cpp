@@ -132,6 +132,7 @@ RecordedCostModel::ShapeKey RecordedCostModel::mode_key(Op op, const Stage& stag
   mode.tp = stage.tp;
   mode.sequence_parallel = stage.sequence_parallel;
   mode.recomputation = stage.recomputation;
+  mode.trained = stage.trained;
   return shape_key(op, mode, Work{});
 }
 

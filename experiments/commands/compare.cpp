@@ -185,6 +185,7 @@ int run_compare(const Values& values) {
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
                       read_link_changes(values));
   note_gpu_types(target.cluster);
+  note_trained(input.options.trained, target.model);
   std::vector<System> systems = read_systems(values, target, input);
   input.search.seeds = read_seed_plans(values, target, input.gbs);
   DataOrigin data;

@@ -194,6 +194,7 @@ int run_plan(const Values& values) {
   const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
                       read_link_changes(values), profile ? &*profile : nullptr);
   note_gpu_types(target.cluster);
+  note_trained(plan_options.trained, target.model);
   if (profile) require_measured_wish(search.wish, *profile);
   search.seeds = read_seed_plans(values, target, gbs);
   DataOrigin data;
@@ -208,7 +209,7 @@ int run_plan(const Values& values) {
   say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
   if (!result.plan) {
     say("dflop: infeasible: {}\n", result.infeasible_reason);
-    if (format == Format::json) fmt::print("{}", infeasible_json(result.infeasible_reason));
+    if (!form) print_infeasible(format, result.infeasible_reason);
     return 3;
   }
   if (out) {

@@ -115,6 +115,7 @@ int run_schedule(const Values& values) {
                       profile ? &*profile : nullptr);
   note_changed_model(plan_path, plan_text, target.model);
   note_gpu_types(target.cluster);
+  note_trained(plan.trained, target.model);
   validate(plan, target.model, target.cluster, plan_path);
   if (profile) require_measured(*profile, plan, target.model);
   const Correction correction = read_correction(values, plan);
@@ -145,7 +146,7 @@ int run_schedule(const Values& values) {
   schedule.made_by = made_by;
   report_reasons(schedule);
   if (!schedule.iterations.back().feasible()) {
-    if (format == Format::json) fmt::print("{}", infeasible_json(schedule.iterations.back().reason));
+    print_infeasible(format, schedule.iterations.back().reason);
     return 3;
   }
   if (!bins) {

@@ -8,6 +8,7 @@
 #include "core/program/lowering.hpp"
 #include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/picture.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
 #include "experiments/studies/reductions.hpp"
@@ -213,6 +214,7 @@ int simulate_plan(const Values& values) {
   const auto& target = files.target;
   require_together(values, values["schedule"].as<std::string>(), schedule.made_by,
                    values["plan"].as<std::string>(), files.plan_made_by);
+  note_trained(plan.trained, target.model);
   outputs.made_by = made_here(values, files);
   if (plan.layout == Layout::shared)
     refuse_given(values, {"stage-gpu"}, "gives stages GPUs of their own, and this plan's stages share GPUs");
@@ -264,6 +266,7 @@ SimulateOutputs read_simulate_outputs(const Values& values) {
           read_output(values, "order-out"),
           read_output(values, "html"),
           read_output(values, "program-out"),
+          values.count("picture") > 0 ? std::optional(read_picture_output(values, "picture")) : std::nullopt,
           made_here(values),
           ""};
 }
@@ -278,6 +281,7 @@ void SimulateOutputs::write(std::span<const Timeline> iterations, const Pipeline
   if (perfetto) {
     files.add(*perfetto, to_perfetto(iterations, kMostTraceEvents, path_slices(explanation)));
   }
+  if (picture) files.add(*picture, as_picture(timeline_picture_svg(iterations.front()), *picture));
   if (page && explanation)
     files.add(*page, explanation_page(title, made_by, summary, *explanation, part, gpus));
   files.commit();
@@ -349,6 +353,7 @@ is round-robin, or v for down the ranks and up again.)",
       {"out", text("FILE"), "write the timeline of all iterations (.json, .json.gz)"},
       {"program-out", text("FILE"),
        "write the programs of all iterations, with the rows that messages carry, for other executors"},
+      {"picture", text("FILE"), "draw the timeline of the first iteration: SVG, or PNG or PDF by its ending"},
       {"perfetto", text("FILE"), "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)"},
   });
   add_profile_option(command.options);

@@ -178,7 +178,8 @@ std::span<const Setting> settings() {
         .optimizer_states = OptimizerStates::bf16,
         .reshard = Reshard::hub,
         .zero1 = false,
-        .sequence_parallel = false},
+        .sequence_parallel = false,
+        .trained = {}},
        true,
        BinOrder::solver},
   };
@@ -225,6 +226,11 @@ void add_plan_options(Options& options) {
       {"no-sequence-parallel", flag(), "keep whole activations on every tp rank"},
       {"clip-gradients", flag(),
        "find the norm of all gradients before optimizer steps, which all ranks then wait for"},
+      {"freeze", text("LIST"),
+       "parts that are not trained, of encoder, connector and llm, as encoder,llm: they have no gradients of weights, "
+       "nothing to reduce and no optimizer states, and no backward before all that is trained"},
+      {"lora", whole("RANK"),
+       "freeze the LLM and train a pair of matrices of this rank beside each matrix of its layers"},
   });
 }
 
@@ -538,6 +544,22 @@ void read_order(const Values& values, PlanOptions& options, bool may_spread_enco
   options.chunks = read_chunks(values, *kind);
 }
 
+TrainedParts read_trained(const Values& values) {
+  TrainedParts trained;
+  if (const std::optional<std::string> list = read_text(values, "freeze")) {
+    for (const std::string_view part : split(*list, ',')) {
+      bool TrainedParts::*const flag = trained_flag(part);
+      if (flag == nullptr) refuse_value("freeze", "a comma-separated list of encoder, connector, llm", *list);
+      trained.*flag = false;
+    }
+  }
+  if (const auto rank = read_optional_integer<int>(values, "lora", 1, kMostLoraRank)) {
+    trained.llm = false;
+    trained.lora_rank = *rank;
+  }
+  return trained;
+}
+
 }  // namespace
 
 PlanOptions read_plan_options(const Values& values, bool may_spread_encoder) {
@@ -552,6 +574,7 @@ PlanOptions read_plan_options(const Values& values, bool may_spread_encoder) {
   read_switch(values, "zero1", options.zero1);
   read_switch(values, "sequence-parallel", options.sequence_parallel);
   options.clip_gradients = is_set(values, "clip-gradients");
+  options.trained = read_trained(values);
   return options;
 }
 

@@ -77,14 +77,32 @@ SplitBackward split_by_time(const SumCostModel& cost, const Stage& stage, const 
 /// A head that takes rows in chunks is turned back in the forward, so that neither part has it; layers alone
 /// are recomputed.
 SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
-  const StageFlop flop = stage_flop(model, stage, work);
-  const double attention = flop.attention.count;
-  const double head = model.llm.logits_at_once == 0 ? flop.head.count : 0;
-  const double linear = flop.layers.count + flop.ends.count + head;
-  const double again = stage.recomputation == Recomputation::full        ? flop.layers.count + attention
-                       : stage.recomputation == Recomputation::selective ? attention
-                                                                         : 0;
-  return {linear + 2 * attention + again, linear + flop.first.count};
+  SplitBackward split;
+  const auto add = [&](const Stage& part, bool has_input, bool has_weights) {
+    const StageFlop flop = stage_flop(model, part, work);
+    const double attention = flop.attention.count;
+    const double head = model.llm.logits_at_once == 0 ? flop.head.count : 0;
+    const double linear = flop.layers.count + flop.ends.count + head;
+    const double again = stage.recomputation == Recomputation::full        ? flop.layers.count + attention
+                         : stage.recomputation == Recomputation::selective ? attention
+                                                                           : 0;
+    if (has_input) split.input += linear + 2 * attention + again;
+    if (has_weights) split.weight += linear + flop.first.count;
+  };
+  Stage encoder;
+  encoder.encoder_layers = stage.encoder_layers;
+  encoder.front = stage.front;
+  Stage connector;
+  connector.connector = stage.connector;
+  Stage llm;
+  llm.llm_layers = stage.llm_layers;
+  llm.head = stage.head;
+  const TrainedParts& trained = stage.trained;
+  add(encoder, trained.encoder, trained.encoder);
+  add(connector, trained.reaches_connector(), trained.connector);
+  add(llm, true, trained.llm);
+  const double pairs = adapter_flop(model, trained, work.llm).count * stage.llm_layers / model.llm.layers;
+  return {split.input + pairs, split.weight + pairs};
 }
 
 /// Returns the reordering with a weight share for an order that splits backwards. `name` is what the order is

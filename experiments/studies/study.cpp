@@ -202,7 +202,7 @@ class Evaluator {
     times_.push_back(time);
     samples_ += static_cast<double>(samples.size());
     tokens_ += static_cast<double>(work.llm.tokens);
-    flop_ += model_flop(target_.model, work.encoder, work.llm).count;
+    flop_ += model_flop(target_.model, work.encoder, work.llm, plan_.trained).count;
     idle_time_ += idle_fraction(timeline) * time.count();
     result_.peak_memory = std::max(result_.peak_memory, peak_memory(timeline));
     progress_.update(static_cast<std::int64_t>(times_.size()), static_cast<std::int64_t>(iterations_));
@@ -478,6 +478,11 @@ void note_gpu_types(const ClusterSpec& cluster) {
       types, static_cast<double>(cluster.gpu.usable_memory().count) * 0x1p-30);
 }
 
+void note_trained(const TrainedParts& trained, const ModelSpec& model) {
+  validate(trained, model);
+  if (!trained.all()) say("dflop: note: trained: {}; all else is frozen\n", describe(trained));
+}
+
 namespace {
 
 /// Judges each rank of a mixed cluster by its own GPU.
@@ -545,6 +550,7 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search, bool best_parts) {
   constexpr double kWorthALine = 0.8;  // of the gap that was shown last
+  validate(options.trained, target.model);
   double shown_gap = std::numeric_limits<double>::max();
   Progress progress("planning " + planner);
   PlanRequest request{target.problem(),

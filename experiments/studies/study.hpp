@@ -185,6 +185,9 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
 /// Says of a cluster of several GPU types for which of them plans are made; nothing of others.
 void note_gpu_types(const ClusterSpec& cluster);
 
+/// Says what is trained, where that is not all. @throws Error as validate()
+void note_trained(const TrainedParts& trained, const ModelSpec& model);
+
 /// Returns what to say of a plan that needs more memory in one of its iterations than a GPU has: which rank,
 /// when and what is live then. Of a mixed cluster each rank has the memory of its own GPU. Nothing where it
 /// fits.

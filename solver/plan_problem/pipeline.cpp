@@ -492,6 +492,7 @@ class Builder {
     if (s + 1 < stages_.size()) {
       times.message_forward = message_time(s, links_.forward[s], loads, floor);
       times.message_backward = message_time(s, links_.backward[s], loads, floor);
+      times.awaits_gradient = gradients_return(stages_, s);
     }
     times.shared = encoder_apart(s);
     return times;

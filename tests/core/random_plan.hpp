@@ -38,6 +38,17 @@ inline void share_gpus(Random& random, Plan& plan) {
   plan.encoder_share = pick(random, 7) / 8.0;
 }
 
+/// Draws what is trained: half of the time all, else a part at least.
+inline TrainedParts random_trained(Random& random) {
+  TrainedParts trained;
+  if (random.below(2) == 0) return trained;
+  do {
+    trained = {random.below(2) == 0, random.below(2) == 0, random.below(2) == 0, 0};
+    if (!trained.llm && random.below(2) == 0) trained.lora_rank = pick(random, 8);
+  } while (!trained.reaches_connector() && !trained.in_llm());
+  return trained;
+}
+
 /// Draws a plan of the model of 4 encoder and 6 LLM layers.
 inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   Plan plan;

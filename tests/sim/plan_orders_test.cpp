@@ -15,13 +15,14 @@
 namespace dflop::testing {
 namespace plan_orders_test {
 
-/// One nanosecond a token and layer, both in the forward and in each part of a backward; as many bytes of
-/// activations as tokens. Messages take 5 ns.
+/// One nanosecond a token and layer, both in the forward and in each part of a backward, which a frozen
+/// encoder has not; as many bytes of activations as tokens. Messages take 5 ns.
 class TokenCosts final : public SumCostModel {
  public:
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
+    const int encoder_layers = op == Op::forward || stage.trained.encoder ? stage.encoder_layers : 0;
     const auto tokens =
-        static_cast<double>(stage.encoder_layers * work.encoder.tokens + stage.llm_layers * work.llm.tokens);
+        static_cast<double>(encoder_layers * work.encoder.tokens + stage.llm_layers * work.llm.tokens);
     return Seconds((op == Op::backward ? 2 : 1) * tokens * 1e-9);
   }
   bool knows_shares() const override { return true; }  // which change nothing
@@ -49,6 +50,7 @@ struct Case {
 template <typename Check>
 void for_each_case(const Check& check) {
   Random random(29);
+  Random trained(31);
   ClusterSpec cluster = tiny_cluster(1, 1024);
   cluster.gpu.memory = Bytes{101'000};  // state is up to 100,000: limits bind
   for (const OrderKind order : all_order_kinds()) {
@@ -58,6 +60,7 @@ void for_each_case(const Check& check) {
         SCOPED_TRACE(std::string(to_string(order)) + " " + std::string(to_string(layout)) + " " +
                      std::to_string(round));
         Case c{random_plan(random, order, layout), {}, {}, {}};
+        c.plan.trained = random_trained(trained);
         validate(c.plan, tiny_model(), cluster);
         c.batch = random_batch(random, c.plan.gbs);
         const Assignment assignment = random_assignment(random, c.plan, c.batch.size());
@@ -98,8 +101,8 @@ TEST(PlanSchedules, AreAcceptedAndRunEveryStageOnceForEachMicrobatch) {
   });
 }
 
-// Whatever the schedule: every token passes every layer of its module once forward and twice backward, over
-// all dp ranks, a nanosecond each.
+// Whatever the schedule: every token passes every layer of its module once forward and, but for a frozen
+// encoder, twice backward, over all dp ranks, a nanosecond each.
 TEST(PlanSchedules, LoseNoWork) {
   for_each_case([](const Case& c) {
     Work all;
@@ -110,7 +113,8 @@ TEST(PlanSchedules, LoseNoWork) {
     const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
     Nanoseconds busy{0};
     for (const GroupUsage& group : timeline.groups) busy += group.busy;
-    EXPECT_EQ(busy.count(), 3 * (4 * all.encoder.tokens + 6 * all.llm.tokens));
+    const int passes = c.plan.trained.encoder ? 3 : 1;
+    EXPECT_EQ(busy.count(), passes * 4 * all.encoder.tokens + 3 * 6 * all.llm.tokens);
   });
 }
 
@@ -164,9 +168,50 @@ TEST(PlanSchedules, ReduceAndStepEveryStageOnEveryGroupThatHoldsIt) {
     for (std::size_t s = 0; s < steps.size(); ++s) {
       const int dp = c.program.stages[s].dp;
       EXPECT_EQ(steps[s], dp);
-      EXPECT_EQ(reduced[s], dp > 1 ? dp * 4 * stage_parameters(c.program.stages[s], tiny_model()) : 0);
+      EXPECT_EQ(reduced[s], dp > 1 ? dp * 4 * trained_parameters(c.program.stages[s], tiny_model()) : 0);
     }
   });
+}
+
+// A stage gets gradients from the one behind it just where it or one before it has something that is trained.
+TEST(PlanSchedules, SendGradientsBackToWhatIsTrained) {
+  int frozen = 0;
+  for_each_case([&](const Case& c) {
+    std::vector<bool> returned(c.program.stages.size(), false);
+    for (const Group& group : c.program.groups) {
+      for (const Instruction& i : c.program.instructions_of(group)) {
+        if (!is_send(i.op)) continue;
+        const Message& message = c.program.messages[i.index];
+        // A sender's stage is the instruction's; the receiver's is that of its receive.
+        for (const Instruction& r : c.program.instructions_of(c.program.groups[message.destination])) {
+          if (is_receive(r.op) && r.index == i.index && r.stage + 1 == i.stage) returned[r.stage] = true;
+        }
+      }
+    }
+    for (std::size_t s = 0; s + 1 < returned.size(); ++s) {
+      if (gradients_return(c.program.stages, s)) continue;
+      EXPECT_FALSE(returned[s]);
+      ++frozen;
+    }
+  });
+  EXPECT_GT(frozen, 100);
+}
+
+// By hand: a frozen encoder of 4 layers does its two microbatches of 16 tokens, 64 ns each, one after the
+// other; the LLM's 6 layers of 40 tokens take 240 ns forward, 480 backward, and the first waits for the
+// encoder and its message, 5 ns. The encoder waits for no gradient, and nothing is reduced or sent back.
+TEST(PlanSchedules, FrozenEncoderRunsAhead) {
+  Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 1, {6}}, 2, 2);
+  plan.trained = {false, false, true, 0};
+  const ModelSpec model = tiny_model();
+  const ClusterSpec cluster = tiny_cluster();
+  const TokenCosts costs;
+  const Batch batch(2, {"a", Modality::image, {{1, 16, 256}}, 30, 40});
+  const Iteration iteration = make_iteration({model, cluster, costs}, plan, batch, {2, 1, {0, 1}});
+  EXPECT_EQ(iteration.program.messages.size(), 2U);
+  const Timeline timeline = simulate(iteration.program, iteration.costs, Detail::usage);
+  EXPECT_EQ(timeline.makespan.count(), 64 + 5 + 2 * (240 + 480));
+  EXPECT_EQ(timeline.groups[0].busy.count(), 128);
 }
 
 // 6 LLM layers in 2 chunks on 3 ranks: stages 1 to 6 behind one encoder stage.

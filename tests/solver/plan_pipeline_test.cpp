@@ -45,6 +45,7 @@ struct SimulatedPlan {
 template <typename Check>
 void for_each_run(const CostModel& cost, const Check& check) {
   Random random(7);
+  Random trained(8);
   const ClusterSpec cluster = slow_cluster();
   for (const OrderKind order : all_order_kinds()) {
     for (const Layout layout : all_of<Layout>()) {
@@ -54,6 +55,7 @@ void for_each_run(const CostModel& cost, const Check& check) {
                      std::to_string(round));
         SimulatedPlan run{random_plan(random, order, layout), {}, {}, 0, {}, {}};
         if (round % 3 == 0) run.plan.encoder.dp = layout == Layout::disaggregated ? 1 : run.plan.encoder.dp;
+        run.plan.trained = random_trained(trained);
         run.batch = random_batch(random, run.plan.gbs);
         if (round % 2 == 0) {
           for (Sample& sample : run.batch) {

@@ -147,6 +147,24 @@ TEST(SearchBounds, OnAllCutsAreNearTheLeastOfAny) {
   EXPECT_GT(finite, 100);
 }
 
+// A frozen encoder runs ahead and gets no gradients; a frozen LLM and LoRA have other weights, memory and
+// reductions.
+TEST(SearchBounds, HoldForFrozenPartsAndLora) {
+  const PresetSearch c("llava-ov-llama3-8b", "vision_mix", 2, 64, 3);
+  for (const TrainedParts& trained :
+       {TrainedParts{false, true, true, 0}, TrainedParts{false, false, true, 0},
+        TrainedParts{false, true, false, 0}, TrainedParts{false, false, false, 16},
+        TrainedParts{true, true, false, 8}, TrainedParts{true, false, false, 0}}) {
+    PlanRequest request = c.request();
+    request.options.trained = trained;
+    SCOPED_TRACE(describe(trained));
+    expect_floors_hold(request, 25, 11);
+    expect_floors_hold(request, 10, 5, SpacePart::shared);
+    request.options.order = OrderKind::eager_1f1b;
+    expect_floors_hold(request, 10, 3);
+  }
+}
+
 // On nodes of two types, whichever come first.
 TEST(SearchBounds, HoldOnMixedClusters) {
   const ClusterSpec slow = PresetSearch::nodes_of("a100-80g", 1);

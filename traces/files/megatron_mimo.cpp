@@ -135,6 +135,11 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
     unsaid.emplace_back(
         "sequence_parallel: of the LLM alone; the encoder's output has to be whole on every rank");
   }
+  if (!plan.trained.all()) {
+    unsaid.push_back(fmt::format(
+        "frozen, lora_rank: all parts are trained in place of {}; the recipe has to freeze the others",
+        describe(plan.trained)));
+  }
   if (plan.optimizer_states == OptimizerStates::bf16) {
     unsaid.emplace_back(
         plan.zero1 ? "optimizer_states: parameters are kept in fp32 beside gradients and moments in bf16"

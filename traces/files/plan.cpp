@@ -77,6 +77,8 @@ std::string to_json(const Plan& plan) {
   writer.field("zero1", plan.zero1);
   writer.field("sequence_parallel", plan.sequence_parallel);
   if (plan.clip_gradients) writer.field("clip_gradients", true);
+  if (!plan.trained.all()) writer.row("frozen", frozen_parts(plan.trained));
+  if (plan.trained.lora_rank > 0) writer.field("lora_rank", plan.trained.lora_rank);
   if (plan.objective) writer.field("objective", to_string(*plan.objective));
   return writer.finish();
 }
@@ -87,7 +89,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
                      "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
                     {"encoder_share", "chunks", "gradient_bucket_bytes", "placement", "optimizer_states",
-                     "reshard", "clip_gradients", "objective"});
+                     "reshard", "clip_gradients", "frozen", "lora_rank", "objective"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
@@ -124,6 +126,14 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   plan.zero1 = root.at("zero1").boolean();
   plan.sequence_parallel = root.at("sequence_parallel").boolean();
   if (root.has("clip_gradients")) plan.clip_gradients = root.at("clip_gradients").boolean();
+  if (root.has("frozen")) {
+    for (const JsonValue& part : root.at("frozen").elements()) {
+      bool TrainedParts::*const flag = trained_flag(part.string());
+      if (flag == nullptr) part.refuse_type("one of encoder, connector, llm");
+      plan.trained.*flag = false;
+    }
+  }
+  if (root.has("lora_rank")) plan.trained.lora_rank = root.at("lora_rank").integer(1, kMostLoraRank);
   if (root.has("objective")) plan.objective = root.at("objective").choice<Objective>();
   return plan;
 }

@@ -5,6 +5,7 @@
 
 #include "core/program/encoder_share.hpp"
 #include "core/program/message_rows.hpp"
+#include "core/refuse.hpp"
 #include "traces/text/json_writer.hpp"
 
 namespace dflop {
@@ -103,6 +104,10 @@ Json pieces_json(const Iteration& iteration, const ModelSpec& model) {
 }  // namespace
 
 nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec& model) {
+  if (!iteration.plan.trained.all()) {
+    refuse_input("", "key 'frozen': a program for other executors trains all parts, found {}",
+                 describe(iteration.plan.trained));
+  }
   return {{"iteration", iteration.number},
           {"layout", to_string(iteration.plan.layout)},
           {"microbatches", iteration.program.microbatches},

@@ -205,7 +205,17 @@ struct StageExtras {
   bool states = false;
   bool shares = false;
   bool fronts = false;
+  bool trained = false;
 };
+
+/// Makes a column of a part of the model: whether the stage trains it.
+template <auto Part>
+Column<Stage> part_flag(std::string_view key) {
+  return make_column<Stage>(
+      key, [](const Stage& stage) { return stage.trained.*Part; },
+      [](const JsonValue& column) { return column.elements(); },
+      [](Stage& stage, const JsonValue& value) { stage.trained.*Part = value.boolean(); });
+}
 
 Columns<Stage> stage_columns(const StageExtras& extras) {
   const auto name = [](auto value) { return to_string(value); };
@@ -230,6 +240,12 @@ Columns<Stage> stage_columns(const StageExtras& extras) {
                                           [](const JsonValue& value) { return value.number_in(0, 1); }));
   }
   if (extras.fronts) columns.push_back(flag<&Stage::front>("front"));
+  if (extras.trained) {
+    columns.push_back(part_flag<&TrainedParts::encoder>("trains_encoder"));
+    columns.push_back(part_flag<&TrainedParts::connector>("trains_connector"));
+    columns.push_back(part_flag<&TrainedParts::llm>("trains_llm"));
+    columns.push_back(whole<&Stage::trained, &TrainedParts::lora_rank>("lora_rank", 0, kMostLoraRank));
+  }
   return columns;
 }
 
@@ -258,6 +274,7 @@ StageExtras extras_of(const std::vector<Stage>& stages) {
     extras.states = extras.states || stage.optimizer_states != OptimizerStates::fp32;
     extras.shares = extras.shares || stage.share != 1;
     extras.fronts = extras.fronts || stage.front;
+    extras.trained = extras.trained || !stage.trained.all();
   }
   return extras;
 }
@@ -336,8 +353,8 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
 
 /// Reads shapes: there are none, or one for each stage, with a part of a GPU where GPUs are shared.
 std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages, bool shares_gpus) {
-  std::vector<Stage> rows =
-      read_table(json, stage_columns({json.has("optimizer_states"), json.has("share"), json.has("front")}));
+  std::vector<Stage> rows = read_table(json, stage_columns({json.has("optimizer_states"), json.has("share"),
+                                                            json.has("front"), json.has("trains_encoder")}));
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
     json.at("tp").refuse_type("one entry for each of {} stages, or none", stages);
   }

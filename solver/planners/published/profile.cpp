@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/program/lowering.hpp"
 #include "costmodel/analytic/flops.hpp"
 
 namespace dflop {
@@ -25,6 +26,7 @@ Stage stage_of(const PlanRequest& request, bool encoder, int layers, int tp) {
   stage.recomputation = request.options.recomputation;
   stage.sequence_parallel = request.options.sequence_parallel;
   stage.zero1 = false;
+  stage.trained = request.options.trained;
   return stage;
 }
 
@@ -50,7 +52,10 @@ void fit_memory(ModuleProfile& profile, const PlanRequest& request, bool encoder
   std::array<double, 2> activation{};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Stage stage = stage_of(request, encoder, layers[i], profile.tp);
-    state[i] = kStateBytes / kBf16 * static_cast<double>(request.cost.model_state(stage).parameters.count);
+    const double of_trained = static_cast<double>(trained_parameters(stage, request.model)) /
+                              static_cast<double>(stage_parameters(stage, request.model));
+    state[i] = (1 + (kStateBytes / kBf16 - 1) * of_trained) *
+               static_cast<double>(request.cost.model_state(stage).parameters.count);
     activation[i] = static_cast<double>(request.cost.activation(stage, work).count) / units;
   }
   profile.state_of_layer = (state[1] - state[0]) / (layers[1] - layers[0]);

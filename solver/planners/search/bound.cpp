@@ -210,6 +210,7 @@ Stage SearchBounds::whole_stage(Kind kind, int tp, int dp, Recomputation recompu
   stage.zero1 = request_.options.zero1;
   stage.sequence_parallel = request_.options.sequence_parallel;
   stage.optimizer_states = request_.options.optimizer_states;
+  stage.trained = request_.options.trained;
   if (kind != Kind::llm) {
     stage.encoder_layers = request_.model.encoder.layers;
     stage.connector = stage.encoder_layers > 0 && request_.model.connector.widths.size() > 1;
@@ -382,9 +383,9 @@ class SearchBounds::PlanPrice {
       }
     }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
-      if (stages_[s].dp == 1) continue;
+      if (stages_[s].dp == 1 || !stages_[s].is_trained()) continue;
       const Bytes gradients{gradient_bytes(plan_.optimizer_states) *
-                            stage_parameters(stages_[s], bounds_.request_.model)};
+                            trained_parameters(stages_[s], bounds_.request_.model)};
       seconds[s] = cost_.all_reduce({groups_of_stage[s], gradients, 0}, program).count();
     }
     return seconds;
@@ -399,6 +400,7 @@ class SearchBounds::PlanPrice {
       double backwards = 0;
       // Where backwards are split a rank's last step is a weight part, for which nobody waits.
       for (int k = s - 1; k >= (shape_.spreads_encoder() ? 1 : 0) && !split_; --k) {
+        if (!gradients_return(stages_, static_cast<std::size_t>(k))) break;
         backwards += backward_[k];
         after = std::max(after, backwards + end_[rank_of_stage(shape_, k)]);
       }
@@ -434,6 +436,7 @@ class SearchBounds::PlanPrice {
     const std::vector<int> limit = limits();
     for (int r = shape_.leading; r < shape_.all_ranks(); ++r) {
       held = std::min({held, limit[r], 2 * (shape_.all_ranks() - r) - 1});
+      if (!gradients_return(stages_, static_cast<std::size_t>(r))) continue;  // nothing comes back
       const double way = std::accumulate(busy_.begin() + r, busy_.end(), 0.0);
       bound = std::max(bound, way / held + outside(r));
     }

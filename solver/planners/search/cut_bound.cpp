@@ -146,7 +146,9 @@ class SearchBounds::ChainPrice {
     int begin = 0;
     for (int r = 0; r < pieces; ++r) {
       const double before = pass_before(Op::forward, least[r]);
-      const double after = split_ ? 0 : pass_before(Op::backward, least[r]);
+      // A frozen LLM may have nothing before it that gradients go back to.
+      const bool returns = !split_ && plan_.trained.in_llm();
+      const double after = returns ? pass_before(Op::backward, least[r]) : 0;
       const int most = std::min(layers - (pieces - 1 - r), begin + longest_on(r, begin));
       begin = last_that(begin, std::max(begin, most), [&](int last) {
         const double step = cost_.optimizer_step(stage(begin, last)).count();

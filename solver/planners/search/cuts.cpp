@@ -115,6 +115,7 @@ Stage piece_stage(const Plan& plan, const ModelSpec& model, const LayerChain& ch
   stage.zero1 = plan.zero1;
   stage.sequence_parallel = plan.sequence_parallel;
   stage.optimizer_states = plan.optimizer_states;
+  stage.trained = plan.trained;
   if (plan.layout == Layout::shared) stage.share = is_encoder ? plan.encoder_share : 1 - plan.encoder_share;
   return stage;
 }

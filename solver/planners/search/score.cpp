@@ -40,8 +40,9 @@ std::int64_t instructions_of_buckets(const Plan& plan, const ModelSpec& model) {
   if (plan.gradient_bucket.count == 0) return 0;
   std::int64_t instructions = 0;
   for (const Stage& stage : plan_stages(plan, model)) {
-    const std::int64_t bytes = stage_parameters(stage, model) * gradient_bytes(plan.optimizer_states);
-    if (stage.dp > 1) instructions += 2 * stage.dp * gradient_buckets(Bytes{bytes}, plan.gradient_bucket);
+    const std::int64_t bytes = trained_parameters(stage, model) * gradient_bytes(plan.optimizer_states);
+    if (stage.dp > 1 && bytes > 0)
+      instructions += 2 * stage.dp * gradient_buckets(Bytes{bytes}, plan.gradient_bucket);
   }
   return instructions;
 }

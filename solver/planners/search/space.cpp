@@ -23,6 +23,7 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   Stage stage;
   stage.recomputation = plan.recomputation;
   stage.sequence_parallel = plan.sequence_parallel;
+  stage.trained = plan.trained;
   const auto seconds = [&](const Stage& s, const Work& load) {
     return (request.cost.compute(Op::forward, s, load) + request.cost.compute(Op::backward, s, load)).count();
   };
@@ -337,7 +338,7 @@ bool SearchSpace::allows(const Plan& plan) const {
          plan.zero1 == request_.options.zero1 &&
          plan.sequence_parallel == request_.options.sequence_parallel &&
          plan.optimizer_states == request_.options.optimizer_states &&
-         plan.reshard == request_.options.reshard;
+         plan.reshard == request_.options.reshard && plan.trained == request_.options.trained;
 }
 
 }  // namespace dflop
