@@ -51,6 +51,9 @@ double time_scale(Nanoseconds end);
 /// evenly, which the picture says.
 std::string timeline_svg(const Timeline& timeline, Nanoseconds end, const std::vector<PathLink>& path = {});
 
+/// Draws timeline_svg() under its legend, as a picture of its own.
+std::string timeline_picture_svg(const Timeline& timeline);
+
 /// Draws the colours of timeline_svg() and what they stand for, as an SVG.
 std::string timeline_legend_svg(bool with_path = false);
 

@@ -248,6 +248,16 @@ std::string timeline_svg(const Timeline& timeline, Nanoseconds end, const std::v
   return out + "</svg>";
 }
 
+std::string timeline_picture_svg(const Timeline& timeline) {
+  constexpr double kLegend = 26;
+  const std::size_t rows = chosen_groups(timeline.groups.size(), {}).size();
+  const std::string opened =
+      svg_open(kLabelWidth + kPlotWidth + 30, kLegend + kRowHeight * static_cast<double>(rows) + kAxisHeight);
+  return opened + timeline_legend_svg() +
+         fmt::format("<g transform='translate(0 {})'>{}</g></svg>\n", kLegend,
+                     timeline_svg(timeline, timeline.makespan));
+}
+
 std::string timeline_legend_svg(bool with_path) {
   std::string out = svg_open(900, 18);
   double x = 0;

@@ -14,6 +14,7 @@
 #include "experiments/cli/commit.hpp"
 #include "experiments/cli/recipe.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/cli/table.hpp"
 
 namespace dflop {
 namespace {
@@ -21,7 +22,8 @@ namespace {
 constexpr std::string_view kTitle =
     "dflop: finds, explains and runs the fastest way to train multimodal LLMs";
 constexpr std::string_view kExitCodes =
-    "0 done, 1 failure, 2 bad usage or input, 3 infeasible (no plan fits, a run does not end), 4 no device";
+    "0 done, 1 failure, 2 bad usage or input, or an output that cannot be written, 3 infeasible (no plan fits, a run "
+    "does not end), 4 no device";
 
 std::string overview() {
   std::string text = fmt::format("{}\n\nusage: dflop <command> [options]\n\n", kTitle);
@@ -88,6 +90,7 @@ int run_command(const std::vector<std::string>& arguments) {
     fmt::print("{}", help_text(*command));
     return 0;
   }
+  set_result_command(command->name);
   try {
     return command->run(parsed.values);
   } catch (const OptionError& error) {

@@ -333,16 +333,6 @@ std::optional<std::string> read_output(const Values& values, const std::string& 
   return path;
 }
 
-std::string read_svg_output(const Values& values, const std::string& name) {
-  const auto path = values[name].as<std::string>();
-  std::string ending = fs::path(path).extension().string();
-  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const char* other : {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".eps"}) {
-    if (ending == other) refuse_value(name, "a name for an SVG picture, as run.svg", path);
-  }
-  return read_output(values, name).value();
-}
-
 void check_output_directory(const std::string& directory, const std::string& file) {
   const fs::path wanted = fs::absolute(directory).lexically_normal();
   fs::path there = wanted;

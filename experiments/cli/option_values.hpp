@@ -159,10 +159,6 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
 /// (usage) as refuse_files_of_others()
 std::optional<std::string> read_output(const Values& values, const std::string& name);
 
-/// Reads such a path of a picture. @throws Error as read_output(), and (usage) for a name that ends as those
-/// of pictures in other formats do
-std::string read_svg_output(const Values& values, const std::string& name);
-
 /// Looks before the long part of a command whether `directory` can be made and written to, and makes none, as
 /// a run that is stopped has nothing to put there. `file` is one that will stand in it.
 /// @throws Error (output) with the folder or file and the system's reason.

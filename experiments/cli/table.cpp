@@ -45,6 +45,100 @@ std::string as_blocks(const Table& table, const std::vector<std::vector<std::str
   return out;
 }
 
+/// Tells whether a column has words, which go to the left, as numbers go to the right: it has a word in its
+/// first row.
+bool has_words(const Table& table, std::size_t column) {
+  return !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][column]);
+}
+
+/// Returns text with what `escape` has for each of its characters; nothing: as it is.
+template <typename Escape>
+std::string escaped(const std::string& text, const Escape& escape) {
+  std::string out;
+  for (const char c : text) {
+    const std::string_view instead = escape(c);
+    if (instead.empty()) {
+      out += c;
+    } else {
+      out += instead;
+    }
+  }
+  return out;
+}
+
+/// Escapes what Markdown, in a cell of a table, would take for its own.
+std::string markdown_of(const std::string& text) {
+  return escaped(text, [](char c) -> std::string_view {
+    switch (c) {
+      case '|':
+        return "\\|";
+      case '\\':
+        return "\\\\";
+      case '`':
+        return "\\`";
+      case '*':
+        return "\\*";
+      case '_':
+        return "\\_";
+      case '[':
+        return "\\[";
+      case ']':
+        return "\\]";
+      case '~':
+        return "\\~";
+      case '<':
+        return "&lt;";
+      case '&':
+        return "&amp;";
+      default:
+        return "";
+    }
+  });
+}
+
+/// Escapes what LaTeX would take for a command or, in its usual font encoding, print as another sign.
+std::string latex_of(const std::string& text) {
+  return escaped(text, [](char c) -> std::string_view {
+    switch (c) {
+      case '\\':
+        return "\\textbackslash{}";
+      case '{':
+        return "\\{";
+      case '}':
+        return "\\}";
+      case '$':
+        return "\\$";
+      case '&':
+        return "\\&";
+      case '#':
+        return "\\#";
+      case '_':
+        return "\\_";
+      case '%':
+        return "\\%";
+      case '~':
+        return "\\textasciitilde{}";
+      case '^':
+        return "\\textasciicircum{}";
+      case '<':
+        return "\\textless{}";
+      case '>':
+        return "\\textgreater{}";
+      case '|':
+        return "\\textbar{}";
+      case '"':
+        return "\\textquotedbl{}";
+      default:
+        return "";
+    }
+  });
+}
+
+std::string& result_command() {
+  static std::string command;
+  return command;
+}
+
 /// Returns JSON as text; names of files may hold any bytes, which it may not.
 std::string dump_as_utf8(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -71,10 +165,8 @@ std::string to_text(const Table& table, int width) {
   const auto add_line = [&](const auto& text_at) {
     std::string line;
     for (std::size_t c = 0; c < widths.size(); ++c) {
-      // Words go to the left, numbers to the right; a column of words has a word in its first row.
-      const bool words = !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][c]);
-      line += words ? fmt::format("{:<{}}  ", text_at(c), widths[c])
-                    : fmt::format("{:>{}}  ", text_at(c), widths[c]);
+      line += has_words(table, c) ? fmt::format("{:<{}}  ", text_at(c), widths[c])
+                                  : fmt::format("{:>{}}  ", text_at(c), widths[c]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
@@ -96,6 +188,36 @@ std::string to_csv(const Table& table) {
     out += '\n';
   }
   return out;
+}
+
+std::string to_markdown(const Table& table) {
+  std::string out = "|";
+  for (const Column& column : table.columns) out += fmt::format(" {} |", markdown_of(column.title));
+  out += "\n|";
+  for (std::size_t c = 0; c < table.columns.size(); ++c) out += has_words(table, c) ? " --- |" : " ---: |";
+  out += '\n';
+  for (const std::vector<Cell>& row : table.rows) {
+    out += '|';
+    for (std::size_t c = 0; c < row.size(); ++c)
+      out += fmt::format(" {} |", markdown_of(text_of(row[c], table.columns[c])));
+    out += '\n';
+  }
+  return out;
+}
+
+std::string to_latex(const Table& table) {
+  std::string out = "% needs \\usepackage{booktabs}\n\\begin{tabular}{";
+  for (std::size_t c = 0; c < table.columns.size(); ++c) out += has_words(table, c) ? 'l' : 'r';
+  out += "}\n\\toprule\n";
+  const auto add_line = [&](const auto& text_at) {
+    for (std::size_t c = 0; c < table.columns.size(); ++c) out += (c > 0 ? " & " : "") + latex_of(text_at(c));
+    out += " \\\\\n";
+  };
+  add_line([&](std::size_t c) { return table.columns[c].title; });
+  out += "\\midrule\n";
+  for (const std::vector<Cell>& row : table.rows)
+    add_line([&](std::size_t c) { return text_of(row[c], table.columns[c]); });
+  return out + "\\bottomrule\n\\end{tabular}\n";
 }
 
 std::string to_json(const Table& table, int indent) {
@@ -139,23 +261,60 @@ std::string section(std::string_view heading, const std::optional<Table>& table)
   return table ? fmt::format("\n{}:\n\n{}", heading, terminal_text(*table)) : "";
 }
 
+void set_result_command(std::string_view command) {
+  std::string& name = result_command() = command;
+  std::replace(name.begin(), name.end(), ' ', '_');
+}
+
+std::string with_schema(std::string json) {
+  nlohmann::ordered_json result = nlohmann::ordered_json::parse(json);
+  if (result.is_object() && result.contains("schema")) return json;
+  nlohmann::ordered_json named = {{"schema", "dflop.result." + result_command()}, {"version", 1}};
+  if (result.is_object()) {
+    named.update(result);
+  } else {
+    named["rows"] = std::move(result);
+  }
+  return json_text(named);
+}
+
 void print_table(const Table& table, Format format) {
   switch (format) {
     case Format::table:
       fmt::print("{}", terminal_text(table));
       break;
     case Format::json:
-      fmt::print("{}\n", to_json(table, 2));
+      fmt::print("{}", with_schema(to_json(table, 2)));
       break;
     case Format::csv:
       fmt::print("{}", to_csv(table));
+      break;
+    case Format::markdown:
+      fmt::print("{}", to_markdown(table));
+      break;
+    case Format::latex:
+      fmt::print("{}", to_latex(table));
   }
 }
 
 void print_result(Format format, const std::function<std::string()>& text,
                   const std::function<std::string()>& json, const Table& csv) {
-  if (format == Format::csv) return print_table(csv, format);
-  fmt::print("{}", format == Format::json ? json() : text());
+  switch (format) {
+    case Format::table:
+      fmt::print("{}", text());
+      break;
+    case Format::json:
+      fmt::print("{}", with_schema(json()));
+      break;
+    case Format::csv:
+    case Format::markdown:
+    case Format::latex:
+      print_table(csv, format);
+  }
+}
+
+void print_infeasible(Format format, const std::string& reason) {
+  if (format == Format::json) fmt::print("{}", with_schema(json_text({{"infeasible_reason", reason}})));
 }
 
 std::string plain_text(const Cell& cell) {

@@ -1,4 +1,5 @@
-// A Table has results for people as text and for machines as JSON and CSV: one description, three renderings.
+// A Table has results for people as text, Markdown and LaTeX and for machines as JSON and CSV: one
+// description for all of them.
 #pragma once
 
 #include <chrono>
@@ -18,13 +19,21 @@
 
 namespace dflop {
 
-enum class Format : std::uint8_t { table, json, csv };
+enum class Format : std::uint8_t { table, json, csv, markdown, latex };
 
 template <>
-inline constexpr NameTable<Format, 3> kNames<Format> = {
-    {{Format::table, "table"}, {Format::json, "json"}, {Format::csv, "csv"}}};
+inline constexpr NameTable<Format, 5> kNames<Format> = {{{Format::table, "table"},
+                                                         {Format::json, "json"},
+                                                         {Format::csv, "csv"},
+                                                         {Format::markdown, "markdown"},
+                                                         {Format::latex, "latex"}}};
 
-/// A Cell is a value; a missing one prints as "-" in a table, null in JSON and nothing in CSV. A time is its
+/// Returns whether a format is read by people, who see titles and rounded values, and not by programs.
+constexpr bool is_for_people(Format format) {
+  return format != Format::json && format != Format::csv;
+}
+
+/// A Cell is a value; a missing one prints as "-" for people, null in JSON and nothing in CSV. A time is its
 /// seconds, an amount of memory its bytes, and a truth "yes" or "no".
 class Cell : public std::variant<std::monostate, std::string, std::int64_t, double> {
  public:
@@ -62,6 +71,12 @@ std::string to_text(const Table& table, int width = 0);
 /// Returns CSV as RFC 4180 has it, header first.
 std::string to_csv(const Table& table);
 
+/// Returns a table as GitHub's Markdown has it, numbers to the right.
+std::string to_markdown(const Table& table);
+
+/// Returns a LaTeX tabular with the rules of the package booktabs, numbers to the right.
+std::string to_latex(const Table& table);
+
 /// Returns a JSON array with one object per row. Text that is not UTF-8 is made so.
 std::string to_json(const Table& table, int indent);
 
@@ -82,13 +97,24 @@ std::string terminal_text(const Table& table);
 /// Returns a blank line, the heading and a table as wide as the terminal allows; nothing without a table.
 std::string section(std::string_view heading, const std::optional<Table>& table);
 
-/// Prints in one of the three renderings, the table as wide as the terminal allows.
+/// Sets the command whose results are printed, as "sweep export": JSON that says no schema of its own gets
+/// "dflop.result.sweep_export", version 1.
+void set_result_command(std::string_view command);
+
+/// Returns a result, as JSON text, with schema and version: an object that says none gets them first, and an
+/// array becomes their "rows".
+std::string with_schema(std::string json);
+
+/// Prints a table, for people at a terminal as wide as that allows. JSON is {"schema", "version", "rows"}.
 void print_table(const Table& table, Format format);
 
-/// Prints a result of more than one table: its text, its JSON, or the table that is its CSV. Of text() and
-/// json() only the one that is printed is called.
+/// Prints a result of more than one table: its text, its JSON, or the table that is its CSV, Markdown and
+/// LaTeX. Of text() and json() only the one that is printed is called.
 void print_result(Format format, const std::function<std::string()>& text,
                   const std::function<std::string()>& json, const Table& csv);
+
+/// Prints, as JSON alone, an object with the reason why there is no result; nothing in other formats.
+void print_infeasible(Format format, const std::string& reason);
 
 /// Returns the text of a cell as CSV has it, without quotes; nothing for a missing one.
 std::string plain_text(const Cell& cell);

@@ -121,7 +121,8 @@ void print_study(Format format, const std::vector<CorrectionCell>& cells,
     return json_text(all);
   };
   // CSV is one table, the verdict a note beside it.
-  if (drift && format == Format::csv) say("dflop: note: new data: {}\n", drift_sentence(*drift));
+  if (drift && format != Format::table && format != Format::json)
+    say("dflop: note: new data: {}\n", drift_sentence(*drift));
   print_result(format, text, json, table);
 }
 

@@ -21,12 +21,13 @@ struct SimulateOutputs {
   std::optional<std::string> order;
   std::optional<std::string> page;
   std::optional<std::string> program;
-  Provenance made_by;  ///< of the timeline and the page
+  std::optional<std::string> picture;  ///< of the first iteration
+  Provenance made_by;                  ///< of the timeline and the page
 
   std::string program_text = {};  ///< of the program's file
 
   /// Tells whether one of the files needs the spans of all iterations.
-  bool need_spans() const { return timeline || perfetto; }
+  bool need_spans() const { return timeline || perfetto || picture; }
 
   /// Writes all files or none; a run that stalled has no explanation and no page. The page has the title,
   /// the command, the summary, the timeline with its critical path, what the iteration would gain, and the
@@ -38,7 +39,7 @@ struct SimulateOutputs {
              const StageGpus* gpus = nullptr, const std::string& part = {}) const;
 };
 
-/// Reads --out, --perfetto, --order-out, --html and --program-out. @throws Error as read_output().
+/// Reads --out, --perfetto, --order-out, --html, --program-out and --picture. @throws Error as read_output().
 SimulateOutputs read_simulate_outputs(const Values& values);
 
 /// Runs a pipeline that is described by its durations alone: simulates the file of --pipeline, writes the

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/picture.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
@@ -45,7 +46,7 @@ void add_result_options(Options& options) {
 bool wanted(const std::vector<SweepRow>& rows, std::size_t column, Format format, bool measured) {
   if (column == index_of(Measure::plan_json)) return false;
   if (column >= kAxes + kFirstMeasured) return measured;
-  if (format != Format::table) return true;
+  if (!is_for_people(format)) return true;
   if (column < kAxes) return varies(rows, column);
   return std::any_of(rows.begin(), rows.end(), [&](const SweepRow& row) {
     return !std::holds_alternative<std::monostate>(row.cells[column]);
@@ -101,17 +102,24 @@ std::vector<SweepRow> read_results(const Values& values, std::size_t& left_out) 
 int run_plot(const Values& values) {
   const std::size_t x = read_column(values, "x", sweep_x_names());
   const std::size_t y = read_y(values, x);
-  const std::string out = read_svg_output(values, "out");
+  const std::string out = read_picture_output(values, "out");
   std::size_t left_out = 0;
   const std::vector<SweepRow> rows = read_results(values, left_out);
   const SweepPicture picture = sweep_picture(rows, x, y);
   const std::vector<SweepPanel>& panels = picture.panels;
+  constexpr std::size_t kMostSeedPanels = 6;
+  if (x == index_of(Axis::seed) && panels.size() > kMostSeedPanels) {
+    refuse_option(
+        "x", fmt::format("along seeds {} pictures would stand side by side, and {} are the most: '--where' "
+                         "leaves some; in pictures along other axes seeds are the bars",
+                         panels.size(), kMostSeedPanels));
+  }
   if (panels.size() > kMostSweepPanels) {
     refuse_option("where",
                   fmt::format("required, as {} pictures would stand side by side, and {} are the most",
                               panels.size(), kMostSweepPanels));
   }
-  write_file_atomically(out, sweep_svg(picture));
+  write_file_atomically(out, as_picture(sweep_svg(picture), out));
   std::size_t points = 0;
   for (const SweepPanel& panel : panels) {
     for (const auto& [name, line] : panel.lines) points += line.size();
@@ -199,8 +207,8 @@ Command sweep_plot_command() {
       .name = "sweep plot",
       .summary = "results of sweeps as a picture",
       .description =
-          R"(Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds with a bar from the
-least to the most, and one panel for each combination of the other axes. To the right stands an axis, of names in
+          R"(Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds with a bar, where there are
+several, for its 95 % interval (Student's t), and one panel for each combination of the other axes. To the right stands an axis, of names in
 their order, or
   flop_ratio     encoder FLOP / LLM FLOP, over models, data and modalities
   heterogeneity  the coefficient of variation of a sample's FLOP, likewise
@@ -214,7 +222,7 @@ points it drew and how many cells have none.)",
   command.options.add({
       {"x", text("NAME", "nodes"), "to the right: " + listed(sweep_x_names())},
       {"y", text("NAME"), "upwards: " + listed(sweep_y_names())},
-      {"out", text("FILE").required(), "the picture, SVG"},
+      {"out", text("FILE").required(), "the picture: SVG, or PNG or PDF by its ending"},
   });
   return command;
 }

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/picture.hpp"
 #include "experiments/training/log_curves.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -21,10 +22,11 @@ Table log_table(const std::vector<LoggedStep>& steps) {
 
 int run_plot_log(const Values& values) {
   const Format format = read_format(values);
-  const std::string out = read_svg_output(values, "out");
+  const std::string out = read_picture_output(values, "out");
   const auto file = values["log"].as<std::string>();
   const std::vector<LoggedStep> steps = parse_step_log(read_text_file(file), file);
-  write_file_atomically(out, step_curves_svg(steps, std::filesystem::path(file).filename().string()));
+  const std::string svg = step_curves_svg(steps, std::filesystem::path(file).filename().string());
+  write_file_atomically(out, as_picture(svg, out));
   print_table(log_table(steps), format);
   return 0;
 }
@@ -44,7 +46,7 @@ under way.)",
   };
   command.options.add({
       {"log", text("FILE").required(), "from 'dflop train --log'"},
-      {"out", text("FILE").required(), "the picture, SVG"},
+      {"out", text("FILE").required(), "the picture: SVG, or PNG or PDF by its ending"},
   });
   return command;
 }

@@ -15,9 +15,10 @@ td { overflow-wrap: anywhere; max-width: 22em; } tr { border-top: 1px solid #ece
 """
 
 
-def read_json(path):
+def read_rows(path):
+    """Returns the table that `dflop generate --format json` printed into a file."""
     with open(path, encoding="utf-8") as file:
-        return json.load(file)
+        return json.load(file)["rows"]
 
 
 def pictures_of(tar_file):
@@ -74,7 +75,7 @@ def write(out, tars):
         steps = [step for step in map(json.loads, file) if step.get("loss") is not None]
     with open(os.path.join(out, "run.svg"), encoding="utf-8") as file:
         curves = file.read()
-    before, after, held_out = (read_json(os.path.join(out, f"{n}.json")) for n in ("before", "after", "held-out"))
+    before, after, held_out = (read_rows(os.path.join(out, f"{n}.json")) for n in ("before", "after", "held-out"))
     trained = pictures_of(os.path.join(tars, "train.tar"))
     unseen = pictures_of(os.path.join(tars, "held-out.tar"))
     text = f"""<!DOCTYPE html>

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
 #include <filesystem>
 #include <initializer_list>
 #include <set>
@@ -113,18 +115,34 @@ std::string name_of(std::size_t x) {
   return sweep_columns()[x].column.title;
 }
 
-/// Seeds make one point, with the sums over them.
+/// Seeds make one point.
 struct Seeds {
   const SweepRow* first = nullptr;
-  double x = 0;
-  double y = 0;
-  double least = 0;
-  double most = 0;
-  double count = 0;
+  double x = 0;  ///< sum
+  std::vector<double> ys;
 };
 
+/// Returns the point of seeds: mean, range and the 95 % interval of the mean, mean +- t s / sqrt(n) with
+/// Student's t of n - 1 degrees of freedom.
+SweepPoint point_of(const Seeds& seeds, std::string label) {
+  const auto count = static_cast<double>(seeds.ys.size());
+  const auto [least, most] = std::minmax_element(seeds.ys.begin(), seeds.ys.end());
+  double sum = 0;
+  for (const double y : seeds.ys) sum += y;
+  const double mean = sum / count;
+  SweepPoint point{seeds.x / count, mean, *least, *most, mean, mean, std::move(label)};
+  if (seeds.ys.size() < 2) return point;
+  double squares = 0;
+  for (const double y : seeds.ys) squares += (y - mean) * (y - mean);
+  const double t = boost::math::quantile(boost::math::students_t(count - 1), 0.975);
+  const double half = t * std::sqrt(squares / (count - 1) / count);
+  point.low = mean - half;
+  point.high = mean + half;
+  return point;
+}
+
 /// Points are told apart by all axes but the seed. x would not do as a key: two data sets may have the same.
-std::map<std::vector<Cell>, Seeds> sums_over_seeds(const std::vector<SweepRow>& rows, std::size_t x,
+std::map<std::vector<Cell>, Seeds> points_of_seeds(const std::vector<SweepRow>& rows, std::size_t x,
                                                    std::size_t y, const std::vector<std::string>& places) {
   std::map<std::vector<Cell>, Seeds> points;
   for (const SweepRow& row : rows) {
@@ -132,16 +150,9 @@ std::map<std::vector<Cell>, Seeds> sums_over_seeds(const std::vector<SweepRow>& 
     std::vector<Cell> key(row.axes().begin(), row.axes().end());
     if (x != index_of(Axis::seed)) key[index_of(Axis::seed)] = {};
     Seeds& point = points[key];
-    const double value = value_of(row, y);
-    if (point.first == nullptr) {
-      point.first = &row;
-      point.least = point.most = value;
-    }
+    if (point.first == nullptr) point.first = &row;
     point.x += x_of(row, x, places);
-    point.y += value;
-    point.least = std::min(point.least, value);
-    point.most = std::max(point.most, value);
-    ++point.count;
+    point.ys.push_back(value_of(row, y));
   }
   return points;
 }
@@ -204,7 +215,7 @@ Scale common_scale(const SweepPicture& picture) {
     for (const auto& [name, points] : panel.lines) {
       for (const SweepPoint& point : points) {
         if (picture.places.empty()) scale.most_x = std::max(scale.most_x, point.x * kHeadroom);
-        scale.most_y = std::max(scale.most_y, point.most * kHeadroom);
+        scale.most_y = std::max(scale.most_y, point.high * kHeadroom);
       }
     }
   }
@@ -260,13 +271,16 @@ std::string line_svg(const std::vector<SweepPoint>& points, const Scale& scale, 
   for (const SweepPoint& point : points) {
     const double x = scale.x(point.x);
     path += fmt::format("{:.1f},{:.1f} ", x, scale.y(point.y));
-    if (point.most > point.least) {
+    if (point.high > point.low) {
       bars += fmt::format(
           "<path d='M {0:.1f} {1:.1f} h 6 m -3 0 V {2:.1f} m -3 0 h 6' stroke='{3}' fill='none'/>", x - 3,
-          scale.y(point.most), scale.y(point.least), kColours[line % kColours.size()]);
+          scale.y(point.high), scale.y(std::max(0.0, point.low)), kColours[line % kColours.size()]);
     }
     const std::string range =
-        point.most > point.least ? fmt::format(" ({:.4g} to {:.4g})", point.least, point.most) : "";
+        point.most > point.least
+            ? fmt::format(" (mean within {:.4g} to {:.4g} by 95 %, seeds from {:.4g} to {:.4g})", point.low,
+                          point.high, point.least, point.most)
+            : "";
     marks += mark(x, scale.y(point.y), line,
                   fmt::format("{}{}{:.4g}, {:.4g}{}", point.label, point.label.empty() ? "" : ": ", point.x,
                               point.y, range));
@@ -346,15 +360,14 @@ SweepPicture sweep_picture(const std::vector<SweepRow>& rows, std::size_t x, std
   const bool schedules = varies(rows, index_of(Axis::pipeline_schedule));
   SweepPicture picture{x, places_of(rows, x), y, joined_labels(rows.front(), common_axes)};
   std::map<std::string, std::size_t> panel_of;
-  for (const auto& [key, point] : sums_over_seeds(rows, x, y, picture.places)) {
-    const SweepRow& row = *point.first;
+  for (const auto& [key, seeds] : points_of_seeds(rows, x, y, picture.places)) {
+    const SweepRow& row = *seeds.first;
     const std::string title = joined_labels(row, panel_axes);
     const auto [panel, is_new] = panel_of.try_emplace(title, picture.panels.size());
     if (is_new) picture.panels.push_back({title, {}});
-    picture.has_seeds = picture.has_seeds || point.count > 1;
+    picture.has_seeds = picture.has_seeds || seeds.ys.size() > 1;
     picture.panels[panel->second].lines[line_name(row, x, schedules)].push_back(
-        {point.x / point.count, point.y / point.count, point.least, point.most,
-         joined_labels(row, point_axes)});
+        point_of(seeds, joined_labels(row, point_axes)));
   }
   for (SweepPanel& panel : picture.panels) {
     for (auto& [name, points] : panel.lines) {
@@ -380,7 +393,7 @@ std::string sweep_svg(const SweepPicture& picture) {
   std::string out = svg_open(width, height);
   out += fmt::format("<rect width='{:.0f}' height='{:.0f}' fill='#fff'/>", width, height);
   const std::string caption =
-      picture.caption + (picture.has_seeds ? "; means over seeds, bars from the least to the most" : "");
+      picture.caption + (picture.has_seeds ? "; means over seeds, bars are their 95 % intervals" : "");
   out += fitted_text(kMargin, 16, "start", caption, width - 2 * kMargin) + legend(names, width);
   Scale scale = common_scale(picture);
   for (std::size_t p = 0; p < panels.size(); ++p) {

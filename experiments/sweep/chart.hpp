@@ -21,7 +21,9 @@ struct SweepPoint {
   double x = 0;  ///< of an axis of names: the place of its value, from 1 on
   double y = 0;  ///< mean over seeds
   double least = 0;
-  double most = 0;    ///< of any seed
+  double most = 0;  ///< of any seed
+  double low = 0;
+  double high = 0;    ///< of the mean's 95 % interval (Student's t); = y where there is one seed
   std::string label;  ///< what the other points of the line have otherwise
 };
 
@@ -36,7 +38,7 @@ struct SweepPicture {
   std::vector<std::string> places = {};  ///< names of the values of an axis of names; empty: x is a number
   std::size_t y = 0;                     ///< column
   std::string caption = {};              ///< what all panels have in common
-  bool has_seeds = false;                ///< points have several, whose range bars show
+  bool has_seeds = false;                ///< points have several, and bars are intervals of their means
   std::vector<SweepPanel> panels = {};
 };
 

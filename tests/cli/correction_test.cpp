@@ -148,8 +148,8 @@ TEST_F(CorrectionCommand, WhatWasLearnedServesSchedules) {
     // Six slow samples of 128, each as long as three mean microbatches of eight: one of them alone lengthens
     // the largest of 16 bins by more than half.
     for (std::size_t k = 0; k < 2; ++k) {
-      EXPECT_GT(json::parse(corrected.out)[k]["c_max_s"].get<double>(),
-                1.1 * json::parse(usual.out)[k]["c_max_s"].get<double>());
+      EXPECT_GT(testing::rows_of(corrected.out)[k]["c_max_s"].get<double>(),
+                1.1 * testing::rows_of(usual.out)[k]["c_max_s"].get<double>());
     }
   }
   std::string other = read_all(box.path("learned.json"));

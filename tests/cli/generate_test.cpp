@@ -20,7 +20,7 @@ TEST(Generate, PrintsAnswersBesideThoseOfTheSamples) {
   const auto result =
       sandbox.run("generate " + kEmoji + "--random-weights --samples 2 --tokens 3 --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json rows = json::parse(result.out);
+  const json rows = testing::rows_of(result.out);
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0]["sample"], "held-out.tar/1f4f5");
   EXPECT_EQ(rows[0]["expected"], "no mobile phones<|im_end|>");
@@ -46,7 +46,7 @@ TEST(Generate, SaysWhatATrainedModelHasLearned) {
   const auto result =
       sandbox.run("generate --hf learned --data traces/emoji/held-out.tar --tokens 16 --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  for (const json& row : json::parse(result.out)) EXPECT_EQ(row["answer"], row["expected"]);
+  for (const json& row : testing::rows_of(result.out)) EXPECT_EQ(row["answer"], row["expected"]);
 }
 
 TEST(Generate, RefusesWhatIsNoModelOrNoData) {

@@ -52,7 +52,7 @@ struct HeldOut : ::testing::Test {
     const RunResult result =
         sandbox.run("train --format json --data " + data + (names_gbs ? " " : " --gbs 4 ") + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out, nullptr, false);
+    return testing::rows_of(result.out);
   }
   static std::vector<double> of(const json& steps, const char* key) {
     std::vector<double> all;

@@ -44,13 +44,13 @@ struct KernelsCommand : ::testing::Test {
   json rows(const std::string& arguments) {
     const RunResult result = sandbox.run(arguments + " --format json");
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out);
+    return testing::rows_of(result.out);
   }
 };
 
 std::vector<double> losses(const std::string& out) {
   std::vector<double> all;
-  for (const json& step : json::parse(out)) all.push_back(step["loss"]);
+  for (const json& step : testing::rows_of(out)) all.push_back(step["loss"]);
   return all;
 }
 
@@ -62,7 +62,7 @@ TEST_F(KernelsCommand, TunesListsExplainsAndCompares) {
   ASSERT_FALSE(file["keys"].empty());
 
   const json list = rows("kernels --kernels-file k.kernels");
-  EXPECT_EQ(list, json::parse(tuned.out));
+  EXPECT_EQ(list, testing::rows_of(tuned.out));
   EXPECT_EQ(list.size(), file["keys"].size());
 
   // A row for each variant of each key, one of which is chosen.

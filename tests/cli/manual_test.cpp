@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "experiments/cli/command.hpp"
 #include "tests/cli/run.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace manual_test {
@@ -51,6 +54,44 @@ TEST(Manual, EveryExampleWorksAsPrinted) {
   EXPECT_TRUE(sandbox.has("plan.json"));
   EXPECT_TRUE(sandbox.has("schedule.json"));
   EXPECT_TRUE(sandbox.has("trace.json.gz"));
+}
+
+/// Returns what is not said by a JSON document that should say its schema and version; nothing is right.
+std::string unsaid_of(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return "no JSON object: " + text.substr(0, 60);
+  if (!json.contains("schema") || !json["schema"].is_string() ||
+      !json["schema"].get<std::string>().starts_with("dflop."))
+    return "no schema dflop.*: " + text.substr(0, 60);
+  return json.value("version", 0) >= 1 ? "" : "no version: " + text.substr(0, 60);
+}
+
+/// Files in the forms of others: traces for Perfetto, and what transformers and tokenizers read.
+bool is_of_others(const std::filesystem::path& file) {
+  const std::string name = file.filename().string();
+  return name.find("trace.json") != std::string::npos || name == "config.json" || name == "tokenizer.json";
+}
+
+// What programs read, printed or in files, says what it is: each command prints its example's result as JSON,
+// and all JSON files that the examples have written are looked at.
+TEST(Manual, AllJsonSaysItsSchemaAndVersion) {
+  const testing::Sandbox sandbox;
+  for (const Command& command : commands()) {
+    const std::string format = command.has_format && command.name != "devices" ? " --format json" : "";
+    const auto result = sandbox.run(command.example.substr(6) + format);
+    if (format.empty()) continue;
+    ASSERT_EQ(result.exit_code, 0) << command.name << result.err;
+    EXPECT_EQ(unsaid_of(result.out), "") << command.name;
+  }
+  int files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(sandbox.path("."))) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file() || is_of_others(entry.path())) continue;
+    if (!name.ends_with(".json") && !name.ends_with(".json.gz")) continue;
+    EXPECT_EQ(unsaid_of(read_text_file(entry.path().string())), "") << entry.path();
+    ++files;
+  }
+  EXPECT_GT(files, 10);
 }
 
 }  // namespace manual_test

@@ -227,7 +227,7 @@ struct TrainWithOutliers : ScheduleWithOutliers {
     const RunResult result =
         ok("train --format json --data small.csv --gbs 4 --outlier-bins 2x1 --delay-outliers 4 " + options);
     std::vector<double> all;
-    for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
+    for (const json& step : testing::rows_of(result.out)) all.push_back(step["loss"]);
     return all;
   }
 };

@@ -70,7 +70,7 @@ TEST(ProfileOfParts, WaitsForNeighboursAsLongAsItsBudget) {
 TEST_F(Profile, PrintsATableOfUnitsAndWritesThem) {
   const RunResult result = measure("--format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json rows = json::parse(result.out);
+  const json rows = testing::rows_of(result.out);
   std::set<std::string> units;
   for (const json& row : rows) units.insert(row["unit"].get<std::string>());
   EXPECT_EQ(units.size(), kProfileUnits);
@@ -163,13 +163,13 @@ TEST_F(Profile, PredictsTrainingSteps) {
   write_profile();
   const RunResult with = sandbox.run("train --steps 2 --data small.csv --format json --profile p.json");
   ASSERT_EQ(with.exit_code, 0) << with.err;
-  for (const json& step : json::parse(with.out)) {
+  for (const json& step : testing::rows_of(with.out)) {
     EXPECT_GT(step["predicted_s"], 0.0);
     // Microbatches of four samples have more than the 64 tokens that were measured at most.
     EXPECT_GT(step["extrapolated_fraction"], 0.5);
   }
   const RunResult without = sandbox.run("train --steps 1 --data small.csv --gbs 4 --format json");
-  EXPECT_FALSE(json::parse(without.out)[0].contains("predicted_s"));
+  EXPECT_FALSE(testing::rows_of(without.out)[0].contains("predicted_s"));
 }
 
 /// Every measured second is 0 but those of the optimizer: both ranks end with their step of 2 s, which
@@ -187,7 +187,7 @@ TEST_F(Profile, PredictsWhatTheProfileSays) {
   const RunResult result =
       sandbox.run("train --steps 1 --data small.csv --gbs 4 --format json --profile q.json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(json::parse(result.out)[0]["predicted_s"], 2.0);
+  EXPECT_EQ(testing::rows_of(result.out)[0]["predicted_s"], 2.0);
 }
 
 TEST_F(Profile, IsOfOneDeviceAndModel) {

@@ -22,7 +22,7 @@ struct Recipe : ::testing::Test {
   json printed(const std::string& options) {
     const RunResult result = sandbox.run("train " + options + " --print-recipe");
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out);
+    return testing::rows_of(result.out);
   }
   void refuses(const std::string& text, const std::vector<std::string>& parts) {
     write(text);
@@ -62,7 +62,7 @@ TEST_F(Recipe, TrainsAsTypedOptionsDo) {
   ASSERT_EQ(from_file.exit_code, 0) << from_file.err;
   ASSERT_EQ(typed.exit_code, 0) << typed.err;
   for (int i = 0; i < 2; ++i)
-    EXPECT_EQ(json::parse(from_file.out)[i]["loss"], json::parse(typed.out)[i]["loss"]);
+    EXPECT_EQ(testing::rows_of(from_file.out)[i]["loss"], testing::rows_of(typed.out)[i]["loss"]);
 }
 
 /// Each option of train is a key, and a value of another kind is refused by file, line and key. Texts take

@@ -65,6 +65,11 @@ std::string image_records(int count) {
   return text + "two,test,,multi_image,two,2,32x32|32x32,,,,,,1,4,4,8\n";
 }
 
+nlohmann::json rows_of(const std::string& out) {
+  nlohmann::json result = nlohmann::json::parse(out, nullptr, false);
+  return result.is_object() && result.contains("rows") ? result["rows"] : result;
+}
+
 void expect_error(const RunResult& result, const std::vector<std::string>& parts, int exit_code) {
   EXPECT_EQ(result.exit_code, exit_code) << result.err;
   EXPECT_EQ(result.out, "");

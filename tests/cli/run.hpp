@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ std::string read_all(const std::filesystem::path& path);
 /// Returns a result without what made it, which differs where the command or the machine does.
 std::string read_result(const std::filesystem::path& path);
 void write_all(const std::filesystem::path& path, const std::string& text);
+
+/// Returns the rows of a table that a command printed as JSON; what it printed, where that is not a table
+/// alone, and a discarded value where it is no JSON.
+nlohmann::json rows_of(const std::string& out);
 
 /// A Sandbox is a directory of its own for a test, removed at the end, with `traces` linked to the source
 /// tree's.

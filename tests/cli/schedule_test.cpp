@@ -36,7 +36,7 @@ struct ScheduleTest : ::testing::Test {
   json iterations(const std::string& options) {
     const RunResult result = schedule(options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out, nullptr, false);
+    return testing::rows_of(result.out);
   }
   RunResult simulate() { return sandbox.run("simulate --plan p.json --schedule s.json --format json"); }
 };
@@ -72,12 +72,12 @@ TEST_F(ScheduleTest, MakesSmallWhatThePlanIsForUnlessAskedForAnother) {
   EXPECT_NE(result.err.find("local-search balances bins, and has no search for the makespan"),
             std::string::npos)
       << result.err;
-  const json own = json::parse(result.out);
+  const json own = testing::rows_of(result.out);
   EXPECT_EQ(own[0]["objective"], "makespan");
   EXPECT_EQ(own[0]["c_max_s"], json::parse(simulate().out)["iterations_s"][0]);
   EXPECT_NE(own[0]["status"], "optimal");
   const RunResult other = schedule(options + "--objective bins");
-  EXPECT_EQ(json::parse(other.out)[0]["objective"], "bins");
+  EXPECT_EQ(testing::rows_of(other.out)[0]["objective"], "bins");
   EXPECT_NE(other.err.find("make 'bins' small, the plan was made for 'makespan'"), std::string::npos)
       << other.err;
   EXPECT_EQ(schedule(options).err.find("the plan was made for"), std::string::npos);
@@ -105,7 +105,7 @@ TEST_F(ScheduleTest, SamplesAreDataAsTheRecordsThatTheyAreMadeOf) {
   const RunResult result = sandbox.run(
       "schedule --plan p.json --data samples.json --modalities image,multi_image --scheduler lpt --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(json::parse(result.out), iterations("--scheduler lpt"));
+  EXPECT_EQ(testing::rows_of(result.out), iterations("--scheduler lpt"));
   testing::expect_error(sandbox.run("schedule --plan p.json --data samples.json --assume-text 9"),
                         {"'--assume-text'", "samples.json has samples"});
   testing::expect_error(sandbox.run("data --data samples.json --model llava-ov-llama3-8b --max-tokens 9"),
@@ -180,7 +180,7 @@ TEST_F(ScheduleTest, TellsEachReasonOnceWithItsFirstIteration) {
   const RunResult result =
       schedule("--scheduler sequential --gbs 48 --iterations 6 --seed 8 --token-cap 15500");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json rows = json::parse(result.out);
+  const json rows = testing::rows_of(result.out);
   int fallbacks = 0;
   int first = -1;
   for (int k = 0; k < 6; ++k) {

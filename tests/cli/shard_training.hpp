@@ -30,7 +30,7 @@ struct ShardTraining : ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     std::vector<double> all;
     if (result.exit_code != 0) return all;
-    for (const nlohmann::json& step : nlohmann::json::parse(result.out)) all.push_back(step["loss"]);
+    for (const nlohmann::json& step : testing::rows_of(result.out)) all.push_back(step["loss"]);
     return all;
   }
 };

@@ -38,7 +38,7 @@ struct SharedLive : ::testing::Test {
     std::vector<double> all;
     const RunResult result =
         succeed("train --format json --data small.csv --plan half.json --device-cores 2 " + options);
-    const json steps = json::parse(result.out, nullptr, false);
+    const json steps = testing::rows_of(result.out);
     for (const json& step : steps) all.push_back(step["loss"]);
     return all;
   }
@@ -53,10 +53,10 @@ TEST_F(SharedLive, GoesOnFromACheckpointOnOtherCoresAndUnderAnotherShare) {
   write_plan("other.json", 0.7);
   const std::string go_on =
       "train --format json --data small.csv --device-cores 3 --checkpoint run --resume ";
-  const json third = json::parse(succeed(go_on + "--plan half.json --steps 3").out);
+  const json third = testing::rows_of(succeed(go_on + "--plan half.json --steps 3").out);
   ASSERT_EQ(third.size(), 1U);
   EXPECT_EQ(third[0]["loss"].get<double>(), whole[2]);
-  const json fourth = json::parse(succeed(go_on + "--plan other.json --steps 4").out);
+  const json fourth = testing::rows_of(succeed(go_on + "--plan other.json --steps 4").out);
   ASSERT_EQ(fourth.size(), 1U);
   EXPECT_NEAR(fourth[0]["loss"].get<double>(), whole[3], 1e-5 * whole[3]);
 }
@@ -105,7 +105,7 @@ TEST_F(SharedLive, IsPredictedFromTablesOfParts) {
   ASSERT_EQ(tables.tp.size(), 2U);
   EXPECT_EQ(tables.quanta, 2);
   EXPECT_EQ(tables.tp[0].quanta, 1);
-  const json steps = json::parse(succeed(train).out);
+  const json steps = testing::rows_of(succeed(train).out);
   for (const json& step : steps) EXPECT_GT(step["predicted_s"].get<double>(), 0);
   // A machine of fewer than three cores says so beside it.
   const RunResult other =

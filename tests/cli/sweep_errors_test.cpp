@@ -78,7 +78,7 @@ TEST_F(SweepErrors, OptionsOfTheSearchForOtherPlanners) {
   ASSERT_EQ(sandbox_.run("sweep --spec spec.json --out search.sqlite").exit_code, 0);
   const RunResult cells = sandbox_.run("sweep export --db search.sqlite --format json");
   int uniform = 0;
-  for (const json& cell : json::parse(cells.out)) {
+  for (const json& cell : testing::rows_of(cells.out)) {
     const bool wished = cell["options"] != "default";
     uniform += wished ? 1 : 0;
     EXPECT_EQ(cell["plan"].get<std::string>().starts_with("tp4"), wished) << cell;
@@ -114,7 +114,7 @@ TEST_F(SweepErrors, NodesBesideAClusterThatHasItsOwn) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const RunResult cells = sandbox_.run("sweep export --db mixed.sqlite --format json");
   ASSERT_EQ(cells.exit_code, 0) << cells.err;
-  EXPECT_EQ(json::parse(cells.out).at(0)["nodes"], 2) << cells.out;
+  EXPECT_EQ(testing::rows_of(cells.out).at(0)["nodes"], 2) << cells.out;
   expect_refused(spec({{"cluster", {"a100-80g:1+h100:1"}}, {"nodes", {2}}}),
                  {"axes.nodes", "'a100-80g:1+h100:1', which says how many it has"});
 }

@@ -46,7 +46,7 @@ class SweepTest : public ::testing::Test {
     const RunResult result =
         sandbox_.run("sweep --spec spec.json --format json --out " + out + " " + options);
     EXPECT_LE(result.exit_code, 1) << result.err;
-    return result.out.empty() ? nlohmann::json() : nlohmann::json::parse(result.out)[0];
+    return result.out.empty() ? nlohmann::json() : testing::rows_of(result.out)[0];
   }
 
   /// The reproducible part of databases, as CSV.
@@ -59,7 +59,7 @@ class SweepTest : public ::testing::Test {
   nlohmann::json rows(const std::string& files, const std::string& options = "") const {
     const RunResult result = sandbox_.run("sweep export --format json --db " + files + " " + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    return nlohmann::json::parse(result.out);
+    return testing::rows_of(result.out);
   }
 
   Sandbox sandbox_;

@@ -65,7 +65,7 @@ class SweepKill : public testing::SweepTest {
       EXPECT_NE(result.err.find("expected a database of 'dflop sweep'"), std::string::npos) << result.err;
       return cells;
     }
-    for (const json& row : json::parse(result.out)) {
+    for (const json& row : testing::rows_of(result.out)) {
       const std::string key = row["seed"].dump() + row["scheduler"].dump();
       EXPECT_EQ(cells.count(key), 0U) << key;
       cells[key] = row["wall_s"];

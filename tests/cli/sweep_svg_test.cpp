@@ -147,12 +147,26 @@ TEST(SweepPicture, AnyAxisStandsToTheRight) {
   }
 }
 
+// Three seeds of 1, 2 and 3: mean 2, deviation 1, Student's t of two degrees of freedom 4.302653: the mean is
+// within 4.302653 / sqrt(3) = 2.484138 of 2. One seed has no interval.
+TEST(SweepPicture, BarsAreIntervalsOfMeansOverSeeds) {
+  const std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 2), row(1, 3, "a", 3),
+                                      row(2, 1, "a", 4)};
+  const SweepPicture picture = sweep_picture(rows, index_of(Axis::nodes), index_of(Measure::samples_per_s));
+  const std::vector<SweepPoint>& line = picture.panels.at(0).lines.at("a + scheduler");
+  ASSERT_EQ(line.size(), 2U);
+  EXPECT_NEAR(line[0].low, 2 - 2.484138, 1e-6);
+  EXPECT_NEAR(line[0].high, 2 + 2.484138, 1e-6);
+  EXPECT_EQ(line[1].low, 4);
+  EXPECT_EQ(line[1].high, 4);
+}
+
 TEST(SweepPicture, SeedsHaveBarsAndLinesShapesOfTheirOwn) {
   const std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 2), row(1, 1, "b", 4)};
   const std::string svg =
       sweep_svg(sweep_picture(rows, index_of(Axis::nodes), index_of(Measure::samples_per_s)));
-  EXPECT_NE(svg.find("bars from the least to the most"), std::string::npos);
-  EXPECT_NE(svg.find("(1 to 2)"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("bars are their 95 % intervals"), std::string::npos);
+  EXPECT_NE(svg.find("seeds from 1 to 2"), std::string::npos) << svg;
   EXPECT_EQ(count_tags(svg, "circle"), 2U);  // line 0: its point, and in the legend
 }
 

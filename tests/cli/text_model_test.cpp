@@ -34,7 +34,7 @@ struct TextModel : ::testing::Test {
     const RunResult result = run("train --learning-rate 0.01 --steps 2 --format json " + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     json all = json::array();
-    for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
+    for (const json& step : testing::rows_of(result.out)) all.push_back(step["loss"]);
     return all;
   }
 };
@@ -94,7 +94,7 @@ TEST_F(TextModel, IsPlannedSimulatedAndTrainedByItsProfile) {
   const RunResult trained = sandbox.run(
       "train --learning-rate 0.01 --plan plan.json --profile p.json --data t.csv --steps 2 --format json");
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  for (const json& step : json::parse(trained.out)) EXPECT_GT(step["predicted_s"].get<double>(), 0);
+  for (const json& step : testing::rows_of(trained.out)) EXPECT_GT(step["predicted_s"].get<double>(), 0);
 }
 
 }  // namespace text_model_test

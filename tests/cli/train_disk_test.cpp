@@ -46,7 +46,7 @@ struct TrainDisk : ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     std::vector<double> all;
     if (result.exit_code != 0) return all;
-    for (const json& step : json::parse(result.out)) all.push_back(step["loss"]);
+    for (const json& step : testing::rows_of(result.out)) all.push_back(step["loss"]);
     return all;
   }
   /// Expects one error, the last line, with all of the parts.

@@ -57,7 +57,7 @@ TEST_F(TrainFolder, WritesWhatItRead) {
               static_cast<double>(std::filesystem::file_size(from + "/model.safetensors")), 4096);
   const RunResult again = train("--model out --steps 1 --learning-rate 0");
   ASSERT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_EQ(json::parse(again.out)[0]["loss"], json::parse(result.out)[0]["loss"]);
+  EXPECT_EQ(testing::rows_of(again.out)[0]["loss"], testing::rows_of(result.out)[0]["loss"]);
 }
 
 /// The weights come out of the last checkpoint where there is one; else each rank writes its own for this.
@@ -220,7 +220,7 @@ TEST_F(TrainFolder, TiesEmbeddingsAsTheWeightsDo) {
     const RunResult found = train("--model m" + run);
     ASSERT_EQ(found.exit_code, 0) << found.err;
     for (const int step : {0, 1})
-      EXPECT_EQ(json::parse(found.out)[step]["loss"], json::parse(expected.out)[step]["loss"]);
+      EXPECT_EQ(testing::rows_of(found.out)[step]["loss"], testing::rows_of(expected.out)[step]["loss"]);
     EXPECT_TRUE(testing::read_all(sandbox.path("out/model.safetensors")) == weights);
     std::filesystem::remove_all(sandbox.path("out"));
     std::filesystem::remove_all(sandbox.path("m"));

@@ -26,7 +26,7 @@ TEST(TrainPlot, DrawsARun) {
   ASSERT_EQ(sandbox.run("train --model tiny-vlm --steps 3 --log run.jsonl").exit_code, 0);
   const auto result = sandbox.run("train plot --log run.jsonl --out run.svg --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json row = json::parse(result.out)[0];
+  const json row = testing::rows_of(result.out)[0];
   EXPECT_EQ(row["first_step"], 1);
   EXPECT_EQ(row["last_step"], 3);
   EXPECT_EQ(row["steps"], 3);

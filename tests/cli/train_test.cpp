@@ -40,7 +40,7 @@ struct Train : ::testing::Test {
     const std::string gbs = names("--gbs") || names("--plan") ? "" : "--gbs 4 ";
     const RunResult result = sandbox.run("train --format json --data small.csv " + gbs + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out, nullptr, false);
+    return testing::rows_of(result.out);
   }
   static std::vector<double> losses(const json& steps) {
     std::vector<double> all;
@@ -112,7 +112,7 @@ TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
   std::filesystem::remove_all(sandbox.path("run/step-00000003"));
   const RunResult kept = sandbox.run(run + "--steps 3");
   ASSERT_EQ(kept.exit_code, 0) << kept.err;
-  EXPECT_EQ(losses(json::parse(kept.out)), std::vector<double>{whole[2]});
+  EXPECT_EQ(losses(testing::rows_of(kept.out)), std::vector<double>{whole[2]});
   EXPECT_NE(kept.err.find("note: the run keeps --beta2 0.9, --clip-norm 1, --learning-rate 0.002, "
                           "--rate-schedule cosine, --warm-up 1\n"),
             std::string::npos)
@@ -319,8 +319,7 @@ TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
   EXPECT_NE(result.err.find("note: passed over run/step-00000002/rank-00000.safetensors: damaged"),
             std::string::npos)
       << result.err;
-  EXPECT_EQ(losses(json::parse(result.out, nullptr, false)),
-            (std::vector<double>(whole.begin() + 1, whole.end())));
+  EXPECT_EQ(losses(testing::rows_of(result.out)), (std::vector<double>(whole.begin() + 1, whole.end())));
 }
 
 TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {

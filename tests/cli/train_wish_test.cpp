@@ -43,7 +43,7 @@ TEST_F(TrainWish, APlanFileIsNotWishedOtherwise) {
 TEST_F(TrainWish, SumsUpTheStepsWithoutTheFirst) {
   const RunResult result = train("");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json steps = json::parse(result.out);
+  const json steps = testing::rows_of(result.out);
   const double second = steps[1]["iteration_s"];
   const double third = steps[2]["iteration_s"];
   char expected[64];

@@ -57,6 +57,8 @@ def run(command: str, *arguments: object, check: bool = True, **options: Any) ->
         raise CommandError(message, done.returncode, done.stderr)
     try:
         value = json.loads(done.stdout) if done.stdout.strip() else []
+        if isinstance(value, dict) and value.keys() == {"schema", "version", "rows"}:
+            value = value["rows"]  # a table alone
         result: Any = Rows(value) if isinstance(value, list) else Result(value)
     except (ValueError, TypeError):
         message = f"dflop {command}: expected a result as JSON, found {done.stdout[:60]!r}"
