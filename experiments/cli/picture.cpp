@@ -19,8 +19,6 @@
 
 #include "core/error.hpp"
 
-extern char** environ;
-
 namespace dflop {
 namespace {
 
