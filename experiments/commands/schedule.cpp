@@ -115,8 +115,8 @@ int run_schedule(const Values& values) {
                       profile ? &*profile : nullptr);
   note_changed_model(plan_path, plan_text, target.model);
   note_gpu_types(target.cluster);
-  note_trained(plan.trained, target.model);
   validate(plan, target.model, target.cluster, plan_path);
+  note_trained(plan.trained, target.model);
   if (profile) require_measured(*profile, plan, target.model);
   const Correction correction = read_correction(values, plan);
   const CorrectedCostModel corrected(target.cost, correction);

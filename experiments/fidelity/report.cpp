@@ -239,7 +239,7 @@ Table all_operations_table(const std::vector<PlanFidelity>& plans) {
 }
 
 std::string fidelity_json(const std::vector<PlanFidelity>& plans) {
-  Json json;
+  Json json = {{"schema", "dflop.fidelity"}, {"version", 1}};
   json["plans"] = json_of(fidelity_table(plans));
   for (std::size_t p = 0; p < plans.size(); ++p) {
     json["plans"][p]["steps"] = steps_json(plans[p]);

@@ -134,6 +134,7 @@ TEST(MegatronMimo, ListsWhatItCannotSay) {
       {"reshard", [](Plan& p) { p.llm.tp = 2; }},
       {"placement", [](Plan& p) { p.placement = RankOrder::replica_major; }},
       {"optimizer_states", [](Plan& p) { p.optimizer_states = OptimizerStates::bf16; }},
+      {"frozen", [](Plan& p) { p.trained.encoder = false; }},
       {"samples of unlike encoder tokens", [](Plan& p) { p.encoder.dp = 4; }},
   };
   for (const auto& change : changes) {

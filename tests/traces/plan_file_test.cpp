@@ -80,6 +80,16 @@ TEST(PlanFile, WritesStatesAndReshardThatAreNotTheDefault) {
   EXPECT_EQ(to_json(example()).find("reshard"), std::string::npos);
 }
 
+TEST(PlanFile, WritesWhatIsFrozen) {
+  Plan plan = example();
+  EXPECT_EQ(to_json(plan).find("frozen"), std::string::npos);
+  plan.trained = {false, true, false, 16};
+  const std::string text = to_json(plan);
+  EXPECT_NE(text.find("  \"frozen\": [\"encoder\",\"llm\"],\n  \"lora_rank\": 16"), std::string::npos)
+      << text;
+  EXPECT_EQ(parse_plan(text, "p.json"), plan);
+}
+
 TEST(PlanFile, WritesTheObjectiveOfAPlanThatHasOne) {
   Plan plan = example();
   for (const Objective objective : all_of<Objective>()) {
@@ -126,6 +136,8 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.reshard = static_cast<Reshard>(random.below(2));
     plan.zero1 = random.below(2) == 1;
     plan.sequence_parallel = random.below(2) == 1;
+    plan.trained = {random.below(2) == 1, random.below(2) == 1, random.below(2) == 1,
+                    static_cast<int>(random.below(3))};
     if (random.below(2) == 1) plan.objective = all_of<Objective>()[random.below(3)];
     EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
   }

@@ -46,6 +46,17 @@ TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
 }
 
+/// A file of stages that are trained whole is as it always was.
+TEST(TimelineFileFormat, WhatIsTrainedIsWrittenWhereThatIsNotAll) {
+  Timeline timeline = small_timeline();
+  EXPECT_EQ(to_json(timeline).find("trains_"), std::string::npos);
+  timeline.stage_shapes[0].trained = {false, true, false, 8};
+  const std::string text = to_json(timeline);
+  EXPECT_NE(text.find("\"trains_encoder\": [false,true]"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"lora_rank\": [8,0]"), std::string::npos) << text;
+  EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
+}
+
 /// A file of stages that price nothing before their first layer is as it always was.
 TEST(TimelineFileFormat, FrontsAreWrittenWhereAStageHasOne) {
   Timeline timeline = small_timeline();

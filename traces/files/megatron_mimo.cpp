@@ -136,9 +136,9 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
         "sequence_parallel: of the LLM alone; the encoder's output has to be whole on every rank");
   }
   if (!plan.trained.all()) {
-    unsaid.push_back(fmt::format(
-        "frozen, lora_rank: all parts are trained in place of {}; the recipe has to freeze the others",
-        describe(plan.trained)));
+    unsaid.push_back(
+        fmt::format("frozen: all parts are trained in place of {}; the recipe has to freeze the others",
+                    describe(plan.trained)));
   }
   if (plan.optimizer_states == OptimizerStates::bf16) {
     unsaid.emplace_back(
