@@ -314,7 +314,7 @@ void print_result(Format format, const std::function<std::string()>& text,
 }
 
 void print_infeasible(Format format, const std::string& reason) {
-  if (format == Format::json) fmt::print("{}", with_schema(json_text({{"infeasible_reason", reason}})));
+  if (format == Format::json) fmt::print("{}", infeasible_json(reason));
 }
 
 std::string plain_text(const Cell& cell) {

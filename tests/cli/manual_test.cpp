@@ -70,7 +70,9 @@ TEST(Manual, EveryExampleWorksAndItsJsonSaysItsSchema) {
     }
     EXPECT_EQ(result.exit_code, 0) << command.example << "\n" << result.err;
     EXPECT_FALSE(result.out.empty());
-    if (asks_json) EXPECT_EQ(unsaid_of(result.out), "") << command.name;
+    if (asks_json) {
+      EXPECT_EQ(unsaid_of(result.out), "") << command.name;
+    }
   }
   EXPECT_TRUE(sandbox.has("plan.json"));
   EXPECT_TRUE(sandbox.has("schedule.json"));
