@@ -25,7 +25,6 @@ namespace {
 
 constexpr std::string_view kMagic = "DFL1";
 constexpr std::size_t kHeaderBytes = 4 + 1 + 4 + 4 + 8;
-constexpr std::uint64_t kMostKeyBytes = 1 << 16;
 constexpr std::chrono::milliseconds kRetry{50};
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
@@ -66,6 +65,12 @@ bool is_hidden(const std::string& host, const addrinfo& address) {
   sockaddr_in6 ip{};
   std::memcpy(&ip, address.ai_addr, sizeof ip);
   return std::memcmp(&ip.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0;
+}
+
+/// Returns the most bytes that the value of a frame of this kind may have, of which a rank's have `most`.
+std::uint64_t most_value_bytes(FrameKind kind, std::uint64_t most) {
+  const bool carries = kind == FrameKind::put || kind == FrameKind::value || kind == FrameKind::ended;
+  return carries ? most : std::min(most, kMostWordBytes);
 }
 
 Descriptor make_socket(const addrinfo& address) {
@@ -143,13 +148,17 @@ Descriptor::~Descriptor() {
   if (is_open()) ::close(number_);
 }
 
-std::string to_bytes(const Frame& frame) {
+std::string head_bytes(const Frame& frame, std::uint64_t value_bytes) {
   ByteWriter header;
   header.add(frame.kind);
   header.add(static_cast<std::uint32_t>(frame.key.size()));
   header.add(frame.readers);
-  header.add(static_cast<std::uint64_t>(frame.value.size()));
-  return std::string(kMagic) + header.take() + frame.key + frame.value;
+  header.add(value_bytes);
+  return std::string(kMagic) + header.take() + frame.key;
+}
+
+std::string to_bytes(const Frame& frame) {
+  return head_bytes(frame, frame.value.size()) + frame.value;
 }
 
 std::optional<Frame> FrameBuffer::next(std::uint64_t most) {
@@ -162,10 +171,11 @@ std::optional<Frame> FrameBuffer::next(std::uint64_t most) {
   const auto key_bytes = header.get<std::uint32_t>();
   frame.readers = header.get<std::uint32_t>();
   const auto value_bytes = header.get<std::uint64_t>();
-  if (kind > static_cast<std::uint8_t>(FrameKind::gone)) throw Error(ErrorKind::input, "an unknown frame");
-  if (key_bytes > kMostKeyBytes || value_bytes > most) throw Error(ErrorKind::input, "a frame too large");
-  if (bytes_.size() < kHeaderBytes + key_bytes + value_bytes) return std::nullopt;
+  if (kind > static_cast<std::uint8_t>(FrameKind::proof)) throw Error(ErrorKind::input, "an unknown frame");
   frame.kind = static_cast<FrameKind>(kind);
+  if (key_bytes > kMostKeyBytes || value_bytes > most_value_bytes(frame.kind, most))
+    throw Error(ErrorKind::input, "a frame too large");
+  if (bytes_.size() < kHeaderBytes + key_bytes + value_bytes) return std::nullopt;
   frame.key = bytes_.substr(kHeaderBytes, key_bytes);
   frame.value = bytes_.substr(kHeaderBytes + key_bytes, value_bytes);
   bytes_.erase(0, kHeaderBytes + key_bytes + value_bytes);
@@ -217,6 +227,15 @@ bool send_bytes(const Descriptor& to, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(sent));
   }
   return true;
+}
+
+std::optional<std::size_t> send_some(const Descriptor& to, std::string_view bytes) {
+  while (true) {
+    const ssize_t sent = ::send(to.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    if (errno != EINTR) return std::nullopt;
+  }
 }
 
 void shut_down(const Descriptor& connection) {

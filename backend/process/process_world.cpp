@@ -12,18 +12,24 @@ namespace {
 
 constexpr int kMostRanks = 1 << 16;
 constexpr int kMostPort = 65535;
+constexpr std::size_t kMostTokenBytes = 1024;
 
 struct Launcher {
   const char* name;
   const char* rank;
   const char* ranks;
   const char* local_rank;
+  std::array<const char*, 2> run;  ///< what it calls the run; null: nothing more
 };
 
 constexpr std::array<Launcher, 3> kLaunchers = {{
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", {"TORCHELASTIC_RUN_ID", nullptr}},
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 }};
 
 [[noreturn]] void fail(const std::string& variable, const std::string& problem) {
@@ -56,6 +62,22 @@ int read_port(const Environment& environment, const std::string& launcher) {
   return taken ? port + 1 : port;
 }
 
+std::string read_token(const Environment& environment, const Launcher& launcher) {
+  if (const auto own = environment("DFLOP_TOKEN")) {
+    if (own->empty() || own->size() > kMostTokenBytes) {
+      fail("DFLOP_TOKEN", "expected 1 to " + std::to_string(kMostTokenBytes) + " bytes, found " +
+                              std::to_string(own->size()));
+    }
+    return *own;
+  }
+  std::string token;
+  for (const char* variable : launcher.run) {
+    const auto part = variable != nullptr ? environment(variable) : std::nullopt;
+    if (part && !part->empty() && *part != "none") token += (token.empty() ? "" : ".") + *part;
+  }
+  return token.substr(0, kMostTokenBytes);
+}
+
 LaunchEnvironment read(const Environment& environment, const Launcher& launcher) {
   const auto number = [&](const char* variable, int least, int most) {
     return to_int(variable, read_text(environment, variable, launcher.name), least, most);
@@ -67,6 +89,7 @@ LaunchEnvironment read(const Environment& environment, const Launcher& launcher)
   launch.local_rank = number(launcher.local_rank, 0, launch.rank);
   launch.host = read_text(environment, "MASTER_ADDR", launcher.name);
   launch.port = read_port(environment, launcher.name);
+  launch.token = read_token(environment, launcher);
   return launch;
 }
 
@@ -119,6 +142,13 @@ LaunchEnvironment read_launch_environment(const Environment& environment) {
               "no environment variable says which rank this is: expected RANK (torchrun), "
               "OMPI_COMM_WORLD_RANK (mpirun) or SLURM_PROCID (srun); a run on several GPUs is started by one "
               "of these, a process per GPU");
+}
+
+std::string token_note(const LaunchEnvironment& launch) {
+  if (!launch.token.empty()) return "";
+  return "nothing tells the ranks of this run from strangers: whoever reaches " + launch.host + ":" +
+         std::to_string(launch.port) +
+         " can take the place of a rank; set DFLOP_TOKEN to the same secret for all processes";
 }
 
 void require_agreement(World& world, const Values& values) {

@@ -18,9 +18,10 @@ struct LaunchEnvironment {
   std::string launcher;  ///< "torchrun", "mpirun" or "srun", by the names of the variables
   int rank = 0;
   int ranks = 1;
-  int local_rank = 0;  ///< among the ranks of this machine: the index of its GPU
-  std::string host;    ///< of rank 0, where all ranks meet
-  int port = 0;        ///< there
+  int local_rank = 0;      ///< among the ranks of this machine: the index of its GPU
+  std::string host;        ///< of rank 0, where all ranks meet
+  int port = 0;            ///< there
+  std::string token = {};  ///< of the run, by which its ranks know each other; empty: nothing gives one
 };
 
 /// An Environment gives the value of a variable; none where it is not set.
@@ -37,8 +38,18 @@ Environment process_environment();
 ///
 /// All need MASTER_ADDR and MASTER_PORT. Where torchrun itself listens on MASTER_PORT, as it says by
 /// TORCHELASTIC_USE_AGENT_STORE, ranks meet on the port after it. DFLOP_PORT is used as it is, before both.
+///
+/// The run's token is DFLOP_TOKEN, or else what the launcher calls the run:
+///
+///     torchrun   TORCHELASTIC_RUN_ID, but "none", which is that of all that were given no --rdzv-id
+///     mpirun     PMIX_NAMESPACE, OMPI_MCA_ess_base_jobid
+///     srun       SLURM_JOB_ID, SLURM_STEP_ID
+///
 /// @throws Error (usage) naming a variable that is missing, is not a whole number or is out of range.
 LaunchEnvironment read_launch_environment(const Environment& environment);
+
+/// Returns what to say of a run whose ranks have no token; empty where they have one.
+std::string token_note(const LaunchEnvironment& launch);
 
 /// A ProcessWorld has one rank. What processes tell each other goes through their rendezvous; devices and
 /// communicators are of those who derive from it.

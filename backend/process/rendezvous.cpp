@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -21,7 +22,7 @@ std::string state_text(const std::optional<RankWait>& wait) {
   if (!wait) return "is not waiting";
   std::array<char, 32> time{};
   std::snprintf(time.data(), time.size(), " (%.2f s)", Seconds(host_time() - wait->since).count());
-  return "waits for " + wait->what + time.data();
+  return "waits for " + wait->what.substr(0, kMostWordBytes / 2) + time.data();
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   set_connection_options(connection_, options.timeout);
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch_rank(stop); });
-  send({FrameKind::hello, std::to_string(rank()) + " " + std::to_string(ranks()), 0, ""});
+  send({FrameKind::hello, std::to_string(rank()) + " " + std::to_string(ranks()), 0, options_.token});
   Lock lock(mutex_);
   changed_.wait_until(lock, in_time(options_.meeting + kGrace), [&] { return met_ || ended_; });
   if (met_) return;
@@ -72,6 +73,7 @@ bool Rendezvous::read() {
   {
     const Lock lock(mutex_);
     told_ = true;
+    changed_.notify_all();
     if (gone_) return false;
   }
   end_run(problem);
@@ -79,6 +81,7 @@ bool Rendezvous::read() {
 }
 
 void Rendezvous::handle(Frame frame) {
+  if (frame.kind == FrameKind::challenge) return send({FrameKind::proof, "", 0, frame.value});
   if (frame.kind == FrameKind::ask) return send({FrameKind::state, "", 0, state_text(state().state.wait)});
   if (frame.kind == FrameKind::ended || frame.kind == FrameKind::refused) {
     {
@@ -90,9 +93,10 @@ void Rendezvous::handle(Frame frame) {
   }
   const Lock lock(mutex_);
   if (frame.kind == FrameKind::welcome) met_ = true;
-  if (frame.kind == FrameKind::gone) gone_ = true;
+  if (frame.kind == FrameKind::gone && leaves_) gone_ = true;
   if (frame.kind == FrameKind::pong) pong_ = frame.value;
-  if (frame.kind == FrameKind::value) values_[frame.key] = std::move(frame.value);
+  if (frame.kind == FrameKind::value)
+    values_[{static_cast<int>(frame.readers), frame.key}] = std::move(frame.value);
   changed_.notify_all();
 }
 
@@ -213,16 +217,22 @@ void Rendezvous::check() {
 
 void Rendezvous::put(const std::string& key, std::string value, int readers) {
   check();
+  if (value.size() > kMostValueBytes) {
+    throw Error(ErrorKind::internal, "'" + key + "' has " + std::to_string(value.size()) +
+                                         " bytes; a rank can give the others at most " +
+                                         std::to_string(kMostValueBytes) + " at once");
+  }
   send({FrameKind::put, key, static_cast<std::uint32_t>(readers), std::move(value)});
 }
 
-std::string Rendezvous::get(const std::string& key, const std::string& what) {
+std::string Rendezvous::get(int from, const std::string& key, const std::string& what) {
   const Waiting waiting(*this, what);
   check();
-  send({FrameKind::get, key, 0, ""});
+  send({FrameKind::get, key, static_cast<std::uint32_t>(from), ""});
   Lock lock(mutex_);
-  changed_.wait(lock, [&] { return values_.count(key) > 0 || ended_; });
-  const auto found = values_.find(key);
+  const std::pair<int, std::string> place(from, key);
+  changed_.wait(lock, [&] { return values_.count(place) > 0 || ended_; });
+  const auto found = values_.find(place);
   if (found == values_.end()) check_held();
   std::string value = std::move(found->second);
   values_.erase(found);
@@ -230,22 +240,19 @@ std::string Rendezvous::get(const std::string& key, const std::string& what) {
 }
 
 std::vector<std::string> Rendezvous::gather(std::string value, const std::string& what) {
-  const auto key = [number = gathered_](int rank) {
-    return "gather " + std::to_string(number) + " of rank " + std::to_string(rank);
-  };
-  ++gathered_;
+  const std::string key = "gather " + std::to_string(gathered_++);
   if (rank() != 0) {
-    put(key(rank()), std::move(value));
+    put(key, std::move(value));
     return {};
   }
   std::vector<std::string> values = {std::move(value)};
-  for (int r = 1; r < ranks(); ++r) values.push_back(get(key(r), what + " of rank " + std::to_string(r)));
+  for (int r = 1; r < ranks(); ++r) values.push_back(get(r, key, what + " of rank " + std::to_string(r)));
   return values;
 }
 
 std::string Rendezvous::broadcast(std::string value, const std::string& what) {
   const std::string key = "broadcast " + std::to_string(broadcasts_++);
-  if (rank() != 0) return get(key, what + " of rank 0");
+  if (rank() != 0) return get(0, key, what + " of rank 0");
   put(key, value, ranks() - 1);
   return value;
 }
@@ -263,7 +270,12 @@ Nanoseconds Rendezvous::clock_offset() {
     changed_.wait(lock, [&] { return pong_ || ended_; });
     if (!pong_) check_held();
     const Nanoseconds trip = host_time() - before;
-    const Nanoseconds there{std::stoll(*std::exchange(pong_, std::nullopt))};
+    const std::string pong = *std::exchange(pong_, std::nullopt);
+    Nanoseconds::rep there_ns = 0;
+    const auto [stop, problem] = std::from_chars(pong.data(), pong.data() + pong.size(), there_ns);
+    if (problem != std::errc() || stop != pong.data() + pong.size())
+      throw Error(ErrorKind::internal, "rank 0 tells a clock that is no number: '" + pong + "'");
+    const Nanoseconds there{there_ns};
     if (trip >= shortest) continue;
     shortest = trip;
     offset = there - (before + trip / 2);
@@ -273,7 +285,7 @@ Nanoseconds Rendezvous::clock_offset() {
 
 void Rendezvous::abort(const std::string& reason) {
   if (has_ended()) return;
-  send({FrameKind::abort, "", 0, reason});
+  send({FrameKind::abort, "", 0, reason.substr(0, kMostWordBytes)});
   end_run("rank " + std::to_string(rank()) + " ended the run: " + reason);
 }
 
@@ -281,6 +293,7 @@ void Rendezvous::leave() {
   {
     const Lock lock(mutex_);
     if (ended_ || gone_) return;
+    leaves_ = true;
   }
   send({FrameKind::bye, "", 0, ""});
   Lock lock(mutex_);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/communicator.hpp"
@@ -40,7 +41,8 @@ class Rendezvous {
  public:
   /// Listens as rank 0, connects as the others; returns when all have come.
   /// @throws Error (internal) naming the ranks that have not come in time, a port that is taken, or another
-  /// run's ranks there; Error (usage) for a host whose name is not known.
+  /// run's ranks there, or a token that is not that of rank 0; Error (usage) for a host whose name is not
+  /// known.
   explicit Rendezvous(const RendezvousOptions& options);
   /// Ends the connection. Without leave() or abort() before, the others take it for a failure.
   ~Rendezvous();
@@ -51,11 +53,12 @@ class Rendezvous {
   int ranks() const { return options_.ranks; }
   Seconds timeout() const { return options_.timeout; }
 
-  /// Gives a value to the others. It can be got `readers` times, by any rank, and then is forgotten. Until
-  /// then nobody puts another under its key.
+  /// Gives a value to the others, of at most kMostValueBytes. It can be got `readers` times, by any rank, and
+  /// then is forgotten. Until then this rank puts no other under its key.
+  /// @throws Error (internal) for a larger one
   void put(const std::string& key, std::string value, int readers = 1);
-  /// Returns the value of a key when somebody has put it. `what` is for messages.
-  std::string get(const std::string& key, const std::string& what);
+  /// Returns the value that a rank has put under a key, when it has. `what` is for messages.
+  std::string get(int from, const std::string& key, const std::string& what);
 
   /// Returns all ranks' values at rank 0, by rank, and none elsewhere. All ranks call it, as broadcast(), in
   /// the same order.
@@ -131,14 +134,15 @@ class Rendezvous {
   std::condition_variable changed_;
   bool met_ = false;
   bool told_ = false;                   ///< by rank 0 how the run ended
+  bool leaves_ = false;                 ///< it has said goodbye
   bool gone_ = false;                   ///< all have left
   std::optional<Deadline> late_since_;  ///< when rank 0 was told that this one waits for too long
   bool was_late_ = false;               ///< this rank has ended the run by waiting, and not heard of it
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
-  std::optional<Nanoseconds> asked_since_;  ///< how this rank is, without an answer yet
-  Seen seen_;                               ///< the last answer, of when it was asked
-  std::map<std::string, std::string> values_;
+  std::optional<Nanoseconds> asked_since_;                     ///< how this rank is, without an answer yet
+  Seen seen_;                                                  ///< the last answer, of when it was asked
+  std::map<std::pair<int, std::string>, std::string> values_;  // by the rank that has put it, and key
   std::optional<std::string> pong_;
 
   std::mutex end_mutex_;  // of this, held while it is called

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
+#include <random>
 #include <utility>
 
 #include "backend/communicator.hpp"
@@ -17,9 +20,11 @@
 namespace dflop {
 namespace {
 
-constexpr std::chrono::seconds kAnswerTime{2};  // for what each rank waits for
-constexpr std::chrono::seconds kHelloTime{30};  // who is silent for longer keeps no descriptor
-constexpr std::uint64_t kMostHelloBytes = 4096;
+constexpr std::chrono::seconds kAnswerTime{2};          // for what each rank waits for
+constexpr std::chrono::seconds kHelloTime{30};          // who is silent for longer keeps no descriptor
+constexpr std::chrono::milliseconds kAcceptAgain{100};  // where the system has no descriptor left
+constexpr std::chrono::seconds kLastWords{5};           // for what is under way at the end
+constexpr std::size_t kMostSendings = 2 * kMostKeysOfRank;
 
 /// Reads "rank ranks", of whoever has connected.
 bool read_hello(const std::string& key, int& rank, int& ranks) {
@@ -28,6 +33,14 @@ bool read_hello(const std::string& key, int& rank, int& ranks) {
   if (first != std::errc() || space == end || *space != ' ') return false;
   const auto [stop, second] = std::from_chars(space + 1, end, ranks);
   return second == std::errc() && stop == end;
+}
+
+/// Compares in a time that says nothing of where they differ.
+bool is_same_token(const std::string& one, const std::string& other) {
+  if (one.size() != other.size()) return false;
+  unsigned char difference = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) difference |= static_cast<unsigned char>(one[i] ^ other[i]);
+  return difference == 0;
 }
 
 }  // namespace
@@ -55,21 +68,40 @@ void RendezvousServer::run(const std::stop_token& stop) {
     check_times();
     std::erase_if(peers_, [](const auto& peer) { return !peer->connection.is_open(); });
   }
+  finish_sending();
 }
 
 void RendezvousServer::wait() {
-  std::vector<pollfd> polled = {{wake_read_.number(), POLLIN, 0}, {listener_.number(), POLLIN, 0}};
-  for (const auto& peer : peers_) polled.push_back({peer->connection.number(), POLLIN, 0});
+  const bool accepts = Deadline::clock::now() >= accept_again_;
+  std::vector<pollfd> polled = {{wake_read_.number(), POLLIN, 0},
+                                {accepts ? listener_.number() : -1, POLLIN, 0}};  // -1: is passed over
+  for (const auto& peer : peers_) {
+    const int events = peer->sendings.empty() ? POLLIN : POLLIN | POLLOUT;
+    polled.push_back({peer->connection.number(), static_cast<short>(events), 0});
+  }
   if (::poll(polled.data(), polled.size(), kTickMs) <= 0) return;
   for (std::size_t i = 0; i + 2 < polled.size(); ++i) {
-    if (polled[i + 2].revents != 0 && peers_[i]->connection.is_open()) read(*peers_[i]);
+    const int events = polled[i + 2].revents;
+    if ((events & POLLOUT) != 0 && peers_[i]->connection.is_open()) flush(*peers_[i]);
+    if ((events & ~POLLOUT) != 0 && peers_[i]->connection.is_open()) read(*peers_[i]);
   }
-  if (polled[1].revents != 0) accept();
+  if (polled[1].revents != 0 && listener_.is_open()) accept();
 }
 
+/// Whoever connects without a word must not keep ranks away, nor take all descriptors of rank 0.
 void RendezvousServer::accept() {
   auto peer = std::make_unique<Peer>();
   peer->connection = accept_from(listener_);
+  const int problem = peer->connection.is_open() ? 0 : errno;
+  const bool none_left = problem == EMFILE || problem == ENFILE || problem == ENOBUFS || problem == ENOMEM;
+  if (none_left) {  // the listener stays readable: asked at once it would answer the same
+    accept_problem_ = std::strerror(problem);  // NOLINT(concurrency-mt-unsafe)
+    accept_again_ = in_time(std::chrono::duration_cast<Seconds>(kAcceptAgain));
+  }
+  const auto is_silent = [](const auto& p) { return p->rank < 0 && p->connection.is_open(); };
+  const auto oldest = std::ranges::find_if(peers_, is_silent);
+  const auto silent = static_cast<std::size_t>(std::ranges::count_if(peers_, is_silent));
+  if (oldest != peers_.end() && (none_left || silent >= kMostSilent)) (*oldest)->connection = {};
   if (!peer->connection.is_open()) return;
   set_connection_options(peer->connection, options_.timeout);
   peer->hello_by = in_time(kHelloTime);
@@ -79,7 +111,7 @@ void RendezvousServer::accept() {
 void RendezvousServer::read(Peer& peer) {
   try {
     const bool open = receive_bytes(peer.connection, peer.received);
-    while (auto frame = peer.received.next(peer.rank < 0 ? kMostHelloBytes : kMostValueBytes)) {
+    while (auto frame = peer.received.next(met_ ? kMostValueBytes : kMostHelloBytes)) {
       handle(peer, std::move(*frame));
       if (!peer.connection.is_open()) return;
     }
@@ -92,12 +124,13 @@ void RendezvousServer::read(Peer& peer) {
 }
 
 void RendezvousServer::handle(Peer& peer, Frame frame) {
-  if (peer.rank < 0) return greet(peer, frame);
+  if (peer.rank < 0) return peer.challenge.empty() ? greet(peer, frame) : admit(peer, frame);
+  if (!met_) return lose(peer);  // a rank waits for its welcome
   switch (frame.kind) {
     case FrameKind::put:
-      return put(std::move(frame));
+      return put(peer, std::move(frame));
     case FrameKind::get:
-      return get(peer, frame.key);
+      return get(peer, {static_cast<int>(frame.readers), frame.key});
     case FrameKind::ping:
       return send(peer, {FrameKind::pong, "", 0, std::to_string(host_time().count())});
     case FrameKind::abort:
@@ -116,6 +149,8 @@ void RendezvousServer::handle(Peer& peer, Frame frame) {
     case FrameKind::ask:
     case FrameKind::ended:
     case FrameKind::gone:
+    case FrameKind::challenge:
+    case FrameKind::proof:
       break;  // nothing that a rank that takes part sends
   }
   lose(peer);
@@ -129,50 +164,105 @@ void RendezvousServer::greet(Peer& peer, const Frame& hello) {
     peer.connection = {};
     return;
   }
-  std::string problem;
-  if (ranks != options_.ranks) {
-    problem = "rank 0 is of a run of " + std::to_string(options_.ranks) + " ranks, " + rank_name(rank) +
-              " of one of " + std::to_string(ranks);
-  } else if (rank < 0 || rank >= ranks) {
-    problem = rank_name(rank) + " is not of 0 to " + std::to_string(ranks - 1);
-  } else if (peer_of(rank) != nullptr || met_) {
-    problem = rank_name(rank) + " has come already; another run may use this port";
-  } else if (ended_) {
-    problem = ended_->value;
-  }
-  if (!problem.empty()) {
-    send(peer, {FrameKind::refused, "", 0, problem});
+  const std::string problem = refusal(rank, ranks, hello.value);
+  if (!problem.empty()) return refuse(peer, problem);
+  peer.claimed = rank;
+  std::random_device random;
+  peer.challenge = std::to_string(random()) + " " + std::to_string(random());
+  send(peer, {FrameKind::challenge, "", 0, peer.challenge});
+}
+
+/// Takes a rank that has answered: who only says hello takes no place of one that comes later.
+void RendezvousServer::admit(Peer& peer, const Frame& proof) {
+  if (proof.kind != FrameKind::proof || proof.value != peer.challenge) {
     peer.connection = {};
     return;
   }
-  peer.rank = rank;
-  if (std::ranges::count_if(peers_, [](const auto& p) { return p->rank >= 0; }) < options_.ranks) return;
+  const std::string problem = refusal(peer.claimed);
+  if (!problem.empty()) return refuse(peer, problem);
+  peer.rank = peer.claimed;
+  if (std::ranges::count_if(peers_, [](const auto& p) { return p->rank >= 0 && p->connection.is_open(); }) ==
+      options_.ranks)
+    welcome_all();
+}
+
+void RendezvousServer::refuse(Peer& peer, const std::string& problem) {
+  send(peer, {FrameKind::refused, "", 0, problem});
+  peer.connection = {};
+}
+
+void RendezvousServer::welcome_all() {
   met_ = true;
+  listener_ = {};
+  for (const auto& other : peers_) {
+    if (other->rank < 0) other->connection = {};
+  }
   send_all({FrameKind::welcome, "", 0, ""});
 }
 
-void RendezvousServer::put(Frame frame) {
+/// Returns why a hello is not taken; empty where it is. The token comes first: nothing else that a stranger
+/// says is looked at.
+std::string RendezvousServer::refusal(int rank, int ranks, const std::string& token) {
+  if (!is_same_token(token, options_.token)) {
+    return rank_name(rank) + " comes with another token than rank 0 has, or one of them with none: another " +
+           "run may use this port; DFLOP_TOKEN, or where it is not set the launcher's id of the run, must be " +
+           "the same in all processes";
+  }
+  if (ranks != options_.ranks) {
+    return "rank 0 is of a run of " + std::to_string(options_.ranks) + " ranks, " + rank_name(rank) +
+           " of one of " + std::to_string(ranks);
+  }
+  if (rank < 0 || rank >= ranks) return rank_name(rank) + " is not of 0 to " + std::to_string(ranks - 1);
+  return refusal(rank);
+}
+
+/// Returns why a rank cannot be taken now.
+std::string RendezvousServer::refusal(int rank) {
+  if (peer_of(rank) != nullptr || met_)
+    return rank_name(rank) + " has come already; another run may use this port";
+  return ended_ ? ended_->value : "";
+}
+
+void RendezvousServer::put(Peer& peer, Frame frame) {
   if (frame.readers == 0) return;
-  const std::string key = frame.key;
-  values_[key] = {std::move(frame.value), frame.readers};
+  const Key key{peer.rank, std::move(frame.key)};
+  forget(key);
+  held_bytes_ += key.second.size() + frame.value.size();
+  values_[key] = {std::make_shared<const std::string>(std::move(frame.value)), frame.readers};
+  if (++put_[peer.rank] > kMostKeysOfRank || held_bytes_ > kMostHeldBytes) {
+    return end_run(rank_name(peer.rank) + " puts more values than others get: at most " +
+                   std::to_string(kMostKeysOfRank) + " of a rank, and of all ranks " +
+                   std::to_string(kMostHeldBytes >> 30) + " GiB, can wait for who gets them");
+  }
   const auto wanted = wanted_.find(key);
   if (wanted == wanted_.end()) return;
   const std::vector<int> ranks = std::move(wanted->second);
   wanted_.erase(wanted);
   for (const int rank : ranks) {
-    if (Peer* peer = peer_of(rank)) get(*peer, key);
+    --asked_[rank];
+    if (Peer* other = peer_of(rank)) get(*other, key);
   }
 }
 
-void RendezvousServer::get(Peer& peer, const std::string& key) {
+void RendezvousServer::get(Peer& peer, const Key& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) {
+    if (key.first < 0 || key.first >= options_.ranks || ++asked_[peer.rank] > kMostKeysOfRank)
+      return lose(peer);
     wanted_[key].push_back(peer.rank);
     return;
   }
-  const bool last = --found->second.readers == 0;
-  send(peer, {FrameKind::value, key, 0, last ? std::move(found->second.value) : found->second.value});
-  if (last) values_.erase(key);
+  const Shared value = found->second.value;
+  if (--found->second.readers == 0) forget(key);
+  send(peer, {FrameKind::value, key.second, static_cast<std::uint32_t>(key.first), ""}, value);
+}
+
+void RendezvousServer::forget(const Key& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return;
+  held_bytes_ -= key.second.size() + found->second.value->size();
+  --put_[key.first];
+  values_.erase(found);
 }
 
 void RendezvousServer::leave(int rank) {
@@ -180,9 +270,11 @@ void RendezvousServer::leave(int rank) {
   if (left_.size() == static_cast<std::size_t>(options_.ranks)) send_all({FrameKind::gone, "", 0, ""});
 }
 
+/// Before all have met nobody depends on a connection: who was there may come again.
 void RendezvousServer::lose(Peer& peer) {
-  const bool at_work = peer.rank >= 0 && left_.count(peer.rank) == 0;
+  const bool at_work = met_ && peer.rank >= 0 && left_.count(peer.rank) == 0;
   peer.connection = {};
+  peer.sendings.clear();
   if (!at_work) return;
   end_run(rank_name(peer.rank) + kGone);
 }
@@ -216,11 +308,13 @@ void RendezvousServer::check_times() {
   const auto now = Deadline::clock::now();
   if (!met_ && !ended_ && now > meeting_ends_) {
     end_run(missing() + " not come to " + options_.host + ":" + std::to_string(options_.port) + " within " +
-            in_seconds(options_.meeting));
+            in_seconds(options_.meeting) +
+            (accept_problem_.empty() ? "" : "; a connection could not be taken: " + accept_problem_));
   }
   if (report_ && now > report_->deadline) finish_report();
   for (const auto& peer : peers_) {
     if (peer->rank < 0 && now > peer->hello_by) peer->connection = {};
+    if (!peer->sendings.empty() && now > peer->taken_by) lose(*peer);
   }
 }
 
@@ -231,13 +325,53 @@ void RendezvousServer::end_run(const std::string& reason, const std::string& ori
   send_all(*ended_);
 }
 
-void RendezvousServer::send(Peer& peer, const Frame& frame) {
-  if (peer.connection.is_open() && !send_bytes(peer.connection, to_bytes(frame))) lose(peer);
+/// Sends a frame, with another value than its own where one is given.
+void RendezvousServer::send(Peer& peer, const Frame& frame, Shared value) {
+  if (!peer.connection.is_open()) return;
+  if (!value) value = std::make_shared<const std::string>(frame.value);
+  if (peer.sendings.empty()) peer.taken_by = in_time(options_.timeout);
+  peer.sendings.push_back({head_bytes(frame, value->size()), value});
+  if (peer.sendings.size() > kMostSendings) return lose(peer);
+  flush(peer);
 }
 
 void RendezvousServer::send_all(const Frame& frame) {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (peers_[i]->rank >= 0) send(*peers_[i], frame);
+  }
+}
+
+/// Sends what the connection takes now.
+void RendezvousServer::flush(Peer& peer) {
+  while (!peer.sendings.empty()) {
+    Sending& first = peer.sendings.front();
+    const std::size_t all = first.head.size() + first.value->size();
+    const std::string_view left = first.sent < first.head.size()
+                                      ? std::string_view(first.head).substr(first.sent)
+                                      : std::string_view(*first.value).substr(first.sent - first.head.size());
+    const std::optional<std::size_t> sent = send_some(peer.connection, left);
+    if (!sent) return lose(peer);
+    first.sent += *sent;
+    if (*sent > 0) peer.taken_by = in_time(options_.timeout);
+    if (first.sent == all) {
+      peer.sendings.pop_front();
+    } else if (*sent == 0) {
+      return;
+    }
+  }
+}
+
+/// Sends what is under way, for a short time, as the connections end with this thread.
+void RendezvousServer::finish_sending() {
+  const Deadline end = in_time(std::chrono::duration_cast<Seconds>(kLastWords));
+  while (Deadline::clock::now() < end) {
+    std::vector<pollfd> polled;
+    for (const auto& peer : peers_) {
+      flush(*peer);
+      if (!peer->sendings.empty()) polled.push_back({peer->connection.number(), POLLOUT, 0});
+    }
+    if (polled.empty()) return;
+    ::poll(polled.data(), polled.size(), kTickMs);
   }
 }
 
@@ -253,7 +387,9 @@ std::string RendezvousServer::missing() const {
   std::string ranks;
   int count = 0;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    if (std::ranges::any_of(peers_, [&](const auto& p) { return p->rank == rank; })) continue;
+    if (std::ranges::any_of(peers_,
+                            [&](const auto& p) { return p->rank == rank && p->connection.is_open(); }))
+      continue;
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
     ++count;
   }

@@ -11,6 +11,7 @@
 #include "backend/cuda/world.hpp"
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"
+#include "backend/process/process_world.hpp"
 #include "backend/run/live_executor.hpp"
 #include "backend/run/worlds.hpp"
 #include "core/program/lowering.hpp"
@@ -48,7 +49,12 @@ std::unique_ptr<World> make_world_of(const LiveDevice& device, int ranks, WorldO
   options.cores = device.cores;
   options.device_cores = device.device_cores;
   const WorldKind& kind = world_kind(device.name);
-  if (kind.processes) options.timeout = kProcessTimeout;
+  if (kind.processes) {
+    options.timeout = kProcessTimeout;
+    const LaunchEnvironment launch = read_launch_environment(process_environment());
+    const std::string note = token_note(launch);
+    if (launch.rank == 0 && !note.empty()) say("dflop: note: {}\n", note);
+  }
   std::unique_ptr<World> world = make_world(device.name, ranks, options);
   if (kind.on_host) keep_freed_memory();
   return world;

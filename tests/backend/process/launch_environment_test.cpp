@@ -83,6 +83,39 @@ TEST(LaunchEnvironment, ThePortIsNotThatOfTorchrunsOwnStore) {
   EXPECT_EQ(read(without(with(kTorchrun, "DFLOP_PORT", "7000"), "MASTER_PORT")).port, 7000);
 }
 
+TEST(LaunchEnvironment, TheTokenIsWhatTheLauncherCallsTheRunOrDflopToken) {
+  EXPECT_EQ(read(kTorchrun).token, "");
+  EXPECT_EQ(read(with(kTorchrun, "TORCHELASTIC_RUN_ID", "none")).token, "");  // torchrun's own default
+  EXPECT_EQ(read(with(kTorchrun, "TORCHELASTIC_RUN_ID", "run-7")).token, "run-7");
+  EXPECT_EQ(read(with(kTorchrun, "SLURM_JOB_ID", "12")).token, "");  // of another launcher
+  const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "9"},
+                            {"OMPI_COMM_WORLD_SIZE", "16"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                            {"MASTER_ADDR", "node-0"},
+                            {"MASTER_PORT", "1"}};
+  EXPECT_EQ(read(with(mpirun, "PMIX_NAMESPACE", "prterun-node-0-5@1")).token, "prterun-node-0-5@1");
+  EXPECT_EQ(read(with(mpirun, "OMPI_MCA_ess_base_jobid", "81")).token, "81");
+  const Variables srun = {{"SLURM_PROCID", "9"},
+                          {"SLURM_NTASKS", "16"},
+                          {"SLURM_LOCALID", "1"},
+                          {"MASTER_ADDR", "node-0"},
+                          {"MASTER_PORT", "1"}};
+  EXPECT_EQ(read(with(with(srun, "SLURM_JOB_ID", "12"), "SLURM_STEP_ID", "3")).token, "12.3");
+  EXPECT_EQ(read(with(with(srun, "SLURM_JOB_ID", "12"), "DFLOP_TOKEN", "a secret")).token, "a secret");
+  expect_launch(read(with(kTorchrun, "DFLOP_TOKEN", std::string(1024, 's'))), "torchrun", 29500);
+  for (const std::string& wrong : {std::string(), std::string(1025, 's')}) {
+    const std::string message = refusal(with(kTorchrun, "DFLOP_TOKEN", wrong));
+    EXPECT_NE(message.find("DFLOP_TOKEN: expected 1 to 1024 bytes"), std::string::npos) << message;
+  }
+}
+
+TEST(LaunchEnvironment, WithoutATokenItIsSaid) {
+  EXPECT_EQ(token_note(read(with(kTorchrun, "DFLOP_TOKEN", "a secret"))), "");
+  const std::string note = token_note(read(kTorchrun));
+  EXPECT_NE(note.find("whoever reaches node-0:29500"), std::string::npos) << note;
+  EXPECT_NE(note.find("DFLOP_TOKEN"), std::string::npos) << note;
+}
+
 TEST(LaunchEnvironment, EachMissingVariableIsNamed) {
   for (const char* name : {"WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
     for (const Variables& variables : {without(kTorchrun, name), with(kTorchrun, name, "")}) {

@@ -25,7 +25,7 @@ TEST(RendezvousEnds, AbortReachesThoseWhoWaitAndThoseWhoComeLater) {
       rendezvous.check();
     }
     if (rendezvous.rank() == 0) rendezvous.gather("", "losses");
-    rendezvous.get("never put", "nothing");
+    rendezvous.get(0, "never put", "nothing");
   });
   for (const RankOutcome& end : ends) {
     EXPECT_EQ(end.end, End::aborted);
@@ -44,7 +44,7 @@ TEST(RendezvousEnds, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
         if (rendezvous.rank() == 2) {
           const CountDown at_end(over);
           waits.count_down();
-          rendezvous.get("never put", "activations of microbatch 3");
+          rendezvous.get(0, "never put", "activations of microbatch 3");
         }
         if (rendezvous.rank() == 3) {
           waits.wait();
@@ -52,8 +52,8 @@ TEST(RendezvousEnds, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
             return RankState{RankWait{"gradients of stage 1", since}, {}};
           });
         }
-        over.wait();                             // rank 1 is not waiting for anything of the run
-        rendezvous.get("never put", "nothing");  // it may hear of the end later than rank 2
+        over.wait();                                // rank 1 is not waiting for anything of the run
+        rendezvous.get(0, "never put", "nothing");  // it may hear of the end later than rank 2
       },
       Seconds{2});
   EXPECT_EQ(ends[0].end, End::done);
@@ -93,7 +93,7 @@ TEST(RendezvousEnds, AKilledProcessEndsTheRunOfTheOthers) {
           rendezvous.gather("", "a first word");
           rendezvous.broadcast("", "a second word");
           if (rendezvous.rank() == victim) ::raise(SIGKILL);
-          rendezvous.get("never put", "nothing");
+          rendezvous.get(0, "never put", "nothing");
         });
         const std::string expected = "rank " + std::to_string(victim) + " is gone";
         return end.end == End::aborted && end.message.rfind(expected, 0) == 0 ? 42 : 1;
@@ -123,7 +123,7 @@ TEST(RendezvousEnds, WhoHasLeftMayDieBeforeTheOthersLeave) {
     for (int r = 0; r < 2; ++r) {
       threads.emplace_back([&, r] {
         ends[static_cast<std::size_t>(r)] = outcome(options_of(r, 3, port), [](Rendezvous& rendezvous) {
-          rendezvous.get("goodbye", "rank 2");
+          rendezvous.get(2, "goodbye", "rank 2");
           std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which its end is heard of
         });
       });
@@ -137,7 +137,7 @@ TEST(RendezvousEnds, ARankZeroThatIsStoppedIsNotWaitedForForEver) {
   const int port = free_port();
   const pid_t first = in_process([&] {
     Rendezvous rendezvous(options_of(0, 2, port));
-    rendezvous.get("a first word", "rank 1");
+    rendezvous.get(1, "a first word", "rank 1");
     ::raise(SIGSTOP);
     return 0;
   });
@@ -147,7 +147,7 @@ TEST(RendezvousEnds, ARankZeroThatIsStoppedIsNotWaitedForForEver) {
         int status = 0;
         ASSERT_EQ(::waitpid(first, &status, WUNTRACED), first);
         ASSERT_TRUE(WIFSTOPPED(status));
-        rendezvous.get("never put", "a word");
+        rendezvous.get(0, "never put", "a word");
       });
   ::kill(first, SIGKILL);
   status_of(first);
@@ -198,7 +198,7 @@ TEST(RendezvousEnds, TheEndIsHeardOfWhileAWatchIsAsked) {
         heard.wait();
         return RankState{};
       });
-      EXPECT_THROW(rendezvous.get("never put", "nothing"), Aborted);
+      EXPECT_THROW(rendezvous.get(0, "never put", "nothing"), Aborted);
       while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       heard.count_down();
       rendezvous.watch(nullptr);
@@ -217,7 +217,7 @@ TEST(RendezvousEnds, AWatchThatThrowsEndsTheRun) {
     if (rendezvous.rank() == 1) {
       rendezvous.watch([]() -> RankState { throw Error(ErrorKind::internal, "the GPU has failed"); });
     }
-    rendezvous.get("never put", "nothing");
+    rendezvous.get(0, "never put", "nothing");
   });
   for (const RankOutcome& end : ends) {
     EXPECT_EQ(end.end, End::aborted);
@@ -236,7 +236,7 @@ TEST(RendezvousEnds, AFailureIsHeardOfThoughItsProcessEndsAtOnce) {
             rendezvous.abort("out of memory");
             return;
           }
-          rendezvous.get("never put", "nothing");
+          rendezvous.get(0, "never put", "nothing");
         });
         if (r == failing) return 42;
         return end.message == "rank " + std::to_string(failing) + " ended the run: out of memory" ? 42 : 1;

@@ -51,16 +51,16 @@ TEST(Rendezvous, AValueIsBytesOfAnySize) {
 TEST(Rendezvous, WhoAsksFirstWaitsForTheValue) {
   expect_done(run(3, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() == 2) {
-      rendezvous.get("asked by 0", "the others' question");
-      rendezvous.get("asked by 1", "the others' question");
+      rendezvous.get(0, "asked by 0", "the others' question");
+      rendezvous.get(1, "asked by 1", "the others' question");
       rendezvous.put("answer", "42", 2);
     } else {
       rendezvous.put(rendezvous.rank() == 0 ? "asked by 0" : "also asked", "");
       if (rendezvous.rank() == 1) {
-        rendezvous.get("also asked", "what it has put itself");
+        rendezvous.get(1, "also asked", "what it has put itself");
         rendezvous.put("asked by 1", "");
       }
-      EXPECT_EQ(rendezvous.get("answer", "the answer"), "42");
+      EXPECT_EQ(rendezvous.get(2, "answer", "the answer"), "42");
     }
   }));
 }
