@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/cli/say.hpp"
+#include "traces/text/csv.hpp"
 
 namespace dflop {
 namespace {
@@ -25,11 +26,8 @@ std::string text_of(const Cell& cell, const Column& column) {
 }
 
 std::string csv_of(const Cell& cell) {
-  std::string text = plain_text(cell);
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + '"';
+  return std::holds_alternative<std::string>(cell) ? to_csv_field(std::get<std::string>(cell))
+                                                   : plain_text(cell);
 }
 
 std::string as_blocks(const Table& table, const std::vector<std::vector<std::string>>& cells) {

@@ -113,7 +113,7 @@ before truncation unless --max-tokens is given.)",
       {"max-tokens", whole("N"), "cut LLM sequences here"},
       {"seed", whole("S", 1), "of rules that draw frame counts (internvl2.5)"},
       {"samples-out", text("FILE"),
-       "write one CSV row per sample; or, as .json, samples as --data takes them, cut at the model's longest: an "
+       "write one CSV row per sample, with a ' before an id that a spreadsheet would run as a formula; or, as .json, samples as --data takes them, cut at the model's longest: an "
        "index of shards with which plans are made",
        "index"},
       {"profile-out", text("FILE"), "write the profile with histograms as JSON"},

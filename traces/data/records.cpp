@@ -168,7 +168,7 @@ std::optional<std::int64_t> read_text_tokens(const Row& row) {
 Record read_record(const Row& row) {
   Record record;
   record.row = row.row();
-  record.id = unquote(row.text(Column::id));
+  record.id = text_of_csv_field(row.text(Column::id));
   if (record.id.empty()) row.fail(Column::id, "a name");
   const auto modality = from_string<Modality>(row.text(Column::modality));
   if (!modality) row.fail(Column::modality, "text, image, multi_image, video or audio");

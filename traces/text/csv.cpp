@@ -74,6 +74,34 @@ bool CsvReader::take(char expected) {
   return true;
 }
 
+namespace {
+
+/// Tells whether a spreadsheet would run a text, or what it has behind any number of '.
+bool is_formula(std::string_view text) {
+  double number = 0;
+  if (parse_number(text, number)) return false;
+  const std::size_t begin = text.find_first_not_of('\'');
+  return begin != std::string_view::npos &&
+         std::string_view("=+-@\t\r\n").find(text[begin]) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string to_csv_field(std::string_view text) {
+  std::string field = is_formula(text) ? "'" : "";
+  field += text;
+  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  std::string quoted = "\"";
+  for (const char c : field) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + '"';
+}
+
+std::string text_of_csv_field(std::string_view field) {
+  std::string text = unquote(field);
+  if (text.starts_with('\'') && is_formula(text)) text.erase(0, 1);
+  return text;
+}
+
 std::string unquote(std::string_view field) {
   std::string value;
   value.reserve(field.size());

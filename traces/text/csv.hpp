@@ -48,6 +48,14 @@ class CsvReader {
 /// Returns the value of a field, with doubled quotes made single. An unquoted field has none.
 std::string unquote(std::string_view field);
 
+/// Returns a text as a field of CSV, in quotes where it needs them. A spreadsheet takes a text that begins
+/// with = + - @, a tab or the end of a line for a formula, and runs it: before such a text, and before one
+/// that has nothing but ' before that, stands one ' more. Numbers, as "-1.5", stay as they are.
+std::string to_csv_field(std::string_view text);
+
+/// Returns the text of a field that to_csv_field() has written, or anybody.
+std::string text_of_csv_field(std::string_view field);
+
 /// Reads a field that is a number and nothing else; returns false for any other.
 template <typename Number>
 bool parse_number(std::string_view field, Number& number) {
