@@ -1,18 +1,26 @@
 #include "traces/text/staged_file.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <random>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
@@ -68,6 +76,62 @@ std::string follow_links(const std::string& path) {
   }
 }
 
+constexpr std::string_view kPart = ".part-";
+constexpr std::size_t kLongestName = 255;   // of a file, in bytes
+constexpr std::size_t kLongestSuffix = 26;  // kPart, a process, 8 digits
+constexpr int kMostEntries = 100'000;       // that are looked at in a folder
+
+/// Returns what the names of files begin with from which the one of this path is made: its own, as far as
+/// there is room for more.
+std::string part_prefix(const fs::path& target) {
+  std::string name = target.filename().string();
+  if (name.size() > kLongestName - kLongestSuffix) {
+    std::size_t end = kLongestName - kLongestSuffix;
+    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // within a character
+    name.resize(end);
+  }
+  return name + std::string(kPart);
+}
+
+std::string part_path(const std::string& target) {
+  const fs::path path(target);
+  const std::string name = fmt::format("{}{}-{:08x}", part_prefix(path), ::getpid(), std::random_device()());
+  return (path.parent_path() / name).string();
+}
+
+/// Reads "4711-0123abcd", behind the prefix. Returns the process, or -1 for anything else.
+pid_t process_of_part(std::string_view rest) {
+  pid_t process = -1;
+  const char* const end = rest.data() + rest.size();
+  const auto [stop, problem] = std::from_chars(rest.data(), end, process);
+  if (problem != std::errc() || process <= 0 || end - stop != 9 || *stop != '-') return -1;
+  return std::string_view(stop + 1, 8).find_first_not_of("0123456789abcdef") == std::string_view::npos
+             ? process
+             : -1;
+}
+
+/// Removes a file that its process cannot go on with: it is dead, and where it was one of another machine
+/// that shares the folder nobody holds the file's lock. Returns whether it did.
+bool remove_leftover(const std::string& path, pid_t process) {
+  if (::kill(process, 0) == 0 || errno != ESRCH) return false;
+  const int file = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return false;
+  struct stat status {};
+  const bool is_left = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+                       status.st_uid == ::geteuid() && ::flock(file, LOCK_EX | LOCK_NB) == 0;
+  const bool is_removed = is_left && ::unlink(path.c_str()) == 0;
+  ::close(file);
+  return is_removed;
+}
+
+/// Returns whether this is the first call with a path.
+bool is_new(const std::string& path) {
+  static std::mutex mutex;
+  static std::set<std::string> seen;
+  const std::lock_guard lock(mutex);
+  return seen.insert(path).second;
+}
+
 }  // namespace
 
 bool sync_folder(const std::string& folder) {
@@ -95,11 +159,9 @@ bool is_pipe_or_device(const std::string& path) {
 }
 
 StagedFile::StagedFile(const std::string& path)
-    : path_(path),
-      target_(follow_links(path)),
-      name_(fmt::format("{}.part-{:08x}", target_, std::random_device()())),
-      pending_(remember_path(name_)) {
+    : path_(path), target_(follow_links(path)), name_(part_path(target_)), pending_(remember_path(name_)) {
   try {
+    if (is_new(target_)) remove_leftovers();
     open();
   } catch (...) {
     remove();
@@ -114,12 +176,41 @@ StagedFile::~StagedFile() {
 void StagedFile::open() {
   struct stat old {};
   const bool replaces = ::stat(target_.c_str(), &old) == 0;
+  constexpr mode_t kWritable = S_IWUSR | S_IWGRP | S_IWOTH;
+  if (replaces && (old.st_mode & kWritable) == 0)
+    refuse_output(path_, "the file is read-only; let it be written (chmod u+w), or name another");
   // The content of a private file is at no time readable by others.
   file_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
-  if (file_ < 0) refuse_output(path_, std::strerror(errno));
+  if (file_ < 0) {
+    const int reason = errno;
+    const fs::path folder = fs::path(target_).parent_path();
+    if (reason != EACCES && reason != EPERM && reason != EROFS) refuse_output(path_, std::strerror(reason));
+    // The new file is made beside the one it replaces, which may well be writable.
+    refuse_output(path_, fmt::format("no file can be made in its folder, {}: {}",
+                                     folder.empty() ? "." : folder.string(), std::strerror(reason)));
+  }
   is_there_ = true;
+  static_cast<void>(::flock(file_, LOCK_EX | LOCK_NB));  // says that it is under work, where locks are known
   // File systems without permissions refuse this, and have none to keep.
   if (replaces) static_cast<void>(::fchmod(file_, old.st_mode & 0777));
+}
+
+void StagedFile::remove_leftovers() const {
+  const fs::path target(target_);
+  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  const std::string prefix = part_prefix(target);
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);
+  if (!entries) return;  // making the file says why
+  for (int i = 0; i < kMostEntries; ++i) {
+    const dirent* entry = ::readdir(entries.get());  // NOLINT(concurrency-mt-unsafe): of its own stream
+    if (entry == nullptr) return;
+    const std::string_view name = entry->d_name;
+    if (!name.starts_with(prefix)) continue;
+    const pid_t process = process_of_part(name.substr(prefix.size()));
+    const std::string path = (target.parent_path() / name).string();
+    if (process > 0 && remove_leftover(path, process))
+      fmt::print(stderr, "dflop: note: removed {}, which a process that was killed had left\n", path);
+  }
 }
 
 void StagedFile::append(std::string_view bytes) {

@@ -15,12 +15,18 @@ struct PendingPath;  // a path that signals remove
 ///     for (...) file.append(bytes);
 ///     file.take_final_name();
 ///
-/// A file that is replaced gives its permissions to the new one. Symbolic links stay; the files they name are
-/// replaced or made. Nothing is compressed.
+/// A file that is replaced gives its permissions to the new one; one that nobody may write is refused.
+/// Symbolic links stay; the files they name are replaced or made. Nothing is compressed.
+///
+/// The other name is "model.safetensors.part-4711-0123abcd", with the number of the process, and shorter
+/// where a file's name may be no longer. Of a process that was killed it stays, until a file of the same
+/// final name is made in a process: what no process has under work is removed then, with a note on standard
+/// error.
 class StagedFile {
  public:
   /// Makes an empty file beside `path`.
-  /// @throws Error (output) with the path and the system's reason, or where the path is a folder.
+  /// @throws Error (output) with the path and the system's reason, or where the path is a folder, or a file
+  /// that is read-only.
   explicit StagedFile(const std::string& path);
   ~StagedFile();
   StagedFile(const StagedFile&) = delete;
@@ -48,6 +54,7 @@ class StagedFile {
 
  private:
   void open();
+  void remove_leftovers() const;
   void remove();
 
   const std::string path_;    // as the user gave it
