@@ -2,9 +2,10 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <thread>
@@ -33,14 +34,45 @@ void watch_reader() {
   }).detach();
 }
 
+/// A LineReader reads standard input. Of a line that is too long it keeps no more than tells so.
+class LineReader {
+ public:
+  std::optional<std::string> next() {
+    std::string line;
+    while (true) {
+      const std::size_t end = bytes_.find('\n', at_);
+      const std::size_t room = kMostLineBytes + 1 - std::min(line.size(), kMostLineBytes + 1);
+      line.append(bytes_, at_, std::min(room, std::min(end, bytes_.size()) - at_));
+      if (end != std::string::npos) {
+        at_ = end + 1;
+        return line;
+      }
+      at_ = 0;
+      if (!fill()) return line.empty() ? std::nullopt : std::optional(std::move(line));
+    }
+  }
+
+ private:
+  /// Reads what comes next; returns whether anything did.
+  bool fill() {
+    bytes_.resize(kPiece);
+    ssize_t got = 0;
+    do {
+      got = ::read(STDIN_FILENO, bytes_.data(), bytes_.size());
+    } while (got < 0 && errno == EINTR);
+    bytes_.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return got > 0;
+  }
+
+  static constexpr std::size_t kPiece = 1 << 16;
+  std::string bytes_;
+  std::size_t at_ = 0;  // of what has not been returned
+};
+
 int run_serve(const Values&) {
   watch_reader();
-  const auto read = []() -> std::optional<std::string> {
-    std::string line;
-    if (!std::getline(std::cin, line)) return std::nullopt;
-    return line;
-  };
-  serve(read, write_answer);
+  LineReader lines;
+  serve([&lines] { return lines.next(); }, write_answer);
   return 0;
 }
 
@@ -72,7 +104,10 @@ has its id and either "result" or "error": {"kind", "message"}. Methods:
              with "delay_outliers" also "pushed_at", the [iteration, index] under which each sample was pushed
   close      {"session": 1} -> {}
   ping       {} -> {}
-A live session answers at once with the best that was found so far.)",
+A live session answers at once with the best that was found so far.
+A line has at most 64 MiB, a batch 65,536 items; 64 sessions may be open, 2,048 batches of a session may wait for next, and
+of all sessions 4,194,304 items, in requests of 256 MiB. What is beyond is refused by kind "input", and a plan or profile that is
+no regular file. Where partitions of more than 64 MiB wait the next request is read later.)",
       .example = "dflop serve < traces/items/requests.jsonl",
       .run = run_serve,
       .has_format = false,

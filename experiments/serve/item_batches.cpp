@@ -10,11 +10,13 @@ namespace dflop {
 namespace {
 
 constexpr int kMostItemBins = 65'536;
+constexpr std::size_t kMostItems = std::size_t{1} << 16;
 constexpr std::int64_t kMostCap = std::int64_t{1} << 50;
 
 std::vector<double> read_costs(const JsonValue& json, std::string_view key, double most) {
   const JsonValue list = json.at(key);
   std::vector<double> costs = list.numbers();
+  if (costs.size() > kMostItems) list.refuse("expected at most {} items, found {}", kMostItems, costs.size());
   for (std::size_t i = 0; i < costs.size(); ++i) {
     if (costs[i] >= 0 && costs[i] <= most) continue;
     list.refuse("item {}: expected a number from 0 to {}, found {}", i, most, costs[i]);

@@ -1,17 +1,22 @@
 #include "experiments/serve/server.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "core/refuse.hpp"
 #include "experiments/serve/item_batches.hpp"
 #include "experiments/serve/session.hpp"
+#include "traces/text/text_file.hpp"
 
 namespace dflop {
 namespace {
@@ -54,9 +59,10 @@ Json partition(const JsonValue& params) {
 }
 
 /// A WorkQueue does tasks one after the other in a thread of its own. Destroyed, it does those that are left.
+/// A task has a size; add() waits while those that wait have more than `most` together.
 class WorkQueue {
  public:
-  WorkQueue() : thread_([this] { work(); }) {}
+  explicit WorkQueue(std::size_t most) : most_(most), thread_([this] { work(); }) {}
   ~WorkQueue() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -65,9 +71,11 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  void add(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+  void add(std::size_t size, std::function<void()> task) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return tasks_.empty() || size_ + size <= most_; });
+    tasks_.push_back({size, std::move(task)});
+    size_ += size;
     changed_.notify_all();
   }
 
@@ -77,17 +85,27 @@ class WorkQueue {
     while (true) {
       changed_.wait(lock, [&] { return ended_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
-      const std::function<void()> task = std::move(tasks_.front());
+      std::function<void()> task = std::move(tasks_.front().work);
+      size_ -= tasks_.front().size;
       tasks_.pop_front();
+      changed_.notify_all();
       lock.unlock();
       task();
+      task = nullptr;  // with what it holds
       lock.lock();
     }
   }
 
+  struct Task {
+    std::size_t size = 0;
+    std::function<void()> work;
+  };
+
+  const std::size_t most_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
+  std::deque<Task> tasks_;
+  std::size_t size_ = 0;  // of all that wait
   bool ended_ = false;
   std::jthread thread_;  // destroyed first, when it has ended
 };
@@ -122,20 +140,32 @@ class Server {
   void take(std::string line) {
     Json id;
     try {
+      if (line.size() > kMostLineBytes) {
+        refuse_input(std::string(kPlace), "expected a line of at most {} bytes, found a longer one",
+                     kMostLineBytes);
+      }
       const auto request = std::make_shared<Request>(std::move(line));
       const JsonValue root = request->document.root();
       root.require_keys({"id", "method", "params"});
       id = request->id = Json::parse(root.at("id").text());
       dispatch(root.at("method").string(), request);
     } catch (...) {
-      write(answer(id, [&]() -> Json { throw; }));
+      respond(id, [&]() -> Json { throw; });
     }
   }
 
  private:
+  /// A Waiting is what a batch that was pushed holds until it is answered.
+  struct Waiting {
+    std::size_t items = 0;
+    std::size_t bytes = 0;
+  };
+
   struct OpenSession {
     std::unique_ptr<Session> session;
-    WorkQueue nexts;
+    std::mutex mutex;
+    std::deque<Waiting> waiting = {};  // as they were pushed, until they are answered
+    WorkQueue nexts{kMostWaitingBatches};
   };
 
   template <typename Work>
@@ -147,16 +177,33 @@ class Server {
       return {{"id", id}, {"result", work()}};
     } catch (const Error& error) {
       return failed(kind_name(error.kind()), error.what());
+    } catch (const std::bad_alloc&) {
+      return failed("input",
+                    "the request needs more memory than there is: push smaller batches, or close sessions");
+    } catch (const std::system_error& error) {
+      if (error.code() != std::errc::resource_unavailable_try_again) return failed("internal", error.what());
+      return failed("input", "the system has no thread left for the request: close sessions that are done");
     } catch (const std::exception& error) {
       return failed("internal", error.what());
     }
   }
 
+  /// Writes the answer, or that there is no memory for it.
+  template <typename Work>
+  void respond(const Json& id, const Work& work) {
+    try {
+      write(answer(id, work));
+    } catch (const std::bad_alloc&) {
+      write(answer(id, []() -> Json { throw std::bad_alloc(); }));
+    }
+  }
+
   void dispatch(const std::string& method, const std::shared_ptr<const Request>& request) {
-    const auto now = [&](const auto& work) { write(answer(request->id, work)); };
+    const auto now = [&](const auto& work) { respond(request->id, work); };
     if (method == "partition") {
-      partitions_.add(
-          [this, request] { write(answer(request->id, [&] { return partition(request->params()); })); });
+      partitions_.add(request->line.size(), [this, request] {
+        respond(request->id, [&] { return partition(request->params()); });
+      });
     } else if (method == "open") {
       now([&] { return open(request->params()); });
     } else if (method == "push") {
@@ -166,9 +213,8 @@ class Server {
       params.require_keys({"session"});
       const std::shared_ptr<OpenSession> session = find(params);
       session->session->ask();
-      session->nexts.add([this, request, kept = session.get()] {
-        write(answer(request->id, [&] { return kept->session->next(); }));
-      });
+      session->nexts.add(
+          1, [this, request, kept = session.get()] { respond(request->id, [&] { return next(*kept); }); });
     } else if (method == "close") {
       now([&] { return close(request->params()); });
     } else if (method == "ping") {
@@ -179,6 +225,11 @@ class Server {
   }
 
   Json open(const JsonValue& params) {
+    if (sessions_.size() >= kMostOpenSessions) {
+      refuse_input(std::string(kPlace),
+                   "expected at most {} open sessions, found one more: close those that are done",
+                   kMostOpenSessions);
+    }
     auto opened = std::make_shared<OpenSession>();
     opened->session = open_session(params);
     Json result = {{"session", last_session_ + 1}};
@@ -197,27 +248,70 @@ class Server {
   Json push(const Request& request) {
     request.params().require_keys({"session", "batch"});
     const std::shared_ptr<OpenSession> session = find(request.params());
-    return {{"iteration", session->session->push(request.params().at("batch"))}};
+    {
+      const std::lock_guard lock(session->mutex);
+      if (session->waiting.size() >= kMostWaitingBatches || waiting_items_ >= kMostWaitingItems ||
+          waiting_bytes_ >= kMostWaitingBytes) {
+        refuse_input(
+            std::string(kPlace),
+            "expected at most {} batches of a session, and of all sessions {} items and {} bytes, to wait "
+            "for 'next', found more: ask for those that were pushed",
+            kMostWaitingBatches, kMostWaitingItems, kMostWaitingBytes);
+      }
+    }
+    const Pushed pushed = session->session->push(request.params().at("batch"));
+    const Waiting waits{pushed.items, request.line.size()};
+    const std::lock_guard lock(session->mutex);
+    session->waiting.push_back(waits);
+    waiting_items_ += waits.items;
+    waiting_bytes_ += waits.bytes;
+    return {{"iteration", pushed.iteration}};
+  }
+
+  Json next(OpenSession& session) {
+    try {
+      Json answered = session.session->next();
+      forget(session, 1);
+      return answered;
+    } catch (...) {
+      forget(session, 1);
+      throw;
+    }
+  }
+
+  /// Forgets so many batches of those that wait.
+  void forget(OpenSession& session, std::size_t batches) {
+    const std::lock_guard lock(session.mutex);
+    for (; batches > 0 && !session.waiting.empty(); --batches) {
+      waiting_items_ -= session.waiting.front().items;
+      waiting_bytes_ -= session.waiting.front().bytes;
+      session.waiting.pop_front();
+    }
   }
 
   Json close(const JsonValue& params) {
     params.require_keys({"session"});
-    find(params)->session->close();
+    const std::shared_ptr<OpenSession> session = find(params);
+    session->session->close();
     sessions_.erase(params.at("session").integer<std::int64_t>(1));
+    forget(*session, kMostWaitingBatches);
     return Json::object();
   }
 
   const std::function<void(const std::string&)>& write_line_;
   std::mutex write_mutex_;
+  std::atomic<std::size_t> waiting_items_ = 0;  // of all sessions
+  std::atomic<std::size_t> waiting_bytes_ = 0;
   std::map<std::int64_t, std::shared_ptr<OpenSession>> sessions_;
   std::int64_t last_session_ = 0;
-  WorkQueue partitions_;
+  WorkQueue partitions_{kMostPartitionBytes};
 };
 
 }  // namespace
 
 void serve(const std::function<std::optional<std::string>()>& read_line,
            const std::function<void(const std::string&)>& write_line) {
+  refuse_pipes_and_devices();
   Server server(write_line);
   server.write({{"dflop", DFLOP_VERSION}, {"protocol", kServeProtocol}});
   while (std::optional<std::string> line = read_line()) {

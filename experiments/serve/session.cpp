@@ -185,7 +185,7 @@ class ItemSession final : public ServiceSession {
 
   Json opened() const override { return Json::object(); }
 
-  std::uint64_t push(const JsonValue& json) override {
+  Pushed push(const JsonValue& json) override {
     json.require_keys({"llm"}, {"encoder", "tokens", "stream", "ends_window"});
     ItemCosts costs = read_item_costs(json);
     const std::size_t items = costs.llm.size();
@@ -203,7 +203,7 @@ class ItemSession final : public ServiceSession {
       queue().push(std::make_shared<const std::vector<Sample>>(batch.size()));
     }
     held_.erase(held_.begin(), held_.lower_bound(queue().pushed()));
-    return pushed;
+    return {pushed, items};
   }
 
   Json next() override {
@@ -323,13 +323,14 @@ class PlanSession final : public ServiceSession {
     return {{"program", program_json(iteration, target_->model)}};
   }
 
-  std::uint64_t push(const JsonValue& json) override {
+  Pushed push(const JsonValue& json) override {
     json.require_keys({"samples"}, {"stream", "ends_window"});
     std::vector<Sample> samples;
     for (const JsonValue& sample : json.at("samples").elements()) samples.push_back(read_sample(sample));
     require_enough_samples(samples.size(), plan_);
     check_batch(json, samples);
     check_size(json.at("samples"), samples.size());
+    const std::size_t items = samples.size();
     const std::uint64_t pushed = next_pushed();
     // The scheduler may ask for it as soon as the batch is there.
     numbers_->add(pushed, json.has("stream") ? json.at("stream").unsigned_integer() : pushed);
@@ -345,7 +346,7 @@ class PlanSession final : public ServiceSession {
       queue().push(std::move(regrouped));
     }
     held_.erase(held_.begin(), held_.lower_bound(queue().pushed()));
-    return pushed;
+    return {pushed, items};
   }
 
   Json next() override {

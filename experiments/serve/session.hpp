@@ -38,6 +38,12 @@ class BatchQueue {
   bool closed_ = false;
 };
 
+/// A Pushed is what has become of a batch.
+struct Pushed {
+  std::uint64_t iteration = 0;
+  std::size_t items = 0;
+};
+
 class Session {
  public:
   virtual ~Session() = default;
@@ -50,7 +56,7 @@ class Session {
   /// full, or with its "ends_window", as the last of a pass needs it; iterations then have samples of others,
   /// and next() says where each was pushed.
   /// @throws Error (input) naming the key
-  virtual std::uint64_t push(const JsonValue& batch) = 0;
+  virtual Pushed push(const JsonValue& batch) = 0;
 
   /// Counts a next() that will be called.
   /// @throws Error (input) where nothing was pushed for it

@@ -49,6 +49,15 @@ std::optional<std::int64_t> whole_number(const Json& json) {
 
 constexpr int kDeepest = 64;  // nothing that is read is as deep, and each level takes memory
 
+/// Values that are read take so many bytes each, or less, in lists that grow, and all of a text at most 2
+/// GiB:
+/// "[],[],..." would else take 20 times its length.
+constexpr std::size_t kScalarBytes = 24;
+constexpr std::size_t kTextBytes = 56;
+constexpr std::size_t kListBytes = 72;
+constexpr std::size_t kKeyBytes = 96;
+constexpr std::size_t kMostValueBytes = std::size_t{2} << 30;
+
 /// A KeyTwice says that an object has some key twice.
 struct KeyTwice {};
 
@@ -68,6 +77,16 @@ class KeyWatch {
       throw Error(
           ErrorKind::input,
           fmt::format("expected at most {} lists and objects inside of each other, found more", kDeepest),
+          place());
+    }
+    if (begins) bytes_ += kListBytes;
+    if (event == Json::parse_event_t::key) bytes_ += kKeyBytes;
+    if (event == Json::parse_event_t::value) bytes_ += parsed.is_string() ? kTextBytes : kScalarBytes;
+    if (bytes_ > kMostValueBytes) {
+      throw Error(
+          ErrorKind::input,
+          fmt::format("expected values that take at most {} GiB of memory, found more: about {} numbers",
+                      kMostValueBytes >> 30, kMostValueBytes / kScalarBytes),
           place());
     }
     if (event == Json::parse_event_t::object_start) objects_.emplace_back();
@@ -104,6 +123,7 @@ class KeyWatch {
   const std::string& file_;
   bool names_;
   std::vector<Object> objects_;
+  std::size_t bytes_ = 0;  // that values take, about
 };
 
 [[noreturn]] void refuse_syntax(const Json::parse_error& error, std::string_view text,

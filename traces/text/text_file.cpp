@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -46,6 +47,8 @@ std::string size_name(std::int64_t bytes) {
 [[noreturn]] void refuse_longer(const std::string& path, std::int64_t longest) {
   refuse_input(path, "expected at most {}, found more", size_name(longest));
 }
+
+std::atomic<bool> takes_regular_files_alone = false;
 
 /// Returns how much may be read of an open file. @throws Error (input) for a directory, and where it is known
 /// to have more.
@@ -107,7 +110,7 @@ std::string gunzip_if_needed(std::string bytes, const std::string& file, std::in
     taken += piece - stream.avail_in;
     text.append(chunk, 0, kChunk - stream.avail_out);
     if (static_cast<std::int64_t>(text.size()) > longest) {
-      refuse(fmt::format("one that unpacks to more than {} bytes", longest));
+      refuse(fmt::format("one that unpacks to more than {}", size_name(longest)));
     }
     // Several gzip streams in one file are their texts joined (RFC 1952); anything else after the end is
     // damage.
@@ -122,7 +125,15 @@ std::string offset_place(const std::string& file, std::uint64_t offset) {
   return fmt::format("{}: offset {}", file, offset);
 }
 
+void refuse_pipes_and_devices() {
+  takes_regular_files_alone = true;
+}
+
 std::string read_text_file(const std::string& path, std::int64_t longest) {
+  std::error_code ignored;  // opening it says what is wrong; opening a pipe would wait
+  if (takes_regular_files_alone && std::filesystem::exists(path, ignored) &&
+      !std::filesystem::is_regular_file(path, ignored) && !std::filesystem::is_directory(path, ignored))
+    refuse_input(path, "expected a file, found a pipe or device");
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
   if (!file) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
   const std::int64_t most = most_to_read(file.get(), longest, path);

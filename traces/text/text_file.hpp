@@ -18,8 +18,8 @@ namespace dflop {
 std::string gzip(std::string_view bytes);
 
 /// The unpacked text of one file has at most so many bytes, far beyond any real one; the limit guards against
-/// a small file that unpacks to fill the memory.
-inline constexpr std::int64_t kLongestUnpacked = std::int64_t{4} << 30;
+/// a small file that unpacks to fill the memory, of which what is read from the text takes as much again.
+inline constexpr std::int64_t kLongestUnpacked = std::int64_t{1} << 30;
 
 /// Returns `bytes` unpacked if they begin as gzip does, else as they are. `file` is for the error.
 /// @throws Error (input) for a truncated or corrupt stream, or one of more than `longest` bytes.
@@ -27,10 +27,14 @@ std::string gunzip_if_needed(std::string bytes, const std::string& file,
                              std::int64_t longest = kLongestUnpacked);
 
 /// A file has at most so many bytes, far beyond any real one. The size of a file is known before it is read.
-inline constexpr std::int64_t kLongestFile = std::int64_t{4} << 30;
+inline constexpr std::int64_t kLongestFile = std::int64_t{1} << 30;
 /// A pipe or device, which may have no end, as /dev/zero, gives at most so many: all up to the limit is held
 /// in memory before it is refused.
 inline constexpr std::int64_t kLongestStream = std::int64_t{512} << 20;
+
+/// From now on read_text_file() takes regular files alone, for a process that must not wait for whoever
+/// writes to a pipe.
+void refuse_pipes_and_devices();
 
 /// Returns the bytes of a file, pipe or device, unpacked if it is a gzip one. It is opened and read once.
 /// @throws Error (input) if it is missing, a directory, longer than `longest` bytes (and kLongestStream,
