@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 #include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/picture.hpp"
@@ -227,6 +228,10 @@ int simulate_plan(const Values& values) {
   if (const auto path = read_text(values, "order")) {
     order = parse_order(read_text_file(*path), *path, plan_shape(plan));
   }
+  if (traced > 0) {
+    const auto instructions = std::ssize(make(files, 0, order).program.instructions);
+    require_few_spans(outputs, instructions * std::ssize(schedule.iterations));
+  }
   Evaluation result = evaluate(plan, target, schedule, traced, executor, order);
   result.mfu *= target.cluster.peak_flop_per_s() / gpus.peak_flop_per_s(result.timelines.front());
   const bool stalled = !result.timelines.back().stalls.empty();
@@ -259,6 +264,15 @@ int run_simulate(const Values& values) {
 }
 
 }  // namespace
+
+void require_few_spans(const SimulateOutputs& outputs, std::int64_t spans) {
+  if (!outputs.need_spans() || spans <= kMostSpans) return;
+  refuse_input(
+      outputs.perfetto ? *outputs.perfetto : *outputs.timeline,
+      "would have {} spans of instructions; --perfetto and --out take at most {}: simulate fewer stages, "
+      "microbatches or iterations, or leave the file out",
+      spans, kMostSpans);
+}
 
 SimulateOutputs read_simulate_outputs(const Values& values) {
   return {read_output(values, "out"),

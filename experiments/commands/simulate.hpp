@@ -1,6 +1,7 @@
 // dflop simulate writes these files, for plans and for raw pipelines.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +39,12 @@ struct SimulateOutputs {
              const std::optional<Explanation>& explanation, const std::string& title, const Table& summary,
              const StageGpus* gpus = nullptr, const std::string& part = {}) const;
 };
+
+/// Files have at most so many spans of all iterations: the trace of as many takes about 2.5 GB to make.
+inline constexpr std::int64_t kMostSpans = std::int64_t{1} << 22;
+
+/// Refuses files of more spans, before they are simulated. @throws Error (input)
+void require_few_spans(const SimulateOutputs& outputs, std::int64_t spans);
 
 /// Reads --out, --perfetto, --order-out, --html, --program-out and --picture. @throws Error as read_output().
 SimulateOutputs read_simulate_outputs(const Values& values);

@@ -97,6 +97,7 @@ int simulate_pipeline(const Values& values) {
                                   : pipeline_order(pipeline);
   const PricedProgram priced = make_program(pipeline, order, path);
   verify(priced.program);
+  require_few_spans(outputs, std::ssize(priced.program.instructions));
   const Detail detail = outputs.need_spans() ? Detail::spans : Detail::usage;
   const ConditionedProgram conditioned = condition(what_if, pipeline, priced);
   const Timeline timeline = conditioned.run(0, detail);
