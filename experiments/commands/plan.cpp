@@ -168,6 +168,7 @@ void require_search_for_spread(OrderKind order, const std::string& planner) {
 }
 
 int run_plan(const Values& values) {
+  const auto begun = std::chrono::steady_clock::now();
   PlanOptions plan_options = read_plan_options(values, true);
   const bool by_wish = !read_wish(values).is_empty() || values.count("layout") > 0 ||
                        traits(plan_options.order).spreads_encoder;
@@ -202,6 +203,8 @@ int run_plan(const Values& values) {
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed, delay, target.model, data);
 
   const auto start = std::chrono::steady_clock::now();
+  if (search.time_limit)  // of which reading took its part
+    search.time_limit = std::max(*search.time_limit - Seconds(start - begun), Seconds{1e-3});
   const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
                                       values["best-parts"].as<bool>());
   if (profile && result.plan) require_measured(*profile, *result.plan, target.model);
@@ -289,8 +292,9 @@ nothing fits, saying why; JSON is then of schema dflop.infeasible with the reaso
       {"scheduler", text(joined(scheduler_names()), SearchOptions{}.scheduler),
        "of the planner search: who makes the microbatches of the best plans in the end, within memory"},
       {"time-limit", number("SECONDS"),
-       "of the planner search, wall-clock, in place of the budget; the plans of other planners, which it starts "
-       "from, take a second or more beside it; the result depends on the machine"},
+       "of the planner search, wall-clock, in place of the budget: from the start of the command, reading and the "
+       "plans of other planners that it starts from among it; what is under way is ended, and where nothing fits "
+       "yet it goes on for up to five times as long; the result depends on the machine"},
   });
   add_wish_options(command.options);
   add_search_options(command.options);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "solver/planners/expected/planner.hpp"
 #include "solver/planners/search/planner.hpp"
 #include "solver/planners/uniform/planner.hpp"
@@ -165,6 +168,51 @@ TEST(Candidates, PlannersOfParallelismPlanForEachRecomputation) {
     }
   }
   EXPECT_GT(compared, 12);
+}
+
+/// Counts what is run.
+class CountingExecutor final : public Executor {
+ public:
+  explicit CountingExecutor(const Executor& to) : to_(to) {}
+  Timeline run(const Iteration& iteration, Detail detail) const override {
+    ++runs;
+    return to_.run(iteration, detail);
+  }
+
+  mutable std::atomic<int> runs = 0;
+
+ private:
+  const Executor& to_;
+};
+
+// Once a candidate fits no other is begun: each thread has begun one at most.
+TEST(Candidates, ATimeLimitThatIsOverEndsTheRaceWithWhatHasRun) {
+  const SmallSearch c = small_case(2);
+  const PlanRequest whole = c.request();
+  const auto runs_of = [&](std::optional<Seconds> limit) {
+    const CountingExecutor executor(whole.executor);
+    PlanRequest request{static_cast<const Problem&>(whole),
+                        executor,
+                        whole.gbs,
+                        whole.profile,
+                        whole.batches,
+                        whole.seed,
+                        whole.options,
+                        {},
+                        whole.search,
+                        {}};
+    request.search.time_limit = limit;
+    const PlanResult result = UniformPlanner(UniformSplit::by_count).plan(request);
+    EXPECT_TRUE(result.plan) << result.infeasible_reason;
+    EXPECT_GT(result.objective.count(), 0);
+    return executor.runs.load();
+  };
+  const int all = runs_of({});
+  EXPECT_EQ(runs_of(Seconds{3600}), all);
+  const int few = runs_of(Seconds{1e-9});
+  EXPECT_GE(few, 1);
+  EXPECT_LE(few, static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_GT(all, 2 * static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 // A layer has 600 bytes and a replica on one GPU all 6 layers, 3,600 bytes; activations are small, with one

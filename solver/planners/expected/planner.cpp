@@ -15,6 +15,7 @@
 #include "core/order/pipeline_order.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
+#include "core/support/clock.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
@@ -91,6 +92,10 @@ class ExpectedSearch {
     while (!front_.empty()) {
       const Candidate best = front_.top();
       if (best.view != View::items) {
+        if (request_.search.time_limit && watch_.elapsed() >= *request_.search.time_limit) {
+          result.infeasible_reason = "the time limit ended the search for a plan";
+          return result;
+        }
         progress.add(refine());
         continue;
       }
@@ -317,6 +322,7 @@ class ExpectedSearch {
   ModuleDurations encoder_;
   ModuleDurations llm_;
   std::unique_ptr<Scheduler> lpt_;
+  Stopwatch watch_;
   std::vector<Pair> pairs_;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> front_;
   ClosestMiss closest_;

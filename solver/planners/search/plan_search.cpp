@@ -120,7 +120,9 @@ class PlanSearch {
         is_second_(part == SpacePart::shared && !looks_for_shared_alone(request)),
         budget_(is_second_ ? whole_budget(request) / kBudgetOfShared + 1 : whole_budget(request)),
         incumbent_s_(known_s) {
-    quiet_.progress = {};
+    quiet_.progress = [this](std::int64_t, std::int64_t) {
+      if (request_.progress) request_.progress(spent_, budget_);
+    };
     quiet_.improved = {};
   }
 
@@ -181,6 +183,8 @@ class PlanSearch {
       const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
       if (given != request_.search.seeds.end()) continue;
       if (request_.search.time_limit && ended()) return;
+      if (request_.search.time_limit)
+        quiet_.search.time_limit = std::max(*request_.search.time_limit - watch_.elapsed(), Seconds{0.1});
       const bool looks_for_parts = leave_parts && !many_gpus();
       const PlanResult found =
           looks_for_parts ? with_best_parts(*planner, quiet_, true) : planner->plan(quiet_);
@@ -349,7 +353,7 @@ class PlanSearch {
     for (const std::size_t i :
          take_least(open, kClimbedAtOnce, [&](std::size_t i) { return *leaves_[i].objective_s; })) {
       groups_[leaves_[i].group].climbed = true;
-      for (std::optional<std::size_t> at = i; at;) at = climb(*at);
+      for (std::optional<std::size_t> at = i; at && !is_late();) at = climb(*at);
     }
   }
 
@@ -449,9 +453,12 @@ class PlanSearch {
 
   void run_first_iterations() {
     const std::vector<std::size_t> next = next_to_run();
-    parallel_for(next.size(), [&](std::size_t n) { extend(leaves_[next[n]], 1); });
+    parallel_for(next.size(), [&](std::size_t n) {
+      if (n == 0 || !is_late()) extend(leaves_[next[n]], 1);
+    });
     for (const std::size_t i : next) {
       const Leaf& leaf = leaves_[i];
+      if (!leaf.run()) continue;  // there was no time
       // What does not fit is mostly known without a run.
       spent_ +=
           leaf.score.iterations.empty() ? instructions_of(leaf.plan) / 8 + 1 : instructions_of(leaf.plan);
@@ -473,7 +480,9 @@ class PlanSearch {
     });
     const std::vector<std::size_t> best =
         take_least(open, kTriedInFull, [&](std::size_t i) { return leaves_[i].first_s(); });
-    parallel_for(best.size(), [&](std::size_t n) { complete(leaves_[best[n]]); });
+    parallel_for(best.size(), [&](std::size_t n) {
+      if (n == 0 || !is_late()) complete(leaves_[best[n]]);
+    });
     for (const std::size_t i : best) {
       const Leaf& leaf = leaves_[i];
       spent_ += instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
@@ -502,6 +511,8 @@ class PlanSearch {
     if (spent_ / wider >= budget_) return true;
     return request_.search.time_limit && watch_.elapsed() >= wider * *request_.search.time_limit;
   }
+
+  bool is_late() const { return request_.search.time_limit && ended(); }
 
   /// Returns the smallest bound of what is not known not to fit.
   double open_bound() const {
@@ -592,7 +603,7 @@ class PlanSearch {
   /// Moves layers of the best plan between neighboring stages, one at a time, until no such move makes it
   /// better within memory under the scheduler that has made its microbatches.
   void move_layers_of_best(std::vector<RankedPlan>& best) const {
-    while (!best.empty() && !(request_.search.time_limit && ended())) {
+    while (!best.empty() && !is_late()) {
       const RankedPlan& first = best.front();
       const std::unique_ptr<Scheduler> scheduler = make_scheduler(first.scheduler, {.prove = false});
       ScheduleLimits limits;
@@ -724,7 +735,7 @@ class PlanSearch {
   Stopwatch watch_;
   const PlanRequest& request_;
   SpacePart part_;
-  PlanRequest quiet_;  ///< the same without progress, for other planners
+  PlanRequest quiet_;  ///< the same with the time that is left, for other planners, which tell no figures
   SearchSpace space_;
   SearchBounds bounds_;
   ClosestMiss closest_;

@@ -76,18 +76,24 @@ PlanResult CandidateRace::best() {
   run_all_iterations();
   PlanResult result;
   result.candidates = static_cast<std::int64_t>(candidates_.size());
+  // All that have run in full have run as many iterations; one that the time ended has run fewer.
   const auto better = [&](const Trial& a, const Trial& b) {
-    return complete(a) && (!complete(b) || a.total < b.total);
+    if (!a.fits || !b.fits) return a.fits;
+    return a.iterations > b.iterations || (a.iterations == b.iterations && a.total < b.total);
   };
   const auto best = std::min_element(trials_.begin(), trials_.end(), better);
-  if (best != trials_.end() && complete(*best)) {
+  if (best != trials_.end() && best->fits && (complete(*best) || (is_late() && best->iterations > 0))) {
     result.plan = candidates_[best - trials_.begin()];
-    result.objective = Seconds(best->total) / static_cast<double>(iterations());
+    result.objective = Seconds(best->total) / static_cast<double>(best->iterations);
     return result;
   }
   ClosestMiss closest;
-  for (std::size_t c = 0; c < trials_.size(); ++c) closest.add(candidates_[c], trials_[c].needed);
+  for (std::size_t c = 0; c < trials_.size(); ++c) {
+    if (!trials_[c].fits) closest.add(candidates_[c], trials_[c].needed);
+  }
   result.infeasible_reason = closest.reason(request_.cluster);
+  if (result.infeasible_reason.empty())
+    result.infeasible_reason = "the time limit ended the search for a plan";
   return result;
 }
 
@@ -116,12 +122,24 @@ void CandidateRace::run_iterations(std::size_t candidate, std::size_t count) {
   Trial& trial = trials_[candidate];
   while (true) {
     if (trial.iterations == 0) check_memory(trial, largest_model_state(request_, plan));
-    while (trial.fits && trial.iterations < count && trial.total.count() <= best_total_)
+    while (trial.fits && trial.iterations < count && trial.total.count() <= best_total_) {
+      if (is_late()) return;
       run_next_iteration(plan, trial);
+      if (trial.fits) has_run_ = true;
+    }
     if (trial.fits || trial.level + 1 == parts_.recomputations.size()) return;
     trial = {.level = trial.level + 1};
     plan.recomputation = parts_.recomputations[trial.level];
   }
+}
+
+/// Returns whether the time is over. Until something fits there is more.
+bool CandidateRace::is_late() const {
+  constexpr int kPatience = 4;
+  constexpr Seconds kLeast{1};
+  if (!request_.search.time_limit) return false;
+  const Seconds limit = *request_.search.time_limit;
+  return watch_.elapsed() >= (has_run_ ? limit : kPatience * limit + kLeast);
 }
 
 void CandidateRace::run_first_iterations(std::size_t first) {
@@ -135,7 +153,7 @@ void CandidateRace::run_first_iterations(std::size_t first) {
 std::vector<std::size_t> CandidateRace::ahead(std::size_t most) const {
   std::vector<std::size_t> order;
   for (std::size_t c = 0; c < trials_.size(); ++c) {
-    if (trials_[c].fits) order.push_back(c);
+    if (trials_[c].fits && trials_[c].iterations > 0) order.push_back(c);  // none: there was no time
   }
   std::ranges::stable_sort(order, {}, [&](std::size_t c) { return trials_[c].total; });
   order.resize(std::min(order.size(), most));
@@ -187,7 +205,7 @@ namespace {
 /// Returns a plan with a recomputation and the other parts that are best in a race of its own; its objective
 /// is infinite where it does not fit.
 RankedPlan raced(const PlanRequest& request, Plan plan, Recomputation recomputation) {
-  PlanRequest with_it = request;
+  PlanRequest with_it = request;  // with what is left of a time limit
   with_it.search.recomputations = {recomputation};
   plan.recomputation = recomputation;
   CandidateRace race(with_it);
@@ -210,15 +228,22 @@ PlanResult with_best_parts(const Planner& planner, const PlanRequest& request, b
   PlanResult result;
   std::vector<Choice> choices;
   const std::vector<Recomputation> open = free_parts(request).recomputations;
+  const Stopwatch watch;
   for (const Recomputation recomputation : open) {
     PlanRequest with_it = request;
+    PlanRequest race = request;
+    if (request.search.time_limit) {
+      const Seconds left = *request.search.time_limit - watch.elapsed();
+      if (left.count() <= 0 && !choices.empty()) break;
+      with_it.search.time_limit = race.search.time_limit = std::max(left, Seconds{0.1});
+    }
     if (for_each_recomputation) with_it.options.recomputation = recomputation;
     if (for_each_recomputation || recomputation == open.front()) {
       PlanResult planned = planner.plan(with_it);
       planned.candidates += result.candidates;
       result = std::move(planned);
     }
-    if (result.plan) choices.push_back({raced(request, *result.plan, recomputation), result.objective});
+    if (result.plan) choices.push_back({raced(race, *result.plan, recomputation), result.objective});
   }
   if (choices.empty()) return result;
   const auto raced_s = [](const Choice& choice) { return choice.raced.objective.count(); };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/iteration/planner.hpp"
+#include "core/support/clock.hpp"
 
 namespace dflop {
 
@@ -28,7 +29,9 @@ using CandidateFilter = std::function<void(std::vector<Plan>&)>;
 /// A CandidateRace runs candidates with the microbatches of random_assignment() and finds the one with the
 /// smallest mean makespan over the request's iterations. A candidate fits if no rank's peak memory exceeds
 /// the GPU's in any iteration. It has the least recomputation with which it fits, as less is never slower.
-/// What is found does not depend on the number of threads.
+/// What is found does not depend on the number of threads. A time limit of the request's search ends the race
+/// once a candidate fits, or after four times as long and a second; the best of those that have run is then
+/// the result.
 class CandidateRace {
  public:
   /// Takes a request that outlives the race. Without a filter all candidates run.
@@ -63,6 +66,7 @@ class CandidateRace {
   void run_next_iteration(const Plan& plan, Trial& trial) const;
   void run_iterations(std::size_t candidate, std::size_t count);
   void run_first_iterations(std::size_t first);
+  bool is_late() const;
   std::vector<std::size_t> ahead(std::size_t most) const;
   bool has_placements(const Plan& plan) const;
   void add_variants();
@@ -71,6 +75,8 @@ class CandidateRace {
   const PlanRequest& request_;
   CandidateFilter filter_;
   FreeParts parts_;
+  Stopwatch watch_;
+  std::atomic<bool> has_run_ = false;  ///< some candidate that fits
   std::vector<Plan> candidates_;
   std::vector<Trial> trials_;
   /// This is the total of the best candidate that has run all iterations, in nanoseconds.
