@@ -8,6 +8,8 @@ namespace {
 
 constexpr std::size_t kLongest = 100;  // letters of a name that are looked at
 
+constexpr std::size_t kLeastBeginning = 3;  // letters of a name that stand for it
+
 /// Returns the least number of typing mistakes between two names: the optimal string alignment distance.
 std::size_t mistakes(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before;  // of a's first i - 2 letters, and the first j of b
@@ -31,6 +33,13 @@ std::size_t mistakes(std::string_view a, std::string_view b) {
 
 std::string did_you_mean(std::string_view found, const std::vector<std::string_view>& known) {
   if (found.size() > kLongest) return "";
+  // Who types less than a name means the shortest that begins so: "a100" is not a mistyped "h100".
+  std::string_view longer;
+  for (const std::string_view name : known) {
+    if (found.size() < kLeastBeginning || !name.starts_with(found)) continue;
+    if (longer.empty() || name.size() < longer.size()) longer = name;
+  }
+  if (!longer.empty()) return "; did you mean '" + std::string(longer) + "'?";
   std::string_view nearest;
   std::size_t least = found.size() / 3 + 1;
   for (const std::string_view name : known) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -70,6 +72,56 @@ std::vector<std::string> with_own_names(const Options& options, std::vector<std:
     }
   }
   return arguments;
+}
+
+/// Returns a whole number as digits where a text writes it otherwise, as 3e6; other texts as they are.
+std::string whole_digits(const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, value);
+  constexpr double kMostExact = 9007199254740992;  // 2^53
+  const bool has_exponent = text.find_first_of("eE") != std::string::npos;
+  if (problem != std::errc() || rest != end || !has_exponent) return text;
+  if (value != std::floor(value) || std::abs(value) > kMostExact) return text;
+  return std::to_string(static_cast<std::int64_t>(value));
+}
+
+const Option* option_of(const Options& options, std::string_view name) {
+  const auto found = std::ranges::find(options.rows(), name, &Option::name);
+  return found == options.rows().end() ? nullptr : &*found;
+}
+
+/// Returns the arguments with whole numbers, as 3e6, in digits.
+std::vector<std::string> with_whole_digits(const Options& options, std::vector<std::string> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].starts_with("--")) continue;
+    const std::size_t sign = arguments[i].find('=');
+    const Option* option = option_of(options, std::string_view(arguments[i]).substr(0, sign).substr(2));
+    if (option == nullptr || option->kind.type != ValueKind::Type::whole) continue;
+    if (sign != std::string::npos) {
+      arguments[i].replace(sign + 1, std::string::npos, whole_digits(arguments[i].substr(sign + 1)));
+    } else if (i + 1 < arguments.size()) {
+      arguments[i + 1] = whole_digits(arguments[i + 1]);
+    }
+  }
+  return arguments;
+}
+
+/// Refuses a value that is none of the option's kind. @throws OptionError that says what is
+[[noreturn]] void refuse_kind(const Options& options, const po::invalid_option_value& problem,
+                              const std::vector<std::string>& arguments) {
+  std::string name = problem.get_option_name();
+  name.erase(0, name.find_first_not_of('-'));
+  const Option* option = option_of(options, name);
+  if (option == nullptr) throw Error(ErrorKind::usage, problem.what());
+  const bool is_whole =
+      option->kind.type == ValueKind::Type::whole || option->kind.type == ValueKind::Type::wholes;
+  std::string found;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--" + name && i + 1 < arguments.size()) found = arguments[i + 1];
+    if (arguments[i].starts_with("--" + name + "=")) found = arguments[i].substr(name.size() + 3);
+  }
+  refuse_value(name, is_whole ? "a whole number, as 1000 or 3e6" : "a number, as 2.5 or 1e-3", found);
 }
 
 std::string value_text(const boost::any& value) {
@@ -155,7 +207,7 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
   if (offers_help) description.add_options()("help,h", "show this help");
   Values values;
   try {
-    po::command_line_parser parser(with_own_names(options, arguments));
+    po::command_line_parser parser(with_whole_digits(options, with_own_names(options, arguments)));
     po::store(parser.options(description).positional({}).style(style).run(), values);
     if (values.count("help") == 0) po::notify(values);
   } catch (const po::unknown_option& unknown) {
@@ -163,6 +215,8 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
     for (const Option& row : options.rows()) names.push_back("--" + row.name);
     throw Error(ErrorKind::usage,
                 unknown.what() + did_you_mean(unknown.get_option_name(), {names.begin(), names.end()}));
+  } catch (const po::invalid_option_value& problem) {
+    refuse_kind(options, problem, with_own_names(options, arguments));
   } catch (const po::error& problem) {
     throw Error(ErrorKind::usage, problem.what());
   }

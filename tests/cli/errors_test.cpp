@@ -43,7 +43,12 @@ TEST(Errors, Options) {
   expect_error(sandbox.run(plan + "--cluster h100 --gbs 8 --planner serach"), {"did you mean 'search'?"});
   expect_error(sandbox.run(plan + "--cluster h100 --gbs 8 --recompute non"), {"did you mean 'none'?"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 0"), {"--gbs", "'0'"});
-  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 1e9"), {"--gbs", "1e9"});
+  expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 1e9"),
+               {"--gbs", "from 1 to 65536", "'1000000000'"});
+  for (const char* none : {"8.5", "2,5", "1e-1", "many"})
+    expect_error(sandbox.run(plan + "--cluster h100 --gbs " + none),
+                 {"--gbs", "a whole number, as 1000 or 3e6", none});
+  expect_error(sandbox.run(plan + "--cluster a100:4 --gbs 8"), {"did you mean 'a100-80g'?"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --planner best"),
                {"best", "megatron"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --recompute some"),

@@ -12,6 +12,12 @@ TEST(DidYouMean, OffersWhatOneMistakeLeadsFrom) {
   }
 }
 
+// "h100" is one mistake away from "a100" and "a100-80g" four: who has typed a beginning means that.
+TEST(DidYouMean, OffersTheShortestThatBeginsSo) {
+  EXPECT_EQ(did_you_mean("a100", {"a100-80g-vtrain", "a100-80g", "h100"}), "; did you mean 'a100-80g'?");
+  EXPECT_EQ(did_you_mean("a1", {"a100-80g", "a2"}), "") << "two letters are too few";
+}
+
 // "compare" is 7 letters, so that two mistakes are offered and three are not.
 TEST(DidYouMean, OffersNothingFarAway) {
   EXPECT_EQ(did_you_mean("cmopaer", {"compare"}), "; did you mean 'compare'?");
