@@ -13,6 +13,7 @@
 #include "experiments/studies/calibration.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "traces/files/cluster_notes.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -125,6 +126,19 @@ Json fit_json(const Calibration& result, int folds, std::uint64_t seed) {
   return fit;
 }
 
+/// Returns the grade of the fitted cluster: the worst of its files' held-out errors.
+std::string grade_of(const Calibration& result) {
+  double error = 0;
+  std::string of = "held-out iteration times of";
+  for (std::size_t s = 0; s < result.sets.size(); ++s) {
+    const double mean = result.errors[s].held_out.mean;
+    error = std::max(error, mean);
+    of += fmt::format("{} {} rows of {} ({:.2f} %)", s > 0 ? "," : "", result.sets[s].runs.size(),
+                      result.sets[s].set.file, 100 * mean);
+  }
+  return grade_json(Grade::fitted, error, of);
+}
+
 /// Reads the data sets.
 /// @throws Error (usage) without any, or where a recording's model is not told
 std::vector<PreparedSet> read_sets(const Values& values) {
@@ -163,7 +177,8 @@ int run_calibrate(const Values& values) {
     std::string files;
     for (const PreparedSet& set : result.sets) files += (files.empty() ? "" : ", ") + set.set.file;
     const std::string source = fmt::format("dflop calibrate: {} fitted to {}", cluster.name, files);
-    const std::string file = to_json(named, source, fit.dump(-1, ' ', false, Json::error_handler_t::replace));
+    const std::string file =
+        to_json(named, source, fit.dump(-1, ' ', false, Json::error_handler_t::replace), grade_of(result));
     write_file_atomically(*out, with_provenance(file, made_here(values)));
   }
   const Table errors = errors_table(result);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -178,6 +179,20 @@ ClusterSpec find_uniform_cluster(const std::string& name) {
   ClusterSpec cluster = find_cluster(name);
   if (!cluster.is_mixed()) return cluster;
   throw Error(ErrorKind::input, fmt::format("cluster '{}': expected GPUs of one type, found several", name));
+}
+
+std::vector<NamedNotes> find_cluster_notes(const std::string& name) {
+  std::vector<NamedNotes> all;
+  for (const std::string& part : split_types(name)) {
+    const std::string base = split_nodes(part).name;
+    const auto same = [&](const NamedNotes& other) { return other.name == base; };
+    if (std::ranges::any_of(all, same)) continue;
+    all.push_back({base, {}});
+    if (!is_pipe(base))
+      all.back().notes =
+          parse_cluster_notes(find_json("clusters", base), is_path(base) ? base : "preset " + base);
+  }
+  return all;
 }
 
 std::string cluster_text(const std::string& name) {

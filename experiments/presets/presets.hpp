@@ -8,6 +8,7 @@
 
 #include "core/cluster.hpp"
 #include "core/model.hpp"
+#include "traces/files/cluster_notes.hpp"
 
 namespace dflop {
 
@@ -46,6 +47,16 @@ bool says_nodes(const std::string& cluster);
 
 /// Returns the name of a cluster with so many nodes, unless says_nodes().
 std::string with_nodes(const std::string& cluster, std::int64_t nodes);
+
+/// NamedNotes are the notes of a preset or file.
+struct NamedNotes {
+  std::string name;  ///< without a number of nodes
+  ClusterNotes notes;
+};
+
+/// Returns the notes of a cluster, of each of the presets or files that its name joins; of what can be read
+/// but once, as a pipe, all is unknown. @throws Error (input) as find_cluster()
+std::vector<NamedNotes> find_cluster_notes(const std::string& name);
 
 /// Returns what find_cluster() reads for a name, with the numbers of nodes.
 std::string cluster_text(const std::string& name);

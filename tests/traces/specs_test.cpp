@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "tests/traces/file_fixtures.hpp"
+#include "traces/files/cluster_notes.hpp"
 
 namespace dflop {
 namespace specs_test {
@@ -118,6 +119,40 @@ TEST(ClusterFile, WhatIsWrittenIsReadBack) {
   cluster.gpu.share_quantum = 2;
   cluster.gpu.saturating_share = 0.5;
   EXPECT_EQ(parse_cluster(to_json(cluster, "here", "{}"), "t"), cluster);
+}
+
+TEST(ClusterFile, SaysHowFarItsFiguresHold) {
+  const std::string usual = presets("clusters").at("a100-80g");
+  const auto with = [&](const std::string& keys) {
+    nlohmann::json json = nlohmann::json::parse(usual);
+    json.erase("grade");
+    for (const char* link : {"intra_node", "inter_node"}) json[link].erase("line_rate_bytes_per_s");
+    json.update(nlohmann::json::parse(keys), true);
+    return json.dump();
+  };
+  EXPECT_EQ(parse_cluster_notes(with("{}"), "t"), ClusterNotes{}) << "as files of before";
+  EXPECT_EQ(parse_cluster(with("{}"), "t"), parse_cluster(usual, "t")) << "notes change no cost";
+  const ClusterNotes notes = parse_cluster_notes(
+      with(
+          R"({"grade": {"kind": "fitted", "error": 0.05, "of": "runs"}, "allowance": {"fraction": 0.02, "source": "s"},
+              "inter_node": {"line_rate_bytes_per_s": 5e10}})"),
+      "t");
+  EXPECT_EQ(notes, (ClusterNotes{Grade::fitted, 0.05, "runs", 0.02, "s", {}, 5e10}));
+  const ClusterSpec cluster = parse_cluster(usual, "t");
+  EXPECT_EQ(parse_cluster_notes(to_json(cluster, "here", "{}", grade_json(Grade::fitted, 0.1, "that")), "t"),
+            (ClusterNotes{Grade::fitted, 0.1, "that"}));
+  for (const auto& [keys, part] :
+       {std::pair{R"({"grade": {"kind": "good"}})", "grade.kind"},
+        std::pair{R"({"grade": {"kind": "fitted", "error": -1}})", "grade.error"},
+        std::pair{R"({"allowance": {"fraction": 0.1}})", "allowance"},
+        std::pair{R"({"inter_node": {"line_rate_bytes_per_s": 0}})", "line_rate_bytes_per_s"}}) {
+    try {
+      parse_cluster(with(keys), "t");
+      ADD_FAILURE() << keys;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
 }
 
 /// Returns a cluster file as it was before the stack had an object of its own.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "traces/files/cluster_notes.hpp"
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
 
@@ -235,7 +236,7 @@ void refuse_twice(const JsonValue& json, std::span<const std::string_view> keys)
 }
 
 Link read_cluster_link(const JsonValue& json) {
-  json.require_keys({"latency_s"}, {kLinkBandwidth.begin(), kLinkBandwidth.end()});
+  json.require_keys({"latency_s"}, with_units({kLineRateKey}, kLinkBandwidth));
   return {read_latency(json.at("latency_s")), read_bandwidth(json, kLinkBandwidth)};
 }
 
@@ -314,8 +315,11 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file, const 
   const bool has_nodes = root.has("nodes");
   root.require_keys(
       {"schema", "version", "name", "gpus_per_node", has_nodes ? "nodes" : "gpu", "intra_node", "inter_node"},
-      with_units({"source", "leaf", "collectives", "software", "message_overhead_s", "fit"}, kRingBandwidth));
+      with_units({"source", "leaf", "collectives", "software", "message_overhead_s", "fit", kGradeKey,
+                  kAllowanceKey},
+                 kRingBandwidth));
   check_source(root);
+  read_cluster_notes(root);  // which are for readers; here they are checked
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
   cluster.gpus_per_node = root.at("gpus_per_node").integer(1, kMostGpusPerNode);
@@ -365,7 +369,8 @@ void write_software(JsonWriter& writer, const SoftwareSpec& software) {
 
 }  // namespace
 
-std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit) {
+std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit,
+                    std::string_view grade) {
   JsonWriter writer("dflop.cluster", kSpecsVersion);
   writer.field("name", cluster.name);
   writer.field("source", source);
@@ -391,6 +396,7 @@ std::string to_json(const ClusterSpec& cluster, std::string_view source, std::st
   write_link("intra_node", cluster.intra_node);
   write_link("inter_node", cluster.inter_node);
   write_software(writer, cluster.software);
+  if (!grade.empty()) writer.raw(kGradeKey, grade);
   writer.raw("fit", fit);
   return writer.finish();
 }

@@ -26,13 +26,16 @@ using FindCluster = std::function<ClusterSpec(const std::string&)>;
 /// (..._gbyte_per_s). A file with "nodes" in place of "gpu" is of a whole cluster: a row for each group of
 /// nodes, with its count and its GPU, an object or the name of a preset that `find` knows, whose kernels it
 /// then has. Kernels of other rows are their own "software" or the cluster's, which also has the figures of
-/// messages and reductions, and without which the first row's count.
+/// messages and reductions, and without which the first row's count. Notes of how far figures can be trusted
+/// (traces/files/cluster_notes.hpp) are checked and passed over.
 /// @throws Error (input) also for a key that is in both places, and a bandwidth in two units
 ClusterSpec parse_cluster(std::string_view json, const std::string& file, const FindCluster& find = {});
 
 /// Returns a file that parse_cluster reads as the same cluster. `source` says where the figures come from;
-/// `fit`, a JSON object, how they were fitted.
-std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit);
+/// `fit`, a JSON object, how they were fitted; `grade`, one of grade_json(), how far they can be trusted,
+/// empty: nothing of that.
+std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit,
+                    std::string_view grade = "");
 
 /// Returns a file of schema "dflop.profile", version 2. settings.busy_ranks is written only where it is not
 /// 1, recompute_s only of units all of whose points have it, sequence_parallel where it is on, and quanta

@@ -1,0 +1,52 @@
+#include "traces/files/cluster_notes.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace dflop {
+namespace {
+
+constexpr double kMostError = 100;      // as a part of what was measured
+constexpr double kMostAllowance = 10;   // as a part of a step
+constexpr double kLeastLineRate = 1e6;  // as of bandwidths, in bytes a second
+constexpr double kMostLineRate = 1e15;
+
+std::optional<double> line_rate(const JsonValue& root, std::string_view link) {
+  if (!root.has(link) || !root.at(link).has(kLineRateKey)) return std::nullopt;
+  return root.at(link).at(kLineRateKey).number_in(kLeastLineRate, kMostLineRate);
+}
+
+}  // namespace
+
+ClusterNotes read_cluster_notes(const JsonValue& root) {
+  ClusterNotes notes;
+  if (root.has(kGradeKey)) {
+    const JsonValue grade = root.at(kGradeKey);
+    grade.require_keys({"kind"}, {"error", "of"});
+    notes.grade = grade.at("kind").choice<Grade>();
+    if (grade.has("error")) notes.error = grade.at("error").number_in(0, kMostError);
+    if (grade.has("of")) notes.of = grade.at("of").string();
+  }
+  if (root.has(kAllowanceKey)) {
+    const JsonValue allowance = root.at(kAllowanceKey);
+    allowance.require_keys({"fraction", "source"});
+    notes.allowance = allowance.at("fraction").number_in(0, kMostAllowance);
+    notes.allowance_source = allowance.at("source").string();
+  }
+  notes.intra_node_line_rate_bytes_per_s = line_rate(root, "intra_node");
+  notes.inter_node_line_rate_bytes_per_s = line_rate(root, "inter_node");
+  return notes;
+}
+
+ClusterNotes parse_cluster_notes(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  return read_cluster_notes(document.root("dflop.cluster", 1));
+}
+
+std::string grade_json(Grade grade, std::optional<double> error, const std::string& of) {
+  nlohmann::ordered_json json{{"kind", to_string(grade)}};
+  if (error) json["error"] = *error;
+  json["of"] = of;
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace dflop
