@@ -143,6 +143,9 @@ struct Plan : PlanOptions {
   double encoder_share = 0;
   /// The plan was chosen for microbatches that make this small. None: it was chosen for any.
   std::optional<Objective> objective = {};
+  /// Microbatches are to keep every rank within its GPU's memory, in batches that the planner has not seen,
+  /// too.
+  bool respect_memory = false;
 
   int ranks() const { return has_encoder_ranks(layout) ? encoder.ranks() + llm.ranks() : llm.ranks(); }
   /// Returns on how many GPUs the ranks are: one each, but in a shared plan, which has two on each.

@@ -11,6 +11,26 @@
 
 namespace dflop {
 
+/// A SampleCut counts what the longest sequence that a model takes leaves of its samples.
+struct SampleCut {
+  std::int64_t longest = 0;  ///< LLM tokens of a sample at most; 0: none is cut
+  std::int64_t samples = 0;  ///< were longer
+  std::int64_t tokens = 0;   ///< LLM tokens of all samples, as they were
+  std::int64_t lost = 0;     ///< of these, cut off
+
+  /// Returns the part of all tokens that is cut off.
+  double share() const { return tokens > 0 ? static_cast<double>(lost) / static_cast<double>(tokens) : 0; }
+  /// Counts a sample of so many tokens, and returns what is left of them.
+  std::int64_t take(std::int64_t length) {
+    const std::int64_t left = longest > 0 && length > longest ? longest : length;
+    tokens += length;
+    lost += length - left;
+    samples += left < length ? 1 : 0;
+    return left;
+  }
+  bool operator==(const SampleCut&) const = default;
+};
+
 enum class Modality : std::uint8_t { text, image, multi_image, video, audio };
 inline constexpr int kModalities = 5;
 

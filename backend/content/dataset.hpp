@@ -28,6 +28,8 @@ class Dataset {
   /// Returns the shapes of all samples, in their order in the files.
   const std::vector<Sample>& samples() const { return samples_; }
   const LeftOutSamples& left_out() const { return left_out_; }
+  /// Returns what the longest sequence leaves of the samples; token ids are split, not cut.
+  const SampleCut& cut() const { return cut_; }
   /// Returns what users should know of how the data are read; empty: nothing.
   const std::string& note() const { return note_; }
 
@@ -45,6 +47,7 @@ class Dataset {
  protected:
   std::vector<Sample> samples_;
   LeftOutSamples left_out_;
+  SampleCut cut_;
   std::string note_;
 };
 

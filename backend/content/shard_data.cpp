@@ -197,7 +197,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
     for (std::size_t i = piece * kIndexed; i < end; ++i) {
       Place& place = all[i]->second;
       try {
-        const SampleContent content = make(place, false, *cache);
+        const SampleContent content = make(place, false, *cache, &place.length);
         place.trained = dflop::trained_tokens(content.tokens);
         if (place.trained == 0) throw NothingToTrain{all[i]->first + ": has no token that is learned"};
         found[i] = shape_of(model_, all[i]->first, content);
@@ -209,8 +209,11 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
     }
     give_back(std::move(cache));
   });
-  for (std::optional<Sample>& sample : found) {
-    if (sample) samples_.push_back(*std::move(sample));
+  cut_.longest = model_.max_tokens;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found[i]) continue;
+    cut_.take(all[i]->second.length);
+    samples_.push_back(*std::move(found[i]));
   }
 }
 
@@ -272,7 +275,7 @@ MediumContent ShardData::read_medium(const TarFile& tar, TarMember member, Mediu
   return read(whole);
 }
 
-SampleContent ShardData::make(const Place& place, bool values, WordCache& cache) const {
+SampleContent ShardData::make(const Place& place, bool values, WordCache& cache, std::int64_t* length) const {
   const TarFile& tar = tars_[place.tar];
   const TarSample& sample = tar.samples()[place.sample];
   const std::string where = tar.path() + ": sample '" + sample.key + "'";
@@ -295,6 +298,7 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache)
     counts.push_back(media.back().tokens);
   }
   ChatTokens tokens = chat_.encode(conversation, counts, cache, where);
+  if (length != nullptr) *length = std::ssize(tokens.ids);
   if (model_.max_tokens > 0 && std::ssize(tokens.ids) > model_.max_tokens) {
     try {
       tokens.cut(static_cast<std::size_t>(model_.max_tokens), where);

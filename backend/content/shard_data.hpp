@@ -56,10 +56,12 @@ class ShardData final : public Dataset {
     std::size_t tar = 0;
     std::size_t sample = 0;
     std::int64_t trained = 0;  ///< tokens
+    std::int64_t length = 0;   ///< tokens before a cut
   };
   using Places = std::map<std::string, Place, std::less<>>;
 
-  SampleContent make(const Place& place, bool values, WordCache& cache) const;
+  /// Makes a sample. `length`, where given, receives its tokens before a cut.
+  SampleContent make(const Place& place, bool values, WordCache& cache, std::int64_t* length = nullptr) const;
   /// Reads a member, of a picture without values as few of its first bytes as tell its size. `medium` has all
   /// but its bytes.
   MediumContent read_medium(const TarFile& tar, TarMember member, MediumFile medium, bool values) const;

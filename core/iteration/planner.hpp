@@ -49,7 +49,8 @@ struct SearchOptions {
   std::vector<RankOrder> placements;
   std::vector<Bytes> gradient_buckets;
   PlanWish wish = {};  ///< of a search
-  /// Says whether a plan with these tp of encoder and LLM may be chosen by a search; null: any may be.
+  /// Says whether a search, or a planner of uniform plans, may choose these tp of encoder and LLM; null: any
+  /// may be.
   std::function<bool(int encoder_tp, int llm_tp)> can_split = {};
   PlanObjective objective = PlanObjective::mean;
   /// This scheduler makes the microbatches of the best plans in the end, within memory.

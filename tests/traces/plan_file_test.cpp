@@ -100,6 +100,7 @@ TEST(PlanFile, WritesTheObjectiveOfAPlanThatHasOne) {
         << text;
     EXPECT_EQ(parse_plan(text, "p.json"), plan);
   }
+  EXPECT_EQ(to_json(example()).find("respect_memory"), std::string::npos);
   EXPECT_EQ(to_json(example()).find("objective"), std::string::npos);
   EXPECT_EQ(parse_plan(to_json(example()), "p.json").objective, std::nullopt) << "as files of before";
 }
@@ -138,6 +139,7 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
     plan.sequence_parallel = random.below(2) == 1;
     plan.trained = {random.below(2) == 1, random.below(2) == 1, random.below(2) == 1,
                     static_cast<int>(random.below(3))};
+    plan.respect_memory = random.below(2) == 1;
     if (random.below(2) == 1) plan.objective = all_of<Objective>()[random.below(3)];
     EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
   }

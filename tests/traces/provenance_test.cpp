@@ -15,6 +15,7 @@ Provenance whole() {
   made_by.plan = {"plan.json", "1111111111111111"};
   made_by.profile = {"profile.json", "2222222222222222"};
   made_by.data = DataOrigin{{"my data.csv", "3333333333333333"}, 16'000, {"3 records lack a frame rate"}};
+  made_by.data->cut = {.longest = 32'768, .samples = 3, .tokens = 1'000'000, .lost = 70'000};
   made_by.gbs = 512;
   made_by.seed = ~std::uint64_t{0};
   made_by.first_iteration = 18;

@@ -80,6 +80,7 @@ std::string to_json(const Plan& plan) {
   if (!plan.trained.all()) writer.row("frozen", frozen_parts(plan.trained));
   if (plan.trained.lora_rank > 0) writer.field("lora_rank", plan.trained.lora_rank);
   if (plan.objective) writer.field("objective", to_string(*plan.objective));
+  if (plan.respect_memory) writer.field("respect_memory", true);
   return writer.finish();
 }
 
@@ -89,7 +90,8 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
                      "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
                     {"encoder_share", "chunks", "gradient_bucket_bytes", "placement", "optimizer_states",
-                     "reshard", "clip_gradients", "frozen", "lora_rank", "objective"});
+                     "reshard", "clip_gradients", "frozen", "lora_rank", "objective", "respect_memory",
+                      "assumptions"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
@@ -135,6 +137,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   }
   if (root.has("lora_rank")) plan.trained.lora_rank = root.at("lora_rank").integer(1, kMostLoraRank);
   if (root.has("objective")) plan.objective = root.at("objective").choice<Objective>();
+  if (root.has("respect_memory")) plan.respect_memory = root.at("respect_memory").boolean();
   return plan;
 }
 

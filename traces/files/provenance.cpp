@@ -29,6 +29,10 @@ Json json_of(const Provenance& made_by) {
     json["data"] = json_of(static_cast<const Origin&>(*made_by.data));
     json["data"]["samples"] = made_by.data->samples;
     json["data"]["assumptions"] = made_by.data->assumptions;
+    if (const SampleCut& cut = made_by.data->cut; cut.samples > 0) {
+      json["data"]["cut"] = {
+          {"longest", cut.longest}, {"samples", cut.samples}, {"tokens", cut.tokens}, {"lost", cut.lost}};
+    }
     if (!made_by.data->delay.empty()) json["data"]["delay"] = made_by.data->delay;
   }
   if (made_by.gbs) json["gbs"] = *made_by.gbs;
@@ -63,6 +67,11 @@ DataOrigin read_data(const JsonValue& json) {
   data.samples = count_at(json, "samples").value_or(0);
   if (json.has("assumptions")) {
     for (const JsonValue& line : json.at("assumptions").elements()) data.assumptions.push_back(line.string());
+  }
+  if (json.has("cut")) {
+    const JsonValue cut = json.at("cut");
+    data.cut = {count_at(cut, "longest").value_or(0), count_at(cut, "samples").value_or(0),
+                count_at(cut, "tokens").value_or(0), count_at(cut, "lost").value_or(0)};
   }
   data.delay = text_at(json, "delay");
   return data;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/sample.hpp"
 #include "traces/text/strict_json.hpp"
 
 namespace dflop {
@@ -24,6 +25,7 @@ struct Origin {
 struct DataOrigin : Origin {
   std::int64_t samples = 0;
   std::vector<std::string> assumptions = {};  ///< for records that leave something out
+  SampleCut cut = {};
   std::string delay = {};  ///< how outliers changed the order of samples; empty: they are as drawn
 
   bool operator==(const DataOrigin&) const = default;

@@ -78,18 +78,14 @@ bool is_selected(const PreprocessOptions& options, Modality modality) {
 }
 
 Sample to_sample(const Record& record, Encoding encoding, std::int64_t text, const Rule& rule,
-                 std::int64_t max_tokens) {
+                 SampleCut& cut) {
   const std::int64_t text_tokens = std::min(text, rule.max_text_tokens.value_or(text));
   Sample sample;
   sample.id = record.id;
   sample.modality = record.modality;
   sample.encoder_sequences = std::move(encoding.sequences);
-  sample.encoder_output_tokens = encoding.output_tokens;
-  sample.llm_tokens = encoding.output_tokens + text_tokens;
-  if (max_tokens > 0) {
-    sample.encoder_output_tokens = std::min(sample.encoder_output_tokens, max_tokens);
-    sample.llm_tokens = std::min(sample.llm_tokens, max_tokens);
-  }
+  sample.llm_tokens = cut.take(encoding.output_tokens + text_tokens);
+  sample.encoder_output_tokens = std::min(encoding.output_tokens, sample.llm_tokens);
   return sample;
 }
 
@@ -160,6 +156,7 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
   check_options(options, rule);
   Preprocessed result;
   result.samples.reserve(records.size());
+  result.cut.longest = options.max_tokens;
   for (const Record& record : records) {
     if (!is_selected(options, record.modality)) {
       ++result.left_out;
@@ -174,8 +171,7 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
     }
     const bool is_own = options.media != nullptr && record.modality != Modality::text;
     Encoding encoding = is_own ? options.media->encode(shapes, record.modality) : encode(shapes);
-    result.samples.push_back(
-        to_sample(record, std::move(encoding), shapes.text_tokens(), rule, options.max_tokens));
+    result.samples.push_back(to_sample(record, std::move(encoding), shapes.text_tokens(), rule, result.cut));
   }
   return result;
 }

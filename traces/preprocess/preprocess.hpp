@@ -63,6 +63,7 @@ struct Assumptions {
 struct Preprocessed {
   std::vector<Sample> samples;  ///< in the order of the records
   Assumptions assumptions;
+  SampleCut cut;
   std::int64_t left_out = 0;  ///< records of modalities that are not selected
 };
 

@@ -99,9 +99,19 @@ std::vector<Split> splits_of(const ModelSpec& model, UniformSplit split, int sta
 std::string no_configuration(const PlanRequest& request) {
   return fmt::format(
       "{} GPUs cannot be split into tp x pp x dp with tp dividing the {} of a node, dp at most the global "
-      "batch of {} and a layer for every stage of {} encoder and {} LLM layers",
+      "batch of {} and a layer for every stage of {} encoder and {} LLM layers{}",
       request.cluster.gpus(), request.cluster.gpus_per_node, request.gbs, request.model.encoder.layers,
-      request.model.llm.layers);
+      request.model.llm.layers,
+      request.search.can_split ? ", and a tp over which the model can be split" : "");
+}
+
+/// Returns every parallelism of all GPUs that the request allows.
+std::vector<ModulePlan> allowed_modules(const PlanRequest& request) {
+  const int gpus = request.cluster.gpus();
+  std::vector<ModulePlan> modules = module_plans(request.cluster, gpus, gpus, request.gbs);
+  const auto& can_split = request.search.can_split;
+  if (can_split) std::erase_if(modules, [&](const ModulePlan& m) { return !can_split(m.tp, m.tp); });
+  return modules;
 }
 
 /// Returns the plan with a module plan's parallelism and a split's layers.
@@ -116,9 +126,8 @@ Plan uniform_plan(Plan plan, const ModulePlan& module, const Split& layers, int 
 /// Returns the plans of one sample in each microbatch, the smallest replica first.
 std::map<int, std::vector<Plan>> hand_set_candidates(const PlanRequest& request) {
   const Plan blank = blank_plan(request, HandSetPlanner().name());
-  const int gpus = request.cluster.gpus();
   std::map<int, std::vector<Plan>> of_replica;
-  for (const ModulePlan& module : module_plans(request.cluster, gpus, gpus, request.gbs)) {
+  for (const ModulePlan& module : allowed_modules(request)) {
     const int microbatches = request.gbs / module.dp;
     const int stages = module.pp * blank.chunks;
     if (traits(blank.order).in_rounds && microbatches % module.pp != 0) continue;
@@ -162,8 +171,7 @@ std::vector<Plan> in_other_orders(const PlanRequest& request, UniformSplit split
 
 std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit split) {
   std::vector<Plan> candidates;
-  const int gpus = request.cluster.gpus();
-  for (const ModulePlan& module : module_plans(request.cluster, gpus, gpus, request.gbs)) {
+  for (const ModulePlan& module : allowed_modules(request)) {
     for (const int microbatches : microbatch_counts(request.gbs, module.dp))
       add_plans(candidates, request, split, module, microbatches, open_kinds(request).front());
   }
