@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,10 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/what_if.hpp"
+#include "experiments/trust/assumptions.hpp"
+#include "experiments/trust/headroom.hpp"
+#include "experiments/trust/overhead.hpp"
+#include "experiments/trust/spread.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
@@ -44,13 +49,32 @@ std::string throughput_bars(const std::vector<System>& systems) {
   return out + "</svg>";
 }
 
+/// A Compared is what a comparison prints and writes.
+struct Compared {
+  std::vector<System> systems;
+  Table table;
+  std::optional<Table> seeds;  ///< none where one alone was run
+  AssumptionBlock assumptions;
+};
+
+std::string seeds_heading(const Table& seeds) {
+  return fmt::format("over {} seeds, plans of the first filled with the batches of each, intervals of 95 %",
+                     plain_text(seeds.rows.front()[1]));
+}
+
 /// Returns a page with the table, throughput bars and the first iteration of every system on one time scale.
-std::string comparison_page(const Values& values, const Provenance& made_by,
-                            const std::vector<System>& systems, const Table& table) {
+std::string comparison_page(const Values& values, const Provenance& made_by, const Compared& result) {
+  const std::vector<System>& systems = result.systems;
   std::string out =
       html_lines(provenance_lines(made_by)) +
       fmt::format("<div class='scroll'><pre>{}</pre></div>\n",
-                  html_escaped(comparison_text(table, [](const Table& t) { return to_text(t); })));
+                  html_escaped(comparison_text(result.table, [](const Table& t) { return to_text(t); })));
+  if (result.seeds) {
+    out += fmt::format("<h2>{}</h2>\n<div class='scroll'><pre>{}</pre></div>\n",
+                       html_escaped("Samples/s " + seeds_heading(*result.seeds)),
+                       html_escaped(to_text(*result.seeds)));
+  }
+  out += result.assumptions.html();
   for (const std::string& note : infeasible_notes(systems))
     out += fmt::format("<p>{}</p>\n", html_escaped(note));
   out += "<h2>Throughput</h2>\n<div class='scroll'>" + throughput_bars(systems) +
@@ -71,7 +95,8 @@ std::string comparison_page(const Values& values, const Provenance& made_by,
 }
 
 /// Returns the command's options and one object per system, with its plan.
-std::string comparison_json(const Values& values, const std::vector<System>& systems, const Table& table) {
+std::string comparison_json(const Values& values, const Compared& result) {
+  const std::vector<System>& systems = result.systems;
   nlohmann::ordered_json out;
   out["schema"] = "dflop.compare";
   out["version"] = 1;
@@ -82,7 +107,7 @@ std::string comparison_json(const Values& values, const std::vector<System>& sys
   for (const Option& option : of_plans.rows()) {
     if (values[option.name].defaulted() && option.name != "setting") out["options"].erase(option.name);
   }
-  out["systems"] = json_of(table);
+  out["systems"] = json_of(result.table);
   for (std::size_t i = 0; i < systems.size(); ++i) {
     nlohmann::ordered_json& system = out["systems"][i];
     system["plan_description"] = system["plan"];
@@ -92,16 +117,18 @@ std::string comparison_json(const Values& values, const std::vector<System>& sys
       system["plan"] = nlohmann::ordered_json::parse(to_json(*systems[i].planned.plan));
     if (!systems[i].evaluation) system["infeasible_reason"] = systems[i].planned.infeasible_reason;
   }
+  if (result.seeds) out["seeds"] = json_of(*result.seeds);
+  out["assumptions"] = result.assumptions.json();
   return json_text(out);
 }
 
 /// Writes all files or none.
 void write_outputs(const std::string& directory, const Values& values, const Provenance& made_by,
-                   const std::vector<System>& systems, const Table& table) {
+                   const Compared& result) {
   make_output_directory(directory);
   const std::filesystem::path base = directory;
   StagedOutputs files;
-  for (const System& system : systems) {
+  for (const System& system : result.systems) {
     if (!system.evaluation) continue;
     const Evaluation& e = *system.evaluation;
     files.add(base / (system.name + ".plan.json"), with_provenance(to_json(*system.planned.plan), made_by));
@@ -111,9 +138,9 @@ void write_outputs(const std::string& directory, const Values& values, const Pro
               with_provenance(to_json(system.schedule), of_schedule));
     files.add(base / (system.name + ".trace.json.gz"), to_perfetto(std::span(e.timelines).first(1)));
   }
-  files.add(base / "compare.json", with_provenance(comparison_json(values, systems, table), made_by));
-  files.add(base / "compare.csv", to_csv(table));
-  files.add(base / "report.html", comparison_page(values, made_by, systems, table));
+  files.add(base / "compare.json", with_provenance(comparison_json(values, result), made_by));
+  files.add(base / "compare.csv", to_csv(result.table));
+  files.add(base / "report.html", comparison_page(values, made_by, result));
   files.commit();
   say("dflop: wrote {}: report.html, compare.json, compare.csv; per system .plan.json, .schedule.json and "
       ".trace.json.gz (first iteration, open in ui.perfetto.dev)\n",
@@ -122,7 +149,7 @@ void write_outputs(const std::string& directory, const Values& values, const Pro
 
 std::optional<Training> read_training(const Values& values) {
   if (values.count("train-samples") == 0) {
-    refuse_given(values, {"gpu-hour-cost", "gpu-power-w"}, "needs '--train-samples'");
+    refuse_given(values, {"gpu-hour-cost", "gpu-power-w", "overhead"}, "needs '--train-samples'");
     return std::nullopt;
   }
   Training training;
@@ -167,10 +194,105 @@ std::vector<System> read_systems(const Values& values, const Target& target, con
   return systems;
 }
 
+/// Says what further batches need of memory under each plan; rows that have plan and filling alike share a
+/// line.
+void assume_memory_of_systems(AssumptionBlock& block, const std::vector<System>& systems,
+                              const Target& target, const ComparisonInput& input,
+                              const std::optional<Training>& training) {
+  constexpr double kUsualIterations = 1000;
+  const double iterations = training ? std::ceil(training->samples / input.gbs) : kUsualIterations;
+  struct Row {
+    std::string names;
+    std::string key;
+    Headroom headroom;
+  };
+  std::vector<Row> rows;
+  for (const System& system : systems) {
+    if (!system.evaluation) continue;
+    Plan plan = *system.planned.plan;
+    plan.planner.clear();
+    const std::string filler = system.scheduler.name == "random" ? "random" : "lpt";
+    const std::string key = filler + to_json(plan);  // which says whether memory is respected
+    const auto same = std::ranges::find(rows, key, &Row::key);
+    if (same != rows.end()) {
+      same->names += ", " + system.name;
+      continue;
+    }
+    rows.push_back({system.name, key,
+                    estimate_headroom(plan, target, input.samples, filler,
+                                      system.scheduler.respects_memory(plan), input.seed)});
+  }
+  if (rows.empty()) return;
+  block.add(
+      "memory",
+      fmt::format(
+          "of the fullest GPU in {} further batches, which no plan was made for, filled at random or by "
+          "lpt as the row is; a plan that asks for it is kept within memory (--respect-memory):",
+          rows.front().headroom.batches));
+  for (const Row& row : rows) {
+    block.add("memory", fmt::format("{}: {}", row.names, describe(row.headroom, iterations)),
+              {{"systems", row.names},
+               {"scheduler", row.headroom.scheduler},
+               {"respect_memory", row.headroom.respects_memory},
+               {"batches", row.headroom.batches},
+               {"overruns", row.headroom.overruns},
+               {"most_bytes", row.headroom.most},
+               {"usable_bytes", row.headroom.usable},
+               {"iterations", iterations},
+               {"out_of_memory_chance", row.headroom.chance_of_run(iterations)}});
+  }
+}
+
+/// Says of which seeds a comparison is, and which plans do not fit the batches of all of them.
+void assume_seeds(AssumptionBlock& block, const ComparisonInput& input, const std::optional<Table>& seeds) {
+  if (!seeds) {
+    return assume_seed(block, input.seed, input.batches.size(),
+                       "one seed tells nothing of the spread over others (--seeds 3)");
+  }
+  const std::int64_t count = std::get<std::int64_t>(seeds->rows.front()[1]);
+  assume_seed(block, input.seed, input.batches.size(),
+              fmt::format("batches of {} seeds from it on give the intervals", count));
+  for (const std::vector<Cell>& row : seeds->rows) {
+    const std::int64_t missed = count - std::get<std::int64_t>(row[2]);
+    if (missed == 0 || missed == count) continue;  // none, or one that is infeasible already
+    block.add("seeds",
+              fmt::format("{}: its plan does not fit the batches of {} of them", plain_text(row[0]), missed),
+              {{"system", row[0]}, {"seeds_missed", missed}});
+  }
+}
+
+AssumptionBlock compare_assumptions(const Values& values, const Target& target, const DataOrigin& data,
+                                    const Compared& result, const ComparisonInput& input,
+                                    const std::optional<Training>& training) {
+  const auto cluster = values["cluster"].as<std::string>();
+  const std::vector<NamedNotes> notes = find_cluster_notes(cluster);
+  AssumptionBlock block;
+  assume_data(block, data, read_longest(values, target.model));
+  assume_preset(block, cluster, target);
+  assume_links(block, cluster, target.cluster);
+  std::vector<const Plan*> plans;
+  for (const System& system : result.systems) {
+    if (!system.planned.plan) continue;
+    plans.push_back(&*system.planned.plan);
+    assume_heads(block, *plans.back(), target.model, system.name);
+  }
+  assume_layouts(block, plans);
+  if (!input.search.shared && input.search.layouts.empty() && asks_for_parts(values)) {
+    block.add("layout",
+              "an order was asked for: layouts whose modules share GPUs were left out (--layout shared)");
+  }
+  assume_memory_of_systems(block, result.systems, target, input, training);
+  assume_seeds(block, input, result.seeds);
+  assume_time(block, notes, read_overhead(values, notes), training.has_value());
+  return block;
+}
+
 int run_compare(const Values& values) {
+  constexpr int kMostSeeds = 1000;
   const Format format = read_format(values);
-  const std::optional<Training> training = read_training(values);
+  std::optional<Training> training = read_training(values);
   const auto out = read_text(values, "out");
+  const int seeds = static_cast<int>(read_integer(values, "seeds", 1, kMostSeeds));
   ComparisonInput input;
   input.gbs = read_gbs(values);
   input.seed = read_seed(values);
@@ -181,30 +303,44 @@ int run_compare(const Values& values) {
                  std::string(to_string(input.options.order)));
   }
   const int iterations = read_iterations(values, input.gbs);
-  const OutlierDelay delay = read_delay(values, input.gbs);
-  const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
-                      read_link_changes(values));
+  input.delay = read_delay(values, input.gbs);
+  const auto cluster = values["cluster"].as<std::string>();
+  const Target target(values["model"].as<std::string>(), cluster, "", read_link_changes(values));
+  if (training) training->overhead = read_overhead(values, find_cluster_notes(cluster)).sum();
   note_gpu_types(target.cluster);
   note_trained(input.options.trained, target.model);
-  std::vector<System> systems = read_systems(values, target, input);
+  read_padding(values, target.model, input.search);
+  Compared result;
+  result.systems = read_systems(values, target, input);
   input.search.seeds = read_seed_plans(values, target, input.gbs);
   DataOrigin data;
-  input.samples = read_samples(values, target.model, input.seed, "data", &data);
-  input.batches = make_batches(input.samples, input.gbs, iterations, input.seed, delay, target.model, data);
+  input.samples = read_samples(values, target.model, input.seed, "data", &data, false);
+  input.batches =
+      make_batches(input.samples, input.gbs, iterations, input.seed, input.delay, target.model, data);
   if (out) check_output_directory(*out, "report.html");
 
-  run_systems(systems, target, input);
-  report_planning(systems, training);
-  Table table = comparison_table(systems);
-  if (training) add_training_columns(table, systems, *training, target.cluster.gpus());
-  if (out) write_outputs(*out, values, made_here(values, target, data), systems, table);
-  const auto json = [&] { return comparison_json(values, systems, table); };
-  const auto text = [&] { return comparison_text(table, terminal_text); };
-  print_result(format, text, json, table);
-  for (const std::string& note : infeasible_notes(systems)) say("dflop: {}\n", note);
-  const bool any =
-      std::any_of(systems.begin(), systems.end(), [](const System& s) { return s.evaluation.has_value(); });
-  return any ? 0 : 3;
+  run_systems(result.systems, target, input);
+  report_planning(result.systems, training);
+  result.table = comparison_table(result.systems);
+  if (training) add_training_columns(result.table, result.systems, *training, target.cluster.gpus());
+  if (seeds > 1) {
+    result.seeds =
+        seeds_table(run_seeds(result.systems, target, input, seeds),
+                    training ? std::optional(training->samples * (1 + training->overhead)) : std::nullopt);
+  }
+  result.assumptions = compare_assumptions(values, target, data, result, input, training);
+  if (out) write_outputs(*out, values, made_here(values, target, data), result);
+  const auto json = [&] { return comparison_json(values, result); };
+  const auto text = [&] {
+    return comparison_text(result.table, terminal_text) +
+           (result.seeds ? section("samples/s " + seeds_heading(*result.seeds), *result.seeds) : "") +
+           result.assumptions.text();
+  };
+  print_result(format, text, json, result.table);
+  if (format == Format::csv) say("{}", result.assumptions.text());
+  for (const std::string& note : infeasible_notes(result.systems)) say("dflop: {}\n", note);
+  return std::ranges::any_of(result.systems, [](const System& s) { return s.evaluation.has_value(); }) ? 0
+                                                                                                       : 3;
 }
 
 }  // namespace
@@ -220,6 +356,8 @@ Command compare_command() {
 configurations on these very batches. What is free to choose is said below the table; an option that fixes
 schedule, recomputation, placement or gradient buckets fixes it for all rows.
 gap is how far the schedule's largest bin may be from the best possible, and status how it was found;
+Below the table stand its spread over seeds and, in one block, what it assumed and chose: samples that are cut, how far
+the cluster's figures can be trusted, heads that are padded, what further batches need of memory, what hours are of.
 p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.)",
       .example =
           "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
@@ -243,6 +381,12 @@ p95 is over iterations; MFU leaves recomputation out; idle is the mean over rank
        "planning"},
       {"gpu-hour-cost", number("C"), "and costs, at C a GPU-hour"},
       {"gpu-power-w", number("W"), "and draws, at W watts a GPU"},
+  });
+  add_overhead_option(command.options);
+  command.options.add({
+      {"seeds", whole("K", 3),
+       "fill and run each plan, made for the batches of --seed, with those of K seeds from it on, too, and give "
+       "means with intervals of 95 %; 1: of the first alone"},
       {"out", text("DIR"),
        "write report.html, compare.json, compare.csv and each system's plan, schedule and trace"},
   });

@@ -59,7 +59,7 @@ std::vector<Sample> read_data_samples(const Values& values, const ModelSpec& mod
     options.rule = *rule;
     options.media.reset();
   }
-  options.max_tokens = read_optional_integer(values, "max-tokens", 1, 1'000'000'000)
+  options.max_tokens = read_optional_integer(values, "max-tokens", 1, kMostTokensOfSample)
                            .value_or(as_samples ? model.max_tokens : 0);
   return load_samples(data, options, true, nullptr, given_options_of_records(values));
 }
@@ -110,7 +110,6 @@ before truncation unless --max-tokens is given.)",
       {"preprocess", text("RULE"),
        "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio, tiny-vlm or text instead of the "
        "model's own"},
-      {"max-tokens", whole("N"), "cut LLM sequences here"},
       {"seed", whole("S", 1), "of rules that draw frame counts (internvl2.5)"},
       {"samples-out", text("FILE"),
        "write one CSV row per sample, with a ' before an id that a spreadsheet would run as a formula; or, as .json, samples as --data takes them, cut at the model's longest: an "

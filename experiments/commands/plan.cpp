@@ -17,6 +17,8 @@
 #include "experiments/studies/reductions.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
+#include "experiments/trust/assumptions.hpp"
+#include "experiments/trust/headroom.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
@@ -75,7 +77,7 @@ Table plan_ranking(const PlanResult& result) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const RankedPlan& p = result.best[i];
     const RankedPlan& best = result.best.front();
-    table.rows.push_back({i + 1, describe(p.plan), to_string(p.plan.recomputation),
+    table.rows.push_back({i + 1, marked(p.plan), to_string(p.plan.recomputation),
                           layers_text(p.plan.encoder.layers) + " | " + layers_text(p.plan.llm.layers),
                           p.scheduler, p.objective, p.lpt, result.bound ? Cell(p.bound) : Cell(),
                           p.peak_memory, p.shares.busy, p.shares.imbalance, p.shares.bubble,
@@ -87,7 +89,7 @@ Table plan_ranking(const PlanResult& result) {
 
 /// Returns the ranking, the bound and its gap as JSON, schema "dflop.plan_ranking".
 std::string ranking_json(const PlanResult& result, const Table& ranking,
-                         const ReductionExplanation& reductions) {
+                         const ReductionExplanation& reductions, const AssumptionBlock& assumptions) {
   nlohmann::ordered_json json;
   json["schema"] = "dflop.plan_ranking";
   json["version"] = 1;
@@ -103,6 +105,7 @@ std::string ranking_json(const PlanResult& result, const Table& ranking,
   json["plans"] = json_of(ranking);
   json["reductions"] = json_of(reductions.by_stage);
   json["idle_bandwidths"] = reductions.idle_bandwidths;
+  json["assumptions"] = assumptions.json();
   return json_text(json);
 }
 
@@ -123,7 +126,7 @@ Table plan_table(const std::string& planner, const PlanResult& result) {
            {"bound_s", "bound s", 4},
            {"gap", "gap %", 2, 100},
            {"gpus", "GPUs"}},
-          {{planner, describe(*result.plan), result.objective, result.bound,
+          {{planner, marked(*result.plan), result.objective, result.bound,
             result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
 }
 
@@ -167,6 +170,35 @@ void require_search_for_spread(OrderKind order, const std::string& planner) {
                   to_string(order), planner));
 }
 
+/// Returns the plan as JSON, with what it rests on for who reads it.
+std::string plan_json(const Plan& plan, const AssumptionBlock& assumptions) {
+  auto json = nlohmann::ordered_json::parse(to_json(plan));
+  json["assumptions"] = assumptions.json();
+  return json_text(json);
+}
+
+/// Says how likely further batches of the data overrun a GPU's memory.
+void assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& target,
+                        const std::vector<Sample>& samples, std::uint64_t seed) {
+  constexpr double kUsualIterations = 1000;
+  const Headroom headroom = estimate_headroom(plan, target, samples, "lpt", plan.respect_memory, seed);
+  block.add("memory",
+            fmt::format("of the fullest GPU in {} further batches, filled by lpt{}: {}{}", headroom.batches,
+                        plan.respect_memory
+                            ? " and kept within memory, as the plan asks 'schedule' and 'train' to do "
+                              "(--no-respect-memory)"
+                            : "",
+                        describe(headroom, kUsualIterations),
+                        plan.respect_memory || headroom.overruns == 0 ? "" : " (--respect-memory)"),
+            {{"respect_memory", plan.respect_memory},
+             {"batches", headroom.batches},
+             {"overruns", headroom.overruns},
+             {"most_bytes", headroom.most},
+             {"usable_bytes", headroom.usable},
+             {"iterations", kUsualIterations},
+             {"out_of_memory_chance", headroom.chance_of_run(kUsualIterations)}});
+}
+
 int run_plan(const Values& values) {
   const auto begun = std::chrono::steady_clock::now();
   PlanOptions plan_options = read_plan_options(values, true);
@@ -192,21 +224,25 @@ int run_plan(const Values& values) {
   SearchOptions search = read_search(values, planner);
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
-  const Target target(values["model"].as<std::string>(), values["cluster"].as<std::string>(), "",
-                      read_link_changes(values), profile ? &*profile : nullptr);
+  const std::optional<bool> respects_memory = read_respect_memory(values);
+  const auto cluster = values["cluster"].as<std::string>();
+  const Target target(values["model"].as<std::string>(), cluster, "", read_link_changes(values),
+                      profile ? &*profile : nullptr);
   note_gpu_types(target.cluster);
   note_trained(plan_options.trained, target.model);
   if (profile) require_measured_wish(search.wish, *profile);
   search.seeds = read_seed_plans(values, target, gbs);
+  read_padding(values, target.model, search);
   DataOrigin data;
-  const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data);
+  const std::vector<Sample> samples =
+      read_samples(values, target.model, seed, "data", &data, form.has_value());
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed, delay, target.model, data);
 
   const auto start = std::chrono::steady_clock::now();
   if (search.time_limit)  // of which reading took its part
     search.time_limit = std::max(*search.time_limit - Seconds(start - begun), Seconds{1e-3});
-  const PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
-                                      values["best-parts"].as<bool>());
+  PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
+                                values["best-parts"].as<bool>());
   if (profile && result.plan) require_measured(*profile, *result.plan, target.model);
   const Seconds seconds = std::chrono::steady_clock::now() - start;
   say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
@@ -214,6 +250,10 @@ int run_plan(const Values& values) {
     say("dflop: infeasible: {}\n", result.infeasible_reason);
     if (!form) print_infeasible(format, result.infeasible_reason);
     return 3;
+  }
+  if (respects_memory) {
+    result.plan->respect_memory = *respects_memory;
+    for (RankedPlan& ranked : result.best) ranked.plan.respect_memory = *respects_memory;
   }
   if (out) {
     write_file_atomically(*out, with_provenance(to_json(*result.plan), made_here(values, target, data)));
@@ -233,13 +273,28 @@ int run_plan(const Values& values) {
   if (explains) {
     reductions = explain_reductions(lower_without_work(*result.plan, target.model), target.cluster);
   }
+  AssumptionBlock block;
+  assume_data(block, data, read_longest(values, target.model));
+  assume_preset(block, cluster, target);
+  assume_links(block, cluster, target.cluster);
+  assume_choices(block, *result.plan, search, !kind.leaves_parts || values["best-parts"].as<bool>());
+  assume_heads(block, *result.plan, target.model);
+  std::vector<const Plan*> plans{&*result.plan};
+  if (explains) {
+    for (const RankedPlan& ranked : result.best) plans.push_back(&ranked.plan);
+  }
+  assume_layouts(block, plans);
+  assume_plan_memory(block, *result.plan, target, samples, seed);
+  assume_seed(block, seed, batches.size(), "'compare' tells of the spread over others");
   const auto json = [&] {
-    return explains ? ranking_json(result, table, reductions) : to_json(*result.plan);
+    return explains ? ranking_json(result, table, reductions, block) : plan_json(*result.plan, block);
   };
   const auto text = [&] {
-    return terminal_text(table) + reductions_text("gradient reductions of the best", reductions);
+    return terminal_text(table) + reductions_text("gradient reductions of the best", reductions) +
+           block.text();
   };
   print_result(format, text, json, table);
+  if (format == Format::csv) say("{}", block.text());
   return 0;
 }
 
@@ -264,7 +319,7 @@ an octave, interleaved and zb-v have two chunks (or --chunks), shared plans eigh
 encoder-in-bubbles, or --layout colocated, asks it for a plan whose LLM groups each hold the whole encoder, too.
 An option that is given fixes its part for all planners; a layout, tp, pp, dp
 or number of microbatches is a wish that search grants, choosing the rest (--pipeline-schedule then names any
-order), or else it says which wish is in the way. Exit code 3 if
+order), or else it says which wish is in the way. Below the table stands what was assumed and chosen. Exit code 3 if
 nothing fits, saying why; JSON is then of schema dflop.infeasible with the reason under that key.)",
       .example =
           "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
@@ -286,6 +341,10 @@ nothing fits, saying why; JSON is then of schema dflop.infeasible with the reaso
       {"best-parts", flag(),
        "choose recomputation, placement and gradient buckets by simulation where no option fixes them and "
        "the planner (dflop, dflop-paper, dflop-expected) does not, as compare does for random microbatches"},
+      {"respect-memory", flag(),
+       "have the plan ask 'schedule' and 'train' to keep every rank within GPU memory in batches that were not looked "
+       "at; plans of the planner search do without it"},
+      {"no-respect-memory", flag(), "have it not ask for that"},
       {"explain", flag(),
        "list the ten best plans of the planner search, where their time goes, and what gradient reductions of the "
        "best wait for"},

@@ -15,6 +15,7 @@
 #include "experiments/studies/schedule_check.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
+#include "experiments/trust/assumptions.hpp"
 #include "solver/schedulers/methods.hpp"
 #include "traces/files/correction.hpp"
 #include "traces/files/plan.hpp"
@@ -125,7 +126,7 @@ int run_schedule(const Values& values) {
   made_by.plan = origin_of(plan, plan_path);
   made_by.gbs = plan.gbs;
   const std::vector<Sample> samples =
-      read_samples(values, target.model, seed, "data", &made_by.data.emplace());
+      read_samples(values, target.model, seed, "data", &made_by.data.emplace(), false);
   const std::vector<Batch> batches =
       make_batches(samples, plan.gbs, iterations, seed, delay, target.model, *made_by.data);
 
@@ -154,7 +155,20 @@ int run_schedule(const Values& values) {
     report(schedule, seconds);
   }
   if (out) write_file_atomically(*out, to_json(schedule));
+  AssumptionBlock block;
+  assume_data(block, *made_by.data, read_longest(values, target.model));
+  assume_preset(block, plan.cluster, target);
+  assume_links(block, plan.cluster, target.cluster);
+  block.add("memory",
+            choice.respects_memory(plan)
+                ? "kept within that of every GPU, as the plan or --respect-memory asks"
+                : "not looked at: 'simulate' says whether it is enough (--respect-memory)",
+            {{"respect_memory", choice.respects_memory(plan)}});
+  assume_seed(block, seed, batches.size(), "other seeds have other batches (--seed)");
   print_table(schedule_table(schedule), format);
+  const std::string text = block.text();
+  if (format == Format::table) fmt::print("{}", text);
+  if (format != Format::table) say("{}", text);
   return 0;
 }
 

@@ -16,6 +16,9 @@
 #include "experiments/studies/sharing.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
+#include "experiments/trust/assumptions.hpp"
+#include "experiments/trust/overhead.hpp"
+#include "experiments/trust/roles.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/program.hpp"
 #include "traces/files/schedule.hpp"
@@ -61,26 +64,35 @@ struct PlanExplanation : Explanation {
   Table sharing;  ///< of GPUs; without rows where none are shared
 };
 
-void print_evaluation(Format format, const Evaluation& result, const std::optional<Table>& distribution,
-                      const PlanExplanation* explanation) {
+/// A RunTables are what is printed of a run beside its evaluation, where it was asked for.
+struct RunTables {
+  std::optional<Table> distribution;  ///< over repeated runs
+  std::optional<Table> roles;         ///< where each GPU had its turn
+};
+
+void print_evaluation(Format format, const Evaluation& result, const RunTables& tables,
+                      const PlanExplanation* explanation, const AssumptionBlock& assumptions) {
+  const std::optional<Table>& distribution = tables.distribution;
   const Table summary = summary_table(result);
   const Table groups = group_table(result.timelines.front());
   const Table fullest = fullest_rank_table(result.timelines);
   const auto text = [&] {
-    std::string all = terminal_text(summary) + section("first iteration, by tp group", groups) +
+    std::string all = terminal_text(summary) + section("each GPU in turn", tables.roles) +
+                      section("first iteration, by tp group", groups) +
                       section("the fullest rank, when it is fullest", fullest) +
                       section("iteration times of all runs", distribution);
     if (explanation != nullptr)
       all += explanation_text(*explanation) +
              reductions_text("gradient reductions", explanation->reductions) +
              sharing_text(explanation->sharing);
-    return all;
+    return all + assumptions.text();
   };
   const auto json = [&] {
     nlohmann::ordered_json all = json_of(summary)[0];
     for (const Timeline& timeline : result.timelines)
       all["iterations_s"].push_back(Seconds(timeline.makespan).count());
     if (distribution) all["distribution"] = json_of(*distribution)[0];
+    if (tables.roles) all["roles"] = json_of(*tables.roles)[0];
     all["fullest_rank"] = json_of(fullest)[0];
     Table with_memory = groups;
     add_memory_columns(with_memory, result.timelines.front());
@@ -91,9 +103,11 @@ void print_evaluation(Format format, const Evaluation& result, const std::option
       all["explain"]["idle_bandwidths"] = explanation->reductions.idle_bandwidths;
       if (!explanation->sharing.rows.empty()) all["explain"]["sharing"] = json_of(explanation->sharing);
     }
+    all["assumptions"] = assumptions.json();
     return json_text(all);
   };
   print_result(format, text, json, distribution ? *distribution : summary);
+  if (format == Format::csv) say("{}", assumptions.text());
 }
 
 /// A UserOrder is an order of the user's for all iterations, or none.
@@ -190,6 +204,41 @@ std::string program_text(const PlanFiles& files, const UserOrder& order, const P
   return program_file(iterations, made_by);
 }
 
+AssumptionBlock simulate_assumptions(const PlanFiles& files) {
+  AssumptionBlock block;
+  const std::optional<Provenance>& made_by = files.schedule.made_by;
+  if (made_by && made_by->data) assume_data(block, *made_by->data, 0);
+  assume_preset(block, files.plan.cluster, files.target);
+  assume_links(block, files.plan.cluster, files.target.cluster);
+  assume_heads(block, files.plan, files.target.model);
+  assume_layouts(block, {&files.plan});
+  const bool asks = files.plan.respect_memory;
+  block.add("memory",
+            fmt::format(
+                "of these batches alone: 'plan' and 'compare' estimate it for further ones; the plan {} its "
+                "microbatches to be kept within it",
+                asks ? "asks for" : "does not ask for"),
+            {{"respect_memory", asks}});
+  assume_seed(block, files.schedule.seed, files.schedule.iterations.size(),
+              "other seeds have other batches (schedule --seed)");
+  assume_time(block, find_cluster_notes(files.plan.cluster), {}, false);
+  return block;
+}
+
+/// Evaluates under conditions; of a role's with each GPU in turn, after which they are those of the worst.
+Evaluation evaluate_under(WhatIf& what_if, const PlanFiles& files, int traced,
+                          const WhatIfExecutor::Reprice& reprice, const UserOrder& order,
+                          std::optional<Table>& roles) {
+  if (!what_if.role) {
+    return evaluate(files.plan, files.target, files.schedule, traced,
+                    WhatIfExecutor(what_if, files.target.cluster, reprice), order);
+  }
+  const RoleRuns runs = run_roles(files.plan, files.target, files.schedule, what_if, reprice, traced, order);
+  what_if.gpu = runs.worst_gpu;
+  roles = role_table(runs);
+  return runs.result();
+}
+
 int simulate_plan(const Values& values) {
   for (const char* needed : {"plan", "schedule"}) {
     if (values.count(needed) == 0)
@@ -220,9 +269,9 @@ int simulate_plan(const Values& values) {
   if (plan.layout == Layout::shared)
     refuse_given(values, {"stage-gpu"}, "gives stages GPUs of their own, and this plan's stages share GPUs");
   const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
-  const WhatIfExecutor executor(
-      what_if, target.cluster,
-      [&](const Iteration& iteration, ProgramCosts& costs) { gpus.reprice(iteration, costs); });
+  const auto reprice = [&](const Iteration& iteration, ProgramCosts& costs) {
+    gpus.reprice(iteration, costs);
+  };
   const int traced = outputs.need_spans() ? static_cast<int>(schedule.iterations.size()) : 0;
   UserOrder order;
   if (const auto path = read_text(values, "order")) {
@@ -232,7 +281,9 @@ int simulate_plan(const Values& values) {
     const auto instructions = std::ssize(make(files, 0, order).program.instructions);
     require_few_spans(outputs, instructions * std::ssize(schedule.iterations));
   }
-  Evaluation result = evaluate(plan, target, schedule, traced, executor, order);
+  RunTables tables;
+  Evaluation result = evaluate_under(what_if, files, traced, reprice, order, tables.roles);
+  const WhatIfExecutor executor(what_if, target.cluster, reprice);
   result.mfu *= target.cluster.peak_flop_per_s() / gpus.peak_flop_per_s(result.timelines.front());
   const bool stalled = !result.timelines.back().stalls.empty();
   std::optional<PlanExplanation> explanation;
@@ -240,17 +291,19 @@ int simulate_plan(const Values& values) {
     explanation = explain_slowest(executor, files, order, result);
   }
   if (outputs.program) outputs.program_text = program_text(files, order, outputs.made_by);
+  const AssumptionBlock assumptions = simulate_assumptions(files);
   outputs.write(
       result.timelines, result.order, explanation,
       fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result), &gpus,
-      explanation ? reductions_part(explanation->reductions) + sharing_part(explanation->sharing) : "");
+      (explanation ? reductions_part(explanation->reductions) + sharing_part(explanation->sharing) : "") +
+          assumptions.html());
   if (stalled) {
     const std::string iteration = fmt::format("iteration {}", result.timelines.size() - 1);
     return report_stall(format, result.timelines.back(), iteration, "tp groups");
   }
-  std::optional<Table> distribution;
-  if (what_if.repeat > 1) distribution = repeat(executor, files, order, what_if.repeat);
-  print_evaluation(format, result, distribution, values["explain"].as<bool>() ? &*explanation : nullptr);
+  if (what_if.repeat > 1) tables.distribution = repeat(executor, files, order, what_if.repeat);
+  print_evaluation(format, result, tables, values["explain"].as<bool>() ? &*explanation : nullptr,
+                   assumptions);
   if (const auto problem = gpus.empty() ? out_of_memory(result.timelines, target.cluster)
                                         : gpus.out_of_memory(result.timelines)) {
     say("dflop: infeasible: {}\n", *problem);
@@ -323,6 +376,10 @@ A --perfetto trace then has the path as a track of its own.
 
 Of a shared plan it prints how much of each module's compute runs beside the other's on its GPUs, and how
 much longer compute takes as both want the memory's bandwidth.
+
+With --slow gpu=worst:F, or gpu=each:F, it runs the plan once for each GPU, one of each tp group: a plan then meets
+the same straggler as another that numbers its ranks otherwise. Printed are mean and worst; what follows is of the
+worst, and of 'each' the first line has the means.
 
 With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and
 the same shares and the peak bytes of activations for each stage. The file, as those in

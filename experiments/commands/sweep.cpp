@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/presets/presets.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/sweep/store.hpp"
+#include "experiments/trust/assumptions.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -16,6 +19,7 @@ namespace dflop {
 namespace {
 
 constexpr int kMostShards = 100'000;
+constexpr int kMostSeedsOfSweep = 1000;
 
 struct Shard {
   int index = 1;
@@ -76,12 +80,58 @@ Counts run_and_record(const std::vector<PlanGroup>& groups, SweepStore& store) {
   return counts;
 }
 
+/// Says that a rank's number is another role in another plan, where a sweep has several plans and such a
+/// rank.
+void note_ranks(const std::vector<SweepRow>& cells) {
+  std::set<std::string> told;
+  for (const SweepRow& cell : cells) {
+    const std::string& conditions = cell.text(Axis::conditions);
+    const auto other_plan = [&](const SweepRow& other) {
+      return !std::ranges::equal(other.plan_axes(), cell.plan_axes());
+    };
+    if (conditions == kNoConditions || !told.insert(conditions).second ||
+        !sweep_conditions(cell).names_ranks || std::ranges::none_of(cells, other_plan))
+      continue;
+    say("dflop: note: '{}': a rank's number means another role in another plan; gpu=worst or gpu=each compares plans "
+        "fairly\n",
+        conditions);
+  }
+}
+
+AssumptionBlock sweep_assumptions(const std::vector<SweepRow>& cells) {
+  AssumptionBlock block;
+  std::set<std::string> clusters;
+  std::set<std::int64_t> seeds;
+  for (const SweepRow& cell : cells) {
+    seeds.insert(cell.whole(Axis::seed));
+    const std::string cluster = with_nodes(cell.text(Axis::cluster), cell.whole(Axis::nodes));
+    if (!clusters.insert(cell.text(Axis::cluster)).second) continue;
+    assume_preset(block, cluster, Target(cell.text(Axis::model), cluster));
+  }
+  block.add(
+      "layout",
+      "plans with * have modules that share GPUs, which is confirmed on no GPU; an order or parallelism in a spec "
+      "leaves them out");
+  block.add("seeds",
+            seeds.size() > 1
+                ? fmt::format("{} seeds; 'sweep export --over-seeds' has means with intervals of 95 %",
+                              seeds.size())
+                : "one seed tells nothing of the spread over others (--seeds 3)",
+            {{"seeds", seeds.size()}});
+  block.add("time",
+            "iterations are pure training steps; '--overhead' of 'compare' has what hours need beside them");
+  return block;
+}
+
 int run_sweep(const Values& values) {
   const Format format = read_format(values);
   const Shard part = read_shard(values);
   const auto spec_path = values["spec"].as<std::string>();
   const std::string out = read_output(values, "out").value();
-  SweepSpec spec = parse_sweep_spec(read_text_file(spec_path), spec_path);
+  const int seeds = static_cast<int>(read_integer(values, "seeds", 1, kMostSeedsOfSweep));
+  SweepSpec spec = parse_sweep_spec(read_text_file(spec_path), spec_path, seeds);
+  note_ranks(spec.cells);
+  const AssumptionBlock assumptions = sweep_assumptions(spec.cells);
   std::vector<PlanGroup> groups = shard(plan_groups(std::move(spec.cells)), part.index, part.count);
   const std::size_t cells = cells_of(groups);
   SweepStore store(out, spec, made_here(values), values["redo-changed"].as<bool>());
@@ -99,6 +149,7 @@ int run_sweep(const Values& values) {
                      {"failed", "failed"}},
                     {{cells, cells - left, counts.all(), counts.ok, counts.infeasible, counts.failed}}};
   print_table(table, format);
+  say("{}", assumptions.text());
   if (counts.failed == 0) return 0;
   say("dflop: {} cells failed; 'dflop sweep export' says why\n", counts.failed);
   return 1;
@@ -128,11 +179,13 @@ plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The
     recompute           as --recompute; these two are "default", as without the option, if
                         not given: the planner search then chooses them
     options             further options of 'dflop plan' and 'dflop schedule', as
-                        "--respect-memory" or "--no-zero1 --token-cap 8192"; "default", none, if not given
+                        "--respect-memory", "--max-tokens 131072" or "--no-zero1 --token-cap 8192"; "default",
+                        none, if not given
     intra_node_bandwidth, inter_node_bandwidth
                         of the links, times these factors; [1] if not given
     conditions          options of 'dflop simulate' that neither planner nor scheduler knows of, as
-                        "--slow rank=0:1.5 --network contention"; "none" if not given
+                        "--slow gpu=worst:1.5 --network contention" or "--jitter 0.1 --repeat 20", whose
+                        runs then have one mean; "none" if not given
   exclude               an array of objects; a cell is left out if its value of each axis that such
                         an object names is one that it lists
 
@@ -144,6 +197,7 @@ Prints how many cells were run. Exit code 1 if some failed, which does not stop 
       {"spec", text("FILE").required(), "what to run"},
       {"out", text("FILE").required(),
        "database to make, or to continue; several processes may write to it at once"},
+      {"seeds", whole("K", 1), "run each cell with K consecutive seeds, from each that the file lists"},
       {"shard", text("I/N"),
        "run only the I-th of N parts, from 1, as the jobs of an array do; into one database or several"},
       {"redo-changed", flag(),

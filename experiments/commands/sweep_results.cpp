@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "core/error.hpp"
 #include "experiments/charts/charts.hpp"
@@ -10,6 +12,7 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
+#include "experiments/trust/spread.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -70,8 +73,57 @@ Table results_table(const std::vector<SweepRow>& rows, Format format, bool measu
   return table;
 }
 
+/// Makes a table of the cells that differ in nothing but the seed: how many have a result, and its mean with
+/// an interval.
+Table seeds_of_sweep_table(const std::vector<SweepRow>& rows, Format format) {
+  constexpr std::array kShown = {Measure::iteration_s_mean, Measure::samples_per_s, Measure::mfu};
+  Table table;
+  std::vector<std::size_t> axes;
+  for (std::size_t c = 0; c < kAxes; ++c) {
+    if (c != index_of(Axis::seed) && (format != Format::table || varies(rows, c))) axes.push_back(c);
+  }
+  for (const std::size_t c : axes) table.columns.push_back(sweep_columns()[c].column);
+  table.columns.push_back({"seeds", "seeds"});
+  table.columns.push_back({"ok", "ok"});
+  for (const Measure measure : kShown) {
+    Column column = sweep_columns()[index_of(measure)].column;
+    table.columns.push_back({column.key + "_over_seeds", column.title, column.decimals, column.scale});
+    table.columns.push_back({column.key + "_95", "+-", column.decimals, column.scale});
+  }
+  std::vector<std::vector<const SweepRow*>> groups;
+  std::map<std::string, std::size_t> group_of;
+  for (const SweepRow& row : rows) {
+    SweepRow of_any_seed = row;
+    of_any_seed[Axis::seed] = Cell();
+    const auto [group, is_new] = group_of.try_emplace(sweep_key(of_any_seed), groups.size());
+    if (is_new) groups.emplace_back();
+    groups[group->second].push_back(&row);
+  }
+  for (const std::vector<const SweepRow*>& group : groups) {
+    std::vector<Cell>& out = table.rows.emplace_back();
+    for (const std::size_t c : axes) out.push_back(group.front()->cells[c]);
+    out.emplace_back(group.size());
+    out.emplace_back(std::ranges::count_if(group, [](const SweepRow* row) { return row->has_status("ok"); }));
+    for (const Measure measure : kShown) {
+      std::vector<double> values;
+      for (const SweepRow* row : group) {
+        if (row->has_status("ok")) values.push_back(std::get<double>((*row)[measure]));
+      }
+      const Spread spread = spread_of(values);
+      out.push_back(spread.count > 0 ? Cell(spread.mean) : Cell());
+      out.push_back(spread.count > 1 ? Cell(spread.half_width) : Cell());
+    }
+  }
+  return table;
+}
+
 int run_export(const Values& values) {
   const Format format = read_format(values);
+  if (values["over-seeds"].as<bool>()) {
+    refuse_given(values, {"measured"}, "is of single cells, found '--over-seeds'");
+    print_table(seeds_of_sweep_table(read_rows(values), format), format);
+    return 0;
+  }
   print_table(results_table(read_rows(values), format, values["measured"].as<bool>()), format);
   return 0;
 }
@@ -198,6 +250,8 @@ The table for people leaves out axes with one value. Plans are in the databases:
       {"measured", flag(),
        "add seconds of planning, of scheduling an iteration and of scheduling and simulating, as measured while "
        "other cells ran"},
+      {"over-seeds", flag(),
+       "one row for all seeds of a cell: mean and an interval of 95 % (Student's) of those that have a result"},
   });
   return command;
 }

@@ -534,6 +534,7 @@ and the part of the machine's time that others took.)",
   });
   add_objective_option(command.options);
   add_bin_order_option(command.options);
+  add_memory_options(command.options);
   command.options.add({
       {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
       {"time-limit", number("SECONDS"),

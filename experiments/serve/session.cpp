@@ -301,7 +301,8 @@ class PlanSession final : public ServiceSession {
     validate(plan_, target_->model, target_->cluster, "plan");
     if (profile_) require_measured(*profile_, plan_, target_->model);
     with_program_ = json.has("program") && json.at("program").boolean();
-    const SessionOptions options = read_session_options(json);
+    SessionOptions options = read_session_options(json);
+    if (plan_.respect_memory) options.service.limits.memory = target_->cluster.gpu.usable_memory();
     ServiceInput input;
     input.plan = plan_;
     input.model = target_->model;

@@ -21,6 +21,7 @@ namespace {
 /// Schedules and runs a system's plan; without an evaluation, and with the reason, where it does not fit.
 void run_system(System& system, const Target& target, const ComparisonInput& input) {
   if (!system.planned.plan) return;
+  system.planned.plan->respect_memory = system.scheduler.respects_memory(*system.planned.plan);
   const Plan& plan = *system.planned.plan;
   ScheduledRun run = schedule_and_evaluate(plan, target, input.batches, system.scheduler, input.seed, 1);
   system.schedule = std::move(run.schedule);
@@ -66,10 +67,9 @@ void run_choices(System& system, const Target& target, const ComparisonInput& in
 /// within memory, and LPT, with which it surely fits.
 std::vector<SchedulerChoice> searched_schedulers(const RankedPlan& best) {
   SchedulerChoice choice{best.scheduler};
-  choice.respect_memory = best.scheduler != "lpt" && best.scheduler != "random";
-  choice.limits.steps = best.steps;
+  choice.limits.steps = best.steps;  // within memory, as the plans of a search ask for
   std::vector<SchedulerChoice> choices = {choice};
-  if (choice.respect_memory) choices.push_back({"lpt"});
+  if (best.scheduler != "lpt" && best.scheduler != "random") choices.push_back({"lpt"});
   return choices;
 }
 
@@ -298,7 +298,7 @@ void run_systems(std::vector<System>& systems, const Target& target, const Compa
 }
 
 Seconds training_time(const System& system, const Training& training) {
-  return Seconds(training.samples / system.evaluation->samples_per_s);
+  return Seconds(training.samples / system.evaluation->samples_per_s * (1 + training.overhead));
 }
 
 Table comparison_table(const std::vector<System>& systems) {
@@ -330,7 +330,7 @@ Table comparison_table(const std::vector<System>& systems) {
     }
     const Evaluation& e = *system.evaluation;
     table.rows.push_back(
-        {system.name, describe(*system.planned.plan), to_string(system.planned.plan->recomputation),
+        {system.name, marked(*system.planned.plan), to_string(system.planned.plan->recomputation),
          system.scheduler.name, mean_gap(system.schedule), status_counts(system.schedule), e.mean.count(),
          e.p95.count(), e.samples_per_s, e.llm_tokens_per_s, e.mfu, e.idle_fraction, e.peak_memory.count,
          speedup(e.samples_per_s, pytorch), speedup(e.samples_per_s, megatron), system.chooses});

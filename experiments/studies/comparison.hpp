@@ -64,6 +64,7 @@ struct ComparisonInput {
   std::vector<Batch> batches;
   int gbs = 0;
   std::uint64_t seed = 0;
+  OutlierDelay delay = {};  ///< with which the batches were drawn
   PlanOptions options;
   SearchOptions search;  ///< what all may choose, and how the system "search" does
 };
@@ -73,6 +74,7 @@ struct Training {
   double samples = 0;
   std::optional<double> gpu_hour_cost;
   std::optional<double> gpu_power_w;
+  double overhead = 0;  ///< time beside steps, as a part of theirs
 };
 
 /// Returns the systems of those names, in the order of the table, with `scheduler` where they take the
@@ -93,7 +95,7 @@ std::vector<System> own_systems(const std::vector<std::string_view>& files, cons
 /// search has found, that is the search's plan, if --layout allows it.
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input);
 
-/// Returns the time of `samples` samples at a system's throughput.
+/// Returns the time of `samples` samples at a system's throughput, with the overhead.
 Seconds training_time(const System& system, const Training& training);
 
 /// Returns a row for each system; the last column says what it was free to choose.

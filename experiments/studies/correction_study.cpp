@@ -61,7 +61,7 @@ class Laboratory {
     const Target& target = study_.target;
     return scheduler_
         ->schedule({study_.batches[k], study_.plan, target.model, cost, study_.seed, k,
-                    study_.scheduler.limits_on(target.cluster)})
+                    study_.scheduler.limits_on(target.cluster, study_.plan)})
         .assignment;
   }
 

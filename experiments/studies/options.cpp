@@ -108,6 +108,9 @@ void add_data_options(Options& options, const char* default_file) {
        "size and frame rate of videos whose record gives none"},
       {"assume-text", whole("N", PreprocessOptions{}.assume_text),
        "tokens of all text of a record that gives none"},
+      {"max-tokens", whole("N"),
+       "cut LLM sequences at so many tokens; without it where the model says (most presets: 32,768), and how much "
+       "that cuts off is told"},
       {"strict", flag(), "refuse records that need an assumption"},
   });
 }
@@ -252,6 +255,15 @@ void add_bin_order_option(Options& options) {
   });
 }
 
+void add_memory_options(Options& options) {
+  options.add({
+      {"respect-memory", flag(),
+       "keep every rank within GPU memory: a schedule that needs more is repaired or infeasible; without it as the "
+       "plan says"},
+      {"no-respect-memory", flag(), "do not, whatever the plan says"},
+  });
+}
+
 void add_scheduler_options(Options& options) {
   static const std::string names = joined(scheduler_names());
   const std::string exact = joined(scheduler_names(Budget::nodes));
@@ -273,8 +285,9 @@ void add_scheduler_options(Options& options) {
   add_bin_order_option(options);
   options.add({
       {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
-      {"respect-memory", flag(),
-       "keep every rank within GPU memory: a schedule that needs more is repaired or infeasible"},
+  });
+  add_memory_options(options);
+  options.add({
       {"steps", whole("N"), steps},
       {"node-budget", whole("N"), nodes},
       {"time-limit", number("SECONDS"), time_limit},
@@ -296,7 +309,12 @@ void add_search_options(Options& options) {
       {"plan-objective", text(joined<PlanObjective>(), "mean"),
        "of the planner search, over iterations; cvar is the mean of the slowest quarter"},
       {"layout", text(joined<Layout>()), "of the planner search: only such plans"},
-      {"no-shared", flag(), "of the planner search: no plans whose modules share GPUs (docs/shares.md)"},
+      {"no-shared", flag(),
+       "of the planner search: no plans whose modules share GPUs (docs/shares.md), which no GPU has confirmed. "
+       "Beside an order, tp, pp, dp or microbatches that are asked for there are none without '--layout shared'"},
+      {"no-padded-heads", flag(),
+       "no tp that does not divide the heads of encoder or LLM: dflop pads them to a multiple, Megatron-LM refuses "
+       "them"},
       {"budget", whole("N"),
        "instructions that the planner search simulates, about; the same result on every machine"},
       {"seed-plans", texts("FILE..."),
@@ -332,12 +350,34 @@ std::vector<Plan> read_seed_plans(const Values& values, const Target& target, in
   return seeds;
 }
 
+bool asks_for_parts(const Values& values) {
+  if (!values["pipeline-schedule"].defaulted()) return true;
+  PlanWish wish;
+  const auto parts = parts_of(wish);
+  return std::ranges::any_of(parts,
+                             [&](const auto& part) { return values.count(std::string(part.first)) > 0; });
+}
+
+bool divides_heads(const TransformerSpec& module, int tp) {
+  if (module.layers == 0 || tp == 1) return true;
+  const bool divides_kv = module.kv_heads < tp ? tp % module.kv_heads == 0 : module.kv_heads % tp == 0;
+  return module.heads % tp == 0 && divides_kv;
+}
+
+void read_padding(const Values& values, const ModelSpec& model, SearchOptions& search) {
+  if (!is_set(values, "no-padded-heads")) return;
+  search.can_split = [of = search.can_split, model](int encoder_tp, int llm_tp) {
+    return divides_heads(model.encoder, encoder_tp) && divides_heads(model.llm, llm_tp) &&
+           (!of || of(encoder_tp, llm_tp));
+  };
+}
+
 SearchOptions read_search_options(const Values& values) {
   SearchOptions options;
   options.objective = read_named<PlanObjective>(values, "plan-objective");
   if (values.count("layout") > 0) options.layouts = {read_named<Layout>(values, "layout")};
-  options.shared = !is_set(values, "no-shared");
-  if (!options.shared && options.layouts == std::vector{Layout::shared})
+  options.shared = !is_set(values, "no-shared") && !(asks_for_parts(values) && options.layouts.empty());
+  if (is_set(values, "no-shared") && options.layouts == std::vector{Layout::shared})
     refuse_option("no-shared", "expected another layout than shared with it, found '--layout shared'");
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
   const PlanOptions fixed = read_plan_options(values, true);
@@ -385,13 +425,17 @@ void add_truth_option(Options& options, bool required) {
   });
 }
 
+std::int64_t read_longest(const Values& values, const ModelSpec& model) {
+  return read_optional_integer(values, "max-tokens", 1, kMostTokensOfSample).value_or(model.max_tokens);
+}
+
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed) {
   PreprocessOptions options;
   options.rule = model.preprocess;
   if (model.architecture) {
     options.media = std::make_shared<ModelMedia>(model, read_model_processor(model, model.name));
   }
-  options.max_tokens = model.max_tokens;
+  options.max_tokens = read_longest(values, model);
   options.seed = seed;
   const auto image = values["assume-image"].as<std::string>();
   ValueText image_text("assume-image", "WxH, as 640x480", image);
@@ -434,6 +478,7 @@ bool has_data_of(const Values& values, DataKind kind) {
 DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model, const std::string& name) {
   constexpr std::int64_t kLongestSample = 1'000'000;
   std::vector<std::string> given = given_options_of_records(values);
+  std::erase(given, "max-tokens");  // which cuts conversations and token ids, too
   if (values.count("modalities") > 0) given.emplace_back("modalities");
   const bool has_words = kind_of_data(name) == DataKind::conversations;
   if (!given.empty() && !has_data_of(values, DataKind::records)) {
@@ -459,26 +504,30 @@ DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model
 }  // namespace
 
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
-                                 const std::string& option, DataOrigin* origin) {
+                                 const std::string& option, DataOrigin* origin, bool notes) {
   const auto file = values[option].as<std::string>();
   if (values[option].defaulted() && !std::filesystem::exists(file)) {
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
-  if (kind_of_shards(file)) return open_shards(values, model, option, origin)->samples();
+  if (kind_of_shards(file)) return open_shards(values, model, option, origin, notes)->samples();
   const bool is_there = std::filesystem::exists(file);  // a missing one is told of when it is opened
   if (is_there && values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
     refuse_option("sequence-length", "is about token ids, and " + file + " has records or samples");
   if (is_there && values.count("chat") > 0 && !has_data_of(values, DataKind::conversations))
     refuse_option("chat", "is about conversations, and " + file + " has records or samples");
-  return load_samples(file, read_preprocess_options(values, model, seed), true, origin,
+  return load_samples(file, read_preprocess_options(values, model, seed), notes, origin,
                       given_options_of_records(values));
 }
 
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
-                                           const std::string& option, DataOrigin* origin) {
+                                           const std::string& option, DataOrigin* origin, bool notes) {
   const auto name = values[option].as<std::string>();
-  auto data = open_dataset(model, model.name, name, read_dataset_options(values, model, name));
+  ModelSpec cut = model;
+  cut.max_tokens = read_longest(values, model);
+  auto data = open_dataset(cut, model.name, name, read_dataset_options(values, cut, name));
   if (!data->note().empty()) say_once(fmt::format("dflop: note: {}\n", data->note()));
+  if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty() && notes)
+    say("dflop: note: {}\n", text);
   if (const LeftOutSamples& left_out = data->left_out(); left_out.count > 0) {
     say("dflop: note: {} left out, as the model cannot be trained on {}; the first: {}\n",
         left_out.count == 1 ? "a sample is" : fmt::format("{} samples are", left_out.count),
@@ -493,6 +542,9 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
   }
   if (origin != nullptr) {
     *origin = {{name, data->fingerprint()}, static_cast<std::int64_t>(data->samples().size()), {}};
+    origin->cut = data->cut();
+    if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty())
+      origin->assumptions.push_back(text);
   }
   return data;
 }
@@ -588,6 +640,13 @@ std::optional<BinOrder> read_bin_order(const Values& values) {
   return read_named<BinOrder>(values, "bin-order");
 }
 
+std::optional<bool> read_respect_memory(const Values& values) {
+  const bool on = is_set(values, "respect-memory");
+  const bool off = is_set(values, "no-respect-memory");
+  if (on && off) refuse_option("respect-memory", "expected it or '--no-respect-memory', found both");
+  return on || off ? std::optional(on) : std::nullopt;
+}
+
 SchedulerChoice read_scheduler(const Values& values) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
   SchedulerChoice choice;
@@ -607,7 +666,7 @@ SchedulerChoice read_scheduler(const Values& values) {
   if (!choice.limits.bin_order && values.count("setting") > 0)
     choice.limits.bin_order = find_setting(values["setting"].as<std::string>()).bin_order;
   choice.limits.token_cap = read_optional_integer(values, "token-cap", 1, kMostTokens);
-  choice.respect_memory = is_set(values, "respect-memory");
+  choice.respect_memory = read_respect_memory(values);
   choice.limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX);
   choice.limits.node_budget = read_optional_integer(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {

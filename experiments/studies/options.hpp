@@ -30,8 +30,11 @@ std::string joined() {
   return joined(names_of(all_of<Enum>()));
 }
 
-/// Adds --data, --modalities, --assume-image, --assume-video, --strict. `default_file` is the data set where
-/// none is named; null: one has to be.
+/// A sample has at most so many LLM tokens.
+inline constexpr std::int64_t kMostTokensOfSample = std::int64_t{1} << 22;
+
+/// Adds --data, --modalities, --assume-image, --assume-video, --max-tokens, --strict. `default_file` is the
+/// data set where none is named; null: one has to be.
 void add_data_options(Options& options, const char* default_file = nullptr);
 /// Adds --model, --cluster.
 void add_target_options(Options& options);
@@ -55,8 +58,10 @@ std::optional<Objective> read_objective(const Values& values);
 void add_bin_order_option(Options& options);
 /// Reads --bin-order; nothing where it was not given. @throws Error (usage) for an unknown name.
 std::optional<BinOrder> read_bin_order(const Values& values);
-/// Adds --scheduler, --objective, --bin-order, --token-cap, --respect-memory, --steps, --node-budget,
-/// --time-limit.
+/// Adds --respect-memory and --no-respect-memory, which read_scheduler() reads.
+void add_memory_options(Options& options);
+/// Adds --scheduler, --objective, --bin-order, --token-cap, --respect-memory, --no-respect-memory, --steps,
+/// --node-budget, --time-limit.
 void add_scheduler_options(Options& options);
 /// Adds --scheduler-command, --scheduler-timeout: a scheduler of the user's in place of --scheduler.
 void add_scheduler_command_options(Options& options);
@@ -64,6 +69,9 @@ void add_scheduler_command_options(Options& options);
 /// declared, a scheduler of the user's, which is then a method (use_scheduler_command()). @throws Error
 /// (usage) for an unknown name or several limits.
 SchedulerChoice read_scheduler(const Values& values);
+/// Reads --respect-memory and --no-respect-memory; nothing where neither was given. @throws Error (usage) for
+/// both
+std::optional<bool> read_respect_memory(const Values& values);
 /// Adds --tp, --pp, --dp, those of the encoder, and --microbatches: a plan by wish.
 void add_wish_options(Options& options);
 /// Reads what add_wish_options() declared. @throws Error (usage) for numbers below 1
@@ -80,26 +88,41 @@ const std::vector<const char*>& search_only_options();
 /// @throws Error (input) for a file that is no plan, or one of another model
 std::vector<Plan> read_seed_plans(const Values& values, const Target& target, int gbs);
 
+/// Returns whether an order, tp, pp, dp or microbatches were asked for by an option.
+bool asks_for_parts(const Values& values);
+
+/// Returns whether a module's heads can be split over tp ranks without padding; KV heads may be copied.
+bool divides_heads(const TransformerSpec& module, int tp);
+
+/// Reads --no-padded-heads, and takes a tp that pads a model's heads from what may be chosen.
+void read_padding(const Values& values, const ModelSpec& model, SearchOptions& search);
+
 /// Reads what add_search_options() declared. Order, recomputation, placement and gradient buckets are the
-/// planner's to choose unless they are fixed.
+/// planner's to choose unless they are fixed. Beside an order or parallelism that is asked for there are
+/// shared plans only where the layout is asked for, too, so that like is compared with like.
 SearchOptions read_search_options(const Values& values);
 
+/// Returns how many LLM tokens a sample has at most: --max-tokens, else what the model says.
+std::int64_t read_longest(const Values& values, const ModelSpec& model);
 /// Reads what add_data_options() declared; rule and maximum length come from the model, and of a folder of
 /// transformers how it cuts its media.
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
 /// Returns the names of the options that say how samples are made of records and were given, for
 /// load_samples().
 std::vector<std::string> given_options_of_records(const Values& values);
-/// Loads the data set that the option names, as read_preprocess_options() says, or shards.
+/// Loads the data set that the option names, as read_preprocess_options() says, or shards. What was assumed
+/// for them is told on standard error unless `notes` is false, as for commands that say it in their results.
 /// @throws as load_samples(), open_shards()
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
-                                 const std::string& option = "data", DataOrigin* origin = nullptr);
+                                 const std::string& option = "data", DataOrigin* origin = nullptr,
+                                 bool notes = true);
 
 /// Opens the tars, or the Megatron data sets, that the option names, and says what of them is left out.
 /// @throws Error (usage) for options that are about records or the other kind; Error (input) as
 /// open_dataset(), and where no sample is left
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
-                                           const std::string& option = "data", DataOrigin* origin = nullptr);
+                                           const std::string& option = "data", DataOrigin* origin = nullptr,
+                                           bool notes = true);
 
 /// A Setting is what all plans of a study have in common unless an option says otherwise.
 struct Setting {

@@ -52,6 +52,8 @@ std::vector<std::string> assumptions_of(const Preprocessed& data, const Preproce
     lines.push_back(fmt::format("{} records lack the length of their text, {} tokens assumed (--assume-text)",
                                 used.texts, options.assume_text));
   }
+  if (std::string cut = describe(data.cut, static_cast<std::int64_t>(data.samples.size())); !cut.empty())
+    lines.push_back(std::move(cut));
   if (data.left_out > 0) {
     lines.push_back(fmt::format("{} records of other modalities left out (--modalities)", data.left_out));
   }
@@ -124,10 +126,10 @@ void set_makespan(ScheduledIteration& iteration, Seconds makespan) {
 
 /// Makes an iteration infeasible whose run needs more memory than is to be respected. Its scheduler sees to
 /// that, but where the order of steps depends on durations and it predicts with others than the target's.
-void refuse_overrun(const SchedulerChoice& choice, const Target& target, const Timeline& run,
-                    ScheduledIteration& iteration) {
+void refuse_overrun(const SchedulerChoice& choice, const Plan& plan, const Target& target,
+                    const Timeline& run, ScheduledIteration& iteration) {
   const Bytes usable = target.cluster.gpu.usable_memory();
-  if (!choice.respect_memory || peak_memory(run) <= usable) return;
+  if (!choice.respects_memory(plan) || peak_memory(run) <= usable) return;
   const GroupUsage& fullest = run.groups[fullest_rank({&run, 1}).group];
   const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
   iteration.status = ScheduleStatus::infeasible;
@@ -277,10 +279,18 @@ PlanFiles::PlanFiles(const std::string& plan_file, const std::string& plan_text,
   if (profile != nullptr) require_measured(*profile, plan, target.model);
 }
 
-ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster) const {
+ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster, const Plan& plan) const {
   ScheduleLimits all = limits;
-  if (respect_memory) all.memory = cluster.gpu.usable_memory();
+  if (respects_memory(plan)) all.memory = cluster.gpu.usable_memory();
   return all;
+}
+
+std::string describe(const SampleCut& cut, std::int64_t samples) {
+  if (cut.samples == 0) return "";
+  const double percent = 100 * cut.share();
+  return fmt::format("{}{} samples cut at {} tokens, {} % of all tokens (--max-tokens)", cut.samples,
+                     samples > 0 ? fmt::format(" of {}", samples) : "", cut.longest,
+                     percent < 0.05 ? "< 0.1" : fmt::format("{:.1f}", percent));
 }
 
 void check_data(const std::string& file) {
@@ -307,6 +317,7 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
   }
   if (origin != nullptr) {
     *origin = {{file, content_hash(text)}, static_cast<std::int64_t>(data.samples.size()), assumptions};
+    origin->cut = data.cut;
   }
   if (data.samples.empty())
     throw Error(ErrorKind::input, "no record has one of the modalities asked for", file);
@@ -415,16 +426,16 @@ ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std:
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds) {
   SchedulingService service(service_input(plan, target, batches, choice),
-                            {.seed = seed, .limits = choice.limits_on(target.cluster)});
+                            {.seed = seed, .limits = choice.limits_on(target.cluster, plan)});
   ScheduleFile file = empty_schedule(plan, batches, choice, seed);
   Progress progress("scheduling");
   while (const std::optional<ScheduledBatch> batch = service.next()) {
     ScheduledIteration& iteration = file.iterations.emplace_back(stored(*batch));
     const bool other_order = choice.cost != nullptr && reads_tables(plan.order);
-    if (is_run(iteration) || (iteration.feasible() && choice.respect_memory && other_order)) {
+    if (is_run(iteration) || (iteration.feasible() && choice.respects_memory(plan) && other_order)) {
       const Timeline run = predict(plan, target, choice, iteration);
       if (is_run(iteration)) set_makespan(iteration, run.makespan);
-      refuse_overrun(choice, target, run, iteration);
+      refuse_overrun(choice, plan, target, run, iteration);
     }
     if (seconds != nullptr) seconds->push_back(batch->scheduling);
     progress.update(static_cast<std::int64_t>(file.iterations.size()),
@@ -449,7 +460,7 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                                    const SchedulerChoice& choice, std::uint64_t seed, int traced) {
   SchedulingService service(service_input(plan, target, batches, choice),
-                            {.seed = seed, .limits = choice.limits_on(target.cluster)});
+                            {.seed = seed, .limits = choice.limits_on(target.cluster, plan)});
   ScheduledRun run{empty_schedule(plan, batches, choice, seed), {}};
   Evaluator evaluator(plan, target, target.executor, batches.size(), traced);
   while (const std::optional<ScheduledBatch> batch = service.next()) {
@@ -457,7 +468,7 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
     if (!iteration.feasible()) return run;
     const Timeline& ran = evaluator.run(iteration.samples, iteration.assignment);
     const Seconds makespan = ran.makespan;
-    refuse_overrun(choice, target, ran, iteration);
+    refuse_overrun(choice, plan, target, ran, iteration);
     if (!iteration.feasible()) return run;
     if (!is_run(iteration)) continue;
     // Where the scheduler predicts with what iterations are run with, the run is the measurement.
@@ -546,6 +557,26 @@ double mean_gap(const ScheduleFile& schedule) {
   return bounded > 0 ? sum / bounded : 0;
 }
 
+std::string marked(const Plan& plan) {
+  return describe(plan) + std::string(is_unconfirmed(plan.layout) ? kUnconfirmed : "");
+}
+
+namespace {
+
+/// Takes back a plan whose tp is not allowed, which only planners that choose it so themselves do not make.
+void refuse_split(const SearchOptions& search, PlanResult& result) {
+  if (!search.can_split || !result.plan) return;
+  const Plan& plan = *result.plan;
+  if (search.can_split(plan.encoder.tp, plan.llm.tp)) return;
+  result.infeasible_reason = fmt::format(
+      "its plan {} has a tp that the model cannot be split over without padding (--no-padded-heads)",
+      describe(plan));
+  result.best.clear();
+  result.plan.reset();
+}
+
+}  // namespace
+
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search, bool best_parts) {
@@ -571,9 +602,13 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                       }};
   const PlannerKind& kind = find_planner(planner);
   const std::unique_ptr<Planner> made = kind.make();
-  if (best_parts && kind.leaves_parts)
-    return with_best_parts(*made, request, kind.plans_for_each_recomputation);
-  return made->plan(request);
+  PlanResult result = best_parts && kind.leaves_parts
+                          ? with_best_parts(*made, request, kind.plans_for_each_recomputation)
+                          : made->plan(request);
+  if (result.plan) result.plan->respect_memory = kind.searches;
+  for (RankedPlan& ranked : result.best) ranked.plan.respect_memory = kind.searches;
+  refuse_split(search, result);
+  return result;
 }
 
 }  // namespace dflop

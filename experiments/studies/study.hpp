@@ -66,6 +66,10 @@ struct PlanFiles {
 /// Reads a data set and forgets it. @throws Error (input) for what load_samples() cannot read
 void check_data(const std::string& file);
 
+/// Returns "86 of 2,000 samples cut at 32,768 tokens, 12.2 % of all tokens (--max-tokens)"; empty where none
+/// is cut. `samples` is how many there are, 0 where that is unknown.
+std::string describe(const SampleCut& cut, std::int64_t samples = 0);
+
 /// Loads and preprocesses a data set, or takes samples as they are (traces/files/samples.hpp); `report`
 /// counts assumptions and left-out records on stderr. `origin`, where given, receives what a file that is
 /// made of the samples says of them. `of_records` names options of the command line that say how samples are
@@ -138,12 +142,14 @@ std::string describe(const OutlierDelay& delay, const DelayCount& count);
 struct SchedulerChoice {
   std::string name;
   ScheduleLimits limits = {};
-  bool respect_memory = false;  ///< limits.memory is then that of the cluster
+  /// Limits.memory is then that of the cluster. None: as the plan says.
+  std::optional<bool> respect_memory = {};
   /// The scheduler predicts with this, which must outlive the runs. Null: with the target's.
   const CostModel* cost = nullptr;
 
-  /// Returns the limits with the memory of a GPU of the cluster where that is respected.
-  ScheduleLimits limits_on(const ClusterSpec& cluster) const;
+  bool respects_memory(const Plan& plan) const { return respect_memory.value_or(plan.respect_memory); }
+  /// Returns the limits for a plan, with the memory of a GPU of the cluster where that is respected.
+  ScheduleLimits limits_on(const ClusterSpec& cluster, const Plan& plan) const;
 };
 
 /// Schedules every batch. `seconds`, where given, receives the measured time of each. An iteration whose caps
@@ -203,8 +209,21 @@ std::string status_counts(const ScheduleFile& schedule);
 /// Returns the mean gap of the iterations that have a bound; zero where none has.
 double mean_gap(const ScheduleFile& schedule);
 
+/// The plan of a table's row has this mark where no GPU has confirmed what is predicted of its layout.
+inline constexpr std::string_view kUnconfirmed = " *";
+
+/// Returns whether plans of a layout have run on no GPU in the way in which they are predicted.
+constexpr bool is_unconfirmed(Layout layout) {
+  return layout == Layout::shared;
+}
+
+/// Returns describe(plan), with kUnconfirmed where it applies.
+std::string marked(const Plan& plan);
+
 /// Plans with the named planner, with a progress bar. `best_parts`: what the planner does not choose and the
-/// search options leave open is chosen for its plan by simulation (solver/planners/trials/candidates.hpp).
+/// search options leave open is chosen for its plan by simulation (solver/planners/trials/candidates.hpp). A
+/// search has filled its plans within memory, and they ask for as much of those that fill them later. A plan
+/// whose tp the search options do not allow counts as infeasible.
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search = {}, bool best_parts = false);

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -28,30 +29,51 @@ constexpr double kMostSeconds = 1e6;
 constexpr double kMostJitter = 3;
 constexpr std::uint64_t kWhatIfJitterStream = 0x6a697474'65720000;
 
-/// Affected is a rank, or all ranks of a stage, and a number.
+/// Affected is a rank, all ranks of a stage, or a GPU with its one rank, or two of a shared plan; and a
+/// number.
 struct Affected {
-  bool stage = false;
+  enum class Kind : std::uint8_t { rank, stage, gpu };
+
+  Kind kind = Kind::rank;
   int index = 0;
-  std::string label = {};  ///< of a stage, in place of its index
+  std::string label = {};            ///< of a stage, in place of its index
+  std::optional<GpuRole> role = {};  ///< of a GPU, in place of its index
   double factor = 1;
 };
 
+/// Returns "rank=R:FACTOR or stage=S:FACTOR ..." for what stands behind the selector.
+std::string selector_form(std::string_view behind) {
+  return fmt::format("rank=R:{0} or stage=S:{0} (0, or llm0), gpu=worst:{0} or gpu=each:{0}", behind);
+}
+
+/// Reads "rank=3", "stage=llm0", "gpu=2" or "gpu=worst", up to the colon behind it.
+Affected read_selector(ValueText& selector, WhatIf& what_if) {
+  Affected affected;
+  if (selector.take("stage=")) {
+    affected.kind = Affected::Kind::stage;
+    if (!selector.starts_with_digit()) affected.label = selector.word_before(":");
+  } else if (selector.take("gpu=")) {
+    affected.kind = Affected::Kind::gpu;
+    if (!selector.starts_with_digit()) affected.role = from_string<GpuRole>(selector.word_before(":"));
+    if (what_if.role && affected.role && what_if.role != affected.role) selector.fail();
+    if (affected.role) what_if.role = affected.role;
+  } else {
+    selector.expect("rank=");
+    what_if.names_ranks = true;
+  }
+  if (affected.label.empty() && !affected.role) affected.index = selector.number(0, kMostIndex);
+  selector.expect(":");
+  return affected;
+}
+
 std::vector<Affected> read_affected(const Values& values, const std::string& option, double least,
-                                    double most) {
+                                    double most, WhatIf& what_if) {
   const std::string form =
-      fmt::format("rank=R:FACTOR or stage=S:FACTOR (0, or llm0), a factor from {} to {}", least, most);
+      fmt::format("{}, a factor from {} to {}; one role alone", selector_form("FACTOR"), least, most);
   std::vector<Affected> all;
   for (const std::string& text : read_texts(values, option)) {
     ValueText selector(option, form, text);
-    Affected affected;
-    affected.stage = selector.take("stage=");
-    if (!affected.stage) selector.expect("rank=");
-    if (affected.stage && !selector.starts_with_digit()) {
-      affected.label = selector.word_before(":");
-    } else {
-      affected.index = selector.number(0, kMostIndex);
-    }
-    selector.expect(":");
+    Affected affected = read_selector(selector, what_if);
     affected.factor = selector.number(least, most);
     selector.expect_end();
     all.push_back(affected);
@@ -89,23 +111,47 @@ int find_stage(const Program& program, const std::string& option, const Affected
                "stage=" + (affected.label.empty() ? std::to_string(affected.index) : affected.label));
 }
 
+/// Returns the ranks that are affected. `gpu` is whose turn it is, where a role is named.
+/// @throws Error (usage) for a rank, stage or GPU that the program has not, and for a role without a turn
+std::vector<int> ranks_of(const Program& program, const std::string& option, const Affected& affected,
+                          const std::optional<int>& gpu) {
+  std::vector<int> ranks;
+  switch (affected.kind) {
+    case Affected::Kind::rank:
+      require_rank(program, option, affected.index);
+      return {affected.index};
+    case Affected::Kind::stage: {
+      const int stage = find_stage(program, option, affected);
+      for (const Group& group : program.groups) {
+        for (int r = 0; group.stage == stage && r < group.ranks; ++r) ranks.push_back(group.first_rank + r);
+      }
+      return ranks;
+    }
+    case Affected::Kind::gpu:
+      break;
+  }
+  if (affected.role && !gpu) {
+    refuse_value(option,
+                 "rank=R or stage=S: only runs of plans, by 'simulate' and sweeps, take each GPU's turn",
+                 fmt::format("gpu={}", to_string(*affected.role)));
+  }
+  const int device = affected.role ? *gpu : affected.index;
+  for (int rank = 0; rank < program.ranks(); ++rank) {
+    if (device_of(rank, program.shared_gpus) == device) ranks.push_back(rank);
+  }
+  if (ranks.empty()) refuse_value(option, "a GPU of the plan", fmt::format("gpu={}", device));
+  return ranks;
+}
+
 /// Returns per group the worst of its ranks' factors, which sets its pace: `worse` chooses between two.
 /// Factors of one rank multiply; they are bounded, so that many cannot underflow or overflow.
 template <typename Worse>
 std::vector<double> factors(const Program& program, const std::string& option,
-                            const std::vector<Affected>& affected, Worse worse) {
+                            const std::vector<Affected>& affected, const std::optional<int>& gpu,
+                            Worse worse) {
   std::vector<double> of_rank(program.ranks(), 1);
   for (const Affected& a : affected) {
-    if (!a.stage) {
-      require_rank(program, option, a.index);
-      of_rank[a.index] *= a.factor;
-      continue;
-    }
-    const int stage = find_stage(program, option, a);
-    for (const Group& group : program.groups) {
-      if (group.stage != stage) continue;
-      for (int r = 0; r < group.ranks; ++r) of_rank[group.first_rank + r] *= a.factor;
-    }
+    for (const int rank : ranks_of(program, option, a, gpu)) of_rank[rank] *= a.factor;
   }
   for (const double product : of_rank) {
     // A rounded product of 1e-3 and 1e-3 may be a little below 1e-6.
@@ -129,11 +175,11 @@ void read_network(const Values& values, const std::string& option, WhatIf& what_
 }
 
 void read_slow(const Values& values, const std::string& option, WhatIf& what_if) {
-  const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, kMostFactor);
+  const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, kMostFactor, what_if);
   const NoteOnce note;
   what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
     const std::vector<double> slower =
-        factors(program, option, affected, [](double a, double b) { return std::max(a, b); });
+        factors(program, option, affected, inputs.gpu, [](double a, double b) { return std::max(a, b); });
     const bool any = std::any_of(slower.begin(), slower.end(), [](double factor) { return factor != 1; });
     if (!any)
       note.say_that(option, "a tp group is as slow as its slowest rank, and all groups have one at 1");
@@ -144,21 +190,20 @@ void read_slow(const Values& values, const std::string& option, WhatIf& what_if)
 }
 
 void read_slow_link(const Values& values, const std::string& option, WhatIf& what_if) {
-  const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, 1);
+  const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, 1, what_if);
   what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
     inputs.bandwidth_factor =
-        factors(program, option, affected, [](double a, double b) { return std::min(a, b); });
+        factors(program, option, affected, inputs.gpu, [](double a, double b) { return std::min(a, b); });
   });
 }
 
-/// Reads rank=R:START and, of a rank that does not fail then, :DURATION.
+/// Reads a selector, :START and, of a rank that does not fail then, :DURATION. Of a stage that fails it is
+/// the first rank.
 void read_pauses(const Values& values, const std::string& option, const std::string& form, bool fails,
                  WhatIf& what_if) {
   for (const std::string& text : read_texts(values, option)) {
     ValueText selector(option, form, text);
-    selector.expect("rank=");
-    const int rank = selector.number(0, kMostIndex);
-    selector.expect(":");
+    const Affected affected = read_selector(selector, what_if);
     const Nanoseconds start = to_nanoseconds(Seconds(selector.number(0.0, kMostSeconds)));
     Nanoseconds duration = Pause::kForever;
     if (!fails) {
@@ -167,18 +212,21 @@ void read_pauses(const Values& values, const std::string& option, const std::str
     }
     selector.expect_end();
     what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
-      require_rank(program, option, rank);
-      inputs.conditions.pauses.push_back({group_of_rank(program, rank), start, duration});
+      std::vector<int> ranks = ranks_of(program, option, affected, inputs.gpu);
+      if (fails && affected.kind == Affected::Kind::stage) ranks.resize(1);
+      std::set<std::int32_t> groups;
+      for (const int rank : ranks) groups.insert(group_of_rank(program, rank));
+      for (const std::int32_t group : groups) inputs.conditions.pauses.push_back({group, start, duration});
     });
   }
 }
 
 void read_pause(const Values& values, const std::string& option, WhatIf& what_if) {
-  read_pauses(values, option, "rank=R:START:DURATION in seconds", false, what_if);
+  read_pauses(values, option, selector_form("START:DURATION") + ", in seconds", false, what_if);
 }
 
 void read_fail(const Values& values, const std::string& option, WhatIf& what_if) {
-  read_pauses(values, option, "rank=R:SECONDS", true, what_if);
+  read_pauses(values, option, selector_form("SECONDS"), true, what_if);
 }
 
 void read_cores(const Values& values, const std::string& option, WhatIf& what_if) {
@@ -224,19 +272,35 @@ double& node_ring_bandwidth(ClusterSpec& cluster) {
   return cluster.software.node_ring_bandwidth_bytes_per_s;
 }
 
+/// Reads a unit of bandwidths, perhaps behind a blank; returns its bytes a second.
+double read_unit(ValueText& selector) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  constexpr Unit kUnits[] = {{"Gb/s", 1e9 / 8}, {"Gbit/s", 1e9 / 8}, {"Gbps", 1e9 / 8},    {"GB/s", 1e9},
+                             {"GBps", 1e9},     {"Tb/s", 1e12 / 8},  {"Tbit/s", 1e12 / 8}, {"Tbps", 1e12 / 8},
+                             {"TB/s", 1e12},    {"TBps", 1e12},      {"Mb/s", 1e6 / 8},    {"MB/s", 1e6},
+                             {"B/s", 1}};
+  selector.take(" ");
+  for (const Unit& unit : kUnits) {
+    if (selector.take(unit.name)) return unit.bytes;
+  }
+  selector.fail();
+}
+
 /// Reads 400Gb/s, 50GB/s or the factor x2 of a cluster's bandwidth.
 template <double& (*bandwidth_of)(ClusterSpec&)>
 void read_link_bandwidth(const Values& values, const std::string& option, WhatIf& what_if) {
   constexpr double kMostBytesPerS = 1e15;
-  const std::string form = "a bandwidth as 400Gb/s or 50GB/s, up to 1e15 B/s, or a factor as x2";
+  const std::string form =
+      "a bandwidth as 400Gb/s, 3.2Tb/s, 50GB/s or 50e9B/s (also Gbps, Gbit/s), up to 1e15 B/s, or a factor as x2";
   const auto text = values[option].as<std::string>();
   ValueText selector(option, form, text);
   const bool is_factor = selector.take("x");
-  double value = selector.number(1 / kMostFactor, kMostFactor);
+  double value = selector.number(1 / kMostFactor, is_factor ? kMostFactor : kMostBytesPerS);
   if (!is_factor) {
-    const bool is_bits = selector.take("Gb/s");
-    if (!is_bits) selector.expect("GB/s");
-    value *= is_bits ? 1e9 / 8 : 1e9;
+    value *= read_unit(selector);
     if (value > kMostBytesPerS) selector.fail();
   }
   selector.expect_end();
@@ -268,15 +332,21 @@ const auto& program_conditions() {
           "nothing else on the links), contention (max-min fair shares; a run can be slightly faster, as a message "
           "then shares its port with what is there, and not always with all of its exchange)",
           read_network},
-      Condition{"slow", repeatable_text("rank=R:F"),
-                "compute of a rank, or with stage=S:F of a stage (0, or llm0), takes F times as long",
-                read_slow},
+      Condition{
+          "slow", repeatable_text("rank=R:F"),
+          "compute of a rank, with stage=S:F of a stage (0, or llm0), takes F times as long; gpu=worst:F is the "
+          "GPU that hurts most and gpu=each:F each in turn, with mean and worst: the same role in every plan, "
+          "which a rank's number is not",
+          read_slow},
       Condition{"slow-link", repeatable_text("rank=R:F"),
                 "its links have F times their bandwidth, 0 < F <= 1", read_slow_link},
       Condition{"pause", repeatable_text("rank=R:T:D"), "the rank computes nothing for D seconds from T on",
                 read_pause},
-      Condition{"fail", repeatable_text("rank=R:T"),
-                "the rank fails after T seconds; the result says who stalls, exit code 3", read_fail},
+      Condition{
+          "fail", repeatable_text("rank=R:T"),
+          "the rank fails after T seconds, or the first of stage=S:T, or gpu=worst:T; the result says who "
+          "stalls, exit code 3",
+          read_fail},
       Condition{"cores", whole("N"),
                 "so many ranks compute at a time and the others wait for their turn, as in 'dflop train "
                 "--cores'; 0: every rank when it likes; default: as in the recording, else 0",
@@ -410,7 +480,7 @@ void NoteOnce::say_that(const std::string& option, const std::string& why) const
 
 ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs,
                                        NetworkModel model, const NetworkMaker& make_network, int cores)
-    : what_if_(what_if), program_(program), inputs_{std::move(costs), {nullptr, {}, cores}, {}} {
+    : what_if_(what_if), program_(program), inputs_{std::move(costs), {nullptr, {}, cores}, {}, what_if.gpu} {
   for (const auto& change : what_if.program_changes) change(program, inputs_);
   std::vector<Pause>& pauses = inputs_.conditions.pauses;
   std::stable_sort(pauses.begin(), pauses.end(),

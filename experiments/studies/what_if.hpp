@@ -39,11 +39,23 @@ inline constexpr NameTable<NetworkModel, 3> kNames<NetworkModel> = {
      {NetworkModel::latency_bandwidth, "latency-bandwidth"},
      {NetworkModel::contention, "contention"}}};
 
+/// A GpuRole names GPUs by what they do to a run: plans number their ranks each in its own way, so that a
+/// rank's number means another role in another plan.
+enum class GpuRole : std::uint8_t {
+  worst,  ///< the one with which the run is longest
+  each,   ///< each in turn
+};
+
+template <>
+inline constexpr NameTable<GpuRole, 2> kNames<GpuRole> = {
+    {{GpuRole::worst, "worst"}, {GpuRole::each, "each"}}};
+
 /// ConditionedInputs are what conditions make of a program before it runs.
 struct ConditionedInputs {
   ProgramCosts costs;
   Conditions conditions;
   std::vector<double> bandwidth_factor;  ///< per group: what part its links have of theirs; empty: all
+  std::optional<int> gpu = {};           ///< whose turn it is where conditions name a role
 };
 
 /// A WhatIf holds what the conditions that a user asked for do, each as its row in
@@ -56,6 +68,9 @@ struct WhatIf {
   std::vector<std::function<void(ProgramCosts&, std::uint64_t seed, std::uint64_t run)>> run_changes;
   int repeat = 1;
   std::uint64_t seed = 1;
+  std::optional<GpuRole> role = {};  ///< conditions are of this role's GPU: run_roles() of trust/roles.hpp
+  std::optional<int> gpu = {};       ///< whose turn it is
+  bool names_ranks = false;          ///< a condition is of a rank by its number
 
   /// Gives the cluster another network.
   void apply(ClusterSpec& cluster) const {

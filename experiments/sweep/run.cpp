@@ -17,6 +17,7 @@
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/sweep/spec.hpp"
+#include "experiments/trust/roles.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
 
@@ -41,7 +42,8 @@ class SampleSets {
  public:
   /// Returns samples, from any thread. @throws Error as load_samples()
   Samples of(const SweepRow& cell) {
-    const Key key{cell[Axis::data], cell[Axis::modalities], cell[Axis::model], cell[Axis::seed]};
+    const Key key{cell[Axis::data], cell[Axis::modalities], cell[Axis::model], cell[Axis::options],
+                  cell[Axis::seed]};
     std::packaged_task<Samples()> load([&] {
       const PreprocessOptions options = sweep_preprocess_options(cell, find_model(cell.text(Axis::model)));
       return std::make_shared<std::vector<Sample>>(load_samples(cell.text(Axis::data), options, is_new(key)));
@@ -52,7 +54,7 @@ class SampleSets {
   }
 
  private:
-  using Key = std::array<Cell, 4>;
+  using Key = std::array<Cell, 5>;
   static constexpr std::size_t kMostKept = 8;
 
   /// Whoever comes first loads; those that come meanwhile wait.
@@ -88,7 +90,7 @@ struct Planned {
     const auto start = Clock::now();
     result =
         make_plan(cell.text(Axis::planner), target, samples, batches, static_cast<int>(cell.whole(Axis::gbs)),
-                  seed_of(cell), sweep_plan_options(cell), sweep_search_options(cell));
+                  seed_of(cell), sweep_plan_options(cell), sweep_search_options(cell, &target.model));
     seconds = Clock::now() - start;
   }
 
@@ -120,14 +122,65 @@ void describe_data(const Planned& planned, SweepRow& cell) {
   cell[Measure::heterogeneity] = std::sqrt(std::max(0.0, squares / count - mean * mean)) / mean;
 }
 
+/// A RepeatExecutor runs iterations as those of a later repeat, which have draws of their own.
+class RepeatExecutor final : public Executor {
+ public:
+  RepeatExecutor(const Executor& executor, std::uint64_t first) : executor_(executor), first_(first) {}
+
+  Timeline run(const Iteration& iteration, Detail detail) const override {
+    Iteration later = iteration;
+    later.number += first_;
+    return executor_.run(later, detail);
+  }
+
+ private:
+  const Executor& executor_;
+  std::uint64_t first_;
+};
+
+/// Evaluates a schedule as often as the conditions ask, each time with jitter of its own; means are over all
+/// runs.
+Evaluation evaluate_repeatedly(const Plan& plan, const Target& target, const ScheduleFile& schedule,
+                               const WhatIf& what_if) {
+  const WhatIfExecutor executor(what_if, target.cluster);
+  Evaluation all = evaluate(plan, target, schedule, 0, executor);
+  if (what_if.repeat == 1 || !all.timelines.back().stalls.empty()) return all;
+  const std::size_t iterations = schedule.iterations.size();
+  std::vector<Evaluation> runs(static_cast<std::size_t>(what_if.repeat));
+  parallel_for(runs.size(), [&](std::size_t r) {
+    runs[r] = evaluate(plan, target, schedule, 0, RepeatExecutor(executor, r * iterations));
+  });
+  std::vector<Seconds> times;
+  const Seconds first = all.mean;
+  all.mean = Seconds(0);
+  all.idle_fraction = 0;
+  for (const Evaluation& run : runs) {
+    for (const Timeline& timeline : run.timelines) times.emplace_back(timeline.makespan);
+    all.mean += run.mean / static_cast<double>(runs.size());
+    all.idle_fraction += run.idle_fraction / static_cast<double>(runs.size());
+  }
+  std::ranges::sort(times);
+  all.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(times.size()))) - 1];
+  const double faster = first / all.mean;
+  all.samples_per_s *= faster;
+  all.llm_tokens_per_s *= faster;
+  all.mfu *= faster;
+  return all;
+}
+
 /// Simulates each iteration under the cell's conditions, which neither planner nor scheduler knows.
 Evaluation simulate_cell(const SweepRow& cell, const Plan& plan, const ScheduleFile& schedule) {
-  const WhatIf what_if = sweep_conditions(cell);
+  WhatIf what_if = sweep_conditions(cell);
   const Target target(cell.text(Axis::model), cluster_name(cell), "", [&](ClusterSpec& cluster) {
     sweep_cluster_change(cell)(cluster);
     what_if.apply(cluster);
   });
-  return evaluate(plan, target, schedule, 0, WhatIfExecutor(what_if, target.cluster));
+  if (what_if.role) {
+    const RoleRuns runs = run_roles(plan, target, schedule, what_if);
+    if (what_if.repeat == 1) return runs.result();
+    what_if.gpu = runs.worst_gpu;
+  }
+  return evaluate_repeatedly(plan, target, schedule, what_if);
 }
 
 void set_infeasible(SweepRow& cell, const std::string& reason) {
@@ -158,7 +211,7 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   cell[Measure::planning_s] = planned.seconds.count();
   if (!planned.result.plan) return set_infeasible(cell, planned.result.infeasible_reason);
   const Plan& plan = *planned.result.plan;
-  cell[Measure::plan] = describe(plan);
+  cell[Measure::plan] = marked(plan);
   cell[Measure::plan_json] = to_json(plan);
   const auto start = Clock::now();
   std::vector<Seconds> seconds;

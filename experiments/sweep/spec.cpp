@@ -53,6 +53,7 @@ void add_conditions(Options& options) {
 }
 
 void add_steps(Options& options) {
+  options.add({{"max-tokens", whole("N"), "cut LLM sequences at so many tokens"}});
   add_plan_options(options);
   add_search_options(options);
   add_wish_options(options);
@@ -270,6 +271,17 @@ std::size_t combinations(const AxisValues& values, const JsonValue& axes) {
   return count;
 }
 
+/// Adds the seeds that follow each one, in their order, each once.
+void add_seeds(std::vector<Cell>& axis, int seeds) {
+  const std::vector<Cell> listed = axis;
+  for (const Cell& first : listed) {
+    for (int s = 1; s < seeds; ++s) {
+      const Cell seed = std::get<std::int64_t>(first) + s;
+      if (std::ranges::find(axis, seed) == axis.end()) axis.push_back(seed);
+    }
+  }
+}
+
 /// Returns cell number `index` of the product: digits in mixed radix, the last axis the lowest.
 SweepRow nth_cell(const AxisValues& values, std::size_t index) {
   SweepRow cell;
@@ -331,11 +343,12 @@ void check_planners(const JsonValue& axes, const std::vector<SweepRow>& cells) {
 
 }  // namespace
 
-SweepSpec parse_sweep_spec(std::string_view json, const std::string& file) {
+SweepSpec parse_sweep_spec(std::string_view json, const std::string& file, int seeds) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root("dflop.sweep", 1);
   root.require_keys({"schema", "version", "axes"}, {"exclude"});
-  const AxisValues values = read_axes(root.at("axes"));
+  AxisValues values = read_axes(root.at("axes"));
+  add_seeds(values[index_of(Axis::seed)], seeds);
   std::vector<Exclusion> exclusions;
   if (root.has("exclude")) {
     for (const JsonValue& rule : root.at("exclude").elements()) {
@@ -383,9 +396,11 @@ PlanOptions sweep_plan_options(const SweepRow& cell) {
   return read_plan_options(step_values(cell));
 }
 
-SearchOptions sweep_search_options(const SweepRow& cell) {
-  SearchOptions options = read_search_options(step_values(cell));
-  options.wish = read_wish(step_values(cell));
+SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model) {
+  const Values values = step_values(cell);
+  SearchOptions options = read_search_options(values);
+  options.wish = read_wish(values);
+  if (model != nullptr) read_padding(values, *model, options);
   options.scheduler = "lpt";  // the cells of a plan differ in the scheduler
   return options;
 }
@@ -401,6 +416,9 @@ PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec
   if (cell.text(Axis::modalities) != kAllModalities) {
     arguments.insert(arguments.end(), {"--modalities", cell.text(Axis::modalities)});
   }
+  const Values steps = step_values(cell);
+  if (const auto longest = read_optional_integer(steps, "max-tokens", 1, kMostTokensOfSample))
+    arguments.insert(arguments.end(), {"--max-tokens", std::to_string(*longest)});
   return read_preprocess_options(parse_options([](Options& o) { add_data_options(o); }, arguments), model,
                                  static_cast<std::uint64_t>(cell.whole(Axis::seed)));
 }
@@ -418,13 +436,14 @@ WhatIf sweep_conditions(const SweepRow& cell) {
   const std::string& conditions = cell.text(Axis::conditions);
   const Values values = parse_options(
       add_conditions, conditions == kNoConditions ? std::vector<std::string>() : split_arguments(conditions));
-  for (const char* own : {"repeat", "seed"}) {
-    if (!values[own].defaulted()) {
-      refuse_input("", "option '--{}': not in a sweep, which has axes 'iterations' and 'seed'", own);
-    }
-  }
+  if (!values["seed"].defaulted())
+    refuse_input("", "option '--seed': not in a sweep, which has an axis 'seed'");
   WhatIf what_if = read_what_if(values);
   what_if.seed = static_cast<std::uint64_t>(cell.whole(Axis::seed));
+  if (what_if.role == GpuRole::each && what_if.repeat > 1)
+    refuse_input(
+        "", "option '--repeat': expected 1 with gpu=each, which has a run for each GPU already, found {}",
+        what_if.repeat);
   return what_if;
 }
 

@@ -23,10 +23,10 @@ struct SweepSpec {
   std::map<std::string, std::string> inputs;
 };
 
-/// Reads a spec.
+/// Reads a spec. Of each of its seeds, `seeds` consecutive ones from it on are in the sweep.
 /// @throws Error (input) naming the key: for an unknown one, an axis that is missing or has no value or one
 /// twice, a name that is not known, a value out of range, a file that is not there, no cell left or too many.
-SweepSpec parse_sweep_spec(std::string_view json, const std::string& file);
+SweepSpec parse_sweep_spec(std::string_view json, const std::string& file, int seeds = 1);
 
 /// A PlanGroup is cells that share a plan: equal in the axes before the scheduler. They stand together in a
 /// spec.
@@ -40,7 +40,8 @@ std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count
 
 /// Returns the options of `dflop plan` that a cell stands for. @throws Error
 PlanOptions sweep_plan_options(const SweepRow& cell);
-SearchOptions sweep_search_options(const SweepRow& cell);
+/// `model` is what --no-padded-heads looks at; null: it is checked and not applied.
+SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model = nullptr);
 SchedulerChoice sweep_scheduler(const SweepRow& cell);
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model);
 

@@ -69,7 +69,7 @@ double TrainingCorrection::benefit(const CostModel& learned, const CostModel& ke
                                    Seconds own) const {
   const ScheduleResult other = make_scheduler(scheduler_.name)
                                    ->schedule({samples, plan_, target_->model, kept, seed_, iteration,
-                                               scheduler_.limits_on(target_->cluster)});
+                                               scheduler_.limits_on(target_->cluster, plan_)});
   if (!other.feasible()) return 0;
   PipelineOrder order = order_for_batch(plan_, target_->model, kept, samples, other.assignment,
                                         target_->cluster.gpu.usable_memory());

@@ -39,13 +39,14 @@ std::vector<Assignment> scheduled(const std::vector<Batch>& batches, const Train
   const std::unique_ptr<Scheduler> scheduler = make_scheduler(choice.name);
   std::vector<Assignment> assignments;
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    const ScheduleResult result = scheduler->schedule({.samples = batches[i],
-                                                       .plan = job.plan,
-                                                       .model = job.target->model,
-                                                       .cost = job.target->cost,
-                                                       .seed = job.seed,
-                                                       .iteration = i,
-                                                       .limits = choice.limits_on(job.target->cluster)});
+    const ScheduleResult result =
+        scheduler->schedule({.samples = batches[i],
+                             .plan = job.plan,
+                             .model = job.target->model,
+                             .cost = job.target->cost,
+                             .seed = job.seed,
+                             .iteration = i,
+                             .limits = choice.limits_on(job.target->cluster, job.plan)});
     if (!result.feasible()) {
       refuse_input("option '--eval-data'", "batch {}: no schedule obeys the caps: {}", i + 1, result.reason);
     }

@@ -73,6 +73,7 @@ Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
     if (is_new) place->second = is_splittable(job.target->model, encoder_tp, llm_tp);
     return place->second;
   };
+  read_padding(values, job.target->model, search);
   PlanOptions options = read_plan_options(values);
   // What live ranks have, unless the user says otherwise.
   const auto is_given = [&](const char* option) {

@@ -103,7 +103,7 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
     return iteration < last ? std::make_shared<const Batch>(batches.next()) : nullptr;
   };
   ServiceOptions options{
-      .seed = options_.seed, .first = first, .limits = scheduler_.limits_on(target_->cluster)};
+      .seed = options_.seed, .first = first, .limits = scheduler_.limits_on(target_->cluster, plan_)};
   if (options.limits.time_limit) options.mode = ServiceMode::live;
   std::optional<SchedulingService> service;
   if (world_.leads()) {

@@ -58,7 +58,8 @@ TEST_F(SweepErrors, InValues) {
   expect_refused("conditions", {"--slow \\x"},
                  {"axes.conditions[0]", "as in a shell, found '--slow \\x'", "unknown escape sequence"});
   expect_refused("conditions", {"--fast"}, {"axes.conditions[0]", "--fast"});
-  expect_refused("conditions", {"--repeat 2"}, {"--repeat", "not in a sweep"});
+  expect_refused("conditions", {"--seed 2"}, {"--seed", "an axis 'seed'"});
+  expect_refused("conditions", {"--slow gpu=each:2 --repeat 2"}, {"--repeat", "gpu=each"});
 }
 
 TEST_F(SweepErrors, InOptionsOfCells) {

@@ -1,0 +1,45 @@
+// A plan that fits the batches it was made for may not fit those of the whole run: this says how likely that
+// is.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experiments/studies/study.hpp"
+
+namespace dflop {
+
+/// A Headroom says what further batches need of a GPU's memory.
+struct Headroom {
+  std::string scheduler = {};    ///< that filled them
+  bool respects_memory = false;  ///< and kept them within memory where it could
+  std::size_t batches = 0;
+  std::size_t overruns = 0;  ///< batches that need more than is usable, or that nothing keeps within it
+  Bytes mean = {};           ///< of the fullest GPU, over the batches that were filled
+  Bytes most = {};
+  Bytes usable = {};
+  /// A batch does not fit with this probability: overrun_chance(), or where memory is respected the part of
+  /// the batches that did not.
+  double chance = 0;
+
+  /// Returns the probability that one of so many batches does not fit.
+  double chance_of_run(double batches) const;
+};
+
+/// Estimates the probability that a peak is above a limit. Each is the largest of many ranks, so that the
+/// peaks are taken to have a Gumbel distribution with their mean and variance; it is never below the part of
+/// them that is above.
+double overrun_chance(std::span<const double> peaks, double limit);
+
+/// Draws further batches, which no planner has seen, fills them with a scheduler and finds the fullest GPU of
+/// each, without a run. As many as 64, fewer where a batch has more than 4,096 samples.
+Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
+                           const std::string& scheduler, bool respects_memory, std::uint64_t seed);
+
+/// Returns "74.1 GiB in the mean, 78.9 at most of 76.0; 3 of 64 batches do not fit; > 99 % of runs of 5860
+/// iterations end out of memory".
+std::string describe(const Headroom& headroom, double iterations);
+
+}  // namespace dflop

@@ -1,0 +1,144 @@
+// Spread over seeds, memory of further batches and conditions of a role, against values derived by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <vector>
+
+#include "experiments/trust/headroom.hpp"
+#include "experiments/trust/roles.hpp"
+#include "experiments/trust/spread.hpp"
+#include "tests/cli/run.hpp"
+#include "tests/cli/sweep_fixture.hpp"
+
+namespace dflop {
+namespace trust_test {
+
+using nlohmann::json;
+
+// 1, 2, 3: mean 2, standard deviation 1; Student's t of 2 degrees of freedom at 0.975 is 4.302653.
+TEST(Spread, IsStudentsInterval) {
+  const Spread spread = spread_of(std::vector<double>{3, 1, 2});
+  EXPECT_DOUBLE_EQ(spread.mean, 2);
+  EXPECT_NEAR(spread.half_width, 4.302653 / std::sqrt(3.0), 1e-6);
+  EXPECT_EQ(spread.least, 1);
+  EXPECT_EQ(spread.most, 3);
+  EXPECT_EQ(spread_of(std::vector<double>{5}).half_width, 0);
+  EXPECT_EQ(spread_of({}).count, 0u);
+}
+
+TEST(Headroom, ChanceIsThatOfAGumbelDistribution) {
+  // Two values m - s/sqrt(2) and m + s/sqrt(2) have mean m and standard deviation s. With s = pi / sqrt(6)
+  // the scale is 1 and the location m - gamma, so that x = m - gamma + 2 is passed with 1 - exp(-exp(-2)).
+  const double s = std::numbers::pi / std::sqrt(6.0);
+  const std::vector<double> peaks{10 - s / std::sqrt(2.0), 10 + s / std::sqrt(2.0)};
+  EXPECT_NEAR(overrun_chance(peaks, 10 - std::numbers::egamma + 2), 1 - std::exp(-std::exp(-2.0)), 1e-12);
+  // All alike: above or not. One of four above is never less than a quarter.
+  EXPECT_EQ(overrun_chance(std::vector<double>{5, 5}, 6), 0);
+  EXPECT_EQ(overrun_chance(std::vector<double>{5, 5}, 4), 1);
+  EXPECT_GE(overrun_chance(std::vector<double>{1, 1, 1, 9}, 8), 0.25);
+  Headroom headroom;
+  headroom.chance = 0.1;
+  EXPECT_NEAR(headroom.chance_of_run(3), 1 - 0.9 * 0.9 * 0.9, 1e-12);
+}
+
+constexpr const char* kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "hand",
+  "model": "llava-ov-llama3-8b", "cluster": "a100-80g-vtrain:1", "gbs": 16, "layout": "uniform",
+  "encoder": {"tp": 2, "pp": 2, "dp": 2, "layers": [27, 0]}, "llm": {"tp": 2, "pp": 2, "dp": 2, "layers": [8, 24]},
+  "microbatches": 4, "schedule": "1f1b", "recomputation": "full", "zero1": true, "sequence_parallel": true})";
+
+class Roles : public testing::SweepTest {
+ protected:
+  Roles() {
+    testing::write_all(sandbox_.path("p.json"), kPlan);
+    EXPECT_EQ(
+        sandbox_.run("schedule --plan p.json --data small.csv --iterations 2 --scheduler lpt --out s.json")
+            .exit_code,
+        0);
+  }
+
+  json simulate(const std::string& options, int exit_code = 0) const {
+    const testing::RunResult result =
+        sandbox_.run("simulate --plan p.json --schedule s.json --format json " + options);
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    return json::parse(result.out, nullptr, false);
+  }
+};
+
+// The tp groups are those of ranks 0, 2, 4 and 6: each is slowed here by its number, one after the other.
+TEST_F(Roles, WorstAndEachAreThoseOfAllGpus) {
+  double worst = 0;
+  double sum = 0;
+  int worst_gpu = -1;
+  for (const int rank : {0, 2, 4, 6}) {
+    const double mean = simulate("--slow rank=" + std::to_string(rank) + ":1.5")["iteration_s_mean"];
+    sum += mean;
+    if (mean > worst) worst_gpu = rank;
+    worst = std::max(worst, mean);
+  }
+  const json of_worst = simulate("--slow gpu=worst:1.5");
+  EXPECT_EQ(of_worst["iteration_s_mean"], worst);
+  EXPECT_EQ(of_worst["roles"]["worst_gpu"], worst_gpu);
+  EXPECT_EQ(of_worst["roles"]["gpus"], 4);
+  const json of_each = simulate("--slow gpu=each:1.5");
+  EXPECT_NEAR(of_each["iteration_s_mean"], sum / 4, 1e-9);
+  EXPECT_EQ(of_each["roles"]["worst_s"], worst);
+  EXPECT_LT(sum / 4, worst);
+  EXPECT_EQ(simulate("--slow gpu=2:1.5")["iteration_s_mean"],
+            simulate("--slow rank=2:1.5")["iteration_s_mean"]);
+}
+
+TEST_F(Roles, AStageOrAGpuFails) {
+  simulate("--fail stage=1:0.01", 3);
+  simulate("--fail gpu=worst:0.01", 3);
+  const std::string run = "simulate --plan p.json --schedule s.json ";
+  testing::expect_error(sandbox_.run(run + "--slow gpu=wurst:2"), {"--slow", "gpu=worst", "'gpu=wurst:2'"});
+  testing::expect_error(sandbox_.run(run + "--slow gpu=worst:2 --fail gpu=each:1"), {"--fail", "gpu=each:1"});
+  testing::expect_error(sandbox_.run(run + "--slow gpu=8:2"), {"--slow", "a GPU of the plan", "gpu=8"});
+}
+
+TEST_F(Roles, RecordingsAndPipelinesHaveNoTurns) {
+  testing::write_all(sandbox_.path("pipe.json"), testing::two_stages());
+  testing::expect_error(sandbox_.run("simulate --pipeline pipe.json --slow gpu=worst:2"),
+                        {"--slow", "rank=R or stage=S", "gpu=worst"});
+}
+
+TEST_F(Roles, SweepsHaveSeedsRolesAndRepeats) {
+  const json text = spec(
+      {{"planner", {"megatron", "dflop"}},
+       {"conditions", {"none", "--slow rank=0:1.5", "--slow gpu=worst:1.5", "--jitter 0.2 --repeat 4"}}});
+  write("spec.json", text);
+  const testing::RunResult run = sandbox_.run("sweep --spec spec.json --out all.sqlite --seeds 3");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("another role in another plan"), std::string::npos) << run.err;
+  const json cells = rows("all.sqlite");
+  ASSERT_EQ(cells.size(), 2u * 4 * 3);
+  const json groups = rows("all.sqlite", "--over-seeds");
+  ASSERT_EQ(groups.size(), 2u * 4);
+  for (const json& group : groups) {
+    EXPECT_EQ(group["seeds"], 3);
+    std::vector<double> values;
+    for (const json& cell : cells) {
+      if (cell["planner"] == group["planner"] && cell["conditions"] == group["conditions"])
+        values.push_back(cell["samples_per_s"]);
+    }
+    const Spread spread = spread_of(values);
+    EXPECT_DOUBLE_EQ(group["samples_per_s_over_seeds"], spread.mean);
+    EXPECT_DOUBLE_EQ(group["samples_per_s_95"], spread.half_width);
+  }
+  // The worst GPU is no better than the first, and both make a run longer.
+  const auto mean_of = [&](const std::string& conditions) {
+    for (const json& group : groups) {
+      if (group["planner"] == "dflop" && group["conditions"] == conditions)
+        return group["iteration_s_mean_over_seeds"].get<double>();
+    }
+    return 0.0;
+  };
+  EXPECT_LE(mean_of("none"), mean_of("--slow rank=0:1.5"));
+  EXPECT_LE(mean_of("--slow rank=0:1.5"), mean_of("--slow gpu=worst:1.5"));
+  EXPECT_NE(mean_of("none"), mean_of("--jitter 0.2 --repeat 4"));
+}
+
+}  // namespace trust_test
+}  // namespace dflop
