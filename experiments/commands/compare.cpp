@@ -268,7 +268,7 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
   const std::vector<NamedNotes> notes = find_cluster_notes(cluster);
   AssumptionBlock block;
   assume_data(block, data, read_longest(values, target.model));
-  assume_preset(block, cluster, target);
+  assume_preset(block, cluster, target.profile);
   assume_links(block, cluster, target.cluster);
   std::vector<const Plan*> plans;
   for (const System& system : result.systems) {

@@ -234,8 +234,7 @@ int run_plan(const Values& values) {
   search.seeds = read_seed_plans(values, target, gbs);
   read_padding(values, target.model, search);
   DataOrigin data;
-  const std::vector<Sample> samples =
-      read_samples(values, target.model, seed, "data", &data, form.has_value());
+  const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data, false);
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed, delay, target.model, data);
 
   const auto start = std::chrono::steady_clock::now();
@@ -246,9 +245,14 @@ int run_plan(const Values& values) {
   if (profile && result.plan) require_measured(*profile, *result.plan, target.model);
   const Seconds seconds = std::chrono::steady_clock::now() - start;
   say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
+  AssumptionBlock block;
+  assume_data(block, data, read_longest(values, target.model));
+  assume_preset(block, cluster, target.profile);
+  assume_links(block, cluster, target.cluster);
   if (!result.plan) {
     say("dflop: infeasible: {}\n", result.infeasible_reason);
     if (!form) print_infeasible(format, result.infeasible_reason);
+    say("{}", block.text());
     return 3;
   }
   if (respects_memory) {
@@ -263,20 +267,12 @@ int run_plan(const Values& values) {
     say("dflop: note: {} of the seed plans have parts that the options leave no room for, and were not tried\n",
         result.seeds_outside);
   }
-  if (form) {
-    fmt::print("{}", exported_plan(*result.plan, target.model, *form, "plan"));
-    return 0;
-  }
   const bool explains = values["explain"].as<bool>();
   const Table table = explains ? plan_ranking(result) : plan_table(planner, result);
   ReductionExplanation reductions;
   if (explains) {
     reductions = explain_reductions(lower_without_work(*result.plan, target.model), target.cluster);
   }
-  AssumptionBlock block;
-  assume_data(block, data, read_longest(values, target.model));
-  assume_preset(block, cluster, target);
-  assume_links(block, cluster, target.cluster);
   assume_choices(block, *result.plan, search, !kind.leaves_parts || values["best-parts"].as<bool>());
   assume_heads(block, *result.plan, target.model);
   std::vector<const Plan*> plans{&*result.plan};
@@ -286,6 +282,11 @@ int run_plan(const Values& values) {
   assume_layouts(block, plans);
   assume_plan_memory(block, *result.plan, target, samples, seed);
   assume_seed(block, seed, batches.size(), "'compare' tells of the spread over others");
+  if (form) {
+    fmt::print("{}", exported_plan(*result.plan, target.model, *form, "plan"));
+    say("{}", block.text());
+    return 0;
+  }
   const auto json = [&] {
     return explains ? ranking_json(result, table, reductions, block) : plan_json(*result.plan, block);
   };

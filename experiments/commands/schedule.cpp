@@ -157,7 +157,7 @@ int run_schedule(const Values& values) {
   if (out) write_file_atomically(*out, to_json(schedule));
   AssumptionBlock block;
   assume_data(block, *made_by.data, read_longest(values, target.model));
-  assume_preset(block, plan.cluster, target);
+  assume_preset(block, plan.cluster, target.profile);
   assume_links(block, plan.cluster, target.cluster);
   block.add("memory",
             choice.respects_memory(plan)

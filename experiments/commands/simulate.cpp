@@ -208,7 +208,7 @@ AssumptionBlock simulate_assumptions(const PlanFiles& files) {
   AssumptionBlock block;
   const std::optional<Provenance>& made_by = files.schedule.made_by;
   if (made_by && made_by->data) assume_data(block, *made_by->data, 0);
-  assume_preset(block, files.plan.cluster, files.target);
+  assume_preset(block, files.plan.cluster, files.target.profile);
   assume_links(block, files.plan.cluster, files.target.cluster);
   assume_heads(block, files.plan, files.target.model);
   assume_layouts(block, {&files.plan});

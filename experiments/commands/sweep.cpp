@@ -104,9 +104,8 @@ AssumptionBlock sweep_assumptions(const std::vector<SweepRow>& cells) {
   std::set<std::int64_t> seeds;
   for (const SweepRow& cell : cells) {
     seeds.insert(cell.whole(Axis::seed));
-    const std::string cluster = with_nodes(cell.text(Axis::cluster), cell.whole(Axis::nodes));
-    if (!clusters.insert(cell.text(Axis::cluster)).second) continue;
-    assume_preset(block, cluster, Target(cell.text(Axis::model), cluster));
+    const std::string& cluster = cell.text(Axis::cluster);
+    if (clusters.insert(cluster).second) assume_preset(block, cluster);
   }
   block.add(
       "layout",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "core/error.hpp"
 #include "experiments/charts/charts.hpp"
@@ -12,6 +13,7 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
+#include "experiments/trust/assumptions.hpp"
 #include "experiments/trust/spread.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -211,6 +213,24 @@ std::string pictures(const std::vector<SweepRow>& rows) {
   return out;
 }
 
+/// Says how far the figures of the clusters can be trusted; one whose file is not here any more is unknown.
+AssumptionBlock report_assumptions(const std::vector<SweepRow>& rows) {
+  AssumptionBlock block;
+  std::set<std::string> clusters;
+  for (const SweepRow& row : rows) clusters.insert(row.text(Axis::cluster));
+  for (const std::string& cluster : clusters) {
+    try {
+      assume_preset(block, cluster);
+    } catch (const Error&) {
+      block.add("preset", cluster + ": unknown, as its file is not here");
+    }
+  }
+  block.add("layout", "plans with * have modules that share GPUs, which is confirmed on no GPU");
+  block.add("time",
+            "iterations are pure training steps; '--overhead' of 'compare' has what hours need beside them");
+  return block;
+}
+
 int run_report(const Values& values) {
   const std::string out = read_output(values, "out").value();
   std::size_t left_out = 0;
@@ -218,6 +238,7 @@ int run_report(const Values& values) {
   const std::vector<SweepRow> rows = read_results(values, left_out);
   std::string body = html_lines(provenance_lines(made_here(values)));
   body += fmt::format("<p>{} cells with a result, {} without.</p>\n", rows.size(), left_out);
+  body += report_assumptions(all).html();
   body += pictures(rows);
   body += fmt::format("<h2>All cells</h2>\n<div class='scroll'><pre>{}</pre></div>\n",
                       html_escaped(to_text(results_table(all, Format::table, false))));

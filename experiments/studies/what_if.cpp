@@ -361,9 +361,11 @@ const auto& program_conditions() {
 /// Returns the bandwidths of a cluster's links, which planners know of, too.
 const auto& link_conditions() {
   static const std::array rows{
-      Condition{"inter-node-bandwidth", text("400Gb/s|50GB/s|x2"),
-                "bandwidth of a GPU between nodes, or a factor of it; default: as the cluster says",
-                read_link_bandwidth<inter_node_bandwidth>},
+      Condition{
+          "inter-node-bandwidth", text("400Gb/s|50GB/s|x2"),
+          "bandwidth of a GPU between nodes, as achieved, which is less than the line rate, or a factor of it; "
+          "default: as the cluster says",
+          read_link_bandwidth<inter_node_bandwidth>},
       Condition{"intra-node-bandwidth", text("400Gb/s|50GB/s|x2"), "the same inside a node",
                 read_link_bandwidth<intra_node_bandwidth>},
       Condition{

@@ -27,7 +27,9 @@ std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
   return lines;
 }
 
+/// Returns a figure; a truth, which is "yes" or "no" in a Cell, as JSON has it.
 nlohmann::ordered_json json_of(const Cell& cell) {
+  if (cell == Cell(true) || cell == Cell(false)) return cell == Cell(true);
   if (const auto* text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* whole = std::get_if<std::int64_t>(&cell)) return *whole;
   if (const auto* number = std::get_if<double>(&cell)) return *number;
@@ -168,9 +170,9 @@ void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t lo
   if (!data.delay.empty()) block.add("data", data.delay);
 }
 
-void assume_preset(AssumptionBlock& block, const std::string& cluster, const Target& target) {
-  if (target.profile) {
-    block.add("preset", fmt::format("measured: costs are those of the profile {}", target.profile->name),
+void assume_preset(AssumptionBlock& block, const std::string& cluster, const std::optional<Origin>& profile) {
+  if (profile) {
+    block.add("preset", fmt::format("measured: costs are those of the profile {}", profile->name),
               {{"grade", to_string(Grade::measured)}});
     return;
   }

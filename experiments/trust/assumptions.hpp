@@ -41,7 +41,9 @@ class AssumptionBlock {
 void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t longest);
 
 /// Says what the figures of a cluster, as it was named, were held against; of a profile that it was measured.
-void assume_preset(AssumptionBlock& block, const std::string& cluster, const Target& target);
+/// @throws Error (input) for a cluster that is not found
+void assume_preset(AssumptionBlock& block, const std::string& cluster,
+                   const std::optional<Origin>& profile = {});
 
 /// Says where links are not those of the named cluster what they were taken for, and what is odd about them.
 void assume_links(AssumptionBlock& block, const std::string& cluster, const ClusterSpec& taken);

@@ -222,6 +222,7 @@ TEST(AssumptionBlock, CompareHasSpreadMemoryAndHours) {
   const json& memory = three["assumptions"]["memory"];
   ASSERT_EQ(memory.size(), 3u) << "a heading and a line for each plan";
   EXPECT_EQ(memory[1]["systems"], "pytorch");
+  EXPECT_EQ(memory[1]["respect_memory"], false);
   EXPECT_EQ(memory[1]["batches"], 64);
   EXPECT_EQ(memory[1]["iterations"], 93750.0) << "3e6 samples in batches of 32";
   const json one = run_json(sandbox, compare + "--seeds 1 --overhead data=0.03,restarts=0.02");
