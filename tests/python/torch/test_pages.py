@@ -1,0 +1,210 @@
+"""Every Python block of docs/pytorch.md runs as it is printed; what a block takes for granted is made here."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import types
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+
+import dflop
+import dflop.torch
+
+SOURCE = Path(__file__).resolve().parents[3]
+
+
+def blocks():
+    """Returns the Python blocks of the page by the heading that they stand under."""
+    found, heading = {}, None
+    page = (SOURCE / "docs" / "pytorch.md").read_text()
+    for match in re.finditer(r"^#+ ([^\n]*)$|^```python\n(.*?)^```$", page, re.M | re.S):
+        if match[1]:
+            heading = match[1]
+        else:
+            found.setdefault(heading, []).append(match[2])
+    return found
+
+
+BLOCKS = blocks()
+
+
+def example():
+    """Returns the module train_vlm.py, whose stages and samples stand for one's own."""
+    path = SOURCE / "experiments" / "examples" / "pytorch" / "train_vlm.py"
+    spec = importlib.util.spec_from_file_location("train_vlm", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(heading, index=0, **names):
+    """Runs a block, and returns its names."""
+    exec(compile(BLOCKS[heading][index], f"docs/pytorch.md: {heading}", "exec"), names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.symlink(SOURCE / "traces", tmp_path / "traces")
+
+
+def test_the_page_has_these_blocks():
+    assert {heading: len(found) for heading, found in BLOCKS.items()} == {
+        "Bins of about equal cost": 1,
+        "Microbatches of a training loop": 1,
+        "Plans in a notebook": 1,
+        "A plan on your own modules": 2,
+        "Recording a run": 2,
+        "Profiling your modules": 1,
+        "torch.distributed.pipelining": 1,
+    }
+
+
+def test_bins():
+    first = BLOCKS["Bins of about equal cost"][0].splitlines()[2]
+    assert first.startswith("lists = dflop.partition([9, 7, 6, 5, 4, 3], 2) ")
+    assert dflop.partition([9, 7, 6, 5, 4, 3], 2) == eval(first.split("# ")[1].split(": ")[0])
+    lengths = [100 + 37 * i % 900 for i in range(256)]
+    table = {"llm": lengths, "encoder": lengths, "tokens": lengths}
+    names = run("Bins of about equal cost", lengths=lengths, encoder=lengths, llm=lengths, table=table)
+    assert sorted(i for items in names["lists"] for i in items) == list(range(256))
+
+
+def test_a_training_loop():
+    pytest.importorskip("torchdata")
+    trained = []
+    costs = [float(i % 97) for i in range(1030)]
+    run(
+        "Microbatches of a training loop",
+        dflop=dflop,
+        costs=costs,
+        rank=1,
+        data=list(range(1030)),
+        pack=list,
+        epochs=2,
+        train=trained.append,
+    )
+    assert len(trained) == 2 * 2 * 16
+
+
+def test_a_notebook():
+    pytest.importorskip("pandas")
+    names = run("Plans in a notebook", dflop=dflop)
+    assert names["plan"]["gbs"] == 512 and names["run"]["iteration_s_mean"] > 0
+
+
+def on_each_rank(rank, world, folder):
+    """Runs what the page has ranks do: train under a plan, record that, say what a loop does, run an order."""
+    os.chdir(folder)
+    vlm = example()
+    data = vlm.Pictures(64)
+    make = {"make_stage": vlm.Stage, "samples": data.samples}
+    make["inputs"] = lambda part, indices: vlm.inputs(part, (data, indices))
+    make["loss"] = lambda output, part, indices: vlm.loss(output, part, (data, indices))
+    names = run("A plan on your own modules", 1, dflop=dflop, torch=torch, **make)
+    executor, result = names["executor"], names["result"]
+    assert result.loss > 0 and result.tokens > 0 and result.norm > 0
+
+    def train(batch):
+        executor.step(batch.program, batch.indices)
+
+    run("Recording a run", loader=executor.batches(names["sampler"]), train=train)
+    sent = types.SimpleNamespace(send=lambda y, to: dist.send(y, to) if rank == 0 else dist.recv(y, 0))
+    about = {"s": rank, "j": 0, "next_rank": 1, "module": torch.nn.Linear(2, 2), "x": torch.ones(1, 2)}
+    with torch.no_grad():
+        run("Recording a run", 1, span=dflop.torch.span, dist=sent, **about)
+
+    torch.manual_seed(rank)
+    losses = []
+    run(
+        "torch.distributed.pipelining",
+        module=torch.nn.Linear(3, 3),
+        rank=rank,
+        stages=2,
+        device=torch.device("cpu"),
+        loss_sum=lambda output, target: (output - target).square().sum(),
+        inputs=[(torch.ones(n, 3),) for n in (2, 1)] if rank == 0 else None,
+        targets=[torch.zeros(n, 3) for n in (2, 1)] if rank == 1 else None,
+        rows=[2, 1],
+        tokens_of_the_batch=3,
+        losses=losses if rank == 1 else None,
+    )
+    return len(losses)
+
+
+def test_own_modules_are_profiled_planned_trained_and_recorded(tmp_path):
+    torch.set_num_threads(1)
+    vlm = example()
+    (tmp_path / "my-model.json").write_text(Path(vlm.MODEL).read_text())
+    (tmp_path / "order.json").write_text(
+        json.dumps({"schema": "dflop.order", "ranks": [["F0", "F1", "B0", "B1"], ["F0", "B0", "F1", "B1"]]})
+    )
+
+    def make_input(part, lengths):
+        rows = torch.randn(sum(lengths), 256 if part in ("llm", "head") else 192)
+        return (rows, lengths) if part in ("encoder", "llm") else rows
+
+    class Decoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(vlm.Layer(256, 4, True) for _ in range(4))
+
+        def forward(self, x, lengths):
+            for layer in self.layers:
+                x = layer(x, lengths)
+            return x
+
+    names = run(
+        "Profiling your modules",
+        dflop=dflop,
+        vit=types.SimpleNamespace(blocks=[vlm.Layer(192, 4, False)]),
+        projector=vlm.Projector(192, 256),
+        decoder=Decoder(),
+        lm_head=torch.nn.Linear(256, 64),
+        make_input=make_input,
+    )
+    assert names["profile"]["schema"] == "dflop.profile"
+
+    shapes = [(s["llm_tokens"], sum(count for count, _, _ in s["encoder_sequences"])) for s in vlm.Pictures(64).samples]
+    plan = run("A plan on your own modules", 0, dflop=dflop, shapes=shapes)["plan"]
+    assert plan["clip_gradients"] and not plan["zero1"]
+    ranks = sum(plan[module]["pp"] * plan[module]["dp"] for module in ("encoder", "llm"))
+    ranks = ranks if plan["layout"] == "disaggregated" else plan["llm"]["pp"] * plan["llm"]["dp"]
+    assert ranks == 2 and plan["layout"] != "shared"
+    assert run_ranks(2, on_each_rank, str(tmp_path), timeout=300) == [0, 2]
+
+    commands = re.findall(r"^    (dflop (?:import|replay) .*)$", (SOURCE / "docs" / "pytorch.md").read_text(), re.M)
+    assert len(commands) == 2
+    for command in commands:
+        line = command.replace("dflop ", dflop.executable() + " ", 1)
+        done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "run.json").read_text())
+    # Both ranks meet in the norm's sum of each of three steps.
+    assert {span["op"] for span in find_spans(record)} >= {"forward", "all_reduce", "optimizer_step"}
+
+
+def find_spans(value):
+    """Returns all spans of a file of timelines."""
+    if isinstance(value, dict):
+        return [value] if "op" in value else [span for each in value.values() for span in find_spans(each)]
+    return [span for each in value for span in find_spans(each)] if isinstance(value, list) else []
+
+
+def test_megatron_commands_work(tmp_path):
+    page = (SOURCE / "docs" / "pytorch.md").read_text()
+    commands = re.findall(r"^    (dflop (?:plan|export) [^#\n]*)", page, re.M)
+    assert len(commands) == 2
+    for command in commands:
+        line = command.replace("dflop ", dflop.executable() + " ", 1)
+        done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    compile((tmp_path / "mimo_plan.py").read_text(), "mimo_plan.py", "exec")
+    assert "PARALLELISM" in (tmp_path / "mimo_plan.py").read_text()
