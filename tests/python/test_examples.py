@@ -1,5 +1,5 @@
-"""The examples on two gloo ranks: each sample of other packages' loops is trained once an epoch, and train_vlm.py runs as
-the README shows it."""
+"""The examples on two gloo ranks: each sample of other packages' loops is trained once an epoch, and train_vlm.py runs
+as the README shows it."""
 
 import importlib.util
 import json

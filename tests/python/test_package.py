@@ -95,7 +95,8 @@ def test_a_state_counts_what_the_loop_has_had():
 
 
 def test_names_are_there_without_being_imported():
-    program = "import dflop; print('torch' in dir(dflop), dflop.torch.__name__, *dflop.torch.__all__, dflop.__version__)"
+    shown = "'torch' in dir(dflop), dflop.torch.__name__, *dflop.torch.__all__, dflop.__version__"
+    program = f"import dflop; print({shown})"
     run = subprocess.run(
         [sys.executable, "-c", program + "; import sys; print('torch' in sys.modules)"],
         env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(dflop.__file__))},
