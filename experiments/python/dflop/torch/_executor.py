@@ -107,7 +107,7 @@ class Executor:
         Executor._made += 1
         self._board = Board(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}", self._rank)
         # Small sums and the layout go over the host, so that no GPU waits for them.
-        self._control = dist.new_group(backend="gloo")
+        self._control: Any = dist.new_group(backend="gloo")
         self.program = Program(self._together(lambda: self._of_first_rank(lambda: _layout(plan))))
         _require_runnable(self.program, dist.get_world_size(), clip_norm, tied)
         self._group = self.program.group_of(self._rank)

@@ -236,7 +236,8 @@ class Schedule(_PipelineScheduleRuntime):
         or the outputs of stages.
         """
         boundaries = self._boundaries(shapes)
-        for stage in self._stages:
+        stages: list[Any] = self._stages
+        for stage in stages:
             index = stage.stage_index
             stage.set_shapes(
                 received=None if stage.is_first else boundaries[index - 1],
