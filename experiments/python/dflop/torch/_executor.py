@@ -122,11 +122,12 @@ class Executor:
         for stage in self.stages:
             self.modules[stage] = self._module(stages, stage)
         self._require_own_parameters()
+        own_ends = self._own_ends()
         # A group is made by all ranks, which would wait for one whose module failed until their time is up.
         self._wait_for_all()
         self._messenger = Messenger(self.program, self._group, self._device)
         self._reductions = self._make_reductions(bucket_bytes)
-        self._ends = self._make_joined_ends()
+        self._ends = self._make_joined_ends(own_ends)
         self._counted_once = self._parameters_of_norm()
         self._at = "making the optimizers"
         for stage in self.stages:
@@ -247,28 +248,30 @@ class Executor:
                 reductions[stage] = StageReduction(list(module.parameters()), group, bucket_bytes)
         return reductions
 
-    def _make_joined_ends(self):
+    def _own_ends(self):
+        """Returns, by collective, (stage, matrix) of those ends of the model that this rank has, where they are one."""
+        ends = {}
+        for i in self.program.groups[self._group].instructions:
+            if i.op == "all_reduce" and self.program.collectives[i.index].sum == "joined_ends":
+                matrix = self._tied(self.modules[i.stage], self.program.stages[i.stage])
+                if not any(matrix is parameter for parameter in self.modules[i.stage].parameters()):
+                    found = type(matrix).__name__
+                    raise InputError(f"tied: expected a parameter of the module of stage {i.stage}, found {found}")
+                ends[i.index] = (i.stage, matrix)
+        return ends
+
+    def _make_joined_ends(self, own):
         """Makes the pairs of ranks whose embedding and head are one matrix, and copies the embedding to the head."""
-        ends, shapes = {}, {}
+        ends = {}
         for index, collective in enumerate(self.program.collectives):
-            if collective.sum != "joined_ends":
-                continue
-            ranks = [self.program.groups[group].rank for group in collective.groups]
-            pair = dist.new_group(ranks)
-            if self._rank not in ranks:
-                continue
-            own = self.program.groups[self._group].instructions
-            stage = next(i.stage for i in own if i.op == "all_reduce" and i.index == index)
-            matrix = self._tied(self.modules[stage], self.program.stages[stage])
-            if not any(matrix is parameter for parameter in self.modules[stage].parameters()):
-                raise InputError(
-                    f"tied: expected a parameter of the module of stage {stage}, found {type(matrix).__name__}"
-                )
-            shapes[index] = tuple(matrix.shape)
-            ends[index] = JoinedEnds(matrix, stage, pair, ranks)
-        self._require_like_ends(shapes)
-        for pair in ends.values():
-            pair.copy_first()
+            if collective.sum == "joined_ends":
+                ranks = [self.program.groups[group].rank for group in collective.groups]
+                pair = dist.new_group(ranks)
+                if index in own:
+                    ends[index] = JoinedEnds(*own[index], pair, ranks)
+        self._require_like_ends({index: tuple(end.matrix.shape) for index, end in ends.items()})
+        for end in ends.values():
+            end.copy_first()
         return ends
 
     def _require_like_ends(self, shapes):

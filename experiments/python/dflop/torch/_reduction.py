@@ -145,9 +145,9 @@ class StageReduction:
 class JoinedEnds:
     """The matrix that is the embedding on one rank and the head on another one."""
 
-    def __init__(self, matrix, stage, pair, ranks):
-        self.matrix = matrix
+    def __init__(self, stage, matrix, pair, ranks):
         self.stage = stage
+        self.matrix = matrix
         self._pair = pair
         self._ranks = ranks
 
