@@ -82,11 +82,11 @@ PassTimes attention_core(const Processor& gpu, const TransformerSpec& spec, cons
 PassTimes transformer_layer(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp,
                             bool sequence_parallel);
 
-/// Returns the times of LoRA's pairs beside the matrices of one layer: for each matrix a product to the rank,
-/// one from there to the outputs, and what adds the result (read two, write one), in the backward to the
-/// gradient of the input. tp splits the outputs of Q, K, V and the MLP's first products and the inputs of the
-/// others, as it does those of the matrices; the sums that this needs over ranks are those of the matrices.
-/// Launches are not counted.
+/// Returns the times of LoRA's pairs beside the matrices of one layer (Hu et al. 2022; beside all of them,
+/// Dettmers et al. 2023, "QLoRA"): for each matrix a product to the rank, one from there to the outputs, and
+/// what adds the result (read two, write one), in the backward to the gradient of the input. tp splits the
+/// outputs of Q, K, V and the MLP's first products and the inputs of the others, as it does those of the
+/// matrices; the sums that this needs over ranks are those of the matrices. Launches are not counted.
 PassTimes adapters(const Processor& gpu, const TransformerSpec& spec, int lora_rank, double tokens, int tp);
 
 /// Returns the times of a norm of so many rows: read and write; backward: read input and gradient, write one.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "experiments/cli/say.hpp"
 #include "traces/text/csv.hpp"
@@ -49,88 +50,37 @@ bool has_words(const Table& table, std::size_t column) {
   return !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][column]);
 }
 
-/// Returns text with what `escape` has for each of its characters; nothing: as it is.
-template <typename Escape>
-std::string escaped(const std::string& text, const Escape& escape) {
+using Escapes = std::span<const std::pair<char, std::string_view>>;
+
+/// Returns text with what stands in the list for its characters.
+std::string escaped(std::string_view text, Escapes escapes) {
   std::string out;
   for (const char c : text) {
-    const std::string_view instead = escape(c);
-    if (instead.empty()) {
-      out += c;
-    } else {
-      out += instead;
-    }
+    const auto found = std::ranges::find(escapes, c, &std::pair<char, std::string_view>::first);
+    out += found == escapes.end() ? std::string_view(&c, 1) : found->second;
   }
   return out;
 }
 
-/// Escapes what Markdown, in a cell of a table, would take for its own.
-std::string markdown_of(const std::string& text) {
-  return escaped(text, [](char c) -> std::string_view {
-    switch (c) {
-      case '|':
-        return "\\|";
-      case '\\':
-        return "\\\\";
-      case '`':
-        return "\\`";
-      case '*':
-        return "\\*";
-      case '_':
-        return "\\_";
-      case '[':
-        return "\\[";
-      case ']':
-        return "\\]";
-      case '~':
-        return "\\~";
-      case '<':
-        return "&lt;";
-      case '&':
-        return "&amp;";
-      default:
-        return "";
-    }
-  });
-}
+/// What Markdown, in a cell of a table, would take for its own.
+constexpr std::pair<char, std::string_view> kMarkdown[] = {
+    {'|', "\\|"}, {'\\', "\\\\"}, {'`', "\\`"}, {'*', "\\*"},  {'_', "\\_"},  {'[', "\\["},
+    {']', "\\]"}, {'~', "\\~"},   {'$', "\\$"}, {'<', "&lt;"}, {'&', "&amp;"}};
 
-/// Escapes what LaTeX would take for a command or, in its usual font encoding, print as another sign.
-std::string latex_of(const std::string& text) {
-  return escaped(text, [](char c) -> std::string_view {
-    switch (c) {
-      case '\\':
-        return "\\textbackslash{}";
-      case '{':
-        return "\\{";
-      case '}':
-        return "\\}";
-      case '$':
-        return "\\$";
-      case '&':
-        return "\\&";
-      case '#':
-        return "\\#";
-      case '_':
-        return "\\_";
-      case '%':
-        return "\\%";
-      case '~':
-        return "\\textasciitilde{}";
-      case '^':
-        return "\\textasciicircum{}";
-      case '<':
-        return "\\textless{}";
-      case '>':
-        return "\\textgreater{}";
-      case '|':
-        return "\\textbar{}";
-      case '"':
-        return "\\textquotedbl{}";
-      default:
-        return "";
-    }
-  });
-}
+/// What LaTeX would take for a command or, in its usual font encoding, print as another sign.
+constexpr std::pair<char, std::string_view> kLatex[] = {{'\\', "\\textbackslash{}"},
+                                                        {'{', "\\{"},
+                                                        {'}', "\\}"},
+                                                        {'$', "\\$"},
+                                                        {'&', "\\&"},
+                                                        {'#', "\\#"},
+                                                        {'_', "\\_"},
+                                                        {'%', "\\%"},
+                                                        {'~', "\\textasciitilde{}"},
+                                                        {'^', "\\textasciicircum{}"},
+                                                        {'<', "\\textless{}"},
+                                                        {'>', "\\textgreater{}"},
+                                                        {'|', "\\textbar{}"}};
 
 std::string& result_command() {
   static std::string command;
@@ -190,14 +140,14 @@ std::string to_csv(const Table& table) {
 
 std::string to_markdown(const Table& table) {
   std::string out = "|";
-  for (const Column& column : table.columns) out += fmt::format(" {} |", markdown_of(column.title));
+  for (const Column& column : table.columns) out += fmt::format(" {} |", escaped(column.title, kMarkdown));
   out += "\n|";
   for (std::size_t c = 0; c < table.columns.size(); ++c) out += has_words(table, c) ? " --- |" : " ---: |";
   out += '\n';
   for (const std::vector<Cell>& row : table.rows) {
     out += '|';
     for (std::size_t c = 0; c < row.size(); ++c)
-      out += fmt::format(" {} |", markdown_of(text_of(row[c], table.columns[c])));
+      out += fmt::format(" {} |", escaped(text_of(row[c], table.columns[c]), kMarkdown));
     out += '\n';
   }
   return out;
@@ -208,7 +158,8 @@ std::string to_latex(const Table& table) {
   for (std::size_t c = 0; c < table.columns.size(); ++c) out += has_words(table, c) ? 'l' : 'r';
   out += "}\n\\toprule\n";
   const auto add_line = [&](const auto& text_at) {
-    for (std::size_t c = 0; c < table.columns.size(); ++c) out += (c > 0 ? " & " : "") + latex_of(text_at(c));
+    for (std::size_t c = 0; c < table.columns.size(); ++c)
+      out += (c > 0 ? " & " : "") + escaped(text_at(c), kLatex);
     out += " \\\\\n";
   };
   add_line([&](std::size_t c) { return table.columns[c].title; });

@@ -23,7 +23,8 @@ TEST(Errors, Usage) {
   expect_error(sandbox.run("models --frmat json"),
                {"--frmat", "did you mean '--format'?", "dflop models --help"});
   expect_error(sandbox.run("models --form json"), {"--form"});
-  expect_error(sandbox.run("models --format yaml"), {"--format", "table, json or csv", "yaml"});
+  expect_error(sandbox.run("models --format yaml"),
+               {"--format", "table, json, csv, markdown or latex", "yaml"});
   expect_error(sandbox.run("models extra"), {"dflop models --help"});
   expect_error(sandbox.run("data --model llava-ov-llama3-8b"), {"--data", "required"});
   expect_error(sandbox.run("models --format csv --format json"), {"--format", "more than once"});

@@ -90,5 +90,12 @@ TEST(Manual, EveryExampleWorksAndItsJsonSaysItsSchema) {
   EXPECT_GT(files, 9);
 }
 
+TEST(Manual, CitationNamesThisVersion) {
+  const std::string citation = testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/CITATION.cff");
+  const testing::Sandbox sandbox;
+  const std::string version = sandbox.run("--version").out.substr(6);  // behind "dflop "
+  EXPECT_NE(citation.find("\nversion: " + version), std::string::npos) << version;
+}
+
 }  // namespace manual_test
 }  // namespace dflop

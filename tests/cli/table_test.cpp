@@ -17,7 +17,7 @@ TEST(Table, MarkdownEscapesWhatItWouldTakeForItsOwn) {
             "| plan | gap % | file\\_name | GiB |\n"
             "| --- | ---: | --- | ---: |\n"
             "| E tp1 \\| L tp2 | 25.0 | a\\_b\\*c | 3.0 |\n"
-            "| x | - | $5 &amp; \\\\n | 0.0 |\n");
+            "| x | - | \\$5 &amp; \\\\n | 0.0 |\n");
   const Table brackets = {{{"a", "[a](b)"}}, {{"<b>~`"}}};
   EXPECT_EQ(to_markdown(brackets), "| \\[a\\](b) |\n| --- |\n| &lt;b>\\~\\` |\n");
 }
@@ -37,7 +37,7 @@ TEST(Table, LatexEscapesItsTenSpecialCharactersAndThoseOfOtherFonts) {
   EXPECT_EQ(to_latex(all),
             "% needs \\usepackage{booktabs}\n\\begin{tabular}{l}\n\\toprule\n"
             "\\textbackslash{}\\{\\}\\$\\&\\#\\_\\%\\textasciitilde{}\\textasciicircum{} \\\\\n\\midrule\n"
-            "\\textless{}\\textgreater{}\\textbar{}\\textquotedbl{} \\\\\n\\bottomrule\n\\end{tabular}\n");
+            "\\textless{}\\textgreater{}\\textbar{}\" \\\\\n\\bottomrule\n\\end{tabular}\n");
 }
 
 TEST(Table, WithoutRowsItIsStillATable) {

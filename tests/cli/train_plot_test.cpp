@@ -78,7 +78,7 @@ TEST(TrainPlot, RefusesWhatIsNoLog) {
   testing::expect_error(sandbox.run("train plot --log empty.jsonl --out a.svg"),
                         {"empty.jsonl", "expected lines of 'dflop train --log'"});
   testing::expect_error(sandbox.run("train plot --log bad.jsonl --out bad.jsonl"), {"'--out'", "'--log'"});
-  testing::expect_error(sandbox.run("train plot --log bad.jsonl --out a.PNG"), {"'--out'", "SVG", "'a.PNG'"});
+  testing::expect_error(sandbox.run("train plot --log bad.jsonl --out a.JPG"), {"'--out'", "SVG", "'a.JPG'"});
   EXPECT_FALSE(sandbox.has("a.svg"));
 }
 
