@@ -47,14 +47,17 @@ class MemoryWalk {
   /// Reads the point that every group begins with.
   bool begin() { return expect(Nanoseconds(0), Bytes{}); }
 
-  /// Reads an instruction; `forward_follows` says that one begins at the instant at which it ends.
-  bool run(std::int64_t i, const Instruction& instruction, const Span& span, bool forward_follows) {
+  /// Reads an instruction; `forward_follows` says that one begins at the instant at which it ends, and
+  /// `may_fall` that its stage has frozen parts, of which a backward_input leaves nothing. Elsewhere a fall
+  /// is that of another instruction, which takes no time.
+  bool run(std::int64_t i, const Instruction& instruction, const Span& span, bool forward_follows,
+           bool may_fall) {
     start(i, instruction, span);
     const Bytes before = activations_;
     const Nanoseconds end = end_of(span);
     const std::pair key{instruction.stage, instruction.microbatch};
     if (instruction.op == Op::backward_input) {
-      costs_.activation[i] = change_at(end, forward_follows && costs_.workspace[i] == Bytes{});
+      costs_.activation[i] = change_at(end, forward_follows && costs_.workspace[i] == Bytes{}, may_fall);
       kept_[key] += costs_.activation[i];
       activations_ += costs_.activation[i];
     } else if (instruction.op == Op::backward || instruction.op == Op::backward_weight) {
@@ -81,7 +84,7 @@ class MemoryWalk {
   /// Returns by how much activations are higher at the end of an instruction, as the next point says; below 0
   /// where less is left for the gradients of weights. Where a rise could be the start of a forward, it is,
   /// unless another one follows.
-  Bytes change_at(Nanoseconds end, bool may_be_forward) const {
+  Bytes change_at(Nanoseconds end, bool may_be_forward, bool may_fall) const {
     const auto is_at_end = [&](std::size_t point) {
       return point < points_.size() && points_[point]->time == end;
     };
@@ -89,7 +92,7 @@ class MemoryWalk {
     const MemoryPoint& point = *points_[next_];
     if (point.buffers != Bytes{}) return {};
     const bool rises = point.activations > activations_;
-    if (rises && may_be_forward && !is_at_end(next_ + 1)) return {};
+    if (rises ? may_be_forward && !is_at_end(next_ + 1) : !may_fall) return {};
     return point.activations - activations_;
   }
 
@@ -147,7 +150,9 @@ bool walk(const Timeline& timeline, const Program& program, const std::vector<st
     for (std::size_t k = 0; k < timed.size(); ++k) {
       const Span& span = timeline.spans[span_of[timed[k]]];
       const bool forward_follows = forward_starts(timeline, program, span_of, timed, k + 1, end_of(span));
-      if (!memory.run(timed[k], program.instructions[timed[k]], span, forward_follows)) return false;
+      const Instruction& instruction = program.instructions[timed[k]];
+      const bool may_fall = !program.stages[instruction.stage].trained.all();
+      if (!memory.run(timed[k], instruction, span, forward_follows, may_fall)) return false;
     }
     if (!memory.at_end()) return false;
   }

@@ -142,7 +142,7 @@ TEST_F(ReplayWhatIf, SaysWhoStalls) {
   const RunResult result = replay("--fail rank=1:0.03 --out f.json --format json --repeat 3");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.err, "dflop: iteration 0 does not end: 2 of 2 tp groups stall\n");
-  const json out = json::parse(result.out);
+  const json out = testing::rows_of(result.out);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0]["reason"], "waits for rank 1");
   EXPECT_DOUBLE_EQ(out[0]["since_s"].get<double>(), 0.02);

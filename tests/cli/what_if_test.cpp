@@ -68,7 +68,7 @@ TEST_F(WhatIfCommand, SaysWhoStalls) {
   const RunResult result = run("--fail rank=1:0.03 --format json");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_NE(result.err.find("2 of 2 stages stall"), std::string::npos) << result.err;
-  const json out = json::parse(result.out);
+  const json out = testing::rows_of(result.out);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0]["reason"], "waits for rank 1");
   EXPECT_DOUBLE_EQ(out[0]["since_s"].get<double>(), 0.02);

@@ -269,6 +269,13 @@ TEST(RecordedProgramRuns, OfPlansComeOutTheSame) {
     for (const Recomputation mode : {Recomputation::full, Recomputation::none}) {
       plan.recomputation = mode;
       expect_same_plan_again(random, plan);
+      for (const TrainedParts& trained :
+           {TrainedParts{false, true, true, 0}, TrainedParts{false, true, false, 0},
+            TrainedParts{false, false, false, 4}}) {
+        Plan frozen = plan;
+        frozen.trained = trained;
+        expect_same_plan_again(random, frozen);
+      }
     }
     Plan uniform = disaggregated_plan({2, 2, 3, {4, 0}}, {2, 2, 3, {2, 4}}, 3, 20);
     uniform.layout = Layout::uniform;
