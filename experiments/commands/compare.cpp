@@ -336,7 +336,7 @@ int run_compare(const Values& values) {
            (result.seeds ? section("samples/s " + seeds_heading(*result.seeds), *result.seeds) : "") +
            result.assumptions.text();
   };
-  print_result(format, text, json, result.table);
+  print_result(format, text, json, is_for_people(format) ? without_choices(result.table) : result.table);
   if (format == Format::csv) say("{}", result.assumptions.text());
   for (const std::string& note : infeasible_notes(result.systems)) say("dflop: {}\n", note);
   return std::ranges::any_of(result.systems, [](const System& s) { return s.evaluation.has_value(); }) ? 0

@@ -338,12 +338,24 @@ Table comparison_table(const std::vector<System>& systems) {
   return table;
 }
 
+namespace {
+
+/// Returns the column that says what each system is free to choose.
+std::ptrdiff_t choices_column(const Table& table) {
+  return std::ranges::find(table.columns, "chooses", &Column::key) - table.columns.begin();
+}
+
+}  // namespace
+
+Table without_choices(Table table) {
+  const std::ptrdiff_t column = choices_column(table);
+  table.columns.erase(table.columns.begin() + column);
+  for (std::vector<Cell>& row : table.rows) row.erase(row.begin() + column);
+  return table;
+}
+
 std::string comparison_text(const Table& table, const std::function<std::string(const Table&)>& to_text) {
-  const auto column = static_cast<std::size_t>(std::ranges::find(table.columns, "chooses", &Column::key) -
-                                               table.columns.begin());
-  Table shown = table;
-  shown.columns.erase(shown.columns.begin() + static_cast<std::ptrdiff_t>(column));
-  for (std::vector<Cell>& row : shown.rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+  const auto column = static_cast<std::size_t>(choices_column(table));
   const auto text_of = [](const Cell& cell) { return std::get<std::string>(cell); };
   std::vector<std::pair<std::string, std::string>> choices;  // and the systems that have them
   for (const std::vector<Cell>& row : table.rows) {
@@ -354,7 +366,7 @@ std::string comparison_text(const Table& table, const std::function<std::string(
       same->second += ", " + text_of(row[0]);
     }
   }
-  std::string text = to_text(shown) + "\nfree to choose:\n";
+  std::string text = to_text(without_choices(table)) + "\nfree to choose:\n";
   for (const auto& [what, who] : choices) text += fmt::format("  {}: {}\n", who, what);
   return text;
 }

@@ -101,6 +101,10 @@ Seconds training_time(const System& system, const Training& training);
 /// Returns a row for each system; the last column says what it was free to choose.
 Table comparison_table(const std::vector<System>& systems);
 
+/// Returns a comparison without the column that says what each system is free to choose, which is too wide
+/// for a page.
+Table without_choices(Table table);
+
 /// Returns the table for people: what each system was free to choose stands below it.
 std::string comparison_text(const Table& table, const std::function<std::string(const Table&)>& to_text);
 

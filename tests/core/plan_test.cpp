@@ -259,5 +259,33 @@ TEST(Names, RoundTrip) {
   EXPECT_EQ(from_string<Modality>("picture"), std::nullopt);
 }
 
+TEST(TrainedParts, AreOfTheModelAndNotNothing) {
+  const ModelSpec model = testing::tiny_model();
+  validate(TrainedParts{}, model);
+  validate(TrainedParts{false, false, false, 4}, model);
+  validate(TrainedParts{false, true, false, 0}, model);
+  const auto refused = [&](const TrainedParts& trained, const ModelSpec& of, const std::string& key) {
+    try {
+      validate(trained, of, "p.json");
+      ADD_FAILURE() << describe(trained);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_EQ(error.context(), "p.json: key '" + key + "'") << error.what();
+    }
+  };
+  refused({false, false, false, 0}, model, "frozen");
+  refused({true, true, true, 4}, model, "lora_rank");
+  ModelSpec text = model;
+  text.encoder.layers = 0;
+  refused({false, true, true, 0}, text, "frozen");
+  refused({true, true, false, 0}, text, "frozen");  // there is no encoder to train
+  validate(TrainedParts{true, true, false, 4}, text);
+}
+
+TEST(TrainedParts, AreSaidInWords) {
+  EXPECT_EQ(describe(TrainedParts{}), "encoder, connector, LLM");
+  EXPECT_EQ(describe(TrainedParts{false, true, false, 16}), "connector, LoRA of rank 16 on the LLM");
+}
+
 }  // namespace plan_test
 }  // namespace dflop
