@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "experiments/studies/study.hpp"
-#include "traces/files/bins.hpp"
 #include "traces/files/schedule.hpp"
 
 namespace dflop {
