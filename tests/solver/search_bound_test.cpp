@@ -165,6 +165,33 @@ TEST(SearchBounds, HoldForFrozenPartsAndLora) {
   }
 }
 
+// Eight equal samples, one on each of eight GPUs: a rank computes, reduces what is trained and takes its
+// step, and the bound is that but for rounding. So what it counted too much of frozen parts would be above
+// the run.
+TEST(SearchBounds, AreTightWhereRanksAreEqualWhateverIsTrained) {
+  PresetSearch c("llava-ov-llama3-8b", "vision_mix", 1, 8, 1);
+  const auto sees = [](const Sample& sample) { return !sample.encoder().empty(); };
+  const Sample sample = *std::ranges::find_if(c.batches[0], sees);
+  c.batches[0].assign(8, sample);
+  for (const TrainedParts& trained :
+       {TrainedParts{}, TrainedParts{false, true, true, 0}, TrainedParts{false, true, false, 0},
+        TrainedParts{false, false, false, 16}, TrainedParts{true, false, false, 0}}) {
+    PlanRequest request = c.request();
+    request.options.trained = trained;
+    Plan plan;
+    static_cast<PlanOptions&>(plan) = request.options;
+    plan.layout = Layout::uniform;
+    plan.gbs = 8;
+    plan.encoder = {1, 1, 8, {27}};
+    plan.llm = {1, 1, 8, {32}};
+    const Assignment assignment{1, 8, {0, 1, 2, 3, 4, 5, 6, 7}};
+    const double run_s = Seconds(testing::run_plan(request, plan, c.batches[0], assignment).makespan).count();
+    const double bound_s = SearchBounds(request).plan_floor(plan).bound_s;
+    EXPECT_LE(bound_s, run_s) << describe(trained);
+    EXPECT_GE(bound_s, 0.999 * run_s) << describe(trained);
+  }
+}
+
 // On nodes of two types, whichever come first.
 TEST(SearchBounds, HoldOnMixedClusters) {
   const ClusterSpec slow = PresetSearch::nodes_of("a100-80g", 1);
