@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "core/support/random.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/traces/kineto_fixtures.hpp"
 
@@ -123,6 +125,105 @@ TEST(JoinedSteps, ComputeWaitsForWhatItWaitedFor) {
   expect("--bandwidth-scale 0.5", 89);
   // Rank 1 computes 10 + 12 and waits for rank 0 from 32 to 50: 50 + 10, and rank 0's optimizer.
   expect("--slow rank=1:0.5", 65);
+}
+
+/// A step of data-parallel ranks, in milliseconds of a rank of factor 1.
+struct RandomStep {
+  double forward = 0;
+  double optimizer = 0;
+  std::vector<double> backward;  ///< until each bucket is ready
+  std::vector<double> transfer;  ///< of each
+  std::vector<double> factor;    ///< of each rank
+};
+
+/// A Run is when the buckets and the step end.
+struct Run {
+  std::vector<double> ends;
+  double makespan = 0;
+};
+
+/// Returns when a bucket of a rank is ready.
+double ready(const RandomStep& step, std::size_t rank, std::size_t bucket) {
+  double time = step.forward;
+  for (std::size_t b = 0; b <= bucket; ++b) time += step.backward[b];
+  return time * step.factor[rank];
+}
+
+Run run_of(const RandomStep& step) {
+  Run run;
+  double before = 0;
+  for (std::size_t b = 0; b < step.transfer.size(); ++b) {
+    for (std::size_t r = 0; r < step.factor.size(); ++r) before = std::max(before, ready(step, r, b));
+    before += step.transfer[b];
+    run.ends.push_back(before);
+  }
+  for (const double factor : step.factor)
+    run.makespan = std::max(run.makespan, before + step.optimizer * factor);
+  return run;
+}
+
+std::string trace_of(const RandomStep& step, std::size_t rank) {
+  const Run run = run_of(step);
+  KinetoText text(fmt::format(R"("baseTimeNanoseconds": 1000000000, "distributedInfo": {{"rank": {},
+      "world_size": {}}},)",
+                              rank, step.factor.size()));
+  int correlation = 0;
+  const auto kernel = [&](const std::string& name, double from, double to, int stream,
+                          const std::string& more) {
+    text.launch(++correlation, fmt::format("{}", correlation));
+    text.kernel(correlation, name, fmt::format("{:.3f}", 1000 * (1 + from)),
+                fmt::format("{:.3f}", 1000 * (to - from)), stream, more);
+  };
+  text.x("user_annotation", "ProfilerStep#3", "0", "900", 1);
+  double now = 0;
+  double queue = 0;
+  for (std::size_t b = 0; b < step.transfer.size(); ++b) {
+    const double entry = ready(step, rank, b);
+    kernel("gemm", now, entry, 7, "");
+    now = entry;
+    kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+           std::max(entry, queue), run.ends[b], 20, collective_args(static_cast<int>(b) + 1));
+    queue = run.ends[b];
+  }
+  text.x("user_annotation", "Optimizer.step#AdamW.step", "100", "100", 1);
+  text.launch(++correlation, "150");
+  text.kernel(correlation, "adamw", fmt::format("{:.3f}", 1000 * (1 + queue)),
+              fmt::format("{:.3f}", 1000 * step.optimizer * step.factor[rank]));
+  return text.text();
+}
+
+// What a replay says of a rank of another factor is what a step of such a rank takes.
+TEST(JoinedSteps, ReplaysArePredictions) {
+  Random random(11);
+  const Sandbox sandbox;
+  const auto between = [&](double least, double most) { return least + (most - least) * random.uniform(); };
+  for (int round = 0; round < 12; ++round) {
+    RandomStep step;
+    step.forward = between(5, 30);
+    step.optimizer = between(1, 5);
+    const std::size_t buckets = 1 + random.below(4);
+    for (std::size_t b = 0; b < buckets; ++b) {
+      step.backward.push_back(between(2, 20));
+      step.transfer.push_back(between(0.5, 15));
+    }
+    const std::size_t ranks = 2 + random.below(3);
+    std::string files;
+    for (std::size_t r = 0; r < ranks; ++r) step.factor.push_back(between(1, 1.5));
+    for (std::size_t r = 0; r < ranks; ++r) {
+      files += fmt::format(" r{}.json", r);
+      testing::write_all(sandbox.path(fmt::format("r{}.json", r)), trace_of(step, r));
+    }
+    const RunResult imported = sandbox.run("import --kineto" + files + " --out run.json");
+    ASSERT_EQ(imported.exit_code, 0) << imported.err;
+    const std::size_t changed = random.below(ranks);
+    const double by = between(0.5, 1.6);
+    const std::vector<double> found = replayed_ms(sandbox, fmt::format("--slow rank={}:{}", changed, by));
+    ASSERT_EQ(found.size(), 3u) << "round " << round;
+    EXPECT_NEAR(found[0], run_of(step).makespan, 0.02) << "round " << round;
+    EXPECT_NEAR(found[1], run_of(step).makespan, 0.02) << "round " << round;
+    step.factor[changed] *= by;
+    EXPECT_NEAR(found[2], run_of(step).makespan, 0.02) << "round " << round;
+  }
 }
 
 TEST(JoinedSteps, OneRankCannotBeReplayedAndIsTold) {

@@ -13,6 +13,9 @@
 namespace dflop {
 namespace {
 
+/// What begins when something else ends may seem to begin so much before, as times are rounded.
+constexpr Nanoseconds kSameInstant{2'000};
+
 /// A RankPlace is where a rank enters a collective or waits for one. Times count from the rank's begin of the
 /// step.
 struct RankPlace {
@@ -167,7 +170,7 @@ class JoinedStep {
     for (const auto& [c, kernel] : own) {
       if (waited.insert(c).second) rank.places.push_back({c, true, rank.length(), rank.length()});
     }
-    add_entries(rank, own);
+    add_entries(traces_[rank.trace], rank, own);
     // At one moment a rank enters before it waits, and both in the order of the collectives.
     std::stable_sort(rank.places.begin(), rank.places.end(), [](const RankPlace& a, const RankPlace& b) {
       return std::tuple(a.from, a.waits, a.waits ? a.to : Nanoseconds(0), a.collective) <
@@ -175,16 +178,49 @@ class JoinedStep {
     });
   }
 
+  /// Returns when the rank enters each of its collectives: when the kernel starts or, where that comes right
+  /// after another one on its stream, when all is computed that was launched before it, as it may have had to
+  /// queue.
+  static std::vector<Nanoseconds> ready_times(
+      const KinetoTrace& trace, const RankStep& rank,
+      const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
+    std::vector<std::pair<Nanoseconds, Nanoseconds>> computed;  // launch, and the latest end of all up to it
+    for (const KinetoActivity& activity : trace.activities) {
+      if (activity.step == rank.window.step && activity.work == KinetoWork::compute && activity.launch >= 0)
+        computed.emplace_back(trace.launches[activity.launch].start, activity.end());
+    }
+    std::sort(computed.begin(), computed.end());
+    for (std::size_t k = 1; k < computed.size(); ++k)
+      computed[k].second = std::max(computed[k].second, computed[k - 1].second);
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Nanoseconds>> ends;  // by stream, rising
+    for (const auto& [c, kernel] : own) ends[{kernel->device, kernel->stream}].push_back(kernel->end());
+    for (auto& [stream, times] : ends) std::sort(times.begin(), times.end());
+    std::vector<Nanoseconds> ready;
+    for (const auto& [c, kernel] : own) {
+      ready.push_back(kernel->start);
+      const std::vector<Nanoseconds>& times = ends[{kernel->device, kernel->stream}];
+      const auto after = std::upper_bound(times.begin(), times.end(), kernel->start + kLeastJoinedWait);
+      const bool queues = after != times.begin() && *std::prev(after) + kLeastJoinedWait >= kernel->start;
+      if (!queues || kernel->launch < 0) continue;
+      const auto later =
+          std::lower_bound(computed.begin(), computed.end(),
+                           std::pair(trace.launches[kernel->launch].start, Nanoseconds::min()));
+      const Nanoseconds all = later == computed.begin() ? rank.window.begin : std::prev(later)->second;
+      ready.back() = std::min(ready.back(), all);
+    }
+    return ready;
+  }
+
   /// Adds the entries, in the order of the collectives and none behind the wait for it, which clocks that are
   /// a little apart might ask for.
-  static void add_entries(RankStep& rank,
+  static void add_entries(const KinetoTrace& trace, RankStep& rank,
                           const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
     std::map<std::int32_t, Nanoseconds> wait_begins;
     for (const RankPlace& place : rank.places) wait_begins[place.collective] = place.from;
+    const std::vector<Nanoseconds> ready = ready_times(trace, rank, own);
     std::vector<Nanoseconds> entries;
-    for (const auto& [c, kernel] : own)
-      entries.push_back(
-          std::max(inside(rank, kernel->start), entries.empty() ? Nanoseconds(0) : entries.back()));
+    for (const Nanoseconds time : ready)
+      entries.push_back(std::max(inside(rank, time), entries.empty() ? Nanoseconds(0) : entries.back()));
     Nanoseconds latest = rank.length();
     for (std::size_t i = own.size(); i-- > 0;) {
       latest = std::min(latest, wait_begins.at(own[i].first));
@@ -210,7 +246,7 @@ class JoinedStep {
       const Nanoseconds end = inside(rank, kernel->end());
       // The gap is from the last kernel that has begun before the collective's end on.
       const auto next =
-          std::lower_bound(rank.busy.begin(), rank.busy.end(), end,
+          std::lower_bound(rank.busy.begin(), rank.busy.end(), end - kSameInstant,
                            [](const auto& busy, Nanoseconds time) { return busy.first < time; });
       const Nanoseconds gap = next == rank.busy.begin() ? Nanoseconds(0) : std::prev(next)->second;
       const Nanoseconds from = std::max({gap, inside(rank, kernel->start), waited_until});

@@ -24,9 +24,10 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
 /// collective: gaps between kernels and what the host holds up are part of the pieces. It waits in a gap
 /// between kernels in which a collective ends, from the gap's begin or the collective's on, for
 /// kLeastJoinedWait at least; before its optimizer, for all collectives that have ended then; and at the end
-/// of the step, for all others. It enters a collective where that one's kernel starts. A collective takes as
-/// long as its shortest kernel, or, where one that ends before it is still running on a stream beside it,
-/// from that one's end to its own.
+/// of the step, for all others. It enters a collective where that one's kernel starts or, where that follows
+/// another one on its stream, where all is computed that was launched before it. A collective takes as long
+/// as its shortest kernel, or, where one that ends before it is still running on a stream beside it, from
+/// that one's end to its own.
 ///
 /// Every rank's step begins at its own first kernel, so that ranks that come late to a step have not lost
 /// time twice. The makespan is the longest such step, as it was measured; spans are where a run of the pieces
