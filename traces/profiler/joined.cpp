@@ -163,7 +163,7 @@ class JoinedStep {
     if (rank.optimizer) {
       for (const auto& [c, kernel] : own) {
         const Nanoseconds end = inside(rank, kernel->end());
-        if (end <= *rank.optimizer && waited.insert(c).second)
+        if (end <= *rank.optimizer + kSameInstant && waited.insert(c).second)
           rank.places.push_back({c, true, *rank.optimizer, *rank.optimizer});
       }
     }
