@@ -63,7 +63,8 @@ def test_ranks_share_the_samples_of_each_epoch(source, tmp_path, example, packag
 
 
 def test_modules_are_trained_under_plans_that_are_made_for_them(source, tmp_path):
-    pytest.importorskip("torch")
+    if not hasattr(pytest.importorskip("torch"), "nn"):
+        pytest.skip("torch is not installed")  # and the name is that of this folder's tests
     from dflop.torch._version import OLDEST_TORCH, is_old
 
     if is_old():
