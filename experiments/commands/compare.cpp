@@ -337,7 +337,10 @@ int run_compare(const Values& values) {
            result.assumptions.text();
   };
   print_result(format, text, json, is_for_people(format) ? without_choices(result.table) : result.table);
-  if (format == Format::csv) say("{}", result.assumptions.text());
+  if (format != Format::table && format != Format::json) {
+    if (result.seeds) say("{}", section("samples/s " + seeds_heading(*result.seeds), *result.seeds));
+    say("{}", result.assumptions.text());
+  }
   for (const std::string& note : infeasible_notes(result.systems)) say("dflop: {}\n", note);
   return std::ranges::any_of(result.systems, [](const System& s) { return s.evaluation.has_value(); }) ? 0
                                                                                                        : 3;
@@ -356,9 +359,9 @@ Command compare_command() {
 configurations on these very batches. What is free to choose is said below the table; an option that fixes
 schedule, recomputation, placement or gradient buckets fixes it for all rows.
 gap is how far the schedule's largest bin may be from the best possible, and status how it was found;
+p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.
 Below the table stand its spread over seeds and, in one block, what it assumed and chose: samples that are cut, how far
-the cluster's figures can be trusted, heads that are padded, what further batches need of memory, what hours are of.
-p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.)",
+the cluster's figures can be trusted, heads that are padded, what further batches need of memory, what hours are of.)",
       .example =
           "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
           "--cluster a100-80g:4 --gbs 512 --iterations 8 --seed 1",

@@ -295,7 +295,7 @@ int run_plan(const Values& values) {
            block.text();
   };
   print_result(format, text, json, table);
-  if (format == Format::csv) say("{}", block.text());
+  if (format != Format::table && format != Format::json) say("{}", block.text());
   return 0;
 }
 

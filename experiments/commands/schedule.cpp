@@ -138,6 +138,8 @@ int run_schedule(const Values& values) {
     refuse_given(values,
                  {"scheduler-command", "bin-order", "token-cap", "steps", "node-budget", "time-limit"},
                  "is of schedulers, in whose place '--bins' stands");
+    if (is_set(values, "respect-memory"))
+      refuse_option("respect-memory", "is of schedulers, in whose place '--bins' stands");
     if (!values["scheduler"].defaulted())
       refuse_option("scheduler", "is not needed with '--bins', which has the bins");
   }
@@ -159,11 +161,11 @@ int run_schedule(const Values& values) {
   assume_data(block, *made_by.data, read_longest(values, target.model));
   assume_preset(block, plan.cluster, target.profile);
   assume_links(block, plan.cluster, target.cluster);
+  const bool is_kept = !bins && choice.respects_memory(plan);
   block.add("memory",
-            choice.respects_memory(plan)
-                ? "kept within that of every GPU, as the plan or --respect-memory asks"
-                : "not looked at: 'simulate' says whether it is enough (--respect-memory)",
-            {{"respect_memory", choice.respects_memory(plan)}});
+            is_kept ? "kept within that of every GPU, as the plan or --respect-memory asks"
+                    : "not looked at: 'simulate' says whether it is enough (--respect-memory)",
+            {{"respect_memory", is_kept}});
   assume_seed(block, seed, batches.size(), "other seeds have other batches (--seed)");
   print_table(schedule_table(schedule), format);
   const std::string text = block.text();

@@ -107,7 +107,7 @@ void print_evaluation(Format format, const Evaluation& result, const RunTables& 
     return json_text(all);
   };
   print_result(format, text, json, distribution ? *distribution : summary);
-  if (format == Format::csv) say("{}", assumptions.text());
+  if (format != Format::table && format != Format::json) say("{}", assumptions.text());
 }
 
 /// A UserOrder is an order of the user's for all iterations, or none.

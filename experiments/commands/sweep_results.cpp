@@ -82,7 +82,7 @@ Table seeds_of_sweep_table(const std::vector<SweepRow>& rows, Format format) {
   Table table;
   std::vector<std::size_t> axes;
   for (std::size_t c = 0; c < kAxes; ++c) {
-    if (c != index_of(Axis::seed) && (format != Format::table || varies(rows, c))) axes.push_back(c);
+    if (c != index_of(Axis::seed) && (!is_for_people(format) || varies(rows, c))) axes.push_back(c);
   }
   for (const std::size_t c : axes) table.columns.push_back(sweep_columns()[c].column);
   table.columns.push_back({"seeds", "seeds"});

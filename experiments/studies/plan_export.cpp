@@ -5,8 +5,7 @@
 
 #include "core/error.hpp"
 #include "experiments/cli/say.hpp"
-#include "traces/files/megatron_lm.hpp"
-#include "traces/files/megatron_mimo.hpp"
+#include "traces/files/megatron.hpp"
 
 namespace dflop {
 namespace {

@@ -212,10 +212,12 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   if (!planned.result.plan) return set_infeasible(cell, planned.result.infeasible_reason);
   const Plan& plan = *planned.result.plan;
   cell[Measure::plan] = marked(plan);
-  cell[Measure::plan_json] = to_json(plan);
   const auto start = Clock::now();
   std::vector<Seconds> seconds;
   const SchedulerChoice choice = sweep_scheduler(cell);
+  Plan as_run = plan;
+  as_run.respect_memory = choice.respects_memory(plan);
+  cell[Measure::plan_json] = to_json(as_run);
   const ScheduleFile schedule =
       schedule_batches(plan, planned.target, planned.batches, choice, seed_of(cell), &seconds);
   const ScheduledIteration& last = schedule.iterations.back();

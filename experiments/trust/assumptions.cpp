@@ -190,6 +190,7 @@ void assume_preset(AssumptionBlock& block, const std::string& cluster, const std
 }
 
 void assume_links(AssumptionBlock& block, const std::string& cluster, const ClusterSpec& taken) {
+  if (cluster_hash(cluster).empty()) return;  // a pipe cannot be read once more
   const ClusterSpec named = find_cluster(cluster);
   const ClusterNotes notes = find_cluster_notes(cluster).front().notes;
   const auto compare = [&](std::string_view which, const Link& as_named, const Link& link,

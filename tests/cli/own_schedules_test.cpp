@@ -134,7 +134,7 @@ TEST_F(OwnSchedules, AFileThatWasEditedIsFound) {
   testing::write_all(sandbox.path("hand.json"), edited.dump());
   const RunResult hand = check("hand.json");
   EXPECT_EQ(hand.exit_code, 0) << hand.err;
-  EXPECT_TRUE(json::parse(hand.out)[0]["c_max_s"].is_null());
+  EXPECT_TRUE(testing::rows_of(hand.out)[0]["c_max_s"].is_null());
   EXPECT_EQ(sandbox.run("simulate --plan p.json --schedule hand.json").exit_code, 0);
 
   json bound = file("m.json");

@@ -120,6 +120,9 @@ TEST(SearchCuts, AreCountedUpToALimit) {
   plan.layout = Layout::uniform;
   plan.llm.pp = plan.encoder.pp = 50;
   EXPECT_EQ(count_cuts(plan, testing::small_model(40, 60), 33), 33);
+  EXPECT_EQ(count_cuts(plan, testing::small_model(20, 30), 33), 1);
+  EXPECT_EQ(count_cuts(plan, testing::small_model(20, 31), 33), 33);  // of 50
+  EXPECT_EQ(count_cuts(plan, testing::small_model(20, 31), 66), 50);
 }
 
 // Pieces are the stages that lowering makes of the same cut.

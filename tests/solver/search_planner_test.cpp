@@ -488,9 +488,8 @@ TEST(SearchPlanner, ATimeLimitEndsTheSearch) {
   request.search.time_limit = Seconds(1e-6);
   const PlanResult ended = SearchPlanner().plan(request);
   EXPECT_FALSE(ended.exhausted);
-  // The plans of other planners are run whatever the limit.
+  // One plan at least is run whatever the limit.
   ASSERT_TRUE(ended.plan);
-  EXPECT_EQ(ended.plan->layout, Layout::uniform);
   EXPECT_EQ(ended.plan->planner, "search");
 }
 

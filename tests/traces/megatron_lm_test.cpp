@@ -1,4 +1,4 @@
-#include "traces/files/megatron_lm.hpp"
+#include "traces/files/megatron.hpp"
 
 #include "tests/traces/file_fixtures.hpp"
 

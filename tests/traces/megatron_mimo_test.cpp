@@ -1,4 +1,4 @@
-#include "traces/files/megatron_mimo.hpp"
+#include "traces/files/megatron.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "traces/files/megatron_lm.hpp"
+#include "traces/files/megatron.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -59,6 +59,7 @@ std::vector<std::string> unsaid_by_options(const Plan& plan) {
         "samples",
         plan.bins(), plan.llm.dp, plan.microbatches, plan.gbs, made));
   }
+  for (std::string& line : unsaid_of_trained(plan)) unsaid.push_back(std::move(line));
   unsaid.emplace_back(
       "padding: samples are padded to the sequence length unless they are packed; the plan's times are without "
       "padding");

@@ -1,4 +1,4 @@
-#include "traces/files/megatron_mimo.hpp"
+#include "traces/files/megatron.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -135,11 +135,7 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
     unsaid.emplace_back(
         "sequence_parallel: of the LLM alone; the encoder's output has to be whole on every rank");
   }
-  if (!plan.trained.all()) {
-    unsaid.push_back(
-        fmt::format("frozen: all parts are trained in place of {}; the recipe has to freeze the others",
-                    describe(plan.trained)));
-  }
+  for (std::string& line : unsaid_of_trained(plan)) unsaid.push_back(std::move(line));
   if (plan.optimizer_states == OptimizerStates::bf16) {
     unsaid.emplace_back(
         plan.zero1 ? "optimizer_states: parameters are kept in fp32 beside gradients and moments in bf16"
@@ -231,6 +227,12 @@ std::string optimizer(const Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<std::string> unsaid_of_trained(const Plan& plan) {
+  if (plan.trained.all() && plan.trained.lora_rank == 0) return {};
+  return {fmt::format("frozen: all parts are trained in place of {}; the script has to freeze the others",
+                      describe(plan.trained))};
+}
 
 std::string plan_comments(const Plan& plan, std::string_view form, const std::vector<std::string>& unsaid) {
   std::string text =

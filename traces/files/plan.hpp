@@ -11,8 +11,9 @@
 namespace dflop {
 
 /// Returns a file of schema "dflop.plan", version 1. Keys that came later (chunks, gradient_bucket_bytes,
-/// placement, optimizer_states, reshard, clip_gradients, respect_memory) are written only where they differ
-/// from their defaults, so that older files and programs stay good for all plans that they can express.
+/// placement, optimizer_states, reshard, clip_gradients, frozen, lora_rank, respect_memory) are written only
+/// where they differ from their defaults, so that older files and programs stay good for all plans that they
+/// can express.
 std::string to_json(const Plan& plan);
 
 /// Reads a plan; "assumptions", for readers of what 'dflop plan' prints, is passed over. Whether it fits a

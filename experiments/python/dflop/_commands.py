@@ -53,7 +53,7 @@ def run(command: str, *arguments: object, check: bool = True, **options: Any) ->
     if done.returncode != 0 and (check or done.returncode != 3):
         message = done.stderr.strip() or f"dflop {command} ended with exit code {done.returncode}"
         if done.returncode == 3:
-            raise Infeasible(message, done.returncode, done.stderr)
+            raise Infeasible(_infeasible(done.stdout) or message, done.returncode, done.stderr)
         raise CommandError(message, done.returncode, done.stderr)
     try:
         value = json.loads(done.stdout) if done.stdout.strip() else []
@@ -65,6 +65,14 @@ def run(command: str, *arguments: object, check: bool = True, **options: Any) ->
         raise CommandError(message, done.returncode, done.stderr) from None
     result.notes = done.stderr.splitlines()
     return result
+
+
+def _infeasible(text: str) -> str:
+    """Returns the reason of a document of schema dflop.infeasible; nothing of any other text."""
+    try:
+        return str(json.loads(text)["infeasible"])
+    except (ValueError, TypeError, KeyError):
+        return ""
 
 
 def options(command: str) -> dict[str, str]:

@@ -70,8 +70,9 @@ class SearchBounds {
   /// cuts_bound().
   static bool have_one_cuts_bound(const Plan& a, const Plan& b);
 
-  /// Returns what a rank is expected to need for one of its stages, counted as in plan_stages(), if
-  /// microbatches are equal but for those of the largest samples. It is safe to call from several threads.
+  /// Returns what the rank of a stage, counted as in plan_stages(), is expected to need if all of its stages
+  /// are as this one and microbatches are equal but for those of the largest samples. It is safe to call from
+  /// several threads.
   Bytes expected_memory(const Plan& plan, int stage_index, const Stage& stage) const;
 
  private:

@@ -1,6 +1,5 @@
 // The bound on a plan under every cut of its layers.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -215,8 +214,10 @@ class SearchBounds::ChunkPrice {
   /// Returns the most encoder layers that a rank can have beside these of the LLM; -1 where it cannot have
   /// these.
   int most_encoder_layers(int llm_layers, bool head, double time) {
-    return last_that(-1, chain_.encoder_layers,
-                     [&](int layers) { return busy(layers, llm_layers, head) <= time; });
+    return last_that(-1, chain_.encoder_layers, [&](int layers) {
+      const double seconds = busy(layers, llm_layers, head);
+      return seconds < kInfinity && seconds <= time;
+    });
   }
 
   /// Returns whether ranks that are busy for `time` at most may have all layers.
@@ -273,12 +274,13 @@ Bytes SearchBounds::expected_memory(const Plan& plan, int stage_index, const Sta
   const PipelineShape shape = plan_shape(plan);
   const Op backward = splits_backward(plan.order) ? Op::backward_input : Op::backward;
   const int rank = rank_of_stage(shape, stage_index);
-  const int held = (traits(plan.order).most_held(shape, rank) + plan.chunks - 1) / plan.chunks;
+  const int stages = rank < shape.leading ? 1 : plan.chunks;
+  const int held = (traits(plan.order).most_held(shape, rank) + stages - 1) / stages;
   const auto work = [&](int microbatches) {
     return held_work(stage, plan.microbatches, plan.llm.dp, microbatches);
   };
-  return request_.cost.model_state(stage).total() + request_.cost.activation(stage, work(held)) +
-         request_.cost.workspace(backward, stage, work(1));
+  const Bytes kept = request_.cost.model_state(stage).total() + request_.cost.activation(stage, work(held));
+  return Bytes{stages * kept.count} + request_.cost.workspace(backward, stage, work(1));
 }
 
 }  // namespace dflop

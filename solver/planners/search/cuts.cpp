@@ -157,9 +157,11 @@ std::vector<Plan> moved_by_one_layer(const Plan& plan, const ModelSpec& model) {
 std::int64_t count_cuts(const Plan& plan, const ModelSpec& model, std::int64_t most) {
   std::int64_t count = 1;
   for (const LayerChain& chain : layer_chains(plan, model)) {
-    // The cuts of a chain are choices of pieces - 1 places of layers - 1.
+    // The cuts of a chain are choices of pieces - 1 places of layers - 1, or of those that are left out: the
+    // smaller choice has partial products that only rise.
     std::int64_t ways = 1;
-    for (int k = 1; k < chain.pieces && ways <= most; ++k) ways = ways * (chain.layers() - k) / k;
+    const int chosen = std::min(chain.pieces - 1, chain.layers() - chain.pieces);
+    for (int k = 1; k <= chosen && ways <= most; ++k) ways = ways * (chain.layers() - k) / k;
     count = std::min(most, count * std::min(most, ways));
   }
   return count;

@@ -57,10 +57,8 @@ MadeGroup LeafMaker::group_of(const Plan& balanced, std::size_t family, double f
 }
 
 std::optional<Plan> LeafMaker::cut_within(const Plan& plan, Bytes limit) const {
-  return space_.cut(plan, [&](int s, const Stage& stage) {
-    const std::int64_t stages = stage.llm_layers > 0 ? plan.chunks : 1;  // of its rank
-    return Bytes{stages * bounds_.expected_memory(plan, s, stage).count} <= limit;
-  });
+  return space_.cut(
+      plan, [&](int s, const Stage& stage) { return bounds_.expected_memory(plan, s, stage) <= limit; });
 }
 
 }  // namespace dflop

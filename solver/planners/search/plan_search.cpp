@@ -1,11 +1,12 @@
 #include "solver/planners/search/plan_search.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>
@@ -145,10 +146,9 @@ class PlanSearch {
     PlanResult found = result();
     found.exhausted = done;
     found.seeds_outside = given_outside_;
-    if (!found.plan && !done) {
-      found.infeasible_reason =
-          "no plan that fits was found before the search ended; of those looked into, " +
-          found.infeasible_reason;
+    if (!found.plan && (!done || found.bound)) {  // by what is proven some may fit
+      found.infeasible_reason = fmt::format("no plan that fits was found{}; of those looked into, {}",
+                                            done ? "" : " before the search ended", found.infeasible_reason);
     }
     return found;
   }
@@ -339,7 +339,8 @@ class PlanSearch {
       if (!plan || has(group, *plan)) continue;
       Leaf leaf = leaf_maker_.leaf_of(*std::move(plan), group.family, families_[group.family].bound_s);
       leaf.group = leaves_[of].group;
-      if (leaf.floor.memory <= request_.cluster.gpu.usable_memory()) add_leaf(std::move(leaf));
+      if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) continue;
+      add_leaf(std::move(leaf));
       return;
     }
   }
@@ -347,13 +348,15 @@ class PlanSearch {
   /// Moves layers of the best plans whose groups have cuts that were not looked at.
   void climb_from_best() {
     std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
-      return leaf.objective_s && !groups_[leaf.group].climbed &&
-             *leaf.objective_s < kWorthClimbing * incumbent_s_ && !has_one_cut(leaf.plan, request_.model);
+      const CutGroup& group = groups_[leaf.group];
+      if (group.whole && group.leaves.size() > 1) return false;  // all cuts are leaves
+      return leaf.objective_s && !group.climbed && *leaf.objective_s < kWorthClimbing * incumbent_s_ &&
+             !has_one_cut(leaf.plan, request_.model);
     });
     for (const std::size_t i :
          take_least(open, kClimbedAtOnce, [&](std::size_t i) { return *leaves_[i].objective_s; })) {
-      groups_[leaves_[i].group].climbed = true;
-      for (std::optional<std::size_t> at = i; at && !is_late();) at = climb(*at);
+      if (std::exchange(groups_[leaves_[i].group].climbed, true)) continue;
+      for (std::optional<std::size_t> at = i; at && !ended();) at = climb(*at);
     }
   }
 
@@ -487,7 +490,9 @@ class PlanSearch {
       const Leaf& leaf = leaves_[i];
       spent_ += instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
       if (leaf.objective_s) incumbent_s_ = std::min(incumbent_s_, *leaf.objective_s);
-      if (!leaf.fits()) closest_.add(leaf.plan, leaf.floor.memory);
+      if (leaf.fits()) continue;
+      closest_.add(leaf.plan, leaf.floor.memory);
+      refit(i);
     }
   }
 
@@ -603,6 +608,7 @@ class PlanSearch {
   /// Moves layers of the best plan between neighboring stages, one at a time, until no such move makes it
   /// better within memory under the scheduler that has made its microbatches.
   void move_layers_of_best(std::vector<RankedPlan>& best) const {
+    bool has_moved = false;
     while (!best.empty() && !is_late()) {
       const RankedPlan& first = best.front();
       const std::unique_ptr<Scheduler> scheduler = make_scheduler(first.scheduler, {.prove = false});
@@ -628,9 +634,15 @@ class PlanSearch {
       std::erase_if(moved, [&](const RankedPlan& plan) {
         return plan.scheduler.empty() || plan.objective >= first.objective;
       });
-      if (moved.empty()) return;
-      best.insert(best.begin(), *std::ranges::min_element(moved, {}, &RankedPlan::objective));
+      if (moved.empty()) break;
+      RankedPlan& better = *std::ranges::min_element(moved, {}, &RankedPlan::objective);
+      if (has_moved) best.front() = std::move(better);
+      if (!std::exchange(has_moved, true)) best.insert(best.begin(), std::move(better));
     }
+    if (!has_moved || best.front().lpt) return;
+    PlanScore score;
+    extend_score(score, request_, best.front().plan, *lpt_, request_.batches.size());
+    if (score.fits) best.front().lpt = objective_value(request_.search.objective, score.iterations);
   }
 
   /// Adds the seeds with random microbatches, with which the baselines have chosen them: LPT's are better but
@@ -717,9 +729,11 @@ class PlanSearch {
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
-      // Of another part of the space, a plan may be known that is not to be beaten here.
-      if (bounds_.known() && incumbent_s_ < std::numeric_limits<double>::max())
-        result.bound = Seconds(open_bound());
+      // A plan of another part of the space may be known that is not to be beaten here; and of this part some
+      // may fit, with cuts of their layers or microbatches that were not looked at.
+      const double open_s = open_bound();
+      const bool may_fit = open_s < std::numeric_limits<double>::max();
+      if (bounds_.known() && may_fit) result.bound = Seconds(open_s);
       result.infeasible_reason = closest_.reason(request_.cluster);
       if (result.infeasible_reason.empty()) result.infeasible_reason = space_.empty_reason();
       if (!is_second_) result.infeasible_reason += in_the_way();  // joined() says what the first part does
