@@ -132,7 +132,8 @@ int run_correction(const Values& values) {
   const auto html = read_output(values, "html");
   const std::uint64_t seed = read_seed(values);
   const auto plan_path = values["plan"].as<std::string>();
-  const Plan plan = parse_plan(read_text_file(plan_path), plan_path);
+  Plan plan = parse_plan(read_text_file(plan_path), plan_path);
+  plan.respect_memory = false;  // the study is of times: every batch is run, whether it fits or not
   const int iterations = read_studied_iterations(values, plan.gbs);
   const std::vector<Anomaly> anomalies = read_anomalies(values, iterations);
   if (out && anomalies.size() != 1) {
