@@ -51,7 +51,8 @@ ncclComm_t NcclComms::make(const std::vector<std::int32_t>& ranks, std::size_t p
     if (result != ncclSuccess) fail(what, result);
     rendezvous_.put(key, std::string(id.internal, sizeof id.internal), static_cast<int>(ranks.size()) - 1);
   } else {
-    const std::string value = rendezvous_.get(ranks.front(), key, what + " of rank " + std::to_string(ranks.front()));
+    const std::string value =
+        rendezvous_.get(ranks.front(), key, what + " of rank " + std::to_string(ranks.front()));
     if (value.size() != sizeof id.internal)
       throw Error(ErrorKind::internal, what + ": an id of a wrong size");
     std::memcpy(id.internal, value.data(), value.size());

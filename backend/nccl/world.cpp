@@ -71,9 +71,8 @@ std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const Wo
   ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
   const int gpu = gpu_of(launch, cuda_device_count());
   const NcclTable table = load_nccl();
-  const RendezvousOptions meeting{launch.host,  launch.port,  launch.rank,
-                                  launch.ranks, kMeetingTime, options.timeout,
-                                  launch.token};
+  const RendezvousOptions meeting{launch.host,  launch.port,     launch.rank, launch.ranks,
+                                  kMeetingTime, options.timeout, launch.token};
   return std::make_unique<NcclWorld>(meeting, table, gpu, options.memory);
 }
 

@@ -87,11 +87,11 @@ std::string to_json(const Plan& plan) {
 Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kPlanSchema, kPlanVersion);
-  root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
-                     "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
-                    {"encoder_share", "chunks", "gradient_bucket_bytes", "placement", "optimizer_states",
-                     "reshard", "clip_gradients", "frozen", "lora_rank", "objective", "respect_memory",
-                      "assumptions"});
+  root.require_keys(
+      {"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm", "microbatches",
+       "schedule", "recomputation", "zero1", "sequence_parallel"},
+      {"encoder_share", "chunks", "gradient_bucket_bytes", "placement", "optimizer_states", "reshard",
+       "clip_gradients", "frozen", "lora_rank", "objective", "respect_memory", "assumptions"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
