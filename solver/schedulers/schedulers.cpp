@@ -27,7 +27,7 @@ struct BatchProblem {
 
   BatchProblem(const ScheduleRequest& request, Objective objective)
       : costs(sample_costs(request.cost, request.plan, request.model, request.samples)),
-        caps(plan_caps(request)) {
+        caps(token_caps(request)) {
     for (const Sample& sample : request.samples) names.push_back(sample.id);
     // In other layouts each dp rank encodes its own samples.
     const bool shared = objective != Objective::published && has_encoder_ranks(request.plan.layout);
@@ -152,47 +152,50 @@ class AssignmentScheduler final : public Scheduler {
   }
 
  private:
-  /// Solves within the request's memory, if there is one. Caps only come near to it. Where an assignment
-  /// needs more, it is made again with a lower cap on the rank that is too full, a few times. Where that does
-  /// not help or none obeys the caps, one without caps of memory may fit all the same, or that of LPT. A time
-  /// limit is for all of them.
+  /// Solves within the request's memory, if there is one. Caps only come near to it, and may refuse what
+  /// fits: where an assignment of LPT fits without them, the method is tried without them, too. Where an
+  /// assignment under caps needs too much, it is made again with a lower cap on the rank that is too full, a
+  /// few times. Where that does not help or none obeys the caps, LPT's without caps is taken if it fits. A
+  /// time limit is for all of them.
   AssignmentSolution solve(const ScheduleRequest& request, BatchProblem& batch, const MemoryCheck& memory,
                            SolveLimits limits) const {
+    if (!request.limits.memory) return method_.solve(batch.problem, limits);
     const Stopwatch watch;
-    AssignmentSolution solution = method_.solve(batch.problem, limits);
-    if (!request.limits.memory) return solution;
-    const std::size_t asked_for = token_caps(request).caps.size();
-    if (batch.caps.caps.size() > asked_for) forget_proof_under_caps(batch.problem.bins, solution);
+    const CapSet asked = token_caps(request);
+    AssignmentSolution solution;
     std::optional<MemoryPeak> peak;
-    const auto fits = [&] {
-      peak = memory.overrun(solution.bin);
-      return solution.feasible() && !peak;
-    };
-    const auto solve_again = [&](const Method& method, CapSet caps) {
+    const auto fits = [&](const Method& method, CapSet caps) {
+      const bool has_more = caps.caps.size() > asked.caps.size();
       batch.set_caps(std::move(caps));
       if (limits.time) limits.time = std::max(*request.limits.time_limit - watch.elapsed(), Seconds(0));
       solution = method.solve(batch.problem, limits);
+      if (has_more) forget_proof_under_caps(batch.problem.bins, solution);
+      peak = memory.overrun(solution.bin);
+      return solution.feasible() && !peak;
     };
-    if (fits()) return solution;
-    const bool obeys_caps = peak.has_value();
-    std::string reason = peak ? needs(method_, *peak, request) : solution.reason;
-    std::vector<Bytes> spare(plan_shape(request.plan).all_ranks());
-    for (int repair = 0; peak && repair < kMostRepairs; ++repair) {
-      spare[peak->pipeline_rank] += peak->bytes - *request.limits.memory;
-      solve_again(method_, plan_caps(request, spare));
-      forget_proof_under_caps(batch.problem.bins, solution);
-      if (fits()) return solution;
-    }
-    solve_again(method_, token_caps(request));
-    if (fits()) return solution;
     const Method& lpt = find_method("lpt");
-    if (&method_ != &lpt) solve_again(lpt, token_caps(request));
-    if (fits()) {
+    const bool lpt_fits = fits(lpt, asked);
+    const std::optional<MemoryPeak> lpt_peak = peak;
+    if (lpt_fits && (&method_ == &lpt || fits(method_, asked))) return solution;
+    std::vector<Bytes> spare(plan_shape(request.plan).all_ranks());
+    std::string reason;
+    bool obeys_caps = false;
+    for (int repair = 0; repair <= kMostRepairs; ++repair) {
+      if (fits(method_, plan_caps(request, spare))) return solution;
+      if (repair == 0) {
+        obeys_caps = peak.has_value();
+        reason = peak ? needs(method_, *peak, request) : solution.reason;
+      }
+      if (!peak) break;
+      spare[peak->pipeline_rank] += peak->bytes - *request.limits.memory;
+    }
+    if (!lpt_fits && fits(method_, asked)) return solution;
+    if (lpt_fits && fits(lpt, asked)) {
       solution.status = ScheduleStatus::fallback;
       solution.reason = std::move(reason);
       return solution;
     }
-    if (peak && !obeys_caps) reason += "; " + needs(lpt, *peak, request);
+    if (lpt_peak && !obeys_caps) reason += "; " + needs(lpt, *lpt_peak, request);
     return {{.status = ScheduleStatus::infeasible, .reason = std::move(reason)}};
   }
 
