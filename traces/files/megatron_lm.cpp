@@ -80,7 +80,11 @@ std::vector<std::string> unsaid_by_options(const Plan& plan) {
         plan.zero1 ? "optimizer_states: parameters are kept in fp32 beside gradients and moments in bf16"
                    : "optimizer_states: fp32 in place of bf16, which needs the distributed optimizer");
   }
-  if (plan.clip_gradients) unsaid.emplace_back("clip_gradients: the norm's limit, which is 1.0 here");
+  unsaid.emplace_back(
+      plan.clip_gradients
+          ? "clip_gradients: the norm's limit, which is 1.0 here"
+          : "clip_gradients: not asked for in the plan, so left to your run, which Megatron-LM clips at "
+            "1.0 by default");
   return unsaid;
 }
 
@@ -160,7 +164,7 @@ std::string options_of(const Plan& plan) {
   add_recomputation(lines, plan.recomputation);
   lines.add_if(plan.zero1, "--use-distributed-optimizer");
   add_precision(lines, plan);
-  lines.add("--clip-grad {}", plan.clip_gradients ? "1.0" : "0.0");
+  lines.add_if(plan.clip_gradients, "--clip-grad 1.0");
   return lines.text();
 }
 
