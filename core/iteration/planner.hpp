@@ -59,6 +59,8 @@ struct SearchOptions {
   /// The search ends after this time; its result then depends on the machine.
   std::optional<Seconds> time_limit = {};
   int listed = 10;  ///< plans in PlanResult::best
+  /// Schedulers keep the plans of a search within memory; else they may fill them as they like.
+  bool respect_memory = true;
   /// A search looks at these plans of other planners first, where they are of its space. It asks planners
   /// that made none of them itself.
   std::vector<Plan> seeds = {};
@@ -81,9 +83,12 @@ struct PlanRequest : Problem {
   /// be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
   SearchOptions search = {};
-  /// A planner that proves bounds calls this with its best objective and bound, whenever one of them is
-  /// better than before. It may be empty.
-  std::function<void(Seconds, Seconds)> improved = {};
+  /// A planner that proves bounds calls this with its best objective and, once it has one, the bound on all
+  /// plans that it may choose, whenever one of them is better than before. It may be empty.
+  std::function<void(Seconds, std::optional<Seconds>)> improved = {};
+  /// Further batches of the data, on which no plan is timed: planners that run plans choose one that fits
+  /// them as well, as a run that meets them ends out of memory else.
+  std::span<const Batch> further = {};
 };
 
 /// RankShares say where the time of the mean rank goes; together they are the iteration.

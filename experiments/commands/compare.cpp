@@ -58,8 +58,10 @@ struct Compared {
 };
 
 std::string seeds_heading(const Table& seeds) {
-  return fmt::format("over {} seeds, plans of the first filled with the batches of each, intervals of 95 %",
-                     plain_text(seeds.rows.front()[1]));
+  return fmt::format(
+      "over {} seeds, plans of the first filled with the batches of each; intervals of 95 %, of the data "
+      "drawn alone: how far the preset is off is not in them",
+      plain_text(seeds.rows.front()[1]));
 }
 
 /// Returns a page with the table, throughput bars and the first iteration of every system on one time scale.
@@ -182,7 +184,8 @@ std::string listed_systems() {
 
 /// Returns the systems that are asked for; those of --plan come before the search.
 std::vector<System> read_systems(const Values& values, const Target& target, const ComparisonInput& input) {
-  const SchedulerChoice scheduler = read_scheduler(values);
+  SchedulerChoice scheduler = read_scheduler(values);
+  scheduler.keep_within_memory();
   const auto names = read_text(values, "systems");
   std::vector<System> systems = systems_to_compare(
       names ? split(*names, ',') : std::vector<std::string_view>{}, scheduler, input.search);
@@ -246,11 +249,11 @@ void assume_memory_of_systems(AssumptionBlock& block, const std::vector<System>&
 /// Says of which seeds a comparison is, and which plans do not fit the batches of all of them.
 void assume_seeds(AssumptionBlock& block, const ComparisonInput& input, const std::optional<Table>& seeds) {
   if (!seeds) {
-    return assume_seed(block, input.seed, input.batches.size(),
+    return assume_seed(block, input.seed, input.batches.size(), input.gbs, input.samples.size(),
                        "one seed tells nothing of the spread over others (--seeds 3)");
   }
   const std::int64_t count = std::get<std::int64_t>(seeds->rows.front()[1]);
-  assume_seed(block, input.seed, input.batches.size(),
+  assume_seed(block, input.seed, input.batches.size(), input.gbs, input.samples.size(),
               fmt::format("batches of {} seeds from it on give the intervals", count));
   for (const std::vector<Cell>& row : seeds->rows) {
     const std::int64_t missed = count - std::get<std::int64_t>(row[2]);
@@ -317,6 +320,7 @@ int run_compare(const Values& values) {
   input.samples = read_samples(values, target.model, input.seed, "data", &data, false);
   input.batches =
       make_batches(input.samples, input.gbs, iterations, input.seed, input.delay, target.model, data);
+  input.further = batches_to_fit(input.samples, input.gbs, input.seed);
   if (out) check_output_directory(*out, "report.html");
 
   run_systems(result.systems, target, input);

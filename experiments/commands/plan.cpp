@@ -225,6 +225,7 @@ int run_plan(const Values& values) {
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const std::optional<bool> respects_memory = read_respect_memory(values);
+  search.respect_memory = respects_memory.value_or(search.respect_memory);
   const auto cluster = values["cluster"].as<std::string>();
   const Target target(values["model"].as<std::string>(), cluster, "", read_link_changes(values),
                       profile ? &*profile : nullptr);
@@ -255,7 +256,7 @@ int run_plan(const Values& values) {
     say("{}", block.text());
     return 3;
   }
-  if (respects_memory) {
+  if (respects_memory && !kind.searches) {
     result.plan->respect_memory = *respects_memory;
     for (RankedPlan& ranked : result.best) ranked.plan.respect_memory = *respects_memory;
   }
@@ -280,8 +281,17 @@ int run_plan(const Values& values) {
     for (const RankedPlan& ranked : result.best) plans.push_back(&ranked.plan);
   }
   assume_layouts(block, plans);
+  if (!result.best.empty() && result.best.front().steps) {
+    const RankedPlan& best = result.best.front();
+    block.add("schedule",
+              fmt::format(
+                  "the objective is of microbatches of {} in {} steps an iteration ('schedule --scheduler {} "
+                  "--steps {}'); by itself it takes more, which is mostly no slower",
+                  best.scheduler, *best.steps, best.scheduler, *best.steps),
+              {{"scheduler", best.scheduler}, {"steps", *best.steps}});
+  }
   assume_plan_memory(block, *result.plan, target, samples, seed);
-  assume_seed(block, seed, batches.size(), "'compare' tells of the spread over others");
+  assume_seed(block, seed, batches.size(), gbs, samples.size(), "'compare' tells of the spread over others");
   if (form) {
     fmt::print("{}", exported_plan(*result.plan, target.model, *form, "plan"));
     say("{}", block.text());

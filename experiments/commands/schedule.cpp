@@ -127,6 +127,7 @@ int run_schedule(const Values& values) {
   made_by.gbs = plan.gbs;
   const std::vector<Sample> samples =
       read_samples(values, target.model, seed, "data", &made_by.data.emplace(), false);
+  note_other_cut(plan_path, plan_text, made_by.data->cut);
   const std::vector<Batch> batches =
       make_batches(samples, plan.gbs, iterations, seed, delay, target.model, *made_by.data);
 
@@ -166,7 +167,8 @@ int run_schedule(const Values& values) {
             is_kept ? "kept within that of every GPU, as the plan or --respect-memory asks"
                     : "not looked at: 'simulate' says whether it is enough (--respect-memory)",
             {{"respect_memory", is_kept}});
-  assume_seed(block, seed, batches.size(), "other seeds have other batches (--seed)");
+  assume_seed(block, seed, batches.size(), plan.gbs, samples.size(),
+              "other seeds have other batches (--seed)");
   print_table(schedule_table(schedule), format);
   const std::string text = block.text();
   if (format == Format::table) fmt::print("{}", text);

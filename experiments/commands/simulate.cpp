@@ -219,7 +219,7 @@ AssumptionBlock simulate_assumptions(const PlanFiles& files) {
                 "microbatches to be kept within it",
                 asks ? "asks for" : "does not ask for"),
             {{"respect_memory", asks}});
-  assume_seed(block, files.schedule.seed, files.schedule.iterations.size(),
+  assume_seed(block, files.schedule.seed, files.schedule.iterations.size(), files.plan.gbs, 0,
               "other seeds have other batches (schedule --seed)");
   assume_time(block, find_cluster_notes(files.plan.cluster), {}, false);
   return block;

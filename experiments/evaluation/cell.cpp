@@ -29,6 +29,7 @@ struct StudyRun {
     if (!cell.modalities.empty()) options.modalities = cell.modalities;
     input.samples = load_samples(folder + "/" + cell.data, options, false);
     input.batches = make_batches(input.samples, cell.gbs, cell.iterations, kStudySeed);
+    input.further = batches_to_fit(input.samples, cell.gbs, kStudySeed);
     input.gbs = cell.gbs;
     input.seed = kStudySeed;
     input.options = setting.options;

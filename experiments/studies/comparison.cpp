@@ -12,6 +12,8 @@
 
 #include "core/error.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -32,6 +34,9 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   if (!run.evaluation) return refuse(system.schedule.iterations.back().reason);
   if (const auto problem = out_of_memory(run.evaluation->timelines, target.cluster)) return refuse(*problem);
   system.evaluation = std::move(run.evaluation);
+  const auto filler = make_scheduler(system.scheduler.name == "random" ? "random" : "lpt");
+  system.fits_further =
+      !overrun(target.problem(), plan, input.further, *filler, input.seed, plan.respect_memory);
 }
 
 /// Returns the number that stands for a system's iterations; infinite where it has none.
@@ -42,6 +47,13 @@ Seconds objective_of(const System& system, PlanObjective objective) {
   return objective_value(objective, iterations);
 }
 
+/// Returns whether a row is the better choice: one that fits further batches, of such ones the faster.
+bool is_better(const System& one, const System& other, PlanObjective objective) {
+  if (!one.evaluation || !other.evaluation) return one.evaluation.has_value() && !other.evaluation;
+  if (one.fits_further != other.fits_further) return one.fits_further;
+  return objective_of(one, objective) < objective_of(other, objective);
+}
+
 double samples_per_s(const std::vector<System>& systems, std::string_view name) {
   for (const System& system : systems) {
     if (system.name == name && system.evaluation) return system.evaluation->samples_per_s;
@@ -50,7 +62,7 @@ double samples_per_s(const std::vector<System>& systems, std::string_view name) 
 }
 
 /// Runs each plan that a planner leaves to choose from with the system's microbatches, and keeps the best one
-/// that fits; where none does, the first.
+/// that fits, further batches too where one does; where none does, the first.
 void run_choices(System& system, const Target& target, const ComparisonInput& input) {
   const System unfilled = system;
   run_system(system, target, input);
@@ -58,8 +70,7 @@ void run_choices(System& system, const Target& target, const ComparisonInput& in
     System other = unfilled;
     other.planned.plan = unfilled.planned.best[i].plan;
     run_system(other, target, input);
-    if (objective_of(other, input.search.objective) < objective_of(system, input.search.objective))
-      system = std::move(other);
+    if (is_better(other, system, input.search.objective)) system = std::move(other);
   }
 }
 
@@ -109,20 +120,20 @@ void run_search(System& system, std::span<const System> others, const Target& ta
       System filled = unfilled;
       filled.scheduler = choice;
       run_system(filled, target, input);
-      if (!system.evaluation || objective_of(filled, objective) < objective_of(system, objective))
-        system = std::move(filled);
+      if (!system.evaluation || is_better(filled, system, objective)) system = std::move(filled);
       if (system.evaluation) break;
     }
   }
   for (const System& other : others) {
     if (!other.evaluation || !may_be(input.search.layouts, other.planned.plan->layout))
       continue;  // the user's
-    if (objective_of(other, objective) >= objective_of(system, objective)) continue;
+    if (!is_better(other, system, objective)) continue;
     system.planned.plan = other.planned.plan;
     system.planned.plan->planner = "search";
     system.scheduler = other.scheduler;
     system.schedule = other.schedule;
     system.evaluation = other.evaluation;
+    system.fits_further = other.fits_further;
   }
 }
 

@@ -52,6 +52,7 @@ struct System {
   PlanResult planned{};
   ScheduleFile schedule{};
   std::optional<Evaluation> evaluation{};  ///< absent: infeasible, as planned.infeasible_reason says
+  bool fits_further = true;                ///< its plan fits further batches, as planners are shown
   Seconds planning{0};                     ///< measured
   std::string chooses{};                   ///< what it was free to choose
 
@@ -62,6 +63,7 @@ struct System {
 struct ComparisonInput {
   std::vector<Sample> samples;
   std::vector<Batch> batches;
+  std::vector<Batch> further;  ///< batches_to_fit()
   int gbs = 0;
   std::uint64_t seed = 0;
   OutlierDelay delay = {};  ///< with which the batches were drawn

@@ -79,6 +79,16 @@ void note_changed_model(const std::string& file, std::string_view plan_json, con
       printable(file), printable(model.name));
 }
 
+void note_other_cut(const std::string& file, std::string_view plan_json, const SampleCut& cut) {
+  const std::optional<Provenance> made_by = parse_provenance(plan_json, file);
+  if (!made_by || !made_by->data || made_by->data->cut.longest == cut.longest) return;
+  const auto length = [](std::int64_t longest) {
+    return longest > 0 ? fmt::format("cut at {} tokens", longest) : std::string("not cut");
+  };
+  say("dflop: note: {} was made for samples that are {}; these are {} (--max-tokens)\n", printable(file),
+      length(made_by->data->cut.longest), length(cut.longest));
+}
+
 void add_mixed_option(Options& options) {
   options.add({{"mixed", flag(), "files made of different models, clusters or data are meant to be mixed"}});
 }

@@ -29,6 +29,10 @@ Origin origin_of(const Plan& plan, const std::string& name);
 /// Prints what made a file on standard error, a line each; nothing where it does not say.
 void say_made_by(const std::string& file, const std::optional<Provenance>& made_by);
 
+/// Says where samples are cut at another length than those that the plan of a file was made for: it may not
+/// fit these.
+void note_other_cut(const std::string& file, std::string_view plan_json, const SampleCut& cut);
+
 /// Notes on standard error where the model of a plan's file, as its folder or preset has it now, is another
 /// than that which the plan was made for.
 void note_changed_model(const std::string& file, std::string_view plan_json, const ModelSpec& model);

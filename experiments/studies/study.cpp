@@ -18,6 +18,7 @@
 #include "experiments/studies/explain.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/planners/trials/candidates.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/data/records.hpp"
 #include "traces/files/plan.hpp"
@@ -29,6 +30,8 @@ namespace {
 
 /// Batches are drawn from this random stream of the seed. Schedulers and planners derive their own from seed
 /// and iteration.
+/// Planners are shown further batches of a seed that nobody gives.
+constexpr std::uint64_t kPlanningSeeds = 0x706c'616e'0000'0000;
 constexpr std::uint64_t kBatchStream = 0x62617463;
 
 /// Says what was assumed for records that leave something out, and which were left out.
@@ -279,6 +282,10 @@ PlanFiles::PlanFiles(const std::string& plan_file, const std::string& plan_text,
   if (profile != nullptr) require_measured(*profile, plan, target.model);
 }
 
+void SchedulerChoice::keep_within_memory() {
+  if (!respect_memory && find_method(name).minimises) respect_memory = true;
+}
+
 ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster, const Plan& plan) const {
   ScheduleLimits all = limits;
   if (respects_memory(plan)) all.memory = cluster.gpu.usable_memory();
@@ -396,6 +403,30 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
   BatchStream stream(borrowed(samples), gbs, seed);
   std::vector<Batch> batches(static_cast<std::size_t>(iterations));
   for (Batch& batch : batches) batch = stream.next();
+  return batches;
+}
+
+std::vector<Batch> further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
+  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kLeast = 8;
+  constexpr std::size_t kSamplesInAll = std::size_t{1} << 18;
+  const std::size_t count = std::clamp(kSamplesInAll / static_cast<std::size_t>(gbs), kLeast, kMost);
+  std::vector<Batch> batches = make_batches(samples, gbs, static_cast<int>(count), seed);
+  Batch& first = batches.front();
+  const auto encoder_tokens = [](const Sample& sample) { return sample.encoder().tokens; };
+  first.front() = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
+  if (gbs > 1) first.back() = *std::ranges::max_element(samples, {}, encoder_tokens);
+  return batches;
+}
+
+std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
+  constexpr std::size_t kMost = 16;  // more of them cost a search time and refuse the same plans
+  std::vector<Batch> batches = further_batches(samples, gbs, seed ^ kPlanningSeeds);
+  const auto longest = [](const Batch& batch) {
+    return std::ranges::max(batch, {}, &Sample::llm_tokens).llm_tokens;
+  };
+  std::ranges::stable_sort(batches, std::greater(), longest);
+  batches.resize(std::min(batches.size(), kMost));
   return batches;
 }
 
@@ -580,10 +611,13 @@ void refuse_split(const SearchOptions& search, PlanResult& result) {
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search, bool best_parts) {
-  constexpr double kWorthALine = 0.8;  // of the gap that was shown last
+  constexpr double kWorthALine = 0.8;           // of the gap that was shown last
+  constexpr double kWorthALineOfItsOwn = 0.97;  // of the objective that was shown last
+  Seconds shown{std::numeric_limits<double>::max()};
   validate(options.trained, target.model);
   double shown_gap = std::numeric_limits<double>::max();
   Progress progress("planning " + planner);
+  const std::vector<Batch> further = batches_to_fit(samples, gbs, seed);
   PlanRequest request{target.problem(),
                       target.executor,
                       gbs,
@@ -593,21 +627,33 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                       options,
                       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); },
                       search,
-                      [&](Seconds objective, Seconds bound) {
-                        const double gap = (objective - bound) / bound;
-                        if (gap > kWorthALine * shown_gap) return;
+                      [&](Seconds objective, std::optional<Seconds> bound) {
+                        if (!bound && objective < kWorthALineOfItsOwn * shown) {
+                          shown = objective;
+                          progress.note(fmt::format("dflop: {}: best {:.3f} s", planner, objective.count()));
+                        }
+                        const double gap = bound ? (objective - *bound) / *bound : shown_gap;
+                        if (gap > kWorthALine * shown_gap || !bound) return;
                         shown_gap = gap;
                         progress.note(fmt::format("dflop: {}: best {:.3f} s, bound {:.3f} s, gap {:.2f} %",
-                                                  planner, objective.count(), bound.count(), 100 * gap));
-                      }};
+                                                  planner, objective.count(), bound->count(), 100 * gap));
+                      },
+                      further};
   const PlannerKind& kind = find_planner(planner);
   const std::unique_ptr<Planner> made = kind.make();
   PlanResult result = best_parts && kind.leaves_parts
                           ? with_best_parts(*made, request, kind.plans_for_each_recomputation)
                           : made->plan(request);
-  if (result.plan) result.plan->respect_memory = kind.searches;
-  for (RankedPlan& ranked : result.best) ranked.plan.respect_memory = kind.searches;
+  const bool respects_memory = kind.searches && search.respect_memory;
+  if (result.plan) result.plan->respect_memory = respects_memory;
+  for (RankedPlan& ranked : result.best) ranked.plan.respect_memory = respects_memory;
   refuse_split(search, result);
+  if (!result.plan) {
+    const Sample& longest = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
+    result.infeasible_reason +=
+        fmt::format("; plans are to hold the longest sample, of {} LLM tokens (--max-tokens cuts it)",
+                    longest.llm_tokens);
+  }
   return result;
 }
 

@@ -127,8 +127,17 @@ class BatchStream {
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed);
 
-/// Does that, and where outliers are delayed says on standard error and in `origin` how far samples have
-/// moved.
+/// Returns batches that show what the data may need of memory: 64 of them, fewer where one has more than
+/// 4,096 samples. The first one holds the samples with the most LLM tokens and with the most encoder tokens,
+/// which a run meets sooner or later.
+std::vector<Batch> further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
+
+/// Returns the further batches that planners are shown, which their plans are to fit: those of some with the
+/// longest samples.
+std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
+
+/// Does that of make_batches(), and where outliers are delayed says on standard error and in `origin` how far
+/// samples have moved.
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed, const OutlierDelay& delay, const ModelSpec& model,
                                 DataOrigin& origin);
@@ -147,6 +156,9 @@ struct SchedulerChoice {
   /// The scheduler predicts with this, which must outlive the runs. Null: with the target's.
   const CostModel* cost = nullptr;
 
+  /// Has all plans kept within memory, not only those that ask for it, so that they can be compared; unless
+  /// the user says otherwise, or the scheduler does not look at costs.
+  void keep_within_memory();
   bool respects_memory(const Plan& plan) const { return respect_memory.value_or(plan.respect_memory); }
   /// Returns the limits for a plan, with the memory of a GPU of the cluster where that is respected.
   ScheduleLimits limits_on(const ClusterSpec& cluster, const Plan& plan) const;

@@ -408,6 +408,7 @@ SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model)
 SchedulerChoice sweep_scheduler(const SweepRow& cell) {
   SchedulerChoice choice = read_scheduler(step_values(cell));
   choice.name = cell.text(Axis::scheduler);
+  choice.keep_within_memory();
   return choice;
 }
 

@@ -182,7 +182,9 @@ void assume_preset(AssumptionBlock& block, const std::string& cluster, const std
     if (!notes.of.empty()) text += fmt::format(" ({})", notes.of);
     if (notes.grade == Grade::unknown) text += ": its file does not say what its figures were held against";
     if (notes.grade == Grade::nominal)
-      text += "; trust the order of plans more than hours (docs/calibration.md)";
+      text +=
+          "; trust neither hours nor small differences between plans: a fitted preset of these GPUs, where "
+          "there is one, is a second opinion (docs/calibration.md)";
     block.add(
         "preset", text,
         {{"name", name}, {"grade", to_string(notes.grade)}, {"error", Cell(notes.error)}, {"of", notes.of}});
@@ -266,9 +268,11 @@ void assume_choices(AssumptionBlock& block, const Plan& plan, const SearchOption
   }
 }
 
-void assume_seed(AssumptionBlock& block, std::uint64_t seed, std::size_t iterations,
+void assume_seed(AssumptionBlock& block, std::uint64_t seed, std::size_t iterations, int gbs, std::size_t all,
                  const std::string& more) {
-  block.add("seeds", fmt::format("{} global batches of seed {}; {}", iterations, seed, more),
+  const std::size_t drawn = iterations * static_cast<std::size_t>(gbs);
+  const std::string part = drawn < all ? fmt::format(", {} of {} samples", drawn, all) : "";
+  block.add("seeds", fmt::format("{} global batches of seed {}{}; {}", iterations, seed, part, more),
             {{"seed", static_cast<std::int64_t>(seed)}, {"iterations", iterations}});
 }
 

@@ -15,7 +15,8 @@ namespace dflop {
 
 /// An Assumption is one sentence, with the figures in it for machines.
 struct Assumption {
-  std::string about;  ///< "data", "preset", "links", "choices", "layout", "heads", "memory", "seeds", "time"
+  std::string about;  ///< "data", "preset", "links", "choices", "layout", "heads", "schedule", "memory",
+                      ///< "seeds", "time"
   std::string text;
   std::vector<std::pair<std::string, Cell>> figures = {};
 };
@@ -60,7 +61,8 @@ void assume_layouts(AssumptionBlock& block, const std::vector<const Plan*>& plan
 void assume_choices(AssumptionBlock& block, const Plan& plan, const SearchOptions& search,
                     bool chooses_parts);
 
-/// Says how many batches of which seed a result is of.
-void assume_seed(AssumptionBlock& block, std::uint64_t seed, std::size_t iterations, const std::string& more);
+/// Says how many batches of which seed a result is of, and which part of `all` samples they are; 0: unknown.
+void assume_seed(AssumptionBlock& block, std::uint64_t seed, std::size_t iterations, int gbs, std::size_t all,
+                 const std::string& more);
 
 }  // namespace dflop

@@ -3,33 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <numeric>
 #include <optional>
 
 #include "core/support/parallel.hpp"
-#include "solver/plan_problem/memory.hpp"
+#include "solver/plan_problem/trial.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 namespace {
 
-constexpr std::size_t kMostBatches = 64;
-constexpr std::size_t kLeastBatches = 8;
-constexpr std::size_t kSamplesInAll = std::size_t{1} << 18;
-/// Batches are those of a seed that nobody gives.
+/// Batches are those of a seed that neither users nor planners give.
 constexpr std::uint64_t kHeadroomSeeds = 0x6865'6164'0000'0000;
 
 double gib(Bytes bytes) {
   return static_cast<double>(bytes.count) * 0x1p-30;
-}
-
-Bytes peak_of_batch(const Plan& plan, const Target& target, const Batch& batch,
-                    const Assignment& assignment) {
-  const PipelineOrder order =
-      order_for_batch(plan, target.model, target.cost, batch, assignment, target.cluster.gpu.usable_memory());
-  return memory_peak(plan, target.model, target.cost, batch, assignment, order).bytes;
 }
 
 }  // namespace
@@ -39,39 +30,51 @@ double Headroom::chance_of_run(double iterations) const {
 }
 
 double overrun_chance(std::span<const double> peaks, double limit) {
+  const auto above = std::ranges::count_if(peaks, [&](double peak) { return peak > limit; });
   const auto count = static_cast<double>(peaks.size());
-  if (peaks.empty()) return 0;
-  const double mean = std::accumulate(peaks.begin(), peaks.end(), 0.0) / count;
-  double squares = 0;
-  double above = 0;
-  for (const double peak : peaks) {
-    squares += (peak - mean) * (peak - mean);
-    above += peak > limit ? 1 : 0;
+  const double seen = static_cast<double>(above) / count;
+  if (peaks.size() < 3) return seen;
+  std::vector<double> rising(peaks.begin(), peaks.end());
+  std::ranges::sort(rising);
+  std::array<double, 3> moments{};  // probability-weighted
+  for (std::size_t i = 0; i < rising.size(); ++i) {
+    const auto rank = static_cast<double>(i);
+    moments[0] += rising[i] / count;
+    moments[1] += rising[i] * rank / ((count - 1) * count);
+    moments[2] += rising[i] * rank * (rank - 1) / ((count - 1) * (count - 2) * count);
   }
-  const double deviation = peaks.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
-  if (deviation <= 0) return above / count;
-  const double scale = deviation * std::sqrt(6.0) / std::numbers::pi;
-  const double location = mean - std::numbers::egamma * scale;
-  return std::max(above / count, -std::expm1(-std::exp(-(limit - location) / scale)));
+  const double spread = 2 * moments[1] - moments[0];
+  if (spread <= 1e-9 * moments[0]) return seen;
+  const double skewness = (6 * moments[2] - 6 * moments[1] + moments[0]) / spread;
+  const double c = 2 / (3 + skewness) - std::numbers::ln2 / std::log(3.0);
+  const double shape = c * (7.8590 + 2.9554 * c);
+  if (std::abs(shape) < 1e-6) {  // Gumbel's
+    const double scale = spread / std::numbers::ln2;
+    const double location = moments[0] - std::numbers::egamma * scale;
+    return std::max(seen, -std::expm1(-std::exp(-(limit - location) / scale)));
+  }
+  const double gamma = std::tgamma(1 + shape);
+  const double scale = spread * shape / ((1 - std::exp2(-shape)) * gamma);
+  const double location = moments[0] + scale * (gamma - 1) / shape;
+  const double rest = 1 - shape * (limit - location) / scale;
+  // Beyond an end of the distribution there is nothing.
+  if (rest <= 0) return shape > 0 ? seen : 1;
+  return std::max(seen, -std::expm1(-std::pow(rest, 1 / shape)));
 }
 
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed) {
-  const std::size_t count =
-      std::clamp(kSamplesInAll / static_cast<std::size_t>(plan.gbs), kLeastBatches, kMostBatches);
   const std::uint64_t other_seed = seed ^ kHeadroomSeeds;
-  const std::vector<Batch> batches = make_batches(samples, plan.gbs, static_cast<int>(count), other_seed);
+  const std::vector<Batch> batches = further_batches(samples, plan.gbs, other_seed);
+  const std::size_t count = batches.size();
   const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler);
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
-  ScheduleLimits limits;
-  if (respects_memory) limits.memory = headroom.usable;
   std::vector<std::optional<double>> found(count);
   parallel_for(count, [&](std::size_t k) {
-    const ScheduleResult filled =
-        filler->schedule({batches[k], plan, target.model, target.cost, other_seed, k, limits});
-    if (filled.feasible())
-      found[k] = static_cast<double>(peak_of_batch(plan, target, batches[k], filled.assignment).count);
+    const std::optional<Bytes> peak =
+        filled_peak(target.problem(), plan, batches[k], *filler, other_seed, k, respects_memory);
+    if (peak) found[k] = static_cast<double>(peak->count);
   });
   std::vector<double> peaks;
   for (const std::optional<double>& peak : found) {

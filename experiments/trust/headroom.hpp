@@ -29,12 +29,13 @@ struct Headroom {
 };
 
 /// Estimates the probability that a peak is above a limit. Each is the largest of many ranks, so that the
-/// peaks are taken to have a Gumbel distribution with their mean and variance; it is never below the part of
-/// them that is above.
+/// peaks are taken to have a generalized extreme value distribution, which has an upper end where the largest
+/// sample limits them; it is fitted by L-moments (Hosking, 1985). The result is never below the part of the
+/// peaks that is above.
 double overrun_chance(std::span<const double> peaks, double limit);
 
-/// Draws further batches, which no planner has seen, fills them with a scheduler and finds the fullest GPU of
-/// each, without a run. As many as 64, fewer where a batch has more than 4,096 samples.
+/// Draws further_batches() that no planner has seen, fills them with a scheduler and finds the fullest GPU of
+/// each, without a run.
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed);
 

@@ -8,6 +8,7 @@
 #include "core/order/pipeline_order.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
+#include "solver/plan_problem/memory.hpp"
 
 namespace dflop {
 
@@ -80,6 +81,31 @@ Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t
                        const Assignment& assignment) {
   return request.executor.run(make_iteration(request, plan, request.batches[iteration], assignment),
                               Detail::usage);
+}
+
+std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const Batch& batch,
+                                 const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
+                                 bool within) {
+  const Bytes usable = problem.cluster.gpu.usable_memory();
+  ScheduleLimits limits;
+  if (within) limits.memory = usable;
+  const ScheduleResult filled =
+      scheduler.schedule({batch, plan, problem.model, problem.cost, seed, iteration, limits});
+  if (!filled.feasible()) return {};
+  const PipelineOrder order =
+      order_for_batch(plan, problem.model, problem.cost, batch, filled.assignment, usable);
+  return memory_peak(plan, problem.model, problem.cost, batch, filled.assignment, order).bytes;
+}
+
+std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
+                             const Scheduler& scheduler, std::uint64_t seed, bool within) {
+  for (std::size_t k = 0; k < further.size(); ++k) {
+    std::optional<Bytes> peak = filled_peak(problem, plan, further[k], scheduler, seed, k, within);
+    if (!peak) peak = filled_peak(problem, plan, further[k], scheduler, seed, k, false);
+    // A scheduler may also fail by more than memory, such as a cap on tokens.
+    if (!peak || *peak > problem.cluster.gpu.usable_memory()) return peak.value_or(Bytes{});
+  }
+  return {};
 }
 
 std::string ClosestMiss::reason(const ClusterSpec& cluster) const {

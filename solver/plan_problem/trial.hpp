@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
+#include "core/scheduler.hpp"
 
 namespace dflop {
 
@@ -34,6 +36,16 @@ Bytes largest_model_state(const PlanRequest& request, const Plan& plan);
 /// Runs one iteration of the request under an assignment of its samples.
 Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t iteration,
                        const Assignment& assignment);
+
+/// Returns the most memory that any GPU needs at any time of a batch that a scheduler fills. `within`: it is
+/// kept within usable memory, where it is not by itself; nothing where the scheduler cannot do that.
+std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const Batch& batch,
+                                 const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
+                                 bool within);
+
+/// Returns the first memory beyond a GPU's that a plan needs in a further batch; nothing where all fit.
+std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
+                             const Scheduler& scheduler, std::uint64_t seed, bool within);
 
 /// A ClosestMiss is the plan that misses the memory by the least.
 class ClosestMiss {

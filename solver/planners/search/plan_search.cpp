@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -22,13 +23,12 @@
 #include "solver/planners/search/bound.hpp"
 #include "solver/planners/search/cuts.hpp"
 #include "solver/planners/search/families.hpp"
+#include "solver/planners/search/finish.hpp"
 #include "solver/planners/search/leaves.hpp"
 #include "solver/planners/search/score.hpp"
 #include "solver/planners/search/space.hpp"
 #include "solver/planners/trials/candidates.hpp"
 #include "solver/planners/uniform/planner.hpp"
-#include "solver/schedulers/methods.hpp"
-#include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 namespace {
@@ -50,10 +50,8 @@ constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bound
 constexpr std::size_t kTriedInFull = 2;        // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants are made
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
-// These are steps of that scheduler, whose durations are affine in the work: with ten times as many it takes
-// ten times as long and what is simulated is no better.
-constexpr std::int64_t kFinalSteps = 320;
-constexpr int kPatience = 5;               // limits are so many times wider where nothing fits yet
+constexpr std::int64_t kBudgetOfMoreFinalists = 2;  // this part of a search's budget finishes others
+constexpr int kPatience = 5;                        // limits are so many times wider where nothing fits yet
 constexpr int kMostRefits = 4;             // cuts of a group for less memory than those that did not fit
 constexpr double kRoom = 0.99;             // of the memory that such a cut is made for
 constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, between looks at what came out
@@ -116,8 +114,7 @@ class PlanSearch {
         bounds_(request),
         families_(request, space_, bounds_, closest_),
         leaf_maker_(request, space_, bounds_),
-        lpt_(make_scheduler("lpt")),
-        scheduler_(make_scheduler(request.search.scheduler, {.prove = false})),
+        finisher_(request, bounds_),
         is_second_(part == SpacePart::shared && !looks_for_shared_alone(request)),
         budget_(is_second_ ? whole_budget(request) / kBudgetOfShared + 1 : whole_budget(request)),
         incumbent_s_(known_s) {
@@ -187,7 +184,7 @@ class PlanSearch {
         quiet_.search.time_limit = std::max(*request_.search.time_limit - watch_.elapsed(), Seconds{0.1});
       const bool looks_for_parts = leave_parts && !many_gpus();
       const PlanResult found =
-          looks_for_parts ? with_best_parts(*planner, quiet_, true) : planner->plan(quiet_);
+          looks_for_parts ? with_best_parts(*planner, quiet_, false) : planner->plan(quiet_);
       if (found.plan) add_seed(*found.plan);
     }
   }
@@ -394,11 +391,16 @@ class PlanSearch {
     return best;
   }
 
-  /// Runs all iterations of a leaf.
+  /// Runs all iterations of a leaf, and finds out whether it fits further batches.
   void complete(Leaf& leaf) const {
     extend(leaf, request_.batches.size());
-    if (leaf.fits())
-      leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
+    if (!leaf.fits()) return;
+    if (const std::optional<Bytes> needed = finisher_.overrun_of(leaf.plan, finisher_.lpt())) {
+      leaf.score.fits = false;
+      leaf.floor.memory = std::max(leaf.floor.memory, *needed);
+      return;
+    }
+    leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
   }
 
   /// Returns the leaves of which a condition is true.
@@ -532,52 +534,8 @@ class PlanSearch {
   }
 
   void extend(Leaf& leaf, std::size_t iterations) const {
-    extend_score(leaf.score, request_, leaf.plan, *lpt_, iterations);
+    extend_score(leaf.score, request_, leaf.plan, finisher_.lpt(), iterations);
     leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
-  }
-
-  RankedPlan ranked(const Plan& plan, Seconds bound, const PlanScore& score,
-                    const Scheduler& scheduler) const {
-    const Seconds objective = objective_value(request_.search.objective, score.iterations);
-    return {.plan = plan,
-            .scheduler = std::string(scheduler.name()),
-            .objective = objective,
-            .lpt = scheduler.name() == lpt_->name() ? std::optional(objective) : std::nullopt,
-            .bound = bound,
-            .peak_memory = score.peak_memory,
-            .shares = score.mean()};
-  }
-
-  /// Returns a plan as it was run under LPT. `finalist`: with the gradient buckets that are best, and under
-  /// the scheduler asked for where that is better and fits.
-  RankedPlan finished(const Leaf& leaf, bool finalist) const {
-    RankedPlan best = ranked(leaf.plan, Seconds(leaf.floor.bound_s), leaf.score, *lpt_);
-    if (!finalist) return best;
-    for (const Bytes bucket : free_parts(request_).gradient_buckets) {
-      Plan plan = leaf.plan;
-      plan.gradient_bucket = bucket;
-      if (plan != leaf.plan) take_better(best, plan, *lpt_, {});
-    }
-    if (scheduler_->name() == lpt_->name()) return best;
-    ScheduleLimits limits;
-    limits.memory = request_.cluster.gpu.usable_memory();
-    if (find_method(scheduler_->name()).budget == Budget::steps) limits.steps = kFinalSteps;
-    const Plan plan = best.plan;
-    take_better(best, plan, *scheduler_, limits);
-    return best;
-  }
-
-  /// Runs all iterations of a plan and takes it if it is better than the best.
-  void take_better(RankedPlan& best, const Plan& plan, const Scheduler& scheduler,
-                   const ScheduleLimits& limits) const {
-    PlanScore score;
-    extend_score(score, request_, plan, scheduler, request_.batches.size(), limits);
-    if (!score.fits) return;
-    // It may have other buckets than the leaf.
-    RankedPlan other = ranked(plan, Seconds(bounds_.plan_floor(plan).bound_s), score, scheduler);
-    other.steps = limits.steps;
-    if (!other.lpt) other.lpt = best.lpt;
-    if (other.objective < best.objective) best = std::move(other);
   }
 
   /// Runs the user's seeds in all iterations, also where the search has ended before it came to them or has
@@ -589,75 +547,67 @@ class PlanSearch {
     });
   }
 
+  /// Finishes other plans that may become better than the best, as far as a part of the budget goes: of small
+  /// problems all. A scheduler that looks further than LPT takes away part of what LPT's microbatches take
+  /// beyond the plan's bound; plans with the smallest rest come first.
+  void add_more_finalists(std::vector<RankedPlan>& best, const std::vector<std::size_t>& finished) const {
+    constexpr double kRest = 0.4;  // is mostly left
+    if (best.empty()) return;
+    const double best_s = std::ranges::min(best, {}, &RankedPlan::objective).objective.count();
+    std::vector<std::size_t> open = leaves_that(
+        [&](const Leaf& leaf) { return leaf.objective_s.has_value() && leaf.floor.bound_s < best_s; });
+    std::set<std::size_t> families;
+    for (const std::size_t i : finished) families.insert(leaves_[i].family);
+    std::vector<std::size_t> more;
+    std::int64_t left = budget_ / kBudgetOfMoreFinalists;
+    const auto hoped_for = [&](std::size_t i) {
+      return leaves_[i].floor.bound_s + kRest * (*leaves_[i].objective_s - leaves_[i].floor.bound_s);
+    };
+    for (const std::size_t i : take_least(open, open.size(), hoped_for)) {
+      if (!families.insert(leaves_[i].family).second) continue;
+      left -= finisher_.instructions_to_finish(leaves_[i].plan);
+      if (left < 0) break;
+      more.push_back(i);
+    }
+    std::vector<RankedPlan> found(more.size());
+    parallel_for(more.size(), [&](std::size_t n) {
+      found[n] = is_late() ? finisher_.as_run(leaves_[more[n]]) : finisher_.finished(leaves_[more[n]]);
+    });
+    std::ranges::move(found, std::back_inserter(best));
+  }
+
   /// Adds those of the user's seeds that are within memory with the microbatches of the scheduler asked for,
   /// and with LPT's are not.
   void add_given_that_only_fit_in_the_end(std::vector<RankedPlan>& best) const {
-    ScheduleLimits limits;
-    limits.memory = request_.cluster.gpu.usable_memory();
-    if (find_method(scheduler_->name()).budget == Budget::steps) limits.steps = kFinalSteps;
     for (const std::size_t i : given_) {
       if (leaves_[i].objective_s) continue;
-      RankedPlan ranked;
-      ranked.objective = Seconds(std::numeric_limits<double>::infinity());
-      take_better(ranked, leaves_[i].plan, *scheduler_, limits);
-      if (ranked.objective.count() < std::numeric_limits<double>::infinity())
-        best.push_back(std::move(ranked));
+      if (auto filled = finisher_.filled(leaves_[i].plan)) best.push_back(*std::move(filled));
     }
-  }
-
-  /// Moves layers of the best plan between neighboring stages, one at a time, until no such move makes it
-  /// better within memory under the scheduler that has made its microbatches.
-  void move_layers_of_best(std::vector<RankedPlan>& best) const {
-    bool has_moved = false;
-    while (!best.empty() && !is_late()) {
-      const RankedPlan& first = best.front();
-      const std::unique_ptr<Scheduler> scheduler = make_scheduler(first.scheduler, {.prove = false});
-      ScheduleLimits limits;
-      if (scheduler->name() == scheduler_->name() && scheduler->name() != lpt_->name())
-        limits.memory = request_.cluster.gpu.usable_memory();
-      limits.steps = first.steps;
-      std::vector<RankedPlan> moved;
-      for (Plan& plan : moved_by_one_layer(first.plan, request_.model)) {
-        const PlanFloor floor = bounds_.plan_floor(plan);
-        if (floor.memory > request_.cluster.gpu.usable_memory() || floor.bound_s >= first.objective.count())
-          continue;
-        RankedPlan& one = moved.emplace_back();
-        one.plan = std::move(plan);
-        one.bound = Seconds(floor.bound_s);
-      }
-      parallel_for(moved.size(), [&](std::size_t m) {
-        PlanScore score;
-        extend_score(score, request_, moved[m].plan, *scheduler, request_.batches.size(), limits);
-        if (score.fits) moved[m] = ranked(moved[m].plan, moved[m].bound, score, *scheduler);
-        moved[m].steps = first.steps;
-      });
-      std::erase_if(moved, [&](const RankedPlan& plan) {
-        return plan.scheduler.empty() || plan.objective >= first.objective;
-      });
-      if (moved.empty()) break;
-      RankedPlan& better = *std::ranges::min_element(moved, {}, &RankedPlan::objective);
-      if (has_moved) best.front() = std::move(better);
-      if (!std::exchange(has_moved, true)) best.insert(best.begin(), std::move(better));
-    }
-    if (!has_moved || best.front().lpt) return;
-    PlanScore score;
-    extend_score(score, request_, best.front().plan, *lpt_, request_.batches.size());
-    if (score.fits) best.front().lpt = objective_value(request_.search.objective, score.iterations);
   }
 
   /// Adds the seeds with random microbatches, with which the baselines have chosen them: LPT's are better but
   /// for chance, or where they do not fit.
   void add_random_seeds(std::vector<RankedPlan>& best) const {
-    const std::unique_ptr<Scheduler> random = make_scheduler("random");
-    std::vector<PlanScore> scores(seeds_.size());
-    parallel_for(seeds_.size(), [&](std::size_t s) {
-      extend_score(scores[s], request_, leaves_[seeds_[s]].plan, *random, request_.batches.size());
-    });
-    for (std::size_t s = 0; s < seeds_.size(); ++s) {
-      if (scores[s].fits)
-        best.push_back(
-            ranked(leaves_[seeds_[s]].plan, Seconds(leaves_[seeds_[s]].floor.bound_s), scores[s], *random));
+    std::vector<std::optional<RankedPlan>> filled(seeds_.size());
+    parallel_for(seeds_.size(),
+                 [&](std::size_t s) { filled[s] = finisher_.filled_at_random(leaves_[seeds_[s]]); });
+    for (std::optional<RankedPlan>& plan : filled) {
+      if (plan) best.push_back(*std::move(plan));
     }
+  }
+
+  /// Moves layers of the best plan until no move makes it better, and of those that come next as far as a
+  /// part of the budget goes.
+  void move_layers(std::vector<RankedPlan>& best) const {
+    std::int64_t left = budget_ / kBudgetOfMoreFinalists;
+    std::vector<RankedPlan> moved;
+    for (std::size_t n = 0; n < best.size() && (n == 0 || left > 0); ++n) {
+      auto better = finisher_.with_layers_moved(
+          best[n], [this] { return is_late(); }, left);
+      if (better) moved.push_back(*std::move(better));
+    }
+    std::ranges::move(moved, std::back_inserter(best));
+    std::ranges::stable_sort(best, {}, &RankedPlan::objective);
   }
 
   /// Says without which one of the parts that are fixed some plan may fit, where there are any.
@@ -710,8 +660,15 @@ class PlanSearch {
       is_finalist.push_back(first || std::ranges::count(given_, i) > 0);
     }
     result.best.resize(finalists.size());
-    parallel_for(finalists.size(),
-                 [&](std::size_t n) { result.best[n] = finished(leaves_[finalists[n]], is_finalist[n]); });
+    parallel_for(finalists.size(), [&](std::size_t n) {
+      const Leaf& leaf = leaves_[finalists[n]];
+      result.best[n] = is_finalist[n] ? finisher_.finished(leaf) : finisher_.as_run(leaf);
+    });
+    std::vector<std::size_t> finished;
+    for (std::size_t n = 0; n < finalists.size(); ++n) {
+      if (is_finalist[n]) finished.push_back(finalists[n]);
+    }
+    add_more_finalists(result.best, finished);
     add_given_that_only_fit_in_the_end(result.best);
     add_random_seeds(result.best);
     std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
@@ -725,7 +682,7 @@ class PlanSearch {
       if (std::ranges::none_of(once, is_again)) once.push_back(std::move(ranked));
     }
     result.best = std::move(once);
-    move_layers_of_best(result.best);
+    move_layers(result.best);
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
@@ -755,8 +712,7 @@ class PlanSearch {
   ClosestMiss closest_;
   PlanFamilies families_;
   LeafMaker leaf_maker_;
-  std::unique_ptr<Scheduler> lpt_;
-  std::unique_ptr<Scheduler> scheduler_;
+  PlanFinisher finisher_;
   bool is_second_;  ///< all other plans were looked for before
   std::int64_t budget_;
   std::int64_t spent_ = 0;

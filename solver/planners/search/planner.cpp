@@ -50,9 +50,17 @@ PlanResult SearchPlanner::plan(const PlanRequest& request) const {
   PlanRequest others = request;
   if (shared && request.search.time_limit)
     others.search.time_limit = *request.search.time_limit * (kBudgetOfShared - 1.0) / kBudgetOfShared;
+  // What is proven of one part alone bounds no plan of the other.
+  if (shared && request.improved)
+    others.improved = [&](Seconds objective, std::optional<Seconds>) { request.improved(objective, {}); };
   PlanResult found = search_part(others, SpacePart::unshared, kNothingKnown);
   if (!shared) return found;
   PlanRequest rest = request;
+  if (request.improved) {
+    rest.improved = [&](Seconds objective, std::optional<Seconds> bound) {
+      if (found.bound && bound) request.improved(objective, std::min(*found.bound, *bound));
+    };
+  }
   if (request.search.time_limit) rest.search.time_limit = *request.search.time_limit / kBudgetOfShared;
   PlanResult more =
       search_part(rest, SpacePart::shared, found.plan ? found.objective.count() : kNothingKnown);

@@ -54,6 +54,7 @@ CandidateRace::CandidateRace(const PlanRequest& request, CandidateFilter filter)
     : request_(request),
       filter_(std::move(filter)),
       parts_(free_parts(request)),
+      random_(make_scheduler("random")),
       best_total_(std::numeric_limits<std::int64_t>::max()) {}
 
 void CandidateRace::add(std::vector<Plan> candidates) {
@@ -81,8 +82,11 @@ PlanResult CandidateRace::best() {
     if (!a.fits || !b.fits) return a.fits;
     return a.iterations > b.iterations || (a.iterations == b.iterations && a.total < b.total);
   };
-  const auto best = std::min_element(trials_.begin(), trials_.end(), better);
-  if (best != trials_.end() && best->fits && (complete(*best) || (is_late() && best->iterations > 0))) {
+  while (!trials_.empty()) {
+    const auto best = std::min_element(trials_.begin(), trials_.end(), better);
+    if (!best->fits || (!complete(*best) && (!is_late() || best->iterations == 0))) break;
+    check_further(best - trials_.begin());  // one that the time ended has not been
+    if (!best->fits) continue;
     result.plan = candidates_[best - trials_.begin()];
     result.objective = Seconds(best->total) / static_cast<double>(best->iterations);
     return result;
@@ -115,22 +119,48 @@ void CandidateRace::run_next_iteration(const Plan& plan, Trial& trial) const {
   check_memory(trial, peak_memory(timeline));
 }
 
+/// Has a candidate start again with the next recomputation, if there is one.
+bool CandidateRace::take_next_recomputation(std::size_t candidate) {
+  Trial& trial = trials_[candidate];
+  if (trial.level + 1 == parts_.recomputations.size()) return false;
+  trial = {.level = trial.level + 1};
+  candidates_[candidate].recomputation = parts_.recomputations[trial.level];
+  return true;
+}
+
 /// Runs so many iterations of a candidate, or fewer where they take longer than all of the best one. Where
 /// one does not fit the candidate starts again with the next recomputation.
 void CandidateRace::run_iterations(std::size_t candidate, std::size_t count) {
-  Plan& plan = candidates_[candidate];
+  const Plan& plan = candidates_[candidate];
   Trial& trial = trials_[candidate];
-  while (true) {
+  do {
     if (trial.iterations == 0) check_memory(trial, largest_model_state(request_, plan));
     while (trial.fits && trial.iterations < count && trial.total.count() <= best_total_) {
       if (is_late()) return;
       run_next_iteration(plan, trial);
       if (trial.fits) has_run_ = true;
     }
-    if (trial.fits || trial.level + 1 == parts_.recomputations.size()) return;
-    trial = {.level = trial.level + 1};
-    plan.recomputation = parts_.recomputations[trial.level];
-  }
+  } while (!trial.fits && take_next_recomputation(candidate));
+}
+
+/// Finds out whether a candidate that fits the request's batches fits the further ones.
+void CandidateRace::check_further(std::size_t candidate) {
+  Trial& trial = trials_[candidate];
+  if (trial.fits_further) return;
+  const std::optional<Bytes> needed =
+      overrun(request_, candidates_[candidate], request_.further, *random_, request_.seed, false);
+  trial.fits_further = !needed;
+  if (needed) check_memory(trial, *needed);
+}
+
+/// Runs all iterations of a candidate, and where it is the best so far, has it fit the further batches, too.
+void CandidateRace::run_to_the_end(std::size_t candidate) {
+  const Trial& trial = trials_[candidate];
+  do {
+    run_iterations(candidate, iterations());
+    if (!complete(trial) || trial.total.count() > best_total_) return;
+    check_further(candidate);
+  } while (!trial.fits && take_next_recomputation(candidate));
 }
 
 /// Returns whether the time is over. Until something fits there is more.
@@ -187,17 +217,20 @@ void CandidateRace::add_variants() {
 
 /// Runs the promising ones first, so that the others are given up early.
 void CandidateRace::run_all_iterations() {
-  const std::vector<std::size_t> order = ahead(kRunInFull);
-  std::atomic<std::size_t> next = 0;
-  parallel_for(order.size(), [&](std::size_t) {
-    const std::size_t candidate = order[next++];
-    run_iterations(candidate, iterations());
-    const Trial& trial = trials_[candidate];
-    if (!complete(trial)) return;
-    std::int64_t best = best_total_;
-    while (trial.total.count() < best && !best_total_.compare_exchange_weak(best, trial.total.count())) {
-    }
-  });
+  const std::vector<std::size_t> order = ahead(candidates_.size());
+  for (std::size_t first = 0; first < order.size(); first += kRunInFull) {
+    if (best_total_ < std::numeric_limits<std::int64_t>::max()) return;
+    std::atomic<std::size_t> next = first;
+    parallel_for(std::min(kRunInFull, order.size() - first), [&](std::size_t) {
+      const std::size_t candidate = order[next++];
+      run_to_the_end(candidate);
+      const Trial& trial = trials_[candidate];
+      if (!complete(trial)) return;
+      std::int64_t best = best_total_;
+      while (trial.total.count() < best && !best_total_.compare_exchange_weak(best, trial.total.count())) {
+      }
+    });
+  }
 }
 
 namespace {

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
+#include "core/scheduler.hpp"
 #include "core/support/clock.hpp"
 
 namespace dflop {
@@ -28,10 +30,10 @@ using CandidateFilter = std::function<void(std::vector<Plan>&)>;
 
 /// A CandidateRace runs candidates with the microbatches of random_assignment() and finds the one with the
 /// smallest mean makespan over the request's iterations. A candidate fits if no rank's peak memory exceeds
-/// the GPU's in any iteration. It has the least recomputation with which it fits, as less is never slower.
-/// What is found does not depend on the number of threads. A time limit of the request's search ends the race
-/// once a candidate fits, or after four times as long and a second; the best of those that have run is then
-/// the result.
+/// the GPU's in any iteration; what is chosen fits the request's further batches, too. It has the least
+/// recomputation with which it fits, as less is never slower. What is found does not depend on the number of
+/// threads. A time limit of the request's search ends the race once a candidate fits, or after four times as
+/// long and a second; the best of those that have run is then the result.
 class CandidateRace {
  public:
   /// Takes a request that outlives the race. Without a filter all candidates run.
@@ -45,9 +47,9 @@ class CandidateRace {
   std::vector<Plan> leaders(std::size_t most) const;
 
   /// Gives the 16 leaders all placements and gradient buckets that are open, runs all iterations of the 64
-  /// that are then ahead, but for those whose makespans so far already sum to more than all of the best
-  /// one's, and returns the first of the best. PlanResult::objective is its mean makespan, candidates counts
-  /// the plans that were looked at.
+  /// that are then ahead, and of 64 more as long as none fits, but for those whose makespans so far already
+  /// sum to more than all of the best one's, and returns the first of the best. PlanResult::objective is its
+  /// mean makespan, candidates counts the plans that were looked at.
   PlanResult best();
 
  private:
@@ -58,13 +60,17 @@ class CandidateRace {
     std::size_t level = 0;       // of FreeParts::recomputations
     Bytes needed{};
     bool fits = true;
+    bool fits_further = false;  // known to
   };
 
   std::size_t iterations() const { return request_.batches.size(); }
   bool complete(const Trial& trial) const { return trial.fits && trial.iterations == iterations(); }
   void check_memory(Trial& trial, Bytes needed) const;
   void run_next_iteration(const Plan& plan, Trial& trial) const;
+  bool take_next_recomputation(std::size_t candidate);
   void run_iterations(std::size_t candidate, std::size_t count);
+  void check_further(std::size_t candidate);
+  void run_to_the_end(std::size_t candidate);
   void run_first_iterations(std::size_t first);
   bool is_late() const;
   std::vector<std::size_t> ahead(std::size_t most) const;
@@ -77,6 +83,7 @@ class CandidateRace {
   FreeParts parts_;
   Stopwatch watch_;
   std::atomic<bool> has_run_ = false;  ///< some candidate that fits
+  std::unique_ptr<Scheduler> random_;
   std::vector<Plan> candidates_;
   std::vector<Trial> trials_;
   /// This is the total of the best candidate that has run all iterations, in nanoseconds.

@@ -1,0 +1,152 @@
+#include "solver/planners/search/finish.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "core/support/parallel.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/planners/search/cuts.hpp"
+#include "solver/planners/search/score.hpp"
+#include "solver/planners/trials/candidates.hpp"
+#include "solver/schedulers/methods.hpp"
+#include "solver/schedulers/schedulers.hpp"
+
+namespace dflop {
+namespace {
+
+// These are steps of the scheduler asked for, whose durations are affine in the work: with ten times as many
+// it takes ten times as long and what is simulated is no better.
+constexpr std::int64_t kFinalSteps = 320;
+// To schedule an iteration in so many steps takes about as long as to simulate it so many times.
+constexpr std::int64_t kRunsOfASchedule = 40;
+
+}  // namespace
+
+PlanFinisher::PlanFinisher(const PlanRequest& request, const SearchBounds& bounds)
+    : request_(request),
+      bounds_(bounds),
+      lpt_(make_scheduler("lpt")),
+      random_(make_scheduler("random")),
+      asked_for_(make_scheduler(request.search.scheduler, {.prove = false})) {}
+
+std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler& scheduler) const {
+  const bool random = scheduler.name() == random_->name();
+  const bool within = request_.search.respect_memory && !random;
+  return overrun(request_, plan, request_.further, random ? *random_ : *lpt_, request_.seed, within);
+}
+
+RankedPlan PlanFinisher::as_run(const Leaf& leaf) const {
+  return ranked(leaf.plan, Seconds(leaf.floor.bound_s), leaf.score, *lpt_);
+}
+
+RankedPlan PlanFinisher::finished(const Leaf& leaf) const {
+  RankedPlan best = as_run(leaf);
+  for (const Bytes bucket : free_parts(request_).gradient_buckets) {
+    Plan plan = leaf.plan;
+    plan.gradient_bucket = bucket;
+    if (plan != leaf.plan) take_better(best, plan, *lpt_, {});
+  }
+  if (asked_for_->name() == lpt_->name()) return best;
+  const Plan plan = best.plan;
+  take_better(best, plan, *asked_for_, final_limits());
+  return best;
+}
+
+std::optional<RankedPlan> PlanFinisher::filled(const Plan& plan) const {
+  RankedPlan best;
+  best.objective = Seconds(std::numeric_limits<double>::infinity());
+  take_better(best, plan, *asked_for_, final_limits());
+  return best.scheduler.empty() ? std::nullopt : std::optional(std::move(best));
+}
+
+std::optional<RankedPlan> PlanFinisher::filled_at_random(const Leaf& leaf) const {
+  PlanScore score;
+  extend_score(score, request_, leaf.plan, *random_, request_.batches.size());
+  if (!score.fits || overrun_of(leaf.plan, *random_)) return {};
+  return ranked(leaf.plan, Seconds(leaf.floor.bound_s), score, *random_);
+}
+
+std::optional<RankedPlan> PlanFinisher::with_layers_moved(const RankedPlan& plan,
+                                                          const std::function<bool()>& is_late,
+                                                          std::int64_t& left) const {
+  const Bytes usable = request_.cluster.gpu.usable_memory();
+  const std::unique_ptr<Scheduler> scheduler = make_scheduler(plan.scheduler, {.prove = false});
+  ScheduleLimits limits;
+  if (scheduler->name() == asked_for_->name() && scheduler->name() != lpt_->name()) limits.memory = usable;
+  limits.steps = plan.steps;
+  RankedPlan best = plan;
+  bool has_moved = false;
+  while (!is_late()) {
+    std::vector<RankedPlan> moved;
+    for (Plan& other : moved_by_one_layer(best.plan, request_.model)) {
+      const PlanFloor floor = bounds_.plan_floor(other);
+      if (floor.memory > usable || floor.bound_s >= best.objective.count()) continue;
+      RankedPlan& one = moved.emplace_back();
+      one.plan = std::move(other);
+      one.bound = Seconds(floor.bound_s);
+    }
+    left -= instructions_to_finish(best.plan) * static_cast<std::int64_t>(moved.size());
+    parallel_for(moved.size(), [&](std::size_t m) {
+      PlanScore score;
+      extend_score(score, request_, moved[m].plan, *scheduler, request_.batches.size(), limits);
+      if (score.fits) moved[m] = ranked(moved[m].plan, moved[m].bound, score, *scheduler);
+      moved[m].steps = plan.steps;
+    });
+    std::erase_if(moved, [&](const RankedPlan& other) {
+      return other.scheduler.empty() || other.objective >= best.objective;
+    });
+    std::ranges::stable_sort(moved, {}, &RankedPlan::objective);
+    const auto better = std::ranges::find_if(
+        moved, [&](const RankedPlan& other) { return !overrun_of(other.plan, *scheduler); });
+    if (better == moved.end()) break;
+    best = std::move(*better);
+    has_moved = true;
+  }
+  if (!has_moved) return {};
+  if (!best.lpt) {
+    PlanScore score;
+    extend_score(score, request_, best.plan, *lpt_, request_.batches.size());
+    if (score.fits) best.lpt = objective_value(request_.search.objective, score.iterations);
+  }
+  return best;
+}
+
+std::int64_t PlanFinisher::instructions_to_finish(const Plan& plan) const {
+  return instructions_of(plan) * static_cast<std::int64_t>(request_.batches.size()) * kRunsOfASchedule;
+}
+
+RankedPlan PlanFinisher::ranked(const Plan& plan, Seconds bound, const PlanScore& score,
+                                const Scheduler& scheduler) const {
+  const Seconds objective = objective_value(request_.search.objective, score.iterations);
+  return {.plan = plan,
+          .scheduler = std::string(scheduler.name()),
+          .objective = objective,
+          .lpt = scheduler.name() == lpt_->name() ? std::optional(objective) : std::nullopt,
+          .bound = bound,
+          .peak_memory = score.peak_memory,
+          .shares = score.mean()};
+}
+
+ScheduleLimits PlanFinisher::final_limits() const {
+  ScheduleLimits limits;
+  limits.memory = request_.cluster.gpu.usable_memory();
+  if (find_method(asked_for_->name()).budget == Budget::steps) limits.steps = kFinalSteps;
+  return limits;
+}
+
+/// Runs all iterations of a plan and takes it if it is better than the best.
+void PlanFinisher::take_better(RankedPlan& best, const Plan& plan, const Scheduler& scheduler,
+                               const ScheduleLimits& limits) const {
+  PlanScore score;
+  extend_score(score, request_, plan, scheduler, request_.batches.size(), limits);
+  if (!score.fits) return;
+  // It may have other buckets than the leaf.
+  RankedPlan other = ranked(plan, Seconds(bounds_.plan_floor(plan).bound_s), score, scheduler);
+  other.steps = limits.steps;
+  if (!other.lpt) other.lpt = best.lpt;
+  if (other.objective < best.objective && !overrun_of(plan, scheduler)) best = std::move(other);
+}
+
+}  // namespace dflop
