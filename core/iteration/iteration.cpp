@@ -57,59 +57,133 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs) {
   return {forward.take(), backward.take(), weight.take(), message.take()};
 }
 
-/// GroupMemory is what the microbatches of one group need at most.
-struct GroupMemory {
-  Bytes encoder_activation;  ///< of the stages before the LLM's, in a colocated plan
-  Bytes activation;
-  Bytes workspace;
+/// Returns the pipeline rank of each group; the groups of one rank follow each other.
+std::vector<int> ranks_of_groups(const Program& program) {
+  std::vector<int> ranks;
+  int rank = -1;
+  for (const Group& group : program.groups) {
+    if (group.dp_rank == 0) ++rank;
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+/// A GroupMemory is what the steps of a group with one stage need.
+class GroupMemory {
+ public:
+  GroupMemory(const Program& program, const ProgramCosts& costs, std::size_t group)
+      : state_(costs.model_state[group].total()),
+        kept_before_(program.microbatches + 1),
+        forward_workspace_(program.microbatches),
+        backward_workspace_(program.microbatches) {
+    std::vector<Bytes> activation(program.microbatches);
+    for (std::int64_t i = program.groups[group].begin; i < program.groups[group].end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_compute(instruction.op)) continue;
+      const bool forward = instruction.op == Op::forward;
+      if (forward) activation[instruction.microbatch] = costs.activation_of(i);
+      Bytes& workspace = (forward ? forward_workspace_ : backward_workspace_)[instruction.microbatch];
+      workspace = std::max(workspace, costs.workspace_of(i));
+    }
+    for (std::size_t j = 0; j < activation.size(); ++j) kept_before_[j + 1] = kept_before_[j] + activation[j];
+  }
+
+  /// Returns the most that the group needs if it holds up to `held` microbatches at once in the order of
+  /// 1f1b: while forward j runs those up to j, and while backward j runs those from j on.
+  Bytes peak(int held) const {
+    const int microbatches = static_cast<int>(forward_workspace_.size());
+    Bytes most;
+    for (int j = 0; j < microbatches; ++j) {
+      const Bytes forward = kept_before_[j + 1] - kept_before_[std::max(0, j + 1 - held)];
+      const Bytes backward = kept_before_[std::min(microbatches, j + held)] - kept_before_[j];
+      most = std::max({most, forward + forward_workspace_[j], backward + backward_workspace_[j]});
+    }
+    return state_ + most;
+  }
+
+  /// Returns how many microbatches the group can hold within a limit; at least 1.
+  int most_held(Bytes limit) const {
+    int fits = 1;
+    int too_many = static_cast<int>(forward_workspace_.size()) + 1;
+    while (too_many - fits > 1) {
+      const int held = fits + (too_many - fits) / 2;
+      (peak(held) <= limit ? fits : too_many) = held;
+    }
+    return fits;
+  }
+
+ private:
+  Bytes state_;
+  std::vector<Bytes> kept_before_;  ///< by the forwards of the microbatches before each, all together
+  std::vector<Bytes> forward_workspace_;
+  std::vector<Bytes> backward_workspace_;
 };
 
-GroupMemory group_memory(const Plan& plan, const Program& program, const ProgramCosts& costs,
-                         const Group& group) {
-  GroupMemory memory;
-  for (std::int64_t i = group.begin; i < group.end; ++i) {
-    const Instruction& instruction = program.instructions[i];
-    memory.workspace = std::max(memory.workspace, costs.workspace_of(i));
-    const bool is_encoder = plan.layout == Layout::colocated && instruction.stage == 0;
-    Bytes& largest = is_encoder ? memory.encoder_activation : memory.activation;
-    largest = std::max(largest, costs.activation_of(i));
-  }
-  return memory;
+/// ModuleMemory is that of the encoder and of the LLM of a shared plan.
+using ModuleMemory = std::array<Bytes, 2>;
+
+std::size_t module_of(const Program& program, std::size_t group) {
+  return program.groups[group].first_rank < program.shared_gpus ? 0 : 1;
 }
 
-/// Returns what the fullest rank of each module of a shared plan needs beside activations: of the encoder, of
-/// the LLM.
-std::array<Bytes, 2> fixed_memory(const Plan& plan, const Program& program, const ProgramCosts& costs) {
-  std::array<Bytes, 2> fixed;
-  for (std::size_t g = 0; g < program.groups.size(); ++g) {
-    const Group& group = program.groups[g];
-    Bytes& most = fixed[group.first_rank < program.shared_gpus ? 0 : 1];
-    most = std::max(most, costs.model_state[g].total() + group_memory(plan, program, costs, group).workspace);
-  }
-  return fixed;
-}
-
-std::vector<int> limits(const Plan& plan, const Program& program, const ProgramCosts& costs, Bytes usable) {
-  const bool shared = program.shared_gpus > 0;
-  const std::array<Bytes, 2> fixed = shared ? fixed_memory(plan, program, costs) : std::array<Bytes, 2>{};
-  const PipelineShape shape = plan_shape(plan);
-  std::vector<int> limits(shape.all_ranks(), plan.microbatches);
-  const auto times = [](Bytes bytes, int count) { return Bytes{bytes.count * count}; };
-  int rank = -1;
-  for (std::size_t g = 0; g < program.groups.size(); ++g) {
-    const Group& group = program.groups[g];
-    if (group.dp_rank == 0) ++rank;  // the groups of a pipeline rank follow each other
-    const GroupMemory memory = group_memory(plan, program, costs, group);
-    Bytes left = usable - costs.model_state[g].total() - memory.workspace;
-    Bytes one = memory.activation;
-    // Neither module knows how many microbatches the other holds: each has half of what both may.
-    if (shared) left = Bytes{(left - fixed[group.first_rank < program.shared_gpus ? 1 : 0]).count / 2};
-    if (shape.spreads_encoder()) {
-      left -= times(memory.activation, traits(plan.order).surely_held(shape, rank));
-      one = memory.encoder_activation;
+/// Returns what the ranks of each module may need. Those that share GPUs do not know how many microbatches
+/// the other holds: each has what its fullest rank needs for 1f1b, where both then fit, or for no microbatch,
+/// and half of what is left.
+ModuleMemory module_limits(const PipelineShape& shape, const Program& program,
+                           const std::vector<GroupMemory>& groups, Bytes usable) {
+  if (program.shared_gpus == 0) return {usable, usable};
+  const std::vector<int> ranks = ranks_of_groups(program);
+  const auto needs = [&](bool of_1f1b) {
+    ModuleMemory memory;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const int held = of_1f1b ? std::min(shape.microbatches, shape.all_ranks() - ranks[g]) : 0;
+      Bytes& most = memory[module_of(program, g)];
+      most = std::max(most, groups[g].peak(held));
     }
-    const std::int64_t held = std::max<std::int64_t>(1, left.count / std::max<std::int64_t>(1, one.count));
-    limits[rank] = static_cast<int>(std::min<std::int64_t>(limits[rank], held));
+    return memory;
+  };
+  ModuleMemory limits = needs(true);
+  if (limits[0] + limits[1] > usable) limits = needs(false);
+  const Bytes half{(usable - limits[0] - limits[1]).count / 2};
+  return {limits[0] + half, limits[1] + half};
+}
+
+/// Returns how many microbatches each rank can hold that has one stage.
+std::vector<int> stage_limits(const Plan& plan, const Program& program, const ProgramCosts& costs,
+                              Bytes usable) {
+  const PipelineShape shape = plan_shape(plan);
+  std::vector<GroupMemory> groups;
+  for (std::size_t g = 0; g < program.groups.size(); ++g) groups.emplace_back(program, costs, g);
+  const ModuleMemory module_limit = module_limits(shape, program, groups, usable);
+  const std::vector<int> ranks = ranks_of_groups(program);
+  std::vector<int> limits(shape.all_ranks(), plan.microbatches);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const int held = groups[g].most_held(module_limit[module_of(program, g)]);
+    limits[ranks[g]] = std::min(limits[ranks[g]], held);
+  }
+  return limits;
+}
+
+/// Returns how many microbatches of the encoder each rank can hold beside those of its stage of the LLM.
+std::vector<int> encoder_limits(const Plan& plan, const Program& program, const ProgramCosts& costs,
+                                Bytes usable) {
+  const PipelineShape shape = plan_shape(plan);
+  const std::vector<int> ranks = ranks_of_groups(program);
+  std::vector<int> limits(shape.all_ranks(), plan.microbatches);
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    Bytes encoder;
+    Bytes llm;
+    Bytes workspace;
+    for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
+      Bytes& largest = program.instructions[i].stage == 0 ? encoder : llm;
+      largest = std::max(largest, costs.activation_of(i));
+      workspace = std::max(workspace, costs.workspace_of(i));
+    }
+    const int of_llm = traits(plan.order).surely_held(shape, ranks[g]);
+    const Bytes left = usable - costs.model_state[g].total() - workspace - Bytes{llm.count * of_llm};
+    const std::int64_t held =
+        std::max<std::int64_t>(1, left.count / std::max<std::int64_t>(1, encoder.count));
+    limits[ranks[g]] = static_cast<int>(std::min<std::int64_t>(limits[ranks[g]], held));
   }
   return limits;
 }
@@ -118,6 +192,7 @@ std::vector<int> limits(const Plan& plan, const Program& program, const ProgramC
 
 OrderTables order_tables(const Plan& plan, const Program& program, const ProgramCosts& costs,
                          Bytes usable_memory) {
+  const auto limits = traits(plan.order).spreads_encoder ? encoder_limits : stage_limits;
   return {step_times(program, costs), limits(plan, program, costs, usable_memory)};
 }
 

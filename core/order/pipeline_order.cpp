@@ -58,13 +58,17 @@ std::vector<OrderStep> interleaved(const PipelineShape& shape, int rank) {
   return steps;
 }
 
-/// Returns how many microbatches each rank of an eager-1f1b holds, falling along the pipeline.
+/// Returns how many microbatches each rank of an eager-1f1b holds. They fall from rank to rank, down to those
+/// of 1f1b: a rank that held as many as the one before it would run each forward only after that one's last
+/// backward, and the two would take turns.
 std::vector<int> eager_held(int ranks, const std::vector<int>& most_held) {
   std::vector<int> held;
   for (int rank = 0; rank < ranks; ++rank) {
-    held.push_back(2 * (ranks - rank) - 1);
-    if (!most_held.empty()) held.back() = std::min(held.back(), most_held[rank]);
-    if (rank > 0) held.back() = std::min(held.back(), held[rank - 1]);
+    const int of_1f1b = ranks - rank;
+    int most = 2 * of_1f1b - 1;
+    if (!most_held.empty()) most = std::min(most, most_held[rank]);
+    if (rank > 0) most = std::min({most, held.back(), std::max(held.back() - 1, of_1f1b)});
+    held.push_back(most);
   }
   return held;
 }

@@ -94,7 +94,9 @@ struct OrderTables {
 /// eager-1f1b (Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism"): 1f1b in which a
 /// rank holds up to 2 (ranks - rank) - 1 microbatches in place of ranks - rank, so that messages have a whole
 /// step to travel in. It holds no more than its limit, nor than the ranks before it: a rank that ran further
-/// ahead than those that feed it would wait for ever.
+/// ahead than those that feed it would wait for ever. Where it holds more than 1f1b it holds fewer than the
+/// rank before it, as ranks that hold equally many take turns. Limits that let 1f1b hold what it does let
+/// this do so, too.
 /// encoder-in-bubbles (Feng et al. 2024, "Optimus"): 1f1b on stages 1 to `ranks`, and where a rank would idle
 /// its encoder microbatches; see bubble_steps().
 ///

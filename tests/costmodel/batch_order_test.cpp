@@ -53,11 +53,29 @@ TEST(OrderTables, AverageOverDpRanks) {
   EXPECT_EQ(tables.times.forward, seconds({4 * 8, 4 * 2, 2 * 20, 2 * 20, 4 * 20, 4 * 20}));
   EXPECT_EQ(tables.times.backward, seconds({64, 16, 80, 80, 160, 160}));
   EXPECT_EQ(tables.times.message, seconds({7, 7, 7, 7, 0, 0}));
-  // Rank 0: (125 - 40 - 5) / 8 tokens = 10, more than the 2 microbatches there are. Rank 1: (125 - 20 - 5) /
-  // 30 = 3. Rank 2: (125 - 40 - 5) / 30 = 2 on dp rank 1.
+  // Rank 2 needs the most: 40 + 5, and on dp rank 1 30 + 20 tokens for both microbatches, 95 bytes. Rank 1
+  // has half the layers; rank 0 has 8 + 2 tokens.
   EXPECT_EQ(tables.most_held, (std::vector<int>{2, 2, 2}));
-  EXPECT_EQ(tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{104}).most_held, (std::vector<int>{2, 2, 1}));
+  EXPECT_EQ(tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{95}).most_held, (std::vector<int>{2, 2, 2}));
+  EXPECT_EQ(tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{94}).most_held, (std::vector<int>{2, 2, 1}));
   EXPECT_EQ(tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{10}).most_held, (std::vector<int>{1, 1, 1}));
+}
+
+// LLM stages of 3 layers (30 bytes of state, 5 of workspace) and microbatches of 40, 1, 1, 1, 40 tokens. One
+// is 40 tokens at most, two that follow each other are 41, four 43, five 83: the largest counts once, not
+// once for each that is held. The encoder's rank has 40 + 5 and a token of each.
+TEST(OrderTables, CountMicrobatchesAsTheyFollowEachOther) {
+  Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {3, 3}}, 5, 5);
+  plan.order = OrderKind::eager_1f1b;
+  Batch batch;
+  for (const int tokens : {40, 1, 1, 1, 40}) batch.push_back(sample_of(1, tokens));
+  const auto held = [&](int memory) {
+    return tables_of(plan, batch, {5, 1, {0, 1, 2, 3, 4}}, Bytes{memory}).most_held;
+  };
+  EXPECT_EQ(held(35 + 40), (std::vector<int>{5, 1, 1}));
+  EXPECT_EQ(held(35 + 41), (std::vector<int>{5, 2, 2}));
+  EXPECT_EQ(held(35 + 82), (std::vector<int>{5, 4, 4}));
+  EXPECT_EQ(held(35 + 83), (std::vector<int>{5, 5, 5}));
 }
 
 // 2 groups with the whole encoder (40 bytes) and LLM stages of 2 and 4 layers (20 and 40). 6 microbatches of

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -286,6 +287,86 @@ TEST(PlanSchedules, KeepTheMemoryThatTheirLimitsAreMadeFor) {
     }
   });
   EXPECT_GT(checked, 20);
+}
+
+/// Returns the forwards of each rank before its first backward.
+std::vector<int> warm_ups(const PipelineOrder& order) {
+  std::vector<int> counts;
+  for (const std::vector<OrderStep>& steps : order.ranks) {
+    const auto first = std::ranges::find(steps, Op::backward, &OrderStep::op);
+    counts.push_back(static_cast<int>(first - steps.begin()));
+  }
+  return counts;
+}
+
+/// Returns what memory 1f1b surely fits in: the peak of its fullest rank, or of one of each module where two
+/// ranks share a GPU.
+Bytes memory_of(const Iteration& iteration, const Timeline& timeline) {
+  Bytes of_modules[2];
+  for (const GroupUsage& group : timeline.groups) {
+    Bytes& most = of_modules[group.first_rank < iteration.program.shared_gpus ? 1 : 0];
+    most = std::max(most, group.peak_memory);
+  }
+  return of_modules[0] + of_modules[1];
+}
+
+/// Returns how long forwards can keep gradients waiting on their way up the ranks: on each rank as many of
+/// its longest ones as it warms up with beyond `warm_up`.
+Nanoseconds most_waiting(const Iteration& iteration, const std::vector<int>& warm_up) {
+  const Program& program = iteration.program;
+  const std::vector<int> eager = warm_ups(iteration.order);
+  std::vector<Nanoseconds> of_rank(eager.size());
+  int rank = -1;
+  for (const Group& group : program.groups) {
+    if (group.dp_rank == 0) ++rank;
+    std::vector<Nanoseconds> forwards;
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      if (program.instructions[i].op == Op::forward) forwards.push_back(iteration.costs.instruction[i]);
+    }
+    std::ranges::sort(forwards, std::greater());
+    const auto end = forwards.begin() + (eager[rank] - warm_up[rank]);
+    of_rank[rank] = std::max(of_rank[rank], std::accumulate(forwards.begin(), end, Nanoseconds(0)));
+  }
+  return std::accumulate(of_rank.begin(), of_rank.end(), Nanoseconds(0));
+}
+
+// Where 1f1b fits, eager-1f1b warms up with as many forwards on every rank, fits too, and takes no longer but
+// for gradients that wait for its further forwards. Half of the time there is memory for no more than 1f1b.
+TEST(PlanSchedules, EagerIsAtLeastOneFOneBWhereThatFits) {
+  Random random(37);
+  const ClusterSpec cluster = tiny_cluster(1, 1024);
+  const ModelSpec model = tiny_model();
+  const TokenCosts costs;
+  int deeper = 0;
+  int faster = 0;
+  for (const Layout layout : {Layout::uniform, Layout::disaggregated, Layout::shared}) {
+    for (int round = 0; round < 100; ++round) {
+      Plan plan = random_plan(random, OrderKind::eager_1f1b, layout);
+      const Batch batch = random_batch(random, plan.gbs);
+      const Assignment assignment = random_assignment(random, plan, batch.size());
+      plan.order = OrderKind::one_f_one_b;
+      const Iteration usual = make_iteration({model, cluster, costs}, plan, batch, assignment);
+      const Timeline usual_run = SimExecutor().run(usual, Detail::usage);
+      const std::vector<int> usual_warm_up = warm_ups(usual.order);
+      plan.order = OrderKind::eager_1f1b;
+      const Bytes usable =
+          memory_of(usual, usual_run) + Bytes{pick(random, 400) * static_cast<int>(random.below(2))};
+      const Iteration eager = make_iteration({model, cluster, costs}, plan, batch, assignment,
+                                             order_for_batch(plan, model, costs, batch, assignment, usable));
+      const Timeline run = SimExecutor().run(eager, Detail::usage);
+      SCOPED_TRACE(describe(plan) + " round " + std::to_string(round));
+      const std::vector<int> warm_up = warm_ups(eager.order);
+      for (std::size_t r = 0; r < warm_up.size(); ++r)
+        EXPECT_GE(warm_up[r], usual_warm_up[r]) << "rank " << r;
+      EXPECT_LE(peak_memory(run), usable);
+      EXPECT_LE(run.makespan, usual_run.makespan + most_waiting(eager, usual_warm_up));
+      deeper += warm_up > usual_warm_up ? 1 : 0;
+      faster += run.makespan < usual_run.makespan ? 1 : 0;
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+  EXPECT_GT(deeper, 50);
+  EXPECT_GT(faster, 20);
 }
 
 }  // namespace plan_orders_test
