@@ -1,11 +1,11 @@
 #include "core/iteration/iteration.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
 #include "core/program/encoder_share.hpp"
+#include "core/program/held_limits.hpp"
 #include "core/refuse.hpp"
 
 namespace dflop {
@@ -57,120 +57,13 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs) {
   return {forward.take(), backward.take(), weight.take(), message.take()};
 }
 
-/// Returns the pipeline rank of each group; the groups of one rank follow each other.
-std::vector<int> ranks_of_groups(const Program& program) {
-  std::vector<int> ranks;
-  int rank = -1;
-  for (const Group& group : program.groups) {
-    if (group.dp_rank == 0) ++rank;
-    ranks.push_back(rank);
-  }
-  return ranks;
-}
-
-/// A GroupMemory is what the steps of a group with one stage need.
-class GroupMemory {
- public:
-  GroupMemory(const Program& program, const ProgramCosts& costs, std::size_t group)
-      : state_(costs.model_state[group].total()),
-        kept_before_(program.microbatches + 1),
-        forward_workspace_(program.microbatches),
-        backward_workspace_(program.microbatches) {
-    std::vector<Bytes> activation(program.microbatches);
-    for (std::int64_t i = program.groups[group].begin; i < program.groups[group].end; ++i) {
-      const Instruction& instruction = program.instructions[i];
-      if (!is_compute(instruction.op)) continue;
-      const bool forward = instruction.op == Op::forward;
-      if (forward) activation[instruction.microbatch] = costs.activation_of(i);
-      Bytes& workspace = (forward ? forward_workspace_ : backward_workspace_)[instruction.microbatch];
-      workspace = std::max(workspace, costs.workspace_of(i));
-    }
-    for (std::size_t j = 0; j < activation.size(); ++j) kept_before_[j + 1] = kept_before_[j] + activation[j];
-  }
-
-  /// Returns the most that the group needs if it holds up to `held` microbatches at once in the order of
-  /// 1f1b: while forward j runs those up to j, and while backward j runs those from j on.
-  Bytes peak(int held) const {
-    const int microbatches = static_cast<int>(forward_workspace_.size());
-    Bytes most;
-    for (int j = 0; j < microbatches; ++j) {
-      const Bytes forward = kept_before_[j + 1] - kept_before_[std::max(0, j + 1 - held)];
-      const Bytes backward = kept_before_[std::min(microbatches, j + held)] - kept_before_[j];
-      most = std::max({most, forward + forward_workspace_[j], backward + backward_workspace_[j]});
-    }
-    return state_ + most;
-  }
-
-  /// Returns how many microbatches the group can hold within a limit; at least 1.
-  int most_held(Bytes limit) const {
-    int fits = 1;
-    int too_many = static_cast<int>(forward_workspace_.size()) + 1;
-    while (too_many - fits > 1) {
-      const int held = fits + (too_many - fits) / 2;
-      (peak(held) <= limit ? fits : too_many) = held;
-    }
-    return fits;
-  }
-
- private:
-  Bytes state_;
-  std::vector<Bytes> kept_before_;  ///< by the forwards of the microbatches before each, all together
-  std::vector<Bytes> forward_workspace_;
-  std::vector<Bytes> backward_workspace_;
-};
-
-/// ModuleMemory is that of the encoder and of the LLM of a shared plan.
-using ModuleMemory = std::array<Bytes, 2>;
-
-std::size_t module_of(const Program& program, std::size_t group) {
-  return program.groups[group].first_rank < program.shared_gpus ? 0 : 1;
-}
-
-/// Returns what the ranks of each module may need. Those that share GPUs do not know how many microbatches
-/// the other holds: each has what its fullest rank needs for 1f1b, where both then fit, or for no microbatch,
-/// and half of what is left.
-ModuleMemory module_limits(const PipelineShape& shape, const Program& program,
-                           const std::vector<GroupMemory>& groups, Bytes usable) {
-  if (program.shared_gpus == 0) return {usable, usable};
-  const std::vector<int> ranks = ranks_of_groups(program);
-  const auto needs = [&](bool of_1f1b) {
-    ModuleMemory memory;
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      const int held = of_1f1b ? std::min(shape.microbatches, shape.all_ranks() - ranks[g]) : 0;
-      Bytes& most = memory[module_of(program, g)];
-      most = std::max(most, groups[g].peak(held));
-    }
-    return memory;
-  };
-  ModuleMemory limits = needs(true);
-  if (limits[0] + limits[1] > usable) limits = needs(false);
-  const Bytes half{(usable - limits[0] - limits[1]).count / 2};
-  return {limits[0] + half, limits[1] + half};
-}
-
-/// Returns how many microbatches each rank can hold that has one stage.
-std::vector<int> stage_limits(const Plan& plan, const Program& program, const ProgramCosts& costs,
-                              Bytes usable) {
-  const PipelineShape shape = plan_shape(plan);
-  std::vector<GroupMemory> groups;
-  for (std::size_t g = 0; g < program.groups.size(); ++g) groups.emplace_back(program, costs, g);
-  const ModuleMemory module_limit = module_limits(shape, program, groups, usable);
-  const std::vector<int> ranks = ranks_of_groups(program);
-  std::vector<int> limits(shape.all_ranks(), plan.microbatches);
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const int held = groups[g].most_held(module_limit[module_of(program, g)]);
-    limits[ranks[g]] = std::min(limits[ranks[g]], held);
-  }
-  return limits;
-}
-
 /// Returns how many microbatches of the encoder each rank can hold beside those of its stage of the LLM.
 std::vector<int> encoder_limits(const Plan& plan, const Program& program, const ProgramCosts& costs,
                                 Bytes usable) {
   const PipelineShape shape = plan_shape(plan);
-  const std::vector<int> ranks = ranks_of_groups(program);
   std::vector<int> limits(shape.all_ranks(), plan.microbatches);
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const int rank = program.groups[g].stage - 1;  // behind the encoder's stage
     Bytes encoder;
     Bytes llm;
     Bytes workspace;
@@ -179,11 +72,11 @@ std::vector<int> encoder_limits(const Plan& plan, const Program& program, const 
       largest = std::max(largest, costs.activation_of(i));
       workspace = std::max(workspace, costs.workspace_of(i));
     }
-    const int of_llm = traits(plan.order).surely_held(shape, ranks[g]);
+    const int of_llm = traits(plan.order).surely_held(shape, rank);
     const Bytes left = usable - costs.model_state[g].total() - workspace - Bytes{llm.count * of_llm};
     const std::int64_t held =
         std::max<std::int64_t>(1, left.count / std::max<std::int64_t>(1, encoder.count));
-    limits[ranks[g]] = static_cast<int>(std::min<std::int64_t>(limits[ranks[g]], held));
+    limits[rank] = static_cast<int>(std::min<std::int64_t>(limits[rank], held));
   }
   return limits;
 }
@@ -192,8 +85,13 @@ std::vector<int> encoder_limits(const Plan& plan, const Program& program, const 
 
 OrderTables order_tables(const Plan& plan, const Program& program, const ProgramCosts& costs,
                          Bytes usable_memory) {
-  const auto limits = traits(plan.order).spreads_encoder ? encoder_limits : stage_limits;
-  return {step_times(program, costs), limits(plan, program, costs, usable_memory)};
+  OrderTables tables{step_times(program, costs), {}};
+  if (traits(plan.order).spreads_encoder) {
+    tables.most_held = encoder_limits(plan, program, costs, usable_memory);
+  } else if (traits(plan.order).reads_limits) {
+    tables.most_held = held_limits(program, costs, plan.microbatches, usable_memory);
+  }
+  return tables;
 }
 
 PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const CostModel& cost,

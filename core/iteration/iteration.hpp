@@ -66,12 +66,10 @@ class Executor {
 /// Fills the tables of a plan's order from any lowered program of the plan and batch, and its costs.
 ///
 /// Times are means over dp ranks (and over the messages of a boundary and microbatch, without those by which
-/// a hub gathers). Limits are the most microbatches that each pipeline rank can hold, any that follow each
-/// other, with its model state and workspaces; at least one, as a rank that cannot hold one microbatch cannot
-/// run, which the simulated peak shows. Of a shared plan each module has what 1f1b needs on its fullest rank,
-/// if both modules then fit, and half of what is left. Under encoder_in_bubbles the LLM's microbatches come
-/// first, at most pp - rank of them, and the encoder's get the rest, both counted in their largest
-/// activations beside the largest workspace.
+/// a hub gathers). Limits, where the order reads them, are held_limits(). Under encoder_in_bubbles they are
+/// the encoder's: the LLM's microbatches come first, at most pp - rank of them, and the encoder's get what is
+/// left beside the model state and the largest workspace, both counted in their largest activations; at least
+/// one.
 OrderTables order_tables(const Plan& plan, const Program& program, const ProgramCosts& costs,
                          Bytes usable_memory);
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/program.hpp"
+#include "core/program/held_limits.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 
@@ -406,14 +407,21 @@ StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, Order
         "given",
         to_string(kind));
   }
-  return pipeline_steps(shape, {step_times(program, costs, shape.microbatches, reordering), {}});
+  OrderTables tables{step_times(program, costs, shape.microbatches, reordering), {}};
+  if (traits(kind).reads_limits && reordering.usable_memory) {
+    tables.most_held = held_limits(program, costs, shape.microbatches, *reordering.usable_memory);
+  }
+  return pipeline_steps(shape, tables);
 }
 
-std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs) {
+std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs,
+                                       std::optional<Bytes> usable_memory) {
   const StepOrder present = step_order(program);
+  Reordering same;
+  same.usable_memory = usable_memory;
   for (const OrderKind kind : plainest_first(all_order_kinds())) {
     try {
-      if (order_of_kind(program, costs, kind) == present) return kind;
+      if (order_of_kind(program, costs, kind, same) == present) return kind;
     } catch (const Error&) {
       continue;  // an order that such a pipeline cannot have
     }

@@ -20,6 +20,8 @@ struct Reordering {
   /// This part of a whole backward, in [0, 1], becomes a backward_weight where the order splits it.
   std::optional<double> weight_share = {};
   std::vector<double> weight_shares = {};  ///< likewise, of each stage by itself, before weight_share
+  /// This much of a GPU's memory limits the orders that depend on it; none: nothing does.
+  std::optional<Bytes> usable_memory = {};
 
   std::optional<double> share_of(std::size_t stage) const {
     return weight_shares.empty() ? weight_share : std::optional(weight_shares[stage]);
@@ -48,14 +50,16 @@ PricedProgram reorder(const Program& program, const ProgramCosts& costs, const S
 /// @throws Error (input) where it is not, or where ranks are not numbered from 0 on.
 StepOrder step_order(const Program& program);
 
-/// Returns the order of a kind for the ranks and stages of a program, without limits on what a rank holds.
-/// zb-v follows the program's own durations, the longest over the groups of a rank.
+/// Returns the order of a kind for the ranks and stages of a program. zb-v follows the program's own
+/// durations, the longest over the groups of a rank, and eager-1f1b what its instructions keep in memory.
 /// @throws Error (input) if the stages are not where the order puts them, it does not fit their number or
 /// that of microbatches, or backwards are to be split without a weight_share; for encoder-in-bubbles.
 StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, OrderKind kind,
                         const Reordering& reordering = {});
 
-/// Returns the kind of order that the program has; nothing if it is none of them.
-std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs);
+/// Returns the kind of order that the program has, under a limit of memory if there is one; nothing if it is
+/// none of them.
+std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs,
+                                       std::optional<Bytes> usable_memory = {});
 
 }  // namespace dflop

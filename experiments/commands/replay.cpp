@@ -204,6 +204,23 @@ ReplayReference read_reference(const Values& values, const TimelineFile& trace) 
   }
 }
 
+/// Returns the cluster whose memory the replayed run has: that of the other plan, or of the recording, which
+/// is named by `--cluster` or by the recording itself. Nothing where the recording names none, or one that
+/// has changed, or stages ran on GPUs of their own.
+std::optional<ClusterSpec> memory_cluster(const Values& values, const OtherPlan* plan,
+                                          const TimelineFile& trace) {
+  if (plan != nullptr) return plan->target.cluster;
+  if (const auto name = read_text(values, "cluster")) return find_cluster(*name);
+  if (!trace.made_by || !trace.made_by->cluster) return std::nullopt;
+  if (trace.made_by->command.find(" --stage-gpu") != std::string::npos) return std::nullopt;
+  const Origin& cluster = *trace.made_by->cluster;
+  try {
+    if (cluster_hash(cluster.name) == cluster.hash) return find_cluster(cluster.name);
+  } catch (const Error&) {  // a file that is no longer there
+  }
+  return std::nullopt;
+}
+
 std::optional<OrderKind> read_order_kind(const Values& values) {
   const std::optional<std::string> name = read_text(values, "pipeline-schedule");
   if (!name) return std::nullopt;
@@ -226,6 +243,15 @@ void note_weight_shares(const Values& values, const Timeline& recording, const R
   if (text.empty()) return;
   say("dflop: note: weight parts of whole backwards, by {}: {} (--profile, --weight-share)\n", reference.name,
       text);
+}
+
+/// Says that an order that depends on memory runs without limits, where memory is not known.
+void note_no_limits(const Values& values, bool knows_memory, const std::optional<ClusterSpec>& cluster) {
+  const std::optional<OrderKind> kind = read_order_kind(values);
+  if (!kind || !traits(*kind).reads_limits || (knows_memory && cluster)) return;
+  say("dflop: note: {} holds as many microbatches as are of use to it: {}\n", to_string(*kind),
+      knows_memory ? "the recording does not say whose GPUs' memory limits it (--cluster)"
+                   : "what they keep in memory is not recorded (--profile)");
 }
 
 void require_beside(const Values& values, const std::string& option, const std::string& other) {
@@ -352,6 +378,8 @@ int run_replay(const Values& values) {
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
   refuse_for_pieces(values, trace.iterations.front(), path);
   conditions.reference = read_reference(values, trace);
+  const std::optional<ClusterSpec> cluster = memory_cluster(values, plan.get(), trace);
+  if (cluster) conditions.reference.usable_memory = cluster->gpu.usable_memory();
   const std::vector<ReplayChange> changes =
       read_changes(values, plan.get(), part_of_run(trace), conditions.reference);
   if (plan) {
@@ -385,14 +413,17 @@ int run_replay(const Values& values) {
   }
   say_made_by(path, trace.made_by);
   note_weight_shares(values, trace.iterations[range.begin], conditions.reference);
+  const bool knows_memory =
+      std::ranges::all_of(replays, [](const std::vector<ReplayRun>& runs) { return runs.back().memory; });
+  note_no_limits(values, knows_memory, cluster);
   if (range.begin > 0 && values["iteration"].defaulted()) {
     say("dflop: note: the first step of the run, which warms up, is left out (--iteration all)\n");
   }
   std::optional<Table> distribution;
   if (!repeated.empty()) distribution = distribution_table(std::move(repeated));
   print_replays(format, replays, plan ? &plan->parts : nullptr, distribution);
-  if (!plan) return 0;
-  if (const auto problem = out_of_memory(last, plan->target.cluster)) {
+  if (!cluster || !knows_memory) return 0;
+  if (const auto problem = out_of_memory(last, *cluster)) {
     say("dflop: infeasible: {}\n", *problem);
     return 3;
   }
@@ -418,7 +449,11 @@ Several iterations: means, the 95th percentile, and the largest difference of an
 A timeline comes from 'dflop simulate --out'. Time that no span of it covers is lost in the replay and part
 of the error. Another plan (--plan, --schedule) is priced by the recording: its parts that were recorded, then
 by the mean of recorded parts of the same shape, else by the analytic model (or --profile) scaled by its usual
-error on the recording; how many were which is printed. Exit code 3 if memory is not enough for it.
+error on the recording; how many were which is printed.
+
+Exit code 3 if the last row needs more memory than a GPU has, of the other plan's cluster, of --cluster or of the
+one that the recording names. That memory limits eager-1f1b as it does in 'dflop simulate'; where it is not known
+the order has no limit, and a note says so.
 
 --network contention takes the bytes of the recording and the links of the cluster, latency-bandwidth the
 durations that were recorded. Exit code 3, too, if a rank fails; the result then says who stalls. --order is
@@ -443,11 +478,15 @@ a file as 'dflop simulate --order-out' writes it.)",
       {"order", text("FILE"),
        "what if: the same work in the order of this file, in place of --pipeline-schedule"},
       {"microbatches", whole("N"), "what if: this many, microbatch j doing what the recorded j mod M does"},
-      {"latency-scale", number("X", 1), "what if: links with X times the latency"},
-      {"bandwidth-scale", number("X", 1), "what if: links with X times the bandwidth"},
+      {"latency-scale", number("X", 1), "what if: links with X times the latency, as --bandwidth-scale"},
+      {"bandwidth-scale", number("X", 1),
+       "what if: links with X times the bandwidth; messages, reshards and reductions between ranks alone. What a "
+       "rank's GPUs send each other is inside its recorded compute, which stays as it was ('dflop simulate "
+       "--intra-node-bandwidth' changes it, too)"},
       {"cluster", text("NAME[:NODES]|FILE[:NODES]"),
        "of the recording: tells links inside a node from those between nodes; its links are shared with "
-       "--network contention; default: that of the plan"},
+       "--network contention; default: that of the plan. How much memory a GPU has is also known by the cluster "
+       "that the recording names"},
       {"out", text("FILE"), "write the timeline of the last row (.json, .json.gz)"},
       {"perfetto", text("FILE"), "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)"},
   });

@@ -231,20 +231,21 @@ std::vector<double> weight_shares(const Program& program, const ReplayReference&
 
 ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering,
                          const ReplayReference& reference) {
-  return {order_name(wanted ? std::string(to_string(*wanted)) : "", reordering),
-          [=](const PricedProgram& before, const RecordedProgram&, int) {
-            const auto kind = wanted ? wanted : order_kind_of(before.program, before.costs);
-            if (!kind) {
-              refuse_input("",
-                           "the order is that of no known schedule; '--pipeline-schedule' has to name one");
-            }
-            const Reordering split =
-                splits_backward(*kind)
-                    ? with_weight_share(std::string(to_string(*kind)), before.program, reordering, reference)
-                    : reordering;
-            const StepOrder order = order_of_kind(before.program, before.costs, *kind, split);
-            return reorder(before.program, before.costs, order, split);
-          }};
+  return {
+      order_name(wanted ? std::string(to_string(*wanted)) : "", reordering),
+      [=](const PricedProgram& before, const RecordedProgram&, int) {
+        Reordering known = reordering;
+        if (has_activations(before.costs)) known.usable_memory = reference.usable_memory;
+        const auto kind = wanted ? wanted : order_kind_of(before.program, before.costs, known.usable_memory);
+        if (!kind) {
+          refuse_input("", "the order is that of no known schedule; '--pipeline-schedule' has to name one");
+        }
+        const Reordering split = splits_backward(*kind) ? with_weight_share(std::string(to_string(*kind)),
+                                                                            before.program, known, reference)
+                                                        : known;
+        const StepOrder order = order_of_kind(before.program, before.costs, *kind, split);
+        return reorder(before.program, before.costs, order, split);
+      }};
 }
 
 ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering,

@@ -21,11 +21,13 @@ namespace dflop {
 bool knows_shapes(std::span<const Stage> stages);
 
 /// A ReplayReference tells of the recorded model what the recording does not say: how whole backwards would
-/// split and, with a profile, what instructions keep in memory. Without either they stay unknown.
+/// split and, with a profile, what instructions keep in memory. Without either they stay unknown. Of its
+/// cluster it tells the memory of a GPU, which limits orders that depend on it.
 struct ReplayReference {
   std::string name;  ///< for people
   std::shared_ptr<const SumCostModel> profile = {};
   std::optional<ModelSpec> model = {};
+  std::optional<Bytes> usable_memory = {};
 };
 
 /// Returns the weight part of each stage's whole backwards, by the profile's times or else by the model's
