@@ -239,12 +239,24 @@ Evaluation evaluate_under(WhatIf& what_if, const PlanFiles& files, int traced,
   return runs.result();
 }
 
+/// Says that iterations have other steps than the first, where they have: --order runs one order in all.
+void note_other_orders(const PlanFiles& files, const PipelineOrder& first, const std::string& file) {
+  std::size_t others = 0;
+  for (std::size_t k = 1; k < files.schedule.iterations.size(); ++k)
+    others += make(files, k, std::nullopt).order.ranks == first.ranks ? 0 : 1;
+  if (others == 0) return;
+  say("dflop: note: {} has the steps of the first iteration; {} orders each by its own batch, and {} of the {} "
+      "iterations have others: --order with this file is another run of them\n",
+      printable(file), to_string(files.plan.order), others, files.schedule.iterations.size());
+}
+
 int simulate_plan(const Values& values) {
   for (const char* needed : {"plan", "schedule"}) {
     if (values.count(needed) == 0)
       refuse_option(needed, "required without '--pipeline'; see 'dflop simulate --help'");
   }
   const Format format = read_format(values);
+  require_room_for_explanation(values, format);
   SimulateOutputs outputs = read_simulate_outputs(values);
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile)
@@ -297,6 +309,8 @@ int simulate_plan(const Values& values) {
       fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result), &gpus,
       (explanation ? reductions_part(explanation->reductions) + sharing_part(explanation->sharing) : "") +
           assumptions.html());
+  if (outputs.order && !order && reads_tables(plan.order))
+    note_other_orders(files, result.order, *outputs.order);
   if (stalled) {
     const std::string iteration = fmt::format("iteration {}", result.timelines.size() - 1);
     return report_stall(format, result.timelines.back(), iteration, "tp groups");
@@ -410,7 +424,8 @@ traces/pipelines, is JSON with these keys:
 traces/pipelines/1f1b-order.json shows: "ranks" lists the steps of each pipeline rank, F3 being the
 forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the
 rank's second chunk and F3.e on the encoder of encoder-in-bubbles. "placement", where ranks have chunks,
-is round-robin, or v for down the ranks and up again.)",
+is round-robin, or v for down the ranks and up again. zb-v, eager-1f1b and encoder-in-bubbles order each
+iteration by its own batch; the file has one order for all, and --order-out writes that of the first.)",
       .example =
           "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json.gz",
       .run = run_simulate,
@@ -420,7 +435,8 @@ is round-robin, or v for down the ranks and up again.)",
       {"schedule", text("FILE"), "from 'dflop schedule'"},
       {"pipeline", text("FILE"), "a raw pipeline, in place of a plan and its schedule"},
       {"order", text("FILE"), "run the steps of this file in place of the schedule's"},
-      {"order-out", text("FILE"), "write the steps, of the first iteration, in the form of --order"},
+      {"order-out", text("FILE"),
+       "write the steps, of the first iteration, in the form of --order; a note says where others have other steps"},
       {"out", text("FILE"), "write the timeline of all iterations (.json, .json.gz)"},
       {"program-out", text("FILE"),
        "write the programs of all iterations, with the rows that messages carry, for other executors"},

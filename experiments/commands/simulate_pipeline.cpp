@@ -84,6 +84,7 @@ int simulate_pipeline(const Values& values) {
   refuse_given(values, {"stage-gpu", "profile", "program-out"}, of_plans);
   refuse_given(values, cluster_condition_names(), of_plans);
   const Format format = read_format(values);
+  require_room_for_explanation(values, format);
   const SimulateOutputs outputs = read_simulate_outputs(values);
   const WhatIf what_if = read_what_if(values);
   const auto path = values["pipeline"].as<std::string>();

@@ -10,6 +10,7 @@
 #include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/picture.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
@@ -101,11 +102,16 @@ Table seeds_of_sweep_table(const std::vector<SweepRow>& rows, Format format) {
     if (is_new) groups.emplace_back();
     groups[group->second].push_back(&row);
   }
+  std::size_t incomplete = 0;
   for (const std::vector<const SweepRow*>& group : groups) {
     std::vector<Cell>& out = table.rows.emplace_back();
     for (const std::size_t c : axes) out.push_back(group.front()->cells[c]);
     out.emplace_back(group.size());
-    out.emplace_back(std::ranges::count_if(group, [](const SweepRow* row) { return row->has_status("ok"); }));
+    const auto ok = static_cast<std::size_t>(
+        std::ranges::count_if(group, [](const SweepRow* row) { return row->has_status("ok"); }));
+    out.emplace_back(ok);
+    const bool is_incomplete = ok > 0 && ok < group.size();
+    incomplete += is_incomplete ? 1 : 0;
     for (const Measure measure : kShown) {
       std::vector<double> values;
       for (const SweepRow* row : group) {
@@ -115,6 +121,21 @@ Table seeds_of_sweep_table(const std::vector<SweepRow>& rows, Format format) {
       out.push_back(spread.count > 0 ? Cell(spread.mean) : Cell());
       out.push_back(spread.count > 1 ? Cell(spread.half_width) : Cell());
     }
+    if (is_for_people(format)) {
+      out.push_back(is_incomplete ? Cell(fmt::format("mean of {} of {} seeds", ok, group.size())) : Cell());
+    }
+  }
+  if (is_for_people(format)) {
+    if (incomplete > 0) {
+      table.columns.push_back({"note", "note"});
+    } else {
+      for (std::vector<Cell>& row : table.rows) row.pop_back();
+    }
+  }
+  if (incomplete > 0) {
+    say("dflop: note: {} of {} rows have means of fewer seeds than were run (ok below seeds): those without a "
+        "result may be the hard ones, so compare them with care\n",
+        incomplete, table.rows.size());
   }
   return table;
 }
@@ -143,11 +164,12 @@ std::size_t read_y(const Values& values, std::size_t x) {
   return index_of(x < kAxes ? Measure::samples_per_s : Measure::mfu);
 }
 
-/// Reads the cells that have a result; `left_out` receives how many have none.
+/// Reads the cells, of which one at least has a result; `left_out` receives how many have none.
 std::vector<SweepRow> read_results(const Values& values, std::size_t& left_out) {
   std::vector<SweepRow> rows = read_rows(values);
-  left_out = std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
-  if (rows.empty()) {
+  left_out = static_cast<std::size_t>(
+      std::ranges::count_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); }));
+  if (rows.size() == left_out) {
     throw Error(ErrorKind::input, "no cell has a result to draw", read_texts(values, "db").front());
   }
   return rows;
@@ -180,16 +202,18 @@ int run_plot(const Values& values) {
   }
   print_table(
       {{{"panels", "panels"}, {"points", "points"}, {"cells", "cells"}, {"left_out", "without result"}},
-       {{panels.size(), points, rows.size(), left_out}}},
+       {{panels.size(), points, rows.size() - left_out, left_out}}},
       Format::table);
   return 0;
 }
 
 /// Draws samples/s along every axis that varies and makes no line, and MFU along what the data is like.
-std::string pictures(const std::vector<SweepRow>& rows) {
+std::string pictures(const std::vector<SweepRow>& all) {
+  std::vector<SweepRow> rows = all;
+  std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
   std::string out;
   const auto draw = [&](std::size_t x, Measure y) {
-    const SweepPicture picture = sweep_picture(rows, x, index_of(y));
+    const SweepPicture picture = sweep_picture(all, x, index_of(y));
     const std::string& title = sweep_columns()[x].column.title;
     if (picture.panels.size() > kMostSweepPanels) {
       out += fmt::format(
@@ -234,16 +258,15 @@ AssumptionBlock report_assumptions(const std::vector<SweepRow>& rows) {
 int run_report(const Values& values) {
   const std::string out = read_output(values, "out").value();
   std::size_t left_out = 0;
-  const std::vector<SweepRow> all = read_rows(values);
   const std::vector<SweepRow> rows = read_results(values, left_out);
   std::string body = html_lines(provenance_lines(made_here(values)));
-  body += fmt::format("<p>{} cells with a result, {} without.</p>\n", rows.size(), left_out);
-  body += report_assumptions(all).html();
+  body += fmt::format("<p>{} cells with a result, {} without.</p>\n", rows.size() - left_out, left_out);
+  body += report_assumptions(rows).html();
   body += pictures(rows);
   body += fmt::format("<h2>All cells</h2>\n<div class='scroll'><pre>{}</pre></div>\n",
-                      html_escaped(to_text(results_table(all, Format::table, false))));
+                      html_escaped(to_text(results_table(rows, Format::table, false))));
   write_file_atomically(out, html_page("Sweep", body));
-  print_table({{{"cells", "cells"}, {"left_out", "without result"}}, {{rows.size(), left_out}}},
+  print_table({{{"cells", "cells"}, {"left_out", "without result"}}, {{rows.size() - left_out, left_out}}},
               Format::table);
   return 0;
 }
@@ -272,7 +295,8 @@ The table for people leaves out axes with one value. Plans are in the databases:
        "add seconds of planning, of scheduling an iteration and of scheduling and simulating, as measured while "
        "other cells ran"},
       {"over-seeds", flag(),
-       "one row for all seeds of a cell: mean and an interval of 95 % (Student's) of those that have a result"},
+       "one row for all seeds of a cell: mean and an interval of 95 % (Student's) of those that have a result; a "
+       "note says where some have none"},
   });
   return command;
 }
@@ -287,8 +311,9 @@ several, for its 95 % interval (Student's t), and one panel for each combination
 their order, or
   flop_ratio     encoder FLOP / LLM FLOP, over models, data and modalities
   heterogeneity  the coefficient of variation of a sample's FLOP, likewise
-Upwards stands a measure: samples/s along an axis, else MFU, or --y. Axes of numbers begin at zero. Prints how many
-points it drew and how many cells have none.)",
+Upwards stands a measure: samples/s along an axis, else MFU, or --y. Axes of numbers begin at zero. A hollow point, with
+"2 of 3" beside it, is the mean of those seeds that have a result. Prints how many points it drew and how many cells
+have none.)",
       .example = "dflop sweep plot --db sweep.sqlite --x nodes --out nodes.svg",
       .run = run_plot,
       .has_format = false,

@@ -322,7 +322,8 @@ Claim idle_claim(const CellResult& cell, std::string_view baseline, double publi
     return fmt::format("{:.2f} s of {:.2f} s with {}", idle_seconds(row), figure(row, "iteration_s"),
                        row.name);
   };
-  claim.ours = fmt::format("{:+.0f} %: {}, {}", 100 * change, text(*method), text(*other));
+  claim.ours = fmt::format("{:.0f} % {}: {}, {}", 100 * std::abs(change), change < 0 ? "less" : "more",
+                           text(*method), text(*other));
   claim.verdict = verdict(change <= -0.9 * published, change <= -0.2);
   claim.reason = reason_of({0, method, other});
   return claim;

@@ -134,6 +134,13 @@ void add_explain_options(Options& options) {
   });
 }
 
+void require_room_for_explanation(const Values& values, Format format) {
+  if (!values["explain"].as<bool>() || format == Format::table || format == Format::json) return;
+  refuse_option("explain",
+                fmt::format("expected '--format table' or 'json', which have room for its tables, found '{}'",
+                            to_string(format)));
+}
+
 bool wants_explanation(const Values& values) {
   return values["explain"].as<bool>() || values.count("html") > 0;
 }

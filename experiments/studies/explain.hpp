@@ -23,6 +23,10 @@ namespace dflop {
 /// Adds --explain and --html.
 void add_explain_options(Options& options);
 
+/// Refuses --explain with a format that has room for one table, which the explanation is not in.
+/// @throws Error (usage)
+void require_room_for_explanation(const Values& values, Format format);
+
 /// Tells whether --explain or --html was given.
 bool wants_explanation(const Values& values);
 

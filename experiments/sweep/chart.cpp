@@ -18,6 +18,7 @@ constexpr double kPanelWidth = 360;
 constexpr double kPanelHeight = 240;
 constexpr double kLeft = 66;
 constexpr double kTitleLine = 14;
+constexpr double kCaptionLine = 16;
 constexpr double kBottom = 48;
 constexpr double kGap = 24;
 constexpr double kHeadroom = 1.06;
@@ -115,11 +116,16 @@ std::string name_of(std::size_t x) {
   return sweep_columns()[x].column.title;
 }
 
+bool has_result(const SweepRow& row, std::size_t y) {
+  return row.has_status("ok") && !std::holds_alternative<std::monostate>(row.cells[y]);
+}
+
 /// Seeds make one point.
 struct Seeds {
   const SweepRow* first = nullptr;
   double x = 0;  ///< sum
   std::vector<double> ys;
+  int missing = 0;  ///< without a result
 };
 
 /// Returns the point of seeds: mean, range and the 95 % interval of the mean, mean +- t s / sqrt(n) with
@@ -130,7 +136,15 @@ SweepPoint point_of(const Seeds& seeds, std::string label) {
   double sum = 0;
   for (const double y : seeds.ys) sum += y;
   const double mean = sum / count;
-  SweepPoint point{seeds.x / count, mean, *least, *most, mean, mean, std::move(label)};
+  SweepPoint point{.x = seeds.x / count,
+                   .y = mean,
+                   .least = *least,
+                   .most = *most,
+                   .low = mean,
+                   .high = mean,
+                   .label = std::move(label),
+                   .seeds = static_cast<int>(seeds.ys.size()),
+                   .missing = seeds.missing};
   if (seeds.ys.size() < 2) return point;
   double squares = 0;
   for (const double y : seeds.ys) squares += (y - mean) * (y - mean);
@@ -142,18 +156,23 @@ SweepPoint point_of(const Seeds& seeds, std::string label) {
 }
 
 /// Points are told apart by all axes but the seed. x would not do as a key: two data sets may have the same.
+/// One of which no seed has a result is none.
 std::map<std::vector<Cell>, Seeds> points_of_seeds(const std::vector<SweepRow>& rows, std::size_t x,
                                                    std::size_t y, const std::vector<std::string>& places) {
   std::map<std::vector<Cell>, Seeds> points;
   for (const SweepRow& row : rows) {
-    if (std::holds_alternative<std::monostate>(row.cells[y])) continue;
     std::vector<Cell> key(row.axes().begin(), row.axes().end());
     if (x != index_of(Axis::seed)) key[index_of(Axis::seed)] = {};
     Seeds& point = points[key];
+    if (!has_result(row, y)) {
+      ++point.missing;
+      continue;
+    }
     if (point.first == nullptr) point.first = &row;
     point.x += x_of(row, x, places);
     point.ys.push_back(value_of(row, y));
   }
+  std::erase_if(points, [](const auto& point) { return point.second.ys.empty(); });
   return points;
 }
 
@@ -240,12 +259,13 @@ std::string style_of(std::size_t line) {
 }
 
 /// Draws a mark of the line's own shape, open for lines whose colour repeats, so that points that lie over
-/// one another, and lines of one point, are told apart.
-std::string mark(double x, double y, std::size_t line, const std::string& title) {
+/// one another, and lines of one point, are told apart; open, too, where seeds are missing.
+std::string mark(double x, double y, std::size_t line, const std::string& title, bool hollow = false) {
   const std::string_view colour = kColours[line % kColours.size()];
-  const std::string style = (title.empty() ? "" : "class='point' ") +
-                            fmt::format("fill='{}' stroke='{}' stroke-width='1.5'",
-                                        line < kColours.size() ? colour : std::string_view("#fff"), colour);
+  const std::string style =
+      (title.empty() ? "" : "class='point' ") +
+      fmt::format("fill='{}' stroke='{}' stroke-width='1.5'",
+                  line < kColours.size() && !hollow ? colour : std::string_view("#fff"), colour);
   const std::string inside = title.empty() ? "" : fmt::format("<title>{}</title>", html_escaped(title));
   const auto path = [&](const std::string& d) {
     return fmt::format("<path d='{}' {}>{}</path>", d, style, inside);
@@ -281,24 +301,50 @@ std::string line_svg(const std::vector<SweepPoint>& points, const Scale& scale, 
             ? fmt::format(" (mean within {:.4g} to {:.4g} by 95 %, seeds from {:.4g} to {:.4g})", point.low,
                           point.high, point.least, point.most)
             : "";
+    const std::string of_seeds =
+        point.missing > 0 ? fmt::format("{} of {}", point.seeds, point.seeds + point.missing) : "";
     marks += mark(x, scale.y(point.y), line,
-                  fmt::format("{}{}{:.4g}, {:.4g}{}", point.label, point.label.empty() ? "" : ": ", point.x,
-                              point.y, range));
+                  fmt::format("{}{}{:.4g}, {:.4g}{}{}", point.label, point.label.empty() ? "" : ": ", point.x,
+                              point.y, range, of_seeds.empty() ? "" : "; " + of_seeds + " seeds"),
+                  point.missing > 0);
+    if (!of_seeds.empty()) marks += svg_text(x - 7, scale.y(point.y) - 7, "end", of_seeds);
   }
   return fmt::format("<polyline points='{}' {}/>", path, style_of(line)) + bars + marks;
 }
 
-/// Returns the parts of a title, which commas part, in as many lines as they take.
-std::vector<std::string> title_lines(const std::string& title) {
-  const auto most = static_cast<std::size_t>(kPanelWidth / kCharacter);
+/// Adds a part of a text to its last line, or to a new one where that would be too long.
+void add_part(std::vector<std::string>& lines, std::string_view part, std::size_t most) {
+  if (!lines.back().empty() && lines.back().size() + part.size() > most + 1) lines.emplace_back();
+  lines.back() += part;
+}
+
+/// Returns the text up to and with the first of some marks; all of it if there is none.
+std::string_view up_to(std::string_view text, std::initializer_list<std::string_view> marks) {
+  std::size_t end = text.size();
+  for (const std::string_view mark : marks) {
+    const std::size_t at = text.find(mark);
+    if (at != std::string_view::npos) end = std::min(end, at + mark.size());
+  }
+  return text.substr(0, end);
+}
+
+/// Returns a text in as many lines of so many pixels as it takes: its parts, which commas and semicolons
+/// part, stay whole, and of those that are too long for a line their words.
+std::vector<std::string> title_lines(std::string_view title, double pixels) {
+  const auto most = static_cast<std::size_t>(pixels / kCharacter);
   std::vector<std::string> lines = {""};
-  for (std::size_t begin = 0; begin < title.size();) {
-    const std::size_t comma = title.find(", ", begin);
-    const std::size_t end = comma == std::string::npos ? title.size() : comma + 2;
-    const std::string part = title.substr(begin, end - begin);
-    if (!lines.back().empty() && lines.back().size() + part.size() > most + 1) lines.emplace_back();
-    lines.back() += part;
-    begin = end;
+  while (!title.empty()) {
+    std::string_view part = up_to(title, {", ", "; "});
+    title.remove_prefix(part.size());
+    if (part.size() <= most + 1) {
+      add_part(lines, part, most);
+      continue;
+    }
+    while (!part.empty()) {
+      const std::string_view word = up_to(part, {" "});
+      part.remove_prefix(word.size());
+      add_part(lines, word, most);
+    }
   }
   return lines;
 }
@@ -306,7 +352,7 @@ std::vector<std::string> title_lines(const std::string& title) {
 std::string panel_svg(const SweepPicture& picture, const SweepPanel& panel, const Scale& scale,
                       const std::vector<std::string>& names) {
   std::string out = grid(scale, picture);
-  const std::vector<std::string> title = title_lines(panel.title);
+  const std::vector<std::string> title = title_lines(panel.title, kPanelWidth);
   for (std::size_t i = 0; i < title.size(); ++i) {
     const double up = kTitleLine * static_cast<double>(title.size() - i);
     out += fitted_text(scale.x0 + kPanelWidth / 2, scale.y0 - kPanelHeight - 10 - up, "middle", title[i],
@@ -322,10 +368,17 @@ std::string panel_svg(const SweepPicture& picture, const SweepPanel& panel, cons
   return out;
 }
 
-std::string legend(const std::vector<std::string>& names, double width) {
+std::vector<std::string> caption_lines(const SweepPicture& picture, double pixels) {
+  std::string caption = picture.caption;
+  if (picture.has_seeds) caption += "; means over seeds, bars are their 95 % intervals";
+  if (picture.lacks_seeds) caption += "; hollow: means of the seeds that have a result, as 2 of 3";
+  return title_lines(caption, pixels);
+}
+
+std::string legend(const std::vector<std::string>& names, double top, double width) {
   std::string out;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const double y = 12 + kLegendLine * static_cast<double>(i + 1);
+    const double y = top + kLegendLine * static_cast<double>(i + 1);
     out += fmt::format("<line x1='{:.0f}' y1='{:.0f}' x2='{:.0f}' y2='{:.0f}' {}/>", kLeft, y, kLeft + 26, y,
                        style_of(i));
     out += mark(kLeft + 13, y, i, "") + fitted_text(kLeft + 34, y + 4, "start", names[i], width - kLeft - 40);
@@ -350,7 +403,9 @@ std::vector<std::string_view> sweep_y_names() {
   return names;
 }
 
-SweepPicture sweep_picture(const std::vector<SweepRow>& rows, std::size_t x, std::size_t y) {
+SweepPicture sweep_picture(const std::vector<SweepRow>& all, std::size_t x, std::size_t y) {
+  std::vector<SweepRow> rows = all;
+  std::erase_if(rows, [](const SweepRow& row) { return !row.has_status("ok"); });
   const auto makes_panel = [&](std::size_t c) {
     return !makes_line(c, x) && !makes_x(c, x) && c != index_of(Axis::seed);
   };
@@ -360,12 +415,13 @@ SweepPicture sweep_picture(const std::vector<SweepRow>& rows, std::size_t x, std
   const bool schedules = varies(rows, index_of(Axis::pipeline_schedule));
   SweepPicture picture{x, places_of(rows, x), y, joined_labels(rows.front(), common_axes)};
   std::map<std::string, std::size_t> panel_of;
-  for (const auto& [key, seeds] : points_of_seeds(rows, x, y, picture.places)) {
+  for (const auto& [key, seeds] : points_of_seeds(all, x, y, picture.places)) {
     const SweepRow& row = *seeds.first;
     const std::string title = joined_labels(row, panel_axes);
     const auto [panel, is_new] = panel_of.try_emplace(title, picture.panels.size());
     if (is_new) picture.panels.push_back({title, {}});
     picture.has_seeds = picture.has_seeds || seeds.ys.size() > 1;
+    picture.lacks_seeds = picture.lacks_seeds || seeds.missing > 0;
     picture.panels[panel->second].lines[line_name(row, x, schedules)].push_back(
         point_of(seeds, joined_labels(row, point_axes)));
   }
@@ -381,20 +437,25 @@ SweepPicture sweep_picture(const std::vector<SweepRow>& rows, std::size_t x, std
 std::string sweep_svg(const SweepPicture& picture) {
   const std::vector<SweepPanel>& panels = picture.panels;
   const std::vector<std::string> names = line_names(panels);
-  const double head = kLegendLine * static_cast<double>(names.size() + 1) + 12;
   const std::size_t columns = std::clamp<std::size_t>(panels.size(), 1, kColumns);
   const std::size_t rows = (panels.size() + kColumns - 1) / kColumns;
   const double width = kCellWidth * static_cast<double>(columns);
+  const std::vector<std::string> caption = caption_lines(picture, width - 2 * kMargin);
+  const double captioned = 12 + kCaptionLine * static_cast<double>(caption.size() - 1);
+  const double head = captioned + kLegendLine * static_cast<double>(names.size() + 1);
   std::size_t lines = 1;
-  for (const SweepPanel& panel : panels) lines = std::max(lines, title_lines(panel.title).size());
+  for (const SweepPanel& panel : panels)
+    lines = std::max(lines, title_lines(panel.title, kPanelWidth).size());
   const double top = kTitleLine * static_cast<double>(lines) + 16;
   const double cell_height = top + kPanelHeight + kBottom;
   const double height = head + cell_height * static_cast<double>(rows);
   std::string out = svg_open(width, height);
   out += fmt::format("<rect width='{:.0f}' height='{:.0f}' fill='#fff'/>", width, height);
-  const std::string caption =
-      picture.caption + (picture.has_seeds ? "; means over seeds, bars are their 95 % intervals" : "");
-  out += fitted_text(kMargin, 16, "start", caption, width - 2 * kMargin) + legend(names, width);
+  for (std::size_t i = 0; i < caption.size(); ++i) {
+    out += fitted_text(kMargin, 16 + kCaptionLine * static_cast<double>(i), "start", caption[i],
+                       width - 2 * kMargin);
+  }
+  out += legend(names, captioned, width);
   Scale scale = common_scale(picture);
   for (std::size_t p = 0; p < panels.size(); ++p) {
     scale.x0 = kCellWidth * static_cast<double>(p % kColumns) + kLeft;

@@ -25,6 +25,8 @@ struct SweepPoint {
   double low = 0;
   double high = 0;    ///< of the mean's 95 % interval (Student's t); = y where there is one seed
   std::string label;  ///< what the other points of the line have otherwise
+  int seeds = 1;      ///< that have a result
+  int missing = 0;    ///< that have none
 };
 
 struct SweepPanel {
@@ -39,14 +41,15 @@ struct SweepPicture {
   std::size_t y = 0;                     ///< column
   std::string caption = {};              ///< what all panels have in common
   bool has_seeds = false;                ///< points have several, and bars are intervals of their means
+  bool lacks_seeds = false;              ///< some seeds of a point have no result
   std::vector<SweepPanel> panels = {};
 };
 
-/// Makes lines of cells with status ok, at least one: a panel for each combination of the axes that make
-/// neither the line (planner, scheduler, pipeline order) nor x (the axis itself; of flop_ratio and
-/// heterogeneity model, data and modalities). Points are means over seeds, unless these are x. `x` and `y`
-/// are columns.
-SweepPicture sweep_picture(const std::vector<SweepRow>& rows, std::size_t x, std::size_t y);
+/// Makes lines of the cells with status ok, at least one, and counts the others: a panel for each combination
+/// of the axes that make neither the line (planner, scheduler, pipeline order) nor x (the axis itself; of
+/// flop_ratio and heterogeneity model, data and modalities). Points are means over seeds, unless these are x.
+/// `x` and `y` are columns.
+SweepPicture sweep_picture(const std::vector<SweepRow>& all, std::size_t x, std::size_t y);
 
 /// Draws an SVG that refers to nothing outside, all panels with the same scales.
 std::string sweep_svg(const SweepPicture& picture);

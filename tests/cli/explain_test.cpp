@@ -73,9 +73,21 @@ TEST(Explain, PrintsTablesOnlyWhereAskedFor) {
   EXPECT_EQ(explained.substr(0, plain.size()), plain);
   EXPECT_NE(explained.find("critical path of the iteration, by stage:"), std::string::npos) << explained;
   EXPECT_NE(explained.find("messages free"), std::string::npos) << explained;
-  // CSV keeps the main table alone.
-  EXPECT_EQ(sandbox.run("simulate --pipeline p.json --explain --format csv").out,
-            sandbox.run("simulate --pipeline p.json --format csv").out);
+}
+
+// CSV, Markdown and LaTeX are one table; a page beside it has room for the explanation.
+TEST(Explain, IsRefusedWhereItHasNoPlace) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("p.json"), kSmall);
+  for (const std::string format : {"csv", "markdown", "latex"}) {
+    testing::expect_error(sandbox.run("simulate --pipeline p.json --explain --format " + format),
+                          {"option '--explain'", "'--format table' or 'json'", "'" + format + "'"});
+    testing::expect_error(
+        sandbox.run("simulate --plan a.json --schedule b.json --explain --format " + format),
+        {"option '--explain'", "'" + format + "'"});
+    EXPECT_EQ(sandbox.run("simulate --pipeline p.json --html p.html --format " + format).out,
+              sandbox.run("simulate --pipeline p.json --format " + format).out);
+  }
 }
 
 TEST(Explain, PutsThePathIntoTheTrace) {

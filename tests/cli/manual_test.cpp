@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <string>
 
@@ -95,6 +96,16 @@ TEST(Manual, CitationNamesThisVersion) {
   const testing::Sandbox sandbox;
   const std::string version = sandbox.run("--version").out.substr(6);  // behind "dflop "
   EXPECT_NE(citation.find("\nversion: " + version), std::string::npos) << version;
+}
+
+// What the schema of CFF 1.2.0 requires, and the day of this version.
+TEST(Manual, CitationHasWhatACitationNeeds) {
+  const std::string citation = testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/CITATION.cff");
+  for (const std::string key :
+       {"cff-version: 1\\.2\\.0", "message: .*", "title: .+", "authors:\n  - name: .+",
+        "date-released: '20[0-9]{2}-[01][0-9]-[0-3][0-9]'", "license: Apache-2\\.0"}) {
+    EXPECT_TRUE(std::regex_search(citation, std::regex("(^|\n)" + key + "\n"))) << key;
+  }
 }
 
 }  // namespace manual_test

@@ -4,6 +4,7 @@
 
 #include <regex>
 
+#include "experiments/sweep/sqlite.hpp"
 #include "tests/cli/sweep_fixture.hpp"
 
 namespace dflop {
@@ -170,6 +171,44 @@ TEST(SweepPicture, SeedsHaveBarsAndLinesShapesOfTheirOwn) {
   EXPECT_EQ(count_tags(svg, "circle"), 2U);  // line 0: its point, and in the legend
 }
 
+// Two of three seeds of 1 and 3 have a result; the third is not in the mean of 2, and the point says so.
+// Nodes 4, of which no seed has one, make no point.
+TEST(SweepPicture, MarksMeansOfSomeSeedsAlone) {
+  std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 9), row(1, 3, "a", 3),
+                                row(2, 1, "a", 4), row(2, 2, "a", 4), row(4, 1, "a", 9)};
+  for (const std::size_t failed : {1, 5}) rows[failed][Measure::status] = "infeasible";
+  const SweepPicture picture = sweep_picture(rows, index_of(Axis::nodes), index_of(Measure::samples_per_s));
+  const std::vector<SweepPoint>& line = picture.panels.at(0).lines.at("a + scheduler");
+  ASSERT_EQ(line.size(), 2U);
+  EXPECT_EQ(line[0].y, 2);
+  EXPECT_EQ(line[0].seeds, 2);
+  EXPECT_EQ(line[0].missing, 1);
+  EXPECT_EQ(line[1].missing, 0);
+  const std::string svg = sweep_svg(picture);
+  EXPECT_NE(svg.find(">2 of 3</text>"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("hollow: means of the seeds that have a result"), std::string::npos) << svg;
+  const std::size_t first = svg.find("class='point'");
+  EXPECT_EQ(svg.substr(first, 60).find("fill='#fff'"), std::string("class='point' ").size());
+  const std::size_t second = svg.find("class='point'", first + 1);
+  EXPECT_EQ(svg.substr(second, 60).find("fill='#fff'"), std::string::npos);
+}
+
+// What all panels have in common is in as many lines as it takes, of whole values.
+TEST(SweepPicture, CaptionsAreNotCut) {
+  std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 2)};
+  rows[0][Axis::options] = rows[1][Axis::options] = "--respect-memory --no-padded-heads --max-tokens 131072";
+  const std::string svg =
+      sweep_svg(sweep_picture(rows, index_of(Axis::planner), index_of(Measure::samples_per_s)));
+  const SweepPicture picture = sweep_picture(rows, index_of(Axis::planner), index_of(Measure::samples_per_s));
+  std::string shown;
+  for (std::size_t at = svg.find("<text x='8.0'"); at != std::string::npos;
+       at = svg.find("<text x='8.0'", at + 1)) {
+    const std::size_t begin = svg.find('>', at) + 1;
+    shown += svg.substr(begin, svg.find('<', begin) - begin);
+  }
+  EXPECT_EQ(shown, picture.caption + "; means over seeds, bars are their 95 % intervals");
+}
+
 TEST(SweepPicture, LongNamesAreShortenedAndKeptUnderThePointer) {
   std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 1, "a", 2)};
   rows[1][Axis::model] = std::string(200, 'm');
@@ -192,6 +231,23 @@ TEST_F(SweepPlot, DrawsWhatRan) {
   const testing::RunResult result = sandbox_.run("sweep plot --db a.sqlite --out a.svg");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(count_points(testing::read_all(sandbox_.path("a.svg"))), points / 2);
+}
+
+// One of three seeds has no result: the table for people and standard error say so, programs have the counts.
+TEST_F(SweepPlot, MeansOfSomeSeedsAreNotComparedInSilence) {
+  sweep(spec({{"scheduler", {"lpt", "random"}}, {"seed", {1, 2, 3}}}), "a.sqlite");
+  const testing::RunResult whole = sandbox_.run("sweep export --db a.sqlite --over-seeds");
+  EXPECT_EQ(whole.out.find("note"), std::string::npos) << whole.out;
+  EXPECT_EQ(whole.err.find("fewer seeds"), std::string::npos) << whole.err;
+  Database(sandbox_.path("a.sqlite"), Database::Mode::write)
+      .execute("UPDATE cells SET status = 'infeasible' WHERE seed = 2 AND scheduler = 'lpt'");
+  const testing::RunResult some = sandbox_.run("sweep export --db a.sqlite --over-seeds");
+  EXPECT_NE(some.out.find("mean of 2 of 3 seeds"), std::string::npos) << some.out;
+  EXPECT_NE(some.err.find("1 of 2 rows have means of fewer seeds"), std::string::npos) << some.err;
+  for (const auto& row : rows("a.sqlite", "--over-seeds")) {
+    EXPECT_EQ(row["ok"], row["scheduler"] == "lpt" ? 2 : 3);
+    EXPECT_FALSE(row.contains("note"));
+  }
 }
 
 TEST_F(SweepPlot, AReportIsOnePage) {

@@ -1,6 +1,8 @@
 // Texts in CSV that a spreadsheet would run are written so that it does not, and read back as they were.
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "core/support/random.hpp"
 #include "traces/files/items.hpp"
 #include "traces/text/csv.hpp"
@@ -13,14 +15,19 @@ TEST(CsvField, FormulasHaveAQuoteBeforeThem) {
   EXPECT_EQ(to_csv_field("+1+1"), "'+1+1");
   EXPECT_EQ(to_csv_field("@SUM(1)"), "'@SUM(1)");
   EXPECT_EQ(to_csv_field("-2+3"), "'-2+3");
+  EXPECT_EQ(to_csv_field("-3 GiB"), "'-3 GiB");  // names may be behind a number: -3*A1
+  EXPECT_EQ(to_csv_field("-82 %: cmd|' /C calc'!A0"), "'-82 %: cmd|' /C calc'!A0");
+  EXPECT_EQ(to_csv_field("+-1"), "'+-1");
+  EXPECT_EQ(to_csv_field("-"), "'-");
+  EXPECT_EQ(to_csv_field("+%"), "'+%");
   EXPECT_EQ(to_csv_field("\t=1"), "'\t=1");
   EXPECT_EQ(to_csv_field("\r=1"), "\"'\r=1\"");
   EXPECT_EQ(to_csv_field("=HYPERLINK(\"a\",\"b\")"), "\"'=HYPERLINK(\"\"a\"\",\"\"b\"\")\"");
 }
 
 TEST(CsvField, NumbersAndOtherTextsStayAsTheyAre) {
-  for (const std::string text :
-       {"-1.5", "-7", "1e-3", "-1e300", "a=b", "", "x", "'", "it's", "'quoted'", "a-b"})
+  for (const std::string text : {"-1.5", "-7", "1e-3", "-1e300", "-82 %", "-82%", "+3 %", "+3.5", "a=b", "",
+                                 "x", "'", "it's", "'quoted'", "a-b"})
     EXPECT_EQ(to_csv_field(text), text);
   EXPECT_EQ(to_csv_field("a,b"), "\"a,b\"");
 }
@@ -38,13 +45,15 @@ std::string shown(const std::string& text) {
 
 TEST(CsvField, EveryTextIsReadBackAndNoneIsRun) {
   Random random(5);
-  const std::string letters = "=+-@\t\r\n'\",;a1.e ";
+  const std::string letters = "=+-@\t\r\n'\",;a1.e %";
   for (int i = 0; i < 20'000; ++i) {
     std::string text(random.below(6), ' ');
     for (char& c : text) c = letters[random.below(letters.size())];
     const std::string cell = shown(text);
-    double number = 0;
-    if (!cell.empty() && !parse_number(text, number)) {
+    // What begins with a sign is one number, with a percent sign at most, or has a quote before it.
+    static const std::regex number(R"([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)? ?%?)");
+    const bool is_number = std::regex_match(cell, number);
+    if (!cell.empty() && !is_number) {
       ASSERT_EQ(std::string("=+-@\t\r\n").find(cell[0]), std::string::npos) << cell;
     }
   }

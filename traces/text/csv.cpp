@@ -76,10 +76,18 @@ bool CsvReader::take(char expected) {
 
 namespace {
 
+/// Tells whether a text is a number, with a sign or without, and at most a percent sign behind it.
+bool is_plain_number(std::string_view text) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  if (text.ends_with('%')) text.remove_suffix(1);
+  if (text.ends_with(' ')) text.remove_suffix(1);
+  double number = 0;
+  return parse_number(text, number);
+}
+
 /// Tells whether a spreadsheet would run a text, or what it has behind any number of '.
 bool is_formula(std::string_view text) {
-  double number = 0;
-  if (parse_number(text, number)) return false;
+  if (is_plain_number(text)) return false;
   const std::size_t begin = text.find_first_not_of('\'');
   return begin != std::string_view::npos &&
          std::string_view("=+-@\t\r\n").find(text[begin]) != std::string_view::npos;

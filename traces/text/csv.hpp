@@ -50,7 +50,8 @@ std::string unquote(std::string_view field);
 
 /// Returns a text as a field of CSV, in quotes where it needs them. A spreadsheet takes a text that begins
 /// with = + - @, a tab or the end of a line for a formula, and runs it: before such a text, and before one
-/// that has nothing but ' before that, stands one ' more. Numbers, as "-1.5", stay as they are.
+/// that has nothing but ' before that, stands one ' more. Plain numbers and percentages, as "-1.5" and "-82
+/// %", stay as they are: there is nothing in them to run.
 std::string to_csv_field(std::string_view text);
 
 /// Returns the text of a field that to_csv_field() has written, or anybody.

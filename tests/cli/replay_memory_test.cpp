@@ -1,0 +1,107 @@
+// What-ifs of a recording, and the memory of the GPUs that it was made on.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli/run.hpp"
+
+namespace dflop {
+namespace replay_memory_test {
+
+using nlohmann::json;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// Four stages on 16 GPUs, whose 8 microbatches fit by 1f1b and by no order that holds many more.
+std::string plan(const std::string& order) {
+  return R"({"schema": "dflop.plan", "version": 1, "planner": "search",
+  "model": "llava-ov-llama3-8b", "cluster": "a100-80g:2", "gbs": 64, "layout": "uniform",
+  "encoder": {"tp": 2, "pp": 4, "dp": 2, "layers": [25, 2, 0, 0]},
+  "llm": {"tp": 2, "pp": 4, "dp": 2, "layers": [0, 11, 12, 9]}, "microbatches": 8, "schedule": ")" +
+         order + R"(", "recomputation": "none", "zero1": true, "sequence_parallel": true})";
+}
+
+class ReplayMemory : public ::testing::Test {
+ protected:
+  ReplayMemory() {
+    testing::write_all(sandbox_.path("p.json"), plan("1f1b"));
+    const std::string data = "--data traces/datasets/vision_mix.csv --iterations 2 --scheduler lpt";
+    EXPECT_EQ(sandbox_.run("schedule --plan p.json --out s.json " + data).exit_code, 0);
+    const RunResult recorded = sandbox_.run("simulate --plan p.json --schedule s.json --out t.json");
+    EXPECT_EQ(recorded.exit_code, 0) << recorded.err;
+  }
+
+  RunResult simulate(const std::string& order, const std::string& options = "") const {
+    testing::write_all(sandbox_.path("o.json"), plan(order));
+    return sandbox_.run("simulate --plan o.json --schedule s.json --format json " + options);
+  }
+  RunResult replay(const std::string& options) const {
+    return sandbox_.run("replay --trace t.json --iteration all --format json " + options);
+  }
+
+  /// What stands behind "infeasible: " on standard error.
+  static std::string problem(const RunResult& result) {
+    const std::size_t begin = result.err.find("dflop: infeasible: ");
+    return begin == std::string::npos ? "" : result.err.substr(begin);
+  }
+
+  Sandbox sandbox_;
+};
+
+TEST_F(ReplayMemory, SaysWhatNeedsMoreThanThereIsAsSimulateDoes) {
+  const RunResult expected = simulate("gpipe");
+  ASSERT_EQ(expected.exit_code, 3) << expected.err;
+  const RunResult found = replay("--pipeline-schedule gpipe");
+  EXPECT_EQ(found.exit_code, 3);
+  EXPECT_NE(problem(found), "");
+  EXPECT_EQ(problem(found), problem(expected));
+  EXPECT_EQ(replay("--pipeline-schedule zb-h2").exit_code, 3);
+  // The last row counts: what it meets changes no memory, and without a change all fits.
+  EXPECT_EQ(replay("--pipeline-schedule gpipe --slow rank=0:2").exit_code, 3);
+  EXPECT_EQ(replay("--slow rank=0:2").exit_code, 0);
+  // A GPU of 141 GB has room.
+  EXPECT_EQ(replay("--pipeline-schedule gpipe --cluster h200:2").exit_code, 0);
+}
+
+TEST_F(ReplayMemory, LimitsEagerAsSimulateDoes) {
+  const json expected = json::parse(simulate("eager-1f1b", "--out te.json").out);
+  const RunResult result = replay("--pipeline-schedule eager-1f1b");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const json runs = json::parse(result.out)["runs"];
+  EXPECT_DOUBLE_EQ(runs.back()["makespan_s"].get<double>(), expected["iteration_s_mean"].get<double>());
+  EXPECT_EQ(runs.back()["peak_memory_bytes"], expected["peak_memory_bytes"]);
+  EXPECT_LE(runs.back()["makespan_s"].get<double>(), runs[1]["makespan_s"].get<double>());  // 1f1b fits
+  EXPECT_GT(runs.back()["peak_memory_bytes"].get<double>(), runs[1]["peak_memory_bytes"].get<double>());
+  // Its own recording has an order of a known kind.
+  const RunResult more =
+      sandbox_.run("replay --trace te.json --iteration all --microbatches 12 --format json");
+  EXPECT_EQ(more.exit_code, 0) << more.err;
+}
+
+TEST_F(ReplayMemory, SaysThatNothingLimitsEagerWhereTheClusterIsNotKnown) {
+  json trace = json::parse(testing::read_all(sandbox_.path("t.json")));
+  trace["made_by"].erase("cluster");
+  testing::write_all(sandbox_.path("t.json"), trace.dump());
+  const RunResult result = replay("--pipeline-schedule eager-1f1b");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("eager-1f1b holds as many microbatches as are of use to it"), std::string::npos)
+      << result.err;
+  EXPECT_NE(result.err.find("(--cluster)"), std::string::npos) << result.err;
+  EXPECT_EQ(problem(result), "");
+  EXPECT_EQ(replay("--pipeline-schedule gpipe").exit_code, 0);
+  EXPECT_EQ(replay("--pipeline-schedule gpipe --cluster a100-80g:2").exit_code, 3);
+}
+
+// zb-v and eager-1f1b order each iteration by its own batch, 1f1b all alike; an order of the user's is one.
+TEST_F(ReplayMemory, OrdersOfFurtherIterationsAreSaidToBeOthers) {
+  const auto note = [](const RunResult& result) {
+    return result.err.find("o1.json has the steps of the first iteration") != std::string::npos;
+  };
+  EXPECT_TRUE(note(simulate("eager-1f1b", "--order-out o1.json")));
+  EXPECT_FALSE(note(simulate("eager-1f1b", "--order o1.json --order-out o1.json")));
+  EXPECT_FALSE(note(simulate("1f1b", "--order-out o1.json")));
+}
+
+}  // namespace replay_memory_test
+}  // namespace dflop
