@@ -173,7 +173,7 @@ plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The
     modalities          "all" (if not given), or as --modalities
     gbs, iterations, seed
                         as the options; iterations [8] and seed [1] if not given
-    planner, scheduler  as --planner, --scheduler
+    planner, scheduler  as --planner, --scheduler; the planner search plans as 'dflop plan --scheduler lpt'
     pipeline_schedule   as --pipeline-schedule; "interleaved:2" has 2 chunks
     recompute           as --recompute; these two are "default", as without the option, if
                         not given: the planner search then chooses them

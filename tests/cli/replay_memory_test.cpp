@@ -17,9 +17,10 @@ using testing::Sandbox;
 std::string plan(const std::string& order) {
   return R"({"schema": "dflop.plan", "version": 1, "planner": "search",
   "model": "llava-ov-llama3-8b", "cluster": "a100-80g:2", "gbs": 64, "layout": "uniform",
-  "encoder": {"tp": 2, "pp": 4, "dp": 2, "layers": [25, 2, 0, 0]},
+  "encoder": {"tp": 2, "pp": 4, "dp": 2, "layers": [24, 3, 0, 0]},
   "llm": {"tp": 2, "pp": 4, "dp": 2, "layers": [0, 11, 12, 9]}, "microbatches": 8, "schedule": ")" +
-         order + R"(", "recomputation": "none", "zero1": true, "sequence_parallel": true})";
+         order + R"(", "recomputation": "none", "zero1": true, "sequence_parallel": true,
+  "gradient_bucket_bytes": 26214400, "objective": "makespan"})";
 }
 
 class ReplayMemory : public ::testing::Test {
@@ -60,8 +61,8 @@ TEST_F(ReplayMemory, SaysWhatNeedsMoreThanThereIsAsSimulateDoes) {
   // The last row counts: what it meets changes no memory, and without a change all fits.
   EXPECT_EQ(replay("--pipeline-schedule gpipe --slow rank=0:2").exit_code, 3);
   EXPECT_EQ(replay("--slow rank=0:2").exit_code, 0);
-  // A GPU of 141 GB has room.
-  EXPECT_EQ(replay("--pipeline-schedule gpipe --cluster h200:2").exit_code, 0);
+  // A GPU of 192 GB has room.
+  EXPECT_EQ(replay("--pipeline-schedule gpipe --cluster b200:2").exit_code, 0);
 }
 
 TEST_F(ReplayMemory, LimitsEagerAsSimulateDoes) {
