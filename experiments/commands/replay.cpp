@@ -458,7 +458,7 @@ the order has no limit, and a note says so.
 --network contention takes the bytes of the recording and the links of the cluster, latency-bandwidth the
 durations that were recorded. Exit code 3, too, if a rank fails; the result then says who stalls. --order is
 a file as 'dflop simulate --order-out' writes it.)",
-      .example = "dflop replay --trace timeline.json --pipeline-schedule gpipe",
+      .example = "dflop replay --trace timeline.json --bandwidth-scale 0.5",
       .run = run_replay,
   };
   command.options.add({
