@@ -346,6 +346,7 @@ std::vector<std::string> title_lines(std::string_view title, double pixels) {
       add_part(lines, word, most);
     }
   }
+  for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
   return lines;
 }
 

@@ -193,20 +193,27 @@ TEST(SweepPicture, MarksMeansOfSomeSeedsAlone) {
   EXPECT_EQ(svg.substr(second, 60).find("fill='#fff'"), std::string::npos);
 }
 
-// What all panels have in common is in as many lines as it takes, of whole values.
+// What all panels have in common is in as many lines as it takes, of whole values, however long they are.
 TEST(SweepPicture, CaptionsAreNotCut) {
-  std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 2)};
-  rows[0][Axis::options] = rows[1][Axis::options] = "--respect-memory --no-padded-heads --max-tokens 131072";
-  const std::string svg =
-      sweep_svg(sweep_picture(rows, index_of(Axis::planner), index_of(Measure::samples_per_s)));
-  const SweepPicture picture = sweep_picture(rows, index_of(Axis::planner), index_of(Measure::samples_per_s));
-  std::string shown;
-  for (std::size_t at = svg.find("<text x='8.0'"); at != std::string::npos;
-       at = svg.find("<text x='8.0'", at + 1)) {
-    const std::size_t begin = svg.find('>', at) + 1;
-    shown += svg.substr(begin, svg.find('<', begin) - begin);
+  for (int length = 1; length < 150; ++length) {
+    std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 2)};
+    rows[0][Axis::options] =
+        "--max-tokens " + std::string(length % 40 + 1, '1') + std::string(length / 3, ' ');
+    rows[1][Axis::options] = rows[0][Axis::options];
+    const SweepPicture picture =
+        sweep_picture(rows, index_of(Axis::planner), index_of(Measure::samples_per_s));
+    const std::string svg = sweep_svg(picture);
+    std::string shown;
+    for (std::size_t at = svg.find("<text x='8.0'"); at != std::string::npos;
+         at = svg.find("<text x='8.0'", at + 1)) {
+      const std::size_t begin = svg.find('>', at) + 1;
+      shown += svg.substr(begin, svg.find('<', begin) - begin);
+    }
+    std::string expected = picture.caption + "; means over seeds, bars are their 95 % intervals";
+    std::erase(expected, ' ');
+    std::erase(shown, ' ');  // at the ends of lines there is none
+    ASSERT_EQ(shown, expected) << length;
   }
-  EXPECT_EQ(shown, picture.caption + "; means over seeds, bars are their 95 % intervals");
 }
 
 TEST(SweepPicture, LongNamesAreShortenedAndKeptUnderThePointer) {

@@ -48,14 +48,19 @@ class SweepCells : public testing::SweepTest {
     const auto number = [&](const char* key) { return std::to_string(row[key].get<int>()); };
     const std::string chunked = text("pipeline_schedule");
     const std::size_t colon = chunked.find(':');
-    const std::string order = " --pipeline-schedule " + chunked.substr(0, colon) +
-                              (colon == std::string::npos ? "" : " --chunks " + chunked.substr(colon + 1));
+    const std::string order =
+        chunked == "default"
+            ? ""
+            : " --pipeline-schedule " + chunked.substr(0, colon) +
+                  (colon == std::string::npos ? "" : " --chunks " + chunked.substr(colon + 1));
+    const std::string recompute = text("recompute") == "default" ? "" : " --recompute " + text("recompute");
+    const std::string scheduler = text("planner") == "search" ? " --scheduler lpt" : "";
     const std::string data = " --data " + text("data") + " --iterations " + number("iterations") +
                              " --seed " + number("seed") +
                              (text("modalities") == "all" ? "" : " --modalities " + text("modalities"));
     one_json("plan --format json --out p.json --model " + text("model") +
              " --cluster ./slower.json:" + number("nodes") + " --gbs " + number("gbs") + " --planner " +
-             text("planner") + " --recompute " + text("recompute") + order + data);
+             text("planner") + scheduler + recompute + order + data);
     const json schedule =
         one_json("schedule --format json --plan p.json --out s.json --scheduler " + text("scheduler") + data);
     const json result =
@@ -101,6 +106,15 @@ TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
     expect_as_by_hand(row);
   }
   EXPECT_EQ(compared, 72U);
+}
+
+// The search plans with microbatches of lpt, whichever scheduler the cell then has.
+TEST_F(SweepCells, OfTheSearchAreThoseOfAPlanByLpt) {
+  sweep(spec({{"planner", {"search"}}, {"scheduler", {"lpt", "auto"}}}), "a.sqlite");
+  const json cells = rows("a.sqlite");
+  ASSERT_EQ(cells.size(), 2U);
+  EXPECT_EQ(cells[0]["plan"], cells[1]["plan"]);
+  for (const json& row : cells) expect_as_by_hand(row);
 }
 
 TEST_F(SweepCells, TakeSamplesAsTheRecordsThatTheyAreMadeOf) {
