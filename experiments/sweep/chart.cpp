@@ -312,9 +312,14 @@ std::string line_svg(const std::vector<SweepPoint>& points, const Scale& scale, 
   return fmt::format("<polyline points='{}' {}/>", path, style_of(line)) + bars + marks;
 }
 
+/// Returns the length without spaces at the end.
+std::size_t shown_length(std::string_view text) {
+  return text.find_last_not_of(' ') + 1;
+}
+
 /// Adds a part of a text to its last line, or to a new one where that would be too long.
 void add_part(std::vector<std::string>& lines, std::string_view part, std::size_t most) {
-  if (!lines.back().empty() && lines.back().size() + part.size() > most + 1) lines.emplace_back();
+  if (!lines.back().empty() && lines.back().size() + shown_length(part) > most) lines.emplace_back();
   lines.back() += part;
 }
 
@@ -336,7 +341,7 @@ std::vector<std::string> title_lines(std::string_view title, double pixels) {
   while (!title.empty()) {
     std::string_view part = up_to(title, {", ", "; "});
     title.remove_prefix(part.size());
-    if (part.size() <= most + 1) {
+    if (shown_length(part) <= most) {
       add_part(lines, part, most);
       continue;
     }
@@ -346,7 +351,7 @@ std::vector<std::string> title_lines(std::string_view title, double pixels) {
       add_part(lines, word, most);
     }
   }
-  for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
+  for (std::string& line : lines) line.erase(shown_length(line));
   return lines;
 }
 
