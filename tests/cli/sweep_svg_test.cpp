@@ -195,10 +195,13 @@ TEST(SweepPicture, MarksMeansOfSomeSeedsAlone) {
 
 // What all panels have in common is in as many lines as it takes, of whole values, however long they are.
 TEST(SweepPicture, CaptionsAreNotCut) {
-  for (int length = 1; length < 130; ++length) {  // the longest word fills a line
+  for (int length = 0; length < 40 * 30; ++length) {
     std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 2), row(1, 3, "a", 2)};
     if (length % 2 == 0) rows[2][Measure::status] = "infeasible";
-    for (SweepRow& seed : rows) seed[Axis::conditions] = "--slow " + std::string(length / 2, '1');
+    for (SweepRow& seed : rows) {
+      seed[Axis::options] = std::string(1 + length % 40, 'o');
+      seed[Axis::conditions] = std::string(1 + length / 40, 'c');
+    }
     const SweepPicture picture =
         sweep_picture(rows, index_of(Axis::planner), index_of(Measure::samples_per_s));
     const std::string svg = sweep_svg(picture);
