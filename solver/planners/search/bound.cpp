@@ -409,21 +409,26 @@ class SearchBounds::PlanPrice {
     return least;
   }
 
-  /// Returns how many microbatches each rank holds at most, where that is as many as there is memory for; its
-  /// microbatches then count as the largest one of them (core/iteration/).
+  /// Returns how many microbatches each rank holds at most, where that is as many as there is memory for: any
+  /// that follow each other (core/program/held_limits.hpp). So many at a time are ceil(m / held) parts of all
+  /// of them, each of which fits, and so does the largest sample.
   std::vector<int> limits() const {
     std::vector<int> limits;
     const SearchBounds::FloorBatch& batch = bounds_.batch_;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const Stage& stage = stages_[ranks_[r].front()];
       const auto size = [&](const Work& work) { return cost_.activation(stage, work_of_stage(stage, work)); };
-      Bytes one = size(divided(batch.least_work, std::int64_t{plan_.microbatches} * stage.dp));
+      const Bytes mean = size(divided(batch.least_work, std::int64_t{plan_.microbatches} * stage.dp));
       Bytes largest = size(batch.largest_of_each.front());
       for (const Work& sample : batch.largest_of_each) largest = std::min(largest, size(sample));
-      if (!shared_encoder(r)) one = std::max(one, largest);
       const Bytes left = bounds_.request_.cluster.gpu.usable_memory() - cost_.model_state(stage).total();
-      const std::int64_t most = left.count / std::max<std::int64_t>(1, one.count);
-      limits.push_back(static_cast<int>(std::clamp<std::int64_t>(most, 1, plan_.microbatches)));
+      const auto fits = [&](std::int64_t held) {
+        const std::int64_t parts = (plan_.microbatches + held - 1) / held;
+        return plan_.microbatches * mean.count <= parts * left.count;
+      };
+      int held = !shared_encoder(r) && largest > left ? 1 : plan_.microbatches;
+      while (held > 1 && !fits(held)) --held;
+      limits.push_back(held);
     }
     return limits;
   }
