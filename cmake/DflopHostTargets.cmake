@@ -6,8 +6,14 @@
 set(DFLOP_DNNL AUTO CACHE STRING "Build with oneDNN's matrix products: AUTO, ON or OFF")
 set_property(CACHE DFLOP_DNNL PROPERTY STRINGS AUTO ON OFF)
 
+# DFLOP_HOST_TARGETS: those of them that are built. All are made from the same sources.
+set(DFLOP_HOST_TARGETS avx2 avx512 CACHE STRING "Vectors that the host's operations are compiled for, too: avx2, avx512")
+
 # dflop_host_target(<name> <flag>...): compiles kernels/host for processors with the flags.
 function(dflop_host_target name)
+  if(NOT name IN_LIST DFLOP_HOST_TARGETS)
+    return()
+  endif()
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/host/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/(host_kernels|onednn|openblas|scratch|team|team_kernels)\\.cpp$")  # these are for any processor
   string(TOUPPER ${name} upper)

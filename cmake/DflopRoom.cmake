@@ -17,21 +17,26 @@ function(dflop_sources variable folder)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
-# dflop_room(<folder> [DEPENDS room...] [PRIVATE target...])
+# dflop_room(<folder> [COLD] [DEPENDS room...] [PRIVATE target...])
 # Makes the library dflop_<folder> of all sources in <folder> and its wings. DEPENDS are rooms below it, visible through its headers;
-# PRIVATE are third-party targets that only its sources see.
+# PRIVATE are third-party targets that only its sources see. COLD: compiled with DFLOP_COLD_FLAGS.
 function(dflop_room room)
-  cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "" "DEPENDS;PRIVATE" ${ARGN})
   dflop_sources(sources ${PROJECT_SOURCE_DIR}/${room})
   add_library(dflop_${room} STATIC ${sources})
   target_include_directories(dflop_${room} PUBLIC ${PROJECT_SOURCE_DIR})
   list(TRANSFORM arg_DEPENDS PREPEND dflop_)
   target_link_libraries(dflop_${room} PUBLIC dflop_options ${arg_DEPENDS} PRIVATE ${arg_PRIVATE})
   dflop_unity(dflop_${room} ${sources})
-  if(room STREQUAL "core")
-    dflop_precompile(dflop_core ${DFLOP_COMMON_HEADERS})
+  set(first core)  # of the rooms with the same flags, so that they have the same headers
+  if(arg_COLD)
+    target_compile_options(dflop_${room} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DFLOP_COLD_FLAGS}>)
+    set(first traces)
+  endif()
+  if(room STREQUAL first)
+    dflop_precompile(dflop_${room} ${DFLOP_COMMON_HEADERS})
   else()
-    dflop_precompile(dflop_${room} FROM dflop_core)
+    dflop_precompile(dflop_${room} FROM dflop_${first})
   endif()
 endfunction()
 

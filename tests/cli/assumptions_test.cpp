@@ -133,13 +133,13 @@ TEST(AssumptionBlock, SaysWhatLinksAreTakenFor) {
 // A wish for an order leaves shared plans out, so that plans of two orders are of one kind.
 TEST(AssumptionBlock, ComparesLikeWithLikeUnderAWish) {
   const Sandbox sandbox;
-  const std::string plan = "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:4 --gbs 128 " +
-                           "--iterations 1 --tp 2 --pp 4 --dp 4 --microbatches 32 --order ";
+  const std::string plan = "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:2 --gbs 64 " +
+                           "--iterations 1 --tp 2 --pp 4 --dp 2 --microbatches 32 --order ";
   for (const char* order : {"1f1b", "zb-h1"}) {
     const json found = run_json(sandbox, plan + order);
     EXPECT_EQ(found["layout"], "uniform") << order;
     const std::string asked = found["assumptions"]["choices"][0]["text"];
-    EXPECT_EQ(asked, std::string("asked for: tp 2, pp 4, dp 4, microbatches 32, order ") + order);
+    EXPECT_EQ(asked, std::string("asked for: tp 2, pp 4, dp 2, microbatches 32, order ") + order);
   }
   const RunResult shared = sandbox.run(plan + "1f1b --layout shared");
   ASSERT_EQ(shared.exit_code, 0) << shared.err;
@@ -165,7 +165,8 @@ TEST(AssumptionBlock, NamesPaddedHeads) {
   EXPECT_EQ(heads[0]["computed"], 32);
   const RunResult refused = sandbox.run(plan + "--tp 8 --no-padded-heads");
   EXPECT_EQ(refused.exit_code, 3) << refused.err;
-  for (const char* planner : {"pytorch", "megatron", "megatron-default", "search"}) {
+  for (const char* planner :
+       {"pytorch", "megatron", "megatron-default", "search --layout uniform --budget 1"}) {
     const json found = run_json(sandbox, plan + "--no-padded-heads --planner " + planner);
     EXPECT_TRUE(divides_heads(model.llm, found["llm"]["tp"])) << planner;
     EXPECT_FALSE(found["assumptions"].contains("heads")) << planner;
@@ -200,8 +201,9 @@ TEST(AssumptionBlock, PlansAskForMemoryToBeRespected) {
 TEST(AssumptionBlock, PlansOfASearchAskForMemory) {
   const Sandbox sandbox;
   const std::string plan = "plan " + kData + kSmall;
-  EXPECT_EQ(run_json(sandbox, plan + "--planner search")["respect_memory"], true);
-  EXPECT_FALSE(run_json(sandbox, plan + "--planner search --no-respect-memory").contains("respect_memory"));
+  const std::string search = plan + "--planner search --layout uniform --budget 1";
+  EXPECT_EQ(run_json(sandbox, search)["respect_memory"], true);
+  EXPECT_FALSE(run_json(sandbox, search + " --no-respect-memory").contains("respect_memory"));
   EXPECT_FALSE(run_json(sandbox, plan + "--planner dflop").contains("respect_memory"));
   EXPECT_EQ(run_json(sandbox, plan + "--planner dflop --respect-memory")["respect_memory"], true);
 }

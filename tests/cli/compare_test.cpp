@@ -133,7 +133,7 @@ TEST(Compare, ReportSaysHowToMakeIt) {
   const std::string options =
       "--cluster a100-80g-vtrain:1 --data traces/datasets/vision_mix.csv --gbs 16 --iterations 1 --model "
       "llava-ov-llama3-8b "
-      "--no-zero1 --recompute selective";
+      "--no-zero1 --recompute selective --systems dflop";
   ASSERT_EQ(sandbox.run("compare --out o " + options).exit_code, 0);
   EXPECT_NE(
       testing::read_all(sandbox.path("o/report.html")).find("command   dflop compare --out o " + options),
@@ -147,7 +147,8 @@ TEST(Compare, ReportSaysHowToMakeIt) {
 TEST(Compare, TrainingFiguresFollowFromThroughput) {
   const Sandbox sandbox;
   const RunResult result = sandbox.run(
-      "compare " + kTarget + "--train-samples 1000000 --gpu-hour-cost 2 --gpu-power-w 700 --format json");
+      "compare " + kTarget +
+      "--systems dflop --train-samples 1000000 --gpu-hour-cost 2 --gpu-power-w 700 --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json system = result_of(json::parse(result.out)["systems"], "dflop");
   // hours = samples / throughput / 3600; 8 GPUs; 2 a GPU-hour; 0.7 kW a GPU.
@@ -246,7 +247,8 @@ TEST(Compare, PlansOfOnesOwnAreRows) {
   const Sandbox sandbox;
   const std::string plan = "plan " + kTarget + "--planner pytorch --out mine.json";
   ASSERT_EQ(sandbox.run(plan).exit_code, 0);
-  const json systems = compared(sandbox, "--systems pytorch,search --scheduler random --plan mine.json");
+  const json systems = compared(
+      sandbox, "--systems pytorch,search --layout uniform --budget 1 --scheduler random --plan mine.json");
   ASSERT_EQ(systems.size(), 3u);
   EXPECT_EQ(systems[1]["system"], "mine");
   EXPECT_EQ(systems[1]["chooses"], "nothing: a plan of the user's");

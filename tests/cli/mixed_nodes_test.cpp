@@ -60,8 +60,9 @@ TEST_F(MixedNodes, AreAsFastAsWhatIsOnEach) {
 }
 
 TEST_F(MixedNodes, TheSearchIsNoWorseThanOnTheSlowerAlone) {
-  const RunResult slow = plan("a100-80g:2", "--planner search --out slow.json --format csv");
-  const RunResult mixed = plan("a100-80g:1+h100:1", "--planner search --seed-plans slow.json --format csv");
+  const RunResult slow = plan("a100-80g:2", "--planner search --budget 1 --out slow.json --format csv");
+  const RunResult mixed =
+      plan("a100-80g:1+h100:1", "--planner search --budget 1 --seed-plans slow.json --format csv");
   ASSERT_EQ(mixed.exit_code, 0) << mixed.err;
   EXPECT_NE(mixed.err.find("nodes of 1 A100-SXM4-80GB, 1 H100-SXM5-80GB"), std::string::npos) << mixed.err;
   const auto [objective, bound] = objective_and_bound(mixed.out);

@@ -81,7 +81,7 @@ TEST(Setting, AnOptionGoesBeforeIt) {
 
 // The search would choose no recomputation here; the published setting has full.
 TEST(Setting, WhatItFixesTheSearchDoesNotChoose) {
-  const std::string search = "--planner search --budget 100000 ";
+  const std::string search = "--planner search --budget 1 ";
   EXPECT_NE(plan_with(search)["recomputation"], "full");
   expect_keys(plan_with(search + "--setting published"), kPublished);
   expect_keys(plan_with(search + "--setting published --recompute none"), {{"recomputation", "none"}});

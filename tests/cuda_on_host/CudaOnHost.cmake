@@ -35,7 +35,7 @@ dflop_test(cuda_on_host OWN_MAIN
   SOURCES ${cuda_on_host_sources} cuda/kernels_attention_test.cpp cuda/kernels_linear_test.cpp
     cuda/kernels_lookup_test.cpp cuda/kernels_rows_test.cpp
   LIBRARIES dflop_kernels Boost::context
-  SLOW Precision/* Kernels/Mutations* SHARDS 2 UNSANITIZED Kernels/Mutations* *WithFewMulti*)
+  SLOW Precision/* Kernels/Mutations* SHARDS 4 UNSANITIZED Kernels/Mutations* *WithFewMulti*)
 target_include_directories(test_cuda_on_host BEFORE PRIVATE ${cuda_on_host}/instead ${cuda_on_host_copies})
 # With the CUDA Toolkit the same program has the real ones, too.
 target_compile_definitions(test_cuda_on_host PRIVATE cuda=cuda_on_host make_cuda_kernels=make_cuda_kernels_on_host)

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "solver/bins/heuristics.hpp"
 #include "solver/makespan/bound.hpp"
+#include "tests/rounds.hpp"
 #include "tests/solver/fixtures.hpp"
 
 namespace dflop {
@@ -81,8 +82,8 @@ void expect_valid(const AssignmentProblem& problem, const AssignmentSolution& so
 }
 
 /// bound <= optimum <= result, for every solver; exact ones find the optimum.
-void check_against_brute_force(std::uint64_t seed, bool caps, int rounds) {
-  Random random(seed);
+void check_against_brute_force(int seed, bool caps, int rounds) {
+  Random random(static_cast<std::uint64_t>(seed));
   int infeasible = 0;
   int searched = 0;
   int exact = 0;
@@ -120,18 +121,18 @@ void check_against_brute_force(std::uint64_t seed, bool caps, int rounds) {
 }
 
 TEST(AssignmentSolvers, LieBetweenBoundAndBruteForce) {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) check_against_brute_force(seed, false, 25);
+  for (int seed = 1; seed <= testing::rounds(6); ++seed) check_against_brute_force(seed, false, 25);
 }
 
 TEST(AssignmentSolvers, LieBetweenBoundAndBruteForceUnderCaps) {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) check_against_brute_force(seed, true, 25);
+  for (int seed = 1; seed <= testing::rounds(6); ++seed) check_against_brute_force(seed, true, 25);
 }
 
 // The makespan of a small 1F1B pipeline: whatever a method balances, its result is the makespan of its bins
 // and its bound is below the best of all assignments.
 TEST(AssignmentSolvers, LieBetweenBoundAndBruteForceForTheMakespan) {
   Random random(3);
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < testing::rounds(25); ++round) {
     RandomProblem data(random, 6, false);
     const BinProblem& bins = data.problem;
     const int encoder_dp = bins.shared_encoder ? 1 + static_cast<int>(random.below(2)) : 0;
@@ -351,7 +352,7 @@ TEST(AssignmentSolvers, ABoundAboveTheMakespanProvesNothing) {
 TEST(AssignmentSolvers, StepsAreNotNodes) {
   Random random(7);
   int others = 0;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < testing::rounds(20); ++round) {
     const RandomItems data(random, 9, false);
     const AssignmentProblem problem{data.problem(3)};
     const AssignmentSolution own = find_method("ilp").solve(problem, {1});

@@ -9,7 +9,9 @@
 
 #include "solver/bins/heuristics.hpp"
 #include "solver/bins/local_search.hpp"
+#include "tests/rounds.hpp"
 #include "tests/solver/fixtures.hpp"
+#include "tests/solver/threads.hpp"
 
 namespace dflop {
 namespace ilp_test {
@@ -42,7 +44,7 @@ TEST(Ilp, BeatsLpt) {
 TEST(Ilp, EqualsBruteForce) {
   Random random(2024);
   int better_than_lpt = 0;
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < testing::integer_programs(600); ++round) {
     const int bins = 1 + static_cast<int>(random.below(3));
     const int items = bins + static_cast<int>(random.below(9 - bins));
     const testing::RandomItems data(random, items, round % 2 == 0);
@@ -58,13 +60,14 @@ TEST(Ilp, EqualsBruteForce) {
     EXPECT_EQ(solution.status, ScheduleStatus::optimal) << "round " << round;
     if (found < largest_load(problem, lpt(problem)) * (1 - 1e-12)) ++better_than_lpt;
   }
-  EXPECT_GT(better_than_lpt, 50);  // else the instances are too easy to show anything
+  EXPECT_GT(better_than_lpt,
+            testing::integer_programs(600) / 12);  // else the instances are too easy to show anything
 }
 
 TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {
   Random random(7);
   int stopped = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < testing::rounds(60); ++round) {
     const int bins = 2 + static_cast<int>(random.below(2));
     const testing::RandomItems data(random, 9, false);
     const BinProblem problem = data.problem(bins);
@@ -76,7 +79,7 @@ TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {
     EXPECT_GE(solution.bound.count(), lower_bound(problem));
     if (solution.status == ScheduleStatus::node_limit) ++stopped;
   }
-  EXPECT_GT(stopped, 10);
+  EXPECT_GT(stopped, testing::rounds(60) / 6);
 }
 
 TEST(Ilp, NodeBudgetGivesTheSameAnswerAgain) {
@@ -129,7 +132,7 @@ TEST(Ilp, IsNeverWorseThanLocalSearchAndNeitherIsItsBound) {
   Random random(11);
   int better = 0;
   int large = 0;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < testing::rounds(40); ++round) {
     const int dp = 1 + static_cast<int>(random.below(2));
     const int bins = dp * (2 + static_cast<int>(random.below(3)));
     const bool is_large = random.below(4) == 0;
@@ -147,8 +150,8 @@ TEST(Ilp, IsNeverWorseThanLocalSearchAndNeitherIsItsBound) {
     better += solution.bound > searched.bound ? 1 : 0;
     large += items * bins > kNodeBudgetBinaries ? 1 : 0;
   }
-  EXPECT_GT(better, 3);
-  EXPECT_GT(large, 5);
+  EXPECT_GT(better, testing::rounds(40) / 12);
+  EXPECT_GT(large, testing::rounds(40) / 8);
 }
 
 TEST(Ilp, WorksWithoutAnyWork) {

@@ -12,6 +12,7 @@
 #include "solver/makespan/bound.hpp"
 #include "solver/makespan/exchange_filter.hpp"
 #include "solver/makespan/search.hpp"
+#include "tests/rounds.hpp"
 
 namespace dflop {
 namespace makespan_solver_test {
@@ -119,7 +120,7 @@ void check_against_brute_force(std::uint64_t seed, bool caps, int rounds, Tally&
 void check_many_seeds(bool caps) {
   Tally all;
   std::string seeds;
-  for (std::uint64_t seed = 101; seed <= 112; ++seed) {
+  for (std::uint64_t seed = 101; seed < 101U + testing::rounds(12); ++seed) {
     Tally tally;
     check_against_brute_force(seed, caps, 25, tally);
     seeds += " " + std::to_string(seed) + ": " + std::to_string(tally.optimal) + "/" +

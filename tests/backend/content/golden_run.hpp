@@ -9,6 +9,7 @@
 #include "backend/model/weight_source.hpp"
 #include "backend/run/live_executor.hpp"
 #include "tests/backend/content/golden_model.hpp"
+#include "tests/rounds.hpp"
 
 namespace dflop::testing {
 
@@ -35,6 +36,12 @@ struct GoldenRun {
   std::unique_ptr<World> world;
   std::unique_ptr<LiveExecutor> executor;
 };
+
+/// Returns how many golden steps of AdamW tests run: all, with sanitizers two, of which the second works on
+/// what the first has changed.
+inline std::size_t golden_steps(const GoldenModel& model) {
+  return kSanitized ? 2 : model.losses.size();
+}
 
 /// A GradientDistance is how far the gradient of one tensor is from the golden one.
 struct GradientDistance {

@@ -5,6 +5,7 @@
 
 #include "core/program/forwards.hpp"
 #include "tests/backend/run/live_random.hpp"
+#include "tests/rounds.hpp"
 
 namespace dflop {
 namespace evaluation_test {
@@ -45,7 +46,7 @@ class LiveEvaluation : public ::testing::TestWithParam<Family> {};
 TEST_P(LiveEvaluation, ChangesNothing) {
   Random random(
       43, static_cast<std::uint64_t>(GetParam().order) * 8 + static_cast<std::uint64_t>(GetParam().layout));
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < testing::rounds(3); ++i) {
     const RandomCase c = testing::random_case(random, GetParam().order, GetParam().layout);
     SCOPED_TRACE("case " + std::to_string(i) + ": " + describe(c.plan));
     LiveRun plain = live_run(c);

@@ -4,6 +4,7 @@
 
 #include "core/program/lowering.hpp"
 #include "tests/backend/run/live_random.hpp"
+#include "tests/rounds.hpp"
 
 namespace dflop {
 namespace plans_test {
@@ -15,7 +16,7 @@ using testing::LiveRun;
 using testing::RandomCase;
 using Kind = ParameterStore::Kind;
 
-constexpr int kCases = 6;  // of each schedule and layout
+constexpr int kCases = testing::rounds(6);  // of each schedule and layout
 
 Plan one_rank() {
   Plan plan = testing::uniform_plan(1, 1, 1, 1);
@@ -80,7 +81,7 @@ TEST_P(LivePlans, AreOneRankWithTheWholeBatch) {
 
 /// Threads come in any order, sums are taken in one.
 TEST_P(LivePlans, AreTheSameBitsAgain) {
-  for_each_case(3, [](const RandomCase& c) {
+  for_each_case(testing::rounds(3), [](const RandomCase& c) {
     LiveRun one = live_run(c);
     LiveRun other = live_run(c);
     for (int step = 1; step <= 2; ++step) EXPECT_EQ(one.step(true, step).loss, other.step(true, step).loss);
