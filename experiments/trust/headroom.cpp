@@ -67,7 +67,7 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   const std::uint64_t other_seed = seed ^ kHeadroomSeeds;
   const std::vector<Batch> batches = further_batches(samples, plan.gbs, other_seed);
   const std::size_t count = batches.size();
-  const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler);
+  const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler, {.prove = false});
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
   std::vector<std::optional<double>> found(count);

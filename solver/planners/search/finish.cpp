@@ -27,7 +27,7 @@ constexpr std::int64_t kRunsOfASchedule = 40;
 PlanFinisher::PlanFinisher(const PlanRequest& request, const SearchBounds& bounds)
     : request_(request),
       bounds_(bounds),
-      lpt_(make_scheduler("lpt")),
+      lpt_(make_scheduler("lpt", {.prove = false})),
       random_(make_scheduler("random")),
       asked_for_(make_scheduler(request.search.scheduler, {.prove = false})) {}
 
