@@ -61,41 +61,63 @@ constexpr std::size_t kMostValueBytes = std::size_t{2} << 30;
 /// A KeyTwice says that an object has some key twice.
 struct KeyTwice {};
 
-/// A KeyWatch is a parser callback that refuses an object with the same key twice; the parser itself
-/// would keep the last one. It refuses what is too deep, too, and knows the key that is being read, which the
-/// parser does not tell.
-class KeyWatch {
+/// A StrictReader makes a Json of what the parser finds, one value after the other. It refuses an object with
+/// the same key twice, of which the parser would keep the last, and what is too deep or takes too much
+/// memory, and it knows the key that is being read, which the parser does not tell. (The parser's own
+/// callbacks would do, but at the end of each object they go through all of the list that it is in.)
+class StrictReader {
  public:
   /// @param names  whether it remembers all keys, which takes a while, to name the one that stands twice;
   /// without, KeyTwice is thrown at the object's end
-  KeyWatch(const std::string& file, bool names) : file_(file), names_(names) {}
+  StrictReader(const std::string& file, bool names) : file_(file), names_(names) {}
 
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
-    const bool begins =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (begins && depth >= kDeepest) {
-      throw Error(
-          ErrorKind::input,
-          fmt::format("expected at most {} lists and objects inside of each other, found more", kDeepest),
-          place());
-    }
-    if (begins) bytes_ += kListBytes;
-    if (event == Json::parse_event_t::key) bytes_ += kKeyBytes;
-    if (event == Json::parse_event_t::value) bytes_ += parsed.is_string() ? kTextBytes : kScalarBytes;
-    if (bytes_ > kMostValueBytes) {
-      throw Error(
-          ErrorKind::input,
-          fmt::format("expected values that take at most {} GiB of memory, found more: about {} numbers",
-                      kMostValueBytes >> 30, kMostValueBytes / kScalarBytes),
-          place());
-    }
-    if (event == Json::parse_event_t::object_start) objects_.emplace_back();
-    if (event == Json::parse_event_t::object_end) {
-      if (parsed.size() != objects_.back().count) throw KeyTwice();
-      objects_.pop_back();
-    }
-    if (event == Json::parse_event_t::key) enter_key(parsed.get_ref<const std::string&>());
+  Json finish() { return std::move(root_); }
+
+  bool null() { return put(nullptr, kScalarBytes); }
+  bool boolean(bool value) { return put(value, kScalarBytes); }
+  bool number_integer(Json::number_integer_t value) { return put(value, kScalarBytes); }
+  bool number_unsigned(Json::number_unsigned_t value) { return put(value, kScalarBytes); }
+  bool number_float(Json::number_float_t value, const std::string&) { return put(value, kScalarBytes); }
+  bool string(std::string& value) { return put(std::move(value), kTextBytes); }
+  bool binary(Json::binary_t&) { return false; }  // is not in JSON text
+
+  bool start_object(std::size_t) {
+    begin(Json::value_t::object);
+    objects_.emplace_back();
     return true;
+  }
+
+  bool key(std::string& key) {
+    count(kKeyBytes);
+    Object& object = objects_.back();
+    object.current = key;
+    ++object.count;
+    if (names_ && !object.keys.insert(key).second)
+      throw Error(ErrorKind::input, "expected each key once, found it again", place());
+    member_ = &open_.back()->get_ref<Json::object_t&>()[std::move(key)];
+    return true;
+  }
+
+  bool end_object() {
+    if (open_.back()->size() != objects_.back().count) throw KeyTwice();
+    objects_.pop_back();
+    open_.pop_back();
+    return true;
+  }
+
+  bool start_array(std::size_t) {
+    begin(Json::value_t::array);
+    return true;
+  }
+
+  bool end_array() {
+    open_.pop_back();
+    return true;
+  }
+
+  template <typename Exception>
+  bool parse_error(std::size_t, const std::string&, const Exception& error) {
+    throw Exception(error);
   }
 
   /// Returns "file: key 'llm.layers'" of the value being read, without indices of arrays.
@@ -112,18 +134,48 @@ class KeyWatch {
     std::unordered_set<std::string> keys;
   };
 
-  void enter_key(const std::string& key) {
-    Object& object = objects_.back();
-    object.current = key;
-    ++object.count;
-    if (!names_ || object.keys.insert(key).second) return;
-    throw Error(ErrorKind::input, "expected each key once, found it again", place());
+  void begin(Json::value_t type) {
+    if (open_.size() >= kDeepest) {
+      throw Error(
+          ErrorKind::input,
+          fmt::format("expected at most {} lists and objects inside of each other, found more", kDeepest),
+          place());
+    }
+    open_.push_back(&add(type, kListBytes));
+  }
+
+  template <typename Value>
+  bool put(Value&& value, std::size_t bytes) {
+    add(std::forward<Value>(value), bytes);
+    return true;
+  }
+
+  /// Adds a value to the list or object that is open. It stays where it is until that grows.
+  template <typename Value>
+  Json& add(Value&& value, std::size_t bytes) {
+    count(bytes);
+    if (open_.empty()) return root_ = Json(std::forward<Value>(value));
+    if (open_.back()->is_array()) return open_.back()->emplace_back(std::forward<Value>(value));
+    return *member_ = Json(std::forward<Value>(value));
+  }
+
+  void count(std::size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ <= kMostValueBytes) return;
+    throw Error(
+        ErrorKind::input,
+        fmt::format("expected values that take at most {} GiB of memory, found more: about {} numbers",
+                    kMostValueBytes >> 30, kMostValueBytes / kScalarBytes),
+        place());
   }
 
   const std::string& file_;
   bool names_;
+  Json root_;
+  std::vector<Json*> open_;  ///< lists and objects, the innermost last
+  Json* member_ = nullptr;   ///< of the innermost object: the value of the key that was read last
   std::vector<Object> objects_;
-  std::size_t bytes_ = 0;  // that values take, about
+  std::size_t bytes_ = 0;  ///< that values take, about
 };
 
 [[noreturn]] void refuse_syntax(const Json::parse_error& error, std::string_view text,
@@ -152,17 +204,16 @@ class KeyWatch {
 }
 
 Json parse(std::string_view text, const std::string& file, bool names_keys = false) {
-  KeyWatch watch(file, names_keys);
+  StrictReader reader(file, names_keys);
   try {
-    return Json::parse(text.begin(), text.end(), [&](int depth, Json::parse_event_t event, Json& parsed) {
-      return watch(depth, event, parsed);
-    });
+    Json::sax_parse(text.begin(), text.end(), &reader);
+    return reader.finish();
   } catch (const KeyTwice&) {
     return parse(text, file, true);  // ends in the key's name
   } catch (const Json::parse_error& error) {
     refuse_syntax(error, text, file);
   } catch (const Json::out_of_range& error) {
-    refuse_range(error, watch.place());
+    refuse_range(error, reader.place());
   }
 }
 
