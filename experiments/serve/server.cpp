@@ -121,6 +121,13 @@ struct Request {
   JsonValue params() const { return document.root().at("params"); }
 };
 
+/// Reads an id, which has to come back as it was: a number that is not whole, or too large, would not.
+Json read_id(const JsonValue& json) {
+  Json id = Json::parse(json.text());
+  if (id.is_null() || id.is_string() || id.is_number_integer()) return id;
+  json.refuse_type("a string or a whole number from -2^63 to 2^64 - 1");
+}
+
 class Server {
  public:
   explicit Server(const std::function<void(const std::string&)>& write_line) : write_line_(write_line) {}
@@ -146,8 +153,9 @@ class Server {
       }
       const auto request = std::make_shared<Request>(std::move(line));
       const JsonValue root = request->document.root();
+      // What is wrong with the rest is told under the id, by which the client knows its request.
+      if (root.has("id")) id = request->id = read_id(root.at("id"));
       root.require_keys({"id", "method", "params"});
-      id = request->id = Json::parse(root.at("id").text());
       dispatch(root.at("method").string(), request);
     } catch (...) {
       respond(id, [&]() -> Json { throw; });

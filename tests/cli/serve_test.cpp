@@ -36,6 +36,13 @@ std::map<int, json> answers(const std::vector<std::string>& lines) {
   return by_id;
 }
 
+/// Returns what a server writes to a line.
+std::string output_of(const std::string& line) {
+  const Sandbox sandbox;
+  write_all(sandbox.path("requests"), line + '\n');
+  return sandbox.run("serve", "requests").out;
+}
+
 std::string request(int id, const std::string& method, const json& params) {
   return json{{"id", id}, {"method", method}, {"params", params}}.dump();
 }
@@ -216,6 +223,31 @@ TEST(Serve, BadRequestsAreAnsweredAndTheNextIsTaken) {
     ASSERT_TRUE(answer.contains("error")) << answer;
     EXPECT_NE(answer["error"]["message"].get<std::string>().find(part), std::string::npos) << answer;
     EXPECT_TRUE(all.at(5)["result"].empty());
+  }
+}
+
+TEST(Serve, AnErrorHasTheIdOfItsRequest) {
+  const std::vector<std::string> lines = {
+      R"({"id": 31, "params": {}})",
+      R"({"id": 29, "method": "ping"})",
+      R"({"id": 30, "method": "ping", "params": {}, "x": 1})",
+      R"({"id": 18446744073709551615, "method": 1, "params": {}})",
+      R"({"id": -9223372036854775808, "method": "none", "params": {}})",
+      R"({"method": "ping", "id": "a", "params": 1, "y": 2})",
+  };
+  const std::vector<std::string> ids = {"31",   "29", "30", "18446744073709551615", "-9223372036854775808",
+                                        "\"a\""};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string out = output_of(lines[i]);
+    EXPECT_NE(out.find("{\"id\":" + ids[i] + ",\"error\":"), std::string::npos) << lines[i] << '\n' << out;
+  }
+  // Nothing says exactly which number these were, so that they cannot come back.
+  for (const std::string id : {"100000000000000000000", "1.5", "1e3", "[1]", "{}", "true"}) {
+    const std::string out = output_of("{\"id\": " + id + R"(, "method": "ping", "params": {}})");
+    EXPECT_NE(
+        out.find(R"({"id":null,"error":{"kind":"input","message":"request: key 'id': expected a string or)"),
+        std::string::npos)
+        << out;
   }
 }
 
