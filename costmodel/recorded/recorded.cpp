@@ -1,6 +1,8 @@
 #include "costmodel/recorded/recorded.hpp"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
 
 #include "costmodel/analytic/communication.hpp"
 
@@ -17,15 +19,35 @@ struct LinkGroup {
     durations.push_back(&duration);
   }
 
-  void rescale(double latency_scale, double bandwidth_scale) {
+  /// Returns how many transfers it takes for all bandwidth, as nothing tells their latency.
+  std::size_t rescale(double latency_scale, double bandwidth_scale) {
     const std::optional<LinkFit> fit = fit_link(samples);
     for (std::size_t k = 0; k < samples.size(); ++k) {
       const Seconds latency = std::min(samples[k].duration, fit->latency);
       const Seconds rest = samples[k].duration - latency;
       *durations[k] = to_nanoseconds(latency * latency_scale + rest / bandwidth_scale);
     }
+    return fit->is_told_apart ? 0 : samples.size();
   }
 };
+
+/// Sizes within this factor of one another are one size: where a line through them meets 0 bytes is what
+/// noise makes of it, of 3 % of a transfer's time a tenth.
+constexpr double kOneSize = 2;
+
+/// Returns half the width of the 95 % interval of where the least-squares line meets 0 bytes; nothing for two
+/// samples, which a line goes through.
+Seconds intercept_error(std::span<const LinkSample> samples, const LinkFit& line, double mean_bytes,
+                        double spread) {
+  if (samples.size() < 3) return Seconds(0);
+  const auto count = static_cast<double>(samples.size());
+  double squares = 0;
+  for (const LinkSample& sample : samples)
+    squares += std::pow((sample.duration - line.duration(sample.bytes)).count(), 2);
+  const double variance = squares / (count - 2) * (1 / count + mean_bytes * mean_bytes / spread);
+  const boost::math::students_t student(count - 2);
+  return Seconds(boost::math::quantile(student, 0.975) * std::sqrt(variance));
+}
 
 }  // namespace
 
@@ -49,18 +71,27 @@ std::optional<LinkFit> fit_link(std::span<const LinkSample> samples) {
     products += sample.bytes * sample.duration.count();
   }
   if (squares == 0) return LinkFit{mean, 0};
-  const double slope = spread > 0 ? std::max(0.0, common / spread) : products / squares;
-  const Seconds latency = spread > 0 ? mean - Seconds(slope * mean_bytes) : Seconds(0);
-  if (latency < Seconds(0)) return LinkFit{Seconds(0), products / squares};
-  return LinkFit{latency, slope};
+  const auto through_zero = [&](bool is_told_apart) {
+    return LinkFit{Seconds(0), products / squares, is_told_apart};
+  };
+  const auto [least, most] = std::ranges::minmax(samples, {}, &LinkSample::bytes);
+  if (most.bytes <= kOneSize * least.bytes) return through_zero(false);
+  const double slope = common / spread;
+  const Seconds intercept = mean - Seconds(slope * mean_bytes);
+  const Seconds error = intercept_error(samples, {intercept, slope}, mean_bytes, spread);
+  const Seconds latency = slope > 0 ? intercept : mean;
+  constexpr double kNothing = 0.01;  // of the mean
+  if (latency < error || latency < Seconds(0)) return through_zero(error <= kNothing * mean);
+  return LinkFit{latency, std::max(0.0, slope)};
 }
 
 int link_class(const std::optional<ClusterSpec>& cluster, const Message& message, const Program& program) {
   return cluster && !inside_node(*cluster, message, program) ? 1 : 0;
 }
 
-void rescale_links(const Program& program, ProgramCosts& costs, const std::optional<ClusterSpec>& cluster,
-                   double latency_scale, double bandwidth_scale) {
+std::size_t rescale_links(const Program& program, ProgramCosts& costs,
+                          const std::optional<ClusterSpec>& cluster, double latency_scale,
+                          double bandwidth_scale) {
   std::map<int, LinkGroup> messages;
   for (std::size_t m = 0; m < program.messages.size(); ++m) {
     const Message& message = program.messages[m];
@@ -72,8 +103,11 @@ void rescale_links(const Program& program, ProgramCosts& costs, const std::optio
     collectives[collective.groups.size()].add(static_cast<double>(collective.bytes.count),
                                               costs.collective[c]);
   }
-  for (auto& [link, group] : messages) group.rescale(latency_scale, bandwidth_scale);
-  for (auto& [participants, group] : collectives) group.rescale(latency_scale, bandwidth_scale);
+  std::size_t not_told_apart = 0;
+  for (auto& [link, group] : messages) not_told_apart += group.rescale(latency_scale, bandwidth_scale);
+  for (auto& [participants, group] : collectives)
+    not_told_apart += group.rescale(latency_scale, bandwidth_scale);
+  return not_told_apart;
 }
 
 namespace {

@@ -57,12 +57,14 @@ struct LinkSample {
 struct LinkFit {
   Seconds latency{0};
   double seconds_per_byte = 0;
+  bool is_told_apart = true;  ///< false: nothing tells the latency, and all of it is bandwidth
 
   Seconds duration(double bytes) const { return latency + Seconds(bytes * seconds_per_byte); }
 };
 
 /// Returns the line through the samples with the least squares of its errors, neither part of it negative.
-/// Samples of one size cannot tell the two parts apart: all of it is bandwidth then, or latency where they
+/// Latency that is less than the noise (the 95 % interval of where the line meets 0 bytes) is none, and of
+/// sizes within a factor of two of one another it is not known: all is bandwidth then, or latency where they
 /// have no bytes. Nothing without samples.
 std::optional<LinkFit> fit_link(std::span<const LinkSample> samples);
 
@@ -72,10 +74,12 @@ int link_class(const std::optional<ClusterSpec>& cluster, const Message& message
 
 /// Changes the costs to those on links of another latency and bandwidth: of each message and collective, the
 /// part that the fitted line calls latency is multiplied by `latency_scale`, the rest divided by
-/// `bandwidth_scale`. Collectives have a line for each number of participants.
+/// `bandwidth_scale`. Collectives have a line for each number of participants. Returns how many of both are
+/// taken for all bandwidth, as nothing tells their latency from it.
 /// @pre both are positive
-void rescale_links(const Program& program, ProgramCosts& costs, const std::optional<ClusterSpec>& cluster,
-                   double latency_scale, double bandwidth_scale);
+std::size_t rescale_links(const Program& program, ProgramCosts& costs,
+                          const std::optional<ClusterSpec>& cluster, double latency_scale,
+                          double bandwidth_scale);
 
 /// PriceSources count parts by where their price came from.
 struct PriceSources {
