@@ -39,12 +39,16 @@ std::vector<double> flop_ratios(const ModelSpec& model, const std::vector<Sample
   return ratios;
 }
 
-Table profile_table(const DataProfile& profile) {
+/// Lists the series, with `cut` the name of the LLM tokens saying that the model cuts them there, where some
+/// are longer.
+Table profile_table(const DataProfile& profile, std::int64_t cut) {
   Table table;
   table.columns = {{"series", "series"}, {"mean", "mean", 2}, {"min", "min", 2}, {"p10", "p10", 2},
                    {"p50", "p50", 2},    {"p90", "p90", 2},   {"p99", "p99", 2}, {"max", "max", 2}};
   for (const Series& s : profile.series) {
-    table.rows.push_back({s.name, s.mean, s.min, s.p10, s.p50, s.p90, s.p99, s.max});
+    const bool is_cut = cut > 0 && s.name == "llm_tokens" && s.max > static_cast<double>(cut);
+    const std::string name = is_cut ? fmt::format("{}, before the cut at {}", s.name, cut) : s.name;
+    table.rows.push_back({name, s.mean, s.min, s.p10, s.p50, s.p90, s.p99, s.max});
   }
   return table;
 }
@@ -78,7 +82,7 @@ int run_data(const Values& values) {
   if (samples_out) files.add(*samples_out, as_samples ? samples_json(samples) : samples_csv(samples));
   if (profile_out) files.add(*profile_out, json());
   files.commit();
-  const Table table = profile_table(profile);
+  const Table table = profile_table(profile, is_for_people(format) ? model.max_tokens : 0);
   const auto text = [&] {
     std::string all = fmt::format("{} samples:", profile.samples);
     for (int m = 0; m < kModalities; ++m) {
@@ -100,7 +104,7 @@ Command data_command() {
       .description =
           R"(Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens
 and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text tokens,
-before truncation unless --max-tokens is given.)",
+before the cut at the model's longest, which plans make and the table names, unless --max-tokens is given.)",
       .example = "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
       .run = run_data,
   };

@@ -296,15 +296,12 @@ std::vector<KinetoFindingKind> read_fail_on(const Values& values) {
   return kinds;
 }
 
-/// Says which of the kinds were found, and returns whether any was.
-bool tell_fatal(const std::vector<KinetoFinding>& findings, const std::vector<KinetoFindingKind>& kinds) {
-  bool any = false;
+/// Says which of the kinds were found.
+void tell_fatal(const std::vector<KinetoFinding>& findings, const std::vector<KinetoFindingKind>& kinds) {
   for (const KinetoFindingKind kind : kinds) {
     const auto count = std::ranges::count(findings, kind, &KinetoFinding::kind);
     if (count > 0) say("dflop: --fail-on: {} of kind {}\n", count, to_string(kind));
-    any = any || count > 0;
   }
-  return any;
 }
 
 std::optional<std::string> read_timeline_output(const Values& values,
@@ -386,6 +383,7 @@ PipelineImport read_joined(const std::vector<KinetoTrace>& traces, const KinetoR
 std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                    const PipelineImport& pipeline) {
   if (pipeline.steps.empty()) {
+    std::vector<Timeline> shown = to_timelines(traces, ranks);
     std::string why = "no step has ranges for all that its ranks do";
     if (!has_pipeline_ranges(traces)) {
       why =
@@ -394,7 +392,7 @@ std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const
     }
     say("dflop: note: the timeline shows what ran when and cannot be replayed: {}; see docs/replay.md\n",
         why);
-    return to_timelines(traces, ranks);
+    return shown;
   }
   std::vector<Timeline> timelines;
   for (const PipelineStep& step : pipeline.steps) timelines.push_back(step.timeline);
@@ -410,6 +408,16 @@ void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport&
                "expected a step of a pipeline that can be replayed, found none, but {}: {}; without "
                "'--out' all {} findings are printed",
                to_string(first.kind), first.text, pipeline.findings.size());
+}
+
+/// Returns the file of the steps. @throws Error (input) where there is none
+std::string timeline_json(const Values& values, const std::vector<KinetoTrace>& traces,
+                          const KinetoRanks& ranks, const PipelineImport& pipeline, const RecordedPlan* plan,
+                          bool has_ranges) {
+  if (has_ranges) require_steps(traces, pipeline);
+  Provenance made = made_by(values, plan);
+  if (!pipeline.steps.empty()) made.first_iteration = pipeline.steps.front().number;
+  return to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made});
 }
 
 int run_import(const Values& values) {
@@ -437,14 +445,21 @@ int run_import(const Values& values) {
     pipeline = read_joined(traces, ranks, replayed);
     findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());
   }
-  if (out) {
-    if (has_ranges) require_steps(traces, pipeline);
-    Provenance made = made_by(values, plan.get());
-    if (!pipeline.steps.empty()) made.first_iteration = pipeline.steps.front().number;
-    write_file_atomically(*out, to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made}));
+  const bool is_fatal = std::ranges::any_of(
+      findings, [&](const KinetoFinding& finding) { return std::ranges::count(fatal, finding.kind) > 0; });
+  // Traces of which no timeline can be made have findings that say why, which a gate is to tell all the same.
+  std::string no_timeline;
+  try {
+    if (out)
+      write_file_atomically(*out, timeline_json(values, traces, ranks, pipeline, plan.get(), has_ranges));
+  } catch (const Error& error) {
+    if (!is_fatal || error.kind() != ErrorKind::input) throw;
+    no_timeline = error.what();
   }
   print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings);
-  return tell_fatal(findings, fatal) ? 3 : 0;
+  tell_fatal(findings, fatal);
+  if (!no_timeline.empty()) say("dflop: note: '--out' is not written: {}\n", no_timeline);
+  return is_fatal ? 3 : 0;
 }
 
 }  // namespace

@@ -214,7 +214,8 @@ every run unless there is a time limit. Exit code 3 if no assignment obeys the c
       .run = run_partition,
   };
   command.options.add({
-      {"costs", text("FILE").required(), "items (CSV)"},
+      {"costs", text("FILE").required(),
+       "items (CSV): encoder_s and llm_s in seconds, or any other unit of all, from 0 to 1e9; tokens from 0 to 1e12"},
       {"bins", whole("M").required(), "bins in all, a multiple of D"},
       {"dp", whole("D", 1), "dp ranks of the LLM"},
       {"encoder-dp", whole("E"), "dp ranks of an encoder on ranks of its own"},

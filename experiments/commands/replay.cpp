@@ -100,7 +100,7 @@ Table run_table(const Replays& replays) {
   return table;
 }
 
-/// Shows how each group of the first replayed iteration spent it, recorded and replayed.
+/// Shows how each group spent an iteration, recorded and replayed as it was.
 Table group_table(const std::vector<ReplayRun>& runs) {
   Table table;
   table.columns = {{"stage", "stage"}, {"dp_rank", "dp"}, {"first_rank", "rank"}};
@@ -136,21 +136,45 @@ Table price_table(const PricedParts& parts) {
   return table;
 }
 
+/// Returns the step of its run that an iteration of the file is; nothing where that is the same number.
+std::optional<std::int64_t> step_of(const TimelineFile& trace, int iteration) {
+  const std::int64_t first = trace.made_by ? trace.made_by->first_iteration.value_or(0) : 0;
+  return first > 0 ? std::optional(first + iteration) : std::nullopt;
+}
+
+/// Returns what the groups of a recording are called: a recording of no plan has ranks alone.
+std::string group_word(const TimelineFile& trace) {
+  const bool of_plan = !trace.made_by || trace.made_by->plan;
+  return of_plan && !has_pieces_alone(trace.iterations.front()) ? "tp group" : "rank";
+}
+
+/// Returns what the table of groups shows: "iteration 3, step 6 of the run, by rank, as recorded and ...".
+std::string group_title(const TimelineFile& trace, int iteration, const Replays& replays) {
+  const auto step = step_of(trace, iteration);
+  return fmt::format("iteration {}{}{}, by {}, as recorded and as replayed{}", iteration,
+                     step ? fmt::format(", step {} of the run", *step) : "",
+                     replays.size() > 1 ? fmt::format(", the first of {} replayed", replays.size()) : "",
+                     group_word(trace), replays.front().size() > 2 ? " without what-ifs" : "");
+}
+
 /// Prints a row for each run, how the groups of the first iteration spent the first two, and where the prices
 /// of another plan come from, if there is one. `distribution`: of the last row, where it was repeated.
-void print_replays(Format format, const Replays& replays, const PricedParts* prices,
-                   const std::optional<Table>& distribution) {
+/// `begin`: the first replayed iteration of the file.
+void print_replays(Format format, const TimelineFile& trace, int begin, const Replays& replays,
+                   const PricedParts* prices, const std::optional<Table>& distribution) {
   const Table runs = run_table(replays);
   const Table groups = group_table(replays.front());
   const auto prices_table = prices != nullptr ? std::optional(price_table(*prices)) : std::nullopt;
   const auto text = [&] {
     return terminal_text(runs) + section("makespans of all runs of the last row", distribution) +
            section("prices of the other plan", prices_table) +
-           section("first replayed iteration, by tp group", groups);
+           section(group_title(trace, begin, replays), groups);
   };
   const auto json = [&] {
     nlohmann::ordered_json all;
     all["iterations"] = replays.size();
+    all["first_iteration"] = begin;
+    all["first_step"] = step_of(trace, begin).value_or(begin);
     all["runs"] = json_of(runs);
     if (distribution) all["distribution"] = json_of(*distribution)[0];
     if (prices_table) all["prices"] = json_of(*prices_table);
@@ -181,8 +205,11 @@ Range read_range(const Values& values, const TimelineFile& trace) {
   if (text == "steady") return {begins_with_warm_up(trace) ? 1 : 0, recorded};
   int iteration = -1;
   if (!parse_number(text, iteration) || iteration < 0 || iteration >= recorded) {
-    refuse_value("iteration", fmt::format("a whole number from 0 to {}, 'all' or 'steady'", recorded - 1),
-                 text);
+    const auto first = step_of(trace, 0);
+    const std::string steps =
+        first ? fmt::format(" (steps {} to {} of the run)", *first, *first + recorded - 1) : "";
+    refuse_value("iteration",
+                 fmt::format("a whole number from 0 to {}{}, 'all' or 'steady'", recorded - 1, steps), text);
   }
   return {iteration, iteration + 1};
 }
@@ -221,11 +248,16 @@ std::optional<ClusterSpec> memory_cluster(const Values& values, const OtherPlan*
   return std::nullopt;
 }
 
+/// Returns the orders that are of the same work whatever the plan.
+std::vector<std::string_view> replayed_orders() {
+  return names_of(orders_where([](const OrderTraits& order) { return !order.spreads_encoder; }));
+}
+
 std::optional<OrderKind> read_order_kind(const Values& values) {
   const std::optional<std::string> name = read_text(values, "pipeline-schedule");
   if (!name) return std::nullopt;
   if (const auto known = order_kind_from_string(*name)) return known;
-  refuse_value("pipeline-schedule", joined(names_of(all_order_kinds())), *name);
+  refuse_value("pipeline-schedule", joined(replayed_orders()), *name);
 }
 
 /// Says which weight parts an order that splits backwards took, where the user has not said so.
@@ -323,7 +355,7 @@ std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, Re
 /// host adds to a message is part of the latency that rescale_links() finds.
 ReplayConditions read_conditions(const Values& values, const OtherPlan* plan) {
   ReplayConditions conditions;
-  conditions.what_if = read_what_if(values);
+  conditions.what_if = read_what_if(values, false);
   conditions.name = conditions_name(values);
   conditions.cluster = read_cluster(values, plan);
   if (conditions.what_if.network != NetworkModel::contention) return conditions;
@@ -409,7 +441,7 @@ int run_replay(const Values& values) {
   files.commit();
   if (!last.back().stalls.empty()) {
     const std::string iteration = fmt::format("iteration {}", range.begin + last.size() - 1);
-    return report_stall(format, last.back(), iteration, "tp groups");
+    return report_stall(format, last.back(), iteration, group_word(trace) + "s");
   }
   say_made_by(path, trace.made_by);
   note_weight_shares(values, trace.iterations[range.begin], conditions.reference);
@@ -421,7 +453,7 @@ int run_replay(const Values& values) {
   }
   std::optional<Table> distribution;
   if (!repeated.empty()) distribution = distribution_table(std::move(repeated));
-  print_replays(format, replays, plan ? &plan->parts : nullptr, distribution);
+  print_replays(format, trace, range.begin, replays, plan ? &plan->parts : nullptr, distribution);
   if (!cluster || !knows_memory) return 0;
   if (const auto problem = out_of_memory(last, *cluster)) {
     say("dflop: infeasible: {}\n", *problem);
@@ -433,9 +465,7 @@ int run_replay(const Values& values) {
 }  // namespace
 
 Command replay_command() {
-  const std::string orders =
-      "what if: the same work in the order of " +
-      listed(names_of(orders_where([](const OrderTraits& order) { return !order.spreads_encoder; })));
+  const std::string orders = "what if: the same work in the order of " + listed(replayed_orders());
   Command command{
       .name = "replay",
       .summary = "run a recorded timeline again, as it was or otherwise",
@@ -464,7 +494,8 @@ a file as 'dflop simulate --order-out' writes it.)",
   command.options.add({
       {"trace", text("FILE").required(), "a timeline with spans (.json, .json.gz)"},
       {"iteration", text("K|all|steady", "steady"),
-       "which of the file's iterations; steady: all but the first step of a live run"},
+       "which of the file's iterations, counted from 0, whatever step of its run that is; steady: all but the "
+       "first step of a live run"},
       {"plan", text("FILE"), "what if: this plan, with --schedule"},
       {"schedule", text("FILE"),
        "its schedule, of which iteration K is run in place of iteration K of the recorded run"},
@@ -478,7 +509,9 @@ a file as 'dflop simulate --order-out' writes it.)",
       {"order", text("FILE"),
        "what if: the same work in the order of this file, in place of --pipeline-schedule"},
       {"microbatches", whole("N"), "what if: this many, microbatch j doing what the recorded j mod M does"},
-      {"latency-scale", number("X", 1), "what if: links with X times the latency, as --bandwidth-scale"},
+      {"latency-scale", number("X", 1),
+       "what if: links with X times the latency, as --bandwidth-scale; where sizes or noise leave it unknown, as a "
+       "note says, it is 0"},
       {"bandwidth-scale", number("X", 1),
        "what if: links with X times the bandwidth; messages, reshards and reductions between ranks alone. What a "
        "rank's GPUs send each other is inside its recorded compute, which stays as it was ('dflop simulate "
@@ -490,7 +523,7 @@ a file as 'dflop simulate --order-out' writes it.)",
       {"out", text("FILE"), "write the timeline of the last row (.json, .json.gz)"},
       {"perfetto", text("FILE"), "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)"},
   });
-  add_what_if_options(command.options);
+  add_what_if_options(command.options, false);
   add_mixed_option(command.options);
   return command;
 }

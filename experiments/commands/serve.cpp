@@ -8,19 +8,24 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 
+#include "core/error.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/serve/server.hpp"
 
 namespace dflop {
 namespace {
 
-/// Writes a line at once. Nobody is left to answer where it cannot be written.
+/// Writes a line at once. Where it cannot be written, requests that follow could not be answered, either.
 void write_answer(const std::string& line) {
   const bool written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
                        std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
-  if (!written) std::_Exit(1);
+  if (written) return;
+  say("dflop: error: standard output: {}\n", std::generic_category().message(errno));
+  std::_Exit(Error(ErrorKind::output, "").exit_code());
 }
 
 /// Ends the process when nobody is left to read its answers, whatever is under way.
@@ -86,7 +91,8 @@ Command serve_command() {
           R"(Reads requests from standard input and writes answers to standard output, a line of JSON each, until there are
 no more requests: a training loop in another language starts it as a child process. The first line is
 {"dflop": VERSION, "protocol": 1}. A request is {"id": 7, "method": "partition", "params": {...}}; its answer
-has its id and either "result" or "error": {"kind", "message"}. Methods:
+has its id, a string or a whole number, and either "result" or "error": {"kind", "message"}. Costs are in one unit
+of all items, as seconds, from 0 to 1e9, tokens from 0 to 1e12. Methods:
   partition  {"llm": [costs], "encoder": [costs], "tokens": [...], "bins": M, "dp": D, "encoder_dp": E,
              "objective": "bins", "token_cap": N, "allow_empty": false, "method": "local-search", "seed": 1,
              "stream": 0, "steps": N, "time_limit_s": S}; all but llm and bins may be left out

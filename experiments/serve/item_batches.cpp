@@ -11,15 +11,17 @@ namespace {
 
 constexpr int kMostItemBins = 65'536;
 constexpr std::size_t kMostItems = std::size_t{1} << 16;
+constexpr std::string_view kCost = "a cost, in one unit of all items as seconds,";
 constexpr std::int64_t kMostCap = std::int64_t{1} << 50;
 
-std::vector<double> read_costs(const JsonValue& json, std::string_view key, double most) {
+std::vector<double> read_costs(const JsonValue& json, std::string_view key, double most,
+                               std::string_view what) {
   const JsonValue list = json.at(key);
   std::vector<double> costs = list.numbers();
   if (costs.size() > kMostItems) list.refuse("expected at most {} items, found {}", kMostItems, costs.size());
   for (std::size_t i = 0; i < costs.size(); ++i) {
     if (costs[i] >= 0 && costs[i] <= most) continue;
-    list.refuse("item {}: expected a number from 0 to {}, found {}", i, most, costs[i]);
+    list.refuse("item {}: expected {} from 0 to {:g}, found {:g}", i, what, most, costs[i]);
   }
   return costs;
 }
@@ -63,18 +65,18 @@ class ItemScheduler final : public Scheduler {
 
 ItemCosts read_item_costs(const JsonValue& json) {
   ItemCosts costs;
-  costs.llm = read_costs(json, "llm", kLongestItem);
+  costs.llm = read_costs(json, "llm", kLongestItem, kCost);
   if (costs.llm.empty()) json.at("llm").refuse("expected at least one item, found none");
   const auto require_as_many = [&](std::string_view key, const std::vector<double>& list) {
     if (list.size() == costs.llm.size()) return;
     json.at(key).refuse("expected as many items as 'llm' has, {}, found {}", costs.llm.size(), list.size());
   };
   costs.encoder.assign(costs.llm.size(), 0.0);
-  if (json.has("encoder")) costs.encoder = read_costs(json, "encoder", kLongestItem);
+  if (json.has("encoder")) costs.encoder = read_costs(json, "encoder", kLongestItem, kCost);
   require_as_many("encoder", costs.encoder);
   if (json.has("stream")) costs.stream = json.at("stream").unsigned_integer();
   if (!json.has("tokens")) return costs;
-  costs.tokens = read_costs(json, "tokens", kMostItemTokens);
+  costs.tokens = read_costs(json, "tokens", kMostItemTokens, "tokens");
   require_as_many("tokens", costs.tokens);
   return costs;
 }

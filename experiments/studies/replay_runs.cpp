@@ -270,7 +270,15 @@ ReplayChange other_links(double latency_scale, double bandwidth_scale,
               note.say_that("latency-scale' and '--bandwidth-scale",
                             "there are neither messages nor reductions");
             }
-            rescale_links(result.program, result.costs, cluster, latency_scale, bandwidth_scale);
+            const std::size_t unknown =
+                rescale_links(result.program, result.costs, cluster, latency_scale, bandwidth_scale);
+            if (unknown > 0) {
+              note.say(fmt::format(
+                  "latency and bandwidth of {} messages and collectives could not be told apart, as their "
+                  "sizes are alike or their times noise: all of their time is bandwidth's, and "
+                  "'--latency-scale' changes none of it",
+                  unknown));
+            }
             return result;
           }};
 }

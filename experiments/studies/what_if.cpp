@@ -42,8 +42,9 @@ struct Affected {
 };
 
 /// Returns "rank=R:FACTOR or stage=S:FACTOR ..." for what stands behind the selector.
-std::string selector_form(std::string_view behind) {
-  return fmt::format("rank=R:{0} or stage=S:{0} (0, or llm0), gpu=worst:{0} or gpu=each:{0}", behind);
+std::string selector_form(std::string_view behind, const WhatIf& what_if) {
+  return fmt::format("rank=R:{0} or stage=S:{0} (0, or llm0)", behind) +
+         (what_if.takes_roles ? fmt::format(", gpu=worst:{0} or gpu=each:{0}", behind) : "");
 }
 
 /// Reads "rank=3", "stage=llm0", "gpu=2" or "gpu=worst", up to the colon behind it.
@@ -54,6 +55,7 @@ Affected read_selector(ValueText& selector, WhatIf& what_if) {
     if (!selector.starts_with_digit()) affected.label = selector.word_before(":");
   } else if (selector.take("gpu=")) {
     affected.kind = Affected::Kind::gpu;
+    if (!selector.starts_with_digit() && !what_if.takes_roles) selector.fail();
     if (!selector.starts_with_digit()) affected.role = from_string<GpuRole>(selector.word_before(":"));
     if (what_if.role && affected.role && what_if.role != affected.role) selector.fail();
     if (affected.role) what_if.role = affected.role;
@@ -68,8 +70,8 @@ Affected read_selector(ValueText& selector, WhatIf& what_if) {
 
 std::vector<Affected> read_affected(const Values& values, const std::string& option, double least,
                                     double most, WhatIf& what_if) {
-  const std::string form =
-      fmt::format("{}, a factor from {} to {}; one role alone", selector_form("FACTOR"), least, most);
+  const std::string form = fmt::format("{}, a factor from {} to {}{}", selector_form("FACTOR", what_if),
+                                       least, most, what_if.takes_roles ? "; one role alone" : "");
   std::vector<Affected> all;
   for (const std::string& text : read_texts(values, option)) {
     ValueText selector(option, form, text);
@@ -222,11 +224,11 @@ void read_pauses(const Values& values, const std::string& option, const std::str
 }
 
 void read_pause(const Values& values, const std::string& option, WhatIf& what_if) {
-  read_pauses(values, option, selector_form("START:DURATION") + ", in seconds", false, what_if);
+  read_pauses(values, option, selector_form("START:DURATION", what_if) + ", in seconds", false, what_if);
 }
 
 void read_fail(const Values& values, const std::string& option, WhatIf& what_if) {
-  read_pauses(values, option, selector_form("SECONDS"), true, what_if);
+  read_pauses(values, option, selector_form("SECONDS", what_if), true, what_if);
 }
 
 void read_cores(const Values& values, const std::string& option, WhatIf& what_if) {
@@ -321,6 +323,7 @@ struct Condition {
   const char* help;
   /// Reads the option, which was given, and adds to the what-if what it does.
   void (*read)(const Values& values, const std::string& option, WhatIf& what_if);
+  const char* role_help = "";  ///< more of the help, for commands that take a GPU's role
 };
 
 /// Returns the conditions of programs.
@@ -334,19 +337,17 @@ const auto& program_conditions() {
           read_network},
       Condition{
           "slow", repeatable_text("rank=R:F"),
-          "compute of a rank, with stage=S:F of a stage (0, or llm0), takes F times as long; gpu=worst:F is the "
-          "GPU that hurts most and gpu=each:F each in turn, with mean and worst: the same role in every plan, "
-          "which a rank's number is not",
-          read_slow},
+          "compute of a rank, with stage=S:F of a stage (0, or llm0), takes F times as long", read_slow,
+          "; gpu=worst:F is the GPU that hurts most and gpu=each:F each in turn, with mean and worst: the same "
+          "role in every plan, which a rank's number is not"},
       Condition{"slow-link", repeatable_text("rank=R:F"),
                 "its links have F times their bandwidth, 0 < F <= 1", read_slow_link},
       Condition{"pause", repeatable_text("rank=R:T:D"), "the rank computes nothing for D seconds from T on",
                 read_pause},
       Condition{
           "fail", repeatable_text("rank=R:T"),
-          "the rank fails after T seconds, or the first of stage=S:T, or gpu=worst:T; the result says who "
-          "stalls, exit code 3",
-          read_fail},
+          "the rank fails after T seconds, or the first of stage=S:T; the result says who stalls, exit code 3",
+          read_fail, "; gpu=worst:T fails the GPU that hurts most"},
       Condition{"cores", whole("N"),
                 "so many ranks compute at a time and the others wait for their turn, as in 'dflop train "
                 "--cores'; 0: every rank when it likes; default: as in the recording, else 0",
@@ -393,13 +394,13 @@ const auto& cluster_conditions() {
 
 /// Adds an option for each row. The first of a row of options that may be given several times says so for
 /// all.
-void add_options_of(std::span<const Condition> rows, Options& options) {
+void add_options_of(std::span<const Condition> rows, Options& options, bool with_roles = false) {
   constexpr std::array<std::string_view, 7> kNumbers = {"none", "one", "two", "three", "four", "five", "six"};
   const auto is_repeatable = [](const Condition& row) { return row.kind.is_repeatable; };
   const auto first = std::find_if(rows.begin(), rows.end(), is_repeatable);
   const auto end = std::find_if_not(first, rows.end(), is_repeatable);
   for (auto row = rows.begin(); row != rows.end(); ++row) {
-    std::string help = row->help;
+    std::string help = std::string(row->help) + (with_roles ? row->role_help : "");
     if (row == first) {
       help += fmt::format("; may be given several times, as the next {}", kNumbers.at(end - first - 1));
     }
@@ -476,8 +477,12 @@ void require_countable(const ProgramCosts& costs, const Conditions& conditions) 
 
 }  // namespace
 
+void NoteOnce::say(const std::string& text) const {
+  if (!said_->exchange(true)) dflop::say("dflop: note: {}\n", text);
+}
+
 void NoteOnce::say_that(const std::string& option, const std::string& why) const {
-  if (!said_->exchange(true)) say("dflop: note: '--{}' changes nothing: {}\n", option, why);
+  say(fmt::format("'--{}' changes nothing: {}", option, why));
 }
 
 ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs,
@@ -521,8 +526,8 @@ ConditionedProgram WhatIfExecutor::condition(const Iteration& iteration) const {
           make_network};
 }
 
-void add_what_if_options(Options& options) {
-  add_options_of(program_conditions(), options);
+void add_what_if_options(Options& options, bool with_roles) {
+  add_options_of(program_conditions(), options, with_roles);
   options.add({
       {"repeat", whole("K", 1),
        "run K times and print the distribution of iteration times, of the runs that end"},
@@ -557,8 +562,9 @@ std::vector<const char*> cluster_condition_names() {
   return names;
 }
 
-WhatIf read_what_if(const Values& values) {
+WhatIf read_what_if(const Values& values, bool with_roles) {
   WhatIf what_if;
+  what_if.takes_roles = with_roles;
   read_each(program_conditions(), values, what_if);
   read_each(cluster_conditions(), values, what_if);
   read_each(link_conditions(), values, what_if);

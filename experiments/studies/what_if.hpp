@@ -18,9 +18,11 @@
 
 namespace dflop {
 
-/// A NoteOnce says once, of all its copies, that an option changes nothing.
+/// A NoteOnce says once, of all its copies, what is to be known of an option.
 class NoteOnce {
  public:
+  void say(const std::string& text) const;
+  /// Says that an option changes nothing.
   void say_that(const std::string& option, const std::string& why) const;
 
  private:
@@ -71,6 +73,7 @@ struct WhatIf {
   std::optional<GpuRole> role = {};  ///< conditions are of this role's GPU: run_roles() of trust/roles.hpp
   std::optional<int> gpu = {};       ///< whose turn it is
   bool names_ranks = false;          ///< a condition is of a rank by its number
+  bool takes_roles = true;           ///< false: conditions of a role are refused as they are read
 
   /// Gives the cluster another network.
   void apply(ClusterSpec& cluster) const {
@@ -131,8 +134,9 @@ class WhatIfExecutor final : public Executor {
   Reprice reprice_;
 };
 
-/// Adds the conditions of programs, from --network to --jitter, and --repeat and --seed.
-void add_what_if_options(Options& options);
+/// Adds the conditions of programs, from --network to --jitter, and --repeat and --seed. Without `with_roles`
+/// their help says nothing of a GPU's role.
+void add_what_if_options(Options& options, bool with_roles = true);
 /// Adds the conditions of clusters, which plans have: --collectives, --leaf and the bandwidths of links.
 void add_cluster_what_if_options(Options& options);
 /// Adds the bandwidths of links alone, for commands that plan or schedule.
@@ -148,8 +152,9 @@ std::vector<const char*> link_option_names();
 /// them.
 std::vector<const char*> cluster_condition_names();
 
-/// Reads all conditions. @throws Error (usage) naming the option, what was expected and what was found.
-WhatIf read_what_if(const Values& values);
+/// Reads all conditions, without `with_roles` none of a GPU's role. @throws Error (usage) naming the option,
+/// what was expected and what was found.
+WhatIf read_what_if(const Values& values, bool with_roles = true);
 
 /// Returns the conditions of programs that were asked for, as "slow rank=3:1.5, jitter 0.1"; empty: none.
 std::string conditions_name(const Values& values);

@@ -266,6 +266,26 @@ TEST(Compare, PlansOfOnesOwnAreRows) {
   refused("--plan other.json", {"other.json: key 'cluster'", "expected a100-80g-vtrain:1, found h100:1"});
 }
 
+// A text of 40,000 tokens is cut at 32,768 of llava-ov-llama3-8b; the table has it as it is, and says so.
+TEST(Data, TheTableSaysWhereTheModelCuts) {
+  const Sandbox sandbox;
+  const auto write = [&](int tokens) {
+    testing::write_all(
+        sandbox.path("d.csv"),
+        "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,"
+        "n_texts,prompt_tokens,answer_tokens,text_tokens\nx,s,,text,m,,,,,,,,1," +
+            std::to_string(tokens) + ",0," + std::to_string(tokens) + "\n");
+  };
+  const std::string data = "data --data d.csv --model llava-ov-llama3-8b";
+  const std::string words = "llm_tokens, before the cut at 32768";
+  write(40'000);
+  EXPECT_NE(sandbox.run(data).out.find(words), std::string::npos) << sandbox.run(data).err;
+  EXPECT_EQ(sandbox.run(data + " --max-tokens 1000").out.find(words), std::string::npos);
+  EXPECT_NE(sandbox.run(data + " --format csv").out.find("\nllm_tokens,40000"), std::string::npos);
+  write(30'000);
+  EXPECT_EQ(sandbox.run(data).out.find(words), std::string::npos);
+}
+
 TEST(Data, WritesOneRowPerSample) {
   const Sandbox sandbox;
   // One 1081x165 image: golden table row: 4 tiles, 2916 ViT tokens, 1795 LLM tokens upstream and 1066 in the

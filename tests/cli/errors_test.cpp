@@ -199,6 +199,9 @@ TEST(Errors, UnwritableStandardOutput) {
   for (const char* command : {"models", "manual", "clusters --format json"}) {
     EXPECT_EQ(sandbox.run(std::string(command) + " >/dev/full; exit $?; true").exit_code, 2) << command;
   }
+  EXPECT_EQ(sandbox.run("serve </dev/null >/dev/full 2>said; exit $?; true").exit_code, 2);
+  EXPECT_EQ(testing::read_all(sandbox.path("said")),
+            "dflop: error: standard output: No space left on device\n");
 }
 
 }  // namespace errors_test

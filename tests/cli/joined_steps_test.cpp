@@ -63,6 +63,27 @@ TEST(JoinedSteps, AStragglerIsMendedAndLinksAreFaster) {
   // Rank 2 as slow as rank 5 changes nothing, twice as slow it is the one that all wait for: 192 + 5.
   expect("--slow rank=2:1.4", {139.4, 139.4, 139.4});
   expect("--slow rank=2:2", {139.4, 139.4, 197});
+  // A table of the first replayed iteration says which step of the run that is, and that it is before
+  // what-ifs.
+  const RunResult second = sandbox.run("replay --trace run.json --iteration 1 --slow rank=2:2");
+  const std::int64_t first_step = steps[0]["step"].get<std::int64_t>();
+  EXPECT_NE(
+      second.out.find(fmt::format("iteration 1, step {} of the run, by rank, as recorded and as replayed "
+                                  "without what-ifs:",
+                                  first_step + 1)),
+      std::string::npos)
+      << second.out;
+  EXPECT_NE(
+      sandbox.run("replay --trace run.json --iteration all")
+          .out.find(fmt::format(
+              "iteration 0, step {} of the run, the first of 2 replayed, by rank, as recorded and as replayed:",
+              first_step)),
+      std::string::npos);
+  const json all = json::parse(sandbox.run("replay --trace run.json --iteration 1 --format json").out);
+  EXPECT_EQ(all["first_iteration"], 1);
+  EXPECT_EQ(all["first_step"], first_step + 1);
+  expect_error(sandbox.run("replay --trace run.json --iteration 4"),
+               {"from 0 to 1", fmt::format("(steps {} to {} of the run)", first_step, first_step + 1)});
   // The memory of an import is not known, which is not none.
   const json runs = json::parse(sandbox.run("replay --trace run.json --format json").out)["runs"];
   EXPECT_TRUE(runs[0]["peak_memory_bytes"].is_null());
@@ -123,6 +144,11 @@ TEST(JoinedSteps, ComputeWaitsForWhatItWaitedFor) {
   };
   expect("", 69);
   expect("--bandwidth-scale 0.5", 89);
+  // Of three collectives of one size no latency is known, which is told.
+  expect("--latency-scale 10", 69);
+  EXPECT_NE(sandbox.run("replay --trace run.json --latency-scale 10")
+                .err.find("latency and bandwidth of 3 messages and collectives could not be told apart"),
+            std::string::npos);
   // Rank 1 computes 10 + 12 and waits for rank 0 from 32 to 50: 50 + 10, and rank 0's optimizer.
   expect("--slow rank=1:0.5", 65);
 }
@@ -250,8 +276,10 @@ TEST(JoinedSteps, TheStragglerIsNamedAndFailsAGate) {
   EXPECT_EQ(out["examples"][0]["place"], "traces/kineto/ddp/rank5.json");
   // The others compute until 90 of their 137 ms. The second bucket is with all at 98 and the third, after it,
   // at 126, having begun at 103: 8 + 23 of waiting; 2.4 more of 139.4 in the next step. 64.4 of 276.4.
-  EXPECT_EQ(out["examples"][0]["text"],
-            "rank 5 computes 1.40 x the median; the other 7 ranks wait 23.3 % of their steps for it");
+  EXPECT_EQ(
+      out["examples"][0]["text"],
+      "rank 5 computes 1.40 x the median; the other 7 ranks wait 23.3 % of their steps for it; 'replay --slow "
+      "rank=5:0.714' mends it");
   EXPECT_EQ(sandbox.run("import --kineto traces/kineto/ddp --fail-on acausal").exit_code, 0);
   EXPECT_EQ(sandbox.run("import --kineto traces/kineto/ddp --fail-on any").exit_code, 3);
   expect_error(sandbox.run("import --kineto traces/kineto/ddp --fail-on stragler"),

@@ -102,6 +102,24 @@ TEST_F(Roles, RecordingsAndPipelinesHaveNoTurns) {
   testing::write_all(sandbox_.path("pipe.json"), testing::two_stages());
   testing::expect_error(sandbox_.run("simulate --pipeline pipe.json --slow gpu=worst:2"),
                         {"--slow", "rank=R or stage=S", "gpu=worst"});
+  // Neither replay's help nor its error names what it refuses.
+  ASSERT_EQ(sandbox_.run("simulate --pipeline pipe.json --out t.json").exit_code, 0);
+  for (const std::string option : {"--slow", "--slow-link", "--fail"}) {
+    const testing::RunResult refused = sandbox_.run("replay --trace t.json " + option + " gpu=worst:0.5");
+    testing::expect_error(refused, {option, "rank=R:", "stage=S:", "found 'gpu=worst:0.5'"});
+    EXPECT_EQ(refused.err.find("gpu=each"), std::string::npos) << refused.err;
+  }
+  EXPECT_EQ(sandbox_.run("replay --help").out.find("gpu="), std::string::npos);
+  EXPECT_NE(sandbox_.run("simulate --help").out.find("gpu=each:F"), std::string::npos);
+}
+
+TEST_F(Roles, HelpAndErrorOfReplayNameTheSameOrders) {
+  testing::write_all(sandbox_.path("pipe.json"), testing::two_stages());
+  ASSERT_EQ(sandbox_.run("simulate --pipeline pipe.json --out t.json").exit_code, 0);
+  const std::string help = sandbox_.run("replay --help").out;
+  const std::string err = sandbox_.run("replay --trace t.json --pipeline-schedule none").err;
+  EXPECT_NE(err.find("gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|eager-1f1b,"), std::string::npos) << err;
+  EXPECT_NE(help.find("zb-h1, zb-h2, zb-v or eager-1f1b"), std::string::npos) << help;
 }
 
 TEST_F(Roles, SweepsHaveSeedsRolesAndRepeats) {

@@ -112,8 +112,11 @@ TEST(KinetoCheck, CollectiveMissingOnARankOfItsGroup) {
   EXPECT_EQ(f.kind, Kind::missing_collective);
   EXPECT_EQ(f.place, "0.json: traceEvents[12] 'ncclDevKernel_AllReduce_x'");
   EXPECT_EQ(f.text, "allreduce is missing on rank 1");
-  // Rank 1 is not in the group; rank 1 is, but is not given.
-  EXPECT_TRUE(check({further(sound(0), 5).trace("0"), sound(1).trace("1")}).empty());
+  // Rank 1 is not in the group, whose rank 5 is not given; rank 1 is, but is not given.
+  const KinetoFinding absent = only({further(sound(0), 5).trace("0"), sound(1).trace("1")});
+  EXPECT_EQ(absent.kind, Kind::missing_rank);
+  EXPECT_EQ(absent.text,
+            "the run has 6 ranks by the ranks of a process group, found traces of 2; missing 2, 3, 4, 5");
   EXPECT_TRUE(check({further(sound(0), 1).trace("0")}).empty());
 }
 
@@ -128,17 +131,29 @@ TEST(KinetoCheck, SequenceNumbersLeftOut) {
 }
 
 TEST(KinetoCheck, ClocksApart) {
-  // All of rank 1 is dated 51 us later, by its base; 50 us are not too much.
-  const auto later = [](int us) {
-    std::string text = sound(1).text();
-    text.insert(1, "\"baseTimeNanoseconds\": " + std::to_string(us * 1000) + ", ");
-    return parse_kineto(text, "1.json");
+  // All of rank 1 is dated later, by its base. Collectives that are joined by time take clocks that agree by
+  // 50 us; by sequence numbers they are joined, and the clock aligned, whatever it says.
+  const auto traces = [](int us, bool numbered) {
+    std::vector<KinetoTrace> both;
+    for (const int rank : {0, 1}) {
+      KinetoText made = numbered ? sound(rank) : rank_text(rank);
+      for (int k = 0; k < 2 && !numbered; ++k) {
+        const std::string at = std::to_string(10 + 300 * k);
+        made.launch(k, at).kernel(k, "ncclDevKernel_AllReduce_x", at, "200", 20);
+      }
+      std::string text = made.text();
+      if (rank == 1) text.insert(1, "\"baseTimeNanoseconds\": " + std::to_string(us * 1000) + ", ");
+      both.push_back(parse_kineto(text, std::to_string(rank) + ".json"));
+    }
+    return both;
   };
-  const KinetoFinding f = only({sound(0).trace("0.json"), later(51)});
+  const KinetoFinding f = only(traces(51, false));
   EXPECT_EQ(f.kind, Kind::unaligned_clocks);
   EXPECT_EQ(f.place, "1.json");
   EXPECT_NE(f.text.find("51.000 us ahead"), std::string::npos) << f.text;
-  EXPECT_TRUE(check({sound(0).trace("0.json"), later(50)}).empty());
+  EXPECT_NE(f.text.find("joined by time"), std::string::npos) << f.text;
+  EXPECT_TRUE(check(traces(50, false)).empty());
+  EXPECT_TRUE(check(traces(1'000'000, true)).empty());
   const KinetoTrace alone = rank_text(1).launch(1, "10").kernel(1, "gemm", "20", "1").trace("1.json");
   const std::vector<KinetoFinding> findings = check({sound(0).trace("0.json"), alone});
   ASSERT_EQ(findings.size(), 3u);  // two collectives are missing, and nothing tells the clock

@@ -61,8 +61,8 @@ double read_number(std::string_view text, double most, bool whole, const std::st
   // The comparison is written so that NaN fails it.
   if (parse_number(text, value) && value >= 0 && value <= most && !(whole && value != std::floor(value)))
     return value;
-  refuse_input(place, "expected a {}number from 0 to {:g}, found {}", whole ? "whole " : "", most,
-               in_quotes(text));
+  refuse_input(place, "expected a {}number from 0 to {:g}{}, found {}", whole ? "whole " : "", most,
+               whole ? "" : ", a cost in one unit of all items as seconds", in_quotes(text));
 }
 
 }  // namespace

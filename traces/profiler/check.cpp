@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
-#include "traces/profiler/usage.hpp"
+#include "traces/profiler/pipeline.hpp"
+#include "traces/profiler/stragglers.hpp"
 
 namespace dflop {
 namespace {
@@ -27,11 +29,11 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"empty_step", "a step that launched nothing"},
     {"missing_collective", "a collective or message that another rank of its group does not have"},
     {"sequence_gap", "sequence numbers of a process group that are left out"},
-    {"unaligned_clocks",
-     "collectives end earlier on one rank than on another by more than 50 us, or none tells"},
+    {"unaligned_clocks", "a clock that cannot be aligned with the others' by the ends of collectives"},
     {"truncated_profile", "steps that the record cuts off or leaves out, or work outside all steps"},
     {"no_device_activity", "a trace without kernels and copies of a device"},
     {"straggler", "a rank for which the others wait 5 % of their steps or more"},
+    {"waiting", "ranks that wait 5 % of their steps or more, and not for one rank"},
     {"unread_range", "a name that begins as that of a range and cannot be read"},
     {"overlapping_ranges", "a range that begins before the rank's range before it has ended"},
     {"repeated_range", "a range that a rank has twice in a step"},
@@ -212,29 +214,80 @@ void check_exchanges(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   }
 }
 
+/// Tells whether the trace has exchanges that were joined with others by their times.
+bool is_joined_by_time(const KinetoRanks& ranks, std::size_t trace) {
+  return std::ranges::any_of(ranks.shares[trace], [&](const KinetoShare& share) {
+    return share.transfer && !ranks.exchanges[share.exchange].recorded;
+  });
+}
+
+/// An offset alone is no finding, as it is applied: one that may have misled the joining of collectives is,
+/// and ends that no one offset brings together.
 void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                   std::vector<std::vector<KinetoFinding>>& findings) {
   for (std::size_t t = 1; t < traces.size(); ++t) {
     const KinetoClock& clock = ranks.clocks[t];
     std::string text;
     if (is_host_pipeline(traces[t])) continue;  // import_pipeline() compares clocks by messages
+    const bool is_doubtful = clock.spread > kMostClockSpread ||
+                             (std::chrono::abs(clock.offset) > kAlignedClocks && is_joined_by_time(ranks, t));
     if (clock.matches == 0) {
       text = "shares no collective with the ranks before it, so its clock is not known";
-    } else if (std::chrono::abs(clock.offset) > kAlignedClocks) {
+    } else if (is_doubtful) {
       text = fmt::format("is {} {} of the first file's clock (median of {}, spread {})",
                          us(std::chrono::abs(clock.offset)), clock.offset.count() > 0 ? "ahead" : "behind",
                          clock.matches, us(clock.spread));
+      if (clock.spread <= kMostClockSpread) text += ", and its collectives are joined by time";
     }
     if (!text.empty()) findings[t].push_back({Kind::unaligned_clocks, 0, traces[t].file, std::move(text)});
   }
 }
 
-void check_straggler(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                     std::vector<std::vector<KinetoFinding>>& findings) {
-  const std::optional<KinetoStraggler> straggler = find_straggler(traces, ranks);
-  if (!straggler) return;
-  const KinetoTrace& trace = traces[straggler->trace];
-  findings[straggler->trace].push_back({Kind::straggler, 0, trace.file, describe(*straggler, trace)});
+void check_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                      std::vector<std::vector<KinetoFinding>>& findings) {
+  const KinetoStragglers stragglers = find_stragglers(traces, ranks);
+  for (std::size_t k = 0; k < stragglers.ranks.size(); ++k) {
+    const std::size_t t = stragglers.ranks[k].trace;
+    findings[t].push_back({Kind::straggler, 0, traces[t].file, describe(stragglers, k, traces)});
+  }
+  if (!stragglers.ranks.empty()) return;
+  const std::optional<KinetoWaiting> waiting = find_waiting(traces, ranks);
+  if (!waiting) return;
+  findings.front().push_back({Kind::waiting, 0,
+                              fmt::format("{} and {} more", traces.front().file, traces.size() - 1),
+                              describe(*waiting, traces)});
+}
+
+/// Finds ranks of the run that have no trace, where several have. (Who gives one trace alone knows.) A
+/// pipeline's are found beside its ranges.
+void check_ranks(const std::vector<KinetoTrace>& traces, std::vector<std::vector<KinetoFinding>>& findings) {
+  if (traces.size() < 2 || has_pipeline_ranges(traces)) return;
+  std::int64_t size = 0;
+  std::string source;
+  const auto take = [&](std::int64_t found, const char* said_by) {
+    if (found <= size) return;
+    size = found;
+    source = said_by;
+  };
+  for (const KinetoTrace& trace : traces) {
+    take(trace.world_size.value_or(0), "distributedInfo.world_size");
+    for (const KinetoCollective& c : trace.collectives) {
+      take(c.group_size, "the size of a process group");
+      if (!c.ranks.empty()) take(std::int64_t{c.ranks.back()} + 1, "the ranks of a process group");
+    }
+  }
+  if (size <= static_cast<std::int64_t>(traces.size())) return;
+  std::set<std::int64_t> given;
+  for (const KinetoTrace& trace : traces) given.insert(trace.rank.value_or(-1));
+  constexpr std::size_t kMostNamed = 8;
+  std::vector<std::string> missing;
+  for (std::int64_t rank = 0; rank < size && missing.size() <= kMostNamed; ++rank) {
+    if (given.count(rank) == 0) missing.push_back(std::to_string(rank));
+  }
+  if (missing.size() > kMostNamed) missing.back() = "...";
+  findings.front().push_back({Kind::missing_rank, 0, traces.front().file,
+                              fmt::format("the run has {} ranks by {}, found traces of {}; missing {}", size,
+                                          source, traces.size(), fmt::join(missing, ", "))});
 }
 
 }  // namespace
@@ -256,7 +309,8 @@ std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, 
   for (std::size_t t = 0; t < traces.size(); ++t) TraceChecker(traces[t], by_trace[t]).run();
   check_exchanges(traces, ranks, by_trace);
   check_clocks(traces, ranks, by_trace);
-  check_straggler(traces, ranks, by_trace);
+  check_ranks(traces, by_trace);
+  check_stragglers(traces, ranks, by_trace);
   std::vector<KinetoFinding> findings;
   for (std::vector<KinetoFinding>& own : by_trace) {
     std::stable_sort(own.begin(), own.end(),

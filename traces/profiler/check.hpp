@@ -24,6 +24,7 @@ enum class KinetoFindingKind : std::uint8_t {
   truncated_profile,   ///< steps that the record cuts off or leaves out, or work outside all steps
   no_device_activity,  ///< a trace without kernels and copies
   straggler,           ///< a rank for which the others wait
+  waiting,             ///< ranks wait for each other, and not for the same one in all steps
   // Of ranges of a pipeline (traces/profiler/pipeline.hpp):
   unread_range,        ///< a name that is meant as a range and is none
   overlapping_ranges,  ///< a range that begins before the one before it has ended
@@ -36,7 +37,7 @@ enum class KinetoFindingKind : std::uint8_t {
   unlike_plan,         ///< a step of other ranks, stages or messages than the plan that it is said to be of
   inconsistent_step,   ///< a step that takes another time when it is replayed as it was
 };
-inline constexpr int kKinetoFindingKinds = 21;
+inline constexpr int kKinetoFindingKinds = 22;
 
 std::string_view to_string(KinetoFindingKind kind);
 
@@ -55,8 +56,11 @@ struct KinetoFinding {
 std::string kineto_place(const KinetoTrace& trace, std::size_t event, const std::string& name);
 
 /// Clocks that are at most this far apart are aligned: collectives end on all ranks within some ten
-/// microseconds.
+/// microseconds. Beyond that, collectives that are joined by their times may be joined wrongly.
 inline constexpr Nanoseconds kAlignedClocks{50'000};
+
+/// From this spread on, one offset does not align a clock: waits are wrong by as much.
+inline constexpr Nanoseconds kMostClockSpread{500'000};
 
 /// Returns what is found: by trace, in a trace by kind, then in the order of time.
 std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);

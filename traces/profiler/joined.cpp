@@ -38,14 +38,52 @@ struct Joined {
 struct RankStep {
   std::size_t trace = 0;
   KinetoWindow window;
-  std::vector<std::pair<Nanoseconds, Nanoseconds>> busy;  ///< rising, apart; kernels and copies
-  std::optional<Nanoseconds> optimizer;                   ///< its first kernel starts
-  std::vector<RankPlace> places;
+  std::vector<std::pair<Nanoseconds, Nanoseconds>> busy = {};  ///< rising, apart; kernels and copies
+  std::optional<Nanoseconds> optimizer = {};                   ///< its first kernel starts
+  std::vector<RankPlace> places = {};
   Nanoseconds computes{0};
   Nanoseconds waits{0};
 
   Nanoseconds length() const { return window.end - window.begin; }
 };
+
+/// Returns the windows of a trace, where a gap between two steps belongs to the second: in it the rank comes
+/// late to that, as its data do, and what shortens the one step does not shorten such a gap.
+std::vector<KinetoWindow> windows_of(const KinetoTrace& trace) {
+  std::vector<KinetoWindow> windows = device_windows(trace);
+  std::map<std::int32_t, Nanoseconds> ends;
+  for (const KinetoActivity& activity : trace.activities) {
+    const auto [end, fresh] = ends.try_emplace(activity.step, activity.end());
+    end->second = std::max(end->second, activity.end());
+  }
+  for (std::size_t w = 1; w < windows.size(); ++w) {
+    KinetoWindow& before = windows[w - 1];
+    before.end = std::clamp(ends.at(before.step), before.begin, windows[w].begin);
+    windows[w].begin = before.end;
+  }
+  return windows;
+}
+
+/// Lets the first step, before which nobody knows what a rank did, begin for all ranks when the first of them
+/// does, where their clocks are known and their steps are at the same time.
+void begin_together(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                    std::vector<RankStep>& step) {
+  for (const RankStep& rank : step) {
+    if (rank.trace > 0 && ranks.clocks[rank.trace].matches == 0) return;
+  }
+  const auto begin = [&](const RankStep& rank) {
+    return ranks.aligned(traces, rank.trace, rank.window.begin);
+  };
+  Nanoseconds first = Nanoseconds::max();
+  for (const RankStep& rank : step) first = std::min(first, begin(rank));
+  for (const RankStep& rank : step) {
+    const auto ends_before = [&](const RankStep& other) {
+      return begin(other) + other.length() < begin(rank);
+    };
+    if (std::ranges::any_of(step, ends_before)) return;
+  }
+  for (RankStep& rank : step) rank.window.begin -= begin(rank) - first;
+}
 
 /// Returns the time from the begin of the rank's step on, inside of it.
 Nanoseconds inside(const RankStep& rank, Nanoseconds time) {
@@ -60,17 +98,14 @@ void add_busy(RankStep& rank, Nanoseconds begin, Nanoseconds end) {
   }
 }
 
-RankStep rank_step(const KinetoTrace& trace, std::size_t t, const KinetoWindow& window) {
-  RankStep rank;
-  rank.trace = t;
-  rank.window = window;
+/// Adds where the rank's kernels and copies run in its window.
+void add_activities(const KinetoTrace& trace, RankStep& rank) {
   for (const KinetoActivity& activity : trace.activities) {
-    if (activity.step != window.step || activity.work == KinetoWork::communication) continue;
+    if (activity.step != rank.window.step || activity.work == KinetoWork::communication) continue;
     add_busy(rank, inside(rank, activity.start), inside(rank, activity.end()));
     if (activity.phase == KinetoPhase::optimizer && !rank.optimizer)
       rank.optimizer = inside(rank, activity.start);
   }
-  return rank;
 }
 
 /// Returns the bytes that an all-reduce would have that moves as much.
@@ -377,6 +412,9 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
           "{} has messages from rank to rank, whose place in the step ranges of a pipeline say", trace.file);
     }
   }
+  const auto without = std::ranges::find_if_not(traces, has_kernels);
+  if (without != traces.end())
+    return fmt::format("{} has no kernels, and a step is replayed with all of its ranks", without->file);
   const auto is_joined = [](const KinetoExchange& exchange) { return exchange.ends.size() > 1; };
   if (!std::ranges::any_of(ranks.exchanges, is_joined))
     return "no collective is recorded on two of the ranks";
@@ -390,14 +428,17 @@ PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const Kinet
             [&](std::size_t a, std::size_t b) { return *traces[a].rank < *traces[b].rank; });
   std::map<std::int64_t, std::vector<RankStep>> steps;
   for (const std::size_t t : order) {
-    for (const KinetoWindow& window : device_windows(traces[t])) {
+    for (const KinetoWindow& window : windows_of(traces[t])) {
       const std::int64_t number = window.step < 0 ? 0 : traces[t].steps[window.step].number;
-      steps[number].push_back(rank_step(traces[t], t, window));
+      steps[number].push_back({.trace = t, .window = window});
     }
   }
+  bool is_first = true;
   PipelineImport result;
   for (auto& [number, step] : steps) {
     if (step.size() != traces.size()) continue;
+    if (std::exchange(is_first, false)) begin_together(traces, ranks, step);
+    for (RankStep& rank : step) add_activities(traces[rank.trace], rank);
     PipelineStep& made = result.steps.emplace_back();
     made.number = number;
     made.timeline = JoinedStep(traces, ranks, std::move(step)).run();

@@ -13,8 +13,8 @@
 namespace dflop {
 
 /// Returns why steps of these traces cannot be replayed by compute and joined collectives: fewer than two
-/// ranks with kernels, messages from rank to rank, which need the ranges of a pipeline, or no collective that
-/// is recorded on two ranks. Nothing where they can.
+/// ranks with kernels, or one without, messages from rank to rank, which need the ranges of a pipeline, or no
+/// collective that is recorded on two ranks. Nothing where they can.
 std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 /// Makes a timeline of each step that all ranks have: a group for each rank, what it computes in one piece
@@ -29,10 +29,12 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
 /// as its shortest kernel, or, where one that ends before it is still running on a stream beside it, from
 /// that one's end to its own.
 ///
-/// Every rank's step begins at its own first kernel, so that ranks that come late to a step have not lost
-/// time twice. The makespan is the longest such step, as it was measured; spans are where a run of the pieces
-/// has them. Pieces are of the op optimizer_step, as they are of no stage and microbatch. Of a collective
-/// other than an all-reduce the bytes are half, as it moves half of what an all-reduce of that size moves.
+/// A rank's step begins where its own step before it ends, at its last activity, so that ranks that come late
+/// have not lost time twice, and a gap between steps, as in which a rank waits for its data, belongs to the
+/// second. The first step begins for all ranks together, with the first kernel of any of them. The makespan
+/// is the longest such step, as it was measured; spans are where a run of the pieces has them. Pieces are of
+/// the op optimizer_step, as they are of no stage and microbatch. Of a collective other than an all-reduce
+/// the bytes are half, as it moves half of what an all-reduce of that size moves.
 /// @pre why_not_joined() knows no reason
 PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 

@@ -344,14 +344,12 @@ std::vector<std::size_t> rank_order(const std::vector<KinetoTrace>& traces) {
 
 }  // namespace
 
-namespace {
-
-/// Returns the time of the trace's steps in which no kernel computes and a collective waits for other ranks.
-Nanoseconds exposed_wait(const KinetoTrace& trace, const std::vector<KinetoShare>& shares) {
+Nanoseconds exposed_wait(const KinetoTrace& trace, const std::vector<KinetoShare>& shares,
+                         std::optional<std::int32_t> step) {
   Union compute;
   Union both;
   for (const KinetoActivity& activity : trace.activities) {  // by start
-    if (activity.step < 0 && !trace.steps.empty()) continue;
+    if (step ? activity.step != *step : activity.step < 0 && !trace.steps.empty()) continue;
     if (activity.work == KinetoWork::compute) {
       compute.add(activity.start, activity.end());
       both.add(activity.start, activity.end());
@@ -363,73 +361,22 @@ Nanoseconds exposed_wait(const KinetoTrace& trace, const std::vector<KinetoShare
   return both.length() - compute.length();
 }
 
-}  // namespace
-
-std::optional<KinetoStraggler> find_straggler(const std::vector<KinetoTrace>& traces,
-                                              const KinetoRanks& ranks) {
-  const auto lower_median = [](std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[(values.size() - 1) / 2];
-  };
-  std::vector<double> compute;
-  std::vector<double> idle;
-  std::vector<double> wait;
-  for (std::size_t t = 0; t < traces.size(); ++t) {
-    const KinetoTrace& trace = traces[t];
-    if (std::ranges::any_of(trace.ranges, [](const KinetoRange& range) { return is_compute(range.kind); }))
-      return std::nullopt;
-    Seconds computes(0);
-    Seconds idles(0);
-    Seconds steps(0);
-    const std::vector<KinetoStepUsage> usage = step_usage(trace);
-    for (const KinetoStepUsage& step : usage) {
-      computes += Seconds(step.compute);
-      idles += Seconds(step.idle);
-      steps += Seconds(step.window.end - step.window.begin);
-    }
-    for (const KinetoCollective& collective : trace.collectives) {
-      if (collective.source || collective.destination) return std::nullopt;
-    }
-    if (steps.count() <= 0 || computes.count() <= 0) return std::nullopt;
-    compute.push_back(computes.count() / static_cast<double>(usage.size()));
-    idle.push_back(idles / steps);
-    wait.push_back(Seconds(exposed_wait(trace, ranks.shares[t])) / steps);
-  }
-  if (traces.size() < 2) return std::nullopt;
-  KinetoStraggler straggler;
-  straggler.trace = static_cast<std::size_t>(std::min_element(wait.begin(), wait.end()) - wait.begin());
-  straggler.others = traces.size() - 1;
-  const double least = wait[straggler.trace];
-  const double all = std::accumulate(wait.begin(), wait.end(), 0.0);
-  straggler.others_wait_more = (all - least) / static_cast<double>(straggler.others) - least;
-  if (straggler.others_wait_more < kLeastStraggling) return std::nullopt;
-  straggler.compute_ratio = compute[straggler.trace] / lower_median(compute);
-  straggler.idle = idle[straggler.trace];
-  straggler.median_idle = lower_median(idle);
-  return straggler;
-}
-
-std::string describe(const KinetoStraggler& straggler, const KinetoTrace& trace) {
-  constexpr double kLonger = 1.05;
-  const std::string others =
-      straggler.others == 1
-          ? fmt::format("the other rank waits {:.1f} % of its steps for it", 100 * straggler.others_wait_more)
-          : fmt::format("the other {} ranks wait {:.1f} % of their steps for it", straggler.others,
-                        100 * straggler.others_wait_more);
-  const std::string what =
-      fmt::format("rank {} computes {:.2f} x the median", *trace.rank, straggler.compute_ratio);
-  if (straggler.compute_ratio >= kLonger) return what + "; " + others;
-  return fmt::format("{}, and its device idles {:.1f} % of its steps (median {:.1f} %); {}", what,
-                     100 * straggler.idle, 100 * straggler.median_idle, others);
-}
-
 std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
   std::vector<Timeline> timelines;
   for (const auto& [step, parts] : parts_by_step(traces, rank_order(traces))) {
     if (parts.size() == traces.size()) timelines.push_back(timeline_of(traces, ranks, parts));
   }
   if (timelines.empty()) {
-    refuse_input(traces.empty() ? "" : traces.front().file,
+    // The rank that has least of it is to blame.
+    const auto least = std::ranges::min_element(traces, {}, [](const KinetoTrace& trace) {
+      return std::pair(!trace.activities.empty(), device_windows(trace).size());
+    });
+    if (least != traces.end() && least->activities.empty()) {
+      refuse_input(least->file,
+                   "expected a step with kernels that all ranks have, found a rank without kernels; without "
+                   "'--out' all findings are printed");
+    }
+    refuse_input(least == traces.end() ? "" : least->file,
                  "expected a step with kernels that all ranks have, found none");
   }
   return timelines;

@@ -74,29 +74,10 @@ struct KinetoGroupUsage {
 /// Returns a row per process group and operation, by group, then name.
 std::vector<KinetoGroupUsage> group_usage(const KinetoTrace& trace, const std::vector<KinetoShare>& shares);
 
-/// A KinetoStraggler is the rank for which the others wait. Parts are of steps, all together.
-struct KinetoStraggler {
-  std::size_t trace = 0;
-  std::size_t others = 0;    ///< ranks that wait
-  double compute_ratio = 1;  ///< its compute time in a step over the median of all ranks
-  double idle = 0;           ///< part of its steps in which nothing runs on its device
-  double median_idle = 0;    ///< of all ranks
-  /// This part of the others' steps, beyond that of its own, they compute nothing while a collective waits
-  /// for ranks that are not there yet.
-  double others_wait_more = 0;
-};
-
-/// From this part of the others' steps on a rank is a straggler.
-inline constexpr double kLeastStraggling = 0.05;
-
-/// Returns the rank that waits least in the collectives that the ranks share, where the others wait for more.
-/// Nothing where ranks send each other messages or run ranges of a pipeline, as these do not do the same.
-std::optional<KinetoStraggler> find_straggler(const std::vector<KinetoTrace>& traces,
-                                              const KinetoRanks& ranks);
-
-/// Returns "rank 5 computes 1.40 x the median; the other 7 ranks wait 27.1 % of their steps for it". `trace`
-/// is the straggler's.
-std::string describe(const KinetoStraggler& straggler, const KinetoTrace& trace);
+/// Returns the time of the trace's steps, or of one of them (an index into them), in which no kernel computes
+/// and a collective waits for other ranks.
+Nanoseconds exposed_wait(const KinetoTrace& trace, const std::vector<KinetoShare>& shares,
+                         std::optional<std::int32_t> step = std::nullopt);
 
 /// Returns one timeline per step that all ranks have, in the order of step numbers; one group per rank, in
 /// the order of ranks, on the aligned clock.
@@ -107,7 +88,8 @@ std::string describe(const KinetoStraggler& straggler, const KinetoTrace& trace)
 /// other communication all_reduce spans, which begin no earlier than the one before them ends. Spans end with
 /// the step. Of the usage, busy is the time of compute kernels on all streams, wait the communication outside
 /// of it, bubble the rest of the makespan, transfer the time with any communication; memory is not recorded.
-/// @throws Error (input) where there are no steps with kernels, a trace has no rank, or two have the same.
+/// @throws Error (input) naming the file where there are no steps with kernels, a trace has no rank, or two
+/// have the same.
 std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 }  // namespace dflop

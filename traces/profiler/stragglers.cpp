@@ -1,0 +1,187 @@
+#include "traces/profiler/stragglers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "traces/profiler/usage.hpp"
+
+namespace dflop {
+namespace {
+
+constexpr std::size_t kMostNamed = 8;
+
+double lower_median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[(values.size() - 1) / 2];
+}
+
+/// A RankTimes is how one rank spends its steps.
+struct RankTimes {
+  std::size_t trace = 0;
+  double compute_s = 0;  ///< in a step
+  double pieces_s = 0;   ///< in a step: without exposed communication
+  double idle = 0;       ///< parts of the steps
+  double wait = 0;
+};
+
+/// Returns the times of the ranks that have activities; none where ranks do not do the same.
+std::vector<RankTimes> times_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  std::vector<RankTimes> all;
+  for (std::size_t t = 0; t < traces.size(); ++t) {
+    const KinetoTrace& trace = traces[t];
+    const auto computes = [](const KinetoRange& range) { return is_compute(range.kind); };
+    const auto is_message = [](const KinetoCollective& c) { return c.source || c.destination; };
+    if (std::ranges::any_of(trace.ranges, computes) || std::ranges::any_of(trace.collectives, is_message))
+      return {};
+    Seconds compute(0);
+    Seconds pieces(0);
+    Seconds idle(0);
+    Seconds steps(0);
+    const std::vector<KinetoStepUsage> usage = step_usage(trace);
+    // The gap after a step, in which a late rank waits for its data, is not known of the last one.
+    const std::size_t closed = std::max<std::size_t>(1, usage.size() - 1);
+    for (const KinetoStepUsage& step : usage) {
+      const Seconds length = step.window.end - step.window.begin;
+      compute += Seconds(step.compute);
+      if (&step < &usage.front() + closed) pieces += length - Seconds(step.exposed);
+      idle += Seconds(step.idle);
+      steps += length;
+    }
+    if (steps.count() <= 0 || compute.count() <= 0) continue;
+    const auto count = static_cast<double>(usage.size());
+    all.push_back({t, compute.count() / count, pieces.count() / static_cast<double>(closed), idle / steps,
+                   Seconds(exposed_wait(trace, ranks.shares[t])) / steps});
+  }
+  return all;
+}
+
+double mean_wait(std::vector<RankTimes>::const_iterator begin, std::vector<RankTimes>::const_iterator end) {
+  const double sum =
+      std::accumulate(begin, end, 0.0, [](double total, const RankTimes& rank) { return total + rank.wait; });
+  return sum / static_cast<double>(end - begin);
+}
+
+/// Returns what a member of the ranks is at its lower median.
+double median_of(std::vector<RankTimes>::const_iterator begin, std::vector<RankTimes>::const_iterator end,
+                 double RankTimes::*member) {
+  std::vector<double> values;
+  for (auto rank = begin; rank != end; ++rank) values.push_back((*rank).*member);
+  return lower_median(std::move(values));
+}
+
+/// Returns "rank 3" or "ranks 3, 4 and 7".
+std::string ranks_text(const KinetoStragglers& stragglers, std::size_t without,
+                       const std::vector<KinetoTrace>& traces) {
+  std::vector<std::string> names;
+  for (std::size_t k = 0; k < stragglers.ranks.size(); ++k) {
+    if (k != without) names.push_back(std::to_string(*traces[stragglers.ranks[k].trace].rank));
+  }
+  std::string last;
+  if (names.size() > kMostNamed) {
+    last = fmt::format("{} more", names.size() - kMostNamed);
+    names.resize(kMostNamed);
+  } else if (names.size() > 1) {
+    last = names.back();
+    names.pop_back();
+  }
+  return fmt::format("{} {}{}", last.empty() ? "rank" : "ranks", fmt::join(names, ", "),
+                     last.empty() ? "" : " and " + last);
+}
+
+/// Returns find_stragglers() of ranks with these times.
+KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
+  if (all.size() < 2) return {};
+  std::ranges::stable_sort(all, {}, &RankTimes::wait);
+  const double half = (all.front().wait + all.back().wait) / 2;
+  auto others = std::ranges::find_if(all, [&](const RankTimes& rank) { return rank.wait >= half; });
+  if (static_cast<std::size_t>(others - all.begin()) > all.size() / 2) others = all.begin() + 1;
+  KinetoStragglers stragglers;
+  stragglers.others_wait_more = mean_wait(others, all.end()) - all.front().wait;
+  if (others == all.begin() || stragglers.others_wait_more < kLeastStraggling) return {};
+  stragglers.others = static_cast<std::size_t>(all.end() - others);
+  stragglers.median_idle = median_of(all.begin(), all.end(), &RankTimes::idle);
+  stragglers.second_waits_more = all[1].wait - all[0].wait;
+  const double median = median_of(all.begin(), all.end(), &RankTimes::compute_s);
+  const double pieces = median_of(others, all.end(), &RankTimes::pieces_s);
+  for (auto rank = all.begin(); rank != others; ++rank) {
+    const double mending = rank->pieces_s > 0 ? pieces / rank->pieces_s : 1;
+    stragglers.ranks.push_back({rank->trace, rank->compute_s / median, rank->idle, mending});
+  }
+  return stragglers;
+}
+
+}  // namespace
+
+KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  return stragglers_among(times_of(traces, ranks));
+}
+
+std::string describe(const KinetoStragglers& stragglers, std::size_t index,
+                     const std::vector<KinetoTrace>& traces) {
+  constexpr double kLonger = 1.05;
+  const KinetoStraggler& own = stragglers.ranks[index];
+  const std::size_t count = stragglers.ranks.size();
+  std::string text =
+      fmt::format("rank {} computes {:.2f} x the median", *traces[own.trace].rank, own.compute_ratio);
+  if (own.compute_ratio < kLonger) {
+    text += fmt::format(", and its device idles {:.1f} % of its steps (median {:.1f} %)", 100 * own.idle,
+                        100 * stragglers.median_idle);
+  }
+  const double waits = 100 * stragglers.others_wait_more;
+  text += stragglers.others == 1 ? fmt::format("; the other rank waits {:.1f} % of its steps for it", waits)
+                                 : fmt::format("; the other {} ranks wait {:.1f} % of their steps for it",
+                                               stragglers.others, waits);
+  if (count > 1) {
+    text += fmt::format(
+        " and {}: mending it alone gains {}, all {} at most {:.1f} %", ranks_text(stragglers, index, traces),
+        index > 0 ? "nothing" : fmt::format("at most {:.1f} % of a step", 100 * stragglers.second_waits_more),
+        count, waits);
+  }
+  if (count > kMostNamed) return text;
+  text += "; 'replay";
+  for (const KinetoStraggler& each : stragglers.ranks)
+    text += fmt::format(" --slow rank={}:{:.3f}", *traces[each.trace].rank, each.mending);
+  return text + fmt::format("' mends {}", count > 1 ? "all" : "it");
+}
+
+std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+  const std::vector<RankTimes> all = times_of(traces, ranks);
+  if (all.size() < 2 || !stragglers_among(all).ranks.empty()) return std::nullopt;
+  KinetoWaiting waiting;
+  waiting.waits = mean_wait(all.begin(), all.end());
+  if (waiting.waits < kLeastStraggling) return std::nullopt;
+  std::map<std::int64_t, std::vector<RankTimes>> by_step;
+  for (const RankTimes& rank : all) {
+    const KinetoTrace& trace = traces[rank.trace];
+    for (const KinetoWindow& window : device_windows(trace)) {
+      const Nanoseconds length = window.end - window.begin;
+      if (window.step < 0 || length.count() <= 0) continue;
+      RankTimes step{.trace = rank.trace};
+      step.wait = Seconds(exposed_wait(trace, ranks.shares[rank.trace], window.step)) / Seconds(length);
+      by_step[trace.steps[window.step].number].push_back(step);
+    }
+  }
+  for (auto& [number, step] : by_step) {
+    if (step.size() < all.size()) continue;
+    std::ranges::stable_sort(step, {}, &RankTimes::wait);
+    if (mean_wait(step.begin() + 1, step.end()) - step.front().wait >= kLeastStraggling)
+      waiting.late_rank.emplace_back(number, step.front().trace);
+  }
+  return waiting;
+}
+
+std::string describe(const KinetoWaiting& waiting, const std::vector<KinetoTrace>& traces) {
+  std::string text =
+      fmt::format("the ranks wait {:.1f} % of their steps for each other, and no single rank is behind it",
+                  100 * waiting.waits);
+  for (std::size_t k = 0; k < waiting.late_rank.size() && k < kMostNamed; ++k) {
+    const auto& [step, trace] = waiting.late_rank[k];
+    text += fmt::format("{} rank {} in step {}", k == 0 ? ": they wait for" : ",", *traces[trace].rank, step);
+  }
+  return text + (waiting.late_rank.size() > kMostNamed ? ", ..." : "");
+}
+
+}  // namespace dflop

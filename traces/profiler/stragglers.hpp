@@ -1,0 +1,65 @@
+// Ranks that do the same wait for the slowest of them: which that is, and what would mend it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "traces/profiler/kineto.hpp"
+#include "traces/profiler/ranks.hpp"
+
+namespace dflop {
+
+/// A KinetoStraggler is a rank for which others wait. Parts are of steps, all together.
+struct KinetoStraggler {
+  std::size_t trace = 0;
+  double compute_ratio = 1;  ///< its compute time in a step over the median of all ranks
+  double idle = 0;           ///< part of its steps in which nothing runs on its device
+  /// Its compute and gaps, times this, are as long as the median of the ranks that wait for it.
+  double mending = 1;
+};
+
+/// KinetoStragglers are the ranks for which the others wait, that which waits least first.
+struct KinetoStragglers {
+  std::vector<KinetoStraggler> ranks;
+  std::size_t others = 0;  ///< ranks that wait for them
+  double median_idle = 0;  ///< of all ranks
+  /// This part of the others' steps, beyond that of the first straggler's, they compute nothing while a
+  /// collective waits for ranks that are not there yet.
+  double others_wait_more = 0;
+  /// The second straggler waits this part of its steps more than the first, which is what mending the first
+  /// alone gains at most.
+  double second_waits_more = 0;
+};
+
+/// From this part of the others' steps on a rank is a straggler.
+inline constexpr double kLeastStraggling = 0.05;
+
+/// Returns the ranks that wait less than half as long, beyond the least, as any rank does in the collectives
+/// that they share, where the others wait for more. Where that is more than half of the ranks it is the one
+/// that waits least. None where ranks send each other messages or run ranges of a pipeline, as these do not
+/// do the same. Ranks without activities of a device are left out.
+KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
+
+/// Returns "rank 5 computes 1.40 x the median; the other 7 ranks wait 27.1 % of their steps for it ...".
+/// @param index  of the straggler
+std::string describe(const KinetoStragglers& stragglers, std::size_t index,
+                     const std::vector<KinetoTrace>& traces);
+
+/// A KinetoWaiting says that ranks wait for each other without one that is behind it in all steps.
+struct KinetoWaiting {
+  double waits = 0;  ///< part of all ranks' steps
+  std::vector<std::pair<std::int64_t, std::size_t>>
+      late_rank;  ///< by step number: the trace that all wait for
+};
+
+/// Returns how ranks wait from kLeastStraggling of their steps on; nothing where there are stragglers, or
+/// where find_stragglers() looks for none.
+std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
+
+/// Returns "the ranks wait 24.1 % of their steps for each other, and no single rank is behind it: ...".
+std::string describe(const KinetoWaiting& waiting, const std::vector<KinetoTrace>& traces);
+
+}  // namespace dflop
