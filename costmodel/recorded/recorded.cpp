@@ -80,8 +80,10 @@ std::optional<LinkFit> fit_link(std::span<const LinkSample> samples) {
   const Seconds intercept = mean - Seconds(slope * mean_bytes);
   const Seconds error = intercept_error(samples, {intercept, slope}, mean_bytes, spread);
   const Seconds latency = slope > 0 ? intercept : mean;
-  constexpr double kNothing = 0.01;  // of the mean
-  if (latency < error || latency < Seconds(0)) return through_zero(error <= kNothing * mean);
+  constexpr double kNearZero = 0.1;  // of the mean size: samples that show the latency themselves
+  constexpr double kNothing = 0.01;  // of the mean duration
+  const bool is_noise = latency < error && least.bytes > kNearZero * mean_bytes;
+  if (is_noise || latency < Seconds(0)) return through_zero(!is_noise || error <= kNothing * mean);
   return LinkFit{latency, std::max(0.0, slope)};
 }
 

@@ -63,9 +63,10 @@ struct LinkFit {
 };
 
 /// Returns the line through the samples with the least squares of its errors, neither part of it negative.
-/// Latency that is less than the noise (the 95 % interval of where the line meets 0 bytes) is none, and of
-/// sizes within a factor of two of one another it is not known: all is bandwidth then, or latency where they
-/// have no bytes. Nothing without samples.
+/// Where no sample is small, of a tenth of their mean size or less, a latency that is less than the noise
+/// (the 95 % interval of where the line meets 0 bytes) is none, and of sizes within a factor of two of one
+/// another it is not known: all is bandwidth then, or latency where they have no bytes. Nothing without
+/// samples.
 std::optional<LinkFit> fit_link(std::span<const LinkSample> samples);
 
 /// Messages inside a node share a line, and those between nodes another. Without a cluster all share one.
