@@ -40,34 +40,70 @@ def group(monkeypatch):
 # Ranks.
 
 
+def place(**options):
+    one = sampler(**options)
+    return one.dp_rank, one.dp_size
+
+
 def test_ranks_are_those_of_torch_distributed_unless_they_are_given(group, caplog):
-    place = lambda **options: (lambda one: (one.dp_rank, one.dp_size))(sampler(**options))
-    assert place() == (0, 1)
     group(None)
     assert place() == (0, 1)
     group(1, 2)
-    with caplog.at_level(logging.INFO, "dflop"):
-        assert place() == (1, 2)
-    assert "dp_rank 1 of 2, as in torch.distributed" in caplog.text
-    assert place(dp_size=2) == (1, 2)
+    assert place() == place(dp_size=2) == (1, 2)
     assert place(dp_rank=0, dp_size=1) == place(dp_size=1) == (0, 1), "pipeline ranks have the same samples"
     assert place(dp_rank=3, dp_size=4) == (3, 4)
-    assert place(dp_rank=None) == (None, 1)
+    assert place(dp_rank=None, dp_size=1) == (None, 1)
     with pytest.raises(dflop.InputError, match="dp_rank: expected it, as torch.distributed has 2 ranks"):
         place(dp_size=4)
+    with pytest.raises(dflop.InputError, match="dp_size: expected the number of dp ranks of the LLM, as dp_rank is None"):
+        place(dp_rank=None)
 
 
-def test_ranks_that_nobody_told_apart_are_warned_of(group):
-    one = sampler()
+@pytest.mark.parametrize(
+    "ranks, options, said",
+    [
+        ((1, 2), {}, "dp_rank 1 of 2, as in torch.distributed"),
+        ((1, 2), {"dp_rank": 1, "dp_size": 4}, "dp_rank 1 of 4, as given"),
+        ((None,), {}, "dp_rank 0 of 1, as there is one process"),
+        ((None,), {"dp_rank": 1, "dp_size": 2}, "dp_rank 1 of 2, as given"),
+        ((None,), {"dp_rank": None, "dp_size": 2}, "whole microbatches of 2 dp ranks, as given"),
+    ],
+)
+def test_the_log_says_which_rank_a_sampler_took(ranks, options, said, group, caplog):
+    group(*ranks)
+    with caplog.at_level(logging.INFO, "dflop"):
+        place(**options)
+    assert [record.message for record in caplog.records] == [f"BatchSampler: {said}"]
+
+
+def test_ranks_that_nobody_can_tell_apart_are_refused(group, monkeypatch):
+    group(None)
+    with pytest.raises(dflop.InputError, match=r"dp_rank: expected this rank's number, as dp_size is 2.*init_process_gr"):
+        place(dp_size=2)
+    group(0, 1)  # a group of one rank tells two no more apart
+    with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number"):
+        place(dp_size=2)
+    # As under torchrun, before init_process_group().
+    group(None)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for options in ({}, {"dp_rank": 0}, {"dp_rank": None}):
+        with pytest.raises(dflop.InputError, match="dp_size: expected it, as WORLD_SIZE in the environment is 2"):
+            place(**options)
+    assert place(dp_size=1) == (0, 1)
+    assert place(dp_rank=1, dp_size=2) == (1, 2)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert place() == (0, 1)
+
+
+def test_a_sampler_that_is_older_than_its_group_is_refused(group):
+    one, given = sampler(), sampler(dp_rank=0, dp_size=1)
     group(1, 2)
-    one._given_agreement = object()  # LPT is not asked for, and a store not there
-    one._schedule = lambda step: [i % 2 for i in range(16)]
-    one._agreed = lambda step, bins: bins
-    with pytest.warns(RuntimeWarning, match="every rank gets the samples of rank 0 of 1"):
+    with pytest.raises(dflop.InputError, match="every rank would get the samples of rank 0 of 1. Make it after"):
         next(iter(one))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        next(iter(one))
+    given._given_agreement = object()  # LPT is not asked for, and a store not there
+    given._schedule = lambda step: [0] * 16
+    given._agreed = lambda step, bins: [i % 2 for i in range(16)]
+    assert len(next(iter(given))) == 8
 
 
 # States.

@@ -25,7 +25,7 @@ def costs(seed=1, items=ITEMS):
 
 
 def sampler(**options):
-    return dflop.BatchSampler(costs(), **{"gbs": 24, "microbatches": 3, "dp_size": 2, "seed": 5, **options})
+    return dflop.BatchSampler(costs(), **{"gbs": 24, "microbatches": 3, "dp_rank": 0, "dp_size": 2, "seed": 5, **options})
 
 
 def epoch_of_all(samplers):

@@ -25,17 +25,43 @@ _KEPT = 64  # steps: as far as loaders draw ahead of the loop, and ranks are apa
 def _place(dp_rank, dp_size):
     """Returns the dp rank and dp ranks of what was asked for, with those of torch.distributed for "auto"."""
     ranks = _agreement.ranks_of_process_group()
-    if ranks is None or dp_rank is None:
-        return 0 if dp_rank == "auto" else dp_rank, 1 if dp_size == "auto" else dp_size
-    if dp_rank == "auto" and dp_size not in ("auto", ranks[1], 1):
-        raise InputError(
-            f"dp_rank: expected it, as torch.distributed has {ranks[1]} ranks and dp_size is {dp_size}, found none"
-        )
-    size = ranks[1] if dp_size == "auto" else dp_size
-    rank = (ranks[0] if size == ranks[1] else 0) if dp_rank == "auto" else dp_rank
-    if dp_rank == "auto":
-        logging.getLogger("dflop").info("BatchSampler: dp_rank %d of %d, as in torch.distributed", rank, size)
+    rank, size, why = dp_rank, dp_size, "as given"
+    if ranks is None:
+        _require_one_process(dp_rank, dp_size)
+        if "auto" in (dp_rank, dp_size):
+            why = "as there is one process"
+        rank, size = 0 if dp_rank == "auto" else dp_rank, 1 if dp_size == "auto" else dp_size
+    elif dp_rank is None:
+        if dp_size == "auto":
+            raise InputError(
+                "dp_size: expected the number of dp ranks of the LLM, as dp_rank is None and torch.distributed has "
+                f"{ranks[1]} ranks, found none"
+            )
+    else:
+        if dp_rank == "auto" and dp_size not in ("auto", ranks[1], 1):
+            raise InputError(
+                f"dp_rank: expected it, as torch.distributed has {ranks[1]} ranks and dp_size is {dp_size}, found none"
+            )
+        size = ranks[1] if dp_size == "auto" else dp_size
+        if dp_rank == "auto":
+            rank = ranks[0] if size == ranks[1] else 0
+            why = "as in torch.distributed"
+    whole = f"whole microbatches of {size} dp ranks" if rank is None else f"dp_rank {rank} of {size}"
+    logging.getLogger("dflop").info("BatchSampler: %s, %s", whole, why)
     return rank, size
+
+
+def _require_one_process(dp_rank, dp_size):
+    """Refuses what would give several ranks the same samples where torch.distributed cannot tell them apart."""
+    way_out = (
+        "torch.distributed has no group of several ranks: make the sampler after init_process_group(), or give "
+        "dp_rank and dp_size (pipeline ranks, which have the same samples: dp_rank=0, dp_size=1)"
+    )
+    if dp_rank == "auto" and dp_size not in ("auto", 1):
+        raise InputError(f"dp_rank: expected this rank's number, as dp_size is {dp_size}, found none, and {way_out}")
+    launched = os.environ.get("WORLD_SIZE", "")
+    if dp_size == "auto" and launched.isdecimal() and int(launched) > 1:
+        raise InputError(f"dp_size: expected it, as WORLD_SIZE in the environment is {launched}, found none, and {way_out}")
 
 
 class BatchSampler:
@@ -46,9 +72,10 @@ class BatchSampler:
 
     costs         a number an item, a pair (encoder, llm) an item, or columns `llm`, `encoder` and others
     dp_rank       of the LLM; None gives whole microbatches, the items of dp rank 0 first, as ranks of an
-                  encoder of its own need them. "auto": the rank in torch.distributed, where it is initialised
-    dp_size       dp ranks of the LLM. "auto": the ranks of torch.distributed, where it is initialised. Pipeline
-                  ranks, which have the same samples, say dp_rank=0 and dp_size=1
+                  encoder of its own need them. "auto": the rank in torch.distributed
+    dp_size       dp ranks of the LLM. "auto": the ranks of torch.distributed. Pipeline ranks, which have the same
+                  samples, say dp_rank=0 and dp_size=1. Where torch.distributed is not initialised when the sampler
+                  is made there is one process: WORLD_SIZE above 1, or a dp_size above 1 without dp_rank, is an error
     encoder_dp    ranks of an encoder of its own
     method        as `dflop partition --method`
     drop_last     items of an epoch that fill no global batch are left out; else they are a smaller last
@@ -142,7 +169,7 @@ class BatchSampler:
         return self.steps * self._microbatches
 
     def __iter__(self) -> Iterator[list[int]]:
-        self._warn_of_other_ranks()
+        self._require_known_ranks()
         if not self._resumes:
             self._done = 0
         self._resumes = False
@@ -273,17 +300,14 @@ class BatchSampler:
 
     # How it does that.
 
-    def _warn_of_other_ranks(self):
-        """Warns where ranks that nobody told apart would train the same samples."""
+    def _require_known_ranks(self):
+        """Refuses ranks that nobody told apart, which would train the same samples."""
         ranks = _agreement.ranks_of_process_group()
-        if ranks is not None and self._asked_for == ("auto", "auto") and ranks[1] != self._dp_size:
-            self._asked_for = (self._dp_rank, self._dp_size)  # once
-            warnings.warn(
-                f"dp_rank and dp_size were not given, and torch.distributed, which has {ranks[1]} ranks, was not "
-                f"initialised when this sampler was made: every rank gets the samples of rank {self._dp_rank} of "
-                f"{self._dp_size}. Make it after init_process_group(), or give both (pipeline ranks: 0 and 1)",
-                RuntimeWarning,
-                stacklevel=3,
+        if ranks is not None and self._asked_for[1] == "auto" and ranks[1] != self._dp_size:
+            raise InputError(
+                f"dp_size: expected it, as torch.distributed has {ranks[1]} ranks and was not initialised when this "
+                f"sampler was made: every rank would get the samples of rank {self._dp_rank} of {self._dp_size}. Make "
+                "it after init_process_group(), or give dp_rank and dp_size (pipeline ranks: 0 and 1)"
             )
 
     def _describe(self):
