@@ -45,12 +45,21 @@ std::vector<Modality> parse_modalities(const std::string& text) {
   return modalities;
 }
 
+/// Returns whether the planner is the search, by its name or by a wish.
+bool asks_for_search(const Values& values) {
+  if (values.count("planner") == 0) return false;
+  if (!values["planner"].defaulted()) return values["planner"].as<std::string>() == "search";
+  return !read_wish(values).is_empty() || values.count("layout") > 0;
+}
+
 int read_chunks(const Values& values, OrderKind order) {
   constexpr int kMostChunks = 1000;
+  constexpr int kSearchedChunks = 2;
   const bool given = values.count("chunks") > 0;
   const int chunks = traits(order).chunks;
   if (chunks == OrderTraits::kAnyChunks) {
     if (!given) {
+      if (asks_for_search(values)) return kSearchedChunks;
       refuse_option("chunks", fmt::format("required with {}", to_string(order)));
     }
     return static_cast<int>(read_integer(values, "chunks", 1, kMostChunks));
@@ -213,7 +222,8 @@ void add_plan_options(Options& options) {
            "or --order: order of forwards and backwards: {}; of the planners pytorch and megatron also {}",
            listed(orders_of_all_planners()), listed(orders_of_uniform_planners())),
        "order"},
-      {"chunks", whole("V"), "stages of each pipeline rank, for interleaved (zb-v has 2)"},
+      {"chunks", whole("V"),
+       "stages of each pipeline rank, for interleaved (zb-v has 2, and planner search takes 2 by default)"},
       {"recompute", text(joined<Recomputation>(), "full"), "activations computed again in the backward pass"},
       {"gradient-bucket", whole("BYTES", 0),
        "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards"},

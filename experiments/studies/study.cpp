@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -63,14 +64,29 @@ std::vector<std::string> assumptions_of(const Preprocessed& data, const Preproce
   return lines;
 }
 
-/// Does find(), whose errors also say which key of a plan asked for it.
+/// Returns what to do about a model or cluster of a plan that is a relative path from another folder; ""
+/// where it is not.
+std::string folder_hint(const std::string& name) {
+  const std::size_t colon = name.rfind(':');  // before the nodes of a cluster
+  const std::filesystem::path path =
+      name.substr(0, name.find('/', colon) == std::string::npos ? colon : name.npos);
+  std::error_code failed;
+  const bool names_a_file = path.has_parent_path() || path.extension() == ".json";
+  if (!names_a_file || path.is_absolute() || std::filesystem::exists(path, failed)) return "";
+  return fmt::format(
+      "; a plan keeps paths as they were typed, relative to the working directory: run in the folder "
+      "where it was planned, or plan with absolute paths; found the working directory '{}'",
+      std::filesystem::current_path(failed).string());
+}
+
+/// Does find(name), whose errors also say which key of a plan asked for it.
 template <typename Find>
-auto named_by(const std::string& plan_file, const std::string& key, Find find) {
+auto named_by(const std::string& plan_file, const std::string& key, const std::string& name, Find find) {
   try {
-    return find();
+    return find(name);
   } catch (const Error& error) {
     if (plan_file.empty()) throw;
-    throw Error(error.kind(), error.what(), plan_file + ": key '" + key + "'");
+    throw Error(error.kind(), error.what() + folder_hint(name), plan_file + ": key '" + key + "'");
   }
 }
 
@@ -257,8 +273,8 @@ Preprocessed selected(std::vector<Sample> samples, const PreprocessOptions& opti
 
 Target::Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file,
                const std::function<void(ClusterSpec&)>& change, const NamedProfile* measured)
-    : model(named_by(plan_file, "model", [&] { return find_model(model_name); })),
-      cluster(changed(named_by(plan_file, "cluster", [&] { return find_cluster(cluster_name); }), change)),
+    : model(named_by(plan_file, "model", model_name, find_model)),
+      cluster(changed(named_by(plan_file, "cluster", cluster_name, find_cluster), change)),
       owned_cost(cost_of(model, cluster, measured)),
       cost(*owned_cost) {
   if (measured == nullptr) return;
@@ -522,7 +538,10 @@ void note_gpu_types(const ClusterSpec& cluster) {
 
 void note_trained(const TrainedParts& trained, const ModelSpec& model) {
   validate(trained, model);
-  if (!trained.all()) say("dflop: note: trained: {}; all else is frozen\n", describe(trained));
+  if (!trained.all())
+    say("dflop: note: trained: {}; all else is frozen; such plans are simulated, and run neither by train nor by an "
+        "Executor of dflop.torch\n",
+        describe(trained));
 }
 
 namespace {

@@ -25,6 +25,46 @@ def test_errors_are_the_commands_own(source):
         dflop.plan(model="internvl2.5-72b", cluster="a100-80g:1", data=data, gbs=16)
 
 
+def test_a_search_for_interleaved_has_two_chunks(source):
+    asked = {"model": "tiny-vlm", "cluster": "a100-80g:1", "gbs": 16, "order": "interleaved", "iterations": 1}
+    asked["data"] = str(source / "traces" / "datasets" / "vision_mix.csv")
+    for wish in ({"planner": "search", "budget": 2000}, {"pp": 2, "tp": 1, "dp": 4, "microbatches": 4}):
+        plan = dflop.plan(**asked, **wish)
+        assert (plan["schedule"], plan["chunks"]) == ("interleaved", 2), wish
+    with pytest.raises(dflop.CommandError, match="'--chunks': required with interleaved"):
+        dflop.plan(**asked, planner="pytorch")
+
+
+def test_a_plan_whose_files_are_elsewhere_says_from_where_they_were_looked_for(source, tmp_path, monkeypatch):
+    model = (source / "experiments" / "presets" / "models" / "tiny-vlm.json").read_text()
+    (tmp_path / "model.json").write_text(model)
+    dflop.write_cluster(tmp_path / "cluster.json", ranks=2, memory_bytes=4 << 30)
+    samples = [dflop.make_sample(20 + i, [16], 4) for i in range(16)]
+    dflop.write_samples(tmp_path / "samples.json", samples)
+    monkeypatch.chdir(tmp_path)
+    plan = dflop.plan(model="model.json", cluster="cluster.json", data="samples.json", gbs=8, tp=1, iterations=1)
+    assert next(iter(dflop.PlanSampler(plan, samples))).indices
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    for key, found in (("model", dict(plan)), ("cluster", {**plan, "model": str(tmp_path / "model.json")})):
+        with pytest.raises(dflop.InputError) as caught:
+            next(iter(dflop.PlanSampler(found, samples)))
+        assert f"plan: key '{key}': {key}.json: cannot be opened" in str(caught.value)
+        assert f"run in the folder where it was planned, or plan with absolute paths; found the working directory '{other}'" in str(caught.value)
+
+
+def test_plans_of_frozen_parts_are_not_for_ranks(source):
+    data = str(source / "traces" / "datasets" / "vision_mix.csv")
+    plan = dflop.plan(
+        model="tiny-vlm", cluster="a100-80g:1", data=data, gbs=16, freeze="encoder", layout="uniform", tp=1, iterations=1
+    )
+    assert any("run neither by train nor by an Executor of dflop.torch" in note for note in plan.notes)
+    samples = [dflop.make_sample(20 + i, [16], 4) for i in range(16)]
+    with pytest.raises(dflop.InputError, match="plan without --freeze and --lora; parameters of your modules that do"):
+        next(iter(dflop.PlanSampler(plan, samples)))
+
+
 def test_compare_gives_rows(source):
     data = str(source / "traces" / "datasets" / "vision_mix.csv")
     rows = dflop.compare(

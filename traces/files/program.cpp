@@ -105,8 +105,11 @@ Json pieces_json(const Iteration& iteration, const ModelSpec& model) {
 
 nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec& model) {
   if (!iteration.plan.trained.all()) {
-    refuse_input("", "key 'frozen': a program for other executors trains all parts, found {}",
-                 describe(iteration.plan.trained));
+    refuse_input(
+        "",
+        "key 'frozen': a program for other executors trains all parts, found {}: plan without --freeze and "
+        "--lora; parameters of your modules that do not require gradients stay as they are there",
+        describe(iteration.plan.trained));
   }
   return {{"iteration", iteration.number},
           {"layout", to_string(iteration.plan.layout)},
