@@ -100,6 +100,23 @@ def test_a_sum_that_is_taken_for_another_one_is_seen(server):
 
 
 @pytest.mark.parametrize(
+    "plan, firsts",
+    [
+        # Ten layers, four of the encoder and then six of the LLM, in four chunks of 3, 3, 2 and 2.
+        (make_plan("uniform", "interleaved", (2, 1), (2, 1), 4, 12, chunks=2), [(0, 0), (3, 0), (4, 2), (4, 4)]),
+        # Encoder stages of 2 and 2 layers, LLM stages of 3 and 3 behind them.
+        (make_plan("disaggregated", "1f1b", (2, 1), (2, 1), 4, 12), [(0, 0), (2, 0), (4, 0), (4, 3)]),
+    ],
+)
+def test_stages_say_the_numbers_of_their_first_layers(plan, firsts, server):
+    stages = Program(make_program(plan, make_samples(12, 0), server)).stages
+    assert [(stage.first_encoder_layer, stage.first_llm_layer) for stage in stages] == firsts
+    for stage, after in zip(stages, stages[1:]):
+        assert stage.first_encoder_layer + stage.encoder_layers == after.first_encoder_layer
+        assert stage.first_llm_layer + stage.llm_layers == after.first_llm_layer
+
+
+@pytest.mark.parametrize(
     "what, found", [(None, "none, as of an older dflop"), ("losses", "found 'losses'"), ("op", "found 'all_gather'")]
 )
 def test_programs_of_other_versions_are_refused(what, found, server):

@@ -5,6 +5,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from plans import TIED_MODEL, held, make_plan, make_program, make_samples, plann
 from ranks import RanksFailed, run_ranks
 
 import dflop
-from dflop.torch import Executor, RankFailed
+from dflop.torch import Executor, NonFiniteNorm, RankFailed
 from dflop.torch._program import Program
 from dflop.torch._reduction import StageReduction
 from dflop.torch._version import require_split_backwards
@@ -196,7 +197,7 @@ def test_an_executor_that_is_closed_leaves_nothing(server):
         losses, threads, warned, refused = found
         assert losses[0] == losses[1] == losses[2]
         assert threads[1] == threads[2], "each executor had groups of its own, with threads"
-        assert any("no_zero1=True" in text for text in warned) == (rank == 0), "the first rank reads the plan"
+        assert any("zero1=False) plans for whole states" in text for text in warned) == (rank == 0), "the first rank reads the plan"
         assert "it was closed" in refused
 
 
@@ -351,6 +352,57 @@ def test_all_ranks_stop_and_say_which_was_first(culprit, how, server):
             assert f"RankFailed: rank {culprit} failed: rank" in text and "lost it at step 1" in text
 
 
+def living_on(rank, world, program, folder, how):
+    """Has the second rank fail, or close, and live on until the first one has learned of it."""
+
+    def inputs(part, batch):
+        if rank == 1 and how == "raises":
+            raise ValueError("a picture that is no picture")
+        return vlm.inputs(part, batch)
+
+    batch = (make_samples(12, 0), torch.float32)
+    executor = Executor(
+        program,
+        lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], 0),
+        inputs=inputs,
+        loss=vlm.loss,
+    )
+    learned = Path(folder) / "learned"
+    failure = None
+    try:
+        executor.step(program, batch)
+        if rank == 1:
+            executor.close()
+        else:
+            executor.step(program, batch)
+    except RankFailed as error:
+        failure = error
+    if rank == 0:
+        learned.touch()
+    deadline = time.monotonic() + 30
+    while rank == 1 and not learned.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert learned.exists(), "the first rank still waits"
+    raise failure or AssertionError("nothing failed here")
+
+
+@pytest.mark.parametrize(
+    "how, message",
+    [
+        ("raises", "rank 1 failed: at step 0, forward of stage 1, microbatch 0: ValueError: a picture"),
+        ("closes", "rank 1 failed: it closed its executor after 1 step, and rank 0 is at step 1, receive of stage 0"),
+    ],
+)
+def test_a_rank_that_waits_learns_of_one_that_failed_and_lives_on(how, message, server, tmp_path):
+    # Rank 0 waits for the gradients of its first microbatch, over the connection that torch.distributed keeps.
+    plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 4, 12)
+    program = make_program(plan, make_samples(12, 0), server)
+    with pytest.raises(RanksFailed) as failed:
+        run_ranks(2, living_on, program, str(tmp_path), how, timeout=60)
+    assert message in failed.value.failures[0], failed.value
+    assert ("nothing failed here" if how == "closes" else message) in failed.value.failures[1]
+
+
 def ends_of_ranks(program, folder, *failure):
     """Returns exit code and last line of each of three ranks that end as scripts do; failure is (culprit, how)."""
     path = folder / "program.json"
@@ -466,13 +518,90 @@ def rows_by_sample(program, message):
     return [*message[:6], rows, rows]
 
 
+def with_a_norm_of_nan(rank, world, program, batch):
+    """Returns what Executors say of a step whose loss is NaN, the weights after it, and the norm of the next step."""
+    found = []
+    for options in ({}, {"error_if_nonfinite": False}):
+        scale = math.nan
+
+        def loss(output, part, batch):
+            total, tokens = vlm.loss(output, part, batch)
+            return total * scale, tokens
+
+        executor = Executor(
+            program,
+            lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], 0),
+            inputs=vlm.inputs,
+            loss=loss,
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            clip_norm=1.0,
+            **options,
+        )
+        weights = [p for module in executor.modules.values() for p in module.parameters()]
+        before = [p.detach().clone() for p in weights]
+        said = None
+        try:
+            executor.step(program, batch)
+        except NonFiniteNorm as error:
+            said = str(error)
+        kept = all(torch.equal(p, old) for p, old in zip(weights, before))
+        scale = 1.0
+        found.append((said, kept, executor.step(program, batch).norm))
+        executor.close()
+    return found
+
+
+def test_a_norm_that_is_no_number_stops_all_optimizers(server):
+    plan = {**make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4), "clip_gradients": True}
+    samples = make_samples(4, 0)
+    program = make_program(plan, samples, server)
+    for stopped, went_on in run_ranks(2, with_a_norm_of_nan, program, (samples, torch.float32)):
+        said, kept, norm = stopped
+        assert said.startswith("step 0: expected a finite norm of all gradients, found nan") and kept
+        assert norm > 0, "the next step goes on"
+        said, kept, norm = went_on
+        assert said is None and not kept and math.isnan(norm)
+
+
+def warned_of_buffers(rank, world, program, batch):
+    """Returns the warnings of two steps of stages with and without running statistics."""
+    found = []
+    for norm in (torch.nn.BatchNorm1d, torch.nn.LayerNorm):
+
+        class Normed(vlm.StageModule):
+            def __init__(self, stage):
+                super().__init__(Program(program).stages, stage, batch[1], 0)
+                self.norm = norm(vlm.VOCABULARY)
+
+            def forward(self, x, **arguments):
+                return self.norm(super().forward(x, **arguments))
+
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            executor = Executor(program, Normed, inputs=vlm.inputs, loss=vlm.loss)
+            for _ in range(2):
+                executor.step(program, batch)
+            executor.close()
+        found.append([str(one.message) for one in said if "buffers" in str(one.message)])
+    return found
+
+
+def test_buffers_that_differ_over_dp_ranks_are_warned_of_once(server):
+    samples = make_samples(8, 0)
+    program = make_program(make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 8), samples, server)
+    (first, nothing), *others = run_ranks(2, warned_of_buffers, program, (samples, torch.float32))
+    assert len(first) == 1 and nothing == []
+    assert "buffers of stage 0 (norm.running_mean, norm.running_var, norm.num_batches_tracked)" in first[0]
+    assert others == [[[], []]], "the first dp rank says it for all"
+
+
 def reductions(rank, world):
     """Returns gradients of parameters that are frozen at first, and the error of a backward that does one twice."""
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
     for parameter in module.parameters():
         torch.nn.init.ones_(parameter)
     module[0].requires_grad_(False)
-    reduction = StageReduction(list(module.parameters()), torch.distributed.group.WORLD, 1 << 20)
+    reduction = StageReduction(list(module.parameters()), torch.distributed.group.WORLD, 1 << 20, lambda work, *ranks: work.wait())
     module[0].requires_grad_()
     x = torch.full((1, 2), float(rank + 1))
     module(x).sum().backward()

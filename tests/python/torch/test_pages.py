@@ -61,6 +61,7 @@ def test_the_page_has_these_blocks():
         "Microbatches of a training loop": 1,
         "Plans in a notebook": 1,
         "A plan on your own modules": 2,
+        "Checkpoints": 2,
         "Recording a run": 2,
         "Profiling your modules": 1,
         "torch.distributed.pipelining": 1,
@@ -111,6 +112,23 @@ def on_each_rank(rank, world, folder):
     names = run("A plan on your own modules", 1, dflop=dflop, torch=torch, **make)
     executor, result = names["executor"], names["result"]
     assert result.loss > 0 and result.tokens > 0 and result.norm > 0
+
+    saved = {"executor": executor, "sampler": names["sampler"], "torch": torch}
+    run("Checkpoints", 0, **saved)
+    modules = executor.modules.items()
+    weights = {stage: {name: t.clone() for name, t in module.state_dict().items()} for stage, module in modules}
+    steps = {stage: optimizer.state_dict() for stage, optimizer in executor.optimizers.items()}
+    for _, module in modules:
+        for parameter in module.parameters():
+            parameter.data.zero_()
+    for stage in executor.optimizers:
+        executor.optimizers[stage] = torch.optim.AdamW(executor.modules[stage].parameters())
+    run("Checkpoints", 1, **saved)
+    for stage, module in modules:
+        assert all(torch.equal(t, weights[stage][name]) for name, t in module.state_dict().items())
+        found = executor.optimizers[stage].state_dict()["state"]
+        assert found.keys() == steps[stage]["state"].keys() and found, "each parameter has a state"
+        assert all(torch.equal(found[k]["exp_avg"], steps[stage]["state"][k]["exp_avg"]) for k in found)
 
     def train(batch):
         executor.step(batch.program, batch.indices)

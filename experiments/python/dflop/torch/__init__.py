@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dflop.torch._board import RankFailed as RankFailed
-    from dflop.torch._executor import Executor as Executor, Result as Result
+    from dflop.torch._executor import Executor as Executor, NonFiniteNorm as NonFiniteNorm, Result as Result
     from dflop.torch._pipelining import Schedule as Schedule, Stage as Stage
     from dflop.torch._profile import Profile as Profile, profile as profile
     from dflop.torch._program import Part as Part, Piece as Piece, Program as Program
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Each name is imported when it is asked for, as some need a newer torch than others.
 _HOMES = {
     "Executor": "_executor",
+    "NonFiniteNorm": "_executor",
     "Part": "_program",
     "Piece": "_program",
     "Profile": "_profile",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import queue
+import threading
 import time
 from contextlib import contextmanager
 
@@ -13,6 +15,7 @@ from dflop._errors import DflopError
 
 # A rank that fails by itself has said so after so many seconds; then a neighbour says that it is gone.
 _PATIENCE_S = 2.0
+_LOOK_S = 0.25  # as often a rank that waits for others looks whether one of them failed
 
 
 def _said(error):
@@ -51,6 +54,46 @@ def lost_peers(*ranks):
         raise PeerLost(ranks or range(dist.get_world_size()), error) from error
 
 
+class Waiting:
+    """Waits for others in a thread of its own, so that who asked for it can go on without an answer."""
+
+    def __init__(self):
+        self._asked = None
+
+    def run(self, call, look):
+        """Returns what call() returns, or raises what it raises; calls look() now and then meanwhile, which may raise."""
+        if self._asked is None:
+            self._asked = queue.SimpleQueue()
+            # The process does not wait for a daemon, whose call may never return.
+            threading.Thread(target=_answer, args=(self._asked,), daemon=True).start()
+        outcome, done = [], threading.Event()
+        self._asked.put((call, outcome, done))
+        while not done.wait(_LOOK_S):
+            look()
+        value, error = outcome.pop()
+        if error is not None:
+            raise error
+        return value
+
+    def close(self):
+        """Ends the thread, once its call has returned."""
+        if self._asked is not None:
+            self._asked.put(None)
+            self._asked = None
+
+
+def _answer(asked):
+    while (one := asked.get()) is not None:
+        call, outcome, done = one
+        try:
+            outcome.append((call(), None))
+        except BaseException as error:
+            outcome.append((None, error.with_traceback(None)))
+        # What was called holds connections, which others wait to see closed.
+        del one, call, outcome
+        done.set()
+
+
 class Board:
     """A place in the store of torch.distributed where all ranks of an executor write, and read what others wrote."""
 
@@ -58,6 +101,48 @@ class Board:
         self._store = dist.PrefixStore(f"dflop/{name}", dist.distributed_c10d._get_default_store())
         self._rank = rank
         self._ranks = dist.get_world_size()
+        self._waiting = Waiting()
+        self._steps = 0  # that this rank has done
+        self._left_since = None  # when this rank first saw that another one has left
+
+    def wait(self, call, *ranks):
+        """Returns what call() returns, which waits for ranks, or for all where none is given.
+
+        Raises PeerLost where that fails, and soon after any rank has said that it failed or left. For calls that wait
+        on the host: what is done on a GPU's stream belongs to the thread that asks for it.
+        """
+        with lost_peers(*ranks):
+            return self._waiting.run(call, self._look)
+
+    def did_step(self):
+        """Counts the steps of this rank."""
+        self._steps += 1
+
+    def _look(self):
+        if self._store.check(["failure"]):
+            raise RuntimeError("another rank failed")
+        if self._left_before() is None:
+            return
+        # Of messages that are under way the last may come after their sender has left.
+        now = time.monotonic()
+        self._left_since = self._left_since or now
+        if now - self._left_since > _PATIENCE_S:
+            raise RuntimeError("another rank left")
+
+    def _left_before(self):
+        """Returns the first rank that left and its steps, where these are no more than this rank has done; else None."""
+        if not self._store.check(["left"]):
+            return None
+        rank, steps = json.loads(self._store.get("left"))
+        return (rank, steps) if rank != self._rank and steps <= self._steps else None
+
+    def leave(self):
+        """Says that this rank takes no further step of the executor."""
+        self._waiting.close()
+        try:
+            self._store.compare_set("left", "", json.dumps([self._rank, self._steps]))
+        except RuntimeError:
+            pass  # the store is gone already
 
     def agree(self, step, value):
         """Returns whether all ranks that have asked for a step had the same value, a text."""
@@ -95,6 +180,7 @@ class Board:
         Returns the RankFailed to raise: the first failure of all ranks.
         """
         own = (self._rank, f"at {at}: {_said(error)}")
+        self._waiting.close()
         try:
             self._store.set(f"stopped{self._rank}", "")
             if isinstance(error, PeerLost):
@@ -130,8 +216,16 @@ class Board:
         return tuple(json.loads(self._store.get("failure")))
 
     def _suspect(self, error, at):
-        """Returns the rank that says nothing of those at the other end, None where there are several, and why."""
+        """Returns the rank that left, or says nothing, of those at the other end, None where there are several, and why."""
+        left = self._left_before()
+        if left is not None:
+            rank, steps = left
+            after = f"after {steps} step{'s' if steps != 1 else ''}" if steps else "before its first step"
+            return rank, (
+                f"it closed its executor {after}, and rank {self._rank} is at {at}: all ranks take equally many steps"
+            )
         others = [rank for rank in error.peers if rank != self._rank]
+        others = others or [rank for rank in range(self._ranks) if rank != self._rank]
         silent = [rank for rank in others if not self._store.check([f"stopped{rank}"])] or others
         reason = f"rank {self._rank} lost it at {at} ({error})"
         if len(silent) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import threading
 import traceback
@@ -40,6 +41,10 @@ class Result(NamedTuple):
     """The norm of all gradients before they were clipped; None where the plan does not clip."""
 
 
+class NonFiniteNorm(DflopError, ArithmeticError):
+    """The norm of all gradients is NaN or infinite, on all ranks: no optimizer has stepped, and the next step can go on."""
+
+
 class _OnAllRanks(Exception):
     """An error that all ranks have and know of."""
 
@@ -53,7 +58,8 @@ class Executor:
 
     plan       the plan (a path, or what the file holds), or the program of one of its iterations
     stages     a module by stage number; or stages(stage) -> module, which is called with a description of each stage of
-               this rank: its index, encoder_layers, llm_layers, connector, embedding and head
+               this rank: its index, encoder_layers, llm_layers, connector, embedding, head, and the numbers of its
+               first layers in the whole model, first_encoder_layer and first_llm_layer
     inputs     inputs(part, batch) -> dict: keyword arguments of a stage's module for a Part of the batch
     loss       loss(output, part, batch) -> (sum, tokens): the summed loss of the last stage's output for a Part, a
                scalar tensor, and how many tokens it sums over
@@ -61,6 +67,8 @@ class Executor:
     device     of modules and messages; default: the current GPU with NCCL, else the CPU
     clip_norm  the largest norm of all gradients, for plans with clip_gradients: larger ones are scaled down before the
                optimizer steps, as torch.nn.utils.clip_grad_norm_ does; math.inf only finds the norm
+    error_if_nonfinite  raises NonFiniteNorm on all ranks, before any optimizer steps, where that norm is NaN or infinite;
+               False has gradients scaled by it and goes on, as torch does by default
     tied       tied(module, stage) -> the parameter that is the embedding in one stage's module and the head in another
                one's, for plans of a model whose embedding and head are one matrix (tied_embeddings) on two ranks
 
@@ -74,6 +82,9 @@ class Executor:
 
     Trained parameters are f32, bf16 or f64: gradients are summed as they are, and divided by the tokens in the end, for
     which f16 has no room. Without an `optimizer` steps are the caller's, and clipping, too, unless the plan clips.
+
+    What the modules and optimizers of this rank are is in the dicts `modules` and `optimizers` by stage number; `stages`
+    are these numbers, and `program` the plan's Program without a batch, with `stages` and `groups` of all ranks.
 
     All ranks of torch.distributed make the executor and call step() together, and close() at last. Where one fails, all
     raise RankFailed, which names the first, and torch.distributed is shut down with all of its groups.
@@ -92,6 +103,7 @@ class Executor:
         device: torch.device | str | None = None,
         bucket_bytes: int = BUCKET_BYTES,
         clip_norm: float | None = None,
+        error_if_nonfinite: bool = True,
         tied: Callable[[torch.nn.Module, StageDescription], torch.nn.Parameter] | None = None,
     ) -> None:
         if not dist.is_initialized():
@@ -100,6 +112,7 @@ class Executor:
         self._inputs = inputs
         self._loss = loss
         self._clip_norm = clip_norm
+        self._error_if_nonfinite = error_if_nonfinite
         self._tied = tied
         self._device = torch.device(device) if device is not None else _default_device()
         self._at: str | None = None  # what this rank is doing, for messages
@@ -125,7 +138,7 @@ class Executor:
         own_ends = self._own_ends()
         # A group is made by all ranks, which would wait for one whose module failed until their time is up.
         self._wait_for_all()
-        self._messenger = Messenger(self.program, self._group, self._device)
+        self._messenger = Messenger(self.program, self._group, self._device, self._wait_for_work)
         self._reductions = self._make_reductions(bucket_bytes)
         self._ends = self._make_joined_ends(own_ends)
         self._counted_once = self._parameters_of_norm()
@@ -136,8 +149,15 @@ class Executor:
         self._wait_for_all()
 
     def _wait_for_all(self):
-        with lost_peers():
-            dist.barrier(group=self._control)
+        self._board.wait(lambda: dist.barrier(group=self._control))
+
+    def _wait_for_work(self, work, *ranks):
+        """Waits for communication with ranks; with NCCL the current stream does, and the host goes on."""
+        if self._device.type == "cpu":
+            self._board.wait(work.wait, *ranks)
+        else:
+            with lost_peers(*ranks):
+                work.wait()
 
     def batches(self, sampler: PlanSampler | None) -> Iterator[Batch]:
         """Gives the batches of the first rank's PlanSampler on all ranks, so that one process schedules for all.
@@ -166,14 +186,49 @@ class Executor:
         if not isinstance(program, Program):
             program = Program(program)
         self._require_own_plan(program)
-        result = self._together(lambda: _Step(self, program, batch).run())
-        self._steps += 1
+        # Copies, as BatchNorm's statistics change without a new version.
+        buffers = {key: buffer.clone() for key, buffer in self._own_buffers()} if self._steps == 0 else {}
+        try:
+            result = self._together(lambda: _Step(self, program, batch).run())
+        except NonFiniteNorm:
+            self._did_step()
+            raise
+        self._did_step()
+        if buffers:
+            self._warn_of_buffers(buffers)
         return result
+
+    def _did_step(self):
+        self._steps += 1
+        self._board.did_step()
+
+    def _own_buffers(self):
+        """Returns the buffers of those stages of several dp ranks whose first one this is, with (stage, name)."""
+        stages = [stage for stage in self._reductions if self._rank == self._first_rank(stage)]
+        return [((stage, name), buffer) for stage in stages for name, buffer in self.modules[stage].named_buffers()]
+
+    def _warn_of_buffers(self, before):
+        """Warns of buffers that a step has changed, as dp ranks do so by samples of their own."""
+        changed = [key for key, buffer in self._own_buffers() if key in before and not torch.equal(before[key], buffer)]
+        for stage in self.stages:
+            names = [name for of_stage, name in changed if of_stage == stage]
+            if names:
+                warnings.warn(
+                    f"stages: forwards change buffers of stage {stage} ({', '.join(names)}), as those of BatchNorm: they "
+                    "come from the microbatches of one dp rank each and are not summed, so that its dp ranks differ in "
+                    "them; norms without running statistics, as LayerNorm or GroupNorm, have none",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+
+    def _first_rank(self, stage):
+        return min(group.rank for group in self.program.groups if stage in group.stages)
 
     def close(self) -> None:
         """Ends the communication of this executor; torch.distributed stays. All ranks call it, after a whole step."""
         if self._control is None:
             return
+        self._board.leave()
         self._messenger.close()
         for reduction in [*self._reductions.values(), *self._ends.values()]:
             reduction.close()
@@ -215,8 +270,7 @@ class Executor:
                 answer = [(True, make())]
             except DflopError as error:
                 answer = [(False, error)]
-        with lost_peers(0):
-            dist.broadcast_object_list(answer, src=0, group=self._control)
+        self._board.wait(lambda: dist.broadcast_object_list(answer, src=0, group=self._control), 0)
         succeeded, value = answer[0]
         if not succeeded:
             raise _OnAllRanks(value)
@@ -244,8 +298,9 @@ class Executor:
                 with torch.no_grad():
                     for tensor in [*module.parameters(), *module.buffers()]:
                         with lost_peers(*ranks):
-                            dist.broadcast(tensor, src=ranks[0], group=group)
-                reductions[stage] = StageReduction(list(module.parameters()), group, bucket_bytes)
+                            copied = dist.broadcast(tensor, src=ranks[0], group=group, async_op=True)
+                        self._wait_for_work(copied, *ranks)
+                reductions[stage] = StageReduction(list(module.parameters()), group, bucket_bytes, self._wait_for_work)
         return reductions
 
     def _own_ends(self):
@@ -268,7 +323,7 @@ class Executor:
                 ranks = [self.program.groups[group].rank for group in collective.groups]
                 pair = dist.new_group(ranks)
                 if index in own:
-                    ends[index] = JoinedEnds(*own[index], pair, ranks)
+                    ends[index] = JoinedEnds(*own[index], pair, ranks, self._wait_for_work)
         self._require_like_ends({index: tuple(end.matrix.shape) for index, end in ends.items()})
         for end in ends.values():
             end.copy_first()
@@ -278,8 +333,7 @@ class Executor:
         if not any(collective.sum == "joined_ends" for collective in self.program.collectives):
             return
         everywhere = [None] * dist.get_world_size()
-        with lost_peers():
-            dist.all_gather_object(everywhere, shapes, group=self._control)
+        self._board.wait(lambda: dist.all_gather_object(everywhere, shapes, group=self._control))
         for index, shape in shapes.items():
             for other in everywhere:
                 if other.get(index, shape) != shape:
@@ -291,7 +345,7 @@ class Executor:
         heads = [end.matrix for end in self._ends.values() if not self.program.stages[end.stage].embedding]
         counted = []
         for stage in self.stages:
-            if self._rank == min(group.rank for group in self.program.groups if stage in group.stages):
+            if self._rank == self._first_rank(stage):
                 parameters = self.modules[stage].parameters()
                 counted += [p for p in parameters if not any(p is head for head in heads)]
         return counted
@@ -388,8 +442,8 @@ def _note_whole_states(plan, program):
             plan = json.load(file)
     if plan["zero1"] and any(len(collective["groups"]) > 1 for collective in program["collectives"]):
         warnings.warn(
-            "plan: zero1 splits optimizer states over dp ranks, which the Executor does not: it needs more memory than "
-            "was planned (dflop.plan(..., no_zero1=True) plans for whole states)",
+            "plan: zero1 splits optimizer states over dp ranks, which the Executor does not: each has them whole, so that "
+            "the memory by which the plan was chosen does not hold (dflop.plan(..., zero1=False) plans for whole states)",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -423,8 +477,7 @@ class _Step:
         self._messenger.finish()
         tokens = self._counted()
         loss = self._loss.cpu()
-        with lost_peers():
-            dist.all_reduce(loss, group=executor._control)
+        executor._board.wait(lambda: dist.all_reduce(loss, group=executor._control))
         return Result(loss.item() / tokens, tokens, None if self._norm is None else self._norm.item())
 
     def begin(self, i: Instruction) -> None:
@@ -565,9 +618,16 @@ class _Step:
                 if parameter.grad is not None:
                     wide = torch.promote_types(parameter.grad.dtype, torch.float32)
                     squares += torch.linalg.vector_norm(parameter.grad, dtype=wide).double().square()
-            with lost_peers():
-                dist.all_reduce(squares)
+            self._executor._wait_for_work(dist.all_reduce(squares, async_op=True))
             self._norm = squares.sqrt() / tokens
+            if self._executor._error_if_nonfinite and not math.isfinite(self._norm.item()):
+                self._messenger.finish()
+                raise _OnAllRanks(
+                    NonFiniteNorm(
+                        f"step {self._executor._steps}: expected a finite norm of all gradients, found "
+                        f"{self._norm.item()}; no optimizer has stepped (error_if_nonfinite=False goes on)"
+                    )
+                )
             self._scale = clip_scale(self._norm, self._executor._clip_norm)
 
     def optimizer_step(self, i):

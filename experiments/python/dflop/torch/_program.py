@@ -35,7 +35,8 @@ class Message(NamedTuple):
 
 class StageDescription(NamedTuple):
     """What a stage holds, in this order: numbers of layers, and whether it has the connector after the encoder's last
-    layer, the embedding before the LLM's first, and the head after its last."""
+    layer, the embedding before the LLM's first, and the head after its last. Its layers have the numbers from
+    `first_encoder_layer` and `first_llm_layer` on in the whole model."""
 
     index: int  # type: ignore[assignment]
     encoder_layers: int
@@ -43,6 +44,8 @@ class StageDescription(NamedTuple):
     connector: bool
     embedding: bool
     head: bool
+    first_encoder_layer: int = 0
+    first_llm_layer: int = 0
 
 
 class Collective(NamedTuple):
@@ -127,7 +130,7 @@ class Program:
                 f"found {type(json).__name__}"
             )
         self.microbatches: int = json["microbatches"]
-        self.stages = [StageDescription(index, **stage) for index, stage in enumerate(json["stages"])]
+        self.stages = _stages(json["stages"])
         self.groups = [Group(group) for group in json["groups"]]
         self.messages = self._read_messages(json["messages"])
         self.collectives = [_collective(index, row) for index, row in enumerate(json["collectives"])]
@@ -202,6 +205,16 @@ class Program:
             return False
         reshards = self._shares_encoder and not _holds_llm(self.stages[stage]) and _holds_llm(self.stages[stage + 1])
         return reshards or group.dp_rank == other.dp_rank
+
+
+def _stages(rows):
+    stages, encoder_layers, llm_layers = [], 0, 0
+    for index, row in enumerate(rows):
+        firsts = {"first_encoder_layer": encoder_layers, "first_llm_layer": llm_layers}
+        stages.append(StageDescription(index, **row, **firsts))
+        encoder_layers += row["encoder_layers"]
+        llm_layers += row["llm_layers"]
+    return stages
 
 
 def _collective(index, row):

@@ -28,8 +28,7 @@ class Bucket:
         self.work = dist.all_reduce(self.flat, group=group, async_op=True)
 
     def finish(self):
-        """Waits for the sum, and gives it to the parameters."""
-        self.work.wait()
+        """Gives the sum, which was waited for, to the parameters."""
         offset = 0
         for parameter in self.parameters:
             count = parameter.numel()
@@ -45,8 +44,9 @@ class StageReduction:
     has parameters of one type. Parameters may be frozen, or no longer be, between two steps.
     """
 
-    def __init__(self, parameters, group, bucket_bytes):
+    def __init__(self, parameters, group, bucket_bytes, wait):
         self._parameters = parameters
+        self._wait_for_work = wait  # wait(work, *ranks)
         self._group = group
         self._ranks = dist.get_process_group_ranks(group)
         self._bucket_bytes = bucket_bytes
@@ -133,8 +133,9 @@ class StageReduction:
             self._launch_next()
 
     def _finish_next(self):
-        with lost_peers(*self._ranks):
-            self._buckets[self._finished].finish()
+        bucket = self._buckets[self._finished]
+        self._wait_for_work(bucket.work, *self._ranks)
+        bucket.finish()
         self._finished += 1
 
     def _finish_all(self):
@@ -145,16 +146,18 @@ class StageReduction:
 class JoinedEnds:
     """The matrix that is the embedding on one rank and the head on another one."""
 
-    def __init__(self, stage, matrix, pair, ranks):
+    def __init__(self, stage, matrix, pair, ranks, wait):
         self.stage = stage
         self.matrix = matrix
         self._pair = pair
         self._ranks = ranks
+        self._wait_for_work = wait  # wait(work, *ranks)
 
     def copy_first(self):
         """Makes both ends that of the first rank."""
         with torch.no_grad(), lost_peers(*self._ranks):
-            dist.broadcast(self.matrix, src=self._ranks[0], group=self._pair)
+            copied = dist.broadcast(self.matrix, src=self._ranks[0], group=self._pair, async_op=True)
+        self._wait_for_work(copied, *self._ranks)
 
     def sum(self):
         """Makes the gradient of both ends their sum; an end that no microbatch reached has a gradient of zeros."""
@@ -163,7 +166,8 @@ class JoinedEnds:
         if self.matrix.grad is None:
             self.matrix.grad = torch.zeros_like(self.matrix)
         with lost_peers(*self._ranks):
-            dist.all_reduce(self.matrix.grad, group=self._pair)
+            summed = dist.all_reduce(self.matrix.grad, group=self._pair, async_op=True)
+        self._wait_for_work(summed, *self._ranks)
 
     def close(self):
         """Ends the communication of the two ranks."""
