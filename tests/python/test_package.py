@@ -55,7 +55,7 @@ def test_ranks_are_those_of_torch_distributed_unless_they_are_given(group, caplo
     assert place(dp_rank=None, dp_size=1) == (None, 1)
     with pytest.raises(dflop.InputError, match="dp_rank: expected it, as torch.distributed has 2 ranks"):
         place(dp_size=4)
-    with pytest.raises(dflop.InputError, match="dp_size: expected the number of dp ranks of the LLM, as dp_rank is None"):
+    with pytest.raises(dflop.InputError, match="dp_size: expected the number of dp ranks of the LLM, as dp_rank is N"):
         place(dp_rank=None)
 
 
@@ -78,7 +78,7 @@ def test_the_log_says_which_rank_a_sampler_took(ranks, options, said, group, cap
 
 def test_ranks_that_nobody_can_tell_apart_are_refused(group, monkeypatch):
     group(None)
-    with pytest.raises(dflop.InputError, match=r"dp_rank: expected this rank's number, as dp_size is 2.*init_process_gr"):
+    with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number, as dp_size is 2.*init_process"):
         place(dp_size=2)
     group(0, 1)  # a group of one rank tells two no more apart
     with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number"):
@@ -87,7 +87,7 @@ def test_ranks_that_nobody_can_tell_apart_are_refused(group, monkeypatch):
     group(None)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for options in ({}, {"dp_rank": 0}, {"dp_rank": None}):
-        with pytest.raises(dflop.InputError, match="dp_size: expected it, as WORLD_SIZE in the environment is 2"):
+        with pytest.raises(dflop.InputError, match="dp_size: expected it, as the environment has WORLD_SIZE=2"):
             place(**options)
     assert place(dp_size=1) == (0, 1)
     assert place(dp_rank=1, dp_size=2) == (1, 2)

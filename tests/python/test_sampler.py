@@ -25,7 +25,8 @@ def costs(seed=1, items=ITEMS):
 
 
 def sampler(**options):
-    return dflop.BatchSampler(costs(), **{"gbs": 24, "microbatches": 3, "dp_rank": 0, "dp_size": 2, "seed": 5, **options})
+    usual = {"gbs": 24, "microbatches": 3, "dp_rank": 0, "dp_size": 2, "seed": 5}
+    return dflop.BatchSampler(costs(), **{**usual, **options})
 
 
 def epoch_of_all(samplers):

@@ -61,7 +61,7 @@ def _require_one_process(dp_rank, dp_size):
         raise InputError(f"dp_rank: expected this rank's number, as dp_size is {dp_size}, found none, and {way_out}")
     launched = os.environ.get("WORLD_SIZE", "")
     if dp_size == "auto" and launched.isdecimal() and int(launched) > 1:
-        raise InputError(f"dp_size: expected it, as WORLD_SIZE in the environment is {launched}, found none, and {way_out}")
+        raise InputError(f"dp_size: expected it, as the environment has WORLD_SIZE={launched}, found none, and {way_out}")
 
 
 class BatchSampler:

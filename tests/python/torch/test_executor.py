@@ -17,6 +17,7 @@ from ranks import RanksFailed, run_ranks
 
 import dflop
 from dflop.torch import Executor, NonFiniteNorm, RankFailed
+from dflop.torch._board import Board, PeerLost
 from dflop.torch._program import Program
 from dflop.torch._reduction import StageReduction
 from dflop.torch._version import require_split_backwards
@@ -403,6 +404,25 @@ def test_a_rank_that_waits_learns_of_one_that_failed_and_lives_on(how, message, 
     assert ("nothing failed here" if how == "closes" else message) in failed.value.failures[1]
 
 
+class Store:
+    """A store of torch.distributed in which nobody has written."""
+
+    def check(self, keys):
+        return False
+
+
+@pytest.mark.parametrize(
+    "ranks, lost, said",
+    [(2, 1, "rank 0 lost it at step 3 (E: gone)"), (3, None, "one of 1, 2: rank 0 lost it at step 3 (E: gone)")],
+)
+def test_what_a_rank_lost_while_it_spoke_to_all_is_one_of_the_others(ranks, lost, said):
+    # The first rank, as the source of a broadcast, names itself alone as the other end.
+    board = object.__new__(Board)
+    board._store, board._rank, board._ranks = Store(), 0, ranks
+    E = type("E", (Exception,), {})
+    assert board._suspect(PeerLost([0], E("gone")), "step 3") == (lost, said)
+
+
 def ends_of_ranks(program, folder, *failure):
     """Returns exit code and last line of each of three ranks that end as scripts do; failure is (culprit, how)."""
     path = folder / "program.json"
@@ -601,7 +621,8 @@ def reductions(rank, world):
     for parameter in module.parameters():
         torch.nn.init.ones_(parameter)
     module[0].requires_grad_(False)
-    reduction = StageReduction(list(module.parameters()), torch.distributed.group.WORLD, 1 << 20, lambda work, *ranks: work.wait())
+    world = torch.distributed.group.WORLD
+    reduction = StageReduction(list(module.parameters()), world, 1 << 20, lambda work, *ranks: work.wait())
     module[0].requires_grad_()
     x = torch.full((1, 2), float(rank + 1))
     module(x).sum().backward()

@@ -199,7 +199,7 @@ def test_own_modules_are_profiled_planned_trained_and_recorded(tmp_path):
     assert run_ranks(2, on_each_rank, str(tmp_path), timeout=300) == [0, 2]
 
     commands = re.findall(r"^    (dflop (?:import|replay) .*)$", (SOURCE / "docs" / "pytorch.md").read_text(), re.M)
-    assert len(commands) == 4
+    assert len(commands) == 2
     for command in commands:
         line = command.replace("dflop ", dflop.executable() + " ", 1)
         done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
@@ -219,7 +219,7 @@ def test_own_modules_are_profiled_planned_trained_and_recorded(tmp_path):
 def test_megatron_commands_work(tmp_path):
     page = (SOURCE / "docs" / "pytorch.md").read_text()
     commands = re.findall(r"^    (dflop (?:plan|export) [^#\n]*)", page, re.M)
-    assert len(commands) == 2
+    assert len(commands) == 4
     for command in commands:
         line = command.replace("dflop ", dflop.executable() + " ", 1)
         done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)

@@ -61,7 +61,7 @@ class Waiting:
         self._asked = None
 
     def run(self, call, look):
-        """Returns what call() returns, or raises what it raises; calls look() now and then meanwhile, which may raise."""
+        """Returns what call() returns, or raises what it raises; calls look() meanwhile, which may raise, too."""
         if self._asked is None:
             self._asked = queue.SimpleQueue()
             # The process does not wait for a daemon, whose call may never return.
@@ -130,7 +130,7 @@ class Board:
             raise RuntimeError("another rank left")
 
     def _left_before(self):
-        """Returns the first rank that left and its steps, where these are no more than this rank has done; else None."""
+        """Returns the first rank that left and its steps where these are no more than this rank has done, else None."""
         if not self._store.check(["left"]):
             return None
         rank, steps = json.loads(self._store.get("left"))
@@ -216,7 +216,8 @@ class Board:
         return tuple(json.loads(self._store.get("failure")))
 
     def _suspect(self, error, at):
-        """Returns the rank that left, or says nothing, of those at the other end, None where there are several, and why."""
+        """Returns the rank that left, or that says nothing of those at the other end, None where these are several, and
+        why."""
         left = self._left_before()
         if left is not None:
             rank, steps = left

@@ -42,7 +42,7 @@ class Result(NamedTuple):
 
 
 class NonFiniteNorm(DflopError, ArithmeticError):
-    """The norm of all gradients is NaN or infinite, on all ranks: no optimizer has stepped, and the next step can go on."""
+    """The norm of all gradients is NaN or infinite: no optimizer of any rank has stepped, and the next step can go on."""
 
 
 class _OnAllRanks(Exception):
@@ -67,8 +67,8 @@ class Executor:
     device     of modules and messages; default: the current GPU with NCCL, else the CPU
     clip_norm  the largest norm of all gradients, for plans with clip_gradients: larger ones are scaled down before the
                optimizer steps, as torch.nn.utils.clip_grad_norm_ does; math.inf only finds the norm
-    error_if_nonfinite  raises NonFiniteNorm on all ranks, before any optimizer steps, where that norm is NaN or infinite;
-               False has gradients scaled by it and goes on, as torch does by default
+    error_if_nonfinite  raises NonFiniteNorm on all ranks, before any optimizer steps, where that norm is NaN or
+               infinite; False has gradients scaled by it and goes on, as torch does by default
     tied       tied(module, stage) -> the parameter that is the embedding in one stage's module and the head in another
                one's, for plans of a model whose embedding and head are one matrix (tied_embeddings) on two ranks
 
@@ -209,7 +209,8 @@ class Executor:
 
     def _warn_of_buffers(self, before):
         """Warns of buffers that a step has changed, as dp ranks do so by samples of their own."""
-        changed = [key for key, buffer in self._own_buffers() if key in before and not torch.equal(before[key], buffer)]
+        after = self._own_buffers()
+        changed = [key for key, buffer in after if key in before and not torch.equal(before[key], buffer)]
         for stage in self.stages:
             names = [name for of_stage, name in changed if of_stage == stage]
             if names:
