@@ -474,6 +474,16 @@ def test_scripts_of_all_ranks_end_with_the_name_of_the_one_that_failed(culprit, 
         assert reason in error
 
 
+@pytest.mark.parametrize("culprit", [0, 2])
+def test_scripts_of_a_pipeline_end_with_the_name_of_the_one_that_failed(culprit, server, tmp_path):
+    plan = make_plan("uniform", "1f1b", (3, 1), (3, 1), 2, 6)
+    plan["encoder"]["layers"], plan["llm"]["layers"] = [4, 0, 0], [1, 2, 3]  # all stages have rows of the LLM
+    program = make_program(plan, [dflop.make_sample(1) for _ in range(6)], server)
+    for code, error in ends_of_ranks(program, tmp_path, culprit, "raises in a step"):
+        assert code == 1, error
+        assert f"RankFailed: rank {culprit} failed" in error and "a picture that is no picture" in error
+
+
 class Repeated(torch.nn.Module):
     """A stage of rows of two numbers."""
 

@@ -15,6 +15,7 @@ from dflop._errors import DflopError
 
 # A rank that fails by itself has said so after so many seconds; then a neighbour says that it is gone.
 _PATIENCE_S = 2.0
+_STUCK_S = 5.0  # as long a rank that ends waits for a call that may never return
 _LOOK_S = 0.25  # as often a rank that waits for others looks whether one of them failed
 
 
@@ -59,13 +60,15 @@ class Waiting:
 
     def __init__(self):
         self._asked = None
+        self._thread = None
 
     def run(self, call, look):
         """Returns what call() returns, or raises what it raises; calls look() meanwhile, which may raise, too."""
         if self._asked is None:
             self._asked = queue.SimpleQueue()
             # The process does not wait for a daemon, whose call may never return.
-            threading.Thread(target=_answer, args=(self._asked,), daemon=True).start()
+            self._thread = threading.Thread(target=_answer, args=(self._asked,), daemon=True)
+            self._thread.start()
         outcome, done = [], threading.Event()
         self._asked.put((call, outcome, done))
         while not done.wait(_LOOK_S):
@@ -80,6 +83,11 @@ class Waiting:
         if self._asked is not None:
             self._asked.put(None)
             self._asked = None
+
+    def join(self, timeout):
+        """Waits so many seconds for the thread to end."""
+        if self._thread is not None:
+            self._thread.join(timeout)
 
 
 def _answer(asked):
@@ -202,6 +210,13 @@ class Board:
                 time.sleep(0.01)
         except RuntimeError:
             pass  # the store is gone already
+
+    def stop_waiting(self):
+        """Gives a call that nobody waits for any more some time to return: where that is while Python ends, torch aborts.
+
+        It returns when the rank at the other end has left. Two that wait for each other do not end at the same time.
+        """
+        self._waiting.join(_STUCK_S + 0.25 * (self._rank % 16))
 
     def _claim(self, rank, reason):
         return tuple(json.loads(self._store.compare_set("failure", "", json.dumps([rank, reason]))))

@@ -416,6 +416,7 @@ def _end(leaving, board):
     """Keeps the end of the process from cutting short what ends a failed rank's communication."""
     leaving.join(_LEAVING_S)
     board.linger()
+    board.stop_waiting()
 
 
 def _default_device():
