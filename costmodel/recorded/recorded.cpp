@@ -31,9 +31,11 @@ struct LinkGroup {
   }
 };
 
-/// Sizes within this factor of one another are one size: where a line through them meets 0 bytes is what
-/// noise makes of it, of 3 % of a transfer's time a tenth.
-constexpr double kOneSize = 2;
+/// Where a line through sizes within this factor of one another meets 0 bytes is what noise makes of it, of
+/// 3 % of a transfer's time a tenth. Times without noise, as of a simulation, are on the line all the same.
+constexpr double kNarrow = 2;
+/// Sizes that differ by no more than this part of their mean are one.
+constexpr double kOneSize = 1e-6;
 
 /// Returns half the width of the 95 % interval of where the least-squares line meets 0 bytes; nothing for two
 /// samples, which a line goes through.
@@ -75,14 +77,17 @@ std::optional<LinkFit> fit_link(std::span<const LinkSample> samples) {
     return LinkFit{Seconds(0), products / squares, is_told_apart};
   };
   const auto [least, most] = std::ranges::minmax(samples, {}, &LinkSample::bytes);
-  if (most.bytes <= kOneSize * least.bytes) return through_zero(false);
+  const bool is_narrow = most.bytes <= kNarrow * least.bytes;
+  if (most.bytes - least.bytes <= kOneSize * mean_bytes || (is_narrow && samples.size() < 3))
+    return through_zero(false);
   const double slope = common / spread;
   const Seconds intercept = mean - Seconds(slope * mean_bytes);
   const Seconds error = intercept_error(samples, {intercept, slope}, mean_bytes, spread);
   const Seconds latency = slope > 0 ? intercept : mean;
   constexpr double kNearZero = 0.1;  // of the mean size: samples that show the latency themselves
   constexpr double kNothing = 0.01;  // of the mean duration
-  const bool is_noise = latency < error && least.bytes > kNearZero * mean_bytes;
+  const bool is_noise =
+      is_narrow ? error > kNothing * mean : latency < error && least.bytes > kNearZero * mean_bytes;
   if (is_noise || latency < Seconds(0)) return through_zero(!is_noise || error <= kNothing * mean);
   return LinkFit{latency, std::max(0.0, slope)};
 }

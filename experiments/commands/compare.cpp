@@ -117,6 +117,8 @@ std::string comparison_json(const Values& values, const Compared& result) {
     system["infeasible_reason"] = nullptr;
     if (systems[i].planned.plan)
       system["plan"] = nlohmann::ordered_json::parse(to_json(*systems[i].planned.plan));
+    system["fits_further"] =
+        systems[i].evaluation ? nlohmann::ordered_json(systems[i].fits_further) : nullptr;
     if (!systems[i].evaluation) system["infeasible_reason"] = systems[i].planned.infeasible_reason;
   }
   if (result.seeds) out["seeds"] = json_of(*result.seeds);

@@ -660,19 +660,28 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                       further};
   const PlannerKind& kind = find_planner(planner);
   const std::unique_ptr<Planner> made = kind.make();
-  PlanResult result = best_parts && kind.leaves_parts
-                          ? with_best_parts(*made, request, kind.plans_for_each_recomputation)
-                          : made->plan(request);
+  const auto plan = [&] {
+    return best_parts && kind.leaves_parts
+               ? with_best_parts(*made, request, kind.plans_for_each_recomputation)
+               : made->plan(request);
+  };
+  PlanResult result = plan();
+  if (!result.plan) {
+    request.further = {};  // a plan that some batch does not fit is better than none, where that is said
+    PlanResult of_batches = plan();
+    const Sample& longest = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
+    if (of_batches.plan) {
+      progress.note(fmt::format(
+          "dflop: note: {}: no plan was found that holds further batches with the longest sample, of {} "
+          "LLM tokens (--max-tokens cuts it); it is for the planned batches alone",
+          planner, longest.llm_tokens));
+    }
+    result = std::move(of_batches);
+  }
   const bool respects_memory = kind.searches && search.respect_memory;
   if (result.plan) result.plan->respect_memory = respects_memory;
   for (RankedPlan& ranked : result.best) ranked.plan.respect_memory = respects_memory;
   refuse_split(search, result);
-  if (!result.plan) {
-    const Sample& longest = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
-    result.infeasible_reason +=
-        fmt::format("; plans are to hold the longest sample, of {} LLM tokens (--max-tokens cuts it)",
-                    longest.llm_tokens);
-  }
   return result;
 }
 

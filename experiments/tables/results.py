@@ -47,7 +47,7 @@ CHANGES = {
 
 def compare(options):
     """Returns the rows of a comparison by name."""
-    command = [DFLOP, "compare", *options.split(), "--gbs", "512", "--seed", "1", "--format", "json"]
+    command = [DFLOP, "compare", *options.split(), "--gbs", "512", "--seed", "1", "--seeds", "1", "--format", "json"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if run.returncode not in (0, 3):
         sys.exit(run.stderr)

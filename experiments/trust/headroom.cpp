@@ -62,6 +62,22 @@ double overrun_chance(std::span<const double> peaks, double limit) {
   return std::max(seen, -std::expm1(-std::pow(rest, 1 / shape)));
 }
 
+namespace {
+
+/// Returns whether a plan with a microbatch for each sample fits whatever comes: batches of nothing but the
+/// sample with the most LLM tokens, with as many encoder tokens as any has.
+bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sample>& samples) {
+  if (plan.bins() < plan.gbs) return false;
+  const auto encoder_tokens = [](const Sample& sample) { return sample.encoder().tokens; };
+  Sample most = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
+  most.encoder_sequences = std::ranges::max_element(samples, {}, encoder_tokens)->encoder_sequences;
+  const Batch batch(static_cast<std::size_t>(plan.gbs), most);
+  const auto peak = filled_peak(target.problem(), plan, batch, *make_scheduler("random"), 0, 0, false);
+  return peak && *peak <= target.cluster.gpu.usable_memory();
+}
+
+}  // namespace
+
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed) {
   const std::uint64_t other_seed = seed ^ kHeadroomSeeds;
@@ -88,15 +104,17 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   const double sum = std::accumulate(peaks.begin(), peaks.end(), 0.0);
   headroom.mean = {static_cast<std::int64_t>(sum / static_cast<double>(peaks.size()))};
   headroom.most = {static_cast<std::int64_t>(*std::ranges::max_element(peaks))};
-  if (!respects_memory) headroom.chance = overrun_chance(peaks, limit);
+  if (!respects_memory && !surely_fits(plan, target, samples)) headroom.chance = overrun_chance(peaks, limit);
   return headroom;
 }
 
 std::string describe(const Headroom& headroom, double iterations) {
   const double chance = 100 * headroom.chance_of_run(iterations);
   const std::string percent = chance > 99 ? "> 99" : chance < 0.1 ? "< 0.1" : fmt::format("{:.2g}", chance);
-  std::string text = fmt::format("{:.1f} GiB in the mean, {:.1f} at most of {:.1f}; ", gib(headroom.mean),
-                                 gib(headroom.most), gib(headroom.usable));
+  const bool leaves_some_out = headroom.respects_memory && headroom.overruns > 0;
+  std::string text =
+      fmt::format("{:.1f} GiB in the mean, {:.1f} at most of {:.1f}{}; ", gib(headroom.mean),
+                  gib(headroom.most), gib(headroom.usable), leaves_some_out ? " in those that fit" : "");
   if (headroom.overruns == 0) {
     text += fmt::format("all of {} batches fit", headroom.batches);
   } else {

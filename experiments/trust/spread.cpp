@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/support/parallel.hpp"
 #include "experiments/cli/say.hpp"
 
 namespace dflop {
@@ -69,13 +70,12 @@ std::vector<SeedRuns> run_seeds(const std::vector<System>& systems, const Target
     BatchStream stream(samples, input.gbs, seed, input.delay, target.model);
     std::vector<Batch> batches(input.batches.size());
     for (Batch& batch : batches) batch = stream.next();
-    for (std::size_t i = 0; i < systems.size(); ++i) {
+    parallel_for(systems.size(), [&](std::size_t i) {
       const System& system = systems[i];
       runs[i].samples_per_s.push_back(system.evaluation ? samples_per_s_of(system, target, batches, seed)
                                                         : 0);
-      progress.update(static_cast<std::int64_t>((s - 1) * systems.size() + i + 1),
-                      static_cast<std::int64_t>((seeds - 1) * systems.size()));
-    }
+    });
+    progress.update(s, seeds - 1);
   }
   return runs;
 }

@@ -55,7 +55,7 @@ TEST_F(PlanSearch, ObjectiveIsWhatASimulationOfThePlanSays) {
 }
 
 TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
-  const json ranking = search_json("--budget 200000 --explain");
+  const json ranking = search_json("--budget 200000 --explain --dp 2");  // with gradients to reduce
   const double objective = ranking["objective_s"];
   const double bound = ranking["bound_s"];
   EXPECT_GT(bound, 0);
@@ -86,7 +86,7 @@ TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
       sum += plans[i][share].get<double>();
     EXPECT_NEAR(sum, seconds, 1e-6);
   }
-  const RunResult table = search("--budget 200000 --explain");
+  const RunResult table = search("--budget 200000 --explain --dp 2");
   const std::size_t end = table.out.find("\nwhat gradient reductions of the best wait for");
   ASSERT_NE(end, std::string::npos) << table.out;
   EXPECT_EQ(std::count(table.out.begin(), table.out.begin() + static_cast<std::ptrdiff_t>(end), '\n'),

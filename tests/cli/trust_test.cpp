@@ -28,12 +28,20 @@ TEST(Spread, IsStudentsInterval) {
   EXPECT_EQ(spread_of({}).count, 0u);
 }
 
-TEST(Headroom, ChanceIsThatOfAGumbelDistribution) {
-  // Two values m - s/sqrt(2) and m + s/sqrt(2) have mean m and standard deviation s. With s = pi / sqrt(6)
-  // the scale is 1 and the location m - gamma, so that x = m - gamma + 2 is passed with 1 - exp(-exp(-2)).
-  const double s = std::numbers::pi / std::sqrt(6.0);
-  const std::vector<double> peaks{10 - s / std::sqrt(2.0), 10 + s / std::sqrt(2.0)};
-  EXPECT_NEAR(overrun_chance(peaks, 10 - std::numbers::egamma + 2), 1 - std::exp(-std::exp(-2.0)), 1e-12);
+// Peaks at the quantiles of a distribution give back its tail. Gumbel's F(x) = exp(-exp(-x)) leaves 1 - F(5)
+// = 0.0067 above 5; F(x) = exp(-(1 - x)^2) ends at 1: it leaves 1 - F(0.9) = 1 - exp(-0.01) above 0.9, and
+// nothing above 1.1, whatever Gumbel's of the same mean and variance would leave.
+TEST(Headroom, ChanceIsThatOfAnExtremeValueDistribution) {
+  std::vector<double> gumbel;
+  std::vector<double> ending;
+  for (int i = 0; i < 1000; ++i) {
+    const double minus_log = -std::log((i + 0.5) / 1000);
+    gumbel.push_back(-std::log(minus_log));
+    ending.push_back(1 - std::sqrt(minus_log));
+  }
+  EXPECT_NEAR(overrun_chance(gumbel, 5), 1 - std::exp(-std::exp(-5.0)), 5e-4);
+  EXPECT_NEAR(overrun_chance(ending, 0.9), 1 - std::exp(-0.01), 5e-4);
+  EXPECT_EQ(overrun_chance(ending, 1.1), 0);
   // All alike: above or not. One of four above is never less than a quarter.
   EXPECT_EQ(overrun_chance(std::vector<double>{5, 5}, 6), 0);
   EXPECT_EQ(overrun_chance(std::vector<double>{5, 5}, 4), 1);

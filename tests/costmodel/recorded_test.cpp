@@ -262,6 +262,20 @@ TEST(LinkFit, OfOneSizeIsBandwidthForAnyNumberOfSamples) {
   }
 }
 
+// Times of a simulation are on their line but for whole nanoseconds: sizes of 10 to 12 MB at 10 us + 0.1 ns a
+// byte give both back.
+TEST(LinkFit, WithoutNoiseANarrowRangeIsEnough) {
+  std::vector<LinkSample> samples;
+  for (int k = 0; k <= 20; ++k) {
+    const double bytes = 1e7 + 1e5 * k;
+    samples.push_back({bytes, Seconds(std::round(1e4 + 0.1 * bytes) * 1e-9)});
+  }
+  const LinkFit line = fit(samples);
+  EXPECT_TRUE(line.is_told_apart);
+  EXPECT_NEAR(line.latency.count(), 1e-5, 1e-8);
+  EXPECT_NEAR(line.seconds_per_byte, 1e-10, 1e-15);
+}
+
 // Sizes of 1 to 4, times of them with 30 % of noise and no latency: what a line would find of latency is
 // within its own error. With a latency of 100 of 101 to 104 it is not.
 TEST(LinkFit, NoiseIsNoLatency) {

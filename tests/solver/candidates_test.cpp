@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "solver/plan_problem/trial.hpp"
 #include "solver/planners/expected/planner.hpp"
 #include "solver/planners/search/planner.hpp"
 #include "solver/planners/uniform/planner.hpp"
@@ -80,6 +81,38 @@ TEST(Candidates, HaveTheLeastRecomputationThatFits) {
   const PlanResult tight = UniformPlanner(UniformSplit::by_count).plan(c.request());
   ASSERT_TRUE(tight.plan) << tight.infeasible_reason;
   EXPECT_EQ(tight.plan->recomputation, Recomputation::selective);
+}
+
+// What is chosen fits further batches, on which nothing is timed: one sample of 300 tokens asks for more than
+// those of at most 50 do. A byte less than it needs without recomputation, and the next one is taken.
+TEST(Candidates, FitFurtherBatches) {
+  SmallSearch c(2, 4, 1, 1, 1, 1, 5);
+  c.cost.linear.token_bytes = 60;
+  const std::vector<Batch> further{{testing::small_sample(1, 300)}};
+  PlanRequest request = c.request();
+  request.further = further;
+  const PlanResult roomy = UniformPlanner(UniformSplit::by_count).plan(request);
+  ASSERT_TRUE(roomy.plan);
+  EXPECT_EQ(roomy.plan->recomputation, Recomputation::none);
+  const Bytes needed = *filled_peak(request, *roomy.plan, further[0], *make_scheduler("random"), 1, 0, false);
+  ASSERT_LT(peak_memory(testing::run_plan(request, *roomy.plan, c.batches[0],
+                                          random_assignment(1, *roomy.plan, 1, 0))),
+            needed);
+  c.cluster.gpu.memory = c.cluster.gpu.reserved_memory;
+  c.cluster.gpu.memory += Bytes{needed.count - 1};
+  PlanRequest tight = c.request();
+  EXPECT_EQ(UniformPlanner(UniformSplit::by_count).plan(tight).plan->recomputation, Recomputation::none);
+  EXPECT_EQ(SearchPlanner().plan(tight).plan->recomputation, Recomputation::none);
+  tight.further = further;
+  EXPECT_EQ(UniformPlanner(UniformSplit::by_count).plan(tight).plan->recomputation, Recomputation::selective);
+  EXPECT_EQ(SearchPlanner().plan(tight).plan->recomputation, Recomputation::selective);
+  // Where no plan holds the further batch there is none.
+  c.cluster.gpu.memory = c.cluster.gpu.reserved_memory;
+  c.cluster.gpu.memory += Bytes{needed.count / 10};
+  PlanRequest none = c.request();
+  none.further = further;
+  EXPECT_FALSE(UniformPlanner(UniformSplit::by_count).plan(none).plan);
+  EXPECT_FALSE(SearchPlanner().plan(none).plan);
 }
 
 /// A small request with samples for planners that look at means over the data.

@@ -191,6 +191,37 @@ TEST(Schedulers, MemoryCapsKeepMicrobatchesInFlightWithinIt) {
   EXPECT_NE(none.reason.find("bytes of activations"), std::string::npos) << none.reason;
 }
 
+// Caps of memory only come near to what fits. What LPT makes without them is what it makes with them wherever
+// the exact peak is within memory, however close; and what it makes within memory fits.
+TEST(Schedulers, MemoryChangesNothingThatFits) {
+  Random random(7);
+  LinearCostModel cost;
+  cost.token_bytes = 1;
+  const ModelSpec model = testing::small_model(2, 3);
+  const auto lpt = make_scheduler("lpt");
+  int kept = 0;
+  for (int round = 0; round < 200; ++round) {
+    const int dp = 1 + static_cast<int>(random.below(2));
+    const int microbatches = 2 + static_cast<int>(random.below(4));
+    const int gbs = dp * microbatches * (1 + static_cast<int>(random.below(3)));
+    Plan plan = testing::disaggregated_plan(model, gbs, 1, dp, microbatches);
+    plan.llm.pp = 3;
+    plan.llm.layers = {1, 1, 1};
+    const Batch batch = testing::small_random_batch(random, gbs);
+    ScheduleRequest request{batch, plan, model, cost};
+    const ScheduleResult free = lpt->schedule(request);
+    const Bytes peak = peak_memory(plan, model, cost, batch, free.assignment);
+    request.limits.memory = peak;
+    EXPECT_EQ(lpt->schedule(request).assignment.bin, free.assignment.bin) << "round " << round;
+    request.limits.memory = Bytes{peak.count - 1};
+    const ScheduleResult less = lpt->schedule(request);
+    if (!less.feasible()) continue;
+    EXPECT_LE(peak_memory(plan, model, cost, batch, less.assignment), *request.limits.memory);
+    ++kept;
+  }
+  EXPECT_GT(kept, 20) << "some fit in less";
+}
+
 // Two bins for samples of 100 and 5, 100 and 5, 0 and 10 encoder and LLM tokens, a token taking 1 ms on each
 // of 1 and 100 layers forward and 2 ms backward: {A, B}, {C} has a largest load of 100 * 10 * 3 ms = 3 s, and
 // {A, C}, {B} one of 4.5 s. Caps of memory may forbid the first, as they stand for more than what is asked

@@ -70,6 +70,25 @@ TEST(SearchPlanner, FindsTheBestOfItsSpace) {
   EXPECT_EQ(layouts.size(), 3u) << "the space has plans of all layouts";
 }
 
+// A bound that is told while the search goes on is of all plans, those whose modules share GPUs among them:
+// it is none that the final one is below.
+TEST(SearchPlanner, TellsNoBoundThatAPlanIsBelow) {
+  int told = 0;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    const SmallSearch c(3, 4, 1, 4, 8, 2, seed);
+    PlanRequest request = c.request();
+    std::vector<Seconds> bounds;
+    request.improved = [&](Seconds, std::optional<Seconds> bound) {
+      if (bound) bounds.push_back(*bound);
+    };
+    const PlanResult result = SearchPlanner().plan(request);
+    ASSERT_TRUE(result.plan && result.bound);
+    for (const Seconds bound : bounds) EXPECT_LE(bound.count(), result.bound->count() * (1 + 1e-9));
+    told += static_cast<int>(bounds.size());
+  }
+  EXPECT_GT(told, 0);
+}
+
 // Random spaces of more cuts than are looked at one by one, enumerated whole: every cut, order and
 // recomputation. No plan that fits is below the bound; the result is within its gap of the best; and no layer
 // moved between neighboring stages makes it better within memory.

@@ -576,12 +576,17 @@ class PlanSearch {
     std::ranges::move(found, std::back_inserter(best));
   }
 
-  /// Adds those of the user's seeds that are within memory with the microbatches of the scheduler asked for,
-  /// and with LPT's are not.
-  void add_given_that_only_fit_in_the_end(std::vector<RankedPlan>& best) const {
-    for (const std::size_t i : given_) {
-      if (leaves_[i].objective_s) continue;
-      if (auto filled = finisher_.filled(leaves_[i].plan)) best.push_back(*std::move(filled));
+  /// Adds the seeds that are within memory with the microbatches of the scheduler asked for, and with LPT's are
+  /// not.
+  void add_seeds_that_only_fit_in_the_end(std::vector<RankedPlan>& best) const {
+    std::vector<std::optional<RankedPlan>> filled(seeds_.size());
+    parallel_for(seeds_.size(), [&](std::size_t s) {
+      const Leaf& leaf = leaves_[seeds_[s]];
+      const bool is_given = std::ranges::count(given_, seeds_[s]) > 0;
+      if (!leaf.objective_s && (is_given || !is_late())) filled[s] = finisher_.filled(leaf.plan);
+    });
+    for (std::optional<RankedPlan>& plan : filled) {
+      if (plan) best.push_back(*std::move(plan));
     }
   }
 
@@ -669,7 +674,7 @@ class PlanSearch {
       if (is_finalist[n]) finished.push_back(finalists[n]);
     }
     add_more_finalists(result.best, finished);
-    add_given_that_only_fit_in_the_end(result.best);
+    add_seeds_that_only_fit_in_the_end(result.best);
     add_random_seeds(result.best);
     std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
     // The user's seeds may be found once more by the search itself.
