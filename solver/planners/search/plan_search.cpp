@@ -576,8 +576,8 @@ class PlanSearch {
     std::ranges::move(found, std::back_inserter(best));
   }
 
-  /// Adds the seeds that are within memory with the microbatches of the scheduler asked for, and with LPT's are
-  /// not.
+  /// Adds the seeds that are within memory with the microbatches of the scheduler asked for, and with LPT's
+  /// are not.
   void add_seeds_that_only_fit_in_the_end(std::vector<RankedPlan>& best) const {
     std::vector<std::optional<RankedPlan>> filled(seeds_.size());
     parallel_for(seeds_.size(), [&](std::size_t s) {
