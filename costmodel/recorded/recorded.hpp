@@ -64,9 +64,9 @@ struct LinkFit {
 
 /// Returns the line through the samples with the least squares of its errors, neither part of it negative.
 /// Where no sample is small, of a tenth of their mean size or less, a latency that is less than the noise
-/// (the 95 % interval of where the line meets 0 bytes) is none, and of sizes within a factor of two of one
-/// another it is not known: all is bandwidth then, or latency where they have no bytes. Nothing without
-/// samples.
+/// (the 95 % interval of where the line meets 0 bytes) is none. It is not known where all sizes are one, or
+/// within a factor of two with times that noise takes off the line. All is bandwidth then, or latency where
+/// they have no bytes. Nothing without samples.
 std::optional<LinkFit> fit_link(std::span<const LinkSample> samples);
 
 /// Messages inside a node share a line, and those between nodes another. Without a cluster all share one.

@@ -104,7 +104,7 @@ Command data_command() {
       .description =
           R"(Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens
 and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text tokens,
-before the cut at the model's longest, which plans make and the table names, unless --max-tokens is given.)",
+counted before the model's longest length cuts them, unless --max-tokens is given; the table names that length.)",
       .example = "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
       .run = run_data,
   };

@@ -256,7 +256,7 @@ int run_plan(const Values& values) {
     say("{}", block.text());
     return 3;
   }
-  if (respects_memory && !kind.searches) {
+  if (respects_memory) {
     result.plan->respect_memory = *respects_memory;
     for (RankedPlan& ranked : result.best) ranked.plan.respect_memory = *respects_memory;
   }
@@ -286,7 +286,7 @@ int run_plan(const Values& values) {
     block.add("schedule",
               fmt::format(
                   "the objective is of microbatches of {} in {} steps an iteration ('schedule --scheduler {} "
-                  "--steps {}'); by itself it takes more, which is mostly no slower",
+                  "--steps {}'); 'schedule' takes more steps by default, which is mostly no slower",
                   best.scheduler, *best.steps, best.scheduler, *best.steps),
               {{"scheduler", best.scheduler}, {"steps", *best.steps}});
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -31,9 +32,9 @@ namespace {
 
 /// Batches are drawn from this random stream of the seed. Schedulers and planners derive their own from seed
 /// and iteration.
+constexpr std::uint64_t kBatchStream = 0x62617463;
 /// Planners are shown further batches of a seed that nobody gives.
 constexpr std::uint64_t kPlanningSeeds = 0x706c'616e'0000'0000;
-constexpr std::uint64_t kBatchStream = 0x62617463;
 
 /// Says what was assumed for records that leave something out, and which were left out.
 std::vector<std::string> assumptions_of(const Preprocessed& data, const PreprocessOptions& options) {
@@ -665,9 +666,14 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
                ? with_best_parts(*made, request, kind.plans_for_each_recomputation)
                : made->plan(request);
   };
+  const auto start = std::chrono::steady_clock::now();
   PlanResult result = plan();
-  if (!result.plan) {
+  if (!result.plan && result.candidates > 0) {
     request.further = {};  // a plan that some batch does not fit is better than none, where that is said
+    if (request.search.time_limit) {
+      const Seconds left = *request.search.time_limit - Seconds(std::chrono::steady_clock::now() - start);
+      request.search.time_limit = std::max(left, Seconds{0.1});
+    }
     PlanResult of_batches = plan();
     const Sample& longest = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
     if (of_batches.plan) {

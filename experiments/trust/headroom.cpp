@@ -30,6 +30,7 @@ double Headroom::chance_of_run(double iterations) const {
 }
 
 double overrun_chance(std::span<const double> peaks, double limit) {
+  if (peaks.empty()) return 0;
   const auto above = std::ranges::count_if(peaks, [&](double peak) { return peak > limit; });
   const auto count = static_cast<double>(peaks.size());
   const double seen = static_cast<double>(above) / count;
@@ -43,6 +44,7 @@ double overrun_chance(std::span<const double> peaks, double limit) {
     moments[1] += rising[i] * rank / ((count - 1) * count);
     moments[2] += rising[i] * rank * (rank - 1) / ((count - 1) * (count - 2) * count);
   }
+  // L-moments, and from their ratio the distribution (Hosking, Wallis and Wood, 1985).
   const double spread = 2 * moments[1] - moments[0];
   if (spread <= 1e-9 * moments[0]) return seen;
   const double skewness = (6 * moments[2] - 6 * moments[1] + moments[0]) / spread;

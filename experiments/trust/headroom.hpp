@@ -30,8 +30,8 @@ struct Headroom {
 
 /// Estimates the probability that a peak is above a limit. Each is the largest of many ranks, so that the
 /// peaks are taken to have a generalized extreme value distribution, which has an upper end where the largest
-/// sample limits them; it is fitted by L-moments (Hosking, 1985). The result is never below the part of the
-/// peaks that is above.
+/// sample limits them; it is fitted by probability-weighted moments (Hosking, Wallis and Wood, 1985). The
+/// result is never below the part of the peaks that is above.
 double overrun_chance(std::span<const double> peaks, double limit);
 
 /// Draws further_batches() that no planner has seen, fills them with a scheduler and finds the fullest GPU of

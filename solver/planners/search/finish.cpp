@@ -19,7 +19,8 @@ namespace {
 // These are steps of the scheduler asked for, whose durations are affine in the work: with ten times as many
 // it takes ten times as long and what is simulated is no better.
 constexpr std::int64_t kFinalSteps = 320;
-// To schedule an iteration in so many steps takes about as long as to simulate it so many times.
+// A schedule in so many steps weighs as much as so many simulated iterations. This is rough: it only decides
+// how many plans are finished.
 constexpr std::int64_t kRunsOfASchedule = 40;
 
 }  // namespace
