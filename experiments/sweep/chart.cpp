@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
-#include <cmath>
 #include <filesystem>
 #include <initializer_list>
 #include <set>
 
 #include "experiments/charts/charts.hpp"
+#include "experiments/trust/spread.hpp"
 
 namespace dflop {
 namespace {
@@ -128,31 +127,17 @@ struct Seeds {
   int missing = 0;  ///< without a result
 };
 
-/// Returns the point of seeds: mean, range and the 95 % interval of the mean, mean +- t s / sqrt(n) with
-/// Student's t of n - 1 degrees of freedom.
 SweepPoint point_of(const Seeds& seeds, std::string label) {
-  const auto count = static_cast<double>(seeds.ys.size());
-  const auto [least, most] = std::minmax_element(seeds.ys.begin(), seeds.ys.end());
-  double sum = 0;
-  for (const double y : seeds.ys) sum += y;
-  const double mean = sum / count;
-  SweepPoint point{.x = seeds.x / count,
-                   .y = mean,
-                   .least = *least,
-                   .most = *most,
-                   .low = mean,
-                   .high = mean,
-                   .label = std::move(label),
-                   .seeds = static_cast<int>(seeds.ys.size()),
-                   .missing = seeds.missing};
-  if (seeds.ys.size() < 2) return point;
-  double squares = 0;
-  for (const double y : seeds.ys) squares += (y - mean) * (y - mean);
-  const double t = boost::math::quantile(boost::math::students_t(count - 1), 0.975);
-  const double half = t * std::sqrt(squares / (count - 1) / count);
-  point.low = mean - half;
-  point.high = mean + half;
-  return point;
+  const Spread spread = spread_of(seeds.ys);
+  return {.x = seeds.x / static_cast<double>(spread.count),
+          .y = spread.mean,
+          .least = spread.least,
+          .most = spread.most,
+          .low = spread.mean - spread.half_width,
+          .high = spread.mean + spread.half_width,
+          .label = std::move(label),
+          .seeds = static_cast<int>(spread.count),
+          .missing = seeds.missing};
 }
 
 /// Points are told apart by all axes but the seed. x would not do as a key: two data sets may have the same.
