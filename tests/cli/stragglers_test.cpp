@@ -119,15 +119,15 @@ TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
   const std::string import = "import --kineto" + run.write(sandbox) + " --format json --fail-on straggler";
   const RunResult result = sandbox.run(import + " --out run.json");
   EXPECT_EQ(result.exit_code, 3);
-  const std::string rest = " at most 20.9 %; 'replay --slow rank=2:0.769 --slow rank=3:0.769' mends all";
+  const std::string rest = " at most 20.9 % of a step; 'replay --slow rank=2:0.769 --slow rank=3:0.769' mends all";
   EXPECT_EQ(
       findings(result),
       (std::vector<std::string>{
           "straggler: r2.json: rank 2 computes 1.30 x the median; the other 2 ranks wait 20.9 % of their "
-          "steps for it and rank 3: mending it alone gains at most 0.0 % of a step, all 2" +
+          "steps for it and rank 3: fixing this rank alone saves at most 0.0 %, fixing all 2" +
               rest,
           "straggler: r3.json: rank 3 computes 1.30 x the median; the other 2 ranks wait 20.9 % of their "
-          "steps for it and rank 2: mending it alone gains nothing, all 2" +
+          "steps for it and rank 2: fixing this rank alone saves nothing, fixing all 2" +
               rest}));
   EXPECT_NEAR(replayed_ms(sandbox, ""), 75.2, 1e-3);
   EXPECT_NEAR(replayed_ms(sandbox, "--slow rank=2:0.769231 --slow rank=3:0.769231"), 59, 1e-3);

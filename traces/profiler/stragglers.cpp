@@ -136,8 +136,9 @@ std::string describe(const KinetoStragglers& stragglers, std::size_t index,
                                                stragglers.others, waits);
   if (count > 1) {
     text += fmt::format(
-        " and {}: mending it alone gains {}, all {} at most {:.1f} %", ranks_text(stragglers, index, traces),
-        index > 0 ? "nothing" : fmt::format("at most {:.1f} % of a step", 100 * stragglers.second_waits_more),
+        " and {}: fixing this rank alone saves {}, fixing all {} at most {:.1f} % of a step",
+        ranks_text(stragglers, index, traces),
+        index > 0 ? "nothing" : fmt::format("at most {:.1f} %", 100 * stragglers.second_waits_more),
         count, waits);
   }
   if (count > kMostNamed) return text;
