@@ -27,7 +27,7 @@ struct LinkGroup {
       const Seconds rest = samples[k].duration - latency;
       *durations[k] = to_nanoseconds(latency * latency_scale + rest / bandwidth_scale);
     }
-    return fit->is_told_apart ? 0 : samples.size();
+    return fit->has_known_latency ? 0 : samples.size();
   }
 };
 
@@ -73,8 +73,8 @@ std::optional<LinkFit> fit_link(std::span<const LinkSample> samples) {
     products += sample.bytes * sample.duration.count();
   }
   if (squares == 0) return LinkFit{mean, 0};
-  const auto through_zero = [&](bool is_told_apart) {
-    return LinkFit{Seconds(0), products / squares, is_told_apart};
+  const auto through_zero = [&](bool has_known_latency) {
+    return LinkFit{Seconds(0), products / squares, has_known_latency};
   };
   const auto [least, most] = std::ranges::minmax(samples, {}, &LinkSample::bytes);
   const bool is_narrow = most.bytes <= kNarrow * least.bytes;

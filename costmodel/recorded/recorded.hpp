@@ -57,7 +57,7 @@ struct LinkSample {
 struct LinkFit {
   Seconds latency{0};
   double seconds_per_byte = 0;
-  bool is_told_apart = true;  ///< false: nothing tells the latency, and all of it is bandwidth
+  bool has_known_latency = true;  ///< false: nothing tells the latency, and all of it is bandwidth
 
   Seconds duration(double bytes) const { return latency + Seconds(bytes * seconds_per_byte); }
 };

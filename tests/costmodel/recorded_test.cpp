@@ -228,7 +228,7 @@ TEST(LinkFit, IsTheLineOfLeastSquares) {
   const LinkFit noisy = fit({{0, Seconds(0)}, {1, Seconds(3)}, {2, Seconds(3)}});
   EXPECT_DOUBLE_EQ(noisy.latency.count(), 0.5);
   EXPECT_DOUBLE_EQ(noisy.seconds_per_byte, 1.5);
-  EXPECT_TRUE(noisy.is_told_apart);
+  EXPECT_TRUE(noisy.has_known_latency);
 }
 
 TEST(LinkFit, HasNoNegativePart) {
@@ -250,14 +250,14 @@ TEST(LinkFit, OfOneSizeIsBandwidthForAnyNumberOfSamples) {
     const LinkFit equal = fit(samples);
     ASSERT_EQ(equal.latency.count(), 0) << count;
     ASSERT_NEAR(equal.duration(2e8 / 3).count(), 0.004, 1e-9) << count;
-    ASSERT_FALSE(equal.is_told_apart);
+    ASSERT_FALSE(equal.has_known_latency);
     // Neither noise of the times nor sizes that differ, by a padded row or twice, make latency of it.
     Random random(count);
     for (LinkSample& sample : samples) sample.duration *= 0.97 + 0.06 * random.uniform();
     for (const double more : {0.0, 1e-3, 0.999}) {
       for (LinkSample& sample : samples) sample.bytes = 2e8 / 3 * (1 + more * random.uniform());
       ASSERT_EQ(fit(samples).latency.count(), 0) << count << ' ' << more;
-      ASSERT_FALSE(fit(samples).is_told_apart);
+      ASSERT_FALSE(fit(samples).has_known_latency);
     }
   }
 }
@@ -271,7 +271,7 @@ TEST(LinkFit, WithoutNoiseANarrowRangeIsEnough) {
     samples.push_back({bytes, Seconds(std::round(1e4 + 0.1 * bytes) * 1e-9)});
   }
   const LinkFit line = fit(samples);
-  EXPECT_TRUE(line.is_told_apart);
+  EXPECT_TRUE(line.has_known_latency);
   EXPECT_NEAR(line.latency.count(), 1e-5, 1e-8);
   EXPECT_NEAR(line.seconds_per_byte, 1e-10, 1e-15);
 }
@@ -298,7 +298,7 @@ TEST(LinkFit, OfOneSizeIsBandwidthAndOfNoBytesLatency) {
   const LinkFit one = fit({{10, Seconds(4)}, {10, Seconds(6)}});
   EXPECT_DOUBLE_EQ(one.latency.count(), 0);
   EXPECT_DOUBLE_EQ(one.seconds_per_byte, 0.5);
-  EXPECT_FALSE(one.is_told_apart);
+  EXPECT_FALSE(one.has_known_latency);
   const LinkFit none = fit({{0, Seconds(4)}, {0, Seconds(6)}});
   EXPECT_DOUBLE_EQ(none.latency.count(), 5);
   EXPECT_DOUBLE_EQ(none.seconds_per_byte, 0);

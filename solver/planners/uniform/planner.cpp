@@ -80,6 +80,7 @@ std::vector<PipelineKind> open_kinds(const PlanRequest& request) {
   std::vector<PipelineKind> kinds;
   const std::vector<OrderKind> usual = {OrderKind::one_f_one_b, OrderKind::interleaved};
   for (const OrderKind order : request.search.orders.empty() ? usual : request.search.orders) {
+    if (traits(order).spreads_encoder) continue;  // only the search makes such plans
     const int chunks = traits(order).chunks;
     if (chunks != OrderTraits::kAnyChunks) {
       kinds.push_back({order, chunks});
