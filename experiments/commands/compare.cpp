@@ -17,6 +17,7 @@
 #include "experiments/trust/headroom.hpp"
 #include "experiments/trust/overhead.hpp"
 #include "experiments/trust/spread.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
@@ -60,7 +61,7 @@ struct Compared {
 std::string seeds_heading(const Table& seeds) {
   return fmt::format(
       "over {} seeds, plans of the first filled with the batches of each; intervals of 95 %, of the data "
-      "drawn alone: how far the preset is off is not in them",
+      "drawn alone; they do not include the preset's error",
       plain_text(seeds.rows.front()[1]));
 }
 
@@ -216,7 +217,7 @@ void assume_memory_of_systems(AssumptionBlock& block, const std::vector<System>&
     if (!system.evaluation) continue;
     Plan plan = *system.planned.plan;
     plan.planner.clear();
-    const std::string filler = system.scheduler.name == "random" ? "random" : "lpt";
+    const std::string filler(filler_for(system.scheduler.name));
     const std::string key = filler + to_json(plan);  // which says whether memory is respected
     const auto same = std::ranges::find(rows, key, &Row::key);
     if (same != rows.end()) {
@@ -231,8 +232,8 @@ void assume_memory_of_systems(AssumptionBlock& block, const std::vector<System>&
   block.add(
       "memory",
       fmt::format(
-          "of the fullest GPU in {} further batches, which no plan was made for, filled at random or by "
-          "lpt as the row is; a plan that asks for it is kept within memory (--respect-memory):",
+          "of the fullest GPU in {} further batches that are drawn as a run's, and in those with the longest samples, filled without "
+          "looking at costs or by lpt as the row is; a plan that asks for it is kept within memory (--respect-memory):",
           rows.front().headroom.batches));
   for (const Row& row : rows) {
     block.add("memory", fmt::format("{}: {}", row.names, describe(row.headroom, iterations)),
@@ -242,6 +243,8 @@ void assume_memory_of_systems(AssumptionBlock& block, const std::vector<System>&
                {"batches", row.headroom.batches},
                {"overruns", row.headroom.overruns},
                {"most_bytes", row.headroom.most},
+               {"longest_samples_bytes", row.headroom.longest},
+               {"longest_samples_fit", row.headroom.longest_fits},
                {"usable_bytes", row.headroom.usable},
                {"iterations", iterations},
                {"out_of_memory_chance", row.headroom.chance_of_run(iterations)}});

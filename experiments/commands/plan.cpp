@@ -189,11 +189,13 @@ void assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& 
                               "(--no-respect-memory)"
                             : "",
                         describe(headroom, kUsualIterations),
-                        plan.respect_memory || headroom.overruns == 0 ? "" : " (--respect-memory)"),
+                        plan.respect_memory || (headroom.overruns == 0 && headroom.longest_fits) ? "" : " (--respect-memory)"),
             {{"respect_memory", plan.respect_memory},
              {"batches", headroom.batches},
              {"overruns", headroom.overruns},
              {"most_bytes", headroom.most},
+             {"longest_samples_bytes", headroom.longest},
+             {"longest_samples_fit", headroom.longest_fits},
              {"usable_bytes", headroom.usable},
              {"iterations", kUsualIterations},
              {"out_of_memory_chance", headroom.chance_of_run(kUsualIterations)}});
@@ -225,7 +227,6 @@ int run_plan(const Values& values) {
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const std::optional<bool> respects_memory = read_respect_memory(values);
-  search.respect_memory = respects_memory.value_or(search.respect_memory);
   const auto cluster = values["cluster"].as<std::string>();
   const Target target(values["model"].as<std::string>(), cluster, "", read_link_changes(values),
                       profile ? &*profile : nullptr);

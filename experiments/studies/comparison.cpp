@@ -34,7 +34,7 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   if (!run.evaluation) return refuse(system.schedule.iterations.back().reason);
   if (const auto problem = out_of_memory(run.evaluation->timelines, target.cluster)) return refuse(*problem);
   system.evaluation = std::move(run.evaluation);
-  const auto filler = make_scheduler(system.scheduler.name == "random" ? "random" : "lpt", {.prove = false});
+  const auto filler = make_scheduler(filler_for(system.scheduler.name), {.prove = false});
   system.fits_further =
       !overrun(target.problem(), plan, input.further, *filler, input.seed, plan.respect_memory);
 }

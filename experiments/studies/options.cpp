@@ -390,6 +390,7 @@ SearchOptions read_search_options(const Values& values) {
   if (is_set(values, "no-shared") && options.layouts == std::vector{Layout::shared})
     refuse_option("no-shared", "expected another layout than shared with it, found '--layout shared'");
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
+  options.respect_memory = read_respect_memory(values).value_or(options.respect_memory);
   const PlanOptions fixed = read_plan_options(values, true);
   if (traits(fixed.order).spreads_encoder) {
     // It is the one order of colocated plans, and other planners, from whose plans a search starts, have

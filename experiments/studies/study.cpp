@@ -423,27 +423,38 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
   return batches;
 }
 
-std::vector<Batch> further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
+FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
   constexpr std::size_t kMost = 64;
   constexpr std::size_t kLeast = 8;
   constexpr std::size_t kSamplesInAll = std::size_t{1} << 18;
   const std::size_t count = std::clamp(kSamplesInAll / static_cast<std::size_t>(gbs), kLeast, kMost);
-  std::vector<Batch> batches = make_batches(samples, gbs, static_cast<int>(count), seed);
-  Batch& first = batches.front();
+  BatchStream stream(borrowed(samples), gbs, seed);
+  FurtherBatches further;
+  for (std::size_t k = 0; k < count; ++k) further.drawn.push_back(stream.next());
   const auto encoder_tokens = [](const Sample& sample) { return sample.encoder().tokens; };
-  first.front() = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
-  if (gbs > 1) first.back() = *std::ranges::max_element(samples, {}, encoder_tokens);
-  return batches;
+  const Sample& of_llm = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
+  const Sample& of_encoder = *std::ranges::max_element(samples, {}, encoder_tokens);
+  std::vector<const Sample*> all_longest = {&of_llm};
+  if (&of_encoder != &of_llm) all_longest.push_back(&of_encoder);
+  for (const Sample* longest : all_longest) {
+    further.longest.push_back(stream.next());
+    Batch& batch = further.longest.back();
+    // It may have been drawn into the batch, which then holds it once.
+    if (std::ranges::find(batch, longest->id, &Sample::id) == batch.end()) batch.front() = *longest;
+  }
+  return further;
 }
 
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
   constexpr std::size_t kMost = 16;  // more of them cost a search time and refuse the same plans
-  std::vector<Batch> batches = further_batches(samples, gbs, seed ^ kPlanningSeeds);
+  FurtherBatches further = further_batches(samples, gbs, seed ^ kPlanningSeeds);
   const auto longest = [](const Batch& batch) {
     return std::ranges::max(batch, {}, &Sample::llm_tokens).llm_tokens;
   };
-  std::ranges::stable_sort(batches, std::greater(), longest);
-  batches.resize(std::min(batches.size(), kMost));
+  std::ranges::stable_sort(further.drawn, std::greater(), longest);
+  std::vector<Batch> batches = std::move(further.longest);
+  for (std::size_t k = 0; k < further.drawn.size() && batches.size() < kMost; ++k)
+    batches.push_back(std::move(further.drawn[k]));
   return batches;
 }
 

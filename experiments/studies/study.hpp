@@ -127,13 +127,18 @@ class BatchStream {
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed);
 
-/// Returns batches that show what the data may need of memory: 64 of them, fewer where one has more than
-/// 4,096 samples. The first one holds the samples with the most LLM tokens and with the most encoder tokens,
-/// which a run meets sooner or later.
-std::vector<Batch> further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
+/// FurtherBatches show what the data may need of memory.
+struct FurtherBatches {
+  std::vector<Batch> drawn;  ///< 64 of a BatchStream, fewer where one has more than 4,096 samples
+  /// One holds the sample with the most LLM tokens, one that with the most encoder tokens where it is another:
+  /// a run meets each once in a pass over the data.
+  std::vector<Batch> longest;
+};
 
-/// Returns the further batches that planners are shown, which their plans are to fit: those of some with the
-/// longest samples.
+FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
+
+/// Returns the 16 further batches that planners are shown and their plans are to fit: those with the longest
+/// samples.
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
 /// Does that of make_batches(), and where outliers are delayed says on standard error and in `origin` how far

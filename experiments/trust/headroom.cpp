@@ -83,47 +83,61 @@ bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sampl
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed) {
   const std::uint64_t other_seed = seed ^ kHeadroomSeeds;
-  const std::vector<Batch> batches = further_batches(samples, plan.gbs, other_seed);
-  const std::size_t count = batches.size();
+  const FurtherBatches further = further_batches(samples, plan.gbs, other_seed);
+  const std::size_t count = further.drawn.size();
   const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler, {.prove = false});
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
-  std::vector<std::optional<double>> found(count);
-  parallel_for(count, [&](std::size_t k) {
-    const std::optional<Bytes> peak =
-        filled_peak(target.problem(), plan, batches[k], *filler, other_seed, k, respects_memory);
-    if (peak) found[k] = static_cast<double>(peak->count);
-  });
+  const auto peak_of = [&](const Batch& batch, std::size_t k, bool within) {
+    return filled_peak(target.problem(), plan, batch, *filler, other_seed, k, within);
+  };
+  std::vector<std::optional<Bytes>> found(count);
+  parallel_for(count, [&](std::size_t k) { found[k] = peak_of(further.drawn[k], k, respects_memory); });
+  for (std::size_t k = 0; k < further.longest.size(); ++k) {
+    std::optional<Bytes> peak = peak_of(further.longest[k], count + k, respects_memory);
+    if (!peak) peak = peak_of(further.longest[k], count + k, false);
+    headroom.longest = std::max(headroom.longest, peak.value_or(Bytes{}));
+    headroom.longest_fits = headroom.longest_fits && peak && *peak <= headroom.usable;
+  }
   std::vector<double> peaks;
-  for (const std::optional<double>& peak : found) {
-    if (peak) peaks.push_back(*peak);
+  for (const std::optional<Bytes>& peak : found) {
+    if (peak) peaks.push_back(static_cast<double>(peak->count));
   }
   const auto limit = static_cast<double>(headroom.usable.count);
   const auto above = std::ranges::count_if(peaks, [&](double peak) { return peak > limit; });
   headroom.overruns = count - peaks.size() + static_cast<std::size_t>(above);
   headroom.chance = static_cast<double>(headroom.overruns) / static_cast<double>(count);
+  if (!headroom.longest_fits) {
+    const double part = static_cast<double>(plan.gbs) / static_cast<double>(samples.size());
+    headroom.chance = std::max(headroom.chance, std::min(part, 1.0));
+  }
   if (peaks.empty()) return headroom;
   const double sum = std::accumulate(peaks.begin(), peaks.end(), 0.0);
   headroom.mean = {static_cast<std::int64_t>(sum / static_cast<double>(peaks.size()))};
   headroom.most = {static_cast<std::int64_t>(*std::ranges::max_element(peaks))};
-  if (!respects_memory && !surely_fits(plan, target, samples)) headroom.chance = overrun_chance(peaks, limit);
+  if (!respects_memory && !surely_fits(plan, target, samples))
+    headroom.chance = std::max(headroom.chance, overrun_chance(peaks, limit));
   return headroom;
 }
 
 std::string describe(const Headroom& headroom, double iterations) {
-  const double chance = 100 * headroom.chance_of_run(iterations);
-  const std::string percent = chance > 99 ? "> 99" : chance < 0.1 ? "< 0.1" : fmt::format("{:.2g}", chance);
-  const bool leaves_some_out = headroom.respects_memory && headroom.overruns > 0;
-  std::string text =
-      fmt::format("{:.1f} GiB in the mean, {:.1f} at most of {:.1f}{}; ", gib(headroom.mean),
-                  gib(headroom.most), gib(headroom.usable), leaves_some_out ? " in those that fit" : "");
-  if (headroom.overruns == 0) {
-    text += fmt::format("all of {} batches fit", headroom.batches);
+  const bool all_fit = headroom.overruns == 0;
+  const bool leaves_some_out = headroom.respects_memory && !all_fit;
+  std::string text = fmt::format("{:.1f} GiB in the mean, {:.1f} at most{} and {:.1f} with the longest samples, of {:.1f}; ",
+                  gib(headroom.mean), gib(headroom.most), leaves_some_out ? " in those that fit" : "",
+                  gib(headroom.longest), gib(headroom.usable));
+  if (all_fit) {
+    text += fmt::format("all of {} batches fit{}", headroom.batches,
+                        headroom.longest_fits ? "" : ", the longest samples do not");
   } else {
     text += fmt::format("{} of {} batches {}", headroom.overruns, headroom.batches,
                         headroom.respects_memory ? "cannot be kept within it" : "do not fit");
+    if (!headroom.longest_fits)
+      text += headroom.respects_memory ? ", nor can the longest samples" : ", nor do the longest samples";
   }
-  if (headroom.respects_memory && headroom.overruns == 0) return text;
+  if (headroom.respects_memory && all_fit && headroom.longest_fits) return text;
+  const double chance = 100 * headroom.chance_of_run(iterations);
+  const std::string percent = chance > 99 ? "> 99" : chance < 0.1 ? "< 0.1" : fmt::format("{:.2g}", chance);
   return text + fmt::format("; {} % of runs of {:.0f} iterations end out of memory", percent, iterations);
 }
 

@@ -15,13 +15,16 @@ namespace dflop {
 struct Headroom {
   std::string scheduler = {};    ///< that filled them
   bool respects_memory = false;  ///< and kept them within memory where it could
-  std::size_t batches = 0;
-  std::size_t overruns = 0;  ///< batches that need more than is usable, or that nothing keeps within it
-  Bytes mean = {};           ///< of the fullest GPU, over the batches that were filled
+  std::size_t batches = 0;       ///< that were drawn
+  std::size_t overruns = 0;      ///< of these, need more than is usable, or nothing keeps them within it
+  Bytes mean = {};               ///< of the fullest GPU, over the drawn batches that were filled
   Bytes most = {};
+  Bytes longest = {};        ///< of the fullest GPU in batches with the longest samples
+  bool longest_fits = true;  ///< these
   Bytes usable = {};
   /// A batch does not fit with this probability: overrun_chance(), or where memory is respected the part of
-  /// the batches that did not.
+  /// the drawn batches that did not. It is never below the part of all batches that hold the longest sample,
+  /// where that one does not fit.
   double chance = 0;
 
   /// Returns the probability that one of so many batches does not fit.
@@ -34,14 +37,14 @@ struct Headroom {
 /// result is never below the part of the peaks that is above.
 double overrun_chance(std::span<const double> peaks, double limit);
 
-/// Draws further_batches() that no planner has seen, fills them with a scheduler and finds the fullest GPU of
-/// each, without a run. A plan with a microbatch for each sample, which holds the largest one everywhere, has
-/// no chance to run out of memory.
+/// Makes further_batches() of another seed than those of planners, fills them with a scheduler and finds the
+/// fullest GPU of each, without a run. A plan with a microbatch for each sample, which holds the largest one
+/// everywhere, has no chance to run out of memory.
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed);
 
-/// Returns "74.1 GiB in the mean, 78.9 at most of 76.0; 3 of 64 batches do not fit; > 99 % of runs of 5860
-/// iterations end out of memory".
+/// Returns "74.1 GiB in the mean, 78.9 at most and 79.6 with the longest samples, of 76.0; 3 of 64 batches do
+/// not fit, nor do the longest samples; > 99 % of runs of 5860 iterations end out of memory".
 std::string describe(const Headroom& headroom, double iterations);
 
 }  // namespace dflop

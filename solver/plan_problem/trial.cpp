@@ -45,6 +45,10 @@ void check_batches(const PlanRequest& request) {
 
 void check_disaggregated_request(const PlanRequest& request, std::string_view planner) {
   check_batches(request);
+  if (traits(request.options.order).spreads_encoder) {
+    throw Error(ErrorKind::usage, fmt::format("only the search makes plans of the schedule {}, not the {} planner",
+                                              to_string(request.options.order), planner));
+  }
   if (has_chunks(request.options.order)) {
     throw Error(ErrorKind::usage,
                 fmt::format("the {} planner makes one stage a pipeline rank, found the schedule {}, which is "
@@ -102,8 +106,8 @@ std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span
   for (std::size_t k = 0; k < further.size(); ++k) {
     std::optional<Bytes> peak = filled_peak(problem, plan, further[k], scheduler, seed, k, within);
     if (!peak) peak = filled_peak(problem, plan, further[k], scheduler, seed, k, false);
-    // A scheduler may also fail by more than memory, such as a cap on tokens.
-    if (!peak || *peak > problem.cluster.gpu.usable_memory()) return peak.value_or(Bytes{});
+    if (!peak) refuse_input("", "the {} scheduler finds no microbatches for a further batch", scheduler.name());
+    if (*peak > problem.cluster.gpu.usable_memory()) return peak;
   }
   return {};
 }

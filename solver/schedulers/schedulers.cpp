@@ -216,6 +216,11 @@ std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const Scheduler
   return std::make_unique<AssignmentScheduler>(find_method(name), options);
 }
 
+std::string_view filler_for(std::string_view name) {
+  const Method& method = find_method(name);
+  return method.minimises ? "lpt" : method.name;
+}
+
 std::vector<std::string_view> scheduler_names(std::optional<Budget> budget) {
   std::vector<std::string_view> names;
   for (const Method& method : methods()) {

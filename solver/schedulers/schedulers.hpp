@@ -32,6 +32,11 @@ struct SchedulerOptions {
 /// @throws Error (usage) for a name that no method has.
 std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const SchedulerOptions& options = {});
 
+/// Returns the name of the scheduler that stands for another where only memory is asked for: LPT for those that
+/// look at costs, as within memory they fall back on it; others stand for themselves.
+/// @throws Error (usage) for a name that no method has.
+std::string_view filler_for(std::string_view name);
+
 /// Returns the names of all methods in the order in which they are to be listed, or of those whose work is
 /// counted so.
 std::vector<std::string_view> scheduler_names(std::optional<Budget> budget = {});

@@ -33,9 +33,9 @@ PlanFinisher::PlanFinisher(const PlanRequest& request, const SearchBounds& bound
       asked_for_(make_scheduler(request.search.scheduler, {.prove = false})) {}
 
 std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler& scheduler) const {
-  const bool random = scheduler.name() == random_->name();
-  const bool within = request_.search.respect_memory && !random;
-  return overrun(request_, plan, request_.further, random ? *random_ : *lpt_, request_.seed, within);
+  const bool minimises = find_method(scheduler.name()).minimises;
+  const bool within = request_.search.respect_memory && minimises;
+  return overrun(request_, plan, request_.further, minimises ? *lpt_ : scheduler, request_.seed, within);
 }
 
 RankedPlan PlanFinisher::as_run(const Leaf& leaf) const {
@@ -75,7 +75,7 @@ std::optional<RankedPlan> PlanFinisher::with_layers_moved(const RankedPlan& plan
   const Bytes usable = request_.cluster.gpu.usable_memory();
   const std::unique_ptr<Scheduler> scheduler = make_scheduler(plan.scheduler, {.prove = false});
   ScheduleLimits limits;
-  if (scheduler->name() == asked_for_->name() && scheduler->name() != lpt_->name()) limits.memory = usable;
+  if (scheduler->name() == asked_for_->name() && scheduler->name() != lpt_->name()) limits = final_limits();
   limits.steps = plan.steps;
   RankedPlan best = plan;
   bool has_moved = false;
@@ -132,7 +132,7 @@ RankedPlan PlanFinisher::ranked(const Plan& plan, Seconds bound, const PlanScore
 
 ScheduleLimits PlanFinisher::final_limits() const {
   ScheduleLimits limits;
-  limits.memory = request_.cluster.gpu.usable_memory();
+  if (request_.search.respect_memory) limits.memory = request_.cluster.gpu.usable_memory();
   if (find_method(asked_for_->name()).budget == Budget::steps) limits.steps = kFinalSteps;
   return limits;
 }

@@ -23,8 +23,8 @@ class PlanFinisher {
   /// LPT fills all plans that are run before the last ones.
   const Scheduler& lpt() const { return *lpt_; }
 
-  /// Returns what a plan needs of memory in a further batch that does not fit. LPT stands for all schedulers
-  /// that look at costs: within memory they fall back on it.
+  /// Returns the memory that a plan needs in a further batch that does not fit, filled by filler_for() the
+  /// scheduler.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler) const;
 
   /// Returns a leaf as it was run under LPT.

@@ -50,7 +50,7 @@ constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bound
 constexpr std::size_t kTriedInFull = 2;        // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants are made
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
-constexpr std::int64_t kBudgetOfMoreFinalists = 2;  // this part of a search's budget finishes others
+constexpr std::int64_t kPartOfBudgetToFinish = 2;  // so much of the budget again finishes plans, and moves layers
 constexpr int kPatience = 5;                        // limits are so many times wider where nothing fits yet
 constexpr int kMostRefits = 4;             // cuts of a group for less memory than those that did not fit
 constexpr double kRoom = 0.99;             // of the memory that such a cut is made for
@@ -559,7 +559,7 @@ class PlanSearch {
     std::set<std::size_t> families;
     for (const std::size_t i : finished) families.insert(leaves_[i].family);
     std::vector<std::size_t> more;
-    std::int64_t left = budget_ / kBudgetOfMoreFinalists;
+    std::int64_t left = budget_ / kPartOfBudgetToFinish;
     const auto hoped_for = [&](std::size_t i) {
       return leaves_[i].floor.bound_s + kRest * (*leaves_[i].objective_s - leaves_[i].floor.bound_s);
     };
@@ -595,7 +595,9 @@ class PlanSearch {
   void add_random_seeds(std::vector<RankedPlan>& best) const {
     std::vector<std::optional<RankedPlan>> filled(seeds_.size());
     parallel_for(seeds_.size(),
-                 [&](std::size_t s) { filled[s] = finisher_.filled_at_random(leaves_[seeds_[s]]); });
+                 [&](std::size_t s) {
+      if (!is_late()) filled[s] = finisher_.filled_at_random(leaves_[seeds_[s]]);
+    });
     for (std::optional<RankedPlan>& plan : filled) {
       if (plan) best.push_back(*std::move(plan));
     }
@@ -604,7 +606,7 @@ class PlanSearch {
   /// Moves layers of the best plan until no move makes it better, and of those that come next as far as a
   /// part of the budget goes.
   void move_layers(std::vector<RankedPlan>& best) const {
-    std::int64_t left = budget_ / kBudgetOfMoreFinalists;
+    std::int64_t left = budget_ / kPartOfBudgetToFinish;
     std::vector<RankedPlan> moved;
     for (std::size_t n = 0; n < best.size() && (n == 0 || left > 0); ++n) {
       auto better = finisher_.with_layers_moved(
@@ -677,7 +679,8 @@ class PlanSearch {
     add_seeds_that_only_fit_in_the_end(result.best);
     add_random_seeds(result.best);
     std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
-    // The user's seeds may be found once more by the search itself.
+    move_layers(result.best);
+    // The search may find the user's seeds once more, and moves of layers may end in the same plan.
     std::vector<RankedPlan> once;
     for (RankedPlan& ranked : result.best) {
       const auto is_again = [&](const RankedPlan& other) {
@@ -687,7 +690,6 @@ class PlanSearch {
       if (std::ranges::none_of(once, is_again)) once.push_back(std::move(ranked));
     }
     result.best = std::move(once);
-    move_layers(result.best);
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
