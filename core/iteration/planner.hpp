@@ -72,6 +72,10 @@ bool may_be(const std::vector<T>& list, const T& value) {
   return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
+/// Of further batches so many of the hardest are looked at for every plan, the others only for one that is
+/// chosen.
+inline constexpr std::size_t kHardestBatches = 16;
+
 struct PlanRequest : Problem {
   const Executor& executor;
   int gbs = 0;
@@ -86,8 +90,8 @@ struct PlanRequest : Problem {
   /// A planner that proves bounds calls this with its best objective and, once it has one, the bound on all
   /// plans that it may choose, whenever one of them is better than before. It may be empty.
   std::function<void(Seconds, std::optional<Seconds>)> improved = {};
-  /// Further batches of the data, on which no plan is timed: planners that run plans choose one that fits
-  /// them as well, as a run that meets them ends out of memory else.
+  /// Further batches of the data, on which no plan is timed, the hardest to fit first: planners that run
+  /// plans choose one that fits them as well, as a run that meets them ends out of memory else.
   std::span<const Batch> further = {};
 };
 

@@ -55,6 +55,7 @@ struct Compared {
   std::vector<System> systems;
   Table table;
   std::optional<Table> seeds;  ///< none where one alone was run
+  std::vector<SeedRuns> runs;  ///< of which it is
   AssumptionBlock assumptions;
 };
 
@@ -123,6 +124,8 @@ std::string comparison_json(const Values& values, const Compared& result) {
     if (!systems[i].evaluation) system["infeasible_reason"] = systems[i].planned.infeasible_reason;
   }
   if (result.seeds) out["seeds"] = json_of(*result.seeds);
+  for (std::size_t i = 0; i < result.runs.size(); ++i)
+    out["seeds"][i]["samples_per_s_of_each"] = result.runs[i].samples_per_s;
   out["assumptions"] = result.assumptions.json();
   return json_text(out);
 }
@@ -145,11 +148,12 @@ void write_outputs(const std::string& directory, const Values& values, const Pro
   }
   files.add(base / "compare.json", with_provenance(comparison_json(values, result), made_by));
   files.add(base / "compare.csv", to_csv(result.table));
+  if (result.seeds) files.add(base / "seeds.csv", to_csv(*result.seeds));
   files.add(base / "report.html", comparison_page(values, made_by, result));
   files.commit();
-  say("dflop: wrote {}: report.html, compare.json, compare.csv; per system .plan.json, .schedule.json and "
+  say("dflop: wrote {}: report.html, compare.json, compare.csv{}; per system .plan.json, .schedule.json and "
       ".trace.json.gz (first iteration, open in ui.perfetto.dev)\n",
-      directory);
+      directory, result.seeds ? ", seeds.csv" : "");
 }
 
 std::optional<Training> read_training(const Values& values) {
@@ -235,6 +239,11 @@ void assume_memory_of_systems(AssumptionBlock& block, const std::vector<System>&
           "of the fullest GPU in {} further batches that are drawn as a run's, and in those with the longest samples, filled without "
           "looking at costs or by lpt as the row is; a plan that asks for it is kept within memory (--respect-memory):",
           rows.front().headroom.batches));
+  if (!std::ranges::all_of(systems,
+                           [](const System& system) { return !system.evaluation || system.fits_further; })) {
+    block.add("memory",
+              "a plan with ! does not hold some further batch: a run that meets one ends out of memory");
+  }
   for (const Row& row : rows) {
     block.add("memory", fmt::format("{}: {}", row.names, describe(row.headroom, iterations)),
               {{"systems", row.names},
@@ -333,9 +342,9 @@ int run_compare(const Values& values) {
   result.table = comparison_table(result.systems);
   if (training) add_training_columns(result.table, result.systems, *training, target.cluster.gpus());
   if (seeds > 1) {
-    result.seeds =
-        seeds_table(run_seeds(result.systems, target, input, seeds),
-                    training ? std::optional(training->samples * (1 + training->overhead)) : std::nullopt);
+    result.runs = run_seeds(result.systems, target, input, seeds);
+    result.seeds = seeds_table(
+        result.runs, training ? std::optional(training->samples * (1 + training->overhead)) : std::nullopt);
   }
   result.assumptions = compare_assumptions(values, target, data, result, input, training);
   if (out) write_outputs(*out, values, made_here(values, target, data), result);
@@ -347,7 +356,12 @@ int run_compare(const Values& values) {
   };
   print_result(format, text, json, is_for_people(format) ? without_choices(result.table) : result.table);
   if (format != Format::table && format != Format::json) {
-    if (result.seeds) say("{}", section("samples/s " + seeds_heading(*result.seeds), *result.seeds));
+    if (result.seeds && is_for_people(format)) {
+      fmt::print("\n");
+      print_table(*result.seeds, format);
+    } else if (result.seeds) {
+      say("{}", section("samples/s " + seeds_heading(*result.seeds), *result.seeds));
+    }
     say("{}", result.assumptions.text());
   }
   for (const std::string& note : infeasible_notes(result.systems)) say("dflop: {}\n", note);
@@ -367,7 +381,8 @@ Command compare_command() {
           R"(Microbatches of the baselines and optimizers alone are random. pytorch and megatron are the best of all their
 configurations on these very batches. What is free to choose is said below the table; an option that fixes
 schedule, recomputation, placement or gradient buckets fixes it for all rows.
-gap is how far the schedule's largest bin may be from the best possible, and status how it was found;
+gap is how far the schedule's objective may be from the best possible, and status how it was found: objective is
+published (the largest bin) or makespan (the iteration), so that gaps of unlike objectives do not compare;
 p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.
 Below the table stand its spread over seeds and, in one block, what it assumed and chose: samples that are cut, how far
 the cluster's figures can be trusted, heads that are padded, what further batches need of memory, what hours are of.)",

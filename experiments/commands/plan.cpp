@@ -177,20 +177,25 @@ std::string plan_json(const Plan& plan, const AssumptionBlock& assumptions) {
   return json_text(json);
 }
 
-/// Says how likely further batches of the data overrun a GPU's memory.
+/// Says how likely further batches of the data that a scheduler fills overrun a GPU's memory.
 void assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& target,
-                        const std::vector<Sample>& samples, std::uint64_t seed) {
+                        const std::vector<Sample>& samples, const std::string& scheduler,
+                        std::uint64_t seed) {
   constexpr double kUsualIterations = 1000;
-  const Headroom headroom = estimate_headroom(plan, target, samples, "lpt", plan.respect_memory, seed);
+  const Headroom headroom = estimate_headroom(plan, target, samples, scheduler, plan.respect_memory, seed);
   block.add("memory",
-            fmt::format("of the fullest GPU in {} further batches, filled by lpt{}: {}{}", headroom.batches,
+            fmt::format("of the fullest GPU in {} further batches, filled {}{}: {}{}", headroom.batches,
+                        scheduler == "random" ? "at random, as the planner does" : "by lpt",
                         plan.respect_memory
                             ? " and kept within memory, as the plan asks 'schedule' and 'train' to do "
                               "(--no-respect-memory)"
                             : "",
                         describe(headroom, kUsualIterations),
-                        plan.respect_memory || (headroom.overruns == 0 && headroom.longest_fits) ? "" : " (--respect-memory)"),
-            {{"respect_memory", plan.respect_memory},
+                        plan.respect_memory || (headroom.overruns == 0 && headroom.longest_fits)
+                            ? ""
+                            : " (--respect-memory)"),
+            {{"scheduler", scheduler},
+             {"respect_memory", plan.respect_memory},
              {"batches", headroom.batches},
              {"overruns", headroom.overruns},
              {"most_bytes", headroom.most},
@@ -291,7 +296,9 @@ int run_plan(const Values& values) {
                   best.scheduler, *best.steps, best.scheduler, *best.steps),
               {{"scheduler", best.scheduler}, {"steps", *best.steps}});
   }
-  assume_plan_memory(block, *result.plan, target, samples, seed);
+  if (!kind.searches && !kind.leaves_parts)
+    assume_plan_memory(block, *result.plan, target, samples, "random", seed);
+  assume_plan_memory(block, *result.plan, target, samples, "lpt", seed);
   assume_seed(block, seed, batches.size(), gbs, samples.size(), "'compare' tells of the spread over others");
   if (form) {
     fmt::print("{}", exported_plan(*result.plan, target.model, *form, "plan"));

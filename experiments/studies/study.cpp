@@ -423,6 +423,31 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
   return batches;
 }
 
+namespace {
+
+/// Returns of every 64 samples one, 32 at most: in turn the next with the most LLM tokens and with the most
+/// encoder tokens.
+std::vector<const Sample*> longest_of(const std::vector<Sample>& samples) {
+  constexpr std::size_t kMost = 32;
+  constexpr std::size_t kOneOf = 64;
+  const std::size_t count = std::clamp(samples.size() / kOneOf, std::size_t{1}, kMost);
+  std::vector<const Sample*> rest;
+  for (const Sample& sample : samples) rest.push_back(&sample);
+  std::vector<const Sample*> longest;
+  while (longest.size() < count) {
+    const bool of_llm = longest.size() % 2 == 0;
+    const auto tokens = [&](const Sample* sample) {
+      return of_llm ? sample->llm_tokens : sample->encoder().tokens;
+    };
+    const auto next = std::ranges::max_element(rest, {}, tokens);
+    longest.push_back(*next);
+    rest.erase(next);
+  }
+  return longest;
+}
+
+}  // namespace
+
 FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
   constexpr std::size_t kMost = 64;
   constexpr std::size_t kLeast = 8;
@@ -431,30 +456,51 @@ FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std:
   BatchStream stream(borrowed(samples), gbs, seed);
   FurtherBatches further;
   for (std::size_t k = 0; k < count; ++k) further.drawn.push_back(stream.next());
-  const auto encoder_tokens = [](const Sample& sample) { return sample.encoder().tokens; };
-  const Sample& of_llm = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
-  const Sample& of_encoder = *std::ranges::max_element(samples, {}, encoder_tokens);
-  std::vector<const Sample*> all_longest = {&of_llm};
-  if (&of_encoder != &of_llm) all_longest.push_back(&of_encoder);
-  for (const Sample* longest : all_longest) {
-    further.longest.push_back(stream.next());
-    Batch& batch = further.longest.back();
-    // It may have been drawn into the batch, which then holds it once.
-    if (std::ranges::find(batch, longest->id, &Sample::id) == batch.end()) batch.front() = *longest;
+  for (const Sample* sample : longest_of(samples)) {
+    Batch& batch = further.longest.emplace_back(stream.next());
+    const auto place = std::ranges::find(batch, sample->id, &Sample::id);
+    if (place == batch.end()) {
+      batch.front() = *sample;
+    } else {
+      std::swap(batch.front(), *place);
+    }
   }
   return further;
 }
 
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
-  constexpr std::size_t kMost = 16;  // more of them cost a search time and refuse the same plans
+  constexpr std::size_t kOfEach = kHardestBatches / 4;
   FurtherBatches further = further_batches(samples, gbs, seed ^ kPlanningSeeds);
+  std::vector<Batch> batches;
+  const auto move_from = [&](std::vector<Batch>& from, std::size_t most) {
+    const auto end = from.begin() + static_cast<std::ptrdiff_t>(std::min(most, from.size()));
+    std::move(from.begin(), end, std::back_inserter(batches));
+    from.erase(from.begin(), end);
+  };
+  move_from(further.longest, kOfEach);
   const auto longest = [](const Batch& batch) {
     return std::ranges::max(batch, {}, &Sample::llm_tokens).llm_tokens;
   };
-  std::ranges::stable_sort(further.drawn, std::greater(), longest);
-  std::vector<Batch> batches = std::move(further.longest);
-  for (std::size_t k = 0; k < further.drawn.size() && batches.size() < kMost; ++k)
-    batches.push_back(std::move(further.drawn[k]));
+  const auto sum_of = [](const Batch& batch, const auto& tokens) {
+    std::int64_t sum = 0;
+    for (const Sample& sample : batch) sum += tokens(sample);
+    return sum;
+  };
+  const auto llm = [&](const Batch& batch) {
+    return sum_of(batch, [](const Sample& sample) { return sample.llm_tokens; });
+  };
+  const auto encoder = [&](const Batch& batch) {
+    return sum_of(batch, [](const Sample& sample) { return sample.encoder().tokens; });
+  };
+  const auto move_hardest = [&](const auto& key) {
+    std::ranges::stable_sort(further.drawn, std::greater(), key);
+    move_from(further.drawn, kOfEach);
+  };
+  move_hardest(longest);
+  move_hardest(llm);
+  move_hardest(encoder);
+  move_from(further.longest, further.longest.size());
+  move_from(further.drawn, further.drawn.size());
   return batches;
 }
 

@@ -130,15 +130,16 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 /// FurtherBatches show what the data may need of memory.
 struct FurtherBatches {
   std::vector<Batch> drawn;  ///< 64 of a BatchStream, fewer where one has more than 4,096 samples
-  /// One holds the sample with the most LLM tokens, one that with the most encoder tokens where it is another:
-  /// a run meets each once in a pass over the data.
+  /// Each begins with one of the longest samples, which a run meets once in a pass over the data: the sample
+  /// with the most LLM tokens, the one with the most encoder tokens, the next of each; one of 64 samples, 32
+  /// at most.
   std::vector<Batch> longest;
 };
 
 FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
-/// Returns the 16 further batches that planners are shown and their plans are to fit: those with the longest
-/// samples.
+/// Returns the further batches that plans are to fit, first the kHardestBatches: those with the longest
+/// samples, with the most LLM tokens and with the most encoder tokens.
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
 /// Does that of make_batches(), and where outliers are delayed says on standard error and in `origin` how far

@@ -8,6 +8,8 @@
 #include <numbers>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"
@@ -78,6 +80,25 @@ bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sampl
   return peak && *peak <= target.cluster.gpu.usable_memory();
 }
 
+/// Returns the peaks of the drawn batches that hold none of the longest samples: these few would make the
+/// tail of all look longer than it is, as nothing is longer than they are. Of all batches where nearly none
+/// is left.
+std::vector<double> peaks_without(const FurtherBatches& further,
+                                  const std::vector<std::optional<Bytes>>& found) {
+  constexpr std::size_t kEnough = 16;
+  std::set<std::string_view> longest;
+  for (const Batch& batch : further.longest) longest.insert(batch.front().id);
+  std::vector<double> all;
+  std::vector<double> without;
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    if (!found[k]) continue;
+    all.push_back(static_cast<double>(found[k]->count));
+    const auto is_long = [&](const Sample& sample) { return longest.contains(sample.id); };
+    if (std::ranges::none_of(further.drawn[k], is_long)) without.push_back(all.back());
+  }
+  return without.size() < kEnough ? all : without;
+}
+
 }  // namespace
 
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
@@ -91,39 +112,47 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   const auto peak_of = [&](const Batch& batch, std::size_t k, bool within) {
     return filled_peak(target.problem(), plan, batch, *filler, other_seed, k, within);
   };
+  const auto is_over = [&](const std::optional<Bytes>& peak) { return !peak || *peak > headroom.usable; };
+  std::vector<std::optional<Bytes>> of_longest(further.longest.size());
+  parallel_for(of_longest.size(), [&](std::size_t k) {
+    of_longest[k] = peak_of(further.longest[k], count + k, respects_memory);
+  });
+  for (std::size_t k = 0; k < of_longest.size(); ++k) {
+    const std::optional<Bytes> peak =
+        of_longest[k] ? of_longest[k] : peak_of(further.longest[k], count + k, false);
+    headroom.longest = std::max(headroom.longest, peak.value_or(Bytes{}));
+  }
+  const auto long_overruns = static_cast<double>(std::ranges::count_if(of_longest, is_over));
+  headroom.longest_fits = long_overruns == 0;
+
   std::vector<std::optional<Bytes>> found(count);
   parallel_for(count, [&](std::size_t k) { found[k] = peak_of(further.drawn[k], k, respects_memory); });
-  for (std::size_t k = 0; k < further.longest.size(); ++k) {
-    std::optional<Bytes> peak = peak_of(further.longest[k], count + k, respects_memory);
-    if (!peak) peak = peak_of(further.longest[k], count + k, false);
-    headroom.longest = std::max(headroom.longest, peak.value_or(Bytes{}));
-    headroom.longest_fits = headroom.longest_fits && peak && *peak <= headroom.usable;
-  }
+  headroom.overruns = static_cast<std::size_t>(std::ranges::count_if(found, is_over));
   std::vector<double> peaks;
   for (const std::optional<Bytes>& peak : found) {
     if (peak) peaks.push_back(static_cast<double>(peak->count));
   }
-  const auto limit = static_cast<double>(headroom.usable.count);
-  const auto above = std::ranges::count_if(peaks, [&](double peak) { return peak > limit; });
-  headroom.overruns = count - peaks.size() + static_cast<std::size_t>(above);
-  headroom.chance = static_cast<double>(headroom.overruns) / static_cast<double>(count);
-  if (!headroom.longest_fits) {
-    const double part = static_cast<double>(plan.gbs) / static_cast<double>(samples.size());
-    headroom.chance = std::max(headroom.chance, std::min(part, 1.0));
+  if (!peaks.empty()) {
+    const double sum = std::accumulate(peaks.begin(), peaks.end(), 0.0);
+    headroom.mean = {static_cast<std::int64_t>(sum / static_cast<double>(peaks.size()))};
+    headroom.most = {static_cast<std::int64_t>(*std::ranges::max_element(peaks))};
   }
-  if (peaks.empty()) return headroom;
-  const double sum = std::accumulate(peaks.begin(), peaks.end(), 0.0);
-  headroom.mean = {static_cast<std::int64_t>(sum / static_cast<double>(peaks.size()))};
-  headroom.most = {static_cast<std::int64_t>(*std::ranges::max_element(peaks))};
-  if (!respects_memory && !surely_fits(plan, target, samples))
-    headroom.chance = std::max(headroom.chance, overrun_chance(peaks, limit));
+  const double seen = static_cast<double>(headroom.overruns) / static_cast<double>(count);
+  const double with_long = std::min(1.0, long_overruns * plan.gbs / static_cast<double>(samples.size()));
+  headroom.chance = std::max(seen, with_long);
+  if (respects_memory || surely_fits(plan, target, samples)) return headroom;
+  const std::vector<double> usual = peaks_without(further, found);
+  headroom.chance = std::max(
+      headroom.chance,
+      with_long + (1 - with_long) * overrun_chance(usual, static_cast<double>(headroom.usable.count)));
   return headroom;
 }
 
 std::string describe(const Headroom& headroom, double iterations) {
   const bool all_fit = headroom.overruns == 0;
   const bool leaves_some_out = headroom.respects_memory && !all_fit;
-  std::string text = fmt::format("{:.1f} GiB in the mean, {:.1f} at most{} and {:.1f} with the longest samples, of {:.1f}; ",
+  std::string text =
+      fmt::format("{:.1f} GiB in the mean, {:.1f} at most{} and {:.1f} with the longest samples, of {:.1f}; ",
                   gib(headroom.mean), gib(headroom.most), leaves_some_out ? " in those that fit" : "",
                   gib(headroom.longest), gib(headroom.usable));
   if (all_fit) {

@@ -27,8 +27,8 @@ Spread spread_of(std::span<const double> values);
 /// Returns "21.93 +- 0.31", or one value alone.
 std::string text_of(const Spread& spread, int decimals);
 
-/// SeedRuns are a system's samples/s on the batches of each seed; 0 where the plan needs more memory there
-/// than a GPU has, or its microbatches do not obey the caps.
+/// SeedRuns are a system's samples/s on the batches of each seed, the first of the input's; 0 where the plan
+/// needs more memory there than a GPU has, or its microbatches do not obey the caps.
 struct SeedRuns {
   std::string system;
   std::vector<double> samples_per_s;

@@ -33,9 +33,20 @@ PlanFinisher::PlanFinisher(const PlanRequest& request, const SearchBounds& bound
       asked_for_(make_scheduler(request.search.scheduler, {.prove = false})) {}
 
 std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler& scheduler) const {
+  const std::size_t count = std::min(request_.further.size(), kHardestBatches);
+  return overrun_of(plan, scheduler, request_.further.first(count));
+}
+
+bool PlanFinisher::fits_all(const RankedPlan& plan) const {
+  const std::unique_ptr<Scheduler> scheduler = make_scheduler(plan.scheduler, {.prove = false});
+  return !overrun_of(plan.plan, *scheduler, request_.further);
+}
+
+std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler& scheduler,
+                                              std::span<const Batch> further) const {
   const bool minimises = find_method(scheduler.name()).minimises;
   const bool within = request_.search.respect_memory && minimises;
-  return overrun(request_, plan, request_.further, minimises ? *lpt_ : scheduler, request_.seed, within);
+  return overrun(request_, plan, further, minimises ? *lpt_ : scheduler, request_.seed, within);
 }
 
 RankedPlan PlanFinisher::as_run(const Leaf& leaf) const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
@@ -23,9 +24,12 @@ class PlanFinisher {
   /// LPT fills all plans that are run before the last ones.
   const Scheduler& lpt() const { return *lpt_; }
 
-  /// Returns the memory that a plan needs in a further batch that does not fit, filled by filler_for() the
-  /// scheduler.
+  /// Returns the memory that a plan needs in one of the hardest further batches that does not fit, filled by
+  /// filler_for() the scheduler.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler) const;
+
+  /// Returns whether a plan fits all further batches.
+  bool fits_all(const RankedPlan& plan) const;
 
   /// Returns a leaf as it was run under LPT.
   /// @pre it has an objective
@@ -53,6 +57,8 @@ class PlanFinisher {
   std::int64_t instructions_to_finish(const Plan& plan) const;
 
  private:
+  std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler,
+                                  std::span<const Batch> further) const;
   RankedPlan ranked(const Plan& plan, Seconds bound, const PlanScore& score,
                     const Scheduler& scheduler) const;
   ScheduleLimits final_limits() const;

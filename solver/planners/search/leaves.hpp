@@ -21,6 +21,7 @@ struct Leaf {
   PlanFloor floor;
   PlanScore score{};                    ///< under LPT
   std::optional<double> objective_s{};  ///< of all iterations
+  bool varied = false;                  ///< its variations were run
 
   bool run() const { return !score.fits || !score.iterations.empty(); }
   bool fits() const { return score.fits; }

@@ -24,6 +24,7 @@
 #include "solver/planners/search/cuts.hpp"
 #include "solver/planners/search/families.hpp"
 #include "solver/planners/search/finish.hpp"
+#include "solver/planners/search/in_the_way.hpp"
 #include "solver/planners/search/leaves.hpp"
 #include "solver/planners/search/score.hpp"
 #include "solver/planners/search/space.hpp"
@@ -47,15 +48,18 @@ constexpr std::size_t kRunAtOnce = 12;         // plans of the most promise, bet
 constexpr std::size_t kRunOfEach = 2;          // plans of each layout and recomputation beside these
 constexpr std::size_t kRunForProof = 6;        // plans with the smallest bounds beside these
 constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bounds
+constexpr std::size_t kOpenedInAnyCase = 8;    // families, also where it is late
 constexpr std::size_t kTriedInFull = 2;        // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants are made
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
-constexpr std::int64_t kPartOfBudgetToFinish = 2;  // so much of the budget again finishes plans, and moves layers
-constexpr int kPatience = 5;                        // limits are so many times wider where nothing fits yet
+constexpr std::int64_t kPartOfBudgetToFinish =
+    2;                                     // so much of the budget again finishes plans, and moves layers
+constexpr int kPatience = 5;               // limits are so many times wider where nothing fits yet
 constexpr int kMostRefits = 4;             // cuts of a group for less memory than those that did not fit
 constexpr double kRoom = 0.99;             // of the memory that such a cut is made for
 constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, between looks at what came out
 constexpr std::size_t kMovedInFull = 2;    // moves of a layer of which all iterations are run
+constexpr std::size_t kVariedAtOnce = 2;   // plans of which one choice is varied, between such looks
 constexpr double kWorthClimbing = 1.1;     // of the best objective
 
 /// A Ratio says by how much plans of a kind were slower, or larger, than expected.
@@ -167,6 +171,7 @@ class PlanSearch {
     run_first_iterations();
     run_all_iterations();
     climb_from_best();
+    vary_best();
     progress.add(spent_ - before);
     tell_improvement();
     return spent_ != before || leaves != leaves_.size() || looked_at != families_.looked_at();
@@ -254,11 +259,18 @@ class PlanSearch {
     if (std::ranges::any_of(seeds_, [&](std::size_t seed) { return leaves_[seed].plan == plan; })) return;
     PlanFloor floor = bounds_.plan_floor(plan);
     floor.estimate_s = 0;  // so that it is run first
-    const std::size_t family =
-        families_.add({floor.bound_s, 0, 0, plan.recomputation, plan.microbatches, true, true});
-    groups_.push_back({.family = family, .bound_s = floor.bound_s, .whole = true});
     seeds_.push_back(leaves_.size());
-    add_leaf({std::move(plan), family, groups_.size() - 1, floor});
+    add_leaf_of_its_own({std::move(plan), 0, 0, floor});
+  }
+
+  /// Adds a leaf in a family and group that have no other.
+  void add_leaf_of_its_own(Leaf leaf) {
+    const Plan& plan = leaf.plan;
+    leaf.family =
+        families_.add({leaf.floor.bound_s, 0, 0, plan.recomputation, plan.microbatches, true, true});
+    groups_.push_back({.family = leaf.family, .bound_s = leaf.floor.bound_s, .whole = true});
+    leaf.group = groups_.size() - 1;
+    add_leaf(std::move(leaf));
   }
 
   /// Makes plans of the families of the smallest estimates, and all of those that did best or have the
@@ -279,9 +291,12 @@ class PlanSearch {
   /// Makes and bounds the groups of the plainest variants of families that are not begun, or of all others.
   void add_leaves(const std::vector<std::size_t>& families, bool plainest) {
     std::vector<std::vector<MadeGroup>> made(families.size());
+    std::vector<char> left_out(families.size(), 0);
     parallel_for(families.size(), [&](std::size_t f) {
       const PlanFamily& family = families_[families[f]];
       if (plainest && family.begun) return;
+      left_out[f] = f >= kOpenedInAnyCase && is_late();
+      if (left_out[f]) return;
       const SearchShape& shape = space_.shapes()[family.shape];
       std::vector<SearchVariant> variants = space_.variants(shape, family.microbatches);
       if (variants.empty()) return;
@@ -297,7 +312,14 @@ class PlanSearch {
     for (const std::vector<MadeGroup>& of_family : made) {
       for (const MadeGroup& one : of_family) add_group(one);
     }
-    for (const std::size_t f : families) (plainest ? families_[f].begun : families_[f].whole) = true;
+    for (std::size_t f = 0; f < families.size(); ++f) {
+      PlanFamily& family = families_[families[f]];
+      if (left_out[f]) {
+        left_out_s_ = std::min(left_out_s_, family.bound_s);
+      } else {
+        (plainest ? family.begun : family.whole) = true;
+      }
+    }
   }
 
   void add_group(const MadeGroup& made) {
@@ -386,6 +408,56 @@ class PlanSearch {
         best = leaves_.size();
       }
       add_leaf(std::move(leaf));
+    }
+    incumbent_s_ = std::min(incumbent_s_, best_s);
+    return best;
+  }
+
+  /// Runs plans that differ from the best ones in one choice alone, each with the same layers: a good plan's
+  /// neighbors may be of families that promise little, as estimates see neither bubbles nor slow links.
+  void vary_best() {
+    std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
+      return leaf.objective_s && !leaf.varied && *leaf.objective_s < kWorthClimbing * incumbent_s_;
+    });
+    for (const std::size_t i :
+         take_least(open, kVariedAtOnce, [&](std::size_t i) { return *leaves_[i].objective_s; })) {
+      for (std::optional<std::size_t> at = i; at && !ended();) at = vary(*at);
+    }
+  }
+
+  /// Runs a leaf's variations(), and returns the one with the smallest objective if that is smaller than the
+  /// leaf's.
+  std::optional<std::size_t> vary(std::size_t from) {
+    if (std::exchange(leaves_[from].varied, true)) return {};
+    std::vector<Leaf> others;
+    for (Plan& plan : space_.variations(leaves_[from].plan)) {
+      const PlanFloor floor = bounds_.plan_floor(plan);
+      if (floor.memory > request_.cluster.gpu.usable_memory() || floor.bound_s >= *leaves_[from].objective_s)
+        continue;
+      const auto is_same = [&](const Plan& known) { return known == plan; };
+      if (std::ranges::any_of(varied_, is_same)) continue;
+      varied_.push_back(plan);
+      others.push_back({std::move(plan), 0, 0, floor});
+    }
+    parallel_for(others.size(), [&](std::size_t k) { extend(others[k], 1); });
+    const double first_s = leaves_[from].first_s();
+    std::vector<std::size_t> shorter;
+    for (std::size_t k = 0; k < others.size(); ++k) {
+      spent_ += instructions_of(others[k].plan);
+      if (others[k].fits() && others[k].first_s() < first_s) shorter.push_back(k);
+    }
+    shorter = take_least(shorter, kMovedInFull, [&](std::size_t k) { return others[k].first_s(); });
+    parallel_for(shorter.size(), [&](std::size_t n) { complete(others[shorter[n]]); });
+    std::optional<std::size_t> best;
+    double best_s = *leaves_[from].objective_s;
+    for (const std::size_t k : shorter) {
+      spent_ += instructions_of(others[k].plan) * static_cast<std::int64_t>(request_.batches.size() - 1);
+      if (!others[k].objective_s) continue;
+      if (*others[k].objective_s < best_s) {
+        best_s = *others[k].objective_s;
+        best = leaves_.size();
+      }
+      add_leaf_of_its_own(std::move(others[k]));
     }
     incumbent_s_ = std::min(incumbent_s_, best_s);
     return best;
@@ -523,7 +595,7 @@ class PlanSearch {
 
   /// Returns the smallest bound of what is not known not to fit.
   double open_bound() const {
-    double bound = std::min(incumbent_s_, families_.open_bound());
+    double bound = std::min({incumbent_s_, families_.open_bound(), left_out_s_});
     for (const CutGroup& group : groups_) {
       if (!group.whole) bound = std::min(bound, group.bound_s);
       for (const std::size_t i : group.leaves) {
@@ -594,8 +666,7 @@ class PlanSearch {
   /// for chance, or where they do not fit.
   void add_random_seeds(std::vector<RankedPlan>& best) const {
     std::vector<std::optional<RankedPlan>> filled(seeds_.size());
-    parallel_for(seeds_.size(),
-                 [&](std::size_t s) {
+    parallel_for(seeds_.size(), [&](std::size_t s) {
       if (!is_late()) filled[s] = finisher_.filled_at_random(leaves_[seeds_[s]]);
     });
     for (std::optional<RankedPlan>& plan : filled) {
@@ -617,35 +688,11 @@ class PlanSearch {
     std::ranges::stable_sort(best, {}, &RankedPlan::objective);
   }
 
-  /// Says without which one of the parts that are fixed some plan may fit, where there are any.
-  std::string in_the_way() const {
-    std::vector<std::string> names;
-    const auto try_without = [&](std::string_view name, const auto& open) {
-      PlanRequest other = quiet_;
-      if (!open(other.search)) return;
-      const auto may_fit = [&](SpacePart part) {
-        const SearchSpace space(other, part);
-        SearchBounds bounds(other);
-        ClosestMiss closest;
-        return PlanFamilies(other, space, bounds, closest).count() > 0;
-      };
-      // Of a search for shared plans alone, others are open without that layout.
-      if (may_fit(part_) || (part_ == SpacePart::shared && may_fit(SpacePart::unshared)))
-        names.push_back("--" + std::string(name));
-    };
-    PlanWish wish = request_.search.wish;
-    for (const auto& [name, value] : parts_of(wish)) {
-      const std::optional<int> wished = std::exchange(*value, std::nullopt);
-      if (wished) try_without(name, [&](SearchOptions& search) { return search.wish = wish, true; });
-      *value = wished;
-    }
-    const auto clear = [](auto SearchOptions::*list) {
-      return [list](SearchOptions& search) { return !std::exchange(search.*list, {}).empty(); };
-    };
-    try_without("layout", clear(&SearchOptions::layouts));
-    try_without("pipeline-schedule", clear(&SearchOptions::orders));
-    try_without("recompute", clear(&SearchOptions::recomputations));
-    return names.empty() ? "" : "; a plan may fit without " + listed({names.begin(), names.end()});
+  /// Takes away the plans before the first one that fits all further batches; none where no plan does.
+  void take_one_that_fits_all(std::vector<RankedPlan>& best) const {
+    const auto fits =
+        std::ranges::find_if(best, [&](const RankedPlan& plan) { return finisher_.fits_all(plan); });
+    if (fits != best.end()) best.erase(best.begin(), fits);
   }
 
   PlanResult result() {
@@ -669,7 +716,8 @@ class PlanSearch {
     result.best.resize(finalists.size());
     parallel_for(finalists.size(), [&](std::size_t n) {
       const Leaf& leaf = leaves_[finalists[n]];
-      result.best[n] = is_finalist[n] ? finisher_.finished(leaf) : finisher_.as_run(leaf);
+      const bool is_finished = is_finalist[n] && (n == 0 || !is_late());
+      result.best[n] = is_finished ? finisher_.finished(leaf) : finisher_.as_run(leaf);
     });
     std::vector<std::size_t> finished;
     for (std::size_t n = 0; n < finalists.size(); ++n) {
@@ -690,6 +738,7 @@ class PlanSearch {
       if (std::ranges::none_of(once, is_again)) once.push_back(std::move(ranked));
     }
     result.best = std::move(once);
+    take_one_that_fits_all(result.best);
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
@@ -700,7 +749,8 @@ class PlanSearch {
       if (bounds_.known() && may_fit) result.bound = Seconds(open_s);
       result.infeasible_reason = closest_.reason(request_.cluster);
       if (result.infeasible_reason.empty()) result.infeasible_reason = space_.empty_reason();
-      if (!is_second_) result.infeasible_reason += in_the_way();  // joined() says what the first part does
+      if (!is_second_)
+        result.infeasible_reason += in_the_way(quiet_, part_);  // joined() says what the first part does
       return result;
     }
     for (RankedPlan& ranked : result.best) ranked.plan.objective = Objective::makespan;
@@ -726,10 +776,12 @@ class PlanSearch {
   std::vector<Leaf> leaves_;
   std::vector<CutGroup> groups_;
   std::vector<std::size_t> seeds_;  ///< of leaves_
+  std::vector<Plan> varied_;        ///< all that vary_best() has looked at
   std::vector<std::size_t> given_;  ///< those that the user has given
   int given_outside_ = 0;
   std::map<PlanKind, Experience> experience_;
   double incumbent_s_;
+  double left_out_s_ = std::numeric_limits<double>::max();  ///< least bound of families that came too late
   std::pair<double, double> told_;  ///< objective and bound of the last call of PlanRequest::improved
 };
 

@@ -221,6 +221,40 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
   return variants;
 }
 
+std::vector<Plan> SearchSpace::variations(const Plan& plan) const {
+  SearchShape shape{plan.layout, plan.encoder, plan.llm, plan.encoder_share};
+  shape.encoder.layers.clear();
+  shape.llm.layers.clear();
+  std::vector<Plan> others;
+  for (const SearchVariant& variant : variants(shape, plan.microbatches)) {
+    Plan other = plan;
+    other.order = variant.order;
+    other.chunks = variant.chunks;
+    other.placement = variant.placement;
+    if (variant.chunks != plan.chunks) {
+      std::optional<Plan> cut = this->plan(shape, plan.recomputation, plan.microbatches, variant);
+      if (!cut) continue;
+      other.encoder = cut->encoder;
+      other.llm = cut->llm;
+    }
+    others.push_back(std::move(other));
+  }
+  for (const Recomputation recomputation : recomputations())
+    others.emplace_back(plan).recomputation = recomputation;
+  const std::vector<int> counts = microbatches(shape);
+  const auto above = std::ranges::upper_bound(counts, plan.microbatches);
+  const auto below = std::ranges::lower_bound(counts, plan.microbatches);
+  std::vector<int> next;
+  if (above != counts.end()) next.push_back(*above);
+  if (below != counts.begin()) next.push_back(*std::prev(below));
+  for (const int count : next) {
+    const auto is_alike = [&](const SearchVariant& variant) { return variant.order == plan.order; };
+    if (std::ranges::any_of(variants(shape, count), is_alike)) others.emplace_back(plan).microbatches = count;
+  }
+  std::erase(others, plan);
+  return others;
+}
+
 std::optional<Plan> SearchSpace::cut(const Plan& plan, const StageFits& fits) const {
   const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
   const Work mean{mean_part(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
