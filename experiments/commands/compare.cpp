@@ -50,12 +50,21 @@ std::string throughput_bars(const std::vector<System>& systems) {
   return out + "</svg>";
 }
 
+/// A MemoryRow says what further batches need of memory under a plan that one or more systems have, filled
+/// alike.
+struct MemoryRow {
+  std::string names;
+  std::string key;
+  Headroom headroom;
+};
+
 /// A Compared is what a comparison prints and writes.
 struct Compared {
   std::vector<System> systems;
   Table table;
   std::optional<Table> seeds;  ///< none where one alone was run
   std::vector<SeedRuns> runs;  ///< of which it is
+  std::vector<MemoryRow> memory;
   AssumptionBlock assumptions;
 };
 
@@ -204,47 +213,42 @@ std::vector<System> read_systems(const Values& values, const Target& target, con
   return systems;
 }
 
-/// Says what further batches need of memory under each plan; rows that have plan and filling alike share a
-/// line.
-void assume_memory_of_systems(AssumptionBlock& block, const std::vector<System>& systems,
-                              const Target& target, const ComparisonInput& input,
-                              const std::optional<Training>& training) {
-  constexpr double kUsualIterations = 1000;
-  const double iterations = training ? std::ceil(training->samples / input.gbs) : kUsualIterations;
-  struct Row {
-    std::string names;
-    std::string key;
-    Headroom headroom;
-  };
-  std::vector<Row> rows;
-  for (const System& system : systems) {
+/// Returns the memory of each plan, and has systems say that they do not fit further batches where some batch
+/// of these overruns it.
+std::vector<MemoryRow> memory_of_systems(std::vector<System>& systems, const Target& target,
+                                         const ComparisonInput& input) {
+  std::vector<MemoryRow> rows;
+  for (System& system : systems) {
     if (!system.evaluation) continue;
     Plan plan = *system.planned.plan;
     plan.planner.clear();
     const std::string filler(filler_for(system.scheduler.name));
     const std::string key = filler + to_json(plan);  // which says whether memory is respected
-    const auto same = std::ranges::find(rows, key, &Row::key);
-    if (same != rows.end()) {
-      same->names += ", " + system.name;
-      continue;
+    auto row = std::ranges::find(rows, key, &MemoryRow::key);
+    if (row == rows.end()) {
+      const bool respects_memory = system.scheduler.respects_memory(plan);
+      rows.push_back(
+          {"", key, estimate_headroom(plan, target, input.samples, filler, respects_memory, input.seed)});
+      row = std::prev(rows.end());
     }
-    rows.push_back({system.name, key,
-                    estimate_headroom(plan, target, input.samples, filler,
-                                      system.scheduler.respects_memory(plan), input.seed)});
+    row->names += (row->names.empty() ? "" : ", ") + system.name;
+    system.fits_further = system.fits_further && row->headroom.overruns == 0 && row->headroom.longest_fits;
   }
-  if (rows.empty()) return;
+  return rows;
+}
+
+void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, const ComparisonInput& input,
+                              const std::optional<Training>& training) {
+  constexpr double kUsualIterations = 1000;
+  const double iterations = training ? std::ceil(training->samples / input.gbs) : kUsualIterations;
+  if (result.memory.empty()) return;
   block.add(
       "memory",
-      fmt::format(
-          "of the fullest GPU in {} further batches that are drawn as a run's, and in those with the longest samples, filled without "
-          "looking at costs or by lpt as the row is; a plan that asks for it is kept within memory (--respect-memory):",
-          rows.front().headroom.batches));
-  if (!std::ranges::all_of(systems,
-                           [](const System& system) { return !system.evaluation || system.fits_further; })) {
-    block.add("memory",
-              "a plan with ! does not hold some further batch: a run that meets one ends out of memory");
-  }
-  for (const Row& row : rows) {
+      fmt::format("of the fullest GPU in {} further batches that are drawn as a run's, and in some with the "
+                  "longest samples, filled without looking at costs or by lpt as the row is; a plan that "
+                  "asks for it is kept within memory (--respect-memory):",
+                  result.memory.front().headroom.batches));
+  for (const MemoryRow& row : result.memory) {
     block.add("memory", fmt::format("{}: {}", row.names, describe(row.headroom, iterations)),
               {{"systems", row.names},
                {"scheduler", row.headroom.scheduler},
@@ -258,6 +262,10 @@ void assume_memory_of_systems(AssumptionBlock& block, const std::vector<System>&
                {"iterations", iterations},
                {"out_of_memory_chance", row.headroom.chance_of_run(iterations)}});
   }
+  const auto is_marked = [](const System& system) { return system.evaluation && !system.fits_further; };
+  if (std::ranges::any_of(result.systems, is_marked))
+    block.add("memory",
+              "a plan with ! does not hold some further batch: a run that meets one ends out of memory");
 }
 
 /// Says of which seeds a comparison is, and which plans do not fit the batches of all of them.
@@ -298,7 +306,7 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
     block.add("layout",
               "an order was asked for: layouts whose modules share GPUs were left out (--layout shared)");
   }
-  assume_memory_of_systems(block, result.systems, target, input, training);
+  assume_memory_of_systems(block, result, input, training);
   assume_seeds(block, input, result.seeds);
   assume_time(block, notes, read_overhead(values, notes), training.has_value());
   return block;
@@ -338,6 +346,7 @@ int run_compare(const Values& values) {
   if (out) check_output_directory(*out, "report.html");
 
   run_systems(result.systems, target, input);
+  result.memory = memory_of_systems(result.systems, target, input);
   report_planning(result.systems, training);
   result.table = comparison_table(result.systems);
   if (training) add_training_columns(result.table, result.systems, *training, target.cluster.gpus());

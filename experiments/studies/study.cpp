@@ -425,12 +425,11 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 
 namespace {
 
-/// Returns of every 64 samples one, 32 at most: in turn the next with the most LLM tokens and with the most
-/// encoder tokens.
-std::vector<const Sample*> longest_of(const std::vector<Sample>& samples) {
-  constexpr std::size_t kMost = 32;
+/// Returns of every 64 samples one, `most` at most: in turn the next with the most LLM tokens and with the
+/// most encoder tokens.
+std::vector<const Sample*> longest_of(const std::vector<Sample>& samples, std::size_t most) {
   constexpr std::size_t kOneOf = 64;
-  const std::size_t count = std::clamp(samples.size() / kOneOf, std::size_t{1}, kMost);
+  const std::size_t count = std::clamp(samples.size() / kOneOf, std::size_t{1}, most);
   std::vector<const Sample*> rest;
   for (const Sample& sample : samples) rest.push_back(&sample);
   std::vector<const Sample*> longest;
@@ -450,13 +449,13 @@ std::vector<const Sample*> longest_of(const std::vector<Sample>& samples) {
 
 FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
   constexpr std::size_t kMost = 64;
-  constexpr std::size_t kLeast = 8;
-  constexpr std::size_t kSamplesInAll = std::size_t{1} << 18;
+  constexpr std::size_t kLeast = 16;
+  constexpr std::size_t kSamplesInAll = std::size_t{1} << 14;  // so that large batches are not many
   const std::size_t count = std::clamp(kSamplesInAll / static_cast<std::size_t>(gbs), kLeast, kMost);
   BatchStream stream(borrowed(samples), gbs, seed);
   FurtherBatches further;
   for (std::size_t k = 0; k < count; ++k) further.drawn.push_back(stream.next());
-  for (const Sample* sample : longest_of(samples)) {
+  for (const Sample* sample : longest_of(samples, count / 2)) {
     Batch& batch = further.longest.emplace_back(stream.next());
     const auto place = std::ranges::find(batch, sample->id, &Sample::id);
     if (place == batch.end()) {

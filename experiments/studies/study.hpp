@@ -129,10 +129,10 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 
 /// FurtherBatches show what the data may need of memory.
 struct FurtherBatches {
-  std::vector<Batch> drawn;  ///< 64 of a BatchStream, fewer where one has more than 4,096 samples
-  /// Each begins with one of the longest samples, which a run meets once in a pass over the data: the sample
-  /// with the most LLM tokens, the one with the most encoder tokens, the next of each; one of 64 samples, 32
-  /// at most.
+  std::vector<Batch> drawn;  ///< 64 of a BatchStream; of more than 256 samples fewer, down to 16
+  /// Half as many. Each begins with one of the longest samples, which a run meets once in a pass over the
+  /// data: the sample with the most LLM tokens, the one with the most encoder tokens, the next of each. Of 64
+  /// samples one at most is among them.
   std::vector<Batch> longest;
 };
 

@@ -1,9 +1,12 @@
 // Spread over seeds, memory of further batches and conditions of a role, against values derived by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "experiments/trust/headroom.hpp"
@@ -49,6 +52,68 @@ TEST(Headroom, ChanceIsThatOfAnExtremeValueDistribution) {
   Headroom headroom;
   headroom.chance = 0.1;
   EXPECT_NEAR(headroom.chance_of_run(3), 1 - 0.9 * 0.9 * 0.9, 1e-12);
+}
+
+// 640 samples: sample i has i LLM tokens and, of the even ones, 1000 - i encoder tokens. One of 64 is ten:
+// 639, 0, 638, 2, ...
+TEST(FurtherBatches, HoldEachOfTheLongestSamplesOnce) {
+  std::vector<Sample> samples;
+  for (int i = 0; i < 640; ++i) {
+    Sample& sample = samples.emplace_back();
+    sample.id = std::to_string(i);
+    sample.llm_tokens = i;
+    if (i % 2 == 0) sample.encoder_sequences = {{1, 1000 - i, 1}};
+  }
+  const std::vector<std::string> longest = {"639", "0", "638", "2", "637", "4", "636", "6", "635", "8"};
+  const FurtherBatches further = further_batches(samples, 16, 5);
+  ASSERT_EQ(further.longest.size(), longest.size());
+  for (std::size_t k = 0; k < longest.size(); ++k) {
+    EXPECT_EQ(further.longest[k].size(), 16u);
+    EXPECT_EQ(further.longest[k].front().id, longest[k]);
+    std::set<std::string> ids;
+    for (const Sample& sample : further.longest[k]) ids.insert(sample.id);
+    EXPECT_GE(ids.size(), 15u) << "all are of one pass, or of two where one ends";
+    EXPECT_EQ(std::ranges::count(further.longest[k], longest[k], &Sample::id), 1);
+  }
+  EXPECT_EQ(further.drawn.size(), 64u);
+  const std::vector<Batch> drawn = make_batches(samples, 16, 64, 5);
+  for (std::size_t k = 0; k < drawn.size(); ++k)
+    EXPECT_EQ(further.drawn[k].front().id, drawn[k].front().id) << "they are those of a run";
+  EXPECT_EQ(batches_to_fit(samples, 16, 5).size(), 74u);
+  EXPECT_EQ(batches_to_fit(samples, 16, 5).front().front().id, "639");
+  // Fewer of large batches, and at least one with the longest sample.
+  EXPECT_EQ(further_batches(samples, 512, 5).drawn.size(), 32u);
+  samples.resize(3);
+  const FurtherBatches few = further_batches(samples, 1, 5);
+  ASSERT_EQ(few.longest.size(), 1u);
+  EXPECT_EQ(few.longest[0].front().id, "2");
+}
+
+// The real mix has one video that is much longer than all others, which a run meets once in a pass. Where its
+// batches fit, nothing needs more: a whole pass of 250 batches under LPT shows that none does.
+TEST(Headroom, OneLongSampleThatFitsIsNoDanger) {
+  const testing::Sandbox sandbox;
+  const std::string data = "--data traces/datasets/vision_mix.csv ";
+  const testing::RunResult planned = sandbox.run(
+      "plan --planner megatron --recompute none " + data +
+      "--model llava-ov-llama3-8b --cluster a100-80g:1 --gbs 64 --iterations 1 --format json --out p.json");
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const json memory = json::parse(planned.out, nullptr, false)["assumptions"]["memory"];
+  ASSERT_EQ(
+      sandbox.run("schedule --plan p.json " + data + "--iterations 250 --seed 3 --scheduler lpt --out s.json")
+          .exit_code,
+      0);
+  const testing::RunResult run = sandbox.run("simulate --plan p.json --schedule s.json --format json");
+  ASSERT_EQ(run.exit_code, 0) << "no batch of the pass overruns the memory";
+  const json by_lpt = memory.back();
+  EXPECT_EQ(by_lpt["scheduler"], "lpt");
+  EXPECT_EQ(by_lpt["longest_samples_fit"], true);
+  EXPECT_LT(by_lpt["out_of_memory_chance"], 0.1);
+  // The pass holds the longest sample, and little that is added to it makes a difference.
+  EXPECT_NEAR(by_lpt["longest_samples_bytes"].get<double>(),
+              json::parse(run.out, nullptr, false)["peak_memory_bytes"].get<double>(), 2e9);
+  // The planner has filled its trials at random: that is said, too.
+  EXPECT_EQ(memory.front()["scheduler"], "random");
 }
 
 constexpr const char* kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "hand",

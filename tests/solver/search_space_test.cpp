@@ -34,6 +34,34 @@ TEST(SearchSpace, PlansAreValidDifferentAndUseAllGpus) {
   }
 }
 
+// A variation is a plan of the space: of the same GPUs for each stage, of another order or count of
+// microbatches, or of another placement or recomputation alone. Where an order has as many chunks, layers
+// stay where they are.
+TEST(SearchSpace, VariationsArePlansOfTheSpaceThatShareTheirGpus) {
+  SmallSearch c(3, 5, 2, 4, 12, 1, 3);
+  const PlanRequest request = c.request();
+  const SearchSpace space(request);
+  std::size_t most = 0;
+  for (const Plan& plan : testing::all_plans(space, c.model)) {
+    const std::vector<Plan> others = space.variations(plan);
+    most = std::max(most, others.size());
+    for (const Plan& other : others) {
+      ASSERT_NE(other, plan);
+      ASSERT_NO_THROW(validate(other, c.model, c.cluster)) << describe(other);
+      ASSERT_TRUE(space.allows(other)) << describe(other);
+      EXPECT_EQ(other.layout, plan.layout);
+      EXPECT_EQ(other.ranks(), plan.ranks());
+      if (other.chunks == plan.chunks) EXPECT_EQ(other.llm.layers, plan.llm.layers);
+      const bool of_order = other.order != plan.order || other.microbatches != plan.microbatches;
+      const int choices = (of_order ? 1 : 0) + (other.placement != plan.placement ? 1 : 0) +
+                          (other.recomputation != plan.recomputation ? 1 : 0);
+      EXPECT_LE(choices, other.microbatches == plan.microbatches ? 2 : 1) << describe(other);
+    }
+  }
+  // A pipeline of 2: four orders of one chunk and two of two, for three counts; two recomputations beside.
+  EXPECT_GT(most, 12u);
+}
+
 // Two GPUs of 20 multiprocessors have two quanta of 8 each. An eighth of these is a quarter of one, so none,
 // and from six eighths on, which are 1.5, the LLM has none. Two to five eighths, 0.5 to 1.25, are all one.
 TEST(SearchSpace, SharedPlansAreValidAndHaveSharesThatAreGranted) {

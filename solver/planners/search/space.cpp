@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/order/pipeline_order.hpp"
@@ -221,37 +222,51 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
   return variants;
 }
 
+namespace {
+
+/// Returns of rising counts the one of a plan, its neighbors and those nearest to half and twice as many.
+std::vector<int> counts_near(const std::vector<int>& counts, int own) {
+  std::set<int> near = {own};
+  const auto above = std::ranges::upper_bound(counts, own);
+  const auto below = std::ranges::lower_bound(counts, own);
+  if (above != counts.end()) near.insert(*above);
+  if (below != counts.begin()) near.insert(*std::prev(below));
+  const auto half = std::ranges::lower_bound(counts, (own + 1) / 2);
+  const auto twice = std::ranges::lower_bound(counts, 2 * own);
+  if (half != counts.end()) near.insert(*half);
+  if (twice != counts.end()) near.insert(*twice);
+  return {near.begin(), near.end()};
+}
+
+}  // namespace
+
 std::vector<Plan> SearchSpace::variations(const Plan& plan) const {
   SearchShape shape{plan.layout, plan.encoder, plan.llm, plan.encoder_share};
   shape.encoder.layers.clear();
   shape.llm.layers.clear();
   std::vector<Plan> others;
-  for (const SearchVariant& variant : variants(shape, plan.microbatches)) {
+  const auto add = [&](int microbatches, const SearchVariant& variant) {
     Plan other = plan;
+    other.microbatches = microbatches;
     other.order = variant.order;
     other.chunks = variant.chunks;
     other.placement = variant.placement;
     if (variant.chunks != plan.chunks) {
-      std::optional<Plan> cut = this->plan(shape, plan.recomputation, plan.microbatches, variant);
-      if (!cut) continue;
+      const std::optional<Plan> cut = this->plan(shape, plan.recomputation, microbatches, variant);
+      if (!cut) return;
       other.encoder = cut->encoder;
       other.llm = cut->llm;
     }
-    others.push_back(std::move(other));
+    if (other != plan) others.push_back(std::move(other));
+  };
+  for (const int count : counts_near(microbatches(shape), plan.microbatches)) {
+    for (const SearchVariant& variant : variants(shape, count)) {
+      if (count == plan.microbatches || variant.placement == plan.placement) add(count, variant);
+    }
   }
-  for (const Recomputation recomputation : recomputations())
-    others.emplace_back(plan).recomputation = recomputation;
-  const std::vector<int> counts = microbatches(shape);
-  const auto above = std::ranges::upper_bound(counts, plan.microbatches);
-  const auto below = std::ranges::lower_bound(counts, plan.microbatches);
-  std::vector<int> next;
-  if (above != counts.end()) next.push_back(*above);
-  if (below != counts.begin()) next.push_back(*std::prev(below));
-  for (const int count : next) {
-    const auto is_alike = [&](const SearchVariant& variant) { return variant.order == plan.order; };
-    if (std::ranges::any_of(variants(shape, count), is_alike)) others.emplace_back(plan).microbatches = count;
+  for (const Recomputation recomputation : recomputations()) {
+    if (recomputation != plan.recomputation) others.emplace_back(plan).recomputation = recomputation;
   }
-  std::erase(others, plan);
   return others;
 }
 

@@ -75,8 +75,9 @@ class SearchSpace {
   /// Returns the plan, its layers cut by cut(); nothing where layers are too few.
   std::optional<Plan> plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
                            const SearchVariant& variant) const;
-  /// Returns the plans that differ from one in a single choice: order and placement, recomputation, or the
-  /// next smaller or larger count of microbatches. Layers are cut anew only where an order has other chunks.
+  /// Returns the plans that differ from one in its order and count of microbatches, in its placement or in
+  /// its recomputation. Counts are the next ones, half and twice as many; layers are cut anew only where an
+  /// order has other chunks.
   std::vector<Plan> variations(const Plan& plan) const;
   /// Returns the plan with the layers of each module (of a uniform plan: of both together) cut so that the
   /// slowest stage is as fast as it can be while every stage fits; nothing where no cut has stages that all
