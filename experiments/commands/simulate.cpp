@@ -277,6 +277,7 @@ int simulate_plan(const Values& values) {
   require_together(values, values["schedule"].as<std::string>(), schedule.made_by,
                    values["plan"].as<std::string>(), files.plan_made_by);
   note_trained(plan.trained, target.model);
+  if (!profile) what_if.model = &target.model;
   outputs.made_by = made_here(values, files);
   if (plan.layout == Layout::shared)
     refuse_given(values, {"stage-gpu"}, "gives stages GPUs of their own, and this plan's stages share GPUs");

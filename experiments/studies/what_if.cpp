@@ -6,6 +6,8 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 #include <span>
@@ -13,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/support/parallel.hpp"
+#include "costmodel/analytic/analytic.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/value_text.hpp"
 #include "sim/engine.hpp"
@@ -475,6 +478,36 @@ void require_countable(const ProgramCosts& costs, const Conditions& conditions) 
                           kLongestRun.count(), most.count()));
 }
 
+constexpr double kNoTime = std::numeric_limits<double>::infinity();  // of links, times their bandwidth
+
+/// Returns a cluster whose links have so much of their bandwidth.
+ClusterSpec with_links(ClusterSpec cluster, double factor) {
+  for (Link* link : {&cluster.intra_node, &cluster.inter_node}) {
+    link->bandwidth_bytes_per_s *= factor;
+    if (factor == kNoTime) link->latency = Seconds(0);
+  }
+  return cluster;
+}
+
+/// Adds to the compute of each group what its tensor parallel messages take more, or less, on slower links.
+void retime_tensor_messages(const Iteration& iteration, const ModelSpec& model, const ClusterSpec& cluster,
+                            const std::vector<double>& bandwidth_factor, ProgramCosts& costs) {
+  const ProgramCosts usual = price(AnalyticCostModel(model, cluster), iteration);
+  std::map<double, ProgramCosts> by_factor;
+  for (std::size_t g = 0; g < iteration.program.groups.size(); ++g) {
+    const Group& group = iteration.program.groups[g];
+    const double factor = bandwidth_factor[g];
+    if (group.ranks == 1 || factor == 1) continue;
+    auto found = by_factor.find(factor);
+    if (found == by_factor.end()) {
+      const AnalyticCostModel slower(model, with_links(cluster, factor));
+      found = by_factor.emplace(factor, price(slower, iteration)).first;
+    }
+    for (auto i = static_cast<std::size_t>(group.begin); i < static_cast<std::size_t>(group.end); ++i)
+      costs.instruction[i] += found->second.instruction[i] - usual.instruction[i];
+  }
+}
+
 }  // namespace
 
 void NoteOnce::say(const std::string& text) const {
@@ -486,12 +519,18 @@ void NoteOnce::say_that(const std::string& option, const std::string& why) const
 }
 
 ConditionedProgram::ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs,
-                                       NetworkModel model, const NetworkMaker& make_network, int cores)
+                                       NetworkModel model, const NetworkMaker& make_network, int cores,
+                                       const LinkRetimer& retime)
     : what_if_(what_if), program_(program), inputs_{std::move(costs), {nullptr, {}, cores}, {}, what_if.gpu} {
   for (const auto& change : what_if.program_changes) change(program, inputs_);
   std::vector<Pause>& pauses = inputs_.conditions.pauses;
   std::stable_sort(pauses.begin(), pauses.end(),
                    [](const Pause& a, const Pause& b) { return a.start < b.start; });
+  if (retime && model == NetworkModel::none) {
+    retime(inputs_.costs, std::vector<double>(program.groups.size(), kNoTime));
+  } else if (retime && !inputs_.bandwidth_factor.empty()) {
+    retime(inputs_.costs, inputs_.bandwidth_factor);
+  }
   if (model == NetworkModel::contention) {
     network_ = make_network(inputs_.bandwidth_factor);
     inputs_.conditions.network = &*network_;
@@ -522,8 +561,16 @@ ConditionedProgram WhatIfExecutor::condition(const Iteration& iteration) const {
   };
   ProgramCosts costs = iteration.costs;
   if (reprice_) reprice_(iteration, costs);
-  return {what_if_, program, std::move(costs), what_if_.network.value_or(NetworkModel::latency_bandwidth),
-          make_network};
+  const LinkRetimer retime = [&](ProgramCosts& priced, const std::vector<double>& bandwidth_factor) {
+    retime_tensor_messages(iteration, *what_if_.model, cluster_, bandwidth_factor, priced);
+  };
+  return {what_if_,
+          program,
+          std::move(costs),
+          what_if_.network.value_or(NetworkModel::latency_bandwidth),
+          make_network,
+          0,
+          what_if_.model != nullptr ? retime : LinkRetimer()};
 }
 
 void add_what_if_options(Options& options, bool with_roles) {

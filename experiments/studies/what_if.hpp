@@ -74,6 +74,9 @@ struct WhatIf {
   std::optional<int> gpu = {};       ///< whose turn it is
   bool names_ranks = false;          ///< a condition is of a rank by its number
   bool takes_roles = true;           ///< false: conditions of a role are refused as they are read
+  /// Of a plan whose compute is priced, not measured: the model with which tensor parallel messages, which
+  /// are a part of compute, are priced anew where links are slower or take no time.
+  const ModelSpec* model = nullptr;
 
   /// Gives the cluster another network.
   void apply(ClusterSpec& cluster) const {
@@ -84,6 +87,10 @@ struct WhatIf {
 /// A NetworkMaker makes the links of a program, each group's bandwidth scaled (empty: none is).
 using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_factor)>;
 
+/// Gives compute another duration where the links of each group have this factor of their bandwidth;
+/// infinite: they take no time.
+using LinkRetimer = std::function<void(ProgramCosts&, const std::vector<double>& bandwidth_factor)>;
+
 /// A ConditionedProgram is a program under the conditions of a what-if. What all of its runs share is made
 /// once.
 class ConditionedProgram {
@@ -93,7 +100,7 @@ class ConditionedProgram {
   /// @throws Error (usage) naming the option whose rank or stage the program has not, or where durations are
   /// together too long.
   ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs, NetworkModel network,
-                     const NetworkMaker& make_network, int cores = 0);
+                     const NetworkMaker& make_network, int cores = 0, const LinkRetimer& retime = {});
   ConditionedProgram(const ConditionedProgram&) = delete;  // the conditions refer to the network
 
   /// Returns what a run costs; `run` tells apart runs of one seed, which differ in their jitter.

@@ -19,6 +19,9 @@ const std::string kTarget =
     "--iterations 2 "
     "--seed 5 ";
 
+/// So little that tests do not wait for the search, which other tests are about.
+const std::string kLittle = "--budget 300000 ";
+
 /// Returns the systems that compare puts beside each other where no scheduler is asked for.
 std::vector<System> expected_systems() {
   return systems_to_compare({}, {"ilp"});
@@ -43,7 +46,8 @@ std::string searched_scheduler(const json& system) {
 void expect_steps_to_agree(const std::string& data, const std::string& target,
                            const std::string& plan_options) {
   const Sandbox sandbox;
-  const RunResult compared = sandbox.run("compare " + data + target + plan_options + "--format json");
+  const RunResult compared =
+      sandbox.run("compare " + data + target + plan_options + kLittle + "--format json");
   ASSERT_EQ(compared.exit_code, 0) << compared.err;
   const json systems = json::parse(compared.out)["systems"];
   ASSERT_EQ(systems.size(), expected_systems().size());
@@ -53,8 +57,9 @@ void expect_steps_to_agree(const std::string& data, const std::string& target,
     ASSERT_FALSE(system.is_null());
     const std::string scheduler =
         find_planner(expected.planner).searches ? searched_scheduler(system) : expected.scheduler.name;
-    const RunResult planned = sandbox.run("plan " + data + target + plan_options + "--best-parts --planner " +
-                                          expected.planner + " --out p.json");
+    const std::string budget = find_planner(expected.planner).searches ? kLittle : "";
+    const RunResult planned = sandbox.run("plan " + data + target + plan_options + budget +
+                                          "--best-parts --planner " + expected.planner + " --out p.json");
     if (system["plan"].is_null()) {
       EXPECT_EQ(planned.exit_code, 3) << planned.err;
       const std::string reason = system["infeasible_reason"];
@@ -106,7 +111,7 @@ TEST(Compare, SameSeedSameBytes) {
   // A short run, in which measured planning would be a large and changing share of the result if it were in
   // it.
   const std::string command =
-      "compare " + kTarget + "--train-samples 2000 --gpu-hour-cost 2 --gpu-power-w 700 ";
+      "compare " + kTarget + kLittle + "--train-samples 2000 --gpu-hour-cost 2 --gpu-power-w 700 ";
   const RunResult first = sandbox.run(command + "--out a");
   const RunResult second = sandbox.run(command + "--out b");
   ASSERT_EQ(first.exit_code, 0) << first.err;
@@ -118,16 +123,15 @@ TEST(Compare, SameSeedSameBytes) {
     EXPECT_EQ(testing::read_result(entry.path()), testing::read_result(sandbox.path("b") / name)) << name;
     ++files;
   }
-  // Report, JSON, CSV; plan, schedule and trace of each system.
-  EXPECT_EQ(files, 3 + 3 * expected_systems().size());
+  // Report, JSON, CSV, CSV of the seeds; plan, schedule and trace of each system.
+  EXPECT_EQ(files, 4 + 3 * expected_systems().size());
 }
 
 TEST(Compare, AnotherSeedIsAnotherResult) {
   const Sandbox sandbox;
   const std::string command =
-      "compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs "
-      "48 "
-      "--iterations 1 --seed ";
+      "compare --systems megatron,dflop --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
+      "--cluster a100-80g-vtrain:1 --gbs 48 --iterations 1 --seed ";
   EXPECT_NE(sandbox.run(command + "5").out, sandbox.run(command + "6").out);
 }
 
@@ -218,7 +222,7 @@ TEST(Compare, SystemsSelectsRowsInTheOrderOfTheTable) {
 
 TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
   const Sandbox sandbox;
-  const std::string options[] = {"", "--recompute full --budget 1", "--no-zero1 --budget 1",
+  const std::string options[] = {"--budget 300000", "--recompute full --budget 1", "--no-zero1 --budget 1",
                                  "--pipeline-schedule gpipe --budget 1", "--layout disaggregated --budget 1"};
   int rows = 0;
   for (const std::string& option : options) {

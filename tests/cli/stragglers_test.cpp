@@ -119,7 +119,8 @@ TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
   const std::string import = "import --kineto" + run.write(sandbox) + " --format json --fail-on straggler";
   const RunResult result = sandbox.run(import + " --out run.json");
   EXPECT_EQ(result.exit_code, 3);
-  const std::string rest = " at most 20.9 % of a step; 'replay --slow rank=2:0.769 --slow rank=3:0.769' mends all";
+  const std::string rest =
+      " at most 20.9 % of a step; 'replay --slow rank=2:0.769 --slow rank=3:0.769' mends all";
   EXPECT_EQ(
       findings(result),
       (std::vector<std::string>{
