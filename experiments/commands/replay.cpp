@@ -329,6 +329,19 @@ std::optional<ReplayChange> read_order_change(const Values& values, const Replay
   return std::nullopt;
 }
 
+/// Reads the ranks of --as-others; none where it is not given.
+std::vector<int> read_evened_ranks(const Values& values) {
+  std::vector<int> ranks;
+  const std::optional<std::string> text = read_text(values, "as-others");
+  if (!text) return ranks;
+  for (const std::string_view part : split(*text, ',')) {
+    int rank = -1;
+    if (!parse_number(part, rank) || rank < 0) refuse_value("as-others", "ranks, as 3 or 3,5", *text);
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 std::optional<ClusterSpec> read_cluster(const Values& values, const OtherPlan* plan) {
   if (const auto name = read_text(values, "cluster")) return find_cluster(*name);
   if (plan != nullptr) return plan->target.cluster;
@@ -344,6 +357,7 @@ std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, Re
                                  values["schedule"].as<std::string>(), plan->target, part, plan->parts));
   }
   if (auto order = read_order_change(values, reference)) changes.push_back(std::move(*order));
+  if (const auto ranks = read_evened_ranks(values); !ranks.empty()) changes.push_back(as_others(ranks));
   const std::optional<ClusterSpec> cluster = read_cluster(values, plan);
   const double latency = read_number(values, "latency-scale", 1 / kMostScale, kMostScale);
   const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMostScale, kMostScale);
@@ -380,15 +394,23 @@ void note_unknown_shapes(const Timeline& recording, const std::string& file) {
       file);
 }
 
-/// Refuses what is of pipelines and models where ranks compute pieces of neither, as of DDP and FSDP.
+/// Refuses what is of pipelines and models where ranks compute pieces of neither, as of DDP and FSDP, and
+/// what is of such ranks elsewhere.
 void refuse_for_pieces(const Values& values, const Timeline& recording, const std::string& file) {
-  if (!has_pieces_alone(recording)) return;
+  if (!has_pieces_alone(recording)) {
+    refuse_given(values, {"as-others"},
+                 fmt::format("is of ranks that all do the same and meet in collectives, as of DDP and FSDP, "
+                             "which those of {} do not; '--slow' scales a rank's compute",
+                             file));
+    return;
+  }
   refuse_given(
       values, {"plan", "pipeline-schedule", "order", "microbatches", "weight-share", "profile"},
-      fmt::format("{} is of ranks that meet in collectives, whose stages and microbatches nobody recorded; "
-                  "what-ifs of it are --slow, --slow-link, --jitter, --bandwidth-scale, --latency-scale and "
-                  "such that need neither",
-                  file));
+      fmt::format(
+          "{} is of ranks that meet in collectives, whose stages and microbatches nobody recorded; "
+          "what-ifs of it are --as-others, --slow, --slow-link, --jitter, --bandwidth-scale, --latency-scale and "
+          "such that need neither",
+          file));
 }
 
 /// Returns which part of its run a recording is. Step N of an imported run ran iteration N of its schedule,
@@ -472,8 +494,8 @@ Command replay_command() {
       .description =
           R"(Rebuilds the program that a timeline recorded, with the durations of its spans, and simulates it. Prints the
 recorded makespan, the replayed one with its error, and a row for each what-if, compared with the replay.
-What-ifs are applied on top of one another in this order: another plan, another order, other links, and
-last, in one row, what the run meets: --network, --slow, --slow-link, --jitter, --pause, --fail, --cores.
+What-ifs are applied on top of one another in this order: another plan, another order, ranks as the others,
+other links, and last, in one row, what the run meets: --network, --slow, --slow-link, --jitter, --pause, --fail, --cores.
 Several iterations: means, the 95th percentile, and the largest difference of any.
 
 A timeline comes from 'dflop simulate --out'. Time that no span of it covers is lost in the replay and part
@@ -509,6 +531,9 @@ a file as 'dflop simulate --order-out' writes it.)",
       {"order", text("FILE"),
        "what if: the same work in the order of this file, in place of --pipeline-schedule"},
       {"microbatches", whole("N"), "what if: this many, microbatch j doing what the recorded j mod M does"},
+      {"as-others", text("RANK[,RANK...]"),
+       "what if: these ranks, of DDP or FSDP, compute as long as the others' median from collective to collective: "
+       "neither slower nor held up by late data"},
       {"latency-scale", number("X", 1),
        "what if: links with X times the latency, as --bandwidth-scale; where sizes or noise leave it unknown, as a "
        "note says, it is 0"},

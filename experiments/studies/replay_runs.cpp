@@ -164,6 +164,65 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   return shape;
 }
 
+/// Returns how much a group computes up to each collective that it enters, and in all.
+std::vector<Nanoseconds> computed_up_to_entries(const Program& program, const ProgramCosts& costs,
+                                                const Group& group) {
+  std::vector<Nanoseconds> computed;
+  Nanoseconds sum{0};
+  for (std::int64_t i = group.begin; i < group.end; ++i) {
+    if (enters_collective(program.instructions[i].op)) computed.push_back(sum);
+    sum += costs.instruction[i];
+  }
+  computed.push_back(sum);
+  return computed;
+}
+
+/// Returns the median of what the groups whose ranks are not among `ranks` compute, entry by entry, of those
+/// that have as many as `group`. @throws Error (usage) where none has
+std::vector<Nanoseconds> others_median(const PricedProgram& priced, const Group& group,
+                                       const std::vector<int>& ranks) {
+  const std::size_t entries = computed_up_to_entries(priced.program, priced.costs, group).size();
+  std::vector<std::vector<Nanoseconds>> times(entries);
+  for (const Group& other : priced.program.groups) {
+    if (std::ranges::find(ranks, other.first_rank) != ranks.end()) continue;
+    const std::vector<Nanoseconds> computed = computed_up_to_entries(priced.program, priced.costs, other);
+    for (std::size_t k = 0; k < entries && computed.size() == entries; ++k) times[k].push_back(computed[k]);
+  }
+  if (times.back().empty()) {
+    refuse_option("as-others", fmt::format("expected another rank that enters {} collectives in the step, as "
+                                           "rank {} does, found none",
+                                           entries - 1, group.first_rank));
+  }
+  std::vector<Nanoseconds> median;
+  for (std::vector<Nanoseconds>& of_ranks : times) {
+    std::ranges::sort(of_ranks);
+    median.push_back(of_ranks[(of_ranks.size() - 1) / 2]);
+  }
+  return median;
+}
+
+/// Scales a group's compute so that it has computed as much at each collective that it enters, as far as it
+/// computes anything before it.
+void compute_up_to_entries(const Program& program, ProgramCosts& costs, const Group& group,
+                           const std::vector<Nanoseconds>& wanted) {
+  const std::vector<Nanoseconds> own = computed_up_to_entries(program, costs, group);
+  Nanoseconds done{0};
+  std::size_t k = 0;
+  const auto factor = [&] {
+    const Nanoseconds piece = own[k] - (k > 0 ? own[k - 1] : Nanoseconds(0));
+    const Nanoseconds left = std::max(Nanoseconds(0), wanted[k] - done);
+    return piece.count() > 0 ? Seconds(left) / Seconds(piece) : 0;
+  };
+  double scale = factor();
+  for (std::int64_t i = group.begin; i < group.end; ++i) {
+    costs.set_duration(i, to_nanoseconds(Seconds(costs.instruction[i]) * scale));
+    done += costs.instruction[i];
+    if (!enters_collective(program.instructions[i].op)) continue;
+    ++k;
+    scale = factor();
+  }
+}
+
 ConditionedProgram condition(const ReplayConditions& conditions, const PricedProgram& priced, int cores) {
   const NetworkModel network = conditions.what_if.network.value_or(NetworkModel::latency_bandwidth);
   const Program& program = priced.program;
@@ -278,6 +337,25 @@ ReplayChange other_links(double latency_scale, double bandwidth_scale,
                   "sizes are alike or their times noise: all of their time is bandwidth's, and "
                   "'--latency-scale' changes none of it",
                   unknown));
+            }
+            return result;
+          }};
+}
+
+ReplayChange as_others(const std::vector<int>& ranks) {
+  return {fmt::format("as-others {}", fmt::join(ranks, ",")),
+          [=](const PricedProgram& before, const RecordedProgram&, int) {
+            PricedProgram result = before;
+            std::set<int> there;
+            for (const Group& group : before.program.groups) {
+              there.insert(group.first_rank);
+              if (std::ranges::find(ranks, group.first_rank) == ranks.end()) continue;
+              compute_up_to_entries(result.program, result.costs, group, others_median(before, group, ranks));
+            }
+            for (const int rank : ranks) {
+              if (there.contains(rank)) continue;
+              refuse_value("as-others", fmt::format("ranks of {}", fmt::join(there, ", ")),
+                           std::to_string(rank));
             }
             return result;
           }};

@@ -70,6 +70,11 @@ ReplayChange user_order(const std::string& file, const std::string& json, const 
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster);
 
+/// Lets ranks that meet in collectives compute as long as the other ranks do: up to each collective that it
+/// enters, a rank takes the median of what the others take to where they enter as many. What they take is
+/// compute and all that holds it up on their own side, as late data.
+ReplayChange as_others(const std::vector<int>& ranks);
+
 struct ReplayRun {
   std::string name;
   Timeline timeline;

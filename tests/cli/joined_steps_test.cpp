@@ -58,6 +58,7 @@ TEST(JoinedSteps, AStragglerIsMendedAndLinksAreFaster) {
   };
   expect("", {139.4, 139.4});
   expect("--slow rank=5:0.71428571", {139.4, 139.4, 101});
+  expect("--as-others 5", {139.4, 139.4, 101});
   expect("--bandwidth-scale 2", {139.4, 139.4, 136.9});
   expect("--slow rank=5:0.71428571 --bandwidth-scale 2", {139.4, 139.4, 136.9, 98.5});
   // Rank 2 as slow as rank 5 changes nothing, twice as slow it is the one that all wait for: 192 + 5.
@@ -276,10 +277,9 @@ TEST(JoinedSteps, TheStragglerIsNamedAndFailsAGate) {
   EXPECT_EQ(out["examples"][0]["place"], "traces/kineto/ddp/rank5.json");
   // The others compute until 90 of their 137 ms. The second bucket is with all at 98 and the third, after it,
   // at 126, having begun at 103: 8 + 23 of waiting; 2.4 more of 139.4 in the next step. 64.4 of 276.4.
-  EXPECT_EQ(
-      out["examples"][0]["text"],
-      "rank 5 computes 1.40 x the median; the other 7 ranks wait 23.3 % of their steps for it; 'replay --slow "
-      "rank=5:0.714' mends it");
+  EXPECT_EQ(out["examples"][0]["text"],
+            "rank 5 computes 1.40 x the median; the other 7 ranks wait 23.3 % of their steps for it; 'replay "
+            "--as-others 5' mends it");
   EXPECT_EQ(sandbox.run("import --kineto traces/kineto/ddp --fail-on acausal").exit_code, 0);
   EXPECT_EQ(sandbox.run("import --kineto traces/kineto/ddp --fail-on any").exit_code, 3);
   expect_error(sandbox.run("import --kineto traces/kineto/ddp --fail-on stragler"),

@@ -22,10 +22,12 @@ using testing::Sandbox;
 
 /// A MadeRun is a run of data-parallel ranks, from step 1 on. In a step a rank waits for its data, computes
 /// 50 ms, meets the others in an all-reduce of 5 ms, which begins when all are there, and computes 4 ms in
-/// the optimizer; its host is 2 ms ahead.
+/// the optimizer; its host is 2 ms ahead. With all-gathers, as of FSDP, it computes the 50 ms in as many
+/// pieces, and waits before each for an all-gather of 2 ms, which begins when all are there.
 struct MadeRun {
   int ranks = 4;
   int steps = 4;
+  int gathers = 0;
   int world_size = 0;                                                      ///< 0: ranks
   std::function<double(int, int)> factor = [](int, int) { return 1.0; };   ///< of what a rank computes
   std::function<double(int, int)> data_ms = [](int, int) { return 0.0; };  ///< that it waits for data
@@ -53,40 +55,53 @@ struct MadeRun {
  private:
   static std::string us(double ms) { return fmt::format("{:.3f}", 1000 * ms); }
 
-  std::string args_of(int step) const {
+  std::string args_of(const std::string& name, int sequence) const {
     if (!says_groups) return "";
     std::vector<int> all(ranks);
     std::iota(all.begin(), all.end(), 0);
-    return fmt::format(R"(, "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000, )"
+    return fmt::format(R"(, "Collective name": "{}", "dtype": "Float", "In msg nelems": 1000, )"
                        R"("Out msg nelems": 1000, "Group size": {}, "Process Group Name": "0", )"
                        R"("Process Group Ranks": "[{}]", "Seq": {})",
-                       ranks, fmt::join(all, ", "), step);
+                       name, ranks, fmt::join(all, ", "), sequence);
   }
 
   void write_step(int s, std::vector<KinetoText>& texts, std::vector<double>& now) const {
-    std::vector<double> begin(ranks);
-    std::vector<double> ready(ranks);
-    for (int r = 0; r < ranks; ++r) {
-      begin[r] = now[r] + data_ms(r, s);
-      ready[r] = begin[r] + 50 * factor(r, s);
+    std::vector<double> at(ranks);
+    std::vector<int> launches(ranks, 0);
+    const auto host = [&](int r) { return now[r] - 2 + clock_ms(r, s); };
+    const auto kernel = [&](int r, const std::string& name, double until, const std::string& args = "") {
+      if (!has_kernels(r)) return;
+      const int correlation = 1000 * s + ++launches[r];
+      texts[r].launch(correlation, us(host(r) + 0.01 * launches[r]));
+      texts[r].kernel(correlation, name, us(at[r] + clock_ms(r, s)), us(until - at[r]), args.empty() ? 7 : 20,
+                      args);
+    };
+    const auto compute = [&](int r, const std::string& name, double ms) {
+      kernel(r, name, at[r] + ms * factor(r, s));
+      at[r] += ms * factor(r, s);
+    };
+    int sequence = s * (gathers + 1);
+    const auto meet = [&](const std::string& name, const std::string& nccl, double ms) {
+      const double end = *std::max_element(at.begin(), at.end()) + ms;
+      for (int r = 0; r < ranks; ++r) kernel(r, nccl, end, args_of(name, sequence));
+      at.assign(ranks, end);
+      ++sequence;
+    };
+    for (int r = 0; r < ranks; ++r) at[r] = now[r] + data_ms(r, s);
+    for (int g = 0; g < gathers; ++g) {
+      meet("_allgather_base", "ncclDevKernel_AllGather_x", 2);
+      for (int r = 0; r < ranks; ++r) compute(r, "gemm", 50.0 / gathers);
     }
-    const double reduced = *std::max_element(ready.begin(), ready.end()) + 5;
+    for (int r = 0; r < ranks && gathers == 0; ++r) compute(r, "gemm", 50);
+    meet("allreduce", "ncclDevKernel_AllReduce_x", 5);
     for (int r = 0; r < ranks; ++r) {
-      const double end = reduced + 4 * factor(r, s);
-      const double host = now[r] - 2 + clock_ms(r, s);
-      KinetoText& text = texts[r];
-      text.x("user_annotation", fmt::format("ProfilerStep#{}", s + 1), us(host), us(end - now[r] - 0.001), 1);
-      for (int k = 0; k < 3; ++k) text.launch(3 * s + k, us(host + 0.01 * (k + 1)));
-      text.x("user_annotation", "Optimizer.step#AdamW.step", us(host + 0.029), "5", 1);
-      if (has_kernels(r)) {
-        const auto at = [&](double ms) { return us(ms + clock_ms(r, s)); };
-        text.kernel(3 * s, "gemm", at(begin[r]), us(ready[r] - begin[r]));
-        text.kernel(3 * s + 1, "ncclDevKernel_AllReduce_x", at(ready[r]), us(reduced - ready[r]), 20,
-                    args_of(s));
-        text.kernel(3 * s + 2, "adamw", at(reduced), us(end - reduced));
-      }
-      now[r] = end;
+      texts[r].x("user_annotation", "Optimizer.step#AdamW.step", us(host(r) + 0.01 * launches[r] + 0.009),
+                 "5", 1);
+      compute(r, "adamw", 4);
+      texts[r].x("user_annotation", fmt::format("ProfilerStep#{}", s + 1), us(host(r)),
+                 us(at[r] - now[r] - 0.001), 1);
     }
+    now = at;
   }
 };
 
@@ -109,8 +124,8 @@ double replayed_ms(const Sandbox& sandbox, const std::string& options) {
 }
 
 // Ranks 2 and 3 take 1.3 times as long: of two steps the fast ranks wait 15 ms of 74 (50 + 15 + 5 + 4) in the
-// first, and in the second, which they begin 1.2 earlier, 16.2 of 75.2. That is 31.2 of 149.2, and (50 + 4) /
-// (65 + 5.2) mends both: 50 + 5 + 4 = 59 ms.
+// first, and in the second, which they begin 1.2 earlier, 16.2 of 75.2. That is 31.2 of 149.2, as
+// the others the two take 50 + 5 + 4 = 59 ms.
 TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
   const Sandbox sandbox;
   MadeRun run;
@@ -119,8 +134,7 @@ TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
   const std::string import = "import --kineto" + run.write(sandbox) + " --format json --fail-on straggler";
   const RunResult result = sandbox.run(import + " --out run.json");
   EXPECT_EQ(result.exit_code, 3);
-  const std::string rest =
-      " at most 20.9 % of a step; 'replay --slow rank=2:0.769 --slow rank=3:0.769' mends all";
+  const std::string rest = " at most 20.9 % of a step; 'replay --as-others 2,3' mends all";
   EXPECT_EQ(
       findings(result),
       (std::vector<std::string>{
@@ -131,8 +145,8 @@ TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
           "steps for it and rank 2: fixing this rank alone saves nothing, fixing all 2" +
               rest}));
   EXPECT_NEAR(replayed_ms(sandbox, ""), 75.2, 1e-3);
-  EXPECT_NEAR(replayed_ms(sandbox, "--slow rank=2:0.769231 --slow rank=3:0.769231"), 59, 1e-3);
-  EXPECT_NEAR(replayed_ms(sandbox, "--slow rank=2:0.769231"), 75.2, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 2,3"), 59, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 2"), 75.2, 1e-3);
 }
 
 // Of 8 ranks two are slow, one by 1.30 and one by 1.28, which waits 1 ms for it.
@@ -167,24 +181,64 @@ TEST(Stragglers, RanksThatAreSlowInTurnsAreTold) {
 }
 
 // Rank 3 waits 15 ms for its data before each step, which the others wait for then: 15 + 50 + 5 + 4 = 74 ms,
-// the first step and the last included. (50 + 4) / (15 + 50 + 4) = 0.783 of it makes 50.87 of 65 ms.
-TEST(Stragglers, ALateRankIsMendedByTheFactorThatIsNamed) {
+// the first step and the last included, and 59 with data in time. With 5 all-gathers of 2 ms it waits at the
+// first of them, and nothing that it computes between them could be shorter: 84 and 69 ms.
+TEST(Stragglers, ALateRankIsMendedByTheWhatIfThatIsNamed) {
   const Sandbox sandbox;
-  MadeRun run;
-  run.data_ms = [](int r, int) { return r == 3 ? 15.0 : 0.0; };
-  const RunResult result =
-      sandbox.run("import --kineto" + run.write(sandbox) + " --out run.json --format json");
-  const auto found = findings(result);
-  ASSERT_EQ(found.size(), 1u) << result.out;
-  EXPECT_NE(found[0].find("rank 3 computes 1.00 x the median, and its device idles"), std::string::npos);
-  EXPECT_NE(found[0].find("; 'replay --slow rank=3:0.783' mends it"), std::string::npos) << found[0];
-  const json steps = json::parse(result.out)["pipeline"];
-  ASSERT_EQ(steps.size(), 4u);
-  for (const json& step : steps) {
-    EXPECT_NEAR(step["duration_s"].get<double>(), 74e-3, 1e-9);
-    EXPECT_NEAR(step["replayed_s"].get<double>(), 74e-3, 1e-9);
+  for (const int gathers : {0, 5}) {
+    MadeRun run;
+    run.gathers = gathers;
+    run.data_ms = [](int r, int) { return r == 3 ? 15.0 : 0.0; };
+    const RunResult result =
+        sandbox.run("import --kineto" + run.write(sandbox) + " --out run.json --format json");
+    const auto found = findings(result);
+    ASSERT_EQ(found.size(), 1u) << result.out;
+    EXPECT_NE(found[0].find("rank 3 computes 1.00 x the median, and its device idles"), std::string::npos);
+    EXPECT_NE(found[0].find("; 'replay --as-others 3' mends it"), std::string::npos) << found[0];
+    const json steps = json::parse(result.out)["pipeline"];
+    ASSERT_EQ(steps.size(), 4u);
+    for (const json& step : steps) {
+      EXPECT_NEAR(step["duration_s"].get<double>(), (74 + 2 * gathers) * 1e-3, 1e-9);
+      EXPECT_NEAR(step["replayed_s"].get<double>(), (74 + 2 * gathers) * 1e-3, 1e-9);
+    }
+    EXPECT_NEAR(replayed_ms(sandbox, "--as-others 3"), 59 + 2 * gathers, 1e-3);
   }
-  EXPECT_NEAR(replayed_ms(sandbox, "--slow rank=3:0.783"), 65 * 0.783 + 5 + 4, 1e-3);
+}
+
+// Rank 1 takes 1.8 times as long in one of four steps, or is 20 ms late in it: mended, all steps are of 69
+// ms. The step before it is that of a fast rank, which as the others takes as long.
+TEST(Stragglers, ARankThatIsBehindInOneStepIsMendedThere) {
+  const Sandbox sandbox;
+  const auto mended_ms = [&](const MadeRun& run) {
+    const RunResult result =
+        sandbox.run("import --kineto" + run.write(sandbox) + " --out run.json --format json");
+    const auto found = findings(result);
+    EXPECT_EQ(found.size(), 1u) << result.out;
+    EXPECT_NE(result.out.find("'replay --as-others 1' mends it"), std::string::npos) << result.out;
+    return replayed_ms(sandbox, "--as-others 1");
+  };
+  MadeRun slow;
+  slow.gathers = 5;
+  slow.factor = [](int r, int s) { return r == 1 && s == 2 ? 1.8 : 1.0; };
+  EXPECT_NEAR(mended_ms(slow), 69, 1e-3);
+  MadeRun late;
+  late.gathers = 5;
+  late.data_ms = [](int r, int s) { return r == 1 && s == 2 ? 20.0 : 0.0; };
+  EXPECT_NEAR(mended_ms(late), 69, 1e-3);
+}
+
+TEST(Stragglers, RanksThatCannotBeAsTheOthersAreRefused) {
+  const Sandbox sandbox;
+  ASSERT_EQ(sandbox.run("import --kineto" + MadeRun{}.write(sandbox) + " --out run.json").exit_code, 0);
+  const auto refused = [&](const std::string& ranks, const std::vector<std::string>& parts) {
+    expect_error(sandbox.run("replay --trace run.json --as-others " + ranks), parts);
+  };
+  refused("4", {"'--as-others'", "ranks of 0, 1, 2, 3", "'4'"});
+  refused("1,", {"'--as-others'", "as 3 or 3,5", "'1,'"});
+  refused("0,1,2,3", {"'--as-others'", "another rank that enters 1 collectives"});
+  testing::write_all(sandbox.path("p.json"), testing::two_stages("1f1b", 2));
+  ASSERT_EQ(sandbox.run("simulate --pipeline p.json --out run.json").exit_code, 0);
+  refused("1", {"'--as-others'", "run.json", "meet in collectives"});
 }
 
 TEST(Stragglers, RanksWithoutATraceAreFound) {

@@ -22,7 +22,6 @@ double lower_median(std::vector<double> values) {
 struct RankTimes {
   std::size_t trace = 0;
   double compute_s = 0;  ///< in a step
-  double pieces_s = 0;   ///< in a step: without exposed communication
   double idle = 0;       ///< parts of the steps
   double wait = 0;
 };
@@ -37,23 +36,19 @@ std::vector<RankTimes> times_of(const std::vector<KinetoTrace>& traces, const Ki
     if (std::ranges::any_of(trace.ranges, computes) || std::ranges::any_of(trace.collectives, is_message))
       return {};
     Seconds compute(0);
-    Seconds pieces(0);
     Seconds idle(0);
     Seconds steps(0);
     const std::vector<KinetoStepUsage> usage = step_usage(trace);
-    // The gap after a step, in which a late rank waits for its data, is not known of the last one.
-    const std::size_t closed = std::max<std::size_t>(1, usage.size() - 1);
     for (const KinetoStepUsage& step : usage) {
       const Seconds length = step.window.end - step.window.begin;
       compute += Seconds(step.compute);
-      if (&step < &usage.front() + closed) pieces += length - Seconds(step.exposed);
       idle += Seconds(step.idle);
       steps += length;
     }
     if (steps.count() <= 0 || compute.count() <= 0) continue;
     const auto count = static_cast<double>(usage.size());
-    all.push_back({t, compute.count() / count, pieces.count() / static_cast<double>(closed), idle / steps,
-                   Seconds(exposed_wait(trace, ranks.shares[t])) / steps});
+    all.push_back(
+        {t, compute.count() / count, idle / steps, Seconds(exposed_wait(trace, ranks.shares[t])) / steps});
   }
   return all;
 }
@@ -105,11 +100,8 @@ KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
   stragglers.median_idle = median_of(all.begin(), all.end(), &RankTimes::idle);
   stragglers.second_waits_more = all[1].wait - all[0].wait;
   const double median = median_of(all.begin(), all.end(), &RankTimes::compute_s);
-  const double pieces = median_of(others, all.end(), &RankTimes::pieces_s);
-  for (auto rank = all.begin(); rank != others; ++rank) {
-    const double mending = rank->pieces_s > 0 ? pieces / rank->pieces_s : 1;
-    stragglers.ranks.push_back({rank->trace, rank->compute_s / median, rank->idle, mending});
-  }
+  for (auto rank = all.begin(); rank != others; ++rank)
+    stragglers.ranks.push_back({rank->trace, rank->compute_s / median, rank->idle});
   return stragglers;
 }
 
@@ -138,13 +130,13 @@ std::string describe(const KinetoStragglers& stragglers, std::size_t index,
     text += fmt::format(
         " and {}: fixing this rank alone saves {}, fixing all {} at most {:.1f} % of a step",
         ranks_text(stragglers, index, traces),
-        index > 0 ? "nothing" : fmt::format("at most {:.1f} %", 100 * stragglers.second_waits_more),
-        count, waits);
+        index > 0 ? "nothing" : fmt::format("at most {:.1f} %", 100 * stragglers.second_waits_more), count,
+        waits);
   }
   if (count > kMostNamed) return text;
-  text += "; 'replay";
-  for (const KinetoStraggler& each : stragglers.ranks)
-    text += fmt::format(" --slow rank={}:{:.3f}", *traces[each.trace].rank, each.mending);
+  text += "; 'replay --as-others ";
+  for (std::size_t k = 0; k < count; ++k)
+    text += fmt::format("{}{}", k > 0 ? "," : "", *traces[stragglers.ranks[k].trace].rank);
   return text + fmt::format("' mends {}", count > 1 ? "all" : "it");
 }
 

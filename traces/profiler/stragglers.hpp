@@ -17,8 +17,6 @@ struct KinetoStraggler {
   std::size_t trace = 0;
   double compute_ratio = 1;  ///< its compute time in a step over the median of all ranks
   double idle = 0;           ///< part of its steps in which nothing runs on its device
-  /// Its compute and gaps, times this, are as long as the median of the ranks that wait for it.
-  double mending = 1;
 };
 
 /// KinetoStragglers are the ranks for which the others wait, that which waits least first.
