@@ -21,6 +21,7 @@
 #include "traces/profiler/kineto.hpp"
 #include "traces/profiler/pipeline.hpp"
 #include "traces/profiler/ranks.hpp"
+#include "traces/profiler/stragglers.hpp"
 #include "traces/profiler/usage.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -168,6 +169,66 @@ Table example_table(const std::vector<const KinetoFinding*>& examples) {
   return table;
 }
 
+/// A Savings is what part of the steps' time is saved where stragglers compute as the others do.
+struct Savings {
+  KinetoStragglers stragglers;
+  std::vector<std::optional<double>> alone;  ///< a row per straggler; nothing where it is not known
+  std::optional<double> together;
+};
+
+/// Replays the steps with stragglers mended: each alone, where they are few, and all of them.
+Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                     const PipelineImport& joined) {
+  constexpr std::size_t kMostAlone = 8;
+  Savings savings{find_stragglers(traces, ranks)};
+  std::vector<int> all;
+  for (const KinetoStraggler& straggler : savings.stragglers.ranks)
+    all.push_back(*traces[straggler.trace].rank);
+  savings.alone.resize(all.size());
+  if (all.empty()) return savings;
+  savings.together = saved_as_others(joined, all);
+  for (std::size_t k = 0; k < all.size() && all.size() <= kMostAlone; ++k)
+    savings.alone[k] = all.size() == 1 ? savings.together : saved_as_others(joined, {all[k]});
+  return savings;
+}
+
+/// Says in the findings of stragglers what mending them saves.
+void tell_savings(const Savings& savings, const std::vector<KinetoTrace>& traces,
+                  std::vector<KinetoFinding>& findings) {
+  std::vector<std::int32_t> all;
+  for (const KinetoStraggler& straggler : savings.stragglers.ranks)
+    all.push_back(*traces[straggler.trace].rank);
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    if (!savings.alone[k]) continue;
+    const std::string& file = traces[savings.stragglers.ranks[k].trace].file;
+    const auto own = std::ranges::find_if(findings, [&](const KinetoFinding& finding) {
+      return finding.kind == KinetoFindingKind::straggler && finding.place == file;
+    });
+    own->text +=
+        fmt::format("; 'replay --as-others {}' saves {:.1f} % of a step", all[k], 100 * *savings.alone[k]);
+    if (all.size() > 1 && savings.together)
+      own->text += fmt::format(", '--as-others {}' {:.1f} %", fmt::join(all, ","), 100 * *savings.together);
+  }
+}
+
+Table straggler_table(const Savings& savings, const std::vector<KinetoTrace>& traces) {
+  Table table;
+  table.columns = {{"rank", ""},
+                   {"compute_ratio", ""},
+                   {"idle_fraction", ""},
+                   {"waiting_ranks", ""},
+                   {"others_wait_fraction", ""},
+                   {"saved_fraction", ""},
+                   {"saved_fraction_all", ""}};
+  const KinetoStragglers& all = savings.stragglers;
+  for (std::size_t k = 0; k < all.ranks.size(); ++k) {
+    const KinetoStraggler& straggler = all.ranks[k];
+    table.rows.push_back({traces[straggler.trace].rank, straggler.compute_ratio, straggler.idle, all.others,
+                          all.others_wait_more, savings.alone[k], savings.together});
+  }
+  return table;
+}
+
 Table pipeline_table(const PipelineImport& pipeline, const std::vector<Nanoseconds>& replayed) {
   Table table;
   table.columns = {{"step", "step"},
@@ -190,7 +251,8 @@ Table pipeline_table(const PipelineImport& pipeline, const std::vector<Nanosecon
 }
 
 void print_trace(Format format, const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                 const Table& replayable, const std::vector<KinetoFinding>& findings) {
+                 const Table& replayable, const std::vector<KinetoFinding>& findings,
+                 const Table& stragglers) {
   const Table clocks = clock_table(traces, ranks);
   const Table steps = step_table(traces);
   const Table streams = stream_table(traces);
@@ -217,6 +279,7 @@ void print_trace(Format format, const std::vector<KinetoTrace>& traces, const Ki
     all["communication"] = json_of(groups);
     all["findings"] = json_of(kinds);
     all["examples"] = json_of(example_table(first));
+    all["stragglers"] = json_of(stragglers);
     return json_text(all);
   };
   print_result(format, text, json, steps);
@@ -445,6 +508,8 @@ int run_import(const Values& values) {
     pipeline = read_joined(traces, ranks, replayed);
     findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());
   }
+  const Savings savings = find_savings(traces, ranks, has_ranges ? PipelineImport{} : pipeline);
+  tell_savings(savings, traces, findings);
   const bool is_fatal = std::ranges::any_of(
       findings, [&](const KinetoFinding& finding) { return std::ranges::count(fatal, finding.kind) > 0; });
   // Traces of which no timeline can be made have findings that say why, which a gate is to tell all the same.
@@ -456,7 +521,8 @@ int run_import(const Values& values) {
     if (!is_fatal || error.kind() != ErrorKind::input) throw;
     no_timeline = error.what();
   }
-  print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings);
+  print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings,
+              straggler_table(savings, traces));
   tell_fatal(findings, fatal);
   if (!no_timeline.empty()) say("dflop: note: '--out' is not written: {}\n", no_timeline);
   return is_fatal ? 3 : 0;

@@ -10,6 +10,7 @@
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/recorded/recorded.hpp"
+#include "experiments/studies/replay_runs.hpp"
 #include "sim/engine.hpp"
 #include "traces/profiler/pipeline_layout.hpp"
 
@@ -69,6 +70,26 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
   }
   pipeline.steps = std::move(kept);
   return replayed;
+}
+
+std::optional<double> saved_as_others(const PipelineImport& joined, const std::vector<int>& ranks) {
+  const ReplayChange change = as_others(ranks);
+  Seconds as_was(0);
+  Seconds changed(0);
+  for (const PipelineStep& step : joined.steps) {
+    const RecordedProgram recorded = recorded_program(step.timeline);
+    const auto taken = [](const PricedProgram& priced) {
+      return Seconds(simulate(priced.program, priced.costs, Detail::usage).makespan);
+    };
+    as_was += taken(recorded);
+    try {
+      changed += taken(change.apply(recorded, recorded, 0));
+    } catch (const Error&) {  // of ranks that enter no collective as the others do
+      return std::nullopt;
+    }
+  }
+  if (as_was.count() <= 0) return std::nullopt;
+  return 1 - changed / as_was;
 }
 
 void keep_consecutive(PipelineImport& pipeline, std::vector<Nanoseconds>& replayed, const std::string& file) {

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ void apply_plan(PipelineImport& pipeline, const std::string& file, const Plan& p
 /// Replays each step as it was, and returns how long each took that is left. One that cannot be replayed, or
 /// takes another time than it did, is taken out, with a finding: what was read does not hang together.
 std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::string& file);
+
+/// Returns what part of the steps' time is saved where these ranks compute as the others do (as_others()), as
+/// a replay of all of them says; nothing where there are none, or ranks that cannot be compared.
+std::optional<double> saved_as_others(const PipelineImport& joined, const std::vector<int>& ranks);
 
 /// Keeps the longest run of steps that follow each other, of which the first one's number tells those of all;
 /// the rest is taken out, with findings. `replayed` is of all steps, and of those that are left afterwards.

@@ -68,12 +68,9 @@ double median_of(std::vector<RankTimes>::const_iterator begin, std::vector<RankT
 }
 
 /// Returns "rank 3" or "ranks 3, 4 and 7".
-std::string ranks_text(const KinetoStragglers& stragglers, std::size_t without,
-                       const std::vector<KinetoTrace>& traces) {
+std::string ranks_text(const std::vector<std::size_t>& of, const std::vector<KinetoTrace>& traces) {
   std::vector<std::string> names;
-  for (std::size_t k = 0; k < stragglers.ranks.size(); ++k) {
-    if (k != without) names.push_back(std::to_string(*traces[stragglers.ranks[k].trace].rank));
-  }
+  for (const std::size_t trace : of) names.push_back(std::to_string(*traces[trace].rank));
   std::string last;
   if (names.size() > kMostNamed) {
     last = fmt::format("{} more", names.size() - kMostNamed);
@@ -92,13 +89,15 @@ KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
   std::ranges::stable_sort(all, {}, &RankTimes::wait);
   const double half = (all.front().wait + all.back().wait) / 2;
   auto others = std::ranges::find_if(all, [&](const RankTimes& rank) { return rank.wait >= half; });
-  if (static_cast<std::size_t>(others - all.begin()) > all.size() / 2) others = all.begin() + 1;
+  // Where most ranks wait little, these are the usual ones, unless they wait for one of them.
+  const bool most_wait_little = static_cast<std::size_t>(others - all.begin()) > all.size() / 2;
+  if (most_wait_little && all[1].wait - all[0].wait < kLeastStraggling) return {};
+  if (most_wait_little) others = all.begin() + 1;
   KinetoStragglers stragglers;
   stragglers.others_wait_more = mean_wait(others, all.end()) - all.front().wait;
   if (others == all.begin() || stragglers.others_wait_more < kLeastStraggling) return {};
   stragglers.others = static_cast<std::size_t>(all.end() - others);
   stragglers.median_idle = median_of(all.begin(), all.end(), &RankTimes::idle);
-  stragglers.second_waits_more = all[1].wait - all[0].wait;
   const double median = median_of(all.begin(), all.end(), &RankTimes::compute_s);
   for (auto rank = all.begin(); rank != others; ++rank)
     stragglers.ranks.push_back({rank->trace, rank->compute_s / median, rank->idle});
@@ -126,18 +125,12 @@ std::string describe(const KinetoStragglers& stragglers, std::size_t index,
   text += stragglers.others == 1 ? fmt::format("; the other rank waits {:.1f} % of its steps for it", waits)
                                  : fmt::format("; the other {} ranks wait {:.1f} % of their steps for it",
                                                stragglers.others, waits);
-  if (count > 1) {
-    text += fmt::format(
-        " and {}: fixing this rank alone saves {}, fixing all {} at most {:.1f} % of a step",
-        ranks_text(stragglers, index, traces),
-        index > 0 ? "nothing" : fmt::format("at most {:.1f} %", 100 * stragglers.second_waits_more), count,
-        waits);
+  if (count == 1) return text;
+  std::vector<std::size_t> beside;
+  for (std::size_t k = 0; k < count; ++k) {
+    if (k != index) beside.push_back(stragglers.ranks[k].trace);
   }
-  if (count > kMostNamed) return text;
-  text += "; 'replay --as-others ";
-  for (std::size_t k = 0; k < count; ++k)
-    text += fmt::format("{}{}", k > 0 ? "," : "", *traces[stragglers.ranks[k].trace].rank);
-  return text + fmt::format("' mends {}", count > 1 ? "all" : "it");
+  return text + " and " + ranks_text(beside, traces);
 }
 
 std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
@@ -146,6 +139,18 @@ std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces
   KinetoWaiting waiting;
   waiting.waits = mean_wait(all.begin(), all.end());
   if (waiting.waits < kLeastStraggling) return std::nullopt;
+  const auto most = std::ranges::max_element(all, {}, &RankTimes::wait);
+  const double median = median_of(all.begin(), all.end(), &RankTimes::compute_s);
+  std::vector<RankTimes> waiters;
+  for (const RankTimes& rank : all) {
+    if (rank.wait >= most->wait / 2) waiters.push_back(rank);
+  }
+  if (waiters.size() <= all.size() / 2) {
+    waiting.waits = mean_wait(waiters.begin(), waiters.end());
+    for (const RankTimes& rank : waiters)
+      waiting.ranks.push_back({rank.trace, rank.compute_s / median, rank.idle});
+    return waiting;
+  }
   std::map<std::int64_t, std::vector<RankTimes>> by_step;
   for (const RankTimes& rank : all) {
     const KinetoTrace& trace = traces[rank.trace];
@@ -160,13 +165,27 @@ std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces
   for (auto& [number, step] : by_step) {
     if (step.size() < all.size()) continue;
     std::ranges::stable_sort(step, {}, &RankTimes::wait);
-    if (mean_wait(step.begin() + 1, step.end()) - step.front().wait >= kLeastStraggling)
+    if (step[1].wait - step[0].wait >= kLeastStraggling)
       waiting.late_rank.emplace_back(number, step.front().trace);
   }
   return waiting;
 }
 
 std::string describe(const KinetoWaiting& waiting, const std::vector<KinetoTrace>& traces) {
+  if (!waiting.ranks.empty()) {
+    std::vector<std::size_t> who;
+    std::vector<double> ratios;
+    for (const KinetoStraggler& rank : waiting.ranks) {
+      who.push_back(rank.trace);
+      ratios.push_back(rank.compute_ratio);
+    }
+    const bool one = who.size() == 1;
+    return fmt::format(
+        "{} wait{} {:.1f} % of {} steps for the others, and for no single one of them; {} compute{} {:.2f} x "
+        "the median",
+        ranks_text(who, traces), one ? "s" : "", 100 * waiting.waits, one ? "its" : "their",
+        one ? "it" : "they", one ? "s" : "", lower_median(std::move(ratios)));
+  }
   std::string text =
       fmt::format("the ranks wait {:.1f} % of their steps for each other, and no single rank is behind it",
                   100 * waiting.waits);

@@ -1,4 +1,4 @@
-// Ranks that do the same wait for the slowest of them: which that is, and what would mend it.
+// Ranks that do the same wait for the slowest of them: which that is.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,6 @@ struct KinetoStragglers {
   /// This part of the others' steps, beyond that of the first straggler's, they compute nothing while a
   /// collective waits for ranks that are not there yet.
   double others_wait_more = 0;
-  /// The second straggler waits this part of its steps more than the first, which is what mending the first
-  /// alone gains at most.
-  double second_waits_more = 0;
 };
 
 /// From this part of the others' steps on a rank is a straggler.
@@ -37,18 +34,20 @@ inline constexpr double kLeastStraggling = 0.05;
 
 /// Returns the ranks that wait less than half as long, beyond the least, as any rank does in the collectives
 /// that they share, where the others wait for more. Where that is more than half of the ranks it is the one
-/// that waits least. None where ranks send each other messages or run ranges of a pipeline, as these do not
-/// do the same. Ranks without activities of a device are left out.
+/// that waits least, if all others wait by kLeastStraggling more: else these are as ranks usually are, and
+/// those that wait are fast or have less to do. None where ranks send each other messages or run ranges of a
+/// pipeline, as these do not do the same. Ranks without activities of a device are left out.
 KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
-/// Returns "rank 5 computes 1.40 x the median; the other 7 ranks wait 27.1 % of their steps for it ...".
+/// Returns "rank 5 computes 1.40 x the median; the other 7 ranks wait 27.1 % of their steps for it".
 /// @param index  of the straggler
 std::string describe(const KinetoStragglers& stragglers, std::size_t index,
                      const std::vector<KinetoTrace>& traces);
 
 /// A KinetoWaiting says that ranks wait for each other without one that is behind it in all steps.
 struct KinetoWaiting {
-  double waits = 0;  ///< part of all ranks' steps
+  double waits = 0;                    ///< part of the steps of those that wait
+  std::vector<KinetoStraggler> ranks;  ///< that wait, where they are half of all or fewer
   std::vector<std::pair<std::int64_t, std::size_t>>
       late_rank;  ///< by step number: the trace that all wait for
 };
@@ -57,7 +56,8 @@ struct KinetoWaiting {
 /// where find_stragglers() looks for none.
 std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
-/// Returns "the ranks wait 24.1 % of their steps for each other, and no single rank is behind it: ...".
+/// Returns "the ranks wait 24.1 % of their steps for each other, and no single rank is behind it: ...", or
+/// "rank 0 waits 28.6 % of its steps for the others, ...".
 std::string describe(const KinetoWaiting& waiting, const std::vector<KinetoTrace>& traces);
 
 }  // namespace dflop
