@@ -473,14 +473,32 @@ void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport&
                to_string(first.kind), first.text, pipeline.findings.size());
 }
 
+/// Returns what replays of the steps are to know: of each kind that misleads what-ifs the first finding, and
+/// how many there are.
+std::vector<RecordFinding> findings_for_replay(const std::vector<KinetoFinding>& findings) {
+  std::vector<RecordFinding> kept;
+  for (int k = 0; k < kKinetoFindingKinds; ++k) {
+    const auto kind = static_cast<KinetoFindingKind>(k);
+    const auto first = std::ranges::find(findings, kind, &KinetoFinding::kind);
+    if (!misleads_what_ifs(kind) || first == findings.end()) continue;
+    const auto count = std::ranges::count(findings, kind, &KinetoFinding::kind);
+    kept.push_back(
+        {std::string(to_string(kind)),
+         first->place + ": " + first->text + (count > 1 ? fmt::format(", the first of {}", count) : "")});
+  }
+  return kept;
+}
+
 /// Returns the file of the steps. @throws Error (input) where there is none
 std::string timeline_json(const Values& values, const std::vector<KinetoTrace>& traces,
                           const KinetoRanks& ranks, const PipelineImport& pipeline, const RecordedPlan* plan,
-                          bool has_ranges) {
+                          bool has_ranges, const std::vector<KinetoFinding>& findings) {
   if (has_ranges) require_steps(traces, pipeline);
   Provenance made = made_by(values, plan);
   if (!pipeline.steps.empty()) made.first_iteration = pipeline.steps.front().number;
-  return to_json(TimelineFile{timelines_of(traces, ranks, pipeline), made});
+  return to_json(TimelineFile{.iterations = timelines_of(traces, ranks, pipeline),
+                              .made_by = made,
+                              .findings = findings_for_replay(findings)});
 }
 
 int run_import(const Values& values) {
@@ -516,7 +534,8 @@ int run_import(const Values& values) {
   std::string no_timeline;
   try {
     if (out)
-      write_file_atomically(*out, timeline_json(values, traces, ranks, pipeline, plan.get(), has_ranges));
+      write_file_atomically(*out,
+                            timeline_json(values, traces, ranks, pipeline, plan.get(), has_ranges, findings));
   } catch (const Error& error) {
     if (!is_fatal || error.kind() != ErrorKind::input) throw;
     no_timeline = error.what();

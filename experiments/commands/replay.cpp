@@ -15,6 +15,7 @@
 #include "experiments/studies/study.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/files/timeline.hpp"
+#include "traces/profiler/check.hpp"
 #include "traces/profiler/joined.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
@@ -164,6 +165,8 @@ void print_replays(Format format, const TimelineFile& trace, int begin, const Re
                    const PricedParts* prices, const std::optional<Table>& distribution) {
   const Table runs = run_table(replays);
   const Table groups = group_table(replays.front());
+  Table findings{{{"finding", ""}, {"text", ""}}, {}};
+  for (const RecordFinding& finding : trace.findings) findings.rows.push_back({finding.kind, finding.text});
   const auto prices_table = prices != nullptr ? std::optional(price_table(*prices)) : std::nullopt;
   const auto text = [&] {
     return terminal_text(runs) + section("makespans of all runs of the last row", distribution) +
@@ -179,6 +182,7 @@ void print_replays(Format format, const TimelineFile& trace, int begin, const Re
     if (distribution) all["distribution"] = json_of(*distribution)[0];
     if (prices_table) all["prices"] = json_of(*prices_table);
     all["groups"] = json_of(groups);
+    all["findings"] = json_of(findings);
     return json_text(all);
   };
   print_result(format, text, json, distribution ? *distribution : runs);
@@ -413,6 +417,27 @@ void refuse_for_pieces(const Values& values, const Timeline& recording, const st
           file));
 }
 
+/// Refuses other links where collectives waited for ranks that nobody recorded: that is part of what they
+/// took.
+void refuse_for_missing_ranks(const Values& values, const TimelineFile& trace, const std::string& file) {
+  const std::string_view kind = to_string(KinetoFindingKind::missing_rank);
+  const auto missing = std::ranges::find(trace.findings, kind, &RecordFinding::kind);
+  if (missing == trace.findings.end()) return;
+  refuse_given(
+      values, {"latency-scale", "bandwidth-scale", "slow-link", "network"},
+      fmt::format("what collectives took in {} may be waiting for ranks without a trace, which other links "
+                  "do not change ({}); import the traces of all ranks",
+                  file, missing->text));
+}
+
+/// Says what was found in the record and makes what-ifs doubtful.
+void note_findings(const TimelineFile& trace, const std::string& file) {
+  for (const RecordFinding& finding : trace.findings) {
+    say("dflop: note: {} has a finding by which what-ifs may be wrong: {}: {}\n", file, finding.kind,
+        finding.text);
+  }
+}
+
 /// Returns which part of its run a recording is. Step N of an imported run ran iteration N of its schedule,
 /// modulo their number; other runs have an iteration for each step.
 RecordedPart part_of_run(const TimelineFile& trace) {
@@ -431,6 +456,7 @@ int run_replay(const Values& values) {
   const auto path = values["trace"].as<std::string>();
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
   refuse_for_pieces(values, trace.iterations.front(), path);
+  refuse_for_missing_ranks(values, trace, path);
   conditions.reference = read_reference(values, trace);
   const std::optional<ClusterSpec> cluster = memory_cluster(values, plan.get(), trace);
   if (cluster) conditions.reference.usable_memory = cluster->gpu.usable_memory();
@@ -458,7 +484,10 @@ int run_replay(const Values& values) {
     replays.push_back(std::move(replayed.runs));
   }
   StagedOutputs files;
-  if (out) files.add(*out, to_json(TimelineFile{last, made_here(values)}));
+  if (out) {
+    const TimelineFile made{.iterations = last, .made_by = made_here(values), .findings = trace.findings};
+    files.add(*out, to_json(made));
+  }
   if (perfetto) files.add(*perfetto, to_perfetto(last));
   files.commit();
   if (!last.back().stalls.empty()) {
@@ -466,6 +495,7 @@ int run_replay(const Values& values) {
     return report_stall(format, last.back(), iteration, group_word(trace) + "s");
   }
   say_made_by(path, trace.made_by);
+  note_findings(trace, path);
   note_weight_shares(values, trace.iterations[range.begin], conditions.reference);
   const bool knows_memory =
       std::ranges::all_of(replays, [](const std::vector<ReplayRun>& runs) { return runs.back().memory; });

@@ -323,6 +323,38 @@ TEST(Stragglers, RanksWithoutATraceAreFound) {
   EXPECT_EQ(sandbox.run("import --kineto r0.json --fail-on missing_rank").exit_code, 0);
 }
 
+// Rank 2 of 4 takes 1.5 times as long and has no file: the others' all-reduces last for 5 + 25 ms, of which
+// 25 are no transfer. Links of four times the bandwidth would save 3.75 ms, and not 22.5.
+TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
+  const Sandbox sandbox;
+  MadeRun run;
+  run.factor = [](int r, int) { return r == 2 ? 1.5 : 1.0; };
+  run.write(sandbox);
+  ASSERT_EQ(sandbox.run("import --kineto r0.json r1.json r3.json --out run.json").exit_code, 0);
+  const std::string missing =
+      "r0.json: the run has 4 ranks by distributedInfo.world_size, found traces of 3; missing 2";
+  const RunResult as_was =
+      sandbox.run("replay --trace run.json --as-others 1 --out again.json --format json");
+  ASSERT_EQ(as_was.exit_code, 0) << as_was.err;
+  EXPECT_NE(
+      as_was.err.find("run.json has a finding by which what-ifs may be wrong: missing_rank: " + missing),
+      std::string::npos)
+      << as_was.err;
+  EXPECT_EQ(json::parse(as_was.out)["findings"], json({{{"finding", "missing_rank"}, {"text", missing}}}));
+  for (const std::string file : {"run.json", "again.json"}) {
+    for (const std::string option :
+         {"--bandwidth-scale 4", "--latency-scale 2", "--slow-link rank=1:0.5", "--network none"}) {
+      expect_error(
+          sandbox.run("replay --trace " + file + " " + option),
+          {"'" + option.substr(0, option.find(' ')) + "'", file, missing, "the traces of all ranks"});
+    }
+  }
+  const std::string whole = "import --kineto r0.json r1.json r2.json r3.json --out run.json";
+  ASSERT_EQ(sandbox.run(whole).exit_code, 0);
+  EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 4"), 54 * 1.5 + 5 - 3.75, 1e-3);
+  EXPECT_EQ(sandbox.run("replay --trace run.json").err.find("finding"), std::string::npos);
+}
+
 TEST(Stragglers, ARankWithoutKernelsIsNamedWithOutAndWithout) {
   const Sandbox sandbox;
   MadeRun run;

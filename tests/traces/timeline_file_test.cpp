@@ -128,6 +128,16 @@ TEST(TimelineFileFormat, ContradictionsAreRefused) {
   refused("\"version\": 2", "\"version\": 3", "version", {"newer version"});
 }
 
+TEST(TimelineFileFormat, FindingsOfTheRecordAreKept) {
+  const TimelineFile file{
+      .iterations = {small_timeline()},
+      .findings = {{"missing_rank", "found traces of 3"}, {"unaligned_clocks", "is ahead"}}};
+  const std::string text = to_json(file);
+  EXPECT_EQ(parse_timelines(text, "t.json").findings, file.findings);
+  expect_refused([&] { parse_timelines(replaced(text, "\"text\"", "\"txt\""), "t.json"); },
+                 "t.json: key 'findings[0].txt'", {"unknown key"});
+}
+
 TEST(TimelineFileFormat, OneIterationIsExpectedWhereOneIsAskedFor) {
   const TimelineFile two{{small_timeline(), small_timeline()}};
   expect_refused([&] { parse_timeline(to_json(two), "t.json"); }, "t.json: key 'iterations'",

@@ -315,12 +315,21 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   writer.end_object();
 }
 
-std::string write_file(const Timeline* timelines, std::size_t count) {
+std::string write_file(const Timeline* timelines, std::size_t count,
+                       const std::vector<RecordFinding>& findings = {}) {
   const auto name = [](auto value) { return to_string(value); };
   const FileNames names{all_of<Stream>(), all_of<Op>()};
   JsonWriter writer(kTimelineSchema, kTimelineVersion);
   writer.row("streams", names.streams, name);
   writer.row("ops", names.ops, name);
+  if (!findings.empty()) writer.begin_array("findings");
+  for (const RecordFinding& finding : findings) {
+    writer.begin_object();
+    writer.field("kind", finding.kind);
+    writer.field("text", finding.text);
+    writer.end_object();
+  }
+  if (!findings.empty()) writer.end_array();
   writer.begin_array("iterations");
   for (std::size_t i = 0; i < count; ++i) write_timeline(writer, timelines[i], names);
   writer.end_array();
@@ -416,7 +425,7 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
 }  // namespace
 
 std::string to_json(const TimelineFile& file) {
-  std::string json = write_file(file.iterations.data(), file.iterations.size());
+  std::string json = write_file(file.iterations.data(), file.iterations.size(), file.findings);
   if (file.kernels) json = with_kernels(std::move(json), *file.kernels);
   return file.made_by ? with_provenance(std::move(json), *file.made_by) : json;
 }
@@ -433,13 +442,19 @@ bool begins_with_warm_up(const TimelineFile& file) {
 TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kTimelineSchema, kTimelineVersion);
-  root.require_keys({"schema", "version", "streams", "ops", "iterations"}, {"kernels"});
+  root.require_keys({"schema", "version", "streams", "ops", "iterations"}, {"kernels", "findings"});
   const FileNames names{read_names<Stream>(root.at("streams")), read_names<Op>(root.at("ops"))};
   const auto version = root.at("version").integer<std::int64_t>(1, kTimelineVersion);
   const JsonValue iterations = root.at("iterations");
   TimelineFile timelines;
   timelines.made_by = read_provenance(root);
   if (root.has("kernels")) timelines.kernels = read_recorded_kernels(root.at("kernels"));
+  if (root.has("findings")) {
+    for (const JsonValue& finding : root.at("findings").elements()) {
+      finding.require_keys({"kind", "text"});
+      timelines.findings.push_back({finding.at("kind").string(), finding.at("text").string()});
+    }
+  }
   for (const JsonValue& iteration : iterations.elements()) {
     timelines.iterations.push_back(read_timeline(iteration, names, version));
   }

@@ -15,11 +15,20 @@
 
 namespace dflop {
 
+/// A RecordFinding is what was found in the record that a timeline is of, and by which what-ifs may be wrong.
+struct RecordFinding {
+  std::string kind;  ///< as "missing_rank"
+  std::string text;
+
+  bool operator==(const RecordFinding&) const = default;
+};
+
 /// A TimelineFile has the iterations of one file, in their order.
 struct TimelineFile {
   std::vector<Timeline> iterations;
   std::optional<Provenance> made_by = {};
   std::optional<RecordedKernels> kernels = {};  ///< of iterations whose kernels were chosen
+  std::vector<RecordFinding> findings = {};
 };
 
 /// Tells whether a recording of several steps begins with the first step of a live run, which warms up.
@@ -27,7 +36,8 @@ bool begins_with_warm_up(const TimelineFile& file);
 
 /// Returns a file of schema "dflop.timeline", version 2: groups, spans, memory points, shapes of stages,
 /// works and stalls as columns, one array per field, times in whole nanoseconds; and the number of cores,
-/// where ranks took turns on some; and beside the iterations, where they were chosen, the kernels. Streams
+/// where ranks took turns on some; and beside the iterations, where they were chosen, the kernels, and where
+/// there are some, the findings. Streams
 /// and operations are indices into the file's own lists of names.
 std::string to_json(const TimelineFile& file);
 

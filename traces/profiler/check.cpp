@@ -19,6 +19,7 @@ using Kind = KinetoFindingKind;
 struct KindText {
   std::string_view name;
   std::string_view explanation;
+  bool misleads = false;
 };
 
 constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
@@ -27,9 +28,9 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"missing_launch", "a kernel or copy without the call that launched it"},
     {"missing_activity", "a call that starts work, without the kernel or copy"},
     {"empty_step", "a step that launched nothing"},
-    {"missing_collective", "a collective or message that another rank of its group does not have"},
+    {"missing_collective", "a collective or message that another rank of its group does not have", true},
     {"sequence_gap", "sequence numbers of a process group that are left out"},
-    {"unaligned_clocks", "a clock that cannot be aligned with the others' by the ends of collectives"},
+    {"unaligned_clocks", "a clock that cannot be aligned with the others' by the ends of collectives", true},
     {"truncated_profile", "steps that the record cuts off or leaves out, or work outside all steps"},
     {"no_device_activity", "a trace without kernels and copies of a device"},
     {"straggler", "a rank for which the others wait 5 % of their steps or more"},
@@ -38,7 +39,7 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"overlapping_ranges", "a range that begins before the rank's range before it has ended"},
     {"repeated_range", "a range that a rank has twice in a step"},
     {"missing_range", "a forward without its backward, or a stage or rank without ranges"},
-    {"missing_rank", "fewer traces than the run has ranks"},
+    {"missing_rank", "fewer traces than the run has ranks", true},
     {"different_runs", "ranks that do not run a step at the same time"},
     {"unplaced_message", "a message that belongs to no forward or backward"},
     {"unmatched_message", "a message whose other end is not found, or may be on several ranks"},
@@ -302,6 +303,10 @@ std::string kineto_place(const KinetoTrace& trace, std::size_t event, const std:
 
 std::string_view explanation(KinetoFindingKind kind) {
   return kKinds[static_cast<std::size_t>(kind)].explanation;
+}
+
+bool misleads_what_ifs(KinetoFindingKind kind) {
+  return kKinds[static_cast<std::size_t>(kind)].misleads;
 }
 
 std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {

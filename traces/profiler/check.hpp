@@ -44,6 +44,10 @@ std::string_view to_string(KinetoFindingKind kind);
 /// Returns one line for the manual that says what the kind means.
 std::string_view explanation(KinetoFindingKind kind);
 
+/// Tells whether what-ifs of the record's steps may be wrong by such a finding: who waits for whom, and how
+/// long a transfer takes, is not known of what is missing.
+bool misleads_what_ifs(KinetoFindingKind kind);
+
 /// A KinetoFinding is one thing that is wrong or doubtful, and where.
 struct KinetoFinding {
   KinetoFindingKind kind = KinetoFindingKind::acausal;
