@@ -61,8 +61,10 @@ TEST(Import, PrintsTablesAndCsv) {
   for (const char* part : {"by step:", "by stream:", "communication:", "findings:", "straggler: traces"}) {
     EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
   }
+  const RunResult both = sandbox.run(kTwoRanks);
+  EXPECT_NE(both.out.find("no findings"), std::string::npos) << both.out;
   const RunResult one = sandbox.run("import --kineto traces/kineto/rank0.json");
-  EXPECT_NE(one.out.find("no findings"), std::string::npos) << one.out;
+  EXPECT_NE(one.out.find("found traces of 1; missing 1"), std::string::npos) << one.out;
   const RunResult csv = sandbox.run(std::string(kTwoRanks) + " --format csv");
   EXPECT_EQ(csv.out.substr(0, csv.out.find(',')), "rank");
   EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 5);

@@ -319,8 +319,13 @@ TEST(Stragglers, RanksWithoutATraceAreFound) {
   EXPECT_NE(sandbox.run("import --kineto r0.json r2.json r3.json")
                 .out.find("the run has 4 ranks by the size of a process group, found traces of 3; missing 1"),
             std::string::npos);
-  // Who gives one trace alone knows.
-  EXPECT_EQ(sandbox.run("import --kineto r0.json --fail-on missing_rank").exit_code, 0);
+  // So is it of a trace alone, where that says of how many ranks its run is.
+  run.world_size = 0;
+  run.write(sandbox);
+  EXPECT_EQ(findings(sandbox.run("import --kineto r1.json --format json")),
+            std::vector<std::string>{"missing_rank: r1.json: the run has 4 ranks by "
+                                     "distributedInfo.world_size, found traces of 1; missing 0, 2, 3"});
+  EXPECT_EQ(sandbox.run("import --kineto r1.json --fail-on missing_rank").exit_code, 3);
 }
 
 // Rank 2 of 4 takes 1.5 times as long and has no file: the others' all-reduces last for 5 + 25 ms, of which

@@ -259,10 +259,10 @@ void check_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks&
                               describe(*waiting, traces)});
 }
 
-/// Finds ranks of the run that have no trace, where several have. (Who gives one trace alone knows.) A
-/// pipeline's are found beside its ranges.
+/// Finds ranks of the run that have no trace: of one trace alone by what it says of the run, of several also
+/// by their groups. A pipeline's are found beside its ranges.
 void check_ranks(const std::vector<KinetoTrace>& traces, std::vector<std::vector<KinetoFinding>>& findings) {
-  if (traces.size() < 2 || has_pipeline_ranges(traces)) return;
+  if (traces.empty() || has_pipeline_ranges(traces)) return;
   std::int64_t size = 0;
   std::string source;
   const auto take = [&](std::int64_t found, const char* said_by) {
@@ -272,6 +272,7 @@ void check_ranks(const std::vector<KinetoTrace>& traces, std::vector<std::vector
   };
   for (const KinetoTrace& trace : traces) {
     take(trace.world_size.value_or(0), "distributedInfo.world_size");
+    if (traces.size() == 1) break;
     for (const KinetoCollective& c : trace.collectives) {
       take(c.group_size, "the size of a process group");
       if (!c.ranks.empty()) take(std::int64_t{c.ranks.back()} + 1, "the ranks of a process group");
