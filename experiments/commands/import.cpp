@@ -180,7 +180,8 @@ struct Savings {
 Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                      const PipelineImport& joined) {
   constexpr std::size_t kMostAlone = 8;
-  Savings savings{find_stragglers(traces, ranks)};
+  Savings savings;
+  savings.stragglers = find_stragglers(traces, ranks);
   std::vector<int> all;
   for (const KinetoStraggler& straggler : savings.stragglers.ranks)
     all.push_back(*traces[straggler.trace].rank);
@@ -285,8 +286,16 @@ void print_trace(Format format, const std::vector<KinetoTrace>& traces, const Ki
   print_result(format, text, json, steps);
 }
 
-/// Gives files without a rank the lowest free ones, and refuses a rank that is there twice.
+/// Gives files without a rank the lowest free ones, and refuses a rank that is there twice and files of runs
+/// of different sizes.
 void settle_ranks(std::vector<KinetoTrace>& traces) {
+  const auto sized =
+      std::ranges::find_if(traces, [](const KinetoTrace& t) { return t.world_size.has_value(); });
+  for (const KinetoTrace& trace : traces) {
+    if (!trace.world_size || trace.world_size == sized->world_size) continue;
+    refuse_key(trace.file, "distributedInfo.world_size", "expected {} as in {}, found {}", *sized->world_size,
+               sized->file, *trace.world_size);
+  }
   std::set<std::int32_t> taken;
   for (const KinetoTrace& trace : traces) {
     if (!trace.rank || taken.insert(*trace.rank).second) continue;

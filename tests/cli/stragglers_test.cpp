@@ -28,7 +28,7 @@ struct MadeRun {
   int ranks = 4;
   int steps = 4;
   int gathers = 0;
-  int world_size = 0;                                                      ///< 0: ranks
+  int world_size = 0;                                                      ///< 0: ranks; -1: not said
   std::function<double(int, int)> factor = [](int, int) { return 1.0; };   ///< of what a rank computes
   std::function<double(int, int)> data_ms = [](int, int) { return 0.0; };  ///< that it waits for data
   std::function<bool(int)> has_kernels = [](int) { return true; };
@@ -39,8 +39,9 @@ struct MadeRun {
   std::string write(const Sandbox& sandbox) const {
     std::vector<KinetoText> texts;
     for (int r = 0; r < ranks; ++r) {
-      texts.emplace_back(fmt::format(R"("distributedInfo": {{"rank": {}, "world_size": {}}},)", r,
-                                     world_size > 0 ? world_size : ranks));
+      const std::string size = fmt::format(R"(, "world_size": {})", world_size > 0 ? world_size : ranks);
+      texts.emplace_back(
+          fmt::format(R"("distributedInfo": {{"rank": {}{}}},)", r, world_size < 0 ? "" : size));
     }
     std::vector<double> now(ranks, 10);
     for (int s = 0; s < steps; ++s) write_step(s, texts, now);
@@ -314,7 +315,7 @@ TEST(Stragglers, RanksWithoutATraceAreFound) {
       findings(sandbox.run("import --kineto r0.json r1.json r3.json --format json")).back(),
       "missing_rank: r0.json: the run has 8 ranks by distributedInfo.world_size, found traces of 3; missing "
       "2, 4, 5, 6, 7");
-  run.world_size = 2;
+  run.world_size = -1;
   run.write(sandbox);
   EXPECT_NE(sandbox.run("import --kineto r0.json r2.json r3.json")
                 .out.find("the run has 4 ranks by the size of a process group, found traces of 3; missing 1"),
@@ -358,6 +359,51 @@ TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
   ASSERT_EQ(sandbox.run(whole).exit_code, 0);
   EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 4"), 54 * 1.5 + 5 - 3.75, 1e-3);
   EXPECT_EQ(sandbox.run("replay --trace run.json").err.find("finding"), std::string::npos);
+}
+
+TEST(Stragglers, RanksAndSizesThatNoRunHasAreRefused) {
+  const Sandbox sandbox;
+  MadeRun run;
+  run.world_size = 3;  // of 4 ranks in one group
+  run.write(sandbox);
+  expect_error(
+      sandbox.run("import --kineto r0.json r1.json"),
+      {"r0.json: key 'distributedInfo.world_size'", "4 ranks at least", "process group '0'", "found 3"});
+  expect_error(sandbox.run("import --kineto r3.json"),
+               {"r3.json: key 'distributedInfo.rank'", "a rank below 3", "found 3"});
+  run.world_size = 8;
+  run.write(sandbox);
+  const std::string eight = testing::read_all(sandbox.path("r1.json"));
+  run.world_size = 4;
+  run.write(sandbox);
+  testing::write_all(sandbox.path("r1.json"), eight);
+  expect_error(sandbox.run("import --kineto r0.json r1.json r2.json r3.json"),
+               {"r1.json: key 'distributedInfo.world_size'", "expected 4 as in r0.json, found 8"});
+}
+
+// Rank 1's first all-reduce is of nothing, and rank 2's of a type that nobody else gives: 1000 floats are
+// 4000 bytes.
+TEST(Stragglers, CollectivesOfUnequalSizesAndTypesAreFound) {
+  const Sandbox sandbox;
+  MadeRun run;
+  const std::string import = "import --kineto" + run.write(sandbox) + " --format json --out run.json";
+  const auto change = [&](const std::string& file, const std::string& from, const std::string& to) {
+    const std::string text = testing::read_all(sandbox.path(file));
+    testing::write_all(sandbox.path(file), std::string(text).replace(text.find(from), from.size(), to));
+  };
+  change("r1.json", R"("In msg nelems": 1000)", R"("In msg nelems": 0)");
+  change("r2.json", R"("dtype": "Float")", R"("dtype": "x")");
+  const RunResult result = sandbox.run(import + " --fail-on unequal_collective");
+  EXPECT_EQ(result.exit_code, 3);
+  const auto found = findings(result);
+  ASSERT_EQ(found.size(), 2u) << result.out;
+  EXPECT_TRUE(found[0].starts_with("unequal_collective: r1.json: traceEvents[")) << found[0];
+  EXPECT_TRUE(
+      found[0].ends_with("allreduce: expected Float, 4000 bytes in, 4000 bytes out as of other ranks, "
+                         "found Float, 0 bytes in, 4000 bytes out"))
+      << found[0];
+  EXPECT_TRUE(found[1].ends_with("found x, unknown bytes in, unknown bytes out")) << found[1];
+  EXPECT_NE(sandbox.run("replay --trace run.json").err.find("unequal_collective"), std::string::npos);
 }
 
 TEST(Stragglers, ARankWithoutKernelsIsNamedWithOutAndWithout) {

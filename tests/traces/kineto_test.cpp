@@ -168,7 +168,7 @@ TEST(Kineto, CopiesHaveBytesAndGraphsManyKernels) {
 
 TEST(KinetoCollective, IsDescribedByTheKernel) {
   const auto collective = [](const std::string& more) {
-    return KinetoText()
+    return KinetoText(R"("distributedInfo": {"rank": 0, "world_size": 64},)")
         .kernel(1, "ncclDevKernel_AllGather_RING_LL(x)", "1", "2", 20, more)
         .trace()
         .collectives.at(0);

@@ -29,6 +29,7 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"missing_activity", "a call that starts work, without the kernel or copy"},
     {"empty_step", "a step that launched nothing"},
     {"missing_collective", "a collective or message that another rank of its group does not have", true},
+    {"unequal_collective", "a collective to which its ranks give other types or sizes", true},
     {"sequence_gap", "sequence numbers of a process group that are left out"},
     {"unaligned_clocks", "a clock that cannot be aligned with the others' by the ends of collectives", true},
     {"truncated_profile", "steps that the record cuts off or leaves out, or work outside all steps"},
@@ -215,6 +216,52 @@ void check_exchanges(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   }
 }
 
+/// Tells whether all ranks give a collective as many elements: parts of an all-to-all, say, may differ.
+bool has_equal_parts(const KinetoCollective& c) {
+  return c.name.find("allreduce") != std::string::npos || c.name.find("all_reduce") != std::string::npos ||
+         c.name == "_allgather_base" || c.name == "_reduce_scatter_base";
+}
+
+/// Returns the type and, where all ranks give as many elements, the sizes of a rank's part: "Float, 400 bytes
+/// in, 400 bytes out".
+std::string part_text(const KinetoCollective& c) {
+  const auto size = [](const std::optional<Bytes>& bytes) {
+    return bytes ? std::to_string(bytes->count) : std::string("unknown");
+  };
+  if (!has_equal_parts(c)) return c.dtype;
+  return fmt::format("{}, {} bytes in, {} bytes out", c.dtype, size(c.in), size(c.out));
+}
+
+/// Finds parts of a collective that are not as those of most of its ranks.
+void check_parts(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                 std::vector<std::vector<KinetoFinding>>& findings) {
+  for (const KinetoExchange& exchange : ranks.exchanges) {
+    if (!exchange.recorded) continue;
+    std::map<std::string, std::size_t> ends_of;  // by their text
+    const auto collective_of = [&](const KinetoExchange::End& end) -> const KinetoCollective& {
+      return traces[end.trace].collectives[end.collective];
+    };
+    const auto is_message = [](const KinetoCollective& c) { return c.source || c.destination; };
+    for (const KinetoExchange::End& end : exchange.ends) {
+      const KinetoCollective& c = collective_of(end);
+      if (!c.dtype.empty() && !is_message(c)) ++ends_of[part_text(c)];
+    }
+    if (ends_of.size() < 2) continue;
+    const std::string usual =
+        std::ranges::max_element(ends_of, {}, [](const auto& entry) { return entry.second; })->first;
+    for (const KinetoExchange::End& end : exchange.ends) {
+      const KinetoTrace& trace = traces[end.trace];
+      const KinetoCollective& c = collective_of(end);
+      if (c.dtype.empty() || is_message(c) || part_text(c) == usual) continue;
+      const KinetoActivity& activity = trace.activities[c.activity];
+      findings[end.trace].push_back(
+          {Kind::unequal_collective, activity.event,
+           kineto_place(trace, activity.event, trace.names[activity.name]),
+           fmt::format("{}: expected {} as of other ranks, found {}", c.name, usual, part_text(c))});
+    }
+  }
+}
+
 /// Tells whether the trace has exchanges that were joined with others by their times.
 bool is_joined_by_time(const KinetoRanks& ranks, std::size_t trace) {
   return std::ranges::any_of(ranks.shares[trace], [&](const KinetoShare& share) {
@@ -314,6 +361,7 @@ std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, 
   std::vector<std::vector<KinetoFinding>> by_trace(traces.size());
   for (std::size_t t = 0; t < traces.size(); ++t) TraceChecker(traces[t], by_trace[t]).run();
   check_exchanges(traces, ranks, by_trace);
+  check_parts(traces, ranks, by_trace);
   check_clocks(traces, ranks, by_trace);
   check_ranks(traces, by_trace);
   check_stragglers(traces, ranks, by_trace);

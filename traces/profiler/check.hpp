@@ -19,6 +19,7 @@ enum class KinetoFindingKind : std::uint8_t {
   missing_activity,    ///< a call that starts work, without the work
   empty_step,          ///< a step that launched nothing
   missing_collective,  ///< a collective or message that another rank of its group does not have
+  unequal_collective,  ///< a collective whose ranks give it other types or sizes
   sequence_gap,        ///< sequence numbers of a process group that are left out
   unaligned_clocks,    ///< collectives end earlier on one rank than on another, or none tells
   truncated_profile,   ///< steps that the record cuts off or leaves out, or work outside all steps
@@ -37,7 +38,7 @@ enum class KinetoFindingKind : std::uint8_t {
   unlike_plan,         ///< a step of other ranks, stages or messages than the plan that it is said to be of
   inconsistent_step,   ///< a step that takes another time when it is replayed as it was
 };
-inline constexpr int kKinetoFindingKinds = 22;
+inline constexpr int kKinetoFindingKinds = 23;
 
 std::string_view to_string(KinetoFindingKind kind);
 

@@ -1,5 +1,7 @@
 #include "traces/profiler/kineto.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -96,6 +98,7 @@ class TraceBuilder {
     join_launches();
     find_steps();
     sort_activities();
+    check_world();
     const auto by_start = [](const auto& a, const auto& b) {
       return std::tie(a.start, a.event) < std::tie(b.start, b.event);
     };
@@ -107,6 +110,32 @@ class TraceBuilder {
   }
 
  private:
+  /// Refuses a rank and process groups that the run cannot have.
+  void check_world() const {
+    if (!trace_.world_size) return;
+    const std::int64_t size = *trace_.world_size;
+    if (trace_.rank && *trace_.rank >= size) {
+      refuse_key(trace_.file, "distributedInfo.rank",
+                 "expected a rank below {}, which is distributedInfo.world_size, found {}", size,
+                 *trace_.rank);
+    }
+    const auto require = [&](std::int64_t ranks, const std::string& group) {
+      if (ranks <= size) return;
+      refuse_key(trace_.file, "distributedInfo.world_size",
+                 "expected {} ranks at least, which {} needs, found {}", ranks, group, size);
+    };
+    for (const KinetoCollective& c : trace_.collectives) {
+      const std::string group =
+          fmt::format("process group '{}' of traceEvents[{}]", c.group, trace_.activities[c.activity].event);
+      require(c.group_size, group);
+      if (!c.ranks.empty()) require(std::int64_t{c.ranks.back()} + 1, group);
+    }
+    for (const std::vector<std::int32_t>& group : trace_.process_groups) {
+      if (!group.empty())
+        require(std::int64_t{*std::ranges::max_element(group)} + 1, "distributedInfo.pg_config.ranks");
+    }
+  }
+
   std::int32_t name_index(const std::string& name) {
     const auto [it, fresh] = name_indices_.try_emplace(name, static_cast<std::int32_t>(trace_.names.size()));
     if (fresh) trace_.names.push_back(name);

@@ -138,7 +138,7 @@ struct KinetoTrace {
 /// Reads a trace of torch.profiler, as export_chrome_trace() writes it: events of the categories cpu_op,
 /// user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy and gpu_memset; all else is passed over.
 /// @throws Error (input) as read_kineto_events(), and where the events are more than 13 days apart or none is
-/// of these categories.
+/// of these categories, or the world size is too small for the rank or a process group.
 KinetoTrace parse_kineto(std::string_view json, const std::string& file);
 
 }  // namespace dflop
