@@ -139,6 +139,24 @@ class Roles : public testing::SweepTest {
   }
 };
 
+// Messages within a tensor parallel group are a part of compute. Where communication takes no time they take
+// none, however fast links are; and where every rank's links have half of their bandwidth, a step takes as
+// long as on a cluster of such links, but for latencies, which slow links stretch.
+TEST_F(Roles, LinksOfTensorParallelGroupsAreLinks) {
+  const auto seconds = [&](const std::string& options) {
+    return simulate(options)["iteration_s_mean"].get<double>();
+  };
+  const double usual = seconds("");
+  const double free = seconds("--network none");
+  EXPECT_NEAR(free, seconds("--network none --intra-node-bandwidth x1000"), 1e-6);
+  EXPECT_LT(free, 0.99 * usual);
+  std::string every;
+  for (int rank = 0; rank < 8; ++rank) every += " --slow-link rank=" + std::to_string(rank) + ":0.5";
+  const double halved = seconds("--intra-node-bandwidth x0.5");
+  EXPECT_GT(halved, 1.01 * usual);
+  EXPECT_NEAR(seconds(every), halved, 0.01 * halved);
+}
+
 // The tp groups are those of ranks 0, 2, 4 and 6: each is slowed here by its number, one after the other.
 TEST_F(Roles, WorstAndEachAreThoseOfAllGpus) {
   double worst = 0;
