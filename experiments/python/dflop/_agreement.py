@@ -82,7 +82,13 @@ def ranks_of_process_group() -> tuple[int, int] | None:
     return None if distributed is None else (distributed.get_rank(), distributed.get_world_size())
 
 
+def store_of_process_group() -> Any:
+    """Returns the store of torch.distributed where several ranks have initialised it, else None."""
+    distributed = _process_group()
+    return None if distributed is None else distributed.distributed_c10d._get_default_store()
+
+
 def of_process_group() -> StoreAgreement | None:
     """Returns the StoreAgreement of torch.distributed where several ranks have initialised it, else None."""
-    distributed = _process_group()
-    return None if distributed is None else StoreAgreement(distributed.distributed_c10d._get_default_store())
+    store = store_of_process_group()
+    return None if store is None else StoreAgreement(store)

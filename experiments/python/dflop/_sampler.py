@@ -13,6 +13,7 @@ import warnings
 from typing import Any, Iterator, Literal
 
 from dflop import _agreement
+from dflop._comparison import Comparison
 from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError, ServerError
 from dflop._outliers import MOST_DELAY, Moves, delay_outliers as regrouped, window_of
@@ -87,6 +88,11 @@ class BatchSampler:
     agreement     a folder that all ranks see, a DirectoryAgreement or StoreAgreement, or None: the store of
                   torch.distributed where it is initialised when the first batch is taken
     patience      so many seconds the loop waits for an assignment before it does without the child process
+    compare       raises InputError where samplers of ranks of torch.distributed differ; see below
+
+    At the begin of each pass the sampler is compared with that which each other rank of torch.distributed has made as
+    its first, second and so on, where that has begun the pass: all need the same arguments, epoch and position, and
+    each dp rank has to be some rank's. A rank that has a sampler of its own makes it with compare=False.
 
     Every rank draws the same permutation and schedules the same batches in a child process, each while the
     loop is at the one before; only the first batch of a pass is waited for. Where the child dies another one
@@ -120,6 +126,7 @@ class BatchSampler:
         agreement: str | os.PathLike[str] | _agreement.Agreement | None = None,
         patience: float = 30.0,
         delay_outliers: int = 0,
+        compare: bool = True,
     ) -> None:
         self._asked_for = (dp_rank, dp_size)
         dp_rank, dp_size = _place(dp_rank, dp_size)
@@ -157,6 +164,7 @@ class BatchSampler:
         self._done = 0  # microbatches of the epoch that were given
         self._resumes = False  # whether the next iter() goes on after them
         self._permutations = Permutations(self._items, self._seed, self._shuffle)
+        self._comparison = Comparison() if compare else None
         self._known: collections.OrderedDict[tuple[int, int], list[int]] = collections.OrderedDict()  # (epoch, step) -> bin of each item of the batch
         self._filled = None  # ((epoch, step), items of each bin)
         self._scheduling = None
@@ -173,12 +181,19 @@ class BatchSampler:
         if not self._resumes:
             self._done = 0
         self._resumes = False
+        if self._comparison is not None:
+            self._comparison.begin({**self._shape, "epoch": self._epoch, "position": self._done}, self._dp_rank, self._dp_size)
         while self._done < len(self):
-            indices = self._of_rank(*divmod(self._done, self._microbatches))
+            step, microbatch = divmod(self._done, self._microbatches)
+            if self._comparison is not None and microbatch == 0:
+                self._comparison.look()
+            indices = self._of_rank(step, microbatch)
             self._done += 1
             yield indices
         if self._window > 1:
             self.log.append(f"epoch {self._epoch}: outliers are delayed: {self._moves()}")
+        if self._comparison is not None:
+            self._comparison.end()
         self._done = 0
 
     def set_epoch(self, epoch: int) -> None:
