@@ -24,7 +24,7 @@ from dflop.torch._version import require_split_backwards
 
 def gradients_of(rank, world, cases):
     """Returns, of each (program, batch, clip norm, whether ends are tied), the result and the gradients of this rank's
-    stages after two steps."""
+    stages after a step. A second one adds the same to them, which doubles each to the bit."""
     found = []
     for program, batch, clip_norm, tied in cases:
         stages = Program(program).stages
@@ -36,9 +36,12 @@ def gradients_of(rank, world, cases):
             clip_norm=clip_norm,
             tied=vlm.end_of if tied else None,
         )
-        for _ in range(2):
-            result = executor.step(program, batch)
-        found.append((result, {s: [p.grad.clone() for p in m.parameters()] for s, m in executor.modules.items()}))
+        result = executor.step(program, batch)
+        once = {s: [p.grad.clone() for p in m.parameters()] for s, m in executor.modules.items()}
+        executor.step(program, batch)
+        twice = [p.grad for module in executor.modules.values() for p in module.parameters()]
+        assert all(torch.equal(2 * g, both) for g, both in zip([g for gs in once.values() for g in gs], twice))
+        found.append((result, once))
         executor.close()
     return found
 
@@ -591,6 +594,102 @@ def test_a_norm_that_is_no_number_stops_all_optimizers(server):
         assert norm > 0, "the next step goes on"
         said, kept, norm = went_on
         assert said is None and not kept and math.isnan(norm)
+
+
+def adds_up(rank, world, program, batch):
+    """Returns whether a step whose norm is NaN leaves the gradients before it, in the tensors that held them, and whether
+    the next one adds to these."""
+    scale = 1.0
+
+    def loss(output, part, batch):
+        total, tokens = vlm.loss(output, part, batch)
+        return total * scale, tokens
+
+    executor = Executor(
+        program,
+        lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], 0),
+        inputs=vlm.inputs,
+        loss=loss,
+        clip_norm=math.inf,
+    )
+    weights = [p for module in executor.modules.values() for p in module.parameters()]
+    executor.step(program, batch)
+    held = [p.grad for p in weights]
+    before = [g.clone() for g in held]
+    scale = math.nan
+    with pytest.raises(NonFiniteNorm):
+        executor.step(program, batch)
+    kept = all(p.grad is g and torch.equal(g, old) for p, g, old in zip(weights, held, before))
+    scale = 3.0
+    executor.step(program, batch)
+    # A loss of three times the first one's: 1 + 3 = 4 times its gradients, but for roundings.
+    added = all(p.grad is g and torch.allclose(g, 4 * old) for p, g, old in zip(weights, held, before))
+    executor.close()
+    return kept, added
+
+
+def test_steps_without_an_optimizer_add_up_and_one_without_a_norm_adds_nothing(server):
+    plan = {**make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4, bucket=2000), "clip_gradients": True}
+    samples = make_samples(4, 0)
+    program = make_program(plan, samples, server)
+    assert run_ranks(2, adds_up, program, (samples, torch.float64)) == [(True, True)] * 2
+
+
+def unfreezes(rank, world, program, batch, out):
+    """Returns what steps say after a parameter was unfrozen: of an optimizer that was given it, and one that was not."""
+    said = []
+    for given in (True, False):
+        executor = Executor(
+            program,
+            lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], 0).requires_grad_(stage.index > 0),
+            inputs=vlm.inputs,
+            loss=vlm.loss,
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        )
+        executor.step(program, batch)
+        unfrozen = executor.modules[0].llm[0].own.weight.requires_grad_()
+        before = unfrozen.detach().clone()
+        if given:
+            executor.optimizers[0] = torch.optim.SGD([unfrozen], lr=0.1)
+        try:
+            executor.step(program, batch)
+            said.append(not torch.equal(unfrozen, before))
+            executor.close()
+        except RankFailed as error:
+            said.append(str(error))
+    Path(out).write_text(json.dumps(said))
+    os._exit(0)  # without torch.distributed there is nothing to leave together
+
+
+def test_parameters_that_are_unfrozen_need_an_optimizer(server, tmp_path):
+    samples = make_samples(4, 0)
+    plan = make_plan("uniform", "interleaved", (1, 1), (1, 1), 2, 4, chunks=2)
+    plan["encoder"]["layers"], plan["llm"]["layers"] = [4, 0], [1, 5]  # both stages have layers of the LLM
+    program = make_program(plan, samples, server)
+    with pytest.raises(RanksFailed, match="ended with exit code 0"):
+        run_ranks(1, unfreezes, program, (samples, torch.float32), str(tmp_path / "said"))
+    trained, refused = json.loads((tmp_path / "said").read_text())
+    assert trained is True
+    assert "step 1: InputError: stages: llm.0.own.weight of stage 0 was frozen when the Executor was made" in refused
+
+
+def warned_of_recomputation(rank, world, plan):
+    """Returns what making an executor says where nobody speaks for the modules, and where somebody does."""
+    found = []
+    for options in ({}, {"modules_recompute": True}):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            Executor(plan, lambda stage: torch.nn.Linear(1, 1), inputs=None, loss=None, **options).close()
+        found.append([str(one.message) for one in said if "recomputation" in str(one.message)])
+    return found
+
+
+def test_plans_that_recompute_are_warned_of_unless_the_modules_do_it():
+    for recomputation in ("full", "selective"):
+        plan = {**make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4), "recomputation": recomputation}
+        ((said, nothing),) = run_ranks(1, warned_of_recomputation, plan)
+        assert len(said) == 1 and f"its recomputation is {recomputation}, which the Executor leaves to" in said[0]
+        assert nothing == []
 
 
 def warned_of_buffers(rank, world, program, batch):

@@ -63,7 +63,8 @@ class Executor:
     inputs     inputs(part, batch) -> dict: keyword arguments of a stage's module for a Part of the batch
     loss       loss(output, part, batch) -> (sum, tokens): the summed loss of the last stage's output for a Part, a
                scalar tensor, and how many tokens it sums over
-    optimizer  optimizer(parameters) -> an optimizer of one stage; without one, step() leaves gradients
+    optimizer  optimizer(parameters) -> an optimizer of one stage; without one, step() adds to the gradients that are
+               there
     device     of modules and messages; default: the current GPU with NCCL, else the CPU
     clip_norm  the largest norm of all gradients, for plans with clip_gradients: larger ones are scaled down before the
                optimizer steps, as torch.nn.utils.clip_grad_norm_ does; math.inf only finds the norm
@@ -71,6 +72,7 @@ class Executor:
                infinite; False has gradients scaled by it and goes on, as torch does by default
     tied       tied(module, stage) -> the parameter that is the embedding in one stage's module and the head in another
                one's, for plans of a model whose embedding and head are one matrix (tied_embeddings) on two ranks
+    modules_recompute  says that the modules checkpoint what the plan's recomputation says, of which a warning tells else
 
     A module is called as module(x, **inputs(part, batch)) and returns one tensor, whose first dimension are rows: those
     of the Part's samples or pieces, packed. x has the rows of the stage before, or is None where nothing comes: at the
@@ -81,7 +83,8 @@ class Executor:
     own; parameters without requires_grad stay as they are.
 
     Trained parameters are f32, bf16 or f64: gradients are summed as they are, and divided by the tokens in the end, for
-    which f16 has no room. Without an `optimizer` steps are the caller's, and clipping, too, unless the plan clips.
+    which f16 has no room. Without an `optimizer` steps and zero_grad() are the caller's, and clipping, too, unless the
+    plan clips, which it does before gradients are added to those of earlier steps.
 
     What the modules and optimizers of this rank are is in the dicts `modules` and `optimizers` by stage number; `stages`
     are these numbers, and `program` the plan's Program without a batch, with `stages` and `groups` of all ranks.
@@ -105,6 +108,7 @@ class Executor:
         clip_norm: float | None = None,
         error_if_nonfinite: bool = True,
         tied: Callable[[torch.nn.Module, StageDescription], torch.nn.Parameter] | None = None,
+        modules_recompute: bool = False,
     ) -> None:
         if not dist.is_initialized():
             raise InputError("Executor: expected torch.distributed to be initialised: call init_process_group() first")
@@ -121,7 +125,7 @@ class Executor:
         self._board = Board(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}", self._rank)
         # Small sums and the layout go over the host, so that no GPU waits for them.
         self._control: Any = dist.new_group(backend="gloo")
-        self.program = Program(self._together(lambda: self._of_first_rank(lambda: _layout(plan))))
+        self.program = Program(self._together(lambda: self._of_first_rank(lambda: _layout(plan, modules_recompute))))
         _require_runnable(self.program, dist.get_world_size(), clip_norm, tied)
         self._group = self.program.group_of(self._rank)
         self.stages = self.program.groups[self._group].stages
@@ -143,6 +147,8 @@ class Executor:
         self._ends = self._make_joined_ends(own_ends)
         self._counted_once = self._parameters_of_norm()
         self._at = "making the optimizers"
+        self._optimizes = optimizer is not None
+        self._known = {parameter for stage in self.stages for parameter in self._trained(stage)}
         for stage in self.stages:
             if optimizer is not None and self._trained(stage):
                 self.optimizers[stage] = optimizer(self._trained(stage))
@@ -354,6 +360,21 @@ class Executor:
     def _trained(self, stage):
         return [p for p in self.modules[stage].parameters() if p.requires_grad]
 
+    def _require_optimized(self):
+        """Refuses parameters that were unfrozen, for which no optimizer was asked: they would stay as they are."""
+        for stage, module in self.modules.items() if self._optimizes else ():
+            unknown = [(name, p) for name, p in module.named_parameters() if p.requires_grad and p not in self._known]
+            if unknown:
+                groups = self.optimizers[stage].param_groups if stage in self.optimizers else []
+                self._known.update(parameter for group in groups for parameter in group["params"])
+            for name, parameter in unknown:
+                if parameter not in self._known:
+                    raise InputError(
+                        f"stages: {name} of stage {stage} was frozen when the Executor was made and is not now, and no "
+                        "optimizer has it: expected it to be given to one (executor.optimizers[stage].add_param_group), "
+                        "or an Executor that is made when it trains"
+                    )
+
     def _require_own_parameters(self):
         """Refuses modules of two stages that share a parameter: each stage's gradients are summed and divided alone."""
         owners = {}
@@ -426,19 +447,20 @@ def _default_device():
     return torch.device("cpu")
 
 
-def _layout(plan):
+def _layout(plan, modules_recompute):
     """Returns a program that has the ranks and stages of a plan."""
     if isinstance(plan, dict) and "groups" in plan:
         return plan
     plan = plan if isinstance(plan, dict) else os.fspath(plan)
     opened = default_server().request("open", {"plan": plan, "program": True}, 60)
     default_server().request("close", {"session": opened["session"]}, 60)
-    _note_whole_states(plan, opened["program"])
+    _note_memory(plan, opened["program"], modules_recompute)
     return opened["program"]
 
 
-def _note_whole_states(plan, program):
-    """Warns of a plan that counts on parts of optimizer states on each dp rank, where each has them whole."""
+def _note_memory(plan, program, modules_recompute):
+    """Warns of a plan whose memory counts on what the Executor does not do: each dp rank has optimizer states whole, and
+    keeps what modules keep."""
     if not isinstance(plan, dict):
         with open(plan, encoding="utf-8") as file:
             plan = json.load(file)
@@ -446,6 +468,15 @@ def _note_whole_states(plan, program):
         warnings.warn(
             "plan: zero1 splits optimizer states over dp ranks, which the Executor does not: each has them whole, so that "
             "the memory by which the plan was chosen does not hold (dflop.plan(..., zero1=False) plans for whole states)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    recomputation = plan.get("recomputation", "none")
+    if recomputation != "none" and not modules_recompute:
+        warnings.warn(
+            f"plan: its recomputation is {recomputation}, which the Executor leaves to the modules: unless they "
+            "call torch.utils.checkpoint, the memory and time by which the plan was chosen do not hold. Say "
+            "modules_recompute=True where they do, or plan for those that do not: dflop.plan(..., recompute='none')",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -465,11 +496,16 @@ class _Step:
         self._tokens = 0
         self._norm = None  # of all gradients, divided by the tokens
         self._scale = None  # of gradients that are clipped
+        # By stage: (parameter, gradient), set aside, as they are reduced and divided already.
+        self._earlier = {}
 
     def run(self):
         executor = self._executor
         executor._at = f"the begin of step {executor._steps}"
-        for module in executor.modules.values():
+        executor._require_optimized()
+        for stage, module in executor.modules.items():
+            if not executor._optimizes:
+                self._earlier[stage] = [(p, p.grad) for p in module.parameters() if p.grad is not None]
             module.zero_grad(set_to_none=True)
         if not executor._board.agree(executor._steps, self._program.fingerprint):
             raise InputError("program: expected that of the other ranks, found one of other samples or microbatches")
@@ -624,6 +660,9 @@ class _Step:
             self._norm = squares.sqrt() / tokens
             if self._executor._error_if_nonfinite and not math.isfinite(self._norm.item()):
                 self._messenger.finish()
+                for stage in self._earlier:
+                    self._executor.modules[stage].zero_grad(set_to_none=True)
+                    self._add_earlier(stage)
                 raise _OnAllRanks(
                     NonFiniteNorm(
                         f"step {self._executor._steps}: expected a finite norm of all gradients, found "
@@ -643,6 +682,14 @@ class _Step:
             optimizer = self._executor.optimizers.get(i.stage)
             if optimizer is not None:
                 optimizer.step()
+            self._add_earlier(i.stage)
+
+    def _add_earlier(self, stage):
+        """Gives gradients of earlier steps, to which those of this one are added, back to their parameters."""
+        for parameter, earlier in self._earlier.get(stage, ()):
+            if parameter.grad is not None:
+                earlier.add_(parameter.grad)
+            parameter.grad = earlier
 
     def _counted(self):
         """Returns the trained tokens of the whole batch, which are known long before the optimizer steps."""
