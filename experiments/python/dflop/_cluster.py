@@ -6,11 +6,18 @@ import json
 import os
 from typing import Any
 
+from dflop._partition import finite_number, whole_number
+
+# As the reader of the file takes them: traces/files/specs.cpp.
+_MOST_RANKS = 1024
+_MOST_MEMORY = 10**15
+_BYTES_PER_S = (1e6, 1e15)
+_MOST_LATENCY_S = 1
 
 def write_cluster(
     path: str | os.PathLike[str],
     ranks: int,
-    memory_bytes: int,
+    memory_bytes: float,
     *,
     name: str = "this machine",
     bandwidth_bytes_per_s: float = 1e9,
@@ -20,9 +27,14 @@ def write_cluster(
 
     Times of compute are those of a round figure, 1e11 operations a second: plan with a profile of the modules, as
     dflop.torch.profile() makes it, which takes their place; where all ranks have made it, also that of the links'.
-    Of a GPU that a preset has, copy the preset and change it.
+    Of a GPU that a preset has, copy the preset and change it. Raises InputError for what the commands would not read.
     """
-    link = {"latency_s": latency_s, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
+    if isinstance(memory_bytes, float) and memory_bytes.is_integer():
+        memory_bytes = int(memory_bytes)  # as 4e9
+    link = {
+        "latency_s": finite_number("latency_s", latency_s, 0, _MOST_LATENCY_S),
+        "bandwidth_bytes_per_s": finite_number("bandwidth_bytes_per_s", bandwidth_bytes_per_s, *_BYTES_PER_S),
+    }
     shares = "gemm_efficiency attention_forward_efficiency attention_backward_efficiency memory_efficiency".split()
     nothing = "gemm_half_tokens gemm_half_width attention_half_tokens kernel_overhead_s layer_launch_s".split()
     nothing += "message_overhead_s node_ring_bandwidth_bytes_per_s tensor_overlap".split()
@@ -30,14 +42,14 @@ def write_cluster(
     cluster = {
         "schema": "dflop.cluster",
         "version": 1,
-        "name": name,
+        "name": str(name),
         "source": "dflop.write_cluster(): times are to come from a profile",
-        "gpus_per_node": ranks,
+        "gpus_per_node": whole_number("ranks", ranks, 1, _MOST_RANKS),
         "gpu": {
             "name": "one rank",
             "peak_flop_per_s": 1e11,
             "memory_bandwidth_bytes_per_s": 1e10,
-            "memory_bytes": memory_bytes,
+            "memory_bytes": whole_number("memory_bytes", memory_bytes, 1, _MOST_MEMORY),
             "reserved_memory_bytes": 0,
         },
         "intra_node": link,

@@ -98,6 +98,25 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
 
 def as_the_child_takes_them(columns):
     """Returns the columns `llm` and `encoder` in a unit in which none is too large for the child.
+def finite_number(name: str, value: Any, least: float, most: float) -> float:
+    """Returns the value as a float. Raises InputError if it is no number from `least` to `most`."""
+    try:
+        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not least <= number <= most:
+        raise InputError(f"{name}: expected a number from {least:g} to {most:g}, found {value!r}")
+    return number
+
+
+def truth(name: str, value: Any) -> bool:
+    """Returns a truth value, which may be one of numpy, or 0 or 1. Raises InputError for others, as a text."""
+    is_one = isinstance(value, int) or type(value).__name__.startswith("bool")
+    if not is_one or value not in (0, 1):
+        raise InputError(f"{name}: expected True or False, found {value!r}")
+    return bool(value)
+
+
 
     The unit is a power of two, so that no bit is lost.
     """

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping
 
+from dflop._errors import InputError
 from dflop._partition import whole_number
+
+# As the reader of a sample takes them, and of those of a data set: traces/files/samples.cpp.
+_MODALITIES = ("text", "image", "multi_image", "video", "audio")
+_MOST_SEQUENCES = _MOST_SEQUENCE_TOKENS = 1_000_000
+_MOST_ENCODER_TOKENS = 1_000_000_000
+_MOST_LLM_TOKENS = 2**30
+_MOST_DATA_TOKENS = 10_000_000
+_MOST_DATA_PAIRS = 2e13
 
 
 def make_sample(
@@ -18,28 +28,102 @@ def make_sample(
     encoder_tokens  of each encoder sequence: a tile, a frame, a chunk of sound
     output_tokens   that come out of the encoder for the LLM
 
-    Numbers may be those of numpy. Raises InputError for what is no number of tokens.
+    Numbers may be those of numpy. Raises InputError for what is no number of tokens, and for output that the encoder
+    cannot have made, or the LLM does not have.
     """
     groups: list[list[int]] = []
-    encoder_tokens = [whole_number("encoder_tokens", tokens, 1) for tokens in encoder_tokens]
+    encoder_tokens = [whole_number("encoder_tokens", tokens, 1, _MOST_SEQUENCE_TOKENS) for tokens in encoder_tokens]
     for tokens in encoder_tokens:
         if groups and groups[-1][1] == tokens:
             groups[-1][0] += 1
         else:
             groups.append([1, tokens, tokens * tokens])
     modality = ("text", "image", "multi_image")[min(len(encoder_tokens), 2)]
-    return {
+    sample = {
         "id": name,
         "modality": modality,
         "encoder_sequences": groups,
-        "encoder_output_tokens": whole_number("output_tokens", output_tokens, 0),
-        "llm_tokens": whole_number("llm_tokens", llm_tokens, 0),
+        "encoder_output_tokens": whole_number("output_tokens", output_tokens, 0, _MOST_SEQUENCE_TOKENS),
+        "llm_tokens": whole_number("llm_tokens", llm_tokens, 0, _MOST_LLM_TOKENS),
     }
+    _require_consistent(sample, "encoder_tokens", "output_tokens")
+    return sample
 
 
 def write_samples(path: str | os.PathLike[str], samples: Iterable[dict[str, Any]]) -> None:
-    """Writes samples, as make_sample() returns them, into a file that `dflop plan --data` and others take."""
-    text = json.dumps({"schema": "dflop.samples", "version": 1, "samples": list(samples)})
+    """Writes samples, as make_sample() returns them, into a file that `dflop plan --data` and others take.
+
+    Raises InputError for what these would not take.
+    """
+    checked = [_read_data_sample(f"samples: sample {i}: ", sample) for i, sample in enumerate(samples)]
+    if not checked:
+        raise InputError("samples: expected at least one, found none")
+    text = json.dumps({"schema": "dflop.samples", "version": 1, "samples": checked})
     with open(f"{path}.part", "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(f"{path}.part", path)
+
+
+def read_sample(where: str, sample: Any) -> dict[str, Any]:
+    """Returns a sample with plain numbers. Raises InputError for what make_sample() returns none of; `where` says
+    which one it is, and ends in ": "."""
+    keys = ("id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens")
+    if not isinstance(sample, Mapping):
+        raise InputError(f"{where}expected one as dflop.make_sample() returns it, found {sample!r}")
+    for key in keys:
+        if key not in sample:
+            raise InputError(f"{where}{key}: expected it, as dflop.make_sample() makes it, found {list(sample)}")
+    for key in sample:
+        if key not in keys:
+            raise InputError(f"{where}expected keys {', '.join(keys)}, found {key!r}, too")
+    if not isinstance(sample["id"], str):
+        raise InputError(f"{where}id: expected a text, found {sample['id']!r}")
+    if sample["modality"] not in _MODALITIES:
+        raise InputError(f"{where}modality: expected one of {', '.join(_MODALITIES)}, found {sample['modality']!r}")
+    read = {
+        **sample,
+        "encoder_sequences": _read_sequences(where + "encoder_sequences", sample["encoder_sequences"]),
+        "encoder_output_tokens": whole_number(
+            where + "encoder_output_tokens", sample["encoder_output_tokens"], 0, _MOST_SEQUENCE_TOKENS
+        ),
+        "llm_tokens": whole_number(where + "llm_tokens", sample["llm_tokens"], 0, _MOST_LLM_TOKENS),
+    }
+    _require_consistent(read, where + "encoder_sequences", where + "encoder_output_tokens")
+    return read
+
+
+def _read_sequences(where, groups):
+    try:
+        rows = [[operator.index(number) for number in (count, tokens, pairs)] for count, tokens, pairs in groups]
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: expected lists of [count, tokens, attention pairs], found {groups!r}") from None
+    for _, tokens, pairs in rows:
+        whole_number(f"{where}: tokens", tokens, 1, _MOST_SEQUENCE_TOKENS)
+        whole_number(f"{where}: attention pairs", pairs, 0, tokens * tokens)
+    return rows
+
+
+def _require_consistent(sample, sequences, output):
+    """Refuses what no preprocessing makes; `sequences` and `output` are the names of what may be wrong."""
+    groups, llm, given = sample["encoder_sequences"], sample["llm_tokens"], sample["encoder_output_tokens"]
+    for count, _, _ in groups:
+        whole_number(f"{sequences}: sequences of equal length", count, 1, _MOST_SEQUENCES)
+    tokens = sum(count * tokens for count, tokens, _ in groups)
+    if tokens > _MOST_ENCODER_TOKENS:
+        raise InputError(f"{sequences}: expected at most {_MOST_ENCODER_TOKENS} tokens together, found {tokens}")
+    if groups and sample["modality"] == "text":
+        raise InputError(f"{sequences}: expected none in a sample of modality text, found {groups}")
+    if given > 0 and not groups:
+        raise InputError(f"{output}: expected 0, as there are no encoder sequences, found {given}")
+    if given > llm:
+        raise InputError(f"{output}: expected at most llm_tokens = {llm}, which include them, found {given}")
+
+
+def _read_data_sample(where, sample):
+    """Returns a sample that any batch may have drawn."""
+    read = read_sample(where, sample)
+    whole_number(where + "llm_tokens", read["llm_tokens"], 0, _MOST_DATA_TOKENS)
+    pairs = sum(count * pairs for count, _, pairs in read["encoder_sequences"])
+    if pairs > _MOST_DATA_PAIRS:
+        raise InputError(f"{where}encoder_sequences: expected at most 2e13 attention pairs, found {pairs:g}")
+    return read
