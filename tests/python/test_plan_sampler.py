@@ -47,6 +47,15 @@ def test_samples_take_numbers_of_numpy_and_no_others():
             dflop.make_sample(*wrong)
 
 
+def test_samples_that_are_none_are_named(plan):
+    given = samples()
+    given[41] = {"a": 1}
+    said = "samples: sample 41: id: expected it, as dflop.make_sample() makes it, found ['a']"
+    with pytest.raises(dflop.InputError) as error:
+        list(dflop.PlanSampler(plan, given, shuffle=False))
+    assert str(error.value) == said
+
+
 def test_an_epoch_draws_each_sample_once_and_another_one_others(plan):
     sampler = dflop.PlanSampler(plan, samples())
     first = [batch.indices for batch in sampler]

@@ -296,3 +296,55 @@ def test_a_sampler_that_is_gone_takes_its_child_along():
     gc.collect()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("patience", [float("nan"), -1, 0, float("inf"), "30", True])
+def test_a_patience_that_no_child_can_meet_is_refused(patience, source):
+    said = "patience: expected a number from 0.001 to 1e\\+09, found "
+    with pytest.raises(dflop.InputError, match=said):
+        sampler(patience=patience)
+    plan = str(source / "traces" / "plans" / "tiny-vlm-pp2.json")
+    with pytest.raises(dflop.InputError, match=said):
+        dflop.PlanSampler(plan, [dflop.make_sample(9)] * 32, patience=patience)
+    with pytest.raises(dflop.InputError, match="timeout: expected a number from 0.001 to 1e\\+09, found "):
+        dflop.partition([3, 2, 1], 2, timeout=patience)
+
+
+def test_what_is_neither_true_nor_false_is_refused(source):
+    plan = str(source / "traces" / "plans" / "tiny-vlm-pp2.json")
+    for make, names in (
+        (sampler, ("shuffle", "drop_last", "live", "compare")),
+        (lambda **options: dflop.PlanSampler(plan, [dflop.make_sample(9)] * 32, **options), ("shuffle", "keep")),
+        (lambda **options: dflop.partition([2, 1], 2, **options), ("equal_size", "allow_empty", "fallback")),
+    ):
+        for name in names:
+            for wrong in ("no", None, 2, 0.0):
+                with pytest.raises(dflop.InputError, match=f"{name}: expected True or False, found {wrong!r}"):
+                    make(**{name: wrong})
+            make(**{name: 1})
+
+
+def test_epochs_and_seeds_that_no_child_takes_are_refused_at_the_call(source):
+    plan = dflop.PlanSampler(str(source / "traces" / "plans" / "tiny-vlm-pp2.json"), [dflop.make_sample(9)] * 32)
+    for one in (sampler(), plan):
+        one.set_epoch(2**32 - 1)
+        next(iter(one))
+        with pytest.raises(dflop.InputError, match=f"epoch: expected a whole number from 0 to {2**32 - 1}, found {2**64}"):
+            one.set_epoch(2**64)
+        with pytest.raises(dflop.InputError, match=f"state: epoch: expected a whole number from 0 to {2**32 - 1}, found 1"):
+            one.load_state_dict({**one.state_dict(), "epoch": 10**30})
+        one.close()
+    next(iter(sampler(seed=2**64 - 1)))
+    for make in (sampler, lambda seed: dflop.partition([2, 1], 2, seed=seed)):
+        with pytest.raises(dflop.InputError, match="seed: expected a whole number from 0 to 18446744073709551615"):
+            make(seed=2**64)
+
+
+def test_a_folder_to_agree_in_is_not_made_with_its_parents(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "missing" / "agreed", tmp_path / "file"):
+        with pytest.raises(dflop.InputError, match="agreement: expected a folder that all ranks see"):
+            sampler(agreement=path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    for _ in range(2):
+        sampler(agreement=tmp_path / "agreed")

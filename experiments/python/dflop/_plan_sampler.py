@@ -9,7 +9,8 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from dflop._epochs import Permutations, make_state, read_state
 from dflop._errors import InputError
 from dflop._outliers import MOST_DELAY, Moves, window_of
-from dflop._partition import whole_number
+from dflop._partition import LEAST_WAIT_S, MOST_SEED, MOST_WAIT_S, finite_number, truth, whole_number
+from dflop._samples import read_sample
 from dflop._scheduling import Scheduling
 
 
@@ -128,7 +129,7 @@ class PlanSampler:
             "model": self._plan["model"],
             "gbs": self._gbs,
             "seed": self._seed,
-            "samples": [{**self._samples[i], "id": self._samples[i]["id"] or str(i)} for i in drawn],
+            "samples": [self._sample(i) for i in drawn],
             "iterations": [
                 {
                     "objective": answer["objective"],
@@ -212,8 +213,12 @@ class PlanSampler:
         return [(epoch, other) for other in window_of(step, len(self), self._window)]
 
     def _described(self, epoch, step):
-        samples = [{**self._samples[i], "id": self._samples[i]["id"] or str(i)} for i in self._indices(epoch, step)]
+        samples = [self._sample(i) for i in self._indices(epoch, step)]
         return {"samples": samples, "stream": epoch * len(self) + step}
+
+    def _sample(self, i):
+        sample = read_sample(f"samples: sample {i}: ", self._samples[i])
+        return {**sample, "id": sample["id"] or str(i)}
 
 
 def _read(path):
