@@ -8,6 +8,8 @@ import sys
 import tempfile
 from typing import Any, Protocol
 
+from dflop._errors import InputError
+
 
 class Agreement(Protocol):
     """What lets ranks agree."""
@@ -22,7 +24,14 @@ class DirectoryAgreement:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.mkdir(path)  # alone: a path whose parent is missing is more likely wrong than new
+        except OSError as error:
+            if not os.path.isdir(path):
+                raise InputError(
+                    "agreement: expected a folder that all ranks see, or a new name in a folder that is there, found "
+                    f"{self._path}: {error.strerror}"
+                ) from None
 
     def agree(self, key: str, value: bytes) -> bytes:
         """Returns the value (bytes) that a rank has given first under the key; `value` if that is this

@@ -6,6 +6,7 @@ from dflop._errors import InputError
 from dflop._partition import whole_number
 
 _STATE_VERSION = 1
+MOST_EPOCH = 2**32 - 1  # numbers of batches, of which an epoch has fewer than 2^32, stay within 64 bits
 _BEFORE = {"delay_outliers": 0}  # of states that were made before there was a key
 
 
@@ -41,7 +42,7 @@ def read_state(state, shape, most_done):
         found = state.get("shape", {}).get(key, _BEFORE.get(key))
         if found != value:
             raise InputError(f"state: expected {key} {value}, as the sampler has, found {found}")
-    epoch = whole_number("state: epoch", state.get("epoch"), 0)
+    epoch = whole_number("state: epoch", state.get("epoch"), 0, MOST_EPOCH)
     done = whole_number("state: done", state.get("done"), 0)
     if done > most_done:
         raise InputError(f"state: done: expected at most {most_done}, as an epoch has, found {done}")

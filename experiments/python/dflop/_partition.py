@@ -18,6 +18,8 @@ Costs = Union[Iterable[float], Iterable[tuple[float, float]], Mapping[str, Itera
 
 _FEW = 1024  # items: beyond, local search is as good as Karmarkar-Karp, which then takes as long again
 _MOST_COST = 1e9  # the child takes no larger number
+MOST_SEED = 2**64 - 1
+LEAST_WAIT_S, MOST_WAIT_S = 0.001, 1e9  # a child may be waited for; threads wait for no longer
 
 
 def read_costs(costs: Any) -> dict[str, list[float]]:
@@ -96,8 +98,6 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
     return number
 
 
-def as_the_child_takes_them(columns):
-    """Returns the columns `llm` and `encoder` in a unit in which none is too large for the child.
 def finite_number(name: str, value: Any, least: float, most: float) -> float:
     """Returns the value as a float. Raises InputError if it is no number from `least` to `most`."""
     try:
@@ -117,6 +117,8 @@ def truth(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def as_the_child_takes_them(columns):
+    """Returns the columns `llm` and `encoder` in a unit in which none is too large for the child.
 
     The unit is a power of two, so that no bit is lost.
     """
@@ -210,6 +212,9 @@ def partition(
         raise InputError(f"costs: expected columns llm, encoder and tokens, found {', '.join(map(repr, unknown))}, too")
     count = len(columns["llm"])
     bins = whole_number("bins", bins, 1)
+    equal_size, allow_empty = truth("equal_size", equal_size), truth("allow_empty", allow_empty)
+    fallback = truth("fallback", fallback)
+    timeout = finite_number("timeout", timeout, LEAST_WAIT_S, MOST_WAIT_S)
     if count < bins and not allow_empty:
         raise InputError(f"costs: expected at least as many items as bins, {bins}, found {count}")
     dp = whole_number("dp", dp, 1)
@@ -219,8 +224,8 @@ def partition(
         return [[] for _ in range(bins)]
     params: dict[str, Any] = {**as_the_child_takes_them(columns), "bins": bins, "dp": dp}
     params["encoder_dp"] = whole_number("encoder_dp", encoder_dp, 0)
-    params["seed"] = whole_number("seed", seed, 0)
-    params["allow_empty"] = bool(allow_empty)
+    params["seed"] = whole_number("seed", seed, 0, MOST_SEED)
+    params["allow_empty"] = allow_empty
     options = {"method": method, "objective": objective, "steps": steps, "time_limit_s": time_limit}
     params.update({key: value for key, value in options.items() if value is not None})
     if equal_size:

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from dflop._epochs import Permutations, make_state, read_state
+from dflop._epochs import MOST_EPOCH, Permutations, make_state, read_state
 from dflop._errors import InputError
 from dflop._outliers import MOST_DELAY, Moves, window_of
 from dflop._partition import LEAST_WAIT_S, MOST_SEED, MOST_WAIT_S, finite_number, truth, whole_number
@@ -68,17 +68,17 @@ class PlanSampler:
         self._gbs = self._plan["gbs"]
         self._method = method
         self._profile = None if profile is None else os.fspath(profile)
-        self._seed = whole_number("seed", seed, 0)
-        self._shuffle = shuffle
+        self._seed = whole_number("seed", seed, 0, MOST_SEED)
+        self._shuffle = truth("shuffle", shuffle)
         self._window = whole_number("delay_outliers", delay_outliers, 0, MOST_DELAY)
         self._moves = Moves()  # of the epoch
-        self._patience = patience
+        self._patience = finite_number("patience", patience, LEAST_WAIT_S, MOST_WAIT_S)
         self._epoch = 0
         self._done = 0
         self._resumes = False
-        self._permutations = Permutations(len(samples), self._seed, shuffle)
+        self._permutations = Permutations(len(samples), self._seed, self._shuffle)
         self._scheduling = None
-        self._keep = keep
+        self._keep = truth("keep", keep)
         self._scheduled: list[Any] = []  # (indices, answer) of batches that are kept
         self.log: list[str] = []
         if len(samples) < self._gbs:
@@ -102,7 +102,7 @@ class PlanSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch, with a permutation of its own. The one that a state was loaded of goes on where it is."""
-        epoch = whole_number("epoch", epoch, 0)
+        epoch = whole_number("epoch", epoch, 0, MOST_EPOCH)
         if epoch != self._epoch:
             self._epoch, self._done, self._resumes = epoch, 0, False
 

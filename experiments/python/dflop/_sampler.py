@@ -14,10 +14,22 @@ from typing import Any, Iterator, Literal
 
 from dflop import _agreement
 from dflop._comparison import Comparison
-from dflop._epochs import Permutations, make_state, read_state
+from dflop._epochs import MOST_EPOCH, Permutations, make_state, read_state
 from dflop._errors import InputError, ServerError
 from dflop._outliers import MOST_DELAY, Moves, delay_outliers as regrouped, window_of
-from dflop._partition import Costs, as_the_child_takes_them, lpt, read_costs, require_whole, whole_number
+from dflop._partition import (
+    LEAST_WAIT_S,
+    MOST_SEED,
+    MOST_WAIT_S,
+    Costs,
+    as_the_child_takes_them,
+    finite_number,
+    lpt,
+    read_costs,
+    require_whole,
+    truth,
+    whole_number,
+)
 from dflop._scheduling import Scheduling
 
 _KEPT = 64  # steps: as far as loaders draw ahead of the loop, and ranks are apart
@@ -138,33 +150,33 @@ class BatchSampler:
         self._dp_size = whole_number("dp_size", dp_size, 1)
         self._dp_rank = None if dp_rank is None else whole_number("dp_rank", dp_rank, 0)
         self._encoder_dp = whole_number("encoder_dp", encoder_dp, 0)
-        self._seed = whole_number("seed", seed, 0)
+        self._seed = whole_number("seed", seed, 0, MOST_SEED)
         self._bins = self._microbatches * self._dp_size
         if self._dp_rank is not None and self._dp_rank >= self._dp_size:
             expected = f"a number from 0 to {self._dp_size - 1}, or None"
             raise InputError(f"dp_rank: expected {expected}, found {dp_rank}")
         if self._gbs < self._bins:
             raise InputError(f"gbs: expected at least microbatches x dp_size = {self._bins}, found {gbs}")
-        least = self._gbs if drop_last else self._bins
+        least = self._gbs if truth("drop_last", drop_last) else self._bins
         if self._items < least:
             raise InputError(f"costs: expected at least {least} items, found {self._items}")
         self._method = method
-        self._shuffle = bool(shuffle)
-        self._drop_last = bool(drop_last)
-        self._live = bool(live)
+        self._shuffle = truth("shuffle", shuffle)
+        self._drop_last = truth("drop_last", drop_last)
+        self._live = truth("live", live)
         self._window = whole_number("delay_outliers", delay_outliers, 0, MOST_DELAY)
         self._regrouped = None  # ((epoch, first step), items of the window, batch after batch)
         if isinstance(agreement, (str, os.PathLike)):
             agreement = _agreement.DirectoryAgreement(agreement)
         self._given_agreement = agreement
-        self._patience = patience
+        self._patience = finite_number("patience", patience, LEAST_WAIT_S, MOST_WAIT_S)
         self._shape = self._describe()
         self._run_key = hashlib.sha256(json.dumps(self._shape, sort_keys=True).encode()).hexdigest()[:16]
         self._epoch = 0
         self._done = 0  # microbatches of the epoch that were given
         self._resumes = False  # whether the next iter() goes on after them
         self._permutations = Permutations(self._items, self._seed, self._shuffle)
-        self._comparison = Comparison() if compare else None
+        self._comparison = Comparison() if truth("compare", compare) else None
         self._known: collections.OrderedDict[tuple[int, int], list[int]] = collections.OrderedDict()  # (epoch, step) -> bin of each item of the batch
         self._filled = None  # ((epoch, step), items of each bin)
         self._scheduling = None
@@ -199,7 +211,7 @@ class BatchSampler:
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch, with a permutation of its own. The one that a state was loaded of goes on where it
         is."""
-        epoch = whole_number("epoch", epoch, 0)
+        epoch = whole_number("epoch", epoch, 0, MOST_EPOCH)
         if epoch != self._epoch:
             self._epoch = epoch
             self._done = 0
