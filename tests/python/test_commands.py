@@ -97,6 +97,30 @@ def test_false_takes_a_flag_away(source):
         dflop.plan(**asked, clip_gradient=False)
 
 
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"gbs": True}, "gbs: expected N, or None to leave it out, found True"),
+        ({"strict": "false"}, "strict: expected True, False or None, as it is a flag, found 'false'"),
+        ({"zero1": 1}, "zero1: expected True, False or None, as it is a flag, found 1"),
+        ({"strict": [True]}, "strict: expected True, False or None, as it is a flag, found [True]"),
+        ({"format": "csv"}, "format: expected none, as run() reads what --format json prints, found 'csv'"),
+    ],
+)
+def test_values_that_an_option_does_not_take_are_named(options, said):
+    with pytest.raises(dflop.InputError) as caught:
+        dflop.plan(model="tiny-vlm", cluster="a100-80g:1", data="data.csv", **{"gbs": 16, **options})
+    assert str(caught.value) == said
+
+
+def test_a_command_is_a_text():
+    for call in (dflop.run, dflop.options):
+        with pytest.raises(dflop.InputError, match="command: expected its name, as 'plan', found None"):
+            call(None)
+    with pytest.raises(dflop.CommandError, match="fly"):
+        dflop.run("fly", wings=2)
+
+
 def test_options_of_a_command_are_listed():
     options = dflop.options("plan")
     assert options["clip_gradients"] == options["no_zero1"] == "" and options["gbs"] == "N"

@@ -26,23 +26,13 @@ def run(command: str, *arguments: object, check: bool = True, **options: Any) ->
     and else leaves it out. A list gives an option several times, and None leaves one out. What the command says on
     standard error is the attribute `notes` of the result. Raises Infeasible for exit code 3 and CommandError
     for others, with the command's own message; with check=False exit code 3 is no error. Raises InputError where
-    False is given for what is no flag.
+    True or False is given for what is no flag, or another value for one, and for `format`, which is always json.
     """
-    line = [executable(), *command.split(), *map(str, arguments)]
-    for name, value in options.items():
-        option = "--" + name.replace("_", "-")
-        if value is None:
-            continue
-        if value is False:
-            line += _without(command, name.replace("_", "-"))
-            continue
-        if value is True:
-            line.append(option)
-        elif isinstance(value, (list, tuple)):
-            for one in value:
-                line += [option, str(one)]
-        else:
-            line += [option, str(value)]
+    line = [executable(), *_words(command), *map(str, arguments)]
+    given = {name.replace("-", "_"): value for name, value in options.items() if value is not None}
+    if "format" in given:
+        raise InputError(f"format: expected none, as run() reads what --format json prints, found {given['format']!r}")
+    line += _as_arguments(command, given) if given else []
     line += ["--format", "json"]
     try:
         done = subprocess.run(
@@ -80,7 +70,7 @@ def options(command: str) -> dict[str, str]:
 
         dflop.options("plan")["zero1"]
     """
-    line = [executable(), *command.split(), "--help"]
+    line = [executable(), *_words(command), "--help"]
     try:
         done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except OSError as error:
@@ -91,16 +81,43 @@ def options(command: str) -> dict[str, str]:
     return {name.replace("-", "_"): takes for name, takes in rows}
 
 
-def _without(command, name):
+def _words(command):
+    if not isinstance(command, str):
+        raise InputError(f"command: expected its name, as 'plan', found {command!r}")
+    return command.split()
+
+
+def _as_arguments(command, given):
+    """Returns options as the command line has them. What the command does not know is left to its own error."""
+    try:
+        known = options(command)
+    except CommandError:
+        known = {}
+    line = []
+    for name, value in given.items():
+        takes, option = known.get(name), "--" + name.replace("_", "-")
+        if value is False:
+            line += _without(command, name, known)
+        elif value is True and takes:
+            raise InputError(f"{name}: expected {takes}, or None to leave it out, found True")
+        elif value is True:
+            line.append(option)
+        elif takes == "":
+            raise InputError(f"{name}: expected True, False or None, as it is a flag, found {value!r}")
+        else:
+            for one in value if isinstance(value, (list, tuple)) else [value]:
+                line += [option, str(one)]
+    return line
+
+
+def _without(command, name, known):
     """Returns the arguments that keep a command from doing what a flag asks for."""
-    known = options(command)
-    key = name.replace("-", "_")
-    if "no_" + key in known:
-        return ["--no-" + name]
-    if key not in known:
-        raise InputError(f"{key}: expected an option of 'dflop {command}' for which False stands, found none")
-    if known[key]:
-        raise InputError(f"{key}: expected {known[key]}, or None to leave it out, found False")
+    if "no_" + name in known:
+        return ["--no-" + name.replace("_", "-")]
+    if name not in known:
+        raise InputError(f"{name}: expected an option of 'dflop {command}' for which False stands, found none")
+    if known[name]:
+        raise InputError(f"{name}: expected {known[name]}, or None to leave it out, found False")
     return []
 
 
