@@ -260,3 +260,19 @@ def test_public_functions_say_their_types():
                 known = set(function.__annotations__)
                 asked = {p for p in inspect.signature(function).parameters if p != "self"}
                 assert known >= asked and "return" in known, f"{name}: {function.__qualname__}"
+
+
+def test_the_log_says_how_many_items_an_epoch_leaves_out(caplog):
+    plan = make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 16)
+    with caplog.at_level(logging.INFO, "dflop"):
+        for _ in sampler(gbs=24):  # 64 = 2 x 24 + 16
+            pass
+        dflop.PlanSampler(plan, make_samples(35, 0))  # 35 = 2 x 16 + 3
+        sampler(gbs=24, drop_last=False)
+        sampler(gbs=32)
+        dflop.PlanSampler(plan, make_samples(32, 0))
+    said = [record.message for record in caplog.records if "leaves" in record.message]
+    assert said == [
+        "BatchSampler: each epoch leaves out 16 of 64 items, which fill no global batch of 24",
+        "PlanSampler: each epoch leaves out 3 of 35 items, which fill no global batch of 16",
+    ]

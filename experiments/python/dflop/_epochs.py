@@ -1,5 +1,6 @@
 """Epochs have a permutation of the items each, and a state says where in them a sampler is."""
 
+import logging
 import random
 
 from dflop._errors import InputError
@@ -26,6 +27,14 @@ class Permutations:
                 random.Random(f"{self._seed} {epoch}").shuffle(order)
             self._kept = (epoch, order)
         return self._kept[1]
+
+
+def log_left_out(sampler, items, gbs):
+    """Says how many items an epoch leaves out, as they fill no global batch."""
+    if items % gbs:
+        logging.getLogger("dflop").info(
+            "%s: each epoch leaves out %d of %d items, which fill no global batch of %d", sampler, items % gbs, items, gbs
+        )
 
 
 def make_state(shape, epoch, done):

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from dflop._epochs import MOST_EPOCH, Permutations, make_state, read_state
+from dflop._epochs import MOST_EPOCH, Permutations, log_left_out, make_state, read_state
 from dflop._errors import InputError
 from dflop._outliers import MOST_DELAY, Moves, window_of
 from dflop._partition import LEAST_WAIT_S, MOST_SEED, MOST_WAIT_S, finite_number, truth, whole_number
@@ -83,6 +83,7 @@ class PlanSampler:
         self.log: list[str] = []
         if len(samples) < self._gbs:
             raise InputError(f"samples: expected at least gbs = {self._gbs}, found {len(samples)}")
+        log_left_out("PlanSampler", len(samples), self._gbs)
 
     def __len__(self) -> int:
         return len(self._samples) // self._gbs

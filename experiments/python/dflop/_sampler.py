@@ -14,7 +14,7 @@ from typing import Any, Iterator, Literal
 
 from dflop import _agreement
 from dflop._comparison import Comparison
-from dflop._epochs import MOST_EPOCH, Permutations, make_state, read_state
+from dflop._epochs import MOST_EPOCH, Permutations, log_left_out, make_state, read_state
 from dflop._errors import InputError, ServerError
 from dflop._outliers import MOST_DELAY, Moves, delay_outliers as regrouped, window_of
 from dflop._partition import (
@@ -91,7 +91,7 @@ class BatchSampler:
                   is made there is one process: WORLD_SIZE above 1, or a dp_size above 1 without dp_rank, is an error
     encoder_dp    ranks of an encoder of its own
     method        as `dflop partition --method`
-    drop_last     items of an epoch that fill no global batch are left out; else they are a smaller last
+    drop_last     items of an epoch that fill no global batch are left out, as `dflop` logs; else they are a smaller last
                   batch, filled up from the epoch's first where there are fewer than bins
     delay_outliers  so many global batches are regrouped together, so that items which cost more than the mean bin run
                   beside each other; a smaller last batch stays as it is. How far items have moved is added to
@@ -176,6 +176,8 @@ class BatchSampler:
         self._done = 0  # microbatches of the epoch that were given
         self._resumes = False  # whether the next iter() goes on after them
         self._permutations = Permutations(self._items, self._seed, self._shuffle)
+        if self._drop_last:
+            log_left_out("BatchSampler", self._items, self._gbs)
         self._comparison = Comparison() if truth("compare", compare) else None
         self._known: collections.OrderedDict[tuple[int, int], list[int]] = collections.OrderedDict()  # (epoch, step) -> bin of each item of the batch
         self._filled = None  # ((epoch, step), items of each bin)
