@@ -114,8 +114,8 @@ void require_live(const Plan& plan) {
   if (!plan.trained.all()) {
     refuse_input(
         "",
-        "key 'frozen': live ranks train all parts, found {}; 'dflop train --encoder-rate 0' keeps an "
-        "encoder as it is, at the cost of training it",
+        "key 'frozen': live ranks train all parts, found a plan that trains no more than {}; 'dflop train "
+        "--encoder-rate 0' keeps an encoder as it is, at the cost of training it",
         describe(plan.trained));
   }
   if (has_encoder_ranks(plan.layout) && plan.reshard != Reshard::direct) {

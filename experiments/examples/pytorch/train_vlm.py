@@ -171,7 +171,7 @@ def loss(logits, part, batch):
 
 
 def profile(rank, path):
-    """Measures the modules on all ranks at once, and the links between them."""
+    """Measures the modules on all ranks at once, and the links between them; returns notes on what disturbed it."""
     stage = Stage(dflop.torch.StageDescription(0, 1, 1, True, True, True))
     widths = {"patches": PATCH, "encoder": 192, "connector": 192, "llm": 256, "head": 256}
 
@@ -192,7 +192,7 @@ def profile(rank, path):
         "llm": stage.llm[0],
         "head": stage.head,
     }
-    dflop.torch.profile(parts, make_input, lengths, model=MODEL, out=path, most_tokens=2048)
+    return list(dflop.torch.profile(parts, make_input, lengths, model=MODEL, out=path, most_tokens=2048).notes)
 
 
 def train(rank, plan, options, steps, record):
@@ -267,7 +267,8 @@ def main():
     dflop.write_samples(file("samples.json"), Pictures().samples)
     dflop.write_cluster(file("cluster.json"), options.ranks, memory_bytes=4 << 30)
     print("measuring the modules")
-    run_ranks(options, profile, options.profile)
+    for note in run_ranks(options, profile, options.profile):
+        print("note:", note)
 
     study = {"model": MODEL, "cluster": file("cluster.json"), "data": file("samples.json"), "gbs": GBS}
     asked = {**study, "planner": "search", "profile": options.profile, "recompute": "none", "no_zero1": True}

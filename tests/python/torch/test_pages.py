@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -66,6 +67,22 @@ def test_the_page_has_these_blocks():
         "Profiling your modules": 1,
         "torch.distributed.pipelining": 1,
     }
+
+
+def test_the_example_prints_what_disturbed_its_profile(monkeypatch, capsys):
+    module, planned = example(), RuntimeError("as far as the first plan")
+
+    def plan(**options):
+        raise planned
+
+    noisy = types.SimpleNamespace(notes=("llm: 3 of 7 rounds took up to 4.0 medians",))
+    monkeypatch.setattr(dflop.torch, "profile", lambda *arguments, **options: noisy)
+    monkeypatch.setattr(module, "run_ranks", lambda options, function, *arguments: function(0, *arguments))
+    monkeypatch.setattr(dflop, "plan", plan)
+    monkeypatch.setattr(sys, "argv", ["train_vlm.py"])
+    with pytest.raises(RuntimeError, match=str(planned)):
+        module.main()
+    assert "measuring the modules\nnote: llm: 3 of 7 rounds took up to 4.0 medians\n" in capsys.readouterr().out
 
 
 def test_bins():
