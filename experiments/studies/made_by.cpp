@@ -81,12 +81,15 @@ void note_changed_model(const std::string& file, std::string_view plan_json, con
 
 void note_other_cut(const std::string& file, std::string_view plan_json, const SampleCut& cut) {
   const std::optional<Provenance> made_by = parse_provenance(plan_json, file);
-  if (!made_by || !made_by->data || made_by->data->cut.longest == cut.longest) return;
+  if (!made_by || !made_by->data) return;
+  const SampleCut& of_plan = made_by->data->cut;
+  const bool none_is_cut = of_plan.samples == 0 && cut.samples == 0;
+  if (none_is_cut || of_plan.longest == cut.longest) return;
   const auto length = [](std::int64_t longest) {
     return longest > 0 ? fmt::format("cut at {} tokens", longest) : std::string("not cut");
   };
   say("dflop: note: {} was made for samples that are {}; these are {} (--max-tokens)\n", printable(file),
-      length(made_by->data->cut.longest), length(cut.longest));
+      length(of_plan.longest), length(cut.longest));
 }
 
 void add_mixed_option(Options& options) {

@@ -30,7 +30,7 @@ Origin origin_of(const Plan& plan, const std::string& name);
 void say_made_by(const std::string& file, const std::optional<Provenance>& made_by);
 
 /// Says where samples are cut at another length than those that the plan of a file was made for: it may not
-/// fit these.
+/// fit these. Says nothing where neither length cuts any.
 void note_other_cut(const std::string& file, std::string_view plan_json, const SampleCut& cut);
 
 /// Notes on standard error where the model of a plan's file, as its folder or preset has it now, is another

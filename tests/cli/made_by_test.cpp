@@ -90,5 +90,42 @@ TEST_F(MadeBy, MixingIsRefusedUnlessItIsMeant) {
       << mixed.err;
 }
 
+/// Samples of vision_mix.csv are longer than 100 tokens, and those of short.csv are not.
+TEST_F(MadeBy, OtherCutsAreNotedWhereTheyChangeSamples) {
+  std::string rows = testing::read_all(sandbox.path("traces/datasets/vision_mix.csv"));
+  rows.resize(rows.find('\n') + 1);
+  for (int row = 0; row < 16; ++row) rows += "t" + std::to_string(row) + ",s,,image,1,1,64x64,,,,,,5,0,9,9\n";
+  testing::write_all(sandbox.path("short.csv"), rows);
+  const std::string by_short = "plan --cluster a100-80g:1 --gbs 16 --model tiny-vlm --data short.csv ";
+  ran(by_short + "--out short.json");
+  ran(by_short + "--max-tokens 100 --out short100.json");
+  ran("plan --cluster a100-80g:1 --gbs 16 --model tiny-vlm --max-tokens 100 --out p100.json" + kData);
+  const std::string mix = "traces/datasets/vision_mix.csv";
+  struct Case {
+    std::string plan;
+    std::string data;
+    std::string note;
+  };
+  const Case cases[] = {
+      {"short.json", "short.csv", ""},
+      {"short.json", "short.csv --max-tokens 100", ""},
+      {"short100.json", mix + " --max-tokens 100", ""},
+      {"p100.json", mix + " --max-tokens 100", ""},
+      {"short.json", mix + " --max-tokens 100",
+       "short.json was made for samples that are cut at 1024 tokens; these are cut at 100 "},
+      {"p100.json", "short.csv",
+       "p100.json was made for samples that are cut at 100 tokens; these are cut at 1024"}};
+  for (const Case& one : cases) {
+    const std::string command = "schedule --iterations 1 --plan " + one.plan + " --data " + one.data;
+    const RunResult result = sandbox.run(command);
+    EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.err;
+    if (one.note.empty()) {
+      EXPECT_EQ(result.err.find("was made for samples"), std::string::npos) << command << "\n" << result.err;
+    } else {
+      EXPECT_NE(result.err.find(one.note), std::string::npos) << command << "\n" << result.err;
+    }
+  }
+}
+
 }  // namespace made_by_test
 }  // namespace dflop

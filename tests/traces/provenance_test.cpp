@@ -32,6 +32,13 @@ TEST(ProvenanceTest, ReadsBackWhatItWrites) {
   }
 }
 
+/// Whoever reads a plan asks at which length samples would have been cut, though none was as long.
+TEST(ProvenanceTest, KeepsALengthThatCutsNone) {
+  Provenance made_by = whole();
+  made_by.data->cut = {.longest = 32'768, .samples = 0, .tokens = 1'000'000, .lost = 0};
+  EXPECT_EQ(parse_provenance(with_provenance("{}", made_by), "f"), made_by);
+}
+
 TEST(ProvenanceTest, ARecordingSaysItsFirstIterationWithoutABatch) {
   Provenance made_by{"1", "", "c"};
   made_by.first_iteration = 18;

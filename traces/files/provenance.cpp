@@ -29,7 +29,7 @@ Json json_of(const Provenance& made_by) {
     json["data"] = json_of(static_cast<const Origin&>(*made_by.data));
     json["data"]["samples"] = made_by.data->samples;
     json["data"]["assumptions"] = made_by.data->assumptions;
-    if (const SampleCut& cut = made_by.data->cut; cut.samples > 0) {
+    if (const SampleCut& cut = made_by.data->cut; cut.longest > 0) {
       json["data"]["cut"] = {
           {"longest", cut.longest}, {"samples", cut.samples}, {"tokens", cut.tokens}, {"lost", cut.lost}};
     }
