@@ -48,11 +48,7 @@ class Minimizer {
   }
 
   double cost_of(const Vector& residuals) const {
-    const double scale = problem_.robust_scale;
-    if (scale == 0) return residuals.squaredNorm() / 2;
-    double sum = 0;
-    for (const double r : residuals) sum += scale * scale * (std::hypot(1.0, r / scale) - 1);
-    return sum;
+    return robust_cost({residuals.data(), static_cast<std::size_t>(residuals.size())}, problem_.robust_scale);
   }
 
   /// Multiplies rows by the square root of the robust cost's weight.
@@ -128,6 +124,13 @@ class Minimizer {
 };
 
 }  // namespace
+
+double robust_cost(std::span<const double> residuals, double scale) {
+  double sum = 0;
+  for (const double r : residuals)
+    sum += scale == 0 ? r * r / 2 : scale * scale * (std::hypot(1.0, r / scale) - 1);
+  return sum;
+}
 
 LeastSquaresFit minimize(const LeastSquares& problem) {
   return Minimizer(problem).run();

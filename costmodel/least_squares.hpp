@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 namespace dflop {
@@ -18,6 +19,10 @@ struct LeastSquares {
   double robust_scale = 0;
   int most_steps = 200;
 };
+
+/// Returns half the sum of the residuals' squares, or of their robust costs as LeastSquares::robust_scale
+/// says.
+double robust_cost(std::span<const double> residuals, double scale);
 
 /// A LeastSquaresFit is the point at which the search ended.
 struct LeastSquaresFit {

@@ -96,18 +96,19 @@ Table errors_table(const Calibration& result) {
 
 Table parameters_table(const Calibration& result) {
   Table table;
-  table.columns = {{"parameter", "parameter"}, {"start", "start"}, {"fitted", "fitted"},
-                   {"lower", "lower"},         {"upper", "upper"}, {"at_bound", "at bound"}};
+  table.columns = {
+      {"parameter", "parameter"}, {"start", "start"},       {"fitted", "fitted"}, {"lower", "lower"},
+      {"upper", "upper"},         {"at_bound", "at bound"}, {"kept", "kept"}};
   for (const FitParameter& parameter : fit_parameters(result.start)) {
     const double value = parameter.get(result.fitted);
-    // What no row depends on is left as it was.
+    // What no row decides is left as it was.
     const bool fitted = value != parameter.get(result.start);
     const auto near = [&](double bound) { return std::abs(value / bound - 1) < kAtBound; };
     const bool bound = fitted && (near(parameter.lower) || near(parameter.upper));
     const auto text = [](double x) { return fmt::format("{:.4g}", x); };
     table.rows.push_back({parameter.key, text(parameter.get(result.start)),
                           fitted ? Cell{text(value)} : Cell{}, text(parameter.lower), text(parameter.upper),
-                          bound});
+                          bound, !fitted});
   }
   return table;
 }
@@ -118,9 +119,10 @@ Json fit_json(const Calibration& result, int folds, std::uint64_t seed) {
   fit["folds"] = folds;
   fit["seed"] = seed;
   fit["parameters"] = Json::array();
+  fit["kept"] = Json::array();
   for (const FitParameter& parameter : fit_parameters(result.start)) {
-    if (parameter.get(result.fitted) != parameter.get(result.start))
-      fit["parameters"].push_back(parameter.key);
+    const bool fitted = parameter.get(result.fitted) != parameter.get(result.start);
+    fit[fitted ? "parameters" : "kept"].push_back(parameter.key);
   }
   fit["sets"] = json_of(errors_table(result));
   return fit;
@@ -203,6 +205,7 @@ Command calibrate_command() {
           R"(Bounded least squares of log(predicted / measured), one set of parameters for all rows. Every error is
 also given held out: of rows left out of the fit (--folds), and of models of widths left out of it.
 A recording's rows are its iterations, with a GPU for each rank; several plans tell more parameters apart than one.
+A parameter that the rows do not decide is kept: it stays as the cluster has it, and the table says so.
 Writes a cluster file, to be used as any other: --cluster calibration.json.)",
       .example =
           "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out calibration.json",

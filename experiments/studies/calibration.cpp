@@ -23,16 +23,19 @@ constexpr double kPriorFactor = 3;    // a parameter this many times its first v
 constexpr double kPriorShare = 0.15;  // costs as much as errors of kNoise in this share, squared, of the rows
 constexpr double kSmallMove = 0.99;
 
-// A fit begins at this value for times that a cluster leaves at zero. Launching is a floor: a first value
-// that no pass reaches has no slope.
+// What a cluster leaves at zero has no logarithm: where rows ask for such a time, it begins at this value.
+// Launching is a floor: a first value that no pass reaches has no slope.
 constexpr double kFirstTime = 1e-3;
+
+// Rows decide a parameter where the cluster's own value costs more than this many times what noise of the
+// rows' size costs: two standard errors, squared. Rows of simulations have none: errors of kNoError do not
+// count.
+constexpr double kDecided = 4;
+constexpr double kNoError = 1e-3;
+constexpr int kStepsOfTrial = 8;  // they begin at the optimum of the parameters that are left
 
 double every_card(const ClusterSpec& cluster) {
   return cluster.gpus_per_node * cluster.inter_node.bandwidth_bytes_per_s;
-}
-
-double or_first(Seconds time) {
-  return time.count() > 0 ? time.count() : kFirstTime;
 }
 
 /// Bounds are the values that a parameter may have.
@@ -53,7 +56,7 @@ FitParameter field(const char* key, Part ClusterSpec::*part, double Part::*numbe
 
 template <typename Part>
 FitParameter field(const char* key, Part ClusterSpec::*part, Seconds Part::*time) {
-  return {key, [=](const ClusterSpec& c) { return or_first(c.*part.*time); },
+  return {key, [=](const ClusterSpec& c) { return (c.*part.*time).count(); },
           [=](ClusterSpec& c, double value) { c.*part.*time = Seconds(value); }, kTime.lower, kTime.upper};
 }
 
@@ -112,22 +115,126 @@ void correct_estimates(const std::vector<PreparedSet>& sets, const ClusterSpec& 
   });
 }
 
+double first_value(const FitParameter& parameter, const ClusterSpec& cluster) {
+  const double own = parameter.get(cluster);
+  return std::clamp(own > 0 ? own : kFirstTime, parameter.lower, parameter.upper);
+}
+
 /// Returns the parameters that change any of the rows' predictions where the fit starts. The others stay as
 /// they are.
 std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>& sets,
                                                  const std::vector<RowIndex>& rows,
                                                  const ClusterSpec& cluster) {
   std::vector<FitParameter> matter;
-  ClusterSpec first = cluster;
-  for (const FitParameter& parameter : fit_parameters(cluster)) parameter.set(first, parameter.get(cluster));
-  const std::vector<double> base = log_errors(sets, rows, first);
+  const std::vector<double> base = log_errors(sets, rows, cluster);
   for (const FitParameter& parameter : fit_parameters(cluster)) {
-    ClusterSpec moved = first;
-    parameter.set(moved, std::clamp(parameter.get(cluster), parameter.lower, parameter.upper) * kSmallMove);
+    ClusterSpec moved = cluster;
+    parameter.set(moved, kSmallMove * first_value(parameter, cluster));
     if (log_errors(sets, rows, moved) != base) matter.push_back(parameter);
   }
   return matter;
 }
+
+/// A Fitted is a cluster of which `open` were fitted, all else being the first cluster's, and what the rows'
+/// errors cost.
+struct Fitted {
+  std::vector<FitParameter> open;
+  ClusterSpec cluster;
+  double cost = 0;
+};
+
+/// A RowFit fits parameters of a cluster to rows.
+class RowFit {
+ public:
+  RowFit(const std::vector<PreparedSet>& sets, const RowMask& mask, const ClusterSpec& cluster)
+      : sets_(sets), rows_(masked_rows(sets, mask)), own_(cluster) {}
+
+  ClusterSpec run() {
+    Fitted best = first();
+    correct_estimates(sets_, best.cluster, rows_);
+    return without_undecided(fitted(best.open, best.cluster)).cluster;
+  }
+
+ private:
+  double cost(const ClusterSpec& cluster) const {
+    return robust_cost(log_errors(sets_, rows_, cluster), kNoise);
+  }
+
+  /// Fits `open`, from their values in `from`. Where the cluster has a value of its own, a weak pull to it
+  /// decides what rows leave open between several.
+  Fitted fitted(const std::vector<FitParameter>& open, const ClusterSpec& from, int most_steps = 200) const {
+    if (open.empty()) return {open, own_, cost(own_)};
+    const auto with = [&](const std::vector<double>& logs) {
+      ClusterSpec changed = own_;
+      for (std::size_t i = 0; i < open.size(); ++i) open[i].set(changed, std::exp(logs[i]));
+      return changed;
+    };
+    LeastSquares problem;
+    problem.most_steps = most_steps;
+    for (const FitParameter& parameter : open) {
+      problem.lower.push_back(std::log(parameter.lower));
+      problem.upper.push_back(std::log(parameter.upper));
+      problem.start.push_back(
+          std::clamp(std::log(first_value(parameter, from)), problem.lower.back(), problem.upper.back()));
+    }
+    const double prior = kPriorShare * kNoise * std::sqrt(static_cast<double>(rows_.size()));
+    problem.residuals = [&](const std::vector<double>& logs) {
+      std::vector<double> residuals = log_errors(sets_, rows_, with(logs));
+      for (std::size_t i = 0; i < logs.size(); ++i) {
+        if (open[i].get(own_) <= 0) continue;
+        residuals.push_back(prior * (logs[i] - std::log(first_value(open[i], own_))) /
+                            std::log(kPriorFactor));
+      }
+      return residuals;
+    };
+    problem.robust_scale = kNoise;
+    const ClusterSpec cluster = with(minimize(problem).point);
+    return {open, cluster, cost(cluster)};
+  }
+
+  /// Tells whether the rows prefer `more` to `less`, which has one open parameter less.
+  bool decide(const Fitted& more, const Fitted& less) const {
+    const auto rows = static_cast<double>(rows_.size());
+    const double noise = 2 * more.cost / std::max(1.0, rows - static_cast<double>(more.open.size()));
+    return 2 * (less.cost - more.cost) > std::max(kDecided * noise, rows * kNoError * kNoError);
+  }
+
+  /// Fits all parameters that matter. What the cluster has at zero is fitted only where that is better, as
+  /// such a fit begins elsewhere than at the cluster.
+  Fitted first() const {
+    const std::vector<FitParameter> all = parameters_that_matter(sets_, rows_, own_);
+    std::vector<FitParameter> valued;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(valued),
+                 [&](const FitParameter& parameter) { return parameter.get(own_) > 0; });
+    Fitted best = fitted(valued, own_);
+    if (valued.size() == all.size()) return best;
+    Fitted other = fitted(all, own_);
+    return decide(other, best) ? other : best;
+  }
+
+  /// Gives every parameter that the rows do not decide the cluster's own value again, beginning with those
+  /// that matter least, and fits the others once more.
+  Fitted without_undecided(Fitted best) const {
+    std::vector<std::pair<double, std::string>> order;
+    for (const FitParameter& parameter : best.open) {
+      ClusterSpec moved = best.cluster;
+      parameter.set(moved, parameter.get(own_));
+      order.emplace_back(cost(moved), parameter.key);
+    }
+    std::stable_sort(order.begin(), order.end());
+    for (const auto& [rise, key] : order) {
+      std::vector<FitParameter> fewer = best.open;
+      std::erase_if(fewer, [&](const FitParameter& parameter) { return parameter.key == key; });
+      Fitted less = fitted(fewer, best.cluster, kStepsOfTrial);
+      if (!decide(best, less)) best = std::move(less);
+    }
+    return best;
+  }
+
+  const std::vector<PreparedSet>& sets_;
+  std::vector<RowIndex> rows_;
+  const ClusterSpec& own_;
+};
 
 /// Checks a recording's program.
 /// @throws Error (input) where the program is not of a training of the model, or does not say of what.
@@ -167,7 +274,7 @@ std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster) {
       field("intra_node.bandwidth_bytes_per_s", &C::intra_node, &Link::bandwidth_bytes_per_s, inside),
       field("inter_node.latency_s", &C::inter_node, &Link::latency),
       field("inter_node.bandwidth_bytes_per_s", &C::inter_node, &Link::bandwidth_bytes_per_s, between),
-      {"software.message_overhead_s", [](const C& c) { return or_first(c.software.message_overhead); },
+      {"software.message_overhead_s", [](const C& c) { return c.software.message_overhead.count(); },
        [](C& c, double value) { c.software.message_overhead = Seconds(value); }, kTime.lower, kTime.upper},
       {"software.node_ring_bandwidth_bytes_per_s",
        [](const C& c) {
@@ -217,34 +324,7 @@ std::vector<Prediction> predict(const PreparedSet& set, const ClusterSpec& clust
 }
 
 ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& mask, const ClusterSpec& cluster) {
-  std::vector<RowIndex> rows = masked_rows(sets, mask);
-  const std::vector<FitParameter> parameters = parameters_that_matter(sets, rows, cluster);
-  if (parameters.empty()) return cluster;
-  const auto with = [&](const std::vector<double>& logs) {
-    ClusterSpec changed = cluster;
-    for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].set(changed, std::exp(logs[i]));
-    return changed;
-  };
-  LeastSquares problem;
-  for (const FitParameter& parameter : parameters) {
-    problem.lower.push_back(std::log(parameter.lower));
-    problem.upper.push_back(std::log(parameter.upper));
-    problem.start.push_back(
-        std::clamp(std::log(parameter.get(cluster)), problem.lower.back(), problem.upper.back()));
-  }
-  const std::vector<double> first = problem.start;
-  const double prior = kPriorShare * kNoise * std::sqrt(static_cast<double>(rows.size()));
-  problem.residuals = [&](const std::vector<double>& logs) {
-    std::vector<double> residuals = log_errors(sets, rows, with(logs));
-    for (std::size_t i = 0; i < logs.size(); ++i) {
-      residuals.push_back(prior * (logs[i] - first[i]) / std::log(kPriorFactor));
-    }
-    return residuals;
-  };
-  problem.robust_scale = kNoise;
-  problem.start = minimize(problem).point;
-  correct_estimates(sets, with(problem.start), rows);
-  return with(minimize(problem).point);
+  return RowFit(sets, mask, cluster).run();
 }
 
 HeldOut cross_validate(const std::vector<PreparedSet>& sets, const std::vector<std::vector<int>>& fold,

@@ -48,10 +48,11 @@ using RowMask = std::vector<std::vector<bool>>;
 
 /// Returns the cluster whose parameters minimise the robust sum of squares of log(predicted / measured) over
 /// the rows of the mask, every set weighing the same whatever its rows, plus a weak pull towards the values
-/// of `cluster` that decides what the rows leave open. One set of parameters serves all rows. Predictions
-/// inside the fit are estimate()'s, at first as they are, then again each multiplied by what the simulation
-/// differs by at the first result, and simulations for recorded iterations; errors are reported of
-/// simulations.
+/// of `cluster` that decides what the rows leave open between several. A parameter whose value in `cluster`
+/// serves the rows as well, to within two standard errors or 0.1 %, keeps exactly that one. One set of
+/// parameters serves all rows. Predictions inside the fit are estimate()'s, at first as they are, then again
+/// each multiplied by what the simulation differs by at the first result, and simulations for recorded
+/// iterations; errors are reported of simulations.
 ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& rows, const ClusterSpec& cluster);
 
 /// A HeldOut has time errors of each row of each set, predicted by a fit that has not seen the row.

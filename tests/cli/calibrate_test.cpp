@@ -11,6 +11,7 @@
 #include "experiments/studies/calibration.hpp"
 #include "sim/engine.hpp"
 #include "tests/cli/run.hpp"
+#include "tests/rounds.hpp"
 #include "traces/files/timeline.hpp"
 
 namespace dflop {
@@ -66,6 +67,13 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
   const json cluster = json::parse(testing::read_all(sandbox.path("one.json")));
   EXPECT_EQ(cluster["fit"]["sets"][0]["rows"], 12);
   EXPECT_EQ(cluster["fit"]["folds"], 5);
+  // The preset was fitted to these rows: they ask for no other value of any parameter.
+  EXPECT_EQ(cluster["fit"]["parameters"], json::array());
+  EXPECT_EQ(cluster["fit"]["kept"].size(), 14u);
+  for (const json& parameter : json::parse(first.out)["parameters"]) {
+    EXPECT_EQ(parameter["kept"], true) << parameter;
+    EXPECT_TRUE(parameter["fitted"].is_null()) << parameter;
+  }
   const RunResult read =
       sandbox.run("validate --truth traces/ground_truth/llama_b200.csv --cluster one.json --format json");
   ASSERT_EQ(read.exit_code, 0) << read.err;
@@ -95,6 +103,55 @@ TEST(Calibrate, RecoversTheParametersThatMadeTheRows) {
   EXPECT_GT(summarize(time_errors(sets[0].set, predict(sets[0], start))).mean, 0.08);
   EXPECT_NEAR(fitted.software.gemm_efficiency / made.software.gemm_efficiency, 1, 0.05);
   EXPECT_NEAR(fitted.intra_node.bandwidth_bytes_per_s / made.intra_node.bandwidth_bytes_per_s, 1, 0.15);
+}
+
+/// Returns every `step`th row of a file, as `made` takes them.
+PreparedSet rows_of(const char* file, std::size_t step, const ClusterSpec& made) {
+  const TruthSet all = read_ground_truth(kFolder + file);
+  TruthSet some{all.file, all.kind, {}};
+  for (std::size_t i = 0; i < all.rows.size(); i += step) {
+    some.rows.push_back(all.rows[i]);
+    some.rows.back().iteration = predict(truth_case(all.kind, all.rows[i]), made).iteration;
+  }
+  return prepare(std::move(some));
+}
+
+double mean_error(const PreparedSet& set, const ClusterSpec& cluster) {
+  return summarize(time_errors(set.set, predict(set, cluster))).mean;
+}
+
+/// A cluster that differs in two parameters of the kernels makes rows of one node. What they do not depend
+/// on, or meet as well with the cluster's own value, stays to the bit, as does the launch floor, which is
+/// below all passes of both; and plans of several nodes, which no row resembles, are predicted no worse.
+TEST(Calibrate, KeepsWhatTheRowsDoNotDecide) {
+  const ClusterSpec start = find_cluster("a100-80g");
+  ASSERT_EQ(start.software.layer_launch.count(), 0);
+  Random random(7);
+  for (int round = 0; round < testing::rounds(6); ++round) {
+    ClusterSpec made = start;
+    made.software.gemm_efficiency *= 0.8 + 0.4 * random.uniform();
+    made.software.kernel_overhead *= 0.7 + 0.6 * random.uniform();
+    const std::vector<PreparedSet> sets = {rows_of("megatron_a100_single.csv", 40, made)};
+    const ClusterSpec fitted = fit(sets, {std::vector<bool>(sets[0].runs.size(), true)}, start);
+    EXPECT_LT(mean_error(sets[0], fitted), 0.003);
+    EXPECT_EQ(fitted.software.layer_launch, start.software.layer_launch);
+    EXPECT_EQ(fitted.inter_node, start.inter_node);
+    const PreparedSet others = rows_of("megatron_a100_multi.csv", 9, made);
+    EXPECT_LE(mean_error(others, fitted), mean_error(others, start) + 0.003) << round;
+  }
+}
+
+/// The cluster that the fit starts from launches in no time, and the rows were made with 2 ms.
+TEST(Calibrate, FindsATimeThatTheClusterLeavesAtZero) {
+  ClusterSpec start = find_cluster("a100-80g-vtrain");
+  start.software.layer_launch = Seconds(0);
+  ClusterSpec made = start;
+  made.software.layer_launch = Seconds(2e-3);
+  const std::vector<PreparedSet> sets = {rows_of("megatron_a100_single.csv", 30, made)};
+  const ClusterSpec fitted = fit(sets, {std::vector<bool>(sets[0].runs.size(), true)}, start);
+  EXPECT_NEAR(fitted.software.layer_launch.count(), 2e-3, 2e-5);
+  EXPECT_EQ(fitted.intra_node, start.intra_node);
+  EXPECT_EQ(fitted.software.memory_efficiency, start.software.memory_efficiency);
 }
 
 /// Iterations of a uniform plan on one node, each of other samples, as `cluster` takes them.
