@@ -143,10 +143,10 @@ std::string grade_of(const Calibration& result) {
 
 /// Reads the data sets.
 /// @throws Error (usage) without any, or where a recording's model is not told
-std::vector<PreparedSet> read_sets(const Values& values) {
+std::vector<PreparedSet> read_sets(const Values& values, const ClusterSpec& cluster) {
   std::vector<PreparedSet> sets;
   for (const std::string& file : read_texts(values, "truth"))
-    sets.push_back(prepare(read_ground_truth(file)));
+    sets.push_back(prepare(read_ground_truth_on(cluster, file)));
   const std::vector<std::string> traces = read_texts(values, "trace");
   const std::optional<std::string> model = read_text(values, "model");
   if (traces.empty() == model.has_value()) {
@@ -171,7 +171,9 @@ int run_calibrate(const Values& values) {
   const int folds = static_cast<int>(read_integer(values, "folds", 2, kMostFolds));
   const std::uint64_t seed = read_seed(values);
   const ClusterSpec cluster = find_uniform_cluster(values["cluster"].as<std::string>());
-  const Calibration result = calibrate(read_sets(values), cluster, folds, seed);
+  const Calibration result = calibrate(read_sets(values, cluster), cluster, folds, seed);
+  for (const PreparedSet& set : result.sets)
+    note_odd_rows(set.set, predict(set, result.fitted), set.is_recording() ? ": iteration " : ":row ");
   const Json fit = fit_json(result, folds, seed);
   if (out) {
     ClusterSpec named = result.fitted;

@@ -122,7 +122,8 @@ int run_validate(const Values& values) {
   const auto rows_out = read_output(values, "rows");
   const ClusterSpec cluster = find_uniform_cluster(values["cluster"].as<std::string>());
   std::vector<Validated> all;
-  for (const auto& file : read_texts(values, "truth")) all.push_back({read_ground_truth(file), {}});
+  for (const auto& file : read_texts(values, "truth"))
+    all.push_back({read_ground_truth_on(cluster, file), {}});
   Progress progress("validating");
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t r = 0; r < all[i].set.rows.size(); ++r) {
@@ -130,6 +131,7 @@ int run_validate(const Values& values) {
       progress.update(static_cast<std::int64_t>(r), static_cast<std::int64_t>(all[i].set.rows.size()));
     }
   }
+  for (const Validated& one : all) note_odd_rows(one.set, one.predictions, ":row ");
   if (rows_out) write_file_atomically(*rows_out, to_csv(all_rows(all)));
   print_errors(format, all);
   return 0;

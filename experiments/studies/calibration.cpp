@@ -86,8 +86,8 @@ std::vector<RowIndex> masked_rows(const std::vector<PreparedSet>& sets, const Ro
 
 /// Returns what a fit takes for the time of a row: a simulation where the microbatches differ.
 Seconds approximate(const PreparedSet& set, std::size_t row, const ClusterSpec& cluster) {
-  return set.skeletons.empty() ? predict(set.runs[row], set.programs[row], cluster).iteration
-                               : estimate(set.runs[row], set.skeletons[row], cluster);
+  return set.is_recording() ? predict(set.runs[row], set.programs[row], cluster).iteration
+                            : estimate(set.runs[row], set.skeletons[row], cluster);
 }
 
 /// Returns log(predicted / measured) of the rows.
@@ -109,7 +109,7 @@ void correct_estimates(const std::vector<PreparedSet>& sets, const ClusterSpec& 
   parallel_for(rows.size(), [&](std::size_t i) {
     const PreparedSet& set = sets[rows[i].set];
     const std::size_t r = rows[i].row;
-    if (set.skeletons.empty()) return;
+    if (set.is_recording()) return;
     rows[i].correction =
         predict(set.runs[r], set.programs[r], cluster).iteration / approximate(set, r, cluster);
   });

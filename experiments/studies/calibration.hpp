@@ -30,6 +30,8 @@ struct PreparedSet {
   std::vector<TruthCase> runs;
   std::vector<Program> programs;
   std::vector<Program> skeletons;  ///< none of recorded iterations, whose microbatches are not equal
+
+  bool is_recording() const { return skeletons.empty(); }
 };
 
 PreparedSet prepare(TruthSet set);

@@ -1,12 +1,16 @@
 #include "experiments/studies/validation.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "core/program/lowering.hpp"
+#include "core/refuse.hpp"
 #include "core/support/median.hpp"
 #include "costmodel/analytic/analytic.hpp"
+#include "experiments/cli/say.hpp"
 #include "sim/engine.hpp"
 
 namespace dflop {
@@ -127,6 +131,38 @@ Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec
   const int further = program.microbatches - 1;
   const int messages = 2 * (run.plan.llm.pp - 1) + further;
   return sum + further * slowest + messages * message + *std::max_element(end.begin(), end.end());
+}
+
+TruthSet read_ground_truth_on(const ClusterSpec& cluster, const std::string& path) {
+  TruthSet set = read_ground_truth(path);
+  const int node = cluster.gpus_per_node;
+  for (const TruthRow& row : set.rows) {
+    if (node % row.tp == 0 || row.tp % node == 0) continue;
+    refuse_input(fmt::format("{}:row {}, column 'tp'", path, row.row),
+                 "expected a divisor or a multiple of the {} GPUs of a node of '{}', found '{}'", node,
+                 cluster.name, row.tp);
+  }
+  return set;
+}
+
+void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictions,
+                   const std::string& row_is) {
+  constexpr double kOdd = 3;
+  constexpr std::size_t kMostShown = 5;
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < set.rows.size(); ++i)
+    ratios.push_back(predictions[i].iteration / set.rows[i].iteration);
+  const double usual = median(ratios);
+  std::size_t odd = 0;
+  for (std::size_t i = 0; i < ratios.size(); ++i) {
+    if (std::abs(std::log(ratios[i] / usual)) <= std::log(kOdd) || ++odd > kMostShown) continue;
+    say("dflop: note: {}{}{}: measured {:.4g} s, predicted {:.4g} s, a ratio of {:.3g}; the median of the file "
+        "is {:.3g}: look whether the row is right\n",
+        printable(set.file), row_is, set.rows[i].row, set.rows[i].iteration.count(),
+        predictions[i].iteration.count(), ratios[i], usual);
+  }
+  if (odd > kMostShown)
+    say("dflop: note: {}: {} more rows as these\n", printable(set.file), odd - kMostShown);
 }
 
 ErrorSummary summarize(std::vector<double> errors) {

@@ -1,4 +1,5 @@
 // dflop validate and dflop calibrate, as a user runs them, and the fit behind them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,6 +55,41 @@ TEST(Validate, RefusesBrokenFilesAndOptions) {
   const RunResult same = sandbox.run("validate --truth own.csv --cluster b200 --rows own.csv");
   EXPECT_EQ(same.exit_code, 2);
   EXPECT_NE(same.err.find("is also the file of '--truth'"), std::string::npos) << same.err;
+}
+
+/// Row 2 of the file measured 0.843 s as 843 s: a factor of 1000, and no other row is off by 3.
+TEST(Calibrate, NotesARowThatIsAThousandTimesOff) {
+  const Sandbox sandbox;
+  std::string rows = testing::read_all(kFolder + "llama_b200.csv");
+  const std::vector<TruthRow> good = read_ground_truth(kFolder + "llama_b200.csv").rows;
+  const std::string measured = fmt::format(",{},", good[0].iteration.count());
+  const std::size_t at = rows.find(measured);
+  ASSERT_NE(at, std::string::npos) << measured;
+  rows.replace(at, measured.size(), fmt::format(",{},", 1000 * good[0].iteration.count()));
+  testing::write_all(sandbox.path("slip.csv"), rows);
+  for (const char* command : {"validate", "calibrate"}) {
+    const RunResult result = sandbox.run(std::string(command) + " --truth slip.csv --cluster b200");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::string place = fmt::format("dflop: note: slip.csv:row {}: measured ", good[0].row);
+    EXPECT_NE(result.err.find(place), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find(": measured "), result.err.rfind(": measured ")) << result.err;
+    const RunResult fine =
+        sandbox.run(std::string(command) + " --truth traces/ground_truth/llama_b200.csv --cluster b200");
+    EXPECT_EQ(fine.err.find("look whether"), std::string::npos) << fine.err;
+  }
+}
+
+/// 3 of the 8 GPUs of a node neither fill it nor leave room for whole groups.
+TEST(Calibrate, RefusesTensorGroupsThatNodesCannotHold) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("three.csv"),
+                     "gpus,global_batch,micro_batch,hidden,heads,layers,seq,tp,dp,pp,iteration_s\n"
+                     "24,32,2,1536,24,24,512,3,4,2,1\n");
+  for (const char* command : {"validate", "calibrate"}) {
+    testing::expect_error(
+        sandbox.run(std::string(command) + " --truth three.csv --cluster a100-80g"),
+        {"three.csv:row 2, column 'tp': expected a divisor or a multiple of the 8 GPUs", "found '3'"});
+  }
 }
 
 TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {

@@ -50,7 +50,8 @@ struct TruthSet {
 ///   peak_allocated_bytes_min_rank.
 /// @throws Error (input) with "file:row N, column 'x'" for a header of neither kind, a missing or out of
 /// range value, gpus other than tp x dp x pp, a global batch that dp x micro_batch does not divide, layers
-/// that pp does not divide, heads that do not divide hidden, and a file without rows.
+/// that pp does not divide, heads that do not divide hidden or that tp does not divide, and a file without
+/// rows.
 TruthSet parse_ground_truth(std::string_view csv, const std::string& file);
 
 /// Reads a file. @throws as parse_ground_truth(), and Error (input) for one that cannot be read.
