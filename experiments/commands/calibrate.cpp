@@ -23,7 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostFolds = 100;
-constexpr double kAtBound = 1e-3;  // of the bound's value
+constexpr double kAtBound = 1e-3;      // of the bound's value
+constexpr double kTooFarToPlan = 0.2;  // plans that are compared differ by less
 
 /// SetErrors are the errors of one set, in sample and held out.
 struct SetErrors {
@@ -128,17 +129,21 @@ Json fit_json(const Calibration& result, int folds, std::uint64_t seed) {
   return fit;
 }
 
-/// Returns the grade of the fitted cluster: the worst of its files' held-out errors.
-std::string grade_of(const Calibration& result) {
+/// Returns the worst of the files' mean held-out errors.
+double held_out_error(const Calibration& result) {
   double error = 0;
+  for (const SetErrors& errors : result.errors) error = std::max(error, errors.held_out.mean);
+  return error;
+}
+
+std::string grade_of(const Calibration& result) {
   std::string of = "held-out iteration times of";
   for (std::size_t s = 0; s < result.sets.size(); ++s) {
     const double mean = result.errors[s].held_out.mean;
-    error = std::max(error, mean);
     of += fmt::format("{} {} rows of {} ({:.2f} %)", s > 0 ? "," : "", result.sets[s].runs.size(),
                       result.sets[s].set.file, 100 * mean);
   }
-  return grade_json(Grade::fitted, error, of);
+  return grade_json(Grade::fitted, held_out_error(result), of);
 }
 
 /// Reads the data sets.
@@ -194,6 +199,10 @@ int run_calibrate(const Values& values) {
     return json_text(all);
   };
   print_result(format, text, json, errors);
+  if (const double error = held_out_error(result); error > kTooFarToPlan)
+    say("dflop: note: rows that the fit has not seen are {:.0f} % off in the mean: do not plan with this cluster; its "
+        "GPU, links and model are to be those of the runs, each rank with a GPU for itself\n",
+        100 * error);
   return 0;
 }
 

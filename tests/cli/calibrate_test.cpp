@@ -1,13 +1,16 @@
 // dflop validate and dflop calibrate, as a user runs them, and the fit behind them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "core/iteration/iteration.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/analytic.hpp"
+#include "experiments/cli/option_values.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/calibration.hpp"
 #include "sim/engine.hpp"
@@ -79,6 +82,26 @@ TEST(Calibrate, NotesARowThatIsAThousandTimesOff) {
   }
 }
 
+/// Every second row took 4 times as long: what meets one of two like rows is a factor of 4 off the other's,
+/// and in between both errors are 2 or 1/2.
+TEST(Calibrate, SaysNotToPlanWithAClusterThatMissesRows) {
+  const Sandbox sandbox;
+  std::istringstream rows(testing::read_all(kFolder + "llama_b200.csv"));
+  std::string line;
+  std::string noisy;
+  for (int row = 0; std::getline(rows, line); ++row) {
+    const std::vector<std::string_view> parts = split(line, ',');
+    std::vector<std::string> fields(parts.begin(), parts.end());
+    if (row > 0 && row % 2 == 0) fields[6] = std::to_string(4 * std::stod(fields[6]));
+    noisy += fmt::format("{}\n", fmt::join(fields, ","));
+  }
+  testing::write_all(sandbox.path("noisy.csv"), noisy);
+  const RunResult result = sandbox.run("calibrate --truth noisy.csv --cluster b200 --format json");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GT(json::parse(result.out)["sets"][0]["held_out_mape_percent"], 20);
+  EXPECT_NE(result.err.find("do not plan with this cluster"), std::string::npos) << result.err;
+}
+
 /// 3 of the 8 GPUs of a node neither fill it nor leave room for whole groups.
 TEST(Calibrate, RefusesTensorGroupsThatNodesCannotHold) {
   const Sandbox sandbox;
@@ -100,6 +123,7 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
   ASSERT_EQ(first.exit_code, 0) << first.err;
   const RunResult second = sandbox.run(command + "two.json");
   EXPECT_EQ(first.out, second.out);
+  EXPECT_EQ(first.err.find("do not plan"), std::string::npos) << first.err;
   const json cluster = json::parse(testing::read_all(sandbox.path("one.json")));
   EXPECT_EQ(cluster["fit"]["sets"][0]["rows"], 12);
   EXPECT_EQ(cluster["fit"]["folds"], 5);
