@@ -256,6 +256,15 @@ std::unique_ptr<const SumCostModel> cost_of(const ModelSpec& model, const Cluste
   return measured_cost(profile->tables);
 }
 
+/// Says how many samples, which are taken as they are, are longer than the model takes; "" where none is.
+std::string longer_than(std::int64_t most, const std::vector<Sample>& samples) {
+  const auto longer =
+      std::ranges::count_if(samples, [&](const Sample& sample) { return sample.llm_tokens > most; });
+  if (most == 0 || longer == 0) return "";
+  return fmt::format("{} of {} samples are longer than the model's {} tokens, and samples files are not cut",
+                     longer, samples.size(), most);
+}
+
 /// Takes samples as they are, but for modalities that were not asked for.
 Preprocessed selected(std::vector<Sample> samples, const PreprocessOptions& options) {
   Preprocessed data;
@@ -335,7 +344,11 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
   }
   Preprocessed data = holds_samples(text) ? selected(parse_samples(text, file), options)
                                           : preprocess(parse_records(text, file), options, file);
-  const std::vector<std::string> assumptions = assumptions_of(data, options);
+  std::vector<std::string> assumptions = assumptions_of(data, options);
+  if (holds_samples(text)) {
+    if (std::string longer = longer_than(options.max_tokens, data.samples); !longer.empty())
+      assumptions.push_back(std::move(longer));
+  }
   if (report) {
     for (const std::string& assumption : assumptions) say_once(fmt::format("dflop: note: {}\n", assumption));
   }

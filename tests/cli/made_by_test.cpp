@@ -127,5 +127,32 @@ TEST_F(MadeBy, OtherCutsAreNotedWhereTheyChangeSamples) {
   }
 }
 
+/// tiny-vlm takes 1024 tokens: samples of 1025 are longer and are not cut, those of 1024 fit.
+TEST_F(MadeBy, SamplesThatAreLongerThanTheModelTakesAreTold) {
+  const auto samples_of = [](int tokens) {
+    json file{{"schema", "dflop.samples"}, {"version", 1}};
+    for (int i = 0; i < 16; ++i) {
+      file["samples"].push_back({{"id", "s" + std::to_string(i)},
+                                 {"modality", "image"},
+                                 {"encoder_sequences", json::array({{1, 16, 256}})},
+                                 {"encoder_output_tokens", 16},
+                                 {"llm_tokens", i < 4 ? tokens : 100}});
+    }
+    return file.dump();
+  };
+  testing::write_all(sandbox.path("long.json"), samples_of(1025));
+  testing::write_all(sandbox.path("fits.json"), samples_of(1024));
+  const std::string longer =
+      "4 of 16 samples are longer than the model's 1024 tokens, and samples files are not cut";
+  for (const std::string command :
+       {"plan --model tiny-vlm --cluster a100-80g:1 --gbs 16", "schedule --plan p.json --iterations 1",
+        "compare --model tiny-vlm --cluster a100-80g:1 --gbs 16 --iterations 1 --budget 1"}) {
+    const RunResult told = sandbox.run(command + " --data long.json");
+    EXPECT_NE((told.out + told.err).find(longer), std::string::npos) << command << told.out << told.err;
+    const RunResult fits = sandbox.run(command + " --data fits.json");
+    EXPECT_EQ((fits.out + fits.err).find("samples are longer"), std::string::npos) << command;
+  }
+}
+
 }  // namespace made_by_test
 }  // namespace dflop
