@@ -494,6 +494,7 @@ int run_replay(const Values& values) {
     const std::string iteration = fmt::format("iteration {}", range.begin + last.size() - 1);
     return report_stall(format, last.back(), iteration, group_word(trace) + "s");
   }
+  note_nothing_failed(values, last);
   say_made_by(path, trace.made_by);
   note_findings(trace, path);
   note_weight_shares(values, trace.iterations[range.begin], conditions.reference);

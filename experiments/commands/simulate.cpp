@@ -316,6 +316,7 @@ int simulate_plan(const Values& values) {
     const std::string iteration = fmt::format("iteration {}", result.timelines.size() - 1);
     return report_stall(format, result.timelines.back(), iteration, "tp groups");
   }
+  note_nothing_failed(values, result.timelines);
   if (what_if.repeat > 1) tables.distribution = repeat(executor, files, order, what_if.repeat);
   print_evaluation(format, result, tables, values["explain"].as<bool>() ? &*explanation : nullptr,
                    assumptions);

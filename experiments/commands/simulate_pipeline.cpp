@@ -110,6 +110,7 @@ int simulate_pipeline(const Values& values) {
   const Table summary = summary_table(pipeline, schedule, timeline);
   outputs.write(std::span(&timeline, 1), order, explanation, "Pipeline " + path, summary);
   if (!timeline.stalls.empty()) return report_stall(format, timeline, "the pipeline", "stages");
+  note_nothing_failed(values, {&timeline, 1});
   std::optional<Table> distribution;
   if (what_if.repeat > 1) {
     distribution = distribution_table(run_all(

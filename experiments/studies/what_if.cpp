@@ -182,6 +182,12 @@ void read_network(const Values& values, const std::string& option, WhatIf& what_
 void read_slow(const Values& values, const std::string& option, WhatIf& what_if) {
   const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, kMostFactor, what_if);
   const NoteOnce note;
+  for (const Affected& one : affected) {
+    if (one.factor >= 1) continue;
+    say_once(fmt::format(
+        "dflop: note: '--{0}' with a factor of {1:g} makes compute faster: it takes {1:g} times as long\n",
+        option, one.factor));
+  }
   what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
     const std::vector<double> slower =
         factors(program, option, affected, inputs.gpu, [](double a, double b) { return std::max(a, b); });
@@ -340,16 +346,22 @@ const auto& program_conditions() {
           read_network},
       Condition{
           "slow", repeatable_text("rank=R:F"),
-          "compute of a rank, with stage=S:F of a stage (0, or llm0), takes F times as long", read_slow,
+          "compute of a rank, with stage=S:F of a stage (0, or llm0), takes F times as long; given twice for a rank, the "
+          "factors multiply",
+          read_slow,
           "; gpu=worst:F is the GPU that hurts most and gpu=each:F each in turn, with mean and worst: the same "
           "role in every plan, which a rank's number is not"},
       Condition{"slow-link", repeatable_text("rank=R:F"),
-                "its links have F times their bandwidth, 0 < F <= 1", read_slow_link},
-      Condition{"pause", repeatable_text("rank=R:T:D"), "the rank computes nothing for D seconds from T on",
-                read_pause},
+                "its links have F times their bandwidth, 0 < F <= 1; factors of one rank multiply",
+                read_slow_link},
+      Condition{
+          "pause", repeatable_text("rank=R:T:D"),
+          "the rank computes nothing for D seconds from T on; T counts from the start of each iteration",
+          read_pause},
       Condition{
           "fail", repeatable_text("rank=R:T"),
-          "the rank fails after T seconds, or the first of stage=S:T; the result says who stalls, exit code 3",
+          "the rank fails T seconds after the start of each iteration, or the first of stage=S:T; the result says who "
+          "stalls, exit code 3",
           read_fail, "; gpu=worst:T fails the GPU that hurts most"},
       Condition{"cores", whole("N"),
                 "so many ranks compute at a time and the others wait for their turn, as in 'dflop train "
@@ -509,6 +521,14 @@ void retime_tensor_messages(const Iteration& iteration, const ModelSpec& model, 
 }
 
 }  // namespace
+
+void note_nothing_failed(const Values& values, std::span<const Timeline> timelines) {
+  if (values.count("fail") == 0 || read_integer(values, "repeat", 1, kMostRepeats) > 1) return;
+  dflop::say(
+      "dflop: note: '--fail' changes nothing: no rank had work left at its time, which counts from the start of each "
+      "iteration; the longest took {:.4g} s\n",
+      Seconds(std::ranges::max(timelines, {}, &Timeline::makespan).makespan).count());
+}
 
 void NoteOnce::say(const std::string& text) const {
   if (!said_->exchange(true)) dflop::say("dflop: note: {}\n", text);

@@ -141,6 +141,10 @@ class WhatIfExecutor final : public Executor {
   Reprice reprice_;
 };
 
+/// Notes on standard error that --fail, where it was given, has failed no rank of these runs, which all
+/// ended. Says nothing beside --repeat, which counts those of its runs that stall.
+void note_nothing_failed(const Values& values, std::span<const Timeline> timelines);
+
 /// Adds the conditions of programs, from --network to --jitter, and --repeat and --seed. Without `with_roles`
 /// their help says nothing of a GPU's role.
 void add_what_if_options(Options& options, bool with_roles = true);

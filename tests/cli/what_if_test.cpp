@@ -76,6 +76,18 @@ TEST_F(WhatIfCommand, SaysWhoStalls) {
   EXPECT_DOUBLE_EQ(out[1]["since_s"].get<double>(), 0.03);
 }
 
+/// The run ends after 96 ms, before 5 s; a failure at 30 ms stops it. Half the time is no slowdown.
+TEST_F(WhatIfCommand, NotesConditionsThatDoNotDoWhatTheyAreCalled) {
+  const RunResult late = run("--fail rank=1:5");
+  EXPECT_EQ(late.exit_code, 0);
+  EXPECT_NE(late.err.find("'--fail' changes nothing: no rank had work left"), std::string::npos) << late.err;
+  EXPECT_NE(late.err.find("the longest took 0.096 s"), std::string::npos) << late.err;
+  EXPECT_EQ(run("--fail rank=1:0.03").err.find("changes nothing"), std::string::npos);
+  EXPECT_NE(run("--slow rank=0:0.5").err.find("'--slow' with a factor of 0.5 makes compute faster"),
+            std::string::npos);
+  EXPECT_EQ(run("--slow rank=0:2").err, "");
+}
+
 TEST_F(WhatIfCommand, RepeatsWithJitterTheSameForASeed) {
   const std::string options = "--jitter 0.1 --repeat 50 --format json";
   const RunResult first = run(options);
