@@ -63,7 +63,7 @@ constexpr Wing kWings[] = {
     {"traces", "text", ""},
     {"traces", "data", "text"},
     {"traces", "preprocess", "data"},
-    {"traces", "files", "text data"},
+    {"traces", "files", "text data preprocess"},
     {"traces", "profiler", "text files"},
     {"traces", "weights", "text"},
     {"traces", "checkpoints", "text weights"},

@@ -141,11 +141,16 @@ TEST(ClusterFile, SaysHowFarItsFiguresHold) {
   const ClusterSpec cluster = parse_cluster(usual, "t");
   EXPECT_EQ(parse_cluster_notes(to_json(cluster, "here", "{}", grade_json(Grade::fitted, 0.1, "that")), "t"),
             (ClusterNotes{Grade::fitted, 0.1, "that"}));
-  for (const auto& [keys, part] :
-       {std::pair{R"({"grade": {"kind": "good"}})", "grade.kind"},
-        std::pair{R"({"grade": {"kind": "fitted", "error": -1}})", "grade.error"},
-        std::pair{R"({"allowance": {"fraction": 0.1}})", "allowance"},
-        std::pair{R"({"inter_node": {"line_rate_bytes_per_s": 0}})", "line_rate_bytes_per_s"}}) {
+  for (
+      const auto& [keys, part] :
+      {std::pair{R"({"grade": {"kind": "good"}})", "grade.kind"},
+       std::pair{R"({"grade": {"kind": "fitted", "error": -1}})", "grade.error"},
+       std::pair{R"({"allowance": {"fraction": 0.1}})", "allowance"},
+       std::pair{R"({"inter_node": {"line_rate_bytes_per_s": 0}})", "line_rate_bytes_per_s"},
+       // 11e9 B/s in messages over a line of 1e10 B/s
+       std::pair{
+           R"({"inter_node": {"line_rate_bytes_per_s": 1e10}})",
+           "inter_node.bandwidth_bytes_per_s': expected at most the 1e+10 B/s of 'line_rate_bytes_per_s'"}}) {
     try {
       parse_cluster(with(keys), "t");
       ADD_FAILURE() << keys;
@@ -201,6 +206,7 @@ TEST(ClusterFile, NoLimitOnRingsIsZero) {
 std::string in_unit(const std::string& part, const std::string& bytes, const std::string& key, double value) {
   nlohmann::json json = nlohmann::json::parse(presets("clusters").at("a100-80g-vtrain"));
   json[part].erase(bytes);
+  json[part].erase("line_rate_bytes_per_s");  // which is a limit of its own
   json[part][key] = value;
   return json.dump();
 }
@@ -313,6 +319,8 @@ TEST(ModelFile, WhatDoesNotFitTogetherIsRefused) {
   refused("\"vocabulary\": 152064", "\"vocabulary\": 0", "llm.vocabulary", {"from 1 to", "found 0"});
   refused("\"layers\": 28", "\"layers\": -1", "llm.layers", {"from 1 to", "found -1"});
   refused("\"hidden\": 1280,", "", "encoder.hidden", {"found none"});
+  refused("\"preprocess\": \"qwen2.5-vl\"", "\"preprocess\": \"x\"", "preprocess",
+          {"expected one of ", "tiny", "found \"x\""});
   refused("\"gated_mlp\": true", "\"gated_mlp\": 1", "encoder.gated_mlp", {"true or false"});
   refused("\"max_tokens\"", "\"longest\"", "longest", {"unknown key", "max_tokens"});
   refused("\"causal\": true", "\"causal\": true, \"rope\": 1", "llm.rope", {"unknown key"});
@@ -360,7 +368,8 @@ TEST(ClusterFile, WhatCannotBeIsRefused) {
 }
 
 TEST(ClusterFile, NumbersFarFromRealOnesAreRefused) {
-  const nlohmann::json good = nlohmann::json::parse(presets("clusters").at("h100"));
+  nlohmann::json good = nlohmann::json::parse(presets("clusters").at("h100"));
+  good["intra_node"].erase("line_rate_bytes_per_s");  // which is a limit of its own
   const auto parses = [&](const std::string& part, const std::string& key, double value) {
     nlohmann::json json = good;
     json[part][key] = value;

@@ -1,5 +1,7 @@
 #include "traces/files/specs.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -7,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "traces/files/cluster_notes.hpp"
+#include "traces/preprocess/preprocess.hpp"
 #include "traces/text/json_writer.hpp"
 #include "traces/text/strict_json.hpp"
 
@@ -237,7 +240,17 @@ void refuse_twice(const JsonValue& json, std::span<const std::string_view> keys)
 
 Link read_cluster_link(const JsonValue& json) {
   json.require_keys({"latency_s"}, with_units({kLineRateKey}, kLinkBandwidth));
-  return {read_latency(json.at("latency_s")), read_bandwidth(json, kLinkBandwidth)};
+  const double bandwidth = read_bandwidth(json, kLinkBandwidth);
+  if (json.has(kLineRateKey)) {
+    const double line_rate = json.at(kLineRateKey).number();
+    if (bandwidth > line_rate) {
+      json.at(kLinkBandwidth[*unit_of_bandwidth(json, kLinkBandwidth)])
+          .refuse(
+              "expected at most the {:g} B/s of '{}' beside it, which messages do not reach, found {:g} B/s",
+              line_rate, kLineRateKey, bandwidth);
+    }
+  }
+  return {read_latency(json.at("latency_s")), bandwidth};
 }
 
 /// Reads a group of nodes; its software may be that of the cluster, nothing where that has none.
@@ -302,6 +315,9 @@ ModelSpec parse_model(std::string_view json, const std::string& file) {
   ModelSpec model;
   model.name = root.at("name").string();
   model.preprocess = root.at("preprocess").string();
+  const std::vector<std::string_view> rules = preprocess_rules();
+  if (std::ranges::find(rules, model.preprocess) == rules.end())
+    root.at("preprocess").refuse_type("one of {}", fmt::join(rules, ", "));
   model.max_tokens = root.at("max_tokens").integer<std::int64_t>(1, kSpecsMostTokens);
   model.encoder = read_module_spec(root.at("encoder"), 0);
   model.llm = read_module_spec(root.at("llm"), 1);
