@@ -205,7 +205,8 @@ order: a row each for people, one list in JSON and CSV. Bin b is microbatch b di
 Objectives: the largest load of any bin, encoder or LLM, where the encoder's is shared by the bins of a microbatch
 (bins) or each bin carries its own (published); or the makespan of a pipeline in which a stage takes encoder_s or
 llm_s forward. With --encoder-dp E a microbatch's encoder work is split over E ranks; without it each dp rank
-encodes its own items. The bound is proven; that of a makespan comes from a linear program, solved before 'seconds'
+encodes its own items. An item then brings encoder_s x D / E to the encoder's load of its bin, under published, too.
+The bound is proven; that of a makespan comes from a linear program, solved before 'seconds'
 begins, for up to 4,096 steps of all stages, and is simple beyond. 'seconds' is measured; all else is the same on
 every run unless there is a time limit. Exit code 3 if no assignment obeys the cap.)",
       .example =

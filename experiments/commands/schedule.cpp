@@ -208,7 +208,7 @@ makespan of that is reported. Exit code 3 if no assignment obeys the caps.)",
   command.options.add({
       {"bins", text("FILE"),
        "in place of a scheduler: the bin of each sample of the batches that the data, seed and iterations give, as CSV "
-       "or JSON (docs/schedule-file.md)"},
+       "or JSON (docs/schedule-file.md); of a makespan no bound is looked for, as a scheduler would"},
   });
   add_link_options(command.options);
   add_profile_option(command.options);
