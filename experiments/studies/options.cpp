@@ -620,6 +620,9 @@ TrainedParts read_trained(const Values& values) {
     trained.llm = false;
     trained.lora_rank = *rank;
   }
+  if (!trained.encoder && !trained.connector && !trained.llm && trained.lora_rank == 0)
+    refuse_value("freeze", "a list that leaves a part to train, or '--lora' beside it",
+                 values["freeze"].as<std::string>());
   return trained;
 }
 

@@ -92,7 +92,8 @@ TEST_F(Frozen, WhatTrainsAllRefusesThem) {
 TEST_F(Frozen, WrongWishesAreRefused) {
   expect_error(sandbox.run(kTiny + "--freeze vit"), {"--freeze", "encoder, connector, llm", "vit"});
   expect_error(sandbox.run(kTiny + "--lora 0"), {"--lora", "1", "0"});
-  expect_error(sandbox.run(kTiny + "--freeze encoder,connector,llm"), {"frozen", "a part that is trained"});
+  expect_error(sandbox.run(kTiny + "--freeze encoder,connector,llm"),
+               {"option '--freeze'", "a list that leaves a part to train"});
   json plan = ran(kTiny);
   plan["lora_rank"] = 4;
   testing::write_all(sandbox.path("p.json"), plan.dump());
