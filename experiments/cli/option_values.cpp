@@ -74,12 +74,13 @@ std::vector<std::string> with_own_names(const Options& options, std::vector<std:
   return arguments;
 }
 
+constexpr double kMostExact = 9007199254740992;  // 2^53
+
 /// Returns a whole number as digits where a text writes it otherwise, as 3e6; other texts as they are.
 std::string whole_digits(const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data(), end, value);
-  constexpr double kMostExact = 9007199254740992;  // 2^53
   const bool has_exponent = text.find_first_of("eE") != std::string::npos;
   if (problem != std::errc() || rest != end || !has_exponent) return text;
   if (value != std::floor(value) || std::abs(value) > kMostExact) return text;
@@ -121,6 +122,11 @@ std::vector<std::string> with_whole_digits(const Options& options, std::vector<s
     if (arguments[i] == "--" + name && i + 1 < arguments.size()) found = arguments[i + 1];
     if (arguments[i].starts_with("--" + name + "=")) found = arguments[i].substr(name.size() + 3);
   }
+  double value = 0;
+  const auto [rest, error] = std::from_chars(found.data(), found.data() + found.size(), value);
+  const bool is_number = rest == found.data() + found.size() && error == std::errc();
+  if (is_whole && is_number && std::abs(value) >= kMostExact && value == std::floor(value))
+    refuse_value(name, "a whole number below 2^63, or below 2^53 where it has an exponent", found);
   refuse_value(name, is_whole ? "a whole number, as 1000 or 3e6" : "a number, as 2.5 or 1e-3", found);
 }
 

@@ -49,6 +49,10 @@ TEST(Errors, Options) {
   for (const char* none : {"8.5", "2,5", "1e-1", "many"})
     expect_error(sandbox.run(plan + "--cluster h100 --gbs " + none),
                  {"--gbs", "a whole number, as 1000 or 3e6", none});
+  // 2^64 - 1 is no number of 64 bits with a sign, and 1e18 is above 2^53, from where a double skips numbers.
+  for (const std::string large : {"--seed 18446744073709551615", "--seed 1e18", "--seed 1e308"})
+    expect_error(sandbox.run("plan --model tiny-vlm --cluster h100 --gbs 4 " + large),
+                 {"'--seed'", "a whole number below 2^63, or below 2^53 where it has an exponent"});
   expect_error(sandbox.run(plan + "--cluster a100:4 --gbs 8"), {"did you mean 'a100-80g'?"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --planner best"),
                {"best", "megatron"});
