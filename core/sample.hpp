@@ -17,6 +17,7 @@ struct SampleCut {
   std::int64_t samples = 0;  ///< were longer
   std::int64_t tokens = 0;   ///< LLM tokens of all samples, as they were
   std::int64_t lost = 0;     ///< of these, cut off
+  bool drops = false;        ///< longer samples are left out as a whole
 
   /// Returns the part of all tokens that is cut off.
   double share() const { return tokens > 0 ? static_cast<double>(lost) / static_cast<double>(tokens) : 0; }

@@ -347,6 +347,8 @@ int run_compare(const Values& values) {
 
   run_systems(result.systems, target, input);
   result.memory = memory_of_systems(result.systems, target, input);
+  if (prefer_rows_that_fit(result.systems, input.search))
+    result.memory = memory_of_systems(result.systems, target, input);
   report_planning(result.systems, training);
   result.table = comparison_table(result.systems);
   if (training) add_training_columns(result.table, result.systems, *training, target.cluster.gpus());

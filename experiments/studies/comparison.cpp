@@ -105,6 +105,21 @@ void plan_system(System& system, std::span<const System> earlier, const Target& 
   system.planned.best.clear();
 }
 
+/// Gives the search the plan of another row, filled as there, where that one is better.
+void take_better_row(System& search, std::span<const System> others, const SearchOptions& options) {
+  for (const System& other : others) {
+    if (other.is_search() || !other.evaluation) continue;
+    if (!may_be(options.layouts, other.planned.plan->layout)) continue;  // the user's
+    if (!is_better(other, search, options.objective)) continue;
+    search.planned.plan = other.planned.plan;
+    search.planned.plan->planner = "search";
+    search.scheduler = other.scheduler;
+    search.schedule = other.schedule;
+    search.evaluation = other.evaluation;
+    search.fits_further = other.fits_further;
+  }
+}
+
 /// Runs the search from the plans of the other systems, and takes one of theirs where it is better still.
 void run_search(System& system, std::span<const System> others, const Target& target, ComparisonInput input) {
   for (const System& other : others) {
@@ -124,17 +139,7 @@ void run_search(System& system, std::span<const System> others, const Target& ta
       if (system.evaluation) break;
     }
   }
-  for (const System& other : others) {
-    if (!other.evaluation || !may_be(input.search.layouts, other.planned.plan->layout))
-      continue;  // the user's
-    if (!is_better(other, system, objective)) continue;
-    system.planned.plan = other.planned.plan;
-    system.planned.plan->planner = "search";
-    system.scheduler = other.scheduler;
-    system.schedule = other.schedule;
-    system.evaluation = other.evaluation;
-    system.fits_further = other.fits_further;
-  }
+  take_better_row(system, others, input.search);
 }
 
 /// Returns value / reference, or nothing where there is no reference.
@@ -312,6 +317,13 @@ void run_systems(std::vector<System>& systems, const Target& target, const Compa
       run_choices(systems[i], target, input);
     }
   }
+}
+
+bool prefer_rows_that_fit(std::vector<System>& systems, const SearchOptions& options) {
+  const auto search = std::ranges::find_if(systems, &System::is_search);
+  if (search == systems.end() || search->fits_further) return false;
+  take_better_row(*search, systems, options);
+  return search->fits_further;
 }
 
 Seconds training_time(const System& system, const Training& training) {

@@ -100,6 +100,10 @@ std::vector<System> own_systems(const std::vector<std::string_view>& files, cons
 /// search has found, that is the search's plan, if --layout allows it.
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input);
 
+/// Gives a search whose plan does not fit further batches the best plan of another row that does. Returns
+/// whether there is one.
+bool prefer_rows_that_fit(std::vector<System>& systems, const SearchOptions& options);
+
 /// Returns the time of `samples` samples at a system's throughput, with the overhead.
 Seconds training_time(const System& system, const Training& training);
 

@@ -84,12 +84,13 @@ void note_other_cut(const std::string& file, std::string_view plan_json, const S
   if (!made_by || !made_by->data) return;
   const SampleCut& of_plan = made_by->data->cut;
   const bool none_is_cut = of_plan.samples == 0 && cut.samples == 0;
-  if (none_is_cut || of_plan.longest == cut.longest) return;
-  const auto length = [](std::int64_t longest) {
-    return longest > 0 ? fmt::format("cut at {} tokens", longest) : std::string("not cut");
+  if (none_is_cut || (of_plan.longest == cut.longest && of_plan.drops == cut.drops)) return;
+  const auto length = [](const SampleCut& of) {
+    if (of.longest == 0) return std::string("not cut");
+    return fmt::format("{} {} tokens", of.drops ? "left out where longer than" : "cut at", of.longest);
   };
-  say("dflop: note: {} was made for samples that are {}; these are {} (--max-tokens)\n", printable(file),
-      length(of_plan.longest), length(cut.longest));
+  say("dflop: note: {} was made for samples that are {}; these are {} (--max-tokens, --drop-long)\n",
+      printable(file), length(of_plan), length(cut));
 }
 
 void add_mixed_option(Options& options) {

@@ -120,6 +120,8 @@ void add_data_options(Options& options, const char* default_file) {
       {"max-tokens", whole("N"),
        "cut LLM sequences at so many tokens; without it where the model says (most presets: 32,768), and how much "
        "that cuts off is told"},
+      {"drop-long", flag(),
+       "leave out samples that are longer, as many training stacks do: of a sample that is cut the encoder still sees all"},
       {"strict", flag(), "refuse records that need an assumption"},
   });
 }
@@ -447,6 +449,7 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
     options.media = std::make_shared<ModelMedia>(model, read_model_processor(model, model.name));
   }
   options.max_tokens = read_longest(values, model);
+  options.drop_long = is_set(values, "drop-long");
   options.seed = seed;
   const auto image = values["assume-image"].as<std::string>();
   ValueText image_text("assume-image", "WxH, as 640x480", image);
@@ -563,7 +566,7 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
 std::vector<std::string> given_options_of_records(const Values& values) {
   std::vector<std::string> given;
   for (const char* option :
-       {"assume-image", "assume-video", "assume-text", "preprocess", "max-tokens", "strict"}) {
+       {"assume-image", "assume-video", "assume-text", "preprocess", "max-tokens", "drop-long", "strict"}) {
     if (values.count(option) > 0 && !values[option].defaulted()) given.emplace_back(option);
   }
   return given;

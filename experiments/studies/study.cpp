@@ -321,9 +321,13 @@ ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster, const Plan
 std::string describe(const SampleCut& cut, std::int64_t samples) {
   if (cut.samples == 0) return "";
   const double percent = 100 * cut.share();
+  const std::string part = percent < 0.05 ? "< 0.1" : fmt::format("{:.1f}", percent);
+  if (cut.drops) {
+    return fmt::format("{} samples longer than {} tokens left out, {} % of all tokens (--drop-long)",
+                       cut.samples, cut.longest, part);
+  }
   return fmt::format("{}{} samples cut at {} tokens, {} % of all tokens (--max-tokens)", cut.samples,
-                     samples > 0 ? fmt::format(" of {}", samples) : "", cut.longest,
-                     percent < 0.05 ? "< 0.1" : fmt::format("{:.1f}", percent));
+                     samples > 0 ? fmt::format(" of {}", samples) : "", cut.longest, part);
 }
 
 void check_data(const std::string& file) {
@@ -355,6 +359,13 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
   if (origin != nullptr) {
     *origin = {{file, content_hash(text)}, static_cast<std::int64_t>(data.samples.size()), assumptions};
     origin->cut = data.cut;
+  }
+  if (data.samples.empty() && data.cut.samples > 0) {
+    throw Error(
+        ErrorKind::input,
+        fmt::format("every record is longer than {} tokens (--max-tokens), and --drop-long leaves it out",
+                    data.cut.longest),
+        file);
   }
   if (data.samples.empty())
     throw Error(ErrorKind::input, "no record has one of the modalities asked for", file);

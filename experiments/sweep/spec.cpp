@@ -53,7 +53,8 @@ void add_conditions(Options& options) {
 }
 
 void add_steps(Options& options) {
-  options.add({{"max-tokens", whole("N"), "cut LLM sequences at so many tokens"}});
+  options.add({{"max-tokens", whole("N"), "cut LLM sequences at so many tokens"},
+               {"drop-long", flag(), "leave out samples that are longer"}});
   add_plan_options(options);
   add_search_options(options);
   add_wish_options(options);
@@ -420,6 +421,7 @@ PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec
   const Values steps = step_values(cell);
   if (const auto longest = read_optional_integer(steps, "max-tokens", 1, kMostTokensOfSample))
     arguments.insert(arguments.end(), {"--max-tokens", std::to_string(*longest)});
+  if (is_set(steps, "drop-long")) arguments.emplace_back("--drop-long");
   return read_preprocess_options(parse_options([](Options& o) { add_data_options(o); }, arguments), model,
                                  static_cast<std::uint64_t>(cell.whole(Axis::seed)));
 }

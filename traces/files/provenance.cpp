@@ -32,6 +32,7 @@ Json json_of(const Provenance& made_by) {
     if (const SampleCut& cut = made_by.data->cut; cut.longest > 0) {
       json["data"]["cut"] = {
           {"longest", cut.longest}, {"samples", cut.samples}, {"tokens", cut.tokens}, {"lost", cut.lost}};
+      if (cut.drops) json["data"]["cut"]["drops"] = true;
     }
     if (!made_by.data->delay.empty()) json["data"]["delay"] = made_by.data->delay;
   }
@@ -72,6 +73,7 @@ DataOrigin read_data(const JsonValue& json) {
     const JsonValue cut = json.at("cut");
     data.cut = {count_at(cut, "longest").value_or(0), count_at(cut, "samples").value_or(0),
                 count_at(cut, "tokens").value_or(0), count_at(cut, "lost").value_or(0)};
+    data.cut.drops = cut.has("drops") && cut.at("drops").boolean();
   }
   data.delay = text_at(json, "delay");
   return data;

@@ -157,6 +157,7 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
   Preprocessed result;
   result.samples.reserve(records.size());
   result.cut.longest = options.max_tokens;
+  result.cut.drops = options.drop_long;
   for (const Record& record : records) {
     if (!is_selected(options, record.modality)) {
       ++result.left_out;
@@ -171,7 +172,13 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
     }
     const bool is_own = options.media != nullptr && record.modality != Modality::text;
     Encoding encoding = is_own ? options.media->encode(shapes, record.modality) : encode(shapes);
-    result.samples.push_back(to_sample(record, std::move(encoding), shapes.text_tokens(), rule, result.cut));
+    const std::int64_t longer = result.cut.samples;
+    Sample sample = to_sample(record, std::move(encoding), shapes.text_tokens(), rule, result.cut);
+    if (options.drop_long && result.cut.samples > longer) {
+      result.cut.lost += sample.llm_tokens;
+    } else {
+      result.samples.push_back(std::move(sample));
+    }
   }
   return result;
 }

@@ -41,6 +41,7 @@ struct PreprocessOptions {
   /// In place of the rule this says what becomes of media; null: the rule does.
   std::shared_ptr<const MediaShapes> media = nullptr;
   std::int64_t max_tokens = 0;  ///< LLM sequences are cut here; 0: no cut
+  bool drop_long = false;       ///< records of longer ones are left out instead
   ImageSize assume_image{640, 480};
   VideoAssumption assume_video;
   std::int64_t assume_text = 256;  ///< tokens
