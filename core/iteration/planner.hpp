@@ -72,9 +72,12 @@ bool may_be(const std::vector<T>& list, const T& value) {
   return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
-/// Of further batches so many of the hardest are looked at for every plan, the others only for one that is
-/// chosen.
+/// Every plan is to fit so many of the hardest further batches, and the one that a search chooses all of
+/// them.
 inline constexpr std::size_t kHardestBatches = 16;
+inline std::span<const Batch> hardest(std::span<const Batch> further) {
+  return further.first(std::min(further.size(), kHardestBatches));
+}
 
 struct PlanRequest : Problem {
   const Executor& executor;

@@ -35,8 +35,8 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   if (const auto problem = out_of_memory(run.evaluation->timelines, target.cluster)) return refuse(*problem);
   system.evaluation = std::move(run.evaluation);
   const auto filler = make_scheduler(filler_for(system.scheduler.name), {.prove = false});
-  system.fits_further =
-      !overrun(target.problem(), plan, input.further, *filler, input.seed, plan.respect_memory);
+  system.fits_further = !overrun(target.problem(), plan, hardest(input.further), *filler, input.seed,
+                                 plan.respect_memory, target.cluster.gpu.usable_memory());
 }
 
 /// Returns the number that stands for a system's iterations; infinite where it has none.

@@ -493,6 +493,7 @@ FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std:
 
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
   constexpr std::size_t kOfEach = kHardestBatches / 4;
+  constexpr std::uint64_t kMoreDraws = 3;  // of what comes with a long sample may be another one
   FurtherBatches further = further_batches(samples, gbs, seed ^ kPlanningSeeds);
   std::vector<Batch> batches;
   const auto move_from = [&](std::vector<Batch>& from, std::size_t most) {
@@ -524,6 +525,10 @@ std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, s
   move_hardest(encoder);
   move_from(further.longest, further.longest.size());
   move_from(further.drawn, further.drawn.size());
+  for (std::uint64_t draw = 1; draw <= kMoreDraws; ++draw) {
+    FurtherBatches more = further_batches(samples, gbs, (seed + draw) ^ kPlanningSeeds);
+    move_from(more.longest, more.longest.size());
+  }
   return batches;
 }
 

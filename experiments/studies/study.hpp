@@ -139,7 +139,8 @@ struct FurtherBatches {
 FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
 /// Returns the further batches that plans are to fit, first the kHardestBatches: those with the longest
-/// samples, with the most LLM tokens and with the most encoder tokens.
+/// samples, with the most LLM tokens and with the most encoder tokens. Each of the longest samples is in
+/// four.
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
 /// Does that of make_batches(), and where outliers are delayed says on standard error and in `origin` how far

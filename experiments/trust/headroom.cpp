@@ -76,7 +76,7 @@ bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sampl
   Sample most = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
   most.encoder_sequences = std::ranges::max_element(samples, {}, encoder_tokens)->encoder_sequences;
   const Batch batch(static_cast<std::size_t>(plan.gbs), most);
-  const auto peak = filled_peak(target.problem(), plan, batch, *make_scheduler("random"), 0, 0, false);
+  const auto peak = filled_peak(target.problem(), plan, batch, *make_scheduler("random"), 0, 0, {});
   return peak && *peak <= target.cluster.gpu.usable_memory();
 }
 
@@ -110,7 +110,8 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
   const auto peak_of = [&](const Batch& batch, std::size_t k, bool within) {
-    return filled_peak(target.problem(), plan, batch, *filler, other_seed, k, within);
+    return filled_peak(target.problem(), plan, batch, *filler, other_seed, k,
+                       within ? std::optional(headroom.usable) : std::nullopt);
   };
   const auto is_over = [&](const std::optional<Bytes>& peak) { return !peak || *peak > headroom.usable; };
   std::vector<std::optional<Bytes>> of_longest(further.longest.size());

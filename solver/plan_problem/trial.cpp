@@ -46,8 +46,9 @@ void check_batches(const PlanRequest& request) {
 void check_disaggregated_request(const PlanRequest& request, std::string_view planner) {
   check_batches(request);
   if (traits(request.options.order).spreads_encoder) {
-    throw Error(ErrorKind::usage, fmt::format("only the search makes plans of the schedule {}, not the {} planner",
-                                              to_string(request.options.order), planner));
+    throw Error(ErrorKind::usage,
+                fmt::format("only the search makes plans of the schedule {}, not the {} planner",
+                            to_string(request.options.order), planner));
   }
   if (has_chunks(request.options.order)) {
     throw Error(ErrorKind::usage,
@@ -89,10 +90,10 @@ Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t
 
 std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const Batch& batch,
                                  const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
-                                 bool within) {
+                                 std::optional<Bytes> limit) {
   const Bytes usable = problem.cluster.gpu.usable_memory();
   ScheduleLimits limits;
-  if (within) limits.memory = usable;
+  limits.memory = limit;
   const ScheduleResult filled =
       scheduler.schedule({batch, plan, problem.model, problem.cost, seed, iteration, limits});
   if (!filled.feasible()) return {};
@@ -102,12 +103,14 @@ std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const
 }
 
 std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
-                             const Scheduler& scheduler, std::uint64_t seed, bool within) {
+                             const Scheduler& scheduler, std::uint64_t seed, bool within, Bytes limit) {
+  const std::optional<Bytes> kept = within ? std::optional(limit) : std::nullopt;
   for (std::size_t k = 0; k < further.size(); ++k) {
-    std::optional<Bytes> peak = filled_peak(problem, plan, further[k], scheduler, seed, k, within);
-    if (!peak) peak = filled_peak(problem, plan, further[k], scheduler, seed, k, false);
-    if (!peak) refuse_input("", "the {} scheduler finds no microbatches for a further batch", scheduler.name());
-    if (*peak > problem.cluster.gpu.usable_memory()) return peak;
+    std::optional<Bytes> peak = filled_peak(problem, plan, further[k], scheduler, seed, k, kept);
+    if (!peak) peak = filled_peak(problem, plan, further[k], scheduler, seed, k, {});
+    if (!peak)
+      refuse_input("", "the {} scheduler finds no microbatches for a further batch", scheduler.name());
+    if (*peak > limit) return peak;
   }
   return {};
 }

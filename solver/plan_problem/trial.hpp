@@ -37,15 +37,16 @@ Bytes largest_model_state(const PlanRequest& request, const Plan& plan);
 Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t iteration,
                        const Assignment& assignment);
 
-/// Returns the most memory that any GPU needs at any time of a batch that a scheduler fills. `within`: it is
-/// kept within usable memory, where it is not by itself; nothing where the scheduler cannot do that.
+/// Returns the most memory that any GPU needs at any time of a batch that a scheduler fills. It is kept
+/// within `limit`, where there is one and it is not by itself; nothing where the scheduler cannot do that.
 std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const Batch& batch,
                                  const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
-                                 bool within);
+                                 std::optional<Bytes> limit);
 
-/// Returns the first memory beyond a GPU's that a plan needs in a further batch; nothing where all fit.
+/// Returns the first memory beyond a limit that a plan needs in a further batch; nothing where all fit.
+/// `within`: the scheduler keeps them within it where it can.
 std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
-                             const Scheduler& scheduler, std::uint64_t seed, bool within);
+                             const Scheduler& scheduler, std::uint64_t seed, bool within, Bytes limit);
 
 /// A ClosestMiss is the plan that misses the memory by the least.
 class ClosestMiss {

@@ -190,7 +190,11 @@ class AssignmentScheduler final : public Scheduler {
       spare[peak->pipeline_rank] += peak->bytes - *request.limits.memory;
     }
     if (!lpt_fits && fits(method_, asked)) return solution;
-    if (lpt_fits && fits(lpt, asked)) {
+    // Where one long sample is the trouble, no cap helps: it does not stand among the largest others where
+    // bins are as LPT made them.
+    const bool may_reorder = !lpt_fits && !request.limits.bin_order;
+    if (may_reorder) limits.bin_order = BinOrder::solver;
+    if ((lpt_fits || may_reorder) && fits(lpt, asked)) {
       solution.status = ScheduleStatus::fallback;
       solution.reason = std::move(reason);
       return solution;

@@ -94,7 +94,7 @@ TEST(Candidates, FitFurtherBatches) {
   const PlanResult roomy = UniformPlanner(UniformSplit::by_count).plan(request);
   ASSERT_TRUE(roomy.plan);
   EXPECT_EQ(roomy.plan->recomputation, Recomputation::none);
-  const Bytes needed = *filled_peak(request, *roomy.plan, further[0], *make_scheduler("random"), 1, 0, false);
+  const Bytes needed = *filled_peak(request, *roomy.plan, further[0], *make_scheduler("random"), 1, 0, {});
   ASSERT_LT(peak_memory(testing::run_plan(request, *roomy.plan, c.batches[0],
                                           random_assignment(1, *roomy.plan, 1, 0))),
             needed);

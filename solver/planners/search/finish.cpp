@@ -23,6 +23,12 @@ constexpr std::int64_t kFinalSteps = 320;
 // how many plans are finished.
 constexpr std::int64_t kRunsOfASchedule = 40;
 
+/// Returns so much less memory that a plan that just fits a search's further batches mostly fits others, too.
+Bytes with_margin(Bytes usable) {
+  constexpr std::int64_t kOnePartOf = 50;
+  return {usable.count - usable.count / kOnePartOf};
+}
+
 }  // namespace
 
 PlanFinisher::PlanFinisher(const PlanRequest& request, const SearchBounds& bounds)
@@ -33,8 +39,7 @@ PlanFinisher::PlanFinisher(const PlanRequest& request, const SearchBounds& bound
       asked_for_(make_scheduler(request.search.scheduler, {.prove = false})) {}
 
 std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler& scheduler) const {
-  const std::size_t count = std::min(request_.further.size(), kHardestBatches);
-  return overrun_of(plan, scheduler, request_.further.first(count));
+  return overrun_of(plan, scheduler, hardest(request_.further));
 }
 
 bool PlanFinisher::fits_all(const RankedPlan& plan) const {
@@ -42,11 +47,41 @@ bool PlanFinisher::fits_all(const RankedPlan& plan) const {
   return !overrun_of(plan.plan, *scheduler, request_.further);
 }
 
+void PlanFinisher::keep_from_first_that_fits(std::vector<RankedPlan>& plans,
+                                             const std::function<bool()>& is_late) const {
+  constexpr int kRefinished = 3;  // plans that do not fit, after each of which others are finished
+  std::vector<RankedPlan> open = plans;
+  for (int failed = 0; !open.empty(); ++failed) {
+    if (fits_all(open.front())) {
+      plans = std::move(open);
+      return;
+    }
+    open.erase(open.begin());
+    if (failed < kRefinished && !is_late()) finish_next(open);
+  }
+}
+
+/// Gives the next plans that LPT has filled the microbatches of the scheduler asked for, where these are
+/// better.
+void PlanFinisher::finish_next(std::vector<RankedPlan>& plans) const {
+  constexpr std::size_t kAtOnce = 4;
+  std::vector<RankedPlan*> next;
+  for (RankedPlan& plan : plans) {
+    if (plan.scheduler == lpt_->name() && next.size() < kAtOnce) next.push_back(&plan);
+  }
+  parallel_for(next.size(), [&](std::size_t n) {
+    std::optional<RankedPlan> better = filled(next[n]->plan);
+    if (better && better->objective < next[n]->objective) *next[n] = *std::move(better);
+  });
+  std::ranges::stable_sort(plans, {}, &RankedPlan::objective);
+}
+
 std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler& scheduler,
                                               std::span<const Batch> further) const {
   const bool minimises = find_method(scheduler.name()).minimises;
   const bool within = request_.search.respect_memory && minimises;
-  return overrun(request_, plan, further, minimises ? *lpt_ : scheduler, request_.seed, within);
+  return overrun(request_, plan, further, minimises ? *lpt_ : scheduler, request_.seed, within,
+                 with_margin(request_.cluster.gpu.usable_memory()));
 }
 
 RankedPlan PlanFinisher::as_run(const Leaf& leaf) const {

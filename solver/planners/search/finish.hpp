@@ -24,12 +24,13 @@ class PlanFinisher {
   /// LPT fills all plans that are run before the last ones.
   const Scheduler& lpt() const { return *lpt_; }
 
-  /// Returns the memory that a plan needs in one of the hardest further batches that does not fit, filled by
-  /// filler_for() the scheduler.
+  /// Returns the memory that a plan needs in one of the hardest further batches that does not fit with a
+  /// little memory to spare for others, filled by filler_for() the scheduler.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler) const;
 
-  /// Returns whether a plan fits all further batches.
-  bool fits_all(const RankedPlan& plan) const;
+  /// Takes away the plans before the first one that fits all further batches with a little memory to spare;
+  /// none where no plan does. Of those that come after one that does not, the next are finished, too.
+  void keep_from_first_that_fits(std::vector<RankedPlan>& plans, const std::function<bool()>& is_late) const;
 
   /// Returns a leaf as it was run under LPT.
   /// @pre it has an objective
@@ -57,6 +58,8 @@ class PlanFinisher {
   std::int64_t instructions_to_finish(const Plan& plan) const;
 
  private:
+  bool fits_all(const RankedPlan& plan) const;
+  void finish_next(std::vector<RankedPlan>& plans) const;
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler,
                                   std::span<const Batch> further) const;
   RankedPlan ranked(const Plan& plan, Seconds bound, const PlanScore& score,

@@ -688,13 +688,6 @@ class PlanSearch {
     std::ranges::stable_sort(best, {}, &RankedPlan::objective);
   }
 
-  /// Takes away the plans before the first one that fits all further batches; none where no plan does.
-  void take_one_that_fits_all(std::vector<RankedPlan>& best) const {
-    const auto fits =
-        std::ranges::find_if(best, [&](const RankedPlan& plan) { return finisher_.fits_all(plan); });
-    if (fits != best.end()) best.erase(best.begin(), fits);
-  }
-
   PlanResult result() {
     PlanResult result;
     result.candidates = space_.size();
@@ -738,7 +731,7 @@ class PlanSearch {
       if (std::ranges::none_of(once, is_again)) once.push_back(std::move(ranked));
     }
     result.best = std::move(once);
-    take_one_that_fits_all(result.best);
+    finisher_.keep_from_first_that_fits(result.best, [this] { return is_late(); });
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {

@@ -147,8 +147,8 @@ void CandidateRace::run_iterations(std::size_t candidate, std::size_t count) {
 void CandidateRace::check_further(std::size_t candidate) {
   Trial& trial = trials_[candidate];
   if (trial.fits_further) return;
-  const std::optional<Bytes> needed =
-      overrun(request_, candidates_[candidate], request_.further, *random_, request_.seed, false);
+  const std::optional<Bytes> needed = overrun(request_, candidates_[candidate], request_.further, *random_,
+                                              request_.seed, false, request_.cluster.gpu.usable_memory());
   trial.fits_further = !needed;
   if (needed) check_memory(trial, *needed);
 }
