@@ -184,7 +184,7 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
   ASSERT_EQ(sandbox_.run("schedule --plan a.json" + data + "--out s.json").exit_code, 0);
   run_json("simulate --plan a.json --schedule s.json --out t.json");
   for (const std::string options :
-       {"--network contention", "--jitter 0.05 --repeat 4", "--slow rank=0:1.5 --network none"}) {
+       {"--network contention", "--jitter 0.05 --repeat 4", "--slow rank=0:1.5 --pause rank=8:0.1:0.2"}) {
     const json simulated = run_json("simulate --plan a.json --schedule s.json " + options);
     const json replayed =
         run_json("replay --trace t.json --cluster a100-80g-vtrain:2 --iteration all " + options);

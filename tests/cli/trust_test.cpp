@@ -12,8 +12,11 @@
 #include "experiments/trust/headroom.hpp"
 #include "experiments/trust/roles.hpp"
 #include "experiments/trust/spread.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/sweep_fixture.hpp"
+#include "traces/files/plan.hpp"
 
 namespace dflop {
 namespace trust_test {
@@ -87,6 +90,36 @@ TEST(FurtherBatches, HoldEachOfTheLongestSamplesOnce) {
   const FurtherBatches few = further_batches(samples, 1, 5);
   ASSERT_EQ(few.longest.size(), 1u);
   EXPECT_EQ(few.longest[0].front().id, "2");
+}
+
+// In this batch the sample of 32,768 tokens is a microbatch by itself, which with the next largest beside it
+// needs 76.1 of 76.0 GiB. No lower cap is above that sample; bins as LPT made them fit.
+TEST(Headroom, LongSamplesAreKeptWithinMemoryByAnotherOrderOfBins) {
+  const Plan plan = parse_plan(R"({"schema": "dflop.plan", "version": 1, "planner": "search",
+    "model": "llava-ov-llama3-8b", "cluster": "a100-80g:4", "gbs": 512, "layout": "uniform",
+    "encoder": {"tp": 2, "pp": 2, "dp": 8, "layers": [13, 12, 2, 0]},
+    "llm": {"tp": 2, "pp": 2, "dp": 8, "layers": [0, 0, 17, 15]}, "chunks": 2, "microbatches": 20, "schedule": "zb-v",
+    "recomputation": "none", "gradient_bucket_bytes": 26214400, "zero1": true, "sequence_parallel": true,
+    "objective": "makespan", "respect_memory": true})",
+                               "plan");
+  const Target target(plan.model, plan.cluster, "", {}, nullptr);
+  PreprocessOptions options;
+  options.rule = target.model.preprocess;
+  options.max_tokens = target.model.max_tokens;
+  const auto samples = load_samples(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv", options, false);
+  const Bytes usable = target.cluster.gpu.usable_memory();
+  const auto lpt = make_scheduler("lpt", {.prove = false});
+  std::size_t too_large = 0;
+  for (const std::uint64_t seed : {std::uint64_t{0x6865'6164'0000'0001}, std::uint64_t{3}}) {
+    for (const Batch& batch : further_batches(samples, plan.gbs, seed).longest) {
+      const auto free = filled_peak(target.problem(), plan, batch, *lpt, 1, 0, {});
+      too_large += free && *free > usable ? 1 : 0;
+      const auto kept = filled_peak(target.problem(), plan, batch, *lpt, 1, 0, usable);
+      ASSERT_TRUE(kept) << batch.front().id;
+      EXPECT_LE(*kept, usable);
+    }
+  }
+  EXPECT_GT(too_large, 0u);
 }
 
 // The real mix has one video that is much longer than all others, which a run meets once in a pass. Where its

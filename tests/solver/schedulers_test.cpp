@@ -222,40 +222,6 @@ TEST(Schedulers, MemoryChangesNothingThatFits) {
   EXPECT_GT(kept, 20) << "some fit in less";
 }
 
-// Bins may need less memory as LPT made them than with the largest in the middle: where only these fit they
-// are taken, as no cap is below a sample that is long by itself.
-TEST(Schedulers, BinsInAnotherOrderMayFit) {
-  Random random(9);
-  LinearCostModel cost;
-  cost.token_bytes = 1;
-  const ModelSpec model = testing::small_model(2, 3);
-  const auto lpt = make_scheduler("lpt");
-  int reordered = 0;
-  for (int round = 0; round < 100; ++round) {
-    const int microbatches = 3 + static_cast<int>(random.below(4));
-    Plan plan = testing::disaggregated_plan(model, 2 * microbatches, 1, 1, microbatches);
-    plan.llm.pp = 3;
-    plan.llm.layers = {1, 1, 1};
-    Batch batch = testing::small_random_batch(random, 2 * microbatches);
-    batch.front().llm_tokens = 400;
-    ScheduleRequest request{batch, plan, model, cost};
-    const auto peak = [&] {
-      return peak_memory(plan, model, cost, batch, lpt->schedule(request).assignment);
-    };
-    const Bytes alike = peak();
-    request.limits.bin_order = BinOrder::solver;
-    const Bytes as_made = peak();
-    request.limits.bin_order.reset();
-    if (!(as_made < alike)) continue;
-    request.limits.memory = as_made;
-    const ScheduleResult within = lpt->schedule(request);
-    ASSERT_TRUE(within.feasible()) << "round " << round << ": " << within.reason;
-    EXPECT_LE(peak_memory(plan, model, cost, batch, within.assignment), as_made);
-    ++reordered;
-  }
-  EXPECT_GT(reordered, 20);
-}
-
 // Two bins for samples of 100 and 5, 100 and 5, 0 and 10 encoder and LLM tokens, a token taking 1 ms on each
 // of 1 and 100 layers forward and 2 ms backward: {A, B}, {C} has a largest load of 100 * 10 * 3 ms = 3 s, and
 // {A, C}, {B} one of 4.5 s. Caps of memory may forbid the first, as they stand for more than what is asked
