@@ -59,7 +59,7 @@ constexpr int kMostRefits = 4;             // cuts of a group for less memory th
 constexpr double kRoom = 0.99;             // of the memory that such a cut is made for
 constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, between looks at what came out
 constexpr std::size_t kMovedInFull = 2;    // moves of a layer of which all iterations are run
-constexpr std::size_t kVariedAtOnce = 2;   // plans of which one choice is varied, between such looks
+constexpr std::size_t kVariedAtOnce = 1;   // plans of which one choice is varied, between such looks
 constexpr double kWorthClimbing = 1.1;     // of the best objective
 
 /// A Ratio says by how much plans of a kind were slower, or larger, than expected.
