@@ -224,7 +224,7 @@ class RowFit {
     std::stable_sort(order.begin(), order.end());
     for (const auto& [rise, key] : order) {
       std::vector<FitParameter> fewer = best.open;
-      std::erase_if(fewer, [&](const FitParameter& parameter) { return parameter.key == key; });
+      std::erase_if(fewer, [&key = key](const FitParameter& parameter) { return parameter.key == key; });
       Fitted less = fitted(fewer, best.cluster, kStepsOfTrial);
       if (!decide(best, less)) best = std::move(less);
     }
