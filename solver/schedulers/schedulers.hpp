@@ -32,8 +32,8 @@ struct SchedulerOptions {
 /// @throws Error (usage) for a name that no method has.
 std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const SchedulerOptions& options = {});
 
-/// Returns the name of the scheduler that stands for another where only memory is asked for: LPT for those that
-/// look at costs, as within memory they fall back on it; others stand for themselves.
+/// Returns the name of the scheduler that stands for another where only memory is asked for: LPT for those
+/// that look at costs, as within memory they fall back on it; others stand for themselves.
 /// @throws Error (usage) for a name that no method has.
 std::string_view filler_for(std::string_view name);
 

@@ -60,7 +60,7 @@ class CandidateRace {
     std::size_t level = 0;       // of FreeParts::recomputations
     Bytes needed{};
     bool fits = true;
-    bool fits_further = false;   // this has been checked
+    bool fits_further = false;  // this has been checked
   };
 
   std::size_t iterations() const { return request_.batches.size(); }

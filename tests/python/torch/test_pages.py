@@ -213,16 +213,24 @@ def test_own_modules_are_profiled_planned_trained_and_recorded(tmp_path):
     ranks = sum(plan[module]["pp"] * plan[module]["dp"] for module in ("encoder", "llm"))
     ranks = ranks if plan["layout"] == "disaggregated" else plan["llm"]["pp"] * plan["llm"]["dp"]
     assert ranks == 2 and plan["layout"] != "shared"
-    assert run_ranks(2, on_each_rank, str(tmp_path), timeout=300) == [0, 2]
-
     commands = re.findall(r"^    (dflop (?:import|replay) .*)$", (SOURCE / "docs" / "pytorch.md").read_text(), re.M)
     assert len(commands) == 2
-    for command in commands:
+
+    def printed(command):
         line = command.replace("dflop ", dflop.executable() + " ", 1)
-        done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        return subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+
+    # On a busy machine torch's profiler at times loses some ranges of a step: such a run is recorded once more.
+    for _ in range(4):
+        assert run_ranks(2, on_each_rank, str(tmp_path), timeout=300) == [0, 2]
+        imported = printed(commands[0])
+        if "missing_range" not in imported.stdout + imported.stderr:
+            break
+    assert imported.returncode == 0, imported.stderr
     record = json.loads((tmp_path / "run.json").read_text())
-    assert len(record["iterations"]) == 3
+    assert len(record["iterations"]) == 3, imported.stderr
+    replayed = printed(commands[1])
+    assert replayed.returncode == 0, replayed.stderr
     for iteration in record["iterations"]:
         spans = iteration["spans"]
         sums = {  # the norm's, in which both ranks meet; gradients have another one, or go in buckets beside compute
