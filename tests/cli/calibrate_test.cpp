@@ -130,7 +130,8 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
   // The preset was fitted to these rows: they ask for no other value of any parameter.
   EXPECT_EQ(cluster["fit"]["parameters"], json::array());
   EXPECT_EQ(cluster["fit"]["kept"].size(), 14u);
-  for (const json& parameter : json::parse(first.out)["parameters"]) {
+  const json parameters = json::parse(first.out)["parameters"];
+  for (const json& parameter : parameters) {
     EXPECT_EQ(parameter["kept"], true) << parameter;
     EXPECT_TRUE(parameter["fitted"].is_null()) << parameter;
   }
