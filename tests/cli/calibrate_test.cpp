@@ -132,7 +132,7 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
   EXPECT_EQ(cluster["fit"]["kept"].size(), 14u);
   const json parameters = json::parse(first.out)["parameters"];
   for (const json& parameter : parameters) {
-    EXPECT_EQ(parameter["kept"], true) << parameter;
+    EXPECT_EQ(parameter["kept"], "yes") << parameter;
     EXPECT_TRUE(parameter["fitted"].is_null()) << parameter;
   }
   const RunResult read =
