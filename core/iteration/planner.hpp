@@ -72,8 +72,8 @@ bool may_be(const std::vector<T>& list, const T& value) {
   return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
-/// Every plan is to fit so many of the hardest further batches, and the one that a search chooses all of
-/// them.
+/// A plan that is chosen fits all further batches. A search tries so many of the hardest on each good plan,
+/// and all on the one that it returns.
 inline constexpr std::size_t kHardestBatches = 16;
 inline std::span<const Batch> hardest(std::span<const Batch> further) {
   return further.first(std::min(further.size(), kHardestBatches));

@@ -249,18 +249,10 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
                   "asks for it is kept within memory (--respect-memory):",
                   result.memory.front().headroom.batches));
   for (const MemoryRow& row : result.memory) {
+    std::vector<std::pair<std::string, Cell>> figures = figures_of(row.headroom, iterations);
+    figures.insert(figures.begin(), {"systems", row.names});
     block.add("memory", fmt::format("{}: {}", row.names, describe(row.headroom, iterations)),
-              {{"systems", row.names},
-               {"scheduler", row.headroom.scheduler},
-               {"respect_memory", row.headroom.respects_memory},
-               {"batches", row.headroom.batches},
-               {"overruns", row.headroom.overruns},
-               {"most_bytes", row.headroom.most},
-               {"longest_samples_bytes", row.headroom.longest},
-               {"longest_samples_fit", row.headroom.longest_fits},
-               {"usable_bytes", row.headroom.usable},
-               {"iterations", iterations},
-               {"out_of_memory_chance", row.headroom.chance_of_run(iterations)}});
+              std::move(figures));
   }
   const auto is_marked = [](const System& system) { return system.evaluation && !system.fits_further; };
   if (std::ranges::any_of(result.systems, is_marked))

@@ -172,6 +172,7 @@ Table example_table(const std::vector<const KinetoFinding*>& examples) {
 /// A Savings is what part of the steps' time is saved where stragglers compute as the others do.
 struct Savings {
   KinetoStragglers stragglers;
+  std::vector<int> ranks;                    ///< of these
   std::vector<std::optional<double>> alone;  ///< a row per straggler; nothing where it is not known
   std::optional<double> together;
 };
@@ -182,7 +183,7 @@ Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   constexpr std::size_t kMostAlone = 8;
   Savings savings;
   savings.stragglers = find_stragglers(traces, ranks);
-  std::vector<int> all;
+  std::vector<int>& all = savings.ranks;
   for (const KinetoStraggler& straggler : savings.stragglers.ranks)
     all.push_back(*traces[straggler.trace].rank);
   savings.alone.resize(all.size());
@@ -196,9 +197,7 @@ Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
 /// Says in the findings of stragglers what mending them saves.
 void tell_savings(const Savings& savings, const std::vector<KinetoTrace>& traces,
                   std::vector<KinetoFinding>& findings) {
-  std::vector<std::int32_t> all;
-  for (const KinetoStraggler& straggler : savings.stragglers.ranks)
-    all.push_back(*traces[straggler.trace].rank);
+  const std::vector<int>& all = savings.ranks;
   for (std::size_t k = 0; k < all.size(); ++k) {
     if (!savings.alone[k]) continue;
     const std::string& file = traces[savings.stragglers.ranks[k].trace].file;

@@ -194,16 +194,7 @@ void assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& 
                         plan.respect_memory || (headroom.overruns == 0 && headroom.longest_fits)
                             ? ""
                             : " (--respect-memory)"),
-            {{"scheduler", scheduler},
-             {"respect_memory", plan.respect_memory},
-             {"batches", headroom.batches},
-             {"overruns", headroom.overruns},
-             {"most_bytes", headroom.most},
-             {"longest_samples_bytes", headroom.longest},
-             {"longest_samples_fit", headroom.longest_fits},
-             {"usable_bytes", headroom.usable},
-             {"iterations", kUsualIterations},
-             {"out_of_memory_chance", headroom.chance_of_run(kUsualIterations)}});
+            figures_of(headroom, kUsualIterations));
 }
 
 int run_plan(const Values& values) {

@@ -152,6 +152,7 @@ Cell speedup(double value, double reference) {
 const std::vector<SystemKind>& system_kinds() {
   using enum FreePart;
   static const std::string_view kOne = "one tp, pp, dp, microbatches";
+  static const std::string_view kEncoderFirst = "one tp, pp, dp, microbatches, LLM layers of the first stage";
   static const std::string_view kApart = "tp, pp, dp of each module and microbatches, by its rule";
   static const std::vector<FreePart> kRest = {recomputation, placement, gradient_buckets};
   static const std::vector<FreePart> kAll = {order, recomputation, placement, gradient_buckets};
@@ -163,13 +164,13 @@ const std::vector<SystemKind>& system_kinds() {
        .what = "one tp, pp, dp for all; encoder and LLM layers split evenly by count"},
       {.name = "megatron",
        .planner = "megatron",
-       .chooses = "one tp, pp, dp, microbatches, LLM layers of the first stage",
+       .chooses = kEncoderFirst,
        .parts = kAll,
        .what = "one tp, pp, dp for all; encoder on the first stage"},
       {.name = "megatron-balanced",
        .planner = "megatron",
        .filling = Filling::chosen,
-       .chooses = "one tp, pp, dp, microbatches, LLM layers of the first stage",
+       .chooses = kEncoderFirst,
        .parts = kAll,
        .what = "the same plan with the microbatch scheduler"},
       {.name = "megatron-default",

@@ -121,7 +121,7 @@ void add_data_options(Options& options, const char* default_file) {
        "cut LLM sequences at so many tokens; without it where the model says (most presets: 32,768), and how much "
        "that cuts off is told"},
       {"drop-long", flag(),
-       "leave out samples that are longer, as many training stacks do: of a sample that is cut the encoder still sees all"},
+       "leave out samples that are longer, as many training stacks do; the encoder still processes all of a sample that is cut"},
       {"strict", flag(), "refuse records that need an assumption"},
   });
 }
@@ -624,7 +624,7 @@ TrainedParts read_trained(const Values& values) {
     trained.lora_rank = *rank;
   }
   if (!trained.encoder && !trained.connector && !trained.llm && trained.lora_rank == 0)
-    refuse_value("freeze", "a list that leaves a part to train, or '--lora' beside it",
+    refuse_value("freeze", "a list that leaves a part to train, or '--lora' as well",
                  values["freeze"].as<std::string>());
   return trained;
 }

@@ -469,18 +469,19 @@ std::vector<const Sample*> longest_of(const std::vector<Sample>& samples, std::s
   return longest;
 }
 
-}  // namespace
-
-FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
+/// Returns how many further batches are drawn.
+std::size_t count_to_draw(int gbs) {
   constexpr std::size_t kMost = 64;
   constexpr std::size_t kLeast = 16;
   constexpr std::size_t kSamplesInAll = std::size_t{1} << 14;  // so that large batches are not many
-  const std::size_t count = std::clamp(kSamplesInAll / static_cast<std::size_t>(gbs), kLeast, kMost);
-  BatchStream stream(borrowed(samples), gbs, seed);
-  FurtherBatches further;
-  for (std::size_t k = 0; k < count; ++k) further.drawn.push_back(stream.next());
-  for (const Sample* sample : longest_of(samples, count / 2)) {
-    Batch& batch = further.longest.emplace_back(stream.next());
+  return std::clamp(kSamplesInAll / static_cast<std::size_t>(gbs), kLeast, kMost);
+}
+
+/// Appends for each sample the next batch of a stream, which begins with it.
+void append_with(const std::vector<const Sample*>& longest, BatchStream& stream,
+                 std::vector<Batch>& batches) {
+  for (const Sample* sample : longest) {
+    Batch& batch = batches.emplace_back(stream.next());
     const auto place = std::ranges::find(batch, sample->id, &Sample::id);
     if (place == batch.end()) {
       batch.front() = *sample;
@@ -488,6 +489,16 @@ FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std:
       std::swap(batch.front(), *place);
     }
   }
+}
+
+}  // namespace
+
+FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
+  const std::size_t count = count_to_draw(gbs);
+  BatchStream stream(borrowed(samples), gbs, seed);
+  FurtherBatches further;
+  for (std::size_t k = 0; k < count; ++k) further.drawn.push_back(stream.next());
+  append_with(longest_of(samples, count / 2), stream, further.longest);
   return further;
 }
 
@@ -525,9 +536,12 @@ std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, s
   move_hardest(encoder);
   move_from(further.longest, further.longest.size());
   move_from(further.drawn, further.drawn.size());
+  const std::size_t count = count_to_draw(gbs);
+  const std::vector<const Sample*> all_longest = longest_of(samples, count / 2);
   for (std::uint64_t draw = 1; draw <= kMoreDraws; ++draw) {
-    FurtherBatches more = further_batches(samples, gbs, (seed + draw) ^ kPlanningSeeds);
-    move_from(more.longest, more.longest.size());
+    BatchStream stream(borrowed(samples), gbs, (seed + draw) ^ kPlanningSeeds);
+    stream.skip(static_cast<std::int64_t>(count));
+    append_with(all_longest, stream, batches);
   }
   return batches;
 }

@@ -157,7 +157,7 @@ void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictio
   for (std::size_t i = 0; i < ratios.size(); ++i) {
     if (std::abs(std::log(ratios[i] / usual)) <= std::log(kOdd) || ++odd > kMostShown) continue;
     say("dflop: note: {}{}{}: measured {:.4g} s, predicted {:.4g} s, a ratio of {:.3g}; the median of the file "
-        "is {:.3g}: look whether the row is right\n",
+        "is {:.3g}: check this row\n",
         printable(set.file), row_is, set.rows[i].row, set.rows[i].iteration.count(),
         predictions[i].iteration.count(), ratios[i], usual);
   }

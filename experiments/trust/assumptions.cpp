@@ -163,10 +163,11 @@ void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t lo
     }
     block.add(
         "data",
-        line + (cut.drops
-                    ? ""
-                    : ": the encoder still sees all of these (--drop-long leaves them out), and a run that "
-                      "trains on whole samples takes longer and needs more memory"),
+        line +
+            (cut.drops
+                 ? ""
+                 : ": the encoder still processes all of these (--drop-long leaves them out), and a run that "
+                   "trains on whole samples takes longer and needs more memory"),
         {{"samples_left_out", cut.drops},
          {"cut_samples", cut.samples},
          {"cut_at_tokens", cut.longest},

@@ -171,4 +171,17 @@ std::string describe(const Headroom& headroom, double iterations) {
   return text + fmt::format("; {} % of runs of {:.0f} iterations end out of memory", percent, iterations);
 }
 
+std::vector<std::pair<std::string, Cell>> figures_of(const Headroom& headroom, double iterations) {
+  return {{"scheduler", headroom.scheduler},
+          {"respect_memory", headroom.respects_memory},
+          {"batches", headroom.batches},
+          {"overruns", headroom.overruns},
+          {"most_bytes", headroom.most},
+          {"longest_samples_bytes", headroom.longest},
+          {"longest_samples_fit", headroom.longest_fits},
+          {"usable_bytes", headroom.usable},
+          {"iterations", iterations},
+          {"out_of_memory_chance", headroom.chance_of_run(iterations)}};
+}
+
 }  // namespace dflop

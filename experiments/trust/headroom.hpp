@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "experiments/cli/table.hpp"
 #include "experiments/studies/study.hpp"
 
 namespace dflop {
@@ -46,5 +48,9 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
 /// Returns "74.1 GiB in the mean, 78.9 at most and 79.6 with the longest samples, of 76.0; 3 of 64 batches do
 /// not fit, nor do the longest samples; > 99 % of runs of 5860 iterations end out of memory".
 std::string describe(const Headroom& headroom, double iterations);
+
+/// Returns the figures of a headroom for a block of assumptions, from its scheduler to the chance that a run
+/// of so many iterations ends out of memory.
+std::vector<std::pair<std::string, Cell>> figures_of(const Headroom& headroom, double iterations);
 
 }  // namespace dflop

@@ -106,7 +106,6 @@ TruthRow read_gpt(const Fields& fields) {
     fields.refuse("heads", fmt::format("a divisor of the hidden width {}", truth.hidden));
   }
   if (truth.heads % truth.tp != 0) fields.refuse("tp", fmt::format("a divisor of the {} heads", truth.heads));
-  if (truth.heads % truth.tp != 0) fields.refuse("tp", fmt::format("a divisor of the {} heads", truth.heads));
   if (fields.integer("gpus", kMostRanks) != truth.gpus()) {
     fields.refuse("gpus", fmt::format("tp x dp x pp = {}", truth.gpus()));
   }

@@ -245,9 +245,8 @@ Link read_cluster_link(const JsonValue& json) {
     const double line_rate = json.at(kLineRateKey).number();
     if (bandwidth > line_rate) {
       json.at(kLinkBandwidth[*unit_of_bandwidth(json, kLinkBandwidth)])
-          .refuse(
-              "expected at most the {:g} B/s of '{}' beside it, which messages do not reach, found {:g} B/s",
-              line_rate, kLineRateKey, bandwidth);
+          .refuse("expected at most the {:g} B/s of '{}', which messages do not reach, found {:g} B/s",
+                  line_rate, kLineRateKey, bandwidth);
     }
   }
   return {read_latency(json.at("latency_s")), bandwidth};

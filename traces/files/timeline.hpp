@@ -36,9 +36,8 @@ bool begins_with_warm_up(const TimelineFile& file);
 
 /// Returns a file of schema "dflop.timeline", version 2: groups, spans, memory points, shapes of stages,
 /// works and stalls as columns, one array per field, times in whole nanoseconds; and the number of cores,
-/// where ranks took turns on some; and beside the iterations, where they were chosen, the kernels, and where
-/// there are some, the findings. Streams
-/// and operations are indices into the file's own lists of names.
+/// where ranks took turns on some; and, apart from the iterations, chosen kernels and findings where there
+/// are any. Streams and operations are indices into the file's own lists of names.
 std::string to_json(const TimelineFile& file);
 
 /// Returns a file of one iteration.

@@ -52,14 +52,14 @@ constexpr std::size_t kOpenedInAnyCase = 8;    // families, also where it is lat
 constexpr std::size_t kTriedInFull = 2;        // of each round's plans
 constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants are made
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
-constexpr std::int64_t kPartOfBudgetToFinish =
-    2;                                     // so much of the budget again finishes plans, and moves layers
+// This part of the budget again is for finishing more plans, and as much for moving layers.
+constexpr std::int64_t kPartOfBudgetToFinish = 2;
 constexpr int kPatience = 5;               // limits are so many times wider where nothing fits yet
 constexpr int kMostRefits = 4;             // cuts of a group for less memory than those that did not fit
 constexpr double kRoom = 0.99;             // of the memory that such a cut is made for
 constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, between looks at what came out
-constexpr std::size_t kMovedInFull = 2;    // moves of a layer of which all iterations are run
-constexpr std::size_t kVariedAtOnce = 1;   // plans of which one choice is varied, between such looks
+constexpr std::size_t kMovedInFull = 2;    // such plans, and variations, of which all iterations are run
+constexpr std::size_t kVariedAtOnce = 1;   // plans that are varied, between such looks
 constexpr double kWorthClimbing = 1.1;     // of the best objective
 
 /// A Ratio says by how much plans of a kind were slower, or larger, than expected.
@@ -390,18 +390,9 @@ class PlanSearch {
       if (floor.memory <= request_.cluster.gpu.usable_memory() && floor.bound_s < *start.objective_s)
         moved.push_back({std::move(plan), start.family, start.group, floor});
     }
-    parallel_for(moved.size(), [&](std::size_t m) { extend(moved[m], 1); });
-    std::vector<std::size_t> shorter;
-    for (std::size_t m = 0; m < moved.size(); ++m) {
-      spent_ += instructions_of(moved[m].plan);
-      if (moved[m].fits() && moved[m].first_s() < start.first_s()) shorter.push_back(m);
-    }
-    shorter = take_least(shorter, kMovedInFull, [&](std::size_t m) { return moved[m].first_s(); });
-    parallel_for(shorter.size(), [&](std::size_t n) { complete(moved[shorter[n]]); });
+    run_shorter(moved, start.first_s());
     std::optional<std::size_t> best;
     double best_s = *start.objective_s;
-    for (const std::size_t m : shorter)
-      spent_ += instructions_of(moved[m].plan) * static_cast<std::int64_t>(request_.batches.size() - 1);
     for (Leaf& leaf : moved) {
       if (leaf.objective_s && *leaf.objective_s < best_s) {
         best_s = *leaf.objective_s;
@@ -413,8 +404,24 @@ class PlanSearch {
     return best;
   }
 
-  /// Runs plans that differ from the best ones in one choice alone, each with the same layers: a good plan's
-  /// neighbors may be of families that promise little, as estimates see neither bubbles nor slow links.
+  /// Runs the first iteration of new leaves, and all iterations of the few that are shorter than `first_s` by
+  /// most. Returns these.
+  std::vector<std::size_t> run_shorter(std::vector<Leaf>& leaves, double first_s) {
+    parallel_for(leaves.size(), [&](std::size_t k) { extend(leaves[k], 1); });
+    std::vector<std::size_t> shorter;
+    for (std::size_t k = 0; k < leaves.size(); ++k) {
+      spent_ += instructions_of(leaves[k].plan);
+      if (leaves[k].fits() && leaves[k].first_s() < first_s) shorter.push_back(k);
+    }
+    shorter = take_least(shorter, kMovedInFull, [&](std::size_t k) { return leaves[k].first_s(); });
+    parallel_for(shorter.size(), [&](std::size_t n) { complete(leaves[shorter[n]]); });
+    for (const std::size_t k : shorter)
+      spent_ += instructions_of(leaves[k].plan) * static_cast<std::int64_t>(request_.batches.size() - 1);
+    return shorter;
+  }
+
+  /// Runs variations of the best plans: a good plan's neighbors may be of families that promise little, as
+  /// estimates see neither bubbles nor slow links.
   void vary_best() {
     std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
       return leaf.objective_s && !leaf.varied && *leaf.objective_s < kWorthClimbing * incumbent_s_;
@@ -439,19 +446,9 @@ class PlanSearch {
       varied_.push_back(plan);
       others.push_back({std::move(plan), 0, 0, floor});
     }
-    parallel_for(others.size(), [&](std::size_t k) { extend(others[k], 1); });
-    const double first_s = leaves_[from].first_s();
-    std::vector<std::size_t> shorter;
-    for (std::size_t k = 0; k < others.size(); ++k) {
-      spent_ += instructions_of(others[k].plan);
-      if (others[k].fits() && others[k].first_s() < first_s) shorter.push_back(k);
-    }
-    shorter = take_least(shorter, kMovedInFull, [&](std::size_t k) { return others[k].first_s(); });
-    parallel_for(shorter.size(), [&](std::size_t n) { complete(others[shorter[n]]); });
     std::optional<std::size_t> best;
     double best_s = *leaves_[from].objective_s;
-    for (const std::size_t k : shorter) {
-      spent_ += instructions_of(others[k].plan) * static_cast<std::int64_t>(request_.batches.size() - 1);
+    for (const std::size_t k : run_shorter(others, leaves_[from].first_s())) {
       if (!others[k].objective_s) continue;
       if (*others[k].objective_s < best_s) {
         best_s = *others[k].objective_s;

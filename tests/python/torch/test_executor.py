@@ -551,24 +551,31 @@ def rows_by_sample(program, message):
     return [*message[:6], rows, rows]
 
 
+class Scaled:
+    """The loss of vlm, times `scale`."""
+
+    scale = 1.0
+
+    def __call__(self, output, part, batch):
+        total, tokens = vlm.loss(output, part, batch)
+        return total * self.scale, tokens
+
+
+def scaled_executor(program, batch, loss, **options):
+    def make_stage(stage):
+        return vlm.StageModule(Program(program).stages, stage, batch[1], 0)
+
+    return Executor(program, make_stage, inputs=vlm.inputs, loss=loss, **options)
+
+
 def with_a_norm_of_nan(rank, world, program, batch):
     """Returns what Executors say of a step whose loss is NaN, the weights after it, and the norm of the next step."""
     found = []
     for options in ({}, {"error_if_nonfinite": False}):
-        scale = math.nan
-
-        def loss(output, part, batch):
-            total, tokens = vlm.loss(output, part, batch)
-            return total * scale, tokens
-
-        executor = Executor(
-            program,
-            lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], 0),
-            inputs=vlm.inputs,
-            loss=loss,
-            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-            clip_norm=1.0,
-            **options,
+        loss = Scaled()
+        loss.scale = math.nan
+        executor = scaled_executor(
+            program, batch, loss, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1), clip_norm=1.0, **options
         )
         weights = [p for module in executor.modules.values() for p in module.parameters()]
         before = [p.detach().clone() for p in weights]
@@ -578,7 +585,7 @@ def with_a_norm_of_nan(rank, world, program, batch):
         except NonFiniteNorm as error:
             said = str(error)
         kept = all(torch.equal(p, old) for p, old in zip(weights, before))
-        scale = 1.0
+        loss.scale = 1.0
         found.append((said, kept, executor.step(program, batch).norm))
         executor.close()
     return found
@@ -599,28 +606,17 @@ def test_a_norm_that_is_no_number_stops_all_optimizers(server):
 def adds_up(rank, world, program, batch):
     """Returns whether a step whose norm is NaN leaves the gradients before it, in the tensors that held them, and whether
     the next one adds to these."""
-    scale = 1.0
-
-    def loss(output, part, batch):
-        total, tokens = vlm.loss(output, part, batch)
-        return total * scale, tokens
-
-    executor = Executor(
-        program,
-        lambda stage: vlm.StageModule(Program(program).stages, stage, batch[1], 0),
-        inputs=vlm.inputs,
-        loss=loss,
-        clip_norm=math.inf,
-    )
+    loss = Scaled()
+    executor = scaled_executor(program, batch, loss, clip_norm=math.inf)
     weights = [p for module in executor.modules.values() for p in module.parameters()]
     executor.step(program, batch)
     held = [p.grad for p in weights]
     before = [g.clone() for g in held]
-    scale = math.nan
+    loss.scale = math.nan
     with pytest.raises(NonFiniteNorm):
         executor.step(program, batch)
     kept = all(p.grad is g and torch.equal(g, old) for p, g, old in zip(weights, held, before))
-    scale = 3.0
+    loss.scale = 3.0
     executor.step(program, batch)
     # A loss of three times the first one's: 1 + 3 = 4 times its gradients, but for roundings.
     added = all(p.grad is g and torch.allclose(g, 4 * old) for p, g, old in zip(weights, held, before))
