@@ -142,7 +142,9 @@ struct PlanResult {
   /// assignment of the iterations' samples. It is absent where the planner or the cost model proves nothing.
   std::optional<Seconds> bound = {};
   bool exhausted = true;              ///< false: a budget or time limit ended the search
-  std::vector<RankedPlan> best = {};  ///< the plan and those that come next, best first
+  /// The plan, and after it others from the smallest objective on. One with a smaller objective than the plan
+  /// fits further batches with less memory to spare.
+  std::vector<RankedPlan> best = {};
   int seeds_outside = 0;  ///< plans that were given to start from and are none that the search may find
 
   /// Returns (objective - bound) / bound, which is proven; 0 without a bound.

@@ -41,6 +41,12 @@ std::string loss(const RankedPlan& plan, const RankedPlan& best) {
   return fmt::format("{} {:.3f} s more", what, time.count());
 }
 
+/// Says why a listed plan is not the chosen one.
+std::string why_not(const RankedPlan& plan, const RankedPlan& chosen) {
+  if (plan.objective < chosen.objective) return "leaves less memory to spare in further batches";
+  return loss(plan, chosen);
+}
+
 /// Writes layers as "7 7 7 6", and "9x3" for 9 9 9.
 std::string layers_text(const std::vector<int>& layers) {
   std::string text;
@@ -82,7 +88,7 @@ Table plan_ranking(const PlanResult& result) {
                           p.scheduler, p.objective, p.lpt, result.bound ? Cell(p.bound) : Cell(),
                           p.peak_memory, p.shares.busy, p.shares.imbalance, p.shares.bubble,
                           p.shares.communication, p.lpt && best.lpt ? Cell(*p.lpt / *best.lpt - 1) : Cell(),
-                          i == 0 ? "best" : loss(p, best)});
+                          i == 0 ? "best" : why_not(p, best)});
   }
   return table;
 }

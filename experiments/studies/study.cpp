@@ -35,6 +35,7 @@ namespace {
 constexpr std::uint64_t kBatchStream = 0x62617463;
 /// Planners are shown further batches of a seed that nobody gives.
 constexpr std::uint64_t kPlanningSeeds = 0x706c'616e'0000'0000;
+constexpr std::uint64_t kToldSeeds = 0x6865'6164'0000'0000;
 
 /// Says what was assumed for records that leave something out, and which were left out.
 std::vector<std::string> assumptions_of(const Preprocessed& data, const PreprocessOptions& options) {
@@ -516,24 +517,20 @@ std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, s
   const auto longest = [](const Batch& batch) {
     return std::ranges::max(batch, {}, &Sample::llm_tokens).llm_tokens;
   };
-  const auto sum_of = [](const Batch& batch, const auto& tokens) {
-    std::int64_t sum = 0;
-    for (const Sample& sample : batch) sum += tokens(sample);
-    return sum;
-  };
-  const auto llm = [&](const Batch& batch) {
-    return sum_of(batch, [](const Sample& sample) { return sample.llm_tokens; });
-  };
-  const auto encoder = [&](const Batch& batch) {
-    return sum_of(batch, [](const Sample& sample) { return sample.encoder().tokens; });
+  const auto sum_of = [](const auto& tokens) {
+    return [tokens](const Batch& batch) {
+      std::int64_t sum = 0;
+      for (const Sample& sample : batch) sum += tokens(sample);
+      return sum;
+    };
   };
   const auto move_hardest = [&](const auto& key) {
     std::ranges::stable_sort(further.drawn, std::greater(), key);
     move_from(further.drawn, kOfEach);
   };
   move_hardest(longest);
-  move_hardest(llm);
-  move_hardest(encoder);
+  move_hardest(sum_of([](const Sample& sample) { return sample.llm_tokens; }));
+  move_hardest(sum_of([](const Sample& sample) { return sample.encoder().tokens; }));
   move_from(further.longest, further.longest.size());
   move_from(further.drawn, further.drawn.size());
   const std::size_t count = count_to_draw(gbs);
@@ -543,7 +540,14 @@ std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, s
     stream.skip(static_cast<std::int64_t>(count));
     append_with(all_longest, stream, batches);
   }
+  FurtherBatches told = told_batches(samples, gbs, seed);
+  move_from(told.longest, told.longest.size());
+  move_from(told.drawn, told.drawn.size());
   return batches;
+}
+
+FurtherBatches told_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
+  return further_batches(samples, gbs, seed ^ kToldSeeds);
 }
 
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,

@@ -19,7 +19,6 @@ namespace dflop {
 namespace {
 
 /// Batches are those of a seed that neither users nor planners give.
-constexpr std::uint64_t kHeadroomSeeds = 0x6865'6164'0000'0000;
 
 double gib(Bytes bytes) {
   return static_cast<double>(bytes.count) * 0x1p-30;
@@ -103,14 +102,13 @@ std::vector<double> peaks_without(const FurtherBatches& further,
 
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed) {
-  const std::uint64_t other_seed = seed ^ kHeadroomSeeds;
-  const FurtherBatches further = further_batches(samples, plan.gbs, other_seed);
+  const FurtherBatches further = told_batches(samples, plan.gbs, seed);
   const std::size_t count = further.drawn.size();
   const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler, {.prove = false});
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
   const auto peak_of = [&](const Batch& batch, std::size_t k, bool within) {
-    return filled_peak(target.problem(), plan, batch, *filler, other_seed, k,
+    return filled_peak(target.problem(), plan, batch, *filler, seed, k,
                        within ? std::optional(headroom.usable) : std::nullopt);
   };
   const auto is_over = [&](const std::optional<Bytes>& peak) { return !peak || *peak > headroom.usable; };

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.hpp"
 #include "core/order/pipeline_order.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
+#include "core/support/parallel.hpp"
 #include "solver/plan_problem/memory.hpp"
 
 namespace dflop {
@@ -92,25 +94,39 @@ std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const
                                  const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
                                  std::optional<Bytes> limit) {
   const Bytes usable = problem.cluster.gpu.usable_memory();
+  const auto peak_under = [&](const ScheduleLimits& limits) -> std::optional<Bytes> {
+    const ScheduleResult filled =
+        scheduler.schedule({batch, plan, problem.model, problem.cost, seed, iteration, limits});
+    if (!filled.feasible()) return {};
+    const PipelineOrder order =
+        order_for_batch(plan, problem.model, problem.cost, batch, filled.assignment, usable);
+    return memory_peak(plan, problem.model, problem.cost, batch, filled.assignment, order).bytes;
+  };
+  // Without a limit the scheduler does not look at memory, which takes as long as all else.
+  const std::optional<Bytes> peak = peak_under({});
+  if (!limit || (peak && *peak <= *limit)) return peak;
   ScheduleLimits limits;
   limits.memory = limit;
-  const ScheduleResult filled =
-      scheduler.schedule({batch, plan, problem.model, problem.cost, seed, iteration, limits});
-  if (!filled.feasible()) return {};
-  const PipelineOrder order =
-      order_for_batch(plan, problem.model, problem.cost, batch, filled.assignment, usable);
-  return memory_peak(plan, problem.model, problem.cost, batch, filled.assignment, order).bytes;
+  return peak_under(limits);
 }
 
 std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
                              const Scheduler& scheduler, std::uint64_t seed, bool within, Bytes limit) {
+  constexpr std::size_t kAtOnce = 4;  // few: the first are the hardest, and the first overrun ends all
   const std::optional<Bytes> kept = within ? std::optional(limit) : std::nullopt;
-  for (std::size_t k = 0; k < further.size(); ++k) {
-    std::optional<Bytes> peak = filled_peak(problem, plan, further[k], scheduler, seed, k, kept);
-    if (!peak) peak = filled_peak(problem, plan, further[k], scheduler, seed, k, {});
-    if (!peak)
-      refuse_input("", "the {} scheduler finds no microbatches for a further batch", scheduler.name());
-    if (*peak > limit) return peak;
+  for (std::size_t first = 0; first < further.size(); first += kAtOnce) {
+    std::array<std::optional<Bytes>, kAtOnce> peaks;
+    const std::size_t count = std::min(kAtOnce, further.size() - first);
+    parallel_for(count, [&](std::size_t i) {
+      const std::size_t k = first + i;
+      peaks[i] = filled_peak(problem, plan, further[k], scheduler, seed, k, kept);
+      if (!peaks[i]) peaks[i] = filled_peak(problem, plan, further[k], scheduler, seed, k, {});
+    });
+    for (const std::optional<Bytes>& peak : std::span(peaks).first(count)) {
+      if (!peak)
+        refuse_input("", "the {} scheduler finds no microbatches for a further batch", scheduler.name());
+      if (*peak > limit) return peak;
+    }
   }
   return {};
 }

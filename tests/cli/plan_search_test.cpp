@@ -55,7 +55,7 @@ TEST_F(PlanSearch, ObjectiveIsWhatASimulationOfThePlanSays) {
 }
 
 TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
-  const json ranking = search_json("--budget 200000 --explain --dp 2");  // with gradients to reduce
+  const json ranking = search_json("--budget 200000 --explain --dp 2 --order 1f1b");  // with gradients to reduce
   const double objective = ranking["objective_s"];
   const double bound = ranking["bound_s"];
   EXPECT_GT(bound, 0);
@@ -71,7 +71,11 @@ TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
   for (std::size_t i = 0; i < plans.size(); ++i) {
     EXPECT_EQ(plans[i]["rank"], i + 1);
     const double seconds = plans[i]["objective_s"];
-    EXPECT_GE(seconds, i == 0 ? objective : plans[i - 1]["objective_s"].get<double>());
+    if (seconds < objective) {
+      EXPECT_EQ(plans[i]["why"], "leaves less memory to spare in further batches");
+      EXPECT_GE(seconds, objective / 1.03 * (1 - 1e-12));
+    }
+    EXPECT_GE(seconds, i <= 1 ? 0 : plans[i - 1]["objective_s"].get<double>());
     if (!plans[i]["lpt_s"].is_null()) {  // of random microbatches nothing is compared
       const double lpt = plans[i]["lpt_s"];
       EXPECT_DOUBLE_EQ(plans[i]["slower"].get<double>(), lpt / plans[0]["lpt_s"].get<double>() - 1);
@@ -86,7 +90,7 @@ TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
       sum += plans[i][share].get<double>();
     EXPECT_NEAR(sum, seconds, 1e-6);
   }
-  const RunResult table = search("--budget 200000 --explain --dp 2");
+  const RunResult table = search("--budget 200000 --explain --dp 2 --order 1f1b");
   const std::size_t end = table.out.find("\nwhat gradient reductions of the best wait for");
   ASSERT_NE(end, std::string::npos) << table.out;
   EXPECT_EQ(std::count(table.out.begin(), table.out.begin() + static_cast<std::ptrdiff_t>(end), '\n'),
@@ -216,6 +220,16 @@ TEST_F(PlanSearch, OnASlowLinkAnyOrderIsNotWorseThanOne) {
   const double any = objective("");
   for (const char* order : {"eager-1f1b", "zb-h1", "zb-h2", "1f1b"})
     EXPECT_LE(any, objective(std::string(" --order ") + order) * 1.05) << order;
+}
+
+// Where memory is short, many of the fastest plans overrun a further batch. They must neither fill the list
+// of those that are finished nor prune the others: the uniform plan of 80 s was missed by 45 % once.
+TEST_F(PlanSearch, PlansThatOverrunFurtherBatchesHideNone) {
+  const RunResult result = sandbox.run(
+      "plan --planner search --data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-72b --cluster "
+      "a100-80g:8 --gbs 512 --iterations 2 --seed 1 --order zb-h1 --budget 300000 --explain --format json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LT(json::parse(result.out, nullptr, false)["objective_s"].get<double>(), 82) << result.out;
 }
 
 TEST_F(PlanSearch, SeedsThatDoNotFitAreSaidToBe) {

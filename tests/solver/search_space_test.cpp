@@ -51,7 +51,9 @@ TEST(SearchSpace, VariationsArePlansOfTheSpaceThatShareTheirGpus) {
       ASSERT_TRUE(space.allows(other)) << describe(other);
       EXPECT_EQ(other.layout, plan.layout);
       EXPECT_EQ(other.ranks(), plan.ranks());
-      if (other.chunks == plan.chunks) EXPECT_EQ(other.llm.layers, plan.llm.layers);
+      if (other.chunks == plan.chunks) {
+        EXPECT_EQ(other.llm.layers, plan.llm.layers);
+      }
       const bool of_order = other.order != plan.order || other.microbatches != plan.microbatches;
       const int choices = (of_order ? 1 : 0) + (other.placement != plan.placement ? 1 : 0) +
                           (other.recomputation != plan.recomputation ? 1 : 0);

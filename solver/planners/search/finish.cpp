@@ -23,11 +23,9 @@ constexpr std::int64_t kFinalSteps = 320;
 // how many plans are finished.
 constexpr std::int64_t kRunsOfASchedule = 40;
 
-/// Returns so much less memory that a plan that just fits a search's further batches mostly fits others, too.
-Bytes with_margin(Bytes usable) {
-  constexpr std::int64_t kOnePartOf = 50;
-  return {usable.count - usable.count / kOnePartOf};
-}
+// A plan with so much memory to spare that it mostly fits other batches, too, is worth so much more time.
+constexpr std::int64_t kSparePart = 50;  // one of so many of the usable memory
+constexpr double kWorthOfSpare = 1.03;
 
 }  // namespace
 
@@ -42,23 +40,38 @@ std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler&
   return overrun_of(plan, scheduler, hardest(request_.further));
 }
 
-bool PlanFinisher::fits_all(const RankedPlan& plan) const {
-  const std::unique_ptr<Scheduler> scheduler = make_scheduler(plan.scheduler, {.prove = false});
-  return !overrun_of(plan.plan, *scheduler, request_.further);
+std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler& scheduler,
+                                              std::span<const Batch> further) const {
+  return overrun_within(plan, scheduler, further, request_.cluster.gpu.usable_memory());
 }
 
-void PlanFinisher::keep_from_first_that_fits(std::vector<RankedPlan>& plans,
-                                             const std::function<bool()>& is_late) const {
+std::optional<Bytes> PlanFinisher::overrun_within(const Plan& plan, const Scheduler& scheduler,
+                                                  std::span<const Batch> further, Bytes limit) const {
+  const bool minimises = find_method(scheduler.name()).minimises;
+  const bool within = request_.search.respect_memory && minimises;
+  return overrun(request_, plan, further, minimises ? *lpt_ : scheduler, request_.seed, within, limit);
+}
+
+bool PlanFinisher::fits_all(const RankedPlan& plan, Bytes limit) const {
+  const std::unique_ptr<Scheduler> scheduler = make_scheduler(plan.scheduler, {.prove = false});
+  return !overrun_within(plan.plan, *scheduler, request_.further, limit);
+}
+
+void PlanFinisher::put_first_what_fits(std::vector<RankedPlan>& plans,
+                                       const std::function<bool()>& is_late) const {
   constexpr int kRefinished = 3;  // plans that do not fit, after each of which others are finished
-  std::vector<RankedPlan> open = plans;
-  for (int failed = 0; !open.empty(); ++failed) {
-    if (fits_all(open.front())) {
-      plans = std::move(open);
-      return;
-    }
-    open.erase(open.begin());
-    if (failed < kRefinished && !is_late()) finish_next(open);
+  const Bytes usable = request_.cluster.gpu.usable_memory();
+  for (int failed = 0; !plans.empty() && !fits_all(plans.front(), usable); ++failed) {
+    plans.erase(plans.begin());
+    if (failed < kRefinished && !is_late()) finish_next(plans);
   }
+  if (plans.empty()) return;
+  const Bytes spared{usable.count - usable.count / kSparePart};
+  const Seconds worth = plans.front().objective * kWorthOfSpare;
+  const auto chosen = std::ranges::find_if(plans, [&](const RankedPlan& plan) {
+    return plan.objective <= worth && !is_late() && fits_all(plan, spared);
+  });
+  if (chosen != plans.end()) std::rotate(plans.begin(), chosen, chosen + 1);
 }
 
 /// Gives the next plans that LPT has filled the microbatches of the scheduler asked for, where these are
@@ -74,14 +87,6 @@ void PlanFinisher::finish_next(std::vector<RankedPlan>& plans) const {
     if (better && better->objective < next[n]->objective) *next[n] = *std::move(better);
   });
   std::ranges::stable_sort(plans, {}, &RankedPlan::objective);
-}
-
-std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler& scheduler,
-                                              std::span<const Batch> further) const {
-  const bool minimises = find_method(scheduler.name()).minimises;
-  const bool within = request_.search.respect_memory && minimises;
-  return overrun(request_, plan, further, minimises ? *lpt_ : scheduler, request_.seed, within,
-                 with_margin(request_.cluster.gpu.usable_memory()));
 }
 
 RankedPlan PlanFinisher::as_run(const Leaf& leaf) const {

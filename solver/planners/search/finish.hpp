@@ -24,13 +24,18 @@ class PlanFinisher {
   /// LPT fills all plans that are run before the last ones.
   const Scheduler& lpt() const { return *lpt_; }
 
-  /// Returns the memory that a plan needs in one of the hardest further batches that does not fit with a
-  /// little memory to spare for others, filled by filler_for() the scheduler.
+  /// Returns the memory that a plan needs in one of the hardest further batches that does not fit, filled by
+  /// filler_for() the scheduler.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler) const;
 
-  /// Takes away the plans before the first one that fits all further batches with a little memory to spare;
-  /// none where no plan does. Of those that come after one that does not, the next are finished, too.
-  void keep_from_first_that_fits(std::vector<RankedPlan>& plans, const std::function<bool()>& is_late) const;
+  /// Returns the same of the given further batches.
+  std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler,
+                                  std::span<const Batch> further) const;
+
+  /// Puts the plan to choose first: the best that fits all further batches, or one that takes a little longer
+  /// and fits them with memory to spare. Takes away the plans before it that do not fit, which may be all; the
+  /// next after one of these are finished, too.
+  void put_first_what_fits(std::vector<RankedPlan>& plans, const std::function<bool()>& is_late) const;
 
   /// Returns a leaf as it was run under LPT.
   /// @pre it has an objective
@@ -58,10 +63,10 @@ class PlanFinisher {
   std::int64_t instructions_to_finish(const Plan& plan) const;
 
  private:
-  bool fits_all(const RankedPlan& plan) const;
+  bool fits_all(const RankedPlan& plan, Bytes limit) const;
+  std::optional<Bytes> overrun_within(const Plan& plan, const Scheduler& scheduler,
+                                      std::span<const Batch> further, Bytes limit) const;
   void finish_next(std::vector<RankedPlan>& plans) const;
-  std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler,
-                                  std::span<const Batch> further) const;
   RankedPlan ranked(const Plan& plan, Seconds bound, const PlanScore& score,
                     const Scheduler& scheduler) const;
   ScheduleLimits final_limits() const;

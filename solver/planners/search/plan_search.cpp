@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -460,16 +461,20 @@ class PlanSearch {
     return best;
   }
 
-  /// Runs all iterations of a leaf, and finds out whether it fits further batches.
+  /// Runs all iterations of a leaf, and finds out whether it fits the hardest further batches, and all of
+  /// them where it would be the best so far: what the search is measured against has to fit in the end.
   void complete(Leaf& leaf) const {
     extend(leaf, request_.batches.size());
     if (!leaf.fits()) return;
-    if (const std::optional<Bytes> needed = finisher_.overrun_of(leaf.plan, finisher_.lpt())) {
+    const Seconds objective = objective_value(request_.search.objective, leaf.score.iterations);
+    const bool is_best = objective.count() < incumbent_s_;
+    const std::span<const Batch> further = is_best ? request_.further : hardest(request_.further);
+    if (const auto needed = finisher_.overrun_of(leaf.plan, finisher_.lpt(), further)) {
       leaf.score.fits = false;
       leaf.floor.memory = std::max(leaf.floor.memory, *needed);
       return;
     }
-    leaf.objective_s = objective_value(request_.search.objective, leaf.score.iterations).count();
+    leaf.objective_s = objective.count();
   }
 
   /// Returns the leaves of which a condition is true.
@@ -728,7 +733,7 @@ class PlanSearch {
       if (std::ranges::none_of(once, is_again)) once.push_back(std::move(ranked));
     }
     result.best = std::move(once);
-    finisher_.keep_from_first_that_fits(result.best, [this] { return is_late(); });
+    finisher_.put_first_what_fits(result.best, [this] { return is_late(); });
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {

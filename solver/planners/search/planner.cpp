@@ -26,17 +26,15 @@ std::optional<Seconds> joined_bound(const PlanResult& first, const PlanResult& s
 /// Puts the results of two parts of a space together. Where neither has a plan the first says why.
 PlanResult joined(PlanResult first, PlanResult second, const PlanRequest& request) {
   const std::optional<Seconds> bound = joined_bound(first, second);
-  if (!first.plan && second.plan) std::swap(first, second);
+  if (second.plan && (!first.plan || second.objective < first.objective)) std::swap(first, second);
   first.candidates += second.candidates;
   first.exhausted = first.exhausted && second.exhausted;
   if (!first.plan) return first;
   first.bound = bound;
   first.best.insert(first.best.end(), second.best.begin(), second.best.end());
-  std::ranges::stable_sort(first.best, {}, &RankedPlan::objective);
+  std::ranges::stable_sort(first.best.begin() + 1, first.best.end(), {}, &RankedPlan::objective);
   if (first.best.size() > static_cast<std::size_t>(request.search.listed))
     first.best.resize(request.search.listed);
-  first.plan = first.best.front().plan;
-  first.objective = first.best.front().objective;
   return first;
 }
 

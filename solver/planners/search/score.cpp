@@ -1,30 +1,64 @@
 #include "solver/planners/search/score.hpp"
 
 #include "core/program/lowering.hpp"
+#include "core/support/parallel.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
 
 namespace dflop {
 
+namespace {
+
+/// An IterationScore is what one iteration adds to a plan's score.
+struct IterationScore {
+  bool has_run = false;
+  bool fits = false;
+  Bytes peak_memory;
+  Seconds makespan;
+  RankShares shares;
+};
+
+IterationScore score_iteration(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
+                               std::size_t k, const ScheduleLimits& limits) {
+  const Bytes usable = request.cluster.gpu.usable_memory();
+  IterationScore score;
+  const ScheduleResult scheduled =
+      scheduler.schedule({request.batches[k], plan, request.model, request.cost, request.seed, k, limits});
+  if (!scheduled.feasible()) return score;
+  if (k == 0 && memory_needs_no_run(plan)) {  // far less work than a run
+    score.peak_memory =
+        peak_memory(plan, request.model, request.cost, request.batches[k], scheduled.assignment);
+    if (score.peak_memory > usable) return score;
+  }
+  const Timeline timeline = run_iteration(request, plan, k, scheduled.assignment);
+  score.peak_memory = std::max(score.peak_memory, peak_memory(timeline));
+  score.fits = score.peak_memory <= usable;
+  score.has_run = true;
+  score.makespan = timeline.makespan;
+  score.shares = rank_shares(timeline);
+  return score;
+}
+
+}  // namespace
+
 void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
                   std::size_t iterations, const ScheduleLimits& limits) {
-  const Bytes usable = request.cluster.gpu.usable_memory();
-  for (std::size_t k = score.iterations.size(); k < iterations && score.fits; ++k) {
-    const ScheduleResult scheduled =
-        scheduler.schedule({request.batches[k], plan, request.model, request.cost, request.seed, k, limits});
-    score.fits = scheduled.feasible();
-    if (!score.fits) return;
-    if (k == 0 && memory_needs_no_run(plan)) {  // far less work than a run
-      score.peak_memory =
-          peak_memory(plan, request.model, request.cost, request.batches[k], scheduled.assignment);
-      score.fits = score.peak_memory <= usable;
+  while (score.fits && score.iterations.size() < iterations) {
+    // The first goes alone: most plans that do not fit are known by it.
+    const std::size_t first = score.iterations.size();
+    std::vector<IterationScore> more(first == 0 ? 1 : iterations - first);
+    parallel_for(more.size(), [&](std::size_t i) {
+      more[i] = score_iteration(request, plan, scheduler, first + i, limits);
+    });
+    for (const IterationScore& one : more) {
+      score.fits = one.fits;
+      score.peak_memory = std::max(score.peak_memory, one.peak_memory);
+      if (one.has_run) {
+        score.iterations.push_back(one.makespan);
+        score.total += one.shares;
+      }
       if (!score.fits) return;
     }
-    const Timeline timeline = run_iteration(request, plan, k, scheduled.assignment);
-    score.peak_memory = std::max(score.peak_memory, peak_memory(timeline));
-    score.fits = score.peak_memory <= usable;
-    score.iterations.push_back(timeline.makespan);
-    score.total += rank_shares(timeline);
   }
 }
 
