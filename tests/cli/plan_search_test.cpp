@@ -55,7 +55,8 @@ TEST_F(PlanSearch, ObjectiveIsWhatASimulationOfThePlanSays) {
 }
 
 TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
-  const json ranking = search_json("--budget 200000 --explain --dp 2 --order 1f1b");  // with gradients to reduce
+  const json ranking =
+      search_json("--budget 200000 --explain --dp 2 --order 1f1b");  // with gradients to reduce
   const double objective = ranking["objective_s"];
   const double bound = ranking["bound_s"];
   EXPECT_GT(bound, 0);

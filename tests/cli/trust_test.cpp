@@ -82,7 +82,8 @@ TEST(FurtherBatches, HoldEachOfTheLongestSamplesOnce) {
   const std::vector<Batch> drawn = make_batches(samples, 16, 64, 5);
   for (std::size_t k = 0; k < drawn.size(); ++k)
     EXPECT_EQ(further.drawn[k].front().id, drawn[k].front().id) << "they are those of a run";
-  // Planners see 64 drawn ones and ten with the longest samples, these in three more, and what users are told of.
+  // Planners see 64 drawn ones and ten with the longest samples, these in three more, and what users are told
+  // of.
   EXPECT_EQ(batches_to_fit(samples, 16, 5).size(), (64u + 10) + 3 * 10 + (64 + 10));
   EXPECT_EQ(batches_to_fit(samples, 16, 5).front().front().id, "639");
   // Fewer of large batches, and at least one with the longest sample.
