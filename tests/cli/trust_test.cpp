@@ -1,4 +1,5 @@
 // Spread over seeds, memory of further batches and conditions of a role, against values derived by hand.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -149,6 +150,28 @@ TEST(Headroom, OneLongSampleThatFitsIsNoDanger) {
               json::parse(run.out, nullptr, false)["peak_memory_bytes"].get<double>(), 2e9);
   // The planner has filled its trials at random: that is said, too.
   EXPECT_EQ(memory.front()["scheduler"], "random");
+}
+
+// A sample of 32,000 tokens needs 115 GiB where tp 1 and no recomputation are asked for. A plan for the
+// planned batches, which do not have it, is better than none, where that is said.
+TEST(Headroom, APlanThatHoldsNoLongSampleIsSaidToBeForThePlannedBatches) {
+  const testing::Sandbox sandbox;
+  std::string records =
+      "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,"
+      "n_texts,prompt_tokens,answer_tokens,text_tokens\n";
+  for (int i = 0; i < 63; ++i) records += fmt::format("s{},,,text,,,,,,,,,1,0,500,500\n", i);
+  testing::write_all(sandbox.path("d.csv"), records + "long,,,text,,,,,,,,,1,0,32000,32000\n");
+  const testing::RunResult planned = sandbox.run(
+      "plan --planner search --budget 20000 --data d.csv --model llava-ov-llama3-8b --cluster a100-80g:1 "
+      "--gbs 16 --iterations 1 --tp 1 --pp 2 --dp 4 --recompute none --format json");
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_NE(planned.err.find("note: search: no plan was found that holds further batches with the longest "
+                             "sample, of 32000 LLM tokens"),
+            std::string::npos)
+      << planned.err;
+  const json memory = json::parse(planned.out, nullptr, false)["assumptions"]["memory"][0];
+  EXPECT_EQ(memory["longest_samples_fit"], false);
+  EXPECT_GT(memory["out_of_memory_chance"], 0.99);
 }
 
 constexpr const char* kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "hand",

@@ -208,7 +208,7 @@ TEST(Ilp, SeveralThreadsGetTheAnswersOfOne) {
   Random random(13);
   std::vector<testing::RandomItems> data;
   std::vector<std::vector<std::int32_t>> expected;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < testing::rounds(8); ++i) {
     data.emplace_back(random, 10, false);
     expected.push_back(solve_ilp(data.back().problem(3), {0, 200}).bin);
   }

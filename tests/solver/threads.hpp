@@ -20,7 +20,7 @@ constexpr int kThreads = 8;
 /// of a second and more.
 constexpr int integer_programs(int times) {
   return std::string_view(DFLOP_SANITIZE).find("address") == std::string_view::npos ? times
-                                                                                    : (times + 9) / 10;
+                                                                                    : (times + 39) / 40;
 }
 
 /// Calls body(thread) in threads of their own, and returns when all are done.

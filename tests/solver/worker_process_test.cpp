@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/rounds.hpp"
 #include "tests/solver/threads.hpp"
 
 namespace dflop {
@@ -82,11 +83,12 @@ TEST(WorkerProcess, ATooLongMessageIsThatOfABrokenWorker) {
 }
 
 TEST(WorkerProcess, SeveralAtOnce) {
+  constexpr int kEach = testing::rounds(20);
   std::vector<int> right(8, 0);
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
-      for (int k = 0; k < 20; ++k) {
+      for (int k = 0; k < kEach; ++k) {
         const auto value = static_cast<double>(100 * t + k);
         right[t] += run_in_worker([&] { return std::vector<double>(5000, value); }, kLong, {}).values ==
                     std::vector<double>(5000, value);
@@ -94,7 +96,7 @@ TEST(WorkerProcess, SeveralAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(right, std::vector<int>(8, 20));
+  EXPECT_EQ(right, std::vector<int>(8, kEach));
 }
 
 /// Churns what a child must not find locked: the heap, and the tables that exceptions are unwound by.
