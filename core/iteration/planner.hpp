@@ -141,7 +141,7 @@ struct PlanResult {
   /// This is proven: no plan of the planner's space that fits has a smaller objective, whatever the
   /// assignment of the iterations' samples. It is absent where the planner or the cost model proves nothing.
   std::optional<Seconds> bound = {};
-  bool exhausted = true;              ///< false: a budget or time limit ended the search
+  bool exhausted = true;  ///< false: a budget or time limit ended the search
   /// The plan, and after it others from the smallest objective on. One with a smaller objective than the plan
   /// fits further batches with less memory to spare.
   std::vector<RankedPlan> best = {};

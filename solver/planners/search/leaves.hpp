@@ -2,7 +2,9 @@
 // alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -22,6 +24,7 @@ struct Leaf {
   PlanScore score{};                    ///< under LPT
   std::optional<double> objective_s{};  ///< of all iterations
   bool varied = false;                  ///< its variations were run
+  double limit = 0;                     ///< of the bytes that its cut was made for; 0: of none
 
   bool run() const { return !score.fits || !score.iterations.empty(); }
   bool fits() const { return score.fits; }
@@ -31,11 +34,28 @@ struct Leaf {
 /// A CutGroup has the plans of a family that differ in the cut of their layers alone.
 struct CutGroup {
   std::size_t family = 0;
-  double bound_s = 0;    ///< of every cut
-  bool whole = false;    ///< every cut that may fit is a leaf
-  int refits = 0;        ///< cuts that were made as others did not fit
+  double bound_s = 0;  ///< of every cut
+  bool whole = false;  ///< every cut that may fit is a leaf
+  int refits = 0;      ///< cuts that were made as others did not fit
+  /// Limits of these: cuts for `overrun` bytes or more do not fit, those for `held` or less do, or are too
+  /// uneven.
+  double overrun = std::numeric_limits<double>::max();
+  double held = 0;
   bool climbed = false;  ///< layers of its best plan were moved
   std::vector<std::size_t> leaves = {};
+
+  bool has_overrun() const { return overrun < std::numeric_limits<double>::max(); }
+
+  /// Narrows the limits by a leaf that has run.
+  void learn(const Leaf& leaf, double usable) {
+    const auto expected = static_cast<double>(leaf.floor.expected_memory.count);
+    if (leaf.fits()) {
+      held = std::max(held, leaf.limit);
+    } else {
+      overrun = std::min(overrun, leaf.limit > 0 ? leaf.limit : std::min(usable, expected));
+    }
+    if (held >= overrun) held = 0;  // it fitted fewer batches
+  }
 };
 
 /// A MadeGroup is a group whose leaves have no places yet.

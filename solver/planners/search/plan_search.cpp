@@ -6,7 +6,6 @@
 #include <array>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -23,6 +22,7 @@
 #include "solver/planners/published/planner.hpp"
 #include "solver/planners/search/bound.hpp"
 #include "solver/planners/search/cuts.hpp"
+#include "solver/planners/search/experience.hpp"
 #include "solver/planners/search/families.hpp"
 #include "solver/planners/search/finish.hpp"
 #include "solver/planners/search/in_the_way.hpp"
@@ -43,11 +43,12 @@ constexpr std::int64_t kMostBudget = 12'000'000;
 constexpr std::int64_t kManyGpus = 128;
 constexpr std::int64_t kBudgetOfMany = 4'000'000;
 constexpr std::int64_t kBudgetOfRace = 200'000;
-constexpr std::size_t kOpenedAtOnce = 32;      // families, between runs, with the smallest estimates
-constexpr std::size_t kOpenedOfEach = 4;       // families of each layout and recomputation beside these
-constexpr std::size_t kRunAtOnce = 12;         // plans of the most promise, between looks at what came out
-constexpr std::size_t kRunOfEach = 2;          // plans of each layout and recomputation beside these
-constexpr std::size_t kRunForProof = 6;        // plans with the smallest bounds beside these
+constexpr std::size_t kOpenedAtOnce = 32;  // families, between runs, with the smallest estimates
+constexpr std::size_t kOpenedOfEach = 4;   // families of each layout and recomputation beside these
+constexpr std::size_t kRunAtOnce = 12;     // plans of the most promise, between looks at what came out
+constexpr std::size_t kRunOfEach = 2;      // plans of each layout and recomputation beside these
+constexpr std::size_t kRunForRoom = 4;     // plans with the least memory beside these, where nothing fits yet
+constexpr std::size_t kRunForProof = 6;    // plans with the smallest bounds beside these
 constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bounds
 constexpr std::size_t kOpenedInAnyCase = 8;    // families, also where it is late
 constexpr std::size_t kTriedInFull = 2;        // of each round's plans
@@ -55,37 +56,14 @@ constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants 
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
 // This part of the budget again is for finishing more plans, and as much for moving layers.
 constexpr std::int64_t kPartOfBudgetToFinish = 2;
-constexpr int kPatience = 5;               // limits are so many times wider where nothing fits yet
-constexpr int kMostRefits = 4;             // cuts of a group for less memory than those that did not fit
-constexpr double kRoom = 0.99;             // of the memory that such a cut is made for
+constexpr int kPartsOfBudget = 8;  // one at most is for one plan's moves of layers, one for its variations
+constexpr int kPatience = 5;       // limits are so many times wider where nothing fits yet
+constexpr int kMostRefits = 8;     // cuts of a group for less memory than those that did not fit
+constexpr double kRoom = 0.99;     // of the memory that such a cut is made for
 constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, between looks at what came out
 constexpr std::size_t kMovedInFull = 2;    // such plans, and variations, of which all iterations are run
 constexpr std::size_t kVariedAtOnce = 1;   // plans that are varied, between such looks
 constexpr double kWorthClimbing = 1.1;     // of the best objective
-
-/// A Ratio says by how much plans of a kind were slower, or larger, than expected.
-struct Ratio {
-  double sum = 1;
-  double count = 1;
-
-  void add(double ratio) {
-    sum += ratio;
-    count += 1;
-  }
-  double mean() const { return sum / count; }
-};
-
-/// Plans of one kind are alike in how far from what is expected they are.
-using PlanKind = std::tuple<Layout, OrderKind, Recomputation>;
-
-PlanKind kind_of(const Plan& plan) {
-  return {plan.layout, plan.order, plan.recomputation};
-}
-
-struct Experience {
-  Ratio time;
-  Ratio memory;
-};
 
 /// Returns the budget of a whole search. A time limit takes the place of a budget that was not asked for.
 std::int64_t whole_budget(const PlanRequest& request) {
@@ -166,6 +144,7 @@ class PlanSearch {
   /// Looks into more families, runs more plans, and returns whether there were any.
   bool run_round(TrialProgress& progress) {
     const std::int64_t before = spent_;
+    const bool none_fits = incumbent_s_ == std::numeric_limits<double>::max();
     const std::size_t leaves = leaves_.size();
     const auto looked_at = families_.looked_at();
     open_families();
@@ -173,6 +152,7 @@ class PlanSearch {
     run_all_iterations();
     climb_from_best();
     vary_best();
+    if (none_fits) in_vain_ = spent_;
     progress.add(spent_ - before);
     tell_improvement();
     return spent_ != before || leaves != leaves_.size() || looked_at != families_.looked_at();
@@ -340,28 +320,41 @@ class PlanSearch {
     leaves_.push_back(std::move(leaf));
   }
 
-  /// Returns whether a group has a plan already.
-  bool has(const CutGroup& group, const Plan& plan) const {
-    return std::ranges::any_of(group.leaves, [&](std::size_t i) { return leaves_[i].plan == plan; });
+  /// Returns a group's leaf of a plan, or nothing.
+  const Leaf* leaf_of(const CutGroup& group, const Plan& plan) const {
+    const auto found =
+        std::ranges::find_if(group.leaves, [&](std::size_t i) { return leaves_[i].plan == plan; });
+    return found == group.leaves.end() ? nullptr : &leaves_[*found];
   }
 
-  /// Adds a cut for less memory than one that did not fit, by as much as that needed too much.
+  /// Adds a cut for less memory than one that did not fit, by as much as that needed too much; or for more
+  /// than one that does fit or is too uneven to be better than the best plan.
   void refit(std::size_t of) {
+    constexpr double kNear = 0.01;  // limits so near to one another are not worth another cut
     CutGroup& group = groups_[leaves_[of].group];
-    if (group.whole || group.refits == kMostRefits) return;
+    if (group.whole || (leaves_[of].fits() && !group.has_overrun())) return;
     const double usable = static_cast<double>(request_.cluster.gpu.usable_memory().count);
-    double limit = std::min(usable, static_cast<double>(leaves_[of].floor.expected_memory.count)) * usable /
-                   static_cast<double>(leaves_[of].floor.memory.count);
-    for (std::optional<Plan> plan = leaves_[of].plan; plan && group.refits < kMostRefits;) {
-      limit *= kRoom;
+    group.learn(leaves_[of], usable);
+    const auto between = [&] { return (group.held + group.overrun) / 2; };
+    double limit = between();
+    if (group.held == 0)
+      limit = kRoom * group.overrun * usable /
+              std::max(usable, static_cast<double>(leaves_[of].floor.memory.count));
+    while (group.refits < kMostRefits && group.overrun - group.held > kNear * usable) {
       ++group.refits;
-      plan = leaf_maker_.cut_within(leaves_[of].plan, Bytes{static_cast<std::int64_t>(limit)});
-      if (!plan || has(group, *plan)) continue;
-      Leaf leaf = leaf_maker_.leaf_of(*std::move(plan), group.family, families_[group.family].bound_s);
-      leaf.group = leaves_[of].group;
-      if (leaf.floor.memory > request_.cluster.gpu.usable_memory()) continue;
-      add_leaf(std::move(leaf));
-      return;
+      const auto bytes = static_cast<std::int64_t>(limit);
+      std::optional<Plan> plan = leaf_maker_.cut_within(leaves_[of].plan, Bytes{bytes});
+      const Leaf* known = plan ? leaf_of(group, *plan) : nullptr;
+      bool is_large = known != nullptr && !known->fits();
+      if (plan && known == nullptr) {
+        Leaf leaf = leaf_maker_.leaf_of(*std::move(plan), group.family, families_[group.family].bound_s);
+        leaf.group = leaves_[of].group;
+        leaf.limit = limit;
+        is_large = leaf.floor.memory > request_.cluster.gpu.usable_memory();
+        if (!is_large && leaf.floor.bound_s < incumbent_s_) return add_leaf(std::move(leaf));
+      }
+      (is_large ? group.overrun : group.held) = limit;
+      limit = group.held > 0 ? between() : limit * kRoom;
     }
   }
 
@@ -376,7 +369,8 @@ class PlanSearch {
     for (const std::size_t i :
          take_least(open, kClimbedAtOnce, [&](std::size_t i) { return *leaves_[i].objective_s; })) {
       if (std::exchange(groups_[leaves_[i].group].climbed, true)) continue;
-      for (std::optional<std::size_t> at = i; at && !ended();) at = climb(*at);
+      const std::int64_t most = spent_ + budget_ / kPartsOfBudget;
+      for (std::optional<std::size_t> at = i; at && spent_ < most && !ended();) at = climb(*at);
     }
   }
 
@@ -386,7 +380,7 @@ class PlanSearch {
     const Leaf& start = leaves_[from];
     std::vector<Leaf> moved;
     for (Plan& plan : moved_by_one_layer(start.plan, request_.model)) {
-      if (has(groups_[start.group], plan)) continue;
+      if (leaf_of(groups_[start.group], plan) != nullptr) continue;
       const PlanFloor floor = bounds_.plan_floor(plan);
       if (floor.memory <= request_.cluster.gpu.usable_memory() && floor.bound_s < *start.objective_s)
         moved.push_back({std::move(plan), start.family, start.group, floor});
@@ -429,7 +423,8 @@ class PlanSearch {
     });
     for (const std::size_t i :
          take_least(open, kVariedAtOnce, [&](std::size_t i) { return *leaves_[i].objective_s; })) {
-      for (std::optional<std::size_t> at = i; at && !ended();) at = vary(*at);
+      const std::int64_t most = spent_ + budget_ / kPartsOfBudget;
+      for (std::optional<std::size_t> at = i; at && spent_ < most && !ended();) at = vary(*at);
     }
   }
 
@@ -498,13 +493,8 @@ class PlanSearch {
     return best;
   }
 
-  /// Returns what a plan may well take, by what was seen of its kind.
   double promise(const Leaf& leaf) const {
-    const auto found = experience_.find(kind_of(leaf.plan));
-    const Experience seen = found == experience_.end() ? Experience{} : found->second;
-    const double memory = static_cast<double>(leaf.floor.expected_memory.count) * seen.memory.mean();
-    const bool fits = memory <= static_cast<double>(request_.cluster.gpu.usable_memory().count);
-    return leaf.floor.estimate_s * seen.time.mean() * (fits ? 1.0 : kTooLarge);
+    return experience_.promise(leaf, request_.cluster.gpu.usable_memory());
   }
 
   /// Returns the plans of the most promise, of all and of each stratum, and those with the smallest bounds.
@@ -513,6 +503,12 @@ class PlanSearch {
         leaves_that([&](const Leaf& leaf) { return !leaf.run() && leaf.floor.bound_s < incumbent_s_; });
     const auto promise_of = [&](std::size_t i) { return promise(leaves_[i]); };
     std::vector<std::size_t> next = take_least(waiting, kRunAtOnce, promise_of);
+    if (incumbent_s_ == std::numeric_limits<double>::max()) {
+      const auto memory_of = [&](std::size_t i) {
+        return std::pair(leaves_[i].floor.expected_memory, promise_of(i));
+      };
+      for (const std::size_t i : take_least(waiting, kRunForRoom, memory_of)) next.push_back(i);
+    }
     std::array<std::vector<std::size_t>, kStrata> of_each;
     for (const std::size_t i : waiting) {
       of_each[stratum_of(leaves_[i].plan.layout, leaves_[i].plan.recomputation)].push_back(i);
@@ -541,15 +537,9 @@ class PlanSearch {
       // What does not fit is mostly known without a run.
       spent_ +=
           leaf.score.iterations.empty() ? instructions_of(leaf.plan) / 8 + 1 : instructions_of(leaf.plan);
-      Experience& seen = experience_[kind_of(leaf.plan)];
-      seen.memory.add(static_cast<double>(leaf.floor.memory.count) /
-                      static_cast<double>(leaf.floor.expected_memory.count));
-      if (leaf.fits()) {
-        if (leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s() / leaf.floor.estimate_s);
-      } else {
-        closest_.add(leaf.plan, leaf.floor.memory);
-        refit(i);
-      }
+      experience_.learn(leaf);
+      if (!leaf.fits()) closest_.add(leaf.plan, leaf.floor.memory);
+      if (!leaf.fits() || leaf.limit > 0) refit(i);
     }
   }
 
@@ -568,6 +558,7 @@ class PlanSearch {
       if (leaf.objective_s) incumbent_s_ = std::min(incumbent_s_, *leaf.objective_s);
       if (leaf.fits()) continue;
       closest_.add(leaf.plan, leaf.floor.memory);
+      experience_.learn(leaf);
       refit(i);
     }
   }
@@ -586,10 +577,13 @@ class PlanSearch {
     return bound;
   }
 
-  /// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider.
+  /// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider, and when
+  /// one has been found the whole budget is left.
   bool ended() const {
-    const int wider = incumbent_s_ < std::numeric_limits<double>::max() ? 1 : kPatience;
-    if (spent_ / wider >= budget_) return true;
+    const bool found = incumbent_s_ < std::numeric_limits<double>::max();
+    const int wider = found ? 1 : kPatience;
+    const std::int64_t limit = std::max(budget_, found ? in_vain_ + budget_ : 0);
+    if (spent_ / wider >= limit) return true;
     return request_.search.time_limit && watch_.elapsed() >= wider * *request_.search.time_limit;
   }
 
@@ -664,8 +658,7 @@ class PlanSearch {
     }
   }
 
-  /// Adds the seeds with random microbatches, with which the baselines have chosen them: LPT's are better but
-  /// for chance, or where they do not fit.
+  /// Adds the seeds with random microbatches, with which the baselines have chosen them.
   void add_random_seeds(std::vector<RankedPlan>& best) const {
     std::vector<std::optional<RankedPlan>> filled(seeds_.size());
     parallel_for(seeds_.size(), [&](std::size_t s) {
@@ -720,7 +713,6 @@ class PlanSearch {
     }
     add_more_finalists(result.best, finished);
     add_seeds_that_only_fit_in_the_end(result.best);
-    add_random_seeds(result.best);
     std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
     move_layers(result.best);
     // The search may find the user's seeds once more, and moves of layers may end in the same plan.
@@ -734,6 +726,11 @@ class PlanSearch {
     }
     result.best = std::move(once);
     finisher_.put_first_what_fits(result.best, [this] { return is_late(); });
+    if (result.best.empty()) {  // random microbatches are no smaller, and hardly ever better
+      add_random_seeds(result.best);
+      std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
+      finisher_.put_first_what_fits(result.best, [this] { return is_late(); });
+    }
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
@@ -768,13 +765,14 @@ class PlanSearch {
   bool is_second_;  ///< all other plans were looked for before
   std::int64_t budget_;
   std::int64_t spent_ = 0;
+  std::int64_t in_vain_ = 0;  ///< of it, until a plan fitted
   std::vector<Leaf> leaves_;
   std::vector<CutGroup> groups_;
   std::vector<std::size_t> seeds_;  ///< of leaves_
   std::vector<Plan> varied_;        ///< all that vary_best() has looked at
   std::vector<std::size_t> given_;  ///< those that the user has given
   int given_outside_ = 0;
-  std::map<PlanKind, Experience> experience_;
+  PlanExperience experience_;
   double incumbent_s_;
   double left_out_s_ = std::numeric_limits<double>::max();  ///< least bound of families that came too late
   std::pair<double, double> told_;  ///< objective and bound of the last call of PlanRequest::improved
