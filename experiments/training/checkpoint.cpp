@@ -214,6 +214,10 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
           to_string(dtype_of_index(read_dtype(values))), to_string(index.dtype));
     }
     say("dflop: goes on after step {} of {}\n", index.step, *path);
+    for (const std::string& aside : set_aside_steps(folder, index.step)) {
+      say("dflop: note: what was passed over is now {}: it is not counted as a checkpoint, and no run removes it\n",
+          aside);
+    }
     if (kernels != nullptr) kernels->resume(index.kernels, *path);
   });
   take_description(world.broadcast(chosen), optimizer);  // as processes may have been given different options

@@ -38,10 +38,9 @@ struct ResumedRun {
 };
 
 /// Sets the state of the newest checkpoint in the folder that can be read; it returns step 0 where there is
-/// none. What it has learned of kernels goes to `kernels`, where that is not null. Notes go to standard
-/// error.
-/// Called by all processes of the world, of which each looks at some of its files; each rank then reads its
-/// part.
+/// none. Newer ones are set aside. What it has learned of kernels goes to `kernels`, where that is not null.
+/// Notes go to standard error. Called by all processes of the world, of which each looks at some of its
+/// files; each rank then reads its part.
 /// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
 /// where there are checkpoints but none can be read; as keep_settings(), which sets `optimizer`.
 ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const Values& values,

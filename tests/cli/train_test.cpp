@@ -53,8 +53,7 @@ struct Train : ::testing::Test {
     if (!std::filesystem::exists(sandbox.path(folder))) return steps;
     for (const auto& entry : std::filesystem::directory_iterator(sandbox.path(folder))) {
       const std::string name = entry.path().filename().string();
-      if (!name.ends_with(".part") && name.starts_with("step-"))
-        steps.push_back(std::stoll(name.substr(5, 8)));
+      if (name.size() == 13 && name.starts_with("step-")) steps.push_back(std::stoll(name.substr(5, 8)));
     }
     std::sort(steps.begin(), steps.end());
     return steps;
@@ -320,6 +319,10 @@ TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
             std::string::npos)
       << result.err;
   EXPECT_EQ(losses(testing::rows_of(result.out)), (std::vector<double>(whole.begin() + 1, whole.end())));
+  // The two newest that are whole are the one that the run went on from and the one that it wrote.
+  EXPECT_NE(result.err.find("is now run/step-00000002.unreadable"), std::string::npos) << result.err;
+  EXPECT_EQ(checkpoints("run"), (std::vector<std::int64_t>{1, 3}));
+  EXPECT_TRUE(sandbox.has("run/step-00000002.unreadable/checkpoint.json"));
 }
 
 TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPartEnding = ".part";
+constexpr std::string_view kUnreadableEnding = ".unreadable";
 
 /// Returns the step of a name that step_folder() gives.
 std::optional<std::int64_t> step_of_name(std::string_view name) {
@@ -153,6 +154,17 @@ NewestStep newest_step(const std::vector<std::string>& paths,
     }
   }
   return newest;
+}
+
+std::vector<std::string> set_aside_steps(const std::string& folder, std::int64_t last_good) {
+  std::vector<std::string> aside;
+  for (const auto& [step, path] : list_steps(folder).checkpoints) {
+    if (step <= last_good) break;
+    aside.push_back(path + std::string(kUnreadableEnding));
+    remove_folder(aside.back());
+    rename_folder(path, aside.back());
+  }
+  return aside;
 }
 
 std::vector<std::string> taken_step_paths(const std::string& folder, std::int64_t last_step,

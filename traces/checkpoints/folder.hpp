@@ -53,6 +53,12 @@ NewestStep newest_step(
     const std::vector<std::string>& paths, const std::function<void(const std::string&)>& verify =
                                                [](const std::string& path) { verify_step(path); });
 
+/// Renames the checkpoints after that of step `last_good`, which were passed over, to names that no
+/// checkpoint has, as "<folder>/step-00000050.unreadable": they neither count as kept nor are removed, unless
+/// one of the same step is set aside again. Returns their new paths, the highest step first.
+/// @throws Error (output) for one that cannot be renamed; as step_paths()
+std::vector<std::string> set_aside_steps(const std::string& folder, std::int64_t last_good);
+
 /// Returns the paths to which a run of steps 1 to `last_step` could not write its checkpoints, each `every`
 /// steps (0: no others) and at the end, as something else has their name: a file, or a folder without index.
 /// @throws as step_paths()
@@ -60,7 +66,7 @@ std::vector<std::string> taken_step_paths(const std::string& folder, std::int64_
                                           std::int64_t every);
 
 /// Removes the checkpoints before that of step `newest`, which can be read, but for the last `count` - 1 of
-/// them. Newer ones, which can not, stay. `count` >= 1.
+/// them. Newer ones stay. `count` >= 1.
 /// @throws Error (output) for one that cannot be removed; as step_paths().
 void keep_newest_steps(const std::string& folder, std::int64_t newest, int count);
 

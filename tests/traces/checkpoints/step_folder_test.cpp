@@ -123,6 +123,21 @@ TEST_F(StepFolder, TheNewestAreKept) {
   keep_newest_steps(path("no such folder"), 1, 1);
 }
 
+/// Of 10, 15 and the damaged 20, the newest whole one is 15. After 40 is written, the two newest whole ones
+/// are 40 and 15.
+TEST_F(StepFolder, WhatWasPassedOverIsNotCounted) {
+  for (const std::int64_t step : {10, 15, 20}) write(step);
+  damage(20);
+  fs::create_directories(path("step-00000020.unreadable/of before"));
+  EXPECT_EQ(set_aside_steps(folder_, 15), Names{path("step-00000020.unreadable")});
+  EXPECT_EQ(set_aside_steps(folder_, 15), Names());
+  write(40);
+  keep_newest_steps(folder_, 40, 2);
+  EXPECT_EQ(names(), (Names{"step-00000015", "step-00000020.unreadable", "step-00000040"}));
+  EXPECT_TRUE(fs::exists(path("step-00000020.unreadable/checkpoint.json")));
+  EXPECT_EQ(newest_step(step_paths(folder_)).notes, Names());
+}
+
 TEST_F(StepFolder, WhatHasTheNameOfACheckpointIsTold) {
   write(10);
   put_bytes(path("step-00000020"), "a file");
