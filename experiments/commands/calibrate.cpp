@@ -1,8 +1,10 @@
 // dflop calibrate fits a GPU type's parameters to published measurements.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -36,6 +38,7 @@ struct SetErrors {
 struct Calibration {
   std::vector<PreparedSet> sets;
   ClusterSpec start;
+  ClusterNotes notes;  ///< of the start
   ClusterSpec fitted;
   std::vector<SetErrors> errors;
 };
@@ -46,9 +49,9 @@ int parts_of(const std::vector<std::vector<int>>& fold) {
   return static_cast<int>(parts.size());
 }
 
-Calibration calibrate(std::vector<PreparedSet> sets, const ClusterSpec& start, int folds,
-                      std::uint64_t seed) {
-  Calibration result{std::move(sets), start, {}, {}};
+Calibration calibrate(std::vector<PreparedSet> sets, const ClusterFile& base, int folds, std::uint64_t seed) {
+  const ClusterSpec& start = base.cluster;
+  Calibration result{std::move(sets), start, base.notes, {}, {}};
   const auto random = random_folds(result.sets, folds, seed);
   const auto families = family_folds(result.sets);
   const int random_parts = parts_of(random);
@@ -59,12 +62,13 @@ Calibration calibrate(std::vector<PreparedSet> sets, const ClusterSpec& start, i
   RowMask all;
   for (const PreparedSet& set : result.sets) all.emplace_back(set.runs.size(), true);
   tell(0);
-  result.fitted = fit(result.sets, all, start);
-  const HeldOut held = cross_validate(result.sets, random, start, [&](int part, int) { tell(1 + part); });
+  result.fitted = fit(result.sets, all, start, base.notes);
+  const HeldOut held =
+      cross_validate(result.sets, random, start, base.notes, [&](int part, int) { tell(1 + part); });
   HeldOut new_widths;
   if (family_parts > 0) {
-    new_widths =
-        cross_validate(result.sets, families, start, [&](int part, int) { tell(1 + random_parts + part); });
+    new_widths = cross_validate(result.sets, families, start, base.notes,
+                                [&](int part, int) { tell(1 + random_parts + part); });
   }
   for (std::size_t s = 0; s < result.sets.size(); ++s) {
     const PreparedSet& set = result.sets[s];
@@ -100,7 +104,7 @@ Table parameters_table(const Calibration& result) {
   table.columns = {
       {"parameter", "parameter"}, {"start", "start"},       {"fitted", "fitted"}, {"lower", "lower"},
       {"upper", "upper"},         {"at_bound", "at bound"}, {"kept", "kept"}};
-  for (const FitParameter& parameter : fit_parameters(result.start)) {
+  for (const FitParameter& parameter : fit_parameters(result.start, result.notes)) {
     const double value = parameter.get(result.fitted);
     // What no row decides is left as it was.
     const bool fitted = value != parameter.get(result.start);
@@ -114,17 +118,27 @@ Table parameters_table(const Calibration& result) {
   return table;
 }
 
+/// Returns the parameters that were fitted, or those that were kept.
+std::vector<FitParameter> parameters_of(const Calibration& result, bool fitted) {
+  std::vector<FitParameter> parameters = fit_parameters(result.start, result.notes);
+  std::erase_if(parameters, [&](const FitParameter& parameter) {
+    return (parameter.get(result.fitted) != parameter.get(result.start)) != fitted;
+  });
+  return parameters;
+}
+
 Json fit_json(const Calibration& result, int folds, std::uint64_t seed) {
+  const auto keys = [&](bool fitted) {
+    Json list = Json::array();
+    for (const FitParameter& parameter : parameters_of(result, fitted)) list.push_back(parameter.key);
+    return list;
+  };
   Json fit;
   fit["start"] = result.start.name;
   fit["folds"] = folds;
   fit["seed"] = seed;
-  fit["parameters"] = Json::array();
-  fit["kept"] = Json::array();
-  for (const FitParameter& parameter : fit_parameters(result.start)) {
-    const bool fitted = parameter.get(result.fitted) != parameter.get(result.start);
-    fit[fitted ? "parameters" : "kept"].push_back(parameter.key);
-  }
+  fit["parameters"] = keys(true);
+  fit["kept"] = keys(false);
   fit["sets"] = json_of(errors_table(result));
   return fit;
 }
@@ -136,14 +150,60 @@ double held_out_error(const Calibration& result) {
   return error;
 }
 
-std::string grade_of(const Calibration& result) {
-  std::string of = "held-out iteration times of";
+/// Returns of what the rows were: "rows of one node".
+std::string describe_rows(const Calibration& result) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  std::int64_t most = 0;
+  const std::int64_t gpus = result.start.gpus_per_node;
+  for (const PreparedSet& set : result.sets) {
+    for (const Program& program : set.programs) {
+      const std::int64_t nodes = round_up(program.ranks(), gpus) / gpus;
+      least = std::min(least, nodes);
+      most = std::max(most, nodes);
+    }
+  }
+  if (most == 1) return "rows of one node";
+  return fmt::format("rows of {}{} nodes", least < most ? fmt::format("{} to ", least) : "", most);
+}
+
+/// Returns the grade: what the error is of, and of what is kept all that the cluster says where the fit
+/// starts.
+Json grade_of(const Calibration& result) {
+  std::string of = fmt::format("held-out iteration times of {}:", describe_rows(result));
   for (std::size_t s = 0; s < result.sets.size(); ++s) {
     const double mean = result.errors[s].held_out.mean;
-    of += fmt::format("{} {} rows of {} ({:.2f} %)", s > 0 ? "," : "", result.sets[s].runs.size(),
+    of += fmt::format("{} {} of {} ({:.2f} %)", s > 0 ? "," : "", result.sets[s].runs.size(),
                       result.sets[s].set.file, 100 * mean);
   }
-  return grade_json(Grade::fitted, held_out_error(result), of);
+  const std::vector<FitParameter> kept = parameters_of(result, false);
+  const auto between =
+      std::ranges::count_if(kept, [](const FitParameter& p) { return p.key.starts_with("inter_node."); });
+  if (!kept.empty()) {
+    of += fmt::format("; {} parameters{} are not fitted but as in {}: {}", kept.size(),
+                      between == 2 ? ", those between nodes among them," : "", result.start.name,
+                      describe(result.notes));
+  }
+  return {{"kind", to_string(Grade::fitted)}, {"error", held_out_error(result)}, {"of", of}};
+}
+
+/// Returns the file where the fit starts with what was fitted.
+std::string fitted_file(const Calibration& result, const ClusterFile& base, Json fit,
+                        const std::string& out) {
+  const Json before = Json::parse(base.json);
+  std::vector<std::pair<std::string, double>> numbers;
+  for (const FitParameter& parameter : parameters_of(result, true))
+    numbers.emplace_back(parameter.key, parameter.get(result.fitted));
+  std::string files;
+  for (const PreparedSet& set : result.sets) files += (files.empty() ? "" : ", ") + set.set.file;
+  std::string source = fmt::format("dflop calibrate: {} fitted to {}", base.cluster.name, files);
+  if (before.contains("source"))
+    source += fmt::format(". Of {}: {}", base.cluster.name, before["source"].get<std::string>());
+  if (before.contains("fit")) fit["of_start"] = before["fit"];
+  return changed_cluster(base.json, numbers,
+                         {{"name", std::filesystem::path(out).stem().string()},
+                          {"source", source},
+                          {"grade", grade_of(result)},
+                          {"fit", std::move(fit)}});
 }
 
 /// Reads the data sets.
@@ -175,21 +235,13 @@ int run_calibrate(const Values& values) {
   const auto out = read_output(values, "out");
   const int folds = static_cast<int>(read_integer(values, "folds", 2, kMostFolds));
   const std::uint64_t seed = read_seed(values);
-  const ClusterSpec cluster = find_uniform_cluster(values["cluster"].as<std::string>());
-  const Calibration result = calibrate(read_sets(values, cluster), cluster, folds, seed);
+  const ClusterFile base = find_cluster_file(values["cluster"].as<std::string>());
+  const Calibration result = calibrate(read_sets(values, base.cluster), base, folds, seed);
   for (const PreparedSet& set : result.sets)
     note_odd_rows(set.set, predict(set, result.fitted), set.is_recording() ? ": iteration " : ":row ");
   const Json fit = fit_json(result, folds, seed);
-  if (out) {
-    ClusterSpec named = result.fitted;
-    named.name = std::filesystem::path(*out).stem().string();
-    std::string files;
-    for (const PreparedSet& set : result.sets) files += (files.empty() ? "" : ", ") + set.set.file;
-    const std::string source = fmt::format("dflop calibrate: {} fitted to {}", cluster.name, files);
-    const std::string file =
-        to_json(named, source, fit.dump(-1, ' ', false, Json::error_handler_t::replace), grade_of(result));
-    write_file_atomically(*out, with_provenance(file, made_here(values)));
-  }
+  if (out)
+    write_file_atomically(*out, with_provenance(fitted_file(result, base, fit, *out), made_here(values)));
   const Table errors = errors_table(result);
   const Table parameters = parameters_table(result);
   const auto text = [&] { return terminal_text(errors) + "\n" + terminal_text(parameters); };
@@ -217,7 +269,8 @@ Command calibrate_command() {
 also given held out: of rows left out of the fit (--folds), and of models of widths left out of it.
 A recording's rows are its iterations, with a GPU for each rank; several plans tell more parameters apart than one.
 A parameter that the rows do not decide is kept: it stays as the cluster has it, and the table says so.
-Writes a cluster file, to be used as any other: --cluster calibration.json.)",
+Writes a cluster file, to be used as any other: --cluster calibration.json. It is the file of --cluster with what was
+fitted; its grade says of rows of how many nodes the error is, and of what else it has what that file says.)",
       .example =
           "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out calibration.json",
       .run = run_calibrate,

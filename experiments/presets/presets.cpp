@@ -88,16 +88,16 @@ ClusterSpec find_uniform_preset(const std::string& name) {
   return parse_cluster(find_json("clusters", name), "preset " + name);
 }
 
-/// Finds a preset or file, with as many nodes as its name or the file says.
-ClusterSpec find_one_type(const std::string& text) {
+/// Finds a preset or file, with as many nodes as its name or the file says. Its text goes to `json`.
+ClusterSpec find_one_type(const std::string& text, std::string& json) {
   const auto [name, count] = split_nodes(text);
   if (name.empty()) {
     throw Error(
         ErrorKind::input,
         fmt::format("cluster '{}': expected names with numbers of nodes, as a100-80g:15+h100:1", text));
   }
-  ClusterSpec cluster = parse_cluster(find_json("clusters", name), is_path(name) ? name : "preset " + name,
-                                      find_uniform_preset);
+  json = find_json("clusters", name);
+  ClusterSpec cluster = parse_cluster(json, is_path(name) ? name : "preset " + name, find_uniform_preset);
   if (cluster.nodes > 1 && count && *count != cluster.nodes) {
     throw Error(ErrorKind::input,
                 fmt::format("cluster '{}': its file has {} nodes, expected ':{}' or nothing "
@@ -147,7 +147,8 @@ ModelSpec find_model(const std::string& name) {
 ClusterSpec find_cluster(const std::string& name) {
   const std::vector<std::string> parts = split_types(name);
   std::vector<ClusterSpec> types;  // each is read once, as it may be a pipe
-  for (const std::string& part : parts) types.push_back(find_one_type(part));
+  std::string json;
+  for (const std::string& part : parts) types.push_back(find_one_type(part, json));
   ClusterSpec cluster = types.front();
   std::vector<NodeGroup> groups;
   int nodes = 0;
@@ -179,6 +180,22 @@ ClusterSpec find_uniform_cluster(const std::string& name) {
   ClusterSpec cluster = find_cluster(name);
   if (!cluster.is_mixed()) return cluster;
   throw Error(ErrorKind::input, fmt::format("cluster '{}': expected GPUs of one type, found several", name));
+}
+
+ClusterFile find_cluster_file(const std::string& name) {
+  if (split_types(name).size() > 1)
+    throw Error(ErrorKind::input,
+                fmt::format("cluster '{}': expected one preset or file, found several", name));
+  ClusterFile file;
+  file.cluster = find_one_type(name, file.json);
+  file.cluster.name = name;
+  const JsonDocument document(file.json, name);
+  const JsonValue root = document.root("dflop.cluster", 1);
+  if (root.has("nodes"))
+    root.at("nodes").refuse(
+        "expected 'gpu' and 'software' in its place, which one GPU type has, found 'nodes'");
+  file.notes = read_cluster_notes(root);
+  return file;
 }
 
 std::vector<NamedNotes> find_cluster_notes(const std::string& name) {

@@ -41,6 +41,17 @@ ClusterSpec find_cluster(const std::string& name);
 /// Finds a cluster likewise. @throws Error (input) also for one with GPUs of several types
 ClusterSpec find_uniform_cluster(const std::string& name);
 
+/// A ClusterFile is a cluster of one GPU type with the text of its file.
+struct ClusterFile {
+  ClusterSpec cluster;
+  ClusterNotes notes;
+  std::string json;
+};
+
+/// Finds the one preset or file of a name, which is read once, as it may be a pipe.
+/// @throws Error (input) as find_cluster, for joined ones, and for a file with "nodes"
+ClusterFile find_cluster_file(const std::string& name);
+
 /// Tells whether a cluster that is named without a number of nodes at its end has them all the same: presets
 /// that are joined, or a file with "nodes".
 bool says_nodes(const std::string& cluster);

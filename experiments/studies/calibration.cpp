@@ -124,10 +124,10 @@ double first_value(const FitParameter& parameter, const ClusterSpec& cluster) {
 /// they are.
 std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>& sets,
                                                  const std::vector<RowIndex>& rows,
-                                                 const ClusterSpec& cluster) {
+                                                 const ClusterSpec& cluster, const ClusterNotes& notes) {
   std::vector<FitParameter> matter;
   const std::vector<double> base = log_errors(sets, rows, cluster);
-  for (const FitParameter& parameter : fit_parameters(cluster)) {
+  for (const FitParameter& parameter : fit_parameters(cluster, notes)) {
     ClusterSpec moved = cluster;
     parameter.set(moved, kSmallMove * first_value(parameter, cluster));
     if (log_errors(sets, rows, moved) != base) matter.push_back(parameter);
@@ -146,8 +146,9 @@ struct Fitted {
 /// A RowFit fits parameters of a cluster to rows.
 class RowFit {
  public:
-  RowFit(const std::vector<PreparedSet>& sets, const RowMask& mask, const ClusterSpec& cluster)
-      : sets_(sets), rows_(masked_rows(sets, mask)), own_(cluster) {}
+  RowFit(const std::vector<PreparedSet>& sets, const RowMask& mask, const ClusterSpec& cluster,
+         const ClusterNotes& notes)
+      : sets_(sets), rows_(masked_rows(sets, mask)), own_(cluster), notes_(notes) {}
 
   ClusterSpec run() {
     Fitted best = first();
@@ -202,7 +203,7 @@ class RowFit {
   /// Fits all parameters that matter. What the cluster has at zero is fitted only where that is better, as
   /// such a fit begins elsewhere than at the cluster.
   Fitted first() const {
-    const std::vector<FitParameter> all = parameters_that_matter(sets_, rows_, own_);
+    const std::vector<FitParameter> all = parameters_that_matter(sets_, rows_, own_, notes_);
     std::vector<FitParameter> valued;
     std::copy_if(all.begin(), all.end(), std::back_inserter(valued),
                  [&](const FitParameter& parameter) { return parameter.get(own_) > 0; });
@@ -234,6 +235,7 @@ class RowFit {
   const std::vector<PreparedSet>& sets_;
   std::vector<RowIndex> rows_;
   const ClusterSpec& own_;
+  const ClusterNotes& notes_;
 };
 
 /// Checks a recording's program.
@@ -253,12 +255,16 @@ void require_of_model(const Program& program, const ModelSpec& model, const std:
 
 }  // namespace
 
-std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster) {
+std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster, const ClusterNotes& notes) {
   using C = ClusterSpec;
   using S = SoftwareSpec;
-  const auto around = [](double bandwidth) { return Bounds{bandwidth / 4, bandwidth * 1.5}; };
-  const Bounds inside = around(cluster.intra_node.bandwidth_bytes_per_s);
-  const Bounds between = around(cluster.inter_node.bandwidth_bytes_per_s);
+  // Files above their line rate are refused, and the exponential of a bound's logarithm may be above it.
+  const auto around = [](const Link& link, const std::optional<double>& line_rate) {
+    const double most = 1.5 * link.bandwidth_bytes_per_s;
+    return Bounds{link.bandwidth_bytes_per_s / 4, std::min(most, (1 - 1e-9) * line_rate.value_or(most))};
+  };
+  const Bounds inside = around(cluster.intra_node, notes.intra_node_line_rate_bytes_per_s);
+  const Bounds between = around(cluster.inter_node, notes.inter_node_line_rate_bytes_per_s);
   return {
       field("software.gemm_efficiency", &C::software, &S::gemm_efficiency, kEfficiency),
       field("software.gemm_half_tokens", &C::software, &S::gemm_half_tokens, kHalfPoint),
@@ -323,12 +329,14 @@ std::vector<Prediction> predict(const PreparedSet& set, const ClusterSpec& clust
   return predictions;
 }
 
-ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& mask, const ClusterSpec& cluster) {
-  return RowFit(sets, mask, cluster).run();
+ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& mask, const ClusterSpec& cluster,
+                const ClusterNotes& notes) {
+  return RowFit(sets, mask, cluster, notes).run();
 }
 
 HeldOut cross_validate(const std::vector<PreparedSet>& sets, const std::vector<std::vector<int>>& fold,
-                       const ClusterSpec& cluster, const std::function<void(int, int)>& progress) {
+                       const ClusterSpec& cluster, const ClusterNotes& notes,
+                       const std::function<void(int, int)>& progress) {
   int parts = 0;
   HeldOut held;
   for (std::size_t s = 0; s < sets.size(); ++s) {
@@ -342,7 +350,7 @@ HeldOut cross_validate(const std::vector<PreparedSet>& sets, const std::vector<s
       mask.emplace_back();
       for (const int number : numbers) mask.back().push_back(number != part);
     }
-    const ClusterSpec fitted = fit(sets, mask, cluster);
+    const ClusterSpec fitted = fit(sets, mask, cluster, notes);
     for (std::size_t s = 0; s < sets.size(); ++s) {
       const std::vector<double> errors = time_errors(sets[s].set, predict(sets[s], fitted));
       for (std::size_t r = 0; r < errors.size(); ++r) {

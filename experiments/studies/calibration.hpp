@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "experiments/studies/validation.hpp"
+#include "traces/files/cluster_notes.hpp"
 
 namespace dflop {
 
@@ -21,8 +22,9 @@ struct FitParameter {
 };
 
 /// Returns all parameters that are fitted where any row depends on them, with their bounds around the values
-/// of `cluster`; docs/calibration.md says which formula each enters.
-std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster);
+/// of `cluster`, bandwidths below the line rates of `notes`; docs/calibration.md says which formula each
+/// enters.
+std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster, const ClusterNotes& notes = {});
 
 /// A PreparedSet is a truth set whose programs are lowered, once for all predictions.
 struct PreparedSet {
@@ -55,7 +57,8 @@ using RowMask = std::vector<std::vector<bool>>;
 /// parameters serves all rows. Predictions inside the fit are estimate()'s, at first as they are, then again
 /// each multiplied by what the simulation differs by at the first result, and simulations for recorded
 /// iterations; errors are reported of simulations.
-ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& rows, const ClusterSpec& cluster);
+ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& rows, const ClusterSpec& cluster,
+                const ClusterNotes& notes = {});
 
 /// A HeldOut has time errors of each row of each set, predicted by a fit that has not seen the row.
 struct HeldOut {
@@ -65,7 +68,8 @@ struct HeldOut {
 /// Predicts each row by a fit without it: `fold[set][row]` numbers the part that is left out together with
 /// the row. Fits once for each part, from the values of `cluster`. `progress` is told (parts done, parts).
 HeldOut cross_validate(const std::vector<PreparedSet>& sets, const std::vector<std::vector<int>>& fold,
-                       const ClusterSpec& cluster, const std::function<void(int, int)>& progress);
+                       const ClusterSpec& cluster, const ClusterNotes& notes,
+                       const std::function<void(int, int)>& progress);
 
 /// Deals the rows of each set into `folds` parts of equal size to within one, at random by `seed`.
 std::vector<std::vector<int>> random_folds(const std::vector<PreparedSet>& sets, int folds,

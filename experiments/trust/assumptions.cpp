@@ -184,9 +184,7 @@ void assume_preset(AssumptionBlock& block, const std::string& cluster, const std
     return;
   }
   for (const auto& [name, notes] : find_cluster_notes(cluster)) {
-    std::string text = fmt::format("{}: {}", name, to_string(notes.grade));
-    if (notes.error) text += fmt::format(", error {:.1f} %", 100 * *notes.error);
-    if (!notes.of.empty()) text += fmt::format(" ({})", notes.of);
+    std::string text = fmt::format("{}: {}", name, describe(notes));
     if (notes.grade == Grade::unknown) text += ": its file does not say what its figures were held against";
     if (notes.grade == Grade::nominal)
       text +=

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "core/iteration/iteration.hpp"
@@ -142,6 +144,108 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
               json::parse(first.out)["sets"][0]["in_sample_mape_percent"].get<double>(), 1e-6);
 }
 
+/// Returns every `step`th row of a file, as `made` takes them.
+PreparedSet rows_of(const char* file, std::size_t step, const ClusterSpec& made) {
+  const TruthSet all = read_ground_truth(kFolder + file);
+  TruthSet some{all.file, all.kind, {}};
+  for (std::size_t i = 0; i < all.rows.size(); i += step) {
+    some.rows.push_back(all.rows[i]);
+    some.rows.back().iteration = predict(truth_case(all.kind, all.rows[i]), made).iteration;
+  }
+  return prepare(std::move(some));
+}
+
+/// Puts the paths of all that is in an object and its objects into a list, without those below `but`.
+void add_paths(const json& object, const std::string& before, const std::set<std::string>& but,
+               std::map<std::string, json>& paths) {
+  for (const auto& [key, value] : object.items()) {
+    const std::string path = before + key;
+    if (but.contains(path)) continue;
+    if (value.is_object()) {
+      add_paths(value, path + ".", but, paths);
+    } else {
+      paths[path] = value;
+    }
+  }
+}
+
+/// All keys that a cluster's file may have stay in it, with their values, but for what was fitted. The rows
+/// are of one node, whose error says nothing of the network between nodes: that is still the preset's.
+TEST(Calibrate, KeepsWhatTheFileSays) {
+  const Sandbox sandbox;
+  json base = json::parse(cluster_text("b200:1").substr(0, cluster_text("b200:1").rfind(':')));
+  base["software"]["gemm_efficiency"] = 0.6;  // the rows ask for 0.4926
+  base["software"]["tensor_overlap"] = 0.25;
+  base["software"]["shared_cache_factor"] = 1.5;
+  base["software"]["source"] = "mine";
+  base["gpu"]["share_quantum"] = 2;
+  base["gpu"]["saturating_share"] = 0.5;
+  base["leaf"] = {{"nodes", 4}, {"oversubscription", 2}};
+  base["collectives"] = "ring";
+  base["allowance"] = {{"fraction", 0.015}, {"source", "a run"}};
+  testing::write_all(sandbox.path("base.json"), base.dump());
+  const RunResult result =
+      sandbox.run("calibrate --truth traces/ground_truth/llama_b200.csv --cluster base.json --out cal.json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json written = json::parse(testing::read_all(sandbox.path("cal.json")));
+  std::set<std::string> changed = {"name", "source", "grade", "fit", "made_by"};
+  EXPECT_GE(written["fit"]["parameters"].size(), 1u);
+  for (const json& key : written["fit"]["parameters"]) changed.insert(key);
+  EXPECT_TRUE(changed.contains("software.gemm_efficiency"));
+  std::map<std::string, json> expected;
+  std::map<std::string, json> found;
+  add_paths(base, "", changed, expected);
+  add_paths(written, "", changed, found);
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(written["fit"]["of_start"], base["fit"]);
+  EXPECT_NE(written["source"].get<std::string>().find("Of base.json: HGX B200 (1000 W)"), std::string::npos);
+
+  const RunResult plan = sandbox.run(
+      "plan --planner megatron --model tiny-vlm --data traces/datasets/omni_mix.csv --modalities image --gbs 16 "
+      "--cluster cal.json:2 --inter-node-bandwidth 400Gb/s --out plan.json");
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  std::string said = plan.out;
+  std::replace(said.begin(), said.end(), '\n', ' ');
+  said.erase(std::unique(said.begin(), said.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+             said.end());
+  for (const char* part :
+       {"which no message achieves",
+        "(held-out iteration times of rows of one node: 12 of traces/ground_truth/",
+        "parameters, those between nodes among them, are not fitted but as in base.json: fitted, error 2.1 %",
+        "its network between nodes is nominal"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << '\n' << said;
+  }
+}
+
+/// Rows of links that are twice as fast as messages on the cluster's get no more than its line rate.
+TEST(Calibrate, FitsNoLinkAboveItsLineRate) {
+  const ClusterSpec start = find_cluster("b200");
+  ClusterSpec made = start;
+  made.intra_node.bandwidth_bytes_per_s *= 1.4;
+  const std::vector<PreparedSet> sets = {rows_of("llama_b200.csv", 1, made)};
+  const RowMask all = {std::vector<bool>(sets[0].runs.size(), true)};
+  EXPECT_GT(fit(sets, all, start).intra_node.bandwidth_bytes_per_s,
+            1.2 * start.intra_node.bandwidth_bytes_per_s);
+  ClusterNotes notes;
+  notes.intra_node_line_rate_bytes_per_s = 1.1 * start.intra_node.bandwidth_bytes_per_s;
+  const double fitted = fit(sets, all, start, notes).intra_node.bandwidth_bytes_per_s;
+  EXPECT_LE(fitted, *notes.intra_node_line_rate_bytes_per_s);
+  EXPECT_NEAR(fitted / *notes.intra_node_line_rate_bytes_per_s, 1, 1e-3);
+}
+
+TEST(Calibrate, RefusesClustersOfSeveralRows) {
+  const Sandbox sandbox;
+  json file = json::parse(cluster_text("b200").substr(0, cluster_text("b200").rfind(':')));
+  file["nodes"] = {{{"count", 2}, {"gpu", "b200"}}};
+  file.erase("gpu");
+  testing::write_all(sandbox.path("rows.json"), file.dump());
+  const std::string command = "calibrate --truth traces/ground_truth/llama_b200.csv --cluster ";
+  testing::expect_error(sandbox.run(command + "rows.json"),
+                        {"rows.json", "'nodes'", "expected 'gpu' and 'software'"});
+  testing::expect_error(sandbox.run(command + "b200:1+b200:1"),
+                        {"expected one preset or file, found several"});
+}
+
 TEST(Calibrate, RefusesWrongOptions) {
   const Sandbox sandbox;
   const std::string truth = "calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 ";
@@ -164,17 +268,6 @@ TEST(Calibrate, RecoversTheParametersThatMadeTheRows) {
   EXPECT_GT(summarize(time_errors(sets[0].set, predict(sets[0], start))).mean, 0.08);
   EXPECT_NEAR(fitted.software.gemm_efficiency / made.software.gemm_efficiency, 1, 0.05);
   EXPECT_NEAR(fitted.intra_node.bandwidth_bytes_per_s / made.intra_node.bandwidth_bytes_per_s, 1, 0.15);
-}
-
-/// Returns every `step`th row of a file, as `made` takes them.
-PreparedSet rows_of(const char* file, std::size_t step, const ClusterSpec& made) {
-  const TruthSet all = read_ground_truth(kFolder + file);
-  TruthSet some{all.file, all.kind, {}};
-  for (std::size_t i = 0; i < all.rows.size(); i += step) {
-    some.rows.push_back(all.rows[i]);
-    some.rows.back().iteration = predict(truth_case(all.kind, all.rows[i]), made).iteration;
-  }
-  return prepare(std::move(some));
 }
 
 double mean_error(const PreparedSet& set, const ClusterSpec& cluster) {

@@ -106,19 +106,43 @@ TEST(Presets, TheFittedClusterIsTheSameHardwareWithAnotherStack) {
   EXPECT_EQ(current.software.node_ring_bandwidth_bytes_per_s, 0);
 }
 
-TEST(ClusterFile, WhatIsWrittenIsReadBack) {
-  ClusterSpec cluster = parse_cluster(presets("clusters").at("a100-80g-vtrain"), "t");
-  EXPECT_GT(cluster.software.layer_launch.count(), 0);
-  EXPECT_GT(cluster.software.message_overhead.count(), 0);
-  EXPECT_GT(cluster.software.node_ring_bandwidth_bytes_per_s, 0);
-  EXPECT_EQ(parse_cluster(to_json(cluster, "here", R"({"folds": 5})"), "t"), cluster);
-  cluster.software.node_ring_bandwidth_bytes_per_s = 0;  // every card
-  cluster.software.tensor_overlap = 0.5;
-  cluster.software.shared_cache_factor = 1.25;
-  cluster.gpu.multiprocessors = 20;
-  cluster.gpu.share_quantum = 2;
-  cluster.gpu.saturating_share = 0.5;
-  EXPECT_EQ(parse_cluster(to_json(cluster, "here", "{}"), "t"), cluster);
+TEST(ClusterFile, ChangesNumbersWhereTheyAre) {
+  const std::string usual = presets("clusters").at("b200");
+  ClusterSpec changed = parse_cluster(usual, "t");
+  changed.software.gemm_efficiency = 0.5;
+  changed.software.layer_launch = Seconds(0.001);           // which the file does not have
+  changed.software.node_ring_bandwidth_bytes_per_s = 2e10;  // nor this
+  changed.inter_node = {Seconds(2e-6), 4e10};               // 320 Gbit/s
+  changed.name = "own";
+  const std::vector<std::pair<std::string, double>> numbers = {
+      {"software.gemm_efficiency", 0.5},
+      {"software.layer_launch_s", 0.001},
+      {"software.node_ring_bandwidth_bytes_per_s", 2e10},
+      {"inter_node.latency_s", 2e-6},
+      {"inter_node.bandwidth_bytes_per_s", 4e10}};
+  const auto change = [&](const nlohmann::json& file) {
+    return nlohmann::json::parse(changed_cluster(file.dump(), numbers, {{"name", "own"}}));
+  };
+  nlohmann::json file = nlohmann::json::parse(usual);
+  file["made_by"] = {{"version", "1"}};
+  EXPECT_EQ(parse_cluster(change(file).dump(), "t"), changed);
+  EXPECT_FALSE(change(file).contains("made_by"));
+
+  // In another unit.
+  file["inter_node"].erase("bandwidth_bytes_per_s");
+  file["inter_node"]["bandwidth_gbit_per_s"] = 368;
+  EXPECT_EQ(change(file)["inter_node"]["bandwidth_gbit_per_s"], 320);
+  EXPECT_EQ(parse_cluster(change(file).dump(), "t"), changed);
+
+  // As in files of before: the kernels' under "gpu", messages and rings at the root.
+  const nlohmann::json software = file["software"];
+  file.erase("software");
+  for (const auto& [key, value] : software.items()) {
+    if (key != "name") (key == "message_overhead_s" ? file : file["gpu"])[key] = value;
+  }
+  changed.software.name = "";
+  EXPECT_FALSE(change(file).contains("software"));
+  EXPECT_EQ(parse_cluster(change(file).dump(), "t"), changed);
 }
 
 TEST(ClusterFile, SaysHowFarItsFiguresHold) {
@@ -138,9 +162,8 @@ TEST(ClusterFile, SaysHowFarItsFiguresHold) {
               "inter_node": {"line_rate_bytes_per_s": 5e10}})"),
       "t");
   EXPECT_EQ(notes, (ClusterNotes{Grade::fitted, 0.05, "runs", 0.02, "s", {}, 5e10}));
-  const ClusterSpec cluster = parse_cluster(usual, "t");
-  EXPECT_EQ(parse_cluster_notes(to_json(cluster, "here", "{}", grade_json(Grade::fitted, 0.1, "that")), "t"),
-            (ClusterNotes{Grade::fitted, 0.1, "that"}));
+  EXPECT_EQ(describe(notes), "fitted, error 5.0 % (runs)");
+  EXPECT_EQ(describe(ClusterNotes{}), "unknown");
   for (
       const auto& [keys, part] :
       {std::pair{R"({"grade": {"kind": "good"}})", "grade.kind"},

@@ -1,6 +1,6 @@
 #include "traces/files/cluster_notes.hpp"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
 namespace dflop {
 namespace {
@@ -42,11 +42,11 @@ ClusterNotes parse_cluster_notes(std::string_view json, const std::string& file)
   return read_cluster_notes(document.root("dflop.cluster", 1));
 }
 
-std::string grade_json(Grade grade, std::optional<double> error, const std::string& of) {
-  nlohmann::ordered_json json{{"kind", to_string(grade)}};
-  if (error) json["error"] = *error;
-  json["of"] = of;
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+std::string describe(const ClusterNotes& notes) {
+  std::string text(to_string(notes.grade));
+  if (notes.error) text += fmt::format(", error {:.1f} %", 100 * *notes.error);
+  if (!notes.of.empty()) text += fmt::format(" ({})", notes.of);
+  return text;
 }
 
 }  // namespace dflop

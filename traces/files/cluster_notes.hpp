@@ -51,7 +51,7 @@ ClusterNotes read_cluster_notes(const JsonValue& root);
 /// Reads them from the text of a cluster's file. @throws Error (input) also for a text that is no cluster
 ClusterNotes parse_cluster_notes(std::string_view json, const std::string& file);
 
-/// Returns a grade as the object that stands under kGradeKey.
-std::string grade_json(Grade grade, std::optional<double> error, const std::string& of);
+/// Returns "fitted, error 2.1 % (what was measured)".
+std::string describe(const ClusterNotes& notes);
 
 }  // namespace dflop

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/error.hpp"
@@ -361,59 +362,31 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file, const 
   return cluster;
 }
 
-namespace {
-
-void write_software(JsonWriter& writer, const SoftwareSpec& software) {
-  writer.begin_object("software");
-  writer.field("name", software.name);
-  writer.field("gemm_efficiency", software.gemm_efficiency);
-  writer.field("gemm_half_tokens", software.gemm_half_tokens);
-  writer.field("gemm_half_width", software.gemm_half_width);
-  writer.field("attention_forward_efficiency", software.attention_forward_efficiency);
-  writer.field("attention_backward_efficiency", software.attention_backward_efficiency);
-  writer.field("attention_half_tokens", software.attention_half_tokens);
-  writer.field("memory_efficiency", software.memory_efficiency);
-  writer.field("kernel_overhead_s", software.kernel_overhead.count());
-  writer.field("layer_launch_s", software.layer_launch.count());
-  writer.field("message_overhead_s", software.message_overhead.count());
-  writer.field("node_ring_bandwidth_bytes_per_s", software.node_ring_bandwidth_bytes_per_s);
-  writer.field("tensor_overlap", software.tensor_overlap);
-  if (software.shared_cache_factor != 1) writer.field("shared_cache_factor", software.shared_cache_factor);
-  writer.end_object();
-}
-
-}  // namespace
-
-std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit,
-                    std::string_view grade) {
-  JsonWriter writer("dflop.cluster", kSpecsVersion);
-  writer.field("name", cluster.name);
-  writer.field("source", source);
-  writer.field("gpus_per_node", cluster.gpus_per_node);
-  const GpuSpec& gpu = cluster.gpu;
-  writer.begin_object("gpu");
-  writer.field("name", gpu.name);
-  writer.field("peak_flop_per_s", gpu.peak_flop_per_s);
-  writer.field("memory_bandwidth_bytes_per_s", gpu.memory_bandwidth_bytes_per_s);
-  writer.field("memory_bytes", gpu.memory.count);
-  writer.field("reserved_memory_bytes", gpu.reserved_memory.count);
-  const GpuSpec usual;
-  if (gpu.multiprocessors > 0) writer.field("multiprocessors", gpu.multiprocessors);
-  if (gpu.share_quantum != usual.share_quantum) writer.field("share_quantum", gpu.share_quantum);
-  if (gpu.saturating_share != usual.saturating_share) writer.field("saturating_share", gpu.saturating_share);
-  writer.end_object();
-  const auto write_link = [&](std::string_view key, const Link& link) {
-    writer.begin_object(key);
-    writer.field("latency_s", link.latency.count());
-    writer.field("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s);
-    writer.end_object();
-  };
-  write_link("intra_node", cluster.intra_node);
-  write_link("inter_node", cluster.inter_node);
-  write_software(writer, cluster.software);
-  if (!grade.empty()) writer.raw(kGradeKey, grade);
-  writer.raw("fit", fit);
-  return writer.finish();
+std::string changed_cluster(std::string_view cluster,
+                            const std::vector<std::pair<std::string, double>>& numbers,
+                            const nlohmann::ordered_json& members) {
+  nlohmann::ordered_json file = nlohmann::ordered_json::parse(cluster);
+  for (const auto& [path, number] : numbers) {
+    const std::size_t dot = path.find('.');
+    const std::string part = path.substr(0, dot);
+    std::string key = path.substr(dot + 1);
+    const bool is_of_gpu = std::ranges::find(kOfGpuBefore, key) != std::end(kOfGpuBefore);
+    const bool is_before = part == "software" && !file.contains(part);
+    nlohmann::ordered_json& object = !is_before ? file[part] : is_of_gpu ? file["gpu"] : file;
+    double bytes = 1;
+    for (const BandwidthKeys& keys : {kLinkBandwidth, kRingBandwidth}) {
+      if (keys[0] != path.substr(dot + 1)) continue;
+      for (std::size_t unit = 0; unit < keys.size(); ++unit) {
+        if (!object.contains(keys[unit])) continue;
+        key = keys[unit];
+        bytes = kBytesOfUnits[unit];
+      }
+    }
+    object[key] = number / bytes;
+  }
+  file.erase(std::string(kMadeBy));
+  file.update(members);
+  return file.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 namespace {

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/cluster.hpp"
 #include "core/measured/profile.hpp"
@@ -31,11 +34,12 @@ using FindCluster = std::function<ClusterSpec(const std::string&)>;
 /// @throws Error (input) also for a key that is in both places, and a bandwidth in two units
 ClusterSpec parse_cluster(std::string_view json, const std::string& file, const FindCluster& find = {});
 
-/// Returns a file that parse_cluster reads as the same cluster. `source` says where the figures come from;
-/// `fit`, a JSON object, how they were fitted; `grade`, one of grade_json(), how far they can be trusted,
-/// empty: nothing of that.
-std::string to_json(const ClusterSpec& cluster, std::string_view source, std::string_view fit,
-                    std::string_view grade = "");
+/// Returns the text of a cluster's file, which has no "nodes", with other values and all else as it is.
+/// `numbers` are in bytes and seconds, by key, as "software.gemm_efficiency"; each is written where the file
+/// has it, and in its unit. `members` replace those of the root. What made the file is left out.
+std::string changed_cluster(std::string_view cluster,
+                            const std::vector<std::pair<std::string, double>>& numbers,
+                            const nlohmann::ordered_json& members);
 
 /// Returns a file of schema "dflop.profile", version 2. settings.busy_ranks is written only where it is not
 /// 1, recompute_s only of units all of whose points have it, sequence_parallel where it is on, and quanta
