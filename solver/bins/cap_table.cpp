@@ -17,6 +17,27 @@ std::string item_name(const BinProblem& problem, std::size_t item) {
                                : fmt::format("item {} ('{}')", item, problem.names[item]);
 }
 
+/// An AmountText prints what a cap is of: bytes in GiB where the largest amount of the message has many.
+class AmountText {
+ public:
+  AmountText(const Cap& cap, double largest)
+      : is_gib_(cap.what.starts_with(kBytes) && largest >= kGib / 10), what_(cap.what) {
+    if (is_gib_) what_.replace(0, kBytes.size(), "GiB");
+  }
+
+  const std::string& what() const { return what_; }
+  std::string operator()(double amount) const {
+    return is_gib_ ? fmt::format("{:.2f}", amount / kGib) : fmt::format("{:.10g}", amount);
+  }
+
+ private:
+  static constexpr double kGib = 1 << 30;
+  static constexpr std::string_view kBytes = "bytes";
+
+  bool is_gib_;
+  std::string what_;
+};
+
 }  // namespace
 
 CapTable::CapTable(const BinProblem& problem) : dp_(problem.dp), microbatches_(problem.microbatches()) {
@@ -74,8 +95,9 @@ std::optional<std::string> impossible_cap(const BinProblem& problem) {
     const auto largest = std::max_element(cap.weight.begin(), cap.weight.end());
     if (largest == cap.weight.end()) continue;
     if (*largest > cap.most) {
-      return fmt::format("{} has {:.10g} {}, the cap is {:.10g}",
-                         item_name(problem, largest - cap.weight.begin()), *largest, cap.what, cap.most);
+      const AmountText text(cap, *largest);
+      return fmt::format("{} has {} {}, the cap is {}", item_name(problem, largest - cap.weight.begin()),
+                         text(*largest), text.what(), text(cap.most));
     }
     // These are windows that do not overlap, each at its cap, and what is left over at one more.
     const int window = problem.window(cap);
@@ -83,8 +105,9 @@ std::optional<std::string> impossible_cap(const BinProblem& problem) {
     const double holds = windows * cap.most * (cap.of_microbatch ? 1 : problem.dp);
     const double sum = std::accumulate(cap.weight.begin(), cap.weight.end(), 0.0);
     if (sum > holds * (1 + 1e-12)) {
-      return fmt::format("{:.10g} {} in all, {} bins hold at most {:.10g} under the cap of {:.10g}", sum,
-                         cap.what, problem.bins, holds, cap.most);
+      const AmountText text(cap, sum);
+      return fmt::format("{} {} in all, {} bins hold at most {} under the cap of {}", text(sum), text.what(),
+                         problem.bins, text(holds), text(cap.most));
     }
   }
   return std::nullopt;

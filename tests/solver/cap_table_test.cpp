@@ -102,5 +102,20 @@ TEST(CapTable, SaysWhatIsPlainlyImpossible) {
   EXPECT_NE(impossible_cap(problem), std::nullopt);
 }
 
+/// 2.5 x 2^30 and 1.25 x 2^30 bytes; four items of 2.5 GiB are 10 in all, of which three bins of 3 hold 9.
+TEST(CapTable, SaysManyBytesInGib) {
+  const std::vector<double> time(4, 1.0);
+  const std::vector<double> weight(4, 2684354560);
+  BinProblem problem{time, time, 3};
+  problem.caps.push_back({"bytes of activations on stage 1", weight, 1342177280});
+  EXPECT_EQ(impossible_cap(problem), "item 0 has 2.50 GiB of activations on stage 1, the cap is 1.25");
+  problem.caps[0].most = 3221225472;
+  EXPECT_EQ(impossible_cap(problem),
+            "10.00 GiB of activations on stage 1 in all, 3 bins hold at most 9.00 under the cap of 3.00");
+  const std::vector<double> few(4, 60);
+  problem.caps[0] = {"bytes of activations on stage 1", few, 59};
+  EXPECT_EQ(impossible_cap(problem), "item 0 has 60 bytes of activations on stage 1, the cap is 59");
+}
+
 }  // namespace cap_table_test
 }  // namespace dflop
