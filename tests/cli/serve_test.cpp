@@ -202,6 +202,7 @@ TEST(Serve, BadRequestsAreAnsweredAndTheNextIsTaken) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"id": 0, "method": "partition")", "request:1"},
       {R"({"id": 0, "method": "partition"})", "key 'params'"},
+      {R"({"id": 0, "method": "split"})", "expected one of partition, open, push, next, close, ping"},
       {request(0, "sort", items), "found \"sort\""},
       {request(0, "partition", with("bins", 0)), "key 'params.bins'"},
       {request(0, "partition", with("bins", 3)), "3"},
