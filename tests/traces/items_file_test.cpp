@@ -22,6 +22,7 @@ TEST(ItemsFile, BadInputNamesItsPlace) {
   const std::string header = "id,encoder_s,llm_s,tokens\na,1,1,1\n";
   refused("", "i.csv", {"empty file"});
   refused("id,encoder_s,llm_s\n", "i.csv", {"at least one item"});
+  refused("id,encoder_s,llm_s\ncaf\xE9,1,1\n", "i.csv:row 2, column 'id'", {"UTF-8", "found the byte 0xe9"});
   refused("id,encoder_s\na,1\n", "i.csv:row 1", {"'llm_s' is missing"});
   refused("id,encoder_s,llm_s,colour\n", "i.csv:row 1", {"tokens", "found 'colour'"});
   refused("id,encoder_s,llm_s,id\n", "i.csv:row 1", {"'id' is there twice"});

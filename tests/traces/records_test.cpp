@@ -198,8 +198,9 @@ TEST(Records, ModalitiesNeedTheirFields) {
   expect_error(table("m,n,,multi_image,8,,,,,,,,1,1,0,1\n"),
                "t.csv:row 2, column 'n_images': expected at least 2");
   expect_error(table("s,n,,audio,8,,,,,,,,1,1,0,1\n"), "t.csv:row 2, column 'audio_s': expected the seconds");
-  expect_error(table("v,n,,video,8,,,,29.97,,640x360,,2,10,3,13\n"),
-               "t.csv:row 2, column 'video_frames': expected video_frames or video_s for a video record");
+  expect_error(
+      table("v,n,,video,8,,,,29.97,,640x360,,2,10,3,13\n"),
+      "t.csv:row 2, columns 'video_frames' and 'video_s': expected one of the two for a video record");
   expect_error(table("t,n,,text,,,,,,,,,1,0,0,0\n"),
                "t.csv:row 2, column 'text_tokens': expected at least 1 token");
   expect_error(table("i,n,,image,8,2,,,,,,,1,1,0,1\n"),
@@ -208,6 +209,13 @@ TEST(Records, ModalitiesNeedTheirFields) {
                "t.csv:row 2, column 'n_images': expected at least 2");
   expect_error(table("m,n,,multi_image,8,3,1x1|2x2,,,,,,1,1,0,1\n"),
                "t.csv:row 2, column 'n_images': expected 2, the number of sizes in 'images', found '3'");
+}
+
+/// E9 is e with an acute accent in Latin-1; in UTF-8, C3 A9, it is an id as any other.
+TEST(Records, IdsAreUtf8) {
+  EXPECT_EQ(parse_records(table("caf\xC3\xA9,n,,text,,,,,,,,,1,1,0,1\n"), "t.csv")[0].id, "caf\xC3\xA9");
+  expect_error(table("a,n,,text,,,,,,,,,1,1,0,1\ncaf\xE9,n,,text,,,,,,,,,1,1,0,1\n"),
+               "t.csv:row 3, column 'id': expected UTF-8");
 }
 
 TEST(Records, FoundValuesAreShortAndPrintable) {

@@ -114,6 +114,13 @@ class Row {
     refuse_input(reader_.place(name_of(column)), "expected {}, found {}", expected, quoted(text(column)));
   }
 
+  [[noreturn]] void fail_without(Column a, Column b, std::string_view expected) const {
+    refuse_input(fmt::format("{}, columns '{}' and '{}'", reader_.place(), name_of(a), name_of(b)),
+                 "expected {}, found empty fields", expected);
+  }
+
+  std::string id() const { return reader_.id(text(Column::id), name_of(Column::id)); }
+
  private:
   const CsvReader& reader_;
   const FieldOfColumn& field_of_;
@@ -143,7 +150,7 @@ void require_fields(const Row& row, const Record& record) {
       break;
     case Modality::video:
       if (!record.video_frames && !record.video_s) {
-        row.fail(Column::video_frames, "video_frames or video_s for a video record");
+        row.fail_without(Column::video_frames, Column::video_s, "one of the two for a video record");
       }
       break;
     case Modality::audio:
@@ -168,7 +175,7 @@ std::optional<std::int64_t> read_text_tokens(const Row& row) {
 Record read_record(const Row& row) {
   Record record;
   record.row = row.row();
-  record.id = text_of_csv_field(row.text(Column::id));
+  record.id = row.id();
   if (record.id.empty()) row.fail(Column::id, "a name");
   const auto modality = from_string<Modality>(row.text(Column::modality));
   if (!modality) row.fail(Column::modality, "text, image, multi_image, video or audio");

@@ -78,7 +78,7 @@ ItemList parse_items(std::string_view csv, const std::string& file) {
     const auto number = [&](std::size_t c, double most, bool whole) {
       return read_number(header.field(fields, c), most, whole, reader.place(kColumns[c]));
     };
-    std::string id = text_of_csv_field(header.field(fields, 0));
+    std::string id = reader.id(header.field(fields, 0), kColumns[0]);
     if (id.empty()) refuse_input(reader.place(kColumns[0]), "expected an id, found an empty field");
     const auto [other, is_new] = row_of.try_emplace(id, reader.row());
     if (!is_new) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <unicode/utf8.h>
+
 #include "core/refuse.hpp"
 
 namespace dflop {
@@ -108,6 +110,21 @@ std::string text_of_csv_field(std::string_view field) {
   std::string text = unquote(field);
   if (text.starts_with('\'') && is_formula(text)) text.erase(0, 1);
   return text;
+}
+
+std::string CsvReader::id(std::string_view field, std::string_view column) const {
+  const auto size = static_cast<std::int64_t>(field.size());
+  for (std::int64_t at = 0; at < size;) {
+    const std::int64_t begin = at;
+    UChar32 letter = 0;
+    U8_NEXT(field.data(), at, size, letter);
+    if (letter < 0) {
+      refuse_input(place(column),
+                   "expected UTF-8, found the byte 0x{:02x}; convert the file, as with iconv -t UTF-8",
+                   static_cast<unsigned char>(field[static_cast<std::size_t>(begin)]));
+    }
+  }
+  return text_of_csv_field(field);
 }
 
 std::string unquote(std::string_view field) {

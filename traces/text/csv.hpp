@@ -32,6 +32,10 @@ class CsvReader {
   std::string place() const;
   std::string place(std::string_view column) const;
 
+  /// Returns the text of a field of the last row that names what is in it. Outputs in JSON could not repeat
+  /// other bytes than UTF-8, and two ids would become one. @throws Error (input) for such bytes
+  std::string id(std::string_view field, std::string_view column) const;
+
  private:
   std::string_view read_field();
   std::string_view read_quoted();
