@@ -133,6 +133,9 @@ struct Collective {
   double ready = 0;
   /// Files of programs say it; timelines do not, as a replay needs to know no more than that groups meet.
   CollectiveSum sum = CollectiveSum::gradients;
+  /// A group runs those of one queue one after another, and those of others beside them, as a GPU does with
+  /// several streams. Only recordings of process groups, each of which has its stream, have several.
+  std::int32_t queue = 0;
 };
 
 /// An Instruction has 12 bytes, as programs of large clusters hold tens of millions.
@@ -185,6 +188,13 @@ struct Program {
 
   /// Returns the stage of the group of that index.
   const Stage& stage_of(std::int32_t group) const { return stages[groups[group].stage]; }
+
+  /// Returns one more than the last queue of any collective.
+  std::int32_t queues() const {
+    std::int32_t queues = 1;
+    for (const Collective& collective : collectives) queues = std::max(queues, collective.queue + 1);
+    return queues;
+  }
 
   /// Returns one more than the last rank of any group.
   int ranks() const {

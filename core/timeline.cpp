@@ -34,6 +34,12 @@ double idle_fraction(const Timeline& timeline) {
   return idle_rank_time / (ranks * static_cast<double>(timeline.makespan.count()));
 }
 
+bool has_pieces_alone(const Timeline& timeline) {
+  return !timeline.spans.empty() && std::ranges::none_of(timeline.spans, [](const Span& span) {
+    return is_compute(span.op) || is_send(span.op) || is_receive(span.op);
+  });
+}
+
 std::vector<Bytes> gpu_memory(const Timeline& timeline) {
   std::vector<Bytes> memory;
   for (const GroupUsage& group : timeline.groups) {

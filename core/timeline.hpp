@@ -108,6 +108,11 @@ std::vector<Bytes> gpu_memory(const Timeline& timeline);
 /// Returns the most that a GPU of a group needs, of what gpu_memory() returns.
 Bytes most_of(const std::vector<Bytes>& memory, const Timeline& timeline, const GroupUsage& group);
 
+/// Tells whether a timeline is of ranks that compute pieces of no stage and microbatch between collectives,
+/// as steps of DDP and FSDP are read: it has no order and no plan that could be another one. Each set of
+/// ranks that meet has a stream for its collectives.
+bool has_pieces_alone(const Timeline& timeline);
+
 /// Returns the largest memory of any GPU.
 Bytes peak_memory(const Timeline& timeline);
 

@@ -501,7 +501,8 @@ class Engine {
     transfer_start_[transfer] = now_;
     if (flows_ && spans_) transfer_span_[transfer] = static_cast<std::int64_t>(timeline_.spans.size());
     for (const std::int32_t group : parts.groups) {
-      record_span(group, Stream::collective, collective_order_.entry(group), duration, parts.bytes);
+      record_span(group, Stream::collective, collective_order_.entry(group, collective), duration,
+                  parts.bytes);
       if (flows_) {
         enter_links(group);
       } else {

@@ -198,6 +198,7 @@ class Rebuild {
     add_messages();
     set_port_bytes();
     add_collectives();
+    set_queues();
     set_ready();
     result_.memory = recover_memory(timeline_, program_, span_of_, costs_);
     try {
@@ -462,6 +463,16 @@ class Rebuild {
         refuse("spans.message", "expected numbers without holes, found no collective {}", c);
       }
       costs_.collective.push_back(end[c] - start_[c]);
+    }
+  }
+
+  /// Gives each set of participants a queue where groups have process groups alone, as import_joined() says.
+  void set_queues() {
+    if (!has_pieces_alone(timeline_)) return;
+    std::map<std::vector<std::int32_t>, std::int32_t> queues;
+    for (Collective& collective : program_.collectives) {
+      collective.queue =
+          queues.try_emplace(collective.groups, static_cast<std::int32_t>(queues.size())).first->second;
     }
   }
 

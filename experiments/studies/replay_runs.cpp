@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "core/refuse.hpp"
 #include "costmodel/analytic/flops.hpp"
@@ -164,48 +167,87 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   return shape;
 }
 
-/// Returns how much a group computes up to each collective that it enters, and in all.
-std::vector<Nanoseconds> computed_up_to_entries(const Program& program, const ProgramCosts& costs,
-                                                const Group& group) {
-  std::vector<Nanoseconds> computed;
+/// A Role is what a group enters in a step, by its queues of collectives: participants and how many, rising.
+using Role = std::vector<std::pair<std::size_t, std::size_t>>;
+
+/// An Entries says when a group enters collectives.
+struct Entries {
+  Role role;
+  std::vector<std::pair<std::size_t, std::size_t>> place;  ///< queue of the role, and number in it; in order
+  std::vector<Nanoseconds> computed;                       ///< up to each entry, and in all
+};
+
+/// Returns a group's entries. Its queues are numbered by participants, collectives and, of equal ones, how
+/// far the first participants are apart, and which comes first.
+Entries entries_of(const PricedProgram& priced, const Group& group) {
+  struct Queue {
+    std::tuple<std::size_t, std::size_t, std::int32_t, std::size_t> order;
+    std::int32_t queue = 0;
+  };
+  const Program& program = priced.program;
+  Entries entries;
+  std::vector<Queue> queues;
   Nanoseconds sum{0};
   for (std::int64_t i = group.begin; i < group.end; ++i) {
-    if (enters_collective(program.instructions[i].op)) computed.push_back(sum);
-    sum += costs.instruction[i];
+    if (enters_collective(program.instructions[i].op)) {
+      const Collective& collective = program.collectives[program.instructions[i].index];
+      const std::vector<std::int32_t>& groups = collective.groups;
+      auto own = std::ranges::find(queues, collective.queue, &Queue::queue);
+      if (own == queues.end()) {
+        const std::int32_t apart = groups.size() > 1 ? groups[1] - groups[0] : 0;
+        own = queues.insert(own, {{groups.size(), 0, apart, queues.size()}, collective.queue});
+      }
+      entries.place.emplace_back(collective.queue, std::get<1>(own->order)++);
+      entries.computed.push_back(sum);
+    }
+    sum += priced.costs.instruction[i];
   }
-  computed.push_back(sum);
-  return computed;
+  entries.computed.push_back(sum);
+  std::ranges::sort(queues, {}, &Queue::order);
+  std::map<std::size_t, std::size_t> number;
+  for (const Queue& queue : queues) {
+    number.emplace(queue.queue, number.size());
+    entries.role.emplace_back(std::get<0>(queue.order), std::get<1>(queue.order));
+  }
+  for (auto& [queue, index] : entries.place) queue = number.at(queue);
+  return entries;
 }
 
-/// Returns the median of what the groups whose ranks are not among `ranks` compute, entry by entry, of those
-/// that have as many as `group`. @throws Error (usage) where none has
+/// Returns the median of what the groups whose ranks are not among `ranks` compute up to each of the entries,
+/// and in all, of those of the same role. @throws Error (usage) where none has it
 std::vector<Nanoseconds> others_median(const PricedProgram& priced, const Group& group,
-                                       const std::vector<int>& ranks) {
-  const std::size_t entries = computed_up_to_entries(priced.program, priced.costs, group).size();
-  std::vector<std::vector<Nanoseconds>> times(entries);
+                                       const Entries& entries, const std::vector<int>& ranks) {
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<Nanoseconds>> times;
+  std::vector<Nanoseconds> in_all;
   for (const Group& other : priced.program.groups) {
     if (std::ranges::find(ranks, other.first_rank) != ranks.end()) continue;
-    const std::vector<Nanoseconds> computed = computed_up_to_entries(priced.program, priced.costs, other);
-    for (std::size_t k = 0; k < entries && computed.size() == entries; ++k) times[k].push_back(computed[k]);
+    const Entries theirs = entries_of(priced, other);
+    if (theirs.role != entries.role) continue;
+    for (std::size_t k = 0; k < theirs.place.size(); ++k)
+      times[theirs.place[k]].push_back(theirs.computed[k]);
+    in_all.push_back(theirs.computed.back());
   }
-  if (times.back().empty()) {
-    refuse_option("as-others", fmt::format("expected another rank that enters {} collectives in the step, as "
-                                           "rank {} does, found none",
-                                           entries - 1, group.first_rank));
+  if (in_all.empty()) {
+    refuse_option(
+        "as-others",
+        fmt::format("expected another rank that enters {} collectives in the step, of as many ranks "
+                    "each as rank {} does, found none",
+                    entries.place.size(), group.first_rank));
   }
-  std::vector<Nanoseconds> median;
-  for (std::vector<Nanoseconds>& of_ranks : times) {
+  const auto median = [](std::vector<Nanoseconds>& of_ranks) {
     std::ranges::sort(of_ranks);
-    median.push_back(of_ranks[(of_ranks.size() - 1) / 2]);
-  }
-  return median;
+    return of_ranks[(of_ranks.size() - 1) / 2];
+  };
+  std::vector<Nanoseconds> medians;
+  for (const auto& place : entries.place) medians.push_back(median(times.at(place)));
+  medians.push_back(median(in_all));
+  return medians;
 }
 
 /// Scales a group's compute so that it has computed as much at each collective that it enters, as far as it
 /// computes anything before it.
 void compute_up_to_entries(const Program& program, ProgramCosts& costs, const Group& group,
-                           const std::vector<Nanoseconds>& wanted) {
-  const std::vector<Nanoseconds> own = computed_up_to_entries(program, costs, group);
+                           const std::vector<Nanoseconds>& own, const std::vector<Nanoseconds>& wanted) {
   Nanoseconds done{0};
   std::size_t k = 0;
   const auto factor = [&] {
@@ -350,7 +392,9 @@ ReplayChange as_others(const std::vector<int>& ranks) {
             for (const Group& group : before.program.groups) {
               there.insert(group.first_rank);
               if (std::ranges::find(ranks, group.first_rank) == ranks.end()) continue;
-              compute_up_to_entries(result.program, result.costs, group, others_median(before, group, ranks));
+              const Entries entries = entries_of(before, group);
+              compute_up_to_entries(result.program, result.costs, group, entries.computed,
+                                    others_median(before, group, entries, ranks));
             }
             for (const int rank : ranks) {
               if (there.contains(rank)) continue;

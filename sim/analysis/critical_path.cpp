@@ -61,7 +61,8 @@ class PathWalk {
     for (std::size_t g = 0; g < program_.groups.size(); ++g) {
       group_of[program_.groups[g].first_rank] = static_cast<std::int32_t>(g);
     }
-    std::vector<std::int64_t> latest(program_.groups.size(), kNone);  // collective that each group ran
+    const std::size_t queues = program_.queues();
+    std::vector<std::int64_t> latest(program_.groups.size() * queues, kNone);  // that each group ran in each
     for (std::size_t s = 0; s < timeline_.spans.size(); ++s) {
       const Span& span = timeline_.spans[s];
       const auto found = group_of.find(span.rank);
@@ -78,8 +79,9 @@ class PathWalk {
         freed_.try_emplace(end_of(span), Place{found->second, instruction});
       }
       if (!enters_collective(span.op)) continue;
-      entries_[index].push_back({found->second, instruction, latest[found->second]});
-      latest[found->second] = index;
+      std::int64_t& before = latest[found->second * queues + program_.collectives[index].queue];
+      entries_[index].push_back({found->second, instruction, before});
+      before = index;
     }
     require(timeline_.spans.size() == program_.instructions.size(),
             "expected a span for each instruction, found {}",
@@ -199,7 +201,7 @@ class PathWalk {
   struct Entry {
     std::int32_t group = 0;
     std::int64_t instruction = 0;
-    std::int64_t before = kNone;  ///< the collective that it ran before
+    std::int64_t before = kNone;  ///< the collective that it ran before in that queue
   };
 
   Nanoseconds delay_of(const Entry& entry, std::int64_t compute) const {

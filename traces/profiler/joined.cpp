@@ -28,6 +28,7 @@ struct RankPlace {
 /// A Joined is a collective of a step.
 struct Joined {
   std::vector<std::size_t> ranks;          ///< indices into the step's ranks, rising
+  std::size_t queue = 0;                   ///< all of the same ranks are in one
   Nanoseconds start = Nanoseconds::min();  ///< the latest, on the common clock
   Nanoseconds end = Nanoseconds::min();    ///< the latest
   Nanoseconds transfer = Nanoseconds::max();
@@ -168,14 +169,15 @@ class JoinedStep {
     std::stable_sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) {
       return std::pair(a.first.end, a.first.start) < std::pair(b.first.end, b.first.start);
     });
-    std::vector<Nanoseconds> ended(step_.size(), Nanoseconds::min());
+    std::vector<Nanoseconds> ended;  // by queue
     for (auto& [joined, kernels] : found_) {
-      Nanoseconds before = Nanoseconds::min();
-      for (const std::size_t r : joined.ranks) before = std::max(before, ended[r]);
+      joined.queue = queues_.try_emplace(joined.ranks, queues_.size()).first->second;
+      ended.resize(queues_.size(), Nanoseconds::min());
       // One that runs beside it on another stream has its own time counted already.
+      Nanoseconds& before = ended[joined.queue];
       if (before > joined.start)
         joined.transfer = std::max(Nanoseconds(0), std::min(joined.transfer, joined.end - before));
-      for (const std::size_t r : joined.ranks) ended[r] = joined.end;
+      before = joined.end;
     }
   }
 
@@ -246,20 +248,25 @@ class JoinedStep {
     return ready;
   }
 
-  /// Adds the entries, in the order of the collectives and none behind the wait for it, which clocks that are
-  /// a little apart might ask for.
-  static void add_entries(const KinetoTrace& trace, RankStep& rank,
-                          const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
+  /// Adds the entries, in the order of the collectives of a queue and none behind the wait for it, which
+  /// clocks that are a little apart might ask for.
+  void add_entries(const KinetoTrace& trace, RankStep& rank,
+                   const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) const {
     std::map<std::int32_t, Nanoseconds> wait_begins;
     for (const RankPlace& place : rank.places) wait_begins[place.collective] = place.from;
     const std::vector<Nanoseconds> ready = ready_times(trace, rank, own);
     std::vector<Nanoseconds> entries;
-    for (const Nanoseconds time : ready)
-      entries.push_back(std::max(inside(rank, time), entries.empty() ? Nanoseconds(0) : entries.back()));
-    Nanoseconds latest = rank.length();
+    std::vector<Nanoseconds> earliest(queues_.size(), Nanoseconds(0));
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      Nanoseconds& least = earliest[found_[own[i].first].first.queue];
+      least = std::max(least, inside(rank, ready[i]));
+      entries.push_back(least);
+    }
+    std::vector<Nanoseconds> latest(queues_.size(), rank.length());
     for (std::size_t i = own.size(); i-- > 0;) {
-      latest = std::min(latest, wait_begins.at(own[i].first));
-      entries[i] = std::min(entries[i], latest);
+      Nanoseconds& most = latest[found_[own[i].first].first.queue];
+      most = std::min(most, wait_begins.at(own[i].first));
+      entries[i] = std::min(entries[i], most);
     }
     std::vector<RankPlace> places;
     for (std::size_t i = 0; i < own.size(); ++i) {
@@ -272,11 +279,18 @@ class JoinedStep {
   /// Adds the waits in gaps between kernels, and returns for which collectives they are.
   static std::set<std::int32_t> add_waits(
       RankStep& rank, const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
-    std::set<std::int32_t> waited;
-    Nanoseconds waited_until{0};
+    struct Ending {
+      std::int32_t collective;
+      const KinetoActivity* kernel;
+      Nanoseconds gap;
+      Nanoseconds end;
+    };
+    std::vector<Ending> endings;  // those in gaps
     auto by_end = own;
-    std::stable_sort(by_end.begin(), by_end.end(),
-                     [](const auto& a, const auto& b) { return a.second->end() < b.second->end(); });
+    // Of two that end together compute waits for the one that was asked for first.
+    std::stable_sort(by_end.begin(), by_end.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.second->end(), -a.second->launch) < std::pair(b.second->end(), -b.second->launch);
+    });
     for (const auto& [c, kernel] : by_end) {
       const Nanoseconds end = inside(rank, kernel->end());
       // The gap is from the last kernel that has begun before the collective's end on.
@@ -284,6 +298,19 @@ class JoinedStep {
           std::lower_bound(rank.busy.begin(), rank.busy.end(), end - kSameInstant,
                            [](const auto& busy, Nanoseconds time) { return busy.first < time; });
       const Nanoseconds gap = next == rank.busy.begin() ? Nanoseconds(0) : std::prev(next)->second;
+      if (end - std::max(gap, inside(rank, kernel->start)) >= kLeastJoinedWait)
+        endings.push_back({c, kernel, gap, end});
+    }
+    std::set<std::int32_t> waited;
+    Nanoseconds waited_until{0};
+    for (std::size_t k = 0; k < endings.size(); ++k) {
+      const auto& [c, kernel, gap, end] = endings[k];
+      const auto begins_then = [&](const auto& other) {
+        return std::chrono::abs(other.second->start - kernel->end()) <= kLeastJoinedWait;
+      };
+      // What ends in the middle of a gap holds up nothing, unless another collective begins then.
+      const bool is_last = k + 1 == endings.size() || endings[k + 1].gap != gap;
+      if (!is_last && std::ranges::none_of(own, begins_then)) continue;
       const Nanoseconds from = std::max({gap, inside(rank, kernel->start), waited_until});
       if (end - from < kLeastJoinedWait) continue;
       rank.places.push_back({c, true, from, end});
@@ -294,57 +321,70 @@ class JoinedStep {
     return waited;
   }
 
-  /// Moves a time inside a wait to where that begins: nothing is computed between.
+  /// Moves a time inside a wait to where that begins: nothing is computed between. What begins when the wait
+  /// ends may need what was waited for.
   static Nanoseconds entry_outside_waits(const RankStep& rank, Nanoseconds time) {
     for (const RankPlace& place : rank.places) {
-      if (place.waits && place.from < time && time <= place.to) return place.from;
+      if (!place.waits || time <= place.from || time > place.to) continue;
+      return time >= place.to - kSameInstant ? place.to : place.from;
     }
     return time;
   }
 
   /// Runs the pieces: each rank's times go on from place to place, and a collective starts when all are there
-  /// and have none before it left.
+  /// and the one before it in its queue has ended.
   void lay_out() {
     const std::size_t count = step_.size();
     std::vector<Nanoseconds> now(count, Nanoseconds(0));
     std::vector<Nanoseconds> recorded(count, Nanoseconds(0));
-    std::vector<Nanoseconds> ended(count, Nanoseconds(0));
+    std::vector<Nanoseconds> ended(queues_.size(), Nanoseconds(0));
     std::vector<std::size_t> next(count, 0);
-    std::vector<Nanoseconds> end_of(found_.size());
+    std::vector<std::vector<std::size_t>> entries(found_.size());  // spans of those that have come
+    std::vector<std::optional<Nanoseconds>> end_of(found_.size());
     timeline_.source = "recorded";
     timeline_.stages = {"model"};
-    const auto advance = [&](std::size_t r, std::int32_t until) {
-      RankStep& rank = step_[r];
-      for (; next[r] < rank.places.size(); ++next[r]) {
-        const RankPlace& place = rank.places[next[r]];
+    const auto enter = [&](std::size_t r, std::int32_t c) {
+      const Joined& joined = found_[c].first;
+      entries[c].push_back(timeline_.spans.size());
+      add(r, Op::all_reduce_start, Stream::collective, now[r], Nanoseconds(0), c, joined.bytes);
+      if (entries[c].size() < joined.ranks.size()) return;
+      Nanoseconds& before = ended[joined.queue];
+      Nanoseconds start = before;
+      for (const std::size_t entry : entries[c]) start = std::max(start, timeline_.spans[entry].start);
+      end_of[c] = start + joined.transfer;
+      for (const std::size_t entry : entries[c]) {
+        Span& span = timeline_.spans[entry];
+        span.start = std::max(span.start, before);
+        span.duration = *end_of[c] - span.start;
+      }
+      before = *end_of[c];
+    };
+    // Goes on to a wait for what has not ended, and returns whether anything was done.
+    const auto advance = [&](std::size_t r) {
+      const std::vector<RankPlace>& places = step_[r].places;
+      const std::size_t first = next[r];
+      for (; next[r] < places.size(); ++next[r]) {
+        const RankPlace& place = places[next[r]];
         if (place.from > recorded[r]) compute(r, now[r], place.from - recorded[r]);
-        recorded[r] = std::max(recorded[r], place.waits ? place.to : place.from);
+        recorded[r] = std::max(recorded[r], place.from);
         if (!place.waits) {
-          if (place.collective == until) return;
+          enter(r, place.collective);
           continue;
         }
-        const Nanoseconds end = std::max(now[r], end_of[place.collective]);
+        if (!end_of[place.collective]) break;
+        recorded[r] = std::max(recorded[r], place.to);
+        const Nanoseconds end = std::max(now[r], *end_of[place.collective]);
         add(r, Op::all_reduce_wait, Stream::collective, now[r], end - now[r], place.collective);
         now[r] = end;
       }
+      return next[r] > first;
     };
-    for (std::size_t c = 0; c < found_.size(); ++c) {
-      const Joined& joined = found_[c].first;
-      Nanoseconds start{0};
-      for (const std::size_t r : joined.ranks) {
-        advance(r, static_cast<std::int32_t>(c));
-        start = std::max({start, now[r], ended[r]});
-      }
-      end_of[c] = start + joined.transfer;
-      for (const std::size_t r : joined.ranks) {
-        add(r, Op::all_reduce_start, Stream::collective, std::max(now[r], ended[r]),
-            end_of[c] - std::max(now[r], ended[r]), static_cast<std::int32_t>(c), joined.bytes);
-        ++next[r];
-        ended[r] = end_of[c];
-      }
+    // Ranks that wait for each other, as no run does, keep spans that no replay takes.
+    for (bool moves = true; moves;) {
+      moves = false;
+      for (std::size_t r = 0; r < count; ++r) moves = advance(r) || moves;
     }
     for (std::size_t r = 0; r < count; ++r) {
-      advance(r, -1);
       if (step_[r].length() > recorded[r]) compute(r, now[r], step_[r].length() - recorded[r]);
       add_group(r);
     }
@@ -392,6 +432,7 @@ class JoinedStep {
   const KinetoRanks& ranks_;
   std::vector<RankStep> step_;
   std::vector<std::pair<Joined, std::vector<Kernel>>> found_;
+  std::map<std::vector<std::size_t>, std::size_t> queues_;  ///< by ranks
   std::map<std::size_t, std::int32_t> positions_;
   Timeline timeline_;
 };
@@ -444,12 +485,6 @@ PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const Kinet
     made.timeline = JoinedStep(traces, ranks, std::move(step)).run();
   }
   return result;
-}
-
-bool has_pieces_alone(const Timeline& timeline) {
-  return !timeline.spans.empty() && std::ranges::none_of(timeline.spans, [](const Span& span) {
-    return is_compute(span.op) || is_send(span.op) || is_receive(span.op);
-  });
 }
 
 }  // namespace dflop
