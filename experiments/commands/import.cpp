@@ -29,6 +29,7 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kMostExamples = 3;
+constexpr std::size_t kMostAlone = 8;  ///< stragglers of which each is replayed alone
 
 /// Returns `part` over `whole`, and nothing where that is 0.
 Cell fraction(Nanoseconds part, Nanoseconds whole) {
@@ -177,21 +178,52 @@ struct Savings {
   std::optional<double> together;
 };
 
-/// Replays the steps with stragglers mended: each alone, where they are few, and all of them.
+/// Replays the steps with all stragglers mended, without those whose part in what it saves is little.
+void keep_costly(Savings& savings, const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                 const PipelineImport& joined) {
+  constexpr double kLittle = 0.005;
+  std::vector<std::size_t> kept;
+  for (const KinetoStraggler& straggler : savings.stragglers.ranks) kept.push_back(straggler.trace);
+  const auto numbers = [&](const std::vector<std::size_t>& of) {
+    std::vector<int> all;
+    for (const std::size_t trace : of) all.push_back(*traces[trace].rank);
+    return all;
+  };
+  savings.together = saved_as_others(joined, numbers(kept));
+  for (std::size_t k = kept.size(); k-- > 0 && savings.together && kept.size() <= kMostAlone;) {
+    if (kept.size() == 1) break;
+    std::vector<std::size_t> fewer = kept;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(k));
+    const std::optional<double> saved = saved_as_others(joined, numbers(fewer));
+    if (!saved || *saved < *savings.together - kLittle) continue;
+    kept = std::move(fewer);
+    savings.together = saved;
+  }
+  if (kept.size() < savings.stragglers.ranks.size())
+    savings.stragglers = stragglers_of(traces, ranks, savings.stragglers, kept);
+  savings.ranks.clear();
+  for (const KinetoStraggler& straggler : savings.stragglers.ranks)
+    savings.ranks.push_back(*traces[straggler.trace].rank);
+}
+
+/// Finds stragglers by what others wait for them while they compute nothing, else by all that they wait.
+/// Where steps can be replayed, mending them has to save kLeastStraggling: waits alone may cost nothing, and
+/// where they are hidden nothing else tells. What each saves alone is known where they are few.
 Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                      const PipelineImport& joined) {
-  constexpr std::size_t kMostAlone = 8;
-  Savings savings;
-  savings.stragglers = find_stragglers(traces, ranks);
-  std::vector<int>& all = savings.ranks;
-  for (const KinetoStraggler& straggler : savings.stragglers.ranks)
-    all.push_back(*traces[straggler.trace].rank);
-  savings.alone.resize(all.size());
-  if (all.empty()) return savings;
-  savings.together = saved_as_others(joined, all);
-  for (std::size_t k = 0; k < all.size() && all.size() <= kMostAlone; ++k)
-    savings.alone[k] = all.size() == 1 ? savings.together : saved_as_others(joined, {all[k]});
-  return savings;
+  for (const bool hidden : {false, true}) {
+    Savings savings;
+    savings.stragglers = find_stragglers(traces, ranks, hidden);
+    if (savings.stragglers.ranks.empty()) continue;
+    keep_costly(savings, traces, ranks, joined);
+    if (savings.together ? *savings.together < kLeastStraggling : hidden) continue;
+    const std::vector<int>& all = savings.ranks;
+    savings.alone.resize(all.size());
+    for (std::size_t k = 0; k < all.size() && all.size() <= kMostAlone; ++k)
+      savings.alone[k] = all.size() == 1 ? savings.together : saved_as_others(joined, {all[k]});
+    return savings;
+  }
+  return {};
 }
 
 /// Says in the findings of stragglers what mending them saves.
@@ -535,7 +567,9 @@ int run_import(const Values& values) {
     findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());
   }
   const Savings savings = find_savings(traces, ranks, has_ranges ? PipelineImport{} : pipeline);
-  tell_savings(savings, traces, findings);
+  std::vector<KinetoFinding> slow = straggler_findings(traces, ranks, savings.stragglers);
+  tell_savings(savings, traces, slow);
+  findings.insert(findings.end(), slow.begin(), slow.end());
   const bool is_fatal = std::ranges::any_of(
       findings, [&](const KinetoFinding& finding) { return std::ranges::count(fatal, finding.kind) > 0; });
   // Traces of which no timeline can be made have findings that say why, which a gate is to tell all the same.

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "traces/profiler/pipeline.hpp"
-#include "traces/profiler/stragglers.hpp"
 
 namespace dflop {
 namespace {
@@ -34,7 +33,7 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"unaligned_clocks", "a clock that cannot be aligned with the others' by the ends of collectives", true},
     {"truncated_profile", "steps that the record cuts off or leaves out, or work outside all steps"},
     {"no_device_activity", "a trace without kernels and copies of a device"},
-    {"straggler", "a rank for which the others wait 5 % of their steps or more"},
+    {"straggler", "a rank for which the others wait, and whose mending saves 5 % of a step or more"},
     {"waiting", "ranks that wait 5 % of their steps or more, and not for one rank"},
     {"unread_range", "a name that begins as that of a range and cannot be read"},
     {"overlapping_ranges", "a range that begins before the rank's range before it has ended"},
@@ -291,21 +290,6 @@ void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
   }
 }
 
-void check_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                      std::vector<std::vector<KinetoFinding>>& findings) {
-  const KinetoStragglers stragglers = find_stragglers(traces, ranks);
-  for (std::size_t k = 0; k < stragglers.ranks.size(); ++k) {
-    const std::size_t t = stragglers.ranks[k].trace;
-    findings[t].push_back({Kind::straggler, 0, traces[t].file, describe(stragglers, k, traces)});
-  }
-  if (!stragglers.ranks.empty()) return;
-  const std::optional<KinetoWaiting> waiting = find_waiting(traces, ranks);
-  if (!waiting) return;
-  findings.front().push_back({Kind::waiting, 0,
-                              fmt::format("{} and {} more", traces.front().file, traces.size() - 1),
-                              describe(*waiting, traces)});
-}
-
 /// Finds ranks of the run that have no trace: of one trace alone by what it says of the run, of several also
 /// by their groups. A pipeline's are found beside its ranges.
 void check_ranks(const std::vector<KinetoTrace>& traces, std::vector<std::vector<KinetoFinding>>& findings) {
@@ -364,12 +348,27 @@ std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, 
   check_parts(traces, ranks, by_trace);
   check_clocks(traces, ranks, by_trace);
   check_ranks(traces, by_trace);
-  check_stragglers(traces, ranks, by_trace);
   std::vector<KinetoFinding> findings;
   for (std::vector<KinetoFinding>& own : by_trace) {
     std::stable_sort(own.begin(), own.end(),
                      [](const KinetoFinding& a, const KinetoFinding& b) { return a.kind < b.kind; });
     std::move(own.begin(), own.end(), std::back_inserter(findings));
+  }
+  return findings;
+}
+
+std::vector<KinetoFinding> straggler_findings(const std::vector<KinetoTrace>& traces,
+                                              const KinetoRanks& ranks, const KinetoStragglers& stragglers) {
+  std::vector<KinetoFinding> findings;
+  for (std::size_t k = 0; k < stragglers.ranks.size(); ++k) {
+    const std::string& file = traces[stragglers.ranks[k].trace].file;
+    findings.push_back({Kind::straggler, 0, file, describe(stragglers, k, traces)});
+  }
+  if (!findings.empty()) return findings;
+  if (const std::optional<KinetoWaiting> waiting = find_waiting(traces, ranks)) {
+    findings.push_back({Kind::waiting, 0,
+                        fmt::format("{} and {} more", traces.front().file, traces.size() - 1),
+                        describe(*waiting, traces)});
   }
   return findings;
 }

@@ -8,6 +8,7 @@
 
 #include "traces/profiler/kineto.hpp"
 #include "traces/profiler/ranks.hpp"
+#include "traces/profiler/stragglers.hpp"
 
 namespace dflop {
 
@@ -67,7 +68,11 @@ inline constexpr Nanoseconds kAlignedClocks{50'000};
 /// From this spread on, one offset does not align a clock: waits are wrong by as much.
 inline constexpr Nanoseconds kMostClockSpread{500'000};
 
-/// Returns what is found: by trace, in a trace by kind, then in the order of time.
+/// Returns what is found, stragglers apart: by trace, in a trace by kind, then in the order of time.
 std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
+
+/// Returns a finding for each straggler or, where there is none, for ranks that wait all the same.
+std::vector<KinetoFinding> straggler_findings(const std::vector<KinetoTrace>& traces,
+                                              const KinetoRanks& ranks, const KinetoStragglers& stragglers);
 
 }  // namespace dflop

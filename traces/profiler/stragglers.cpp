@@ -27,7 +27,8 @@ struct RankTimes {
 };
 
 /// Returns the times of the ranks that have activities; none where ranks do not do the same.
-std::vector<RankTimes> times_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
+std::vector<RankTimes> times_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                                bool hidden = false) {
   std::vector<RankTimes> all;
   for (std::size_t t = 0; t < traces.size(); ++t) {
     const KinetoTrace& trace = traces[t];
@@ -47,8 +48,9 @@ std::vector<RankTimes> times_of(const std::vector<KinetoTrace>& traces, const Ki
     }
     if (steps.count() <= 0 || compute.count() <= 0) continue;
     const auto count = static_cast<double>(usage.size());
-    all.push_back(
-        {t, compute.count() / count, idle / steps, Seconds(exposed_wait(trace, ranks.shares[t])) / steps});
+    const Nanoseconds wait =
+        hidden ? collective_wait(trace, ranks.shares[t]) : exposed_wait(trace, ranks.shares[t]);
+    all.push_back({t, compute.count() / count, idle / steps, Seconds(wait) / steps});
   }
   return all;
 }
@@ -83,6 +85,19 @@ std::string ranks_text(const std::vector<std::size_t>& of, const std::vector<Kin
                      last.empty() ? "" : " and " + last);
 }
 
+/// Returns the stragglers of ranks with these times, which are those before `others`.
+KinetoStragglers stragglers_before(std::vector<RankTimes>::const_iterator others,
+                                   const std::vector<RankTimes>& all) {
+  KinetoStragglers stragglers;
+  stragglers.others_wait_more = mean_wait(others, all.end()) - all.front().wait;
+  stragglers.others = static_cast<std::size_t>(all.end() - others);
+  stragglers.median_idle = median_of(all.begin(), all.end(), &RankTimes::idle);
+  const double median = median_of(all.begin(), all.end(), &RankTimes::compute_s);
+  for (auto rank = all.begin(); rank != others; ++rank)
+    stragglers.ranks.push_back({rank->trace, rank->compute_s / median, rank->idle});
+  return stragglers;
+}
+
 /// Returns find_stragglers() of ranks with these times.
 KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
   if (all.size() < 2) return {};
@@ -93,21 +108,32 @@ KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
   const bool most_wait_little = static_cast<std::size_t>(others - all.begin()) > all.size() / 2;
   if (most_wait_little && all[1].wait - all[0].wait < kLeastStraggling) return {};
   if (most_wait_little) others = all.begin() + 1;
-  KinetoStragglers stragglers;
-  stragglers.others_wait_more = mean_wait(others, all.end()) - all.front().wait;
-  if (others == all.begin() || stragglers.others_wait_more < kLeastStraggling) return {};
-  stragglers.others = static_cast<std::size_t>(all.end() - others);
-  stragglers.median_idle = median_of(all.begin(), all.end(), &RankTimes::idle);
-  const double median = median_of(all.begin(), all.end(), &RankTimes::compute_s);
-  for (auto rank = all.begin(); rank != others; ++rank)
-    stragglers.ranks.push_back({rank->trace, rank->compute_s / median, rank->idle});
-  return stragglers;
+  if (others == all.begin()) return {};
+  KinetoStragglers stragglers = stragglers_before(others, all);
+  // Ranks that noise alone tells apart wait the one a little more than the other.
+  const bool is_gradual = others->wait - std::prev(others)->wait < stragglers.others_wait_more / 2;
+  return is_gradual || stragglers.others_wait_more < kLeastStraggling ? KinetoStragglers{} : stragglers;
 }
 
 }  // namespace
 
-KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
-  return stragglers_among(times_of(traces, ranks));
+KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                                 bool hidden) {
+  KinetoStragglers stragglers = stragglers_among(times_of(traces, ranks, hidden));
+  stragglers.hidden = hidden;
+  return stragglers;
+}
+
+KinetoStragglers stragglers_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                               const KinetoStragglers& found, const std::vector<std::size_t>& kept) {
+  std::vector<RankTimes> all = times_of(traces, ranks, found.hidden);
+  std::ranges::stable_sort(all, {}, &RankTimes::wait);
+  const auto others = std::ranges::stable_partition(all, [&](const RankTimes& rank) {
+                        return std::ranges::count(kept, rank.trace) > 0;
+                      }).begin();
+  KinetoStragglers stragglers = stragglers_before(others, all);
+  stragglers.hidden = found.hidden;
+  return stragglers;
 }
 
 std::string describe(const KinetoStragglers& stragglers, std::size_t index,
@@ -125,6 +151,7 @@ std::string describe(const KinetoStragglers& stragglers, std::size_t index,
   text += stragglers.others == 1 ? fmt::format("; the other rank waits {:.1f} % of its steps for it", waits)
                                  : fmt::format("; the other {} ranks wait {:.1f} % of their steps for it",
                                                stragglers.others, waits);
+  if (stragglers.hidden) text += ", also behind their own compute";
   if (count == 1) return text;
   std::vector<std::size_t> beside;
   for (std::size_t k = 0; k < count; ++k) {
@@ -135,7 +162,7 @@ std::string describe(const KinetoStragglers& stragglers, std::size_t index,
 
 std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
   const std::vector<RankTimes> all = times_of(traces, ranks);
-  if (all.size() < 2 || !stragglers_among(all).ranks.empty()) return std::nullopt;
+  if (all.size() < 2) return std::nullopt;
   KinetoWaiting waiting;
   waiting.waits = mean_wait(all.begin(), all.end());
   if (waiting.waits < kLeastStraggling) return std::nullopt;

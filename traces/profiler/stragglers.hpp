@@ -22,10 +22,11 @@ struct KinetoStraggler {
 /// KinetoStragglers are the ranks for which the others wait, that which waits least first.
 struct KinetoStragglers {
   std::vector<KinetoStraggler> ranks;
+  bool hidden = false;     ///< whether waiting counts that goes on behind a rank's own compute
   std::size_t others = 0;  ///< ranks that wait for them
   double median_idle = 0;  ///< of all ranks
-  /// This part of the others' steps, beyond that of the first straggler's, they compute nothing while a
-  /// collective waits for ranks that are not there yet.
+  /// This part of the others' steps, beyond that of the first straggler's, a collective waits for ranks that
+  /// are not there yet, and, unless it is hidden, they compute nothing.
   double others_wait_more = 0;
 };
 
@@ -35,9 +36,16 @@ inline constexpr double kLeastStraggling = 0.05;
 /// Returns the ranks that wait less than half as long, beyond the least, as any rank does in the collectives
 /// that they share, where the others wait for more. Where that is more than half of the ranks it is the one
 /// that waits least, if all others wait by kLeastStraggling more: else these are as ranks usually are, and
-/// those that wait are fast or have less to do. None where ranks send each other messages or run ranges of a
-/// pipeline, as these do not do the same. Ranks without activities of a device are left out.
-KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
+/// those that wait are fast or have less to do. None where ranks wait the one a little more than the other,
+/// as by noise, or where they send each other messages or run ranges of a pipeline, as these do not do the
+/// same. Ranks without activities of a device are left out. With `hidden`, waits are all those of
+/// collectives: whether they cost anything, only a replay tells.
+KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                                 bool hidden = false);
+
+/// Returns the stragglers without all but these traces, for which all other ranks wait then.
+KinetoStragglers stragglers_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                               const KinetoStragglers& found, const std::vector<std::size_t>& kept);
 
 /// Returns "rank 5 computes 1.40 x the median; the other 7 ranks wait 27.1 % of their steps for it".
 /// @param index  of the straggler
@@ -52,8 +60,9 @@ struct KinetoWaiting {
       late_rank;  ///< by step number: the trace that all wait for
 };
 
-/// Returns how ranks wait from kLeastStraggling of their steps on; nothing where there are stragglers, or
-/// where find_stragglers() looks for none.
+/// Returns how ranks wait from kLeastStraggling of their steps on; nothing where find_stragglers() looks for
+/// none.
+/// @pre there are no stragglers
 std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 /// Returns "the ranks wait 24.1 % of their steps for each other, and no single rank is behind it: ...", or

@@ -361,6 +361,16 @@ Nanoseconds exposed_wait(const KinetoTrace& trace, const std::vector<KinetoShare
   return both.length() - compute.length();
 }
 
+Nanoseconds collective_wait(const KinetoTrace& trace, const std::vector<KinetoShare>& shares) {
+  Union waits;
+  for (const KinetoActivity& activity : trace.activities) {  // by start
+    if (activity.work != KinetoWork::communication || (activity.step < 0 && !trace.steps.empty())) continue;
+    const auto& transfer = shares[activity.collective].transfer;
+    if (transfer) waits.add(activity.start, activity.end() - *transfer);
+  }
+  return waits.length();
+}
+
 std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
   std::vector<Timeline> timelines;
   for (const auto& [step, parts] : parts_by_step(traces, rank_order(traces))) {

@@ -79,6 +79,9 @@ std::vector<KinetoGroupUsage> group_usage(const KinetoTrace& trace, const std::v
 Nanoseconds exposed_wait(const KinetoTrace& trace, const std::vector<KinetoShare>& shares,
                          std::optional<std::int32_t> step = std::nullopt);
 
+/// Returns the time in which a collective of the trace's steps waits for other ranks, whatever computes then.
+Nanoseconds collective_wait(const KinetoTrace& trace, const std::vector<KinetoShare>& shares);
+
 /// Returns one timeline per step that all ranks have, in the order of step numbers; one group per rank, in
 /// the order of ranks, on the aligned clock.
 ///
