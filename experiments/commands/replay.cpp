@@ -11,6 +11,7 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/recorded_steps.hpp"
 #include "experiments/studies/replay_runs.hpp"
 #include "experiments/studies/study.hpp"
 #include "traces/files/specs.hpp"
@@ -430,6 +431,60 @@ void refuse_for_missing_ranks(const Values& values, const TimelineFile& trace, c
                   file, missing->text));
 }
 
+/// Refuses other links where the sizes of what they moved were not recorded: nothing tells how much of its
+/// time is bandwidth's. Few without a size, as barriers, do no harm.
+void refuse_for_unknown_sizes(const Values& values, const TimelineFile& trace, const std::string& file) {
+  const bool is_shared = read_text(values, "network") == "contention";
+  if (values["latency-scale"].defaulted() && values["bandwidth-scale"].defaulted() && !is_shared) return;
+  Nanoseconds unknown{0};
+  Nanoseconds all{0};
+  for (std::size_t k = 0; k < trace.iterations.size(); ++k) {
+    const RecordedProgram recorded = recorded_program(trace.iterations[k], file, static_cast<int>(k));
+    const auto add = [&](Bytes bytes, Nanoseconds duration) {
+      all += duration;
+      if (bytes == Bytes{}) unknown += duration;
+    };
+    for (std::size_t m = 0; m < recorded.program.messages.size(); ++m)
+      add(recorded.program.messages[m].bytes, recorded.costs.message[m]);
+    for (std::size_t c = 0; c < recorded.program.collectives.size(); ++c)
+      add(recorded.program.collectives[c].bytes, recorded.costs.collective[c]);
+  }
+  if (Seconds(unknown) <= kMostReplayError * Seconds(all)) return;
+  const std::string why = fmt::format(
+      "{} does not say the sizes of messages and collectives that take {:.0f} % of the time of all, so that "
+      "nothing tells latency from bandwidth; record with record_shapes=True or a PyTorch whose NCCL kernels "
+      "say them ('dflop import' shows MB then)",
+      file, 100 * (Seconds(unknown) / Seconds(all)));
+  refuse_given(values, {"latency-scale", "bandwidth-scale"}, why);
+  if (is_shared) refuse_option("network", why);
+}
+
+/// Says where an imported run is another one when it is replayed as it was, and what that is for other
+/// orders.
+void note_own_error(const Values& values, const TimelineFile& trace, const std::string& file,
+                    const Replays& replays) {
+  constexpr double kNotable = 0.003;
+  const Timeline& recording = trace.iterations.front();
+  const auto mean = [&](std::size_t k) { return summarize(replays, k).mean; };
+  const double error = relative_difference(mean(0), mean(1)).value_or(0);
+  if (recording.source != "recorded" || has_pieces_alone(recording) || std::abs(error) < kNotable) return;
+  std::string text = fmt::format("{}: replayed as it was, the run takes {:+.1f} %", file, 100 * error);
+  if (error < 0) {
+    text +=
+        ", as where receives are posted only when their data are needed: messages begin late then, and in "
+        "a replay when they are sent";
+  }
+  const bool is_reordered = values.count("pipeline-schedule") + values.count("order") > 0;
+  const std::size_t last = replays.front().size() - 1;
+  const double difference = relative_difference(mean(1), mean(last)).value_or(0);
+  if (is_reordered && std::abs(difference) <= std::abs(error)) {
+    text += fmt::format("; '{}' differs by no more, which says nothing", replays.front()[last].name);
+  } else if (is_reordered) {
+    text += "; another order may lose several times as much by it";
+  }
+  say("dflop: note: {}\n", text);
+}
+
 /// Says what was found in the record and makes what-ifs doubtful.
 void note_findings(const TimelineFile& trace, const std::string& file) {
   for (const RecordFinding& finding : trace.findings) {
@@ -457,6 +512,7 @@ int run_replay(const Values& values) {
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
   refuse_for_pieces(values, trace.iterations.front(), path);
   refuse_for_missing_ranks(values, trace, path);
+  if (trace.iterations.front().source == "recorded") refuse_for_unknown_sizes(values, trace, path);
   conditions.reference = read_reference(values, trace);
   const std::optional<ClusterSpec> cluster = memory_cluster(values, plan.get(), trace);
   if (cluster) conditions.reference.usable_memory = cluster->gpu.usable_memory();
@@ -497,6 +553,7 @@ int run_replay(const Values& values) {
   note_nothing_failed(values, last);
   say_made_by(path, trace.made_by);
   note_findings(trace, path);
+  note_own_error(values, trace, path, replays);
   note_weight_shares(values, trace.iterations[range.begin], conditions.reference);
   const bool knows_memory =
       std::ranges::all_of(replays, [](const std::vector<ReplayRun>& runs) { return runs.back().memory; });

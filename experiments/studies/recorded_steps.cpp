@@ -61,12 +61,18 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
         continue;
       }
       why = fmt::format("replayed as it was it takes {:+.1f} %", 100 * error);
+      const bool has_messages = !program.program.messages.empty();
+      if (error < 0 && has_messages) {
+        why +=
+            ", as where receives are posted only when their data are needed: messages begin late then, and in a "
+            "replay when they are sent";
+      }
     } catch (const Error& error) {
       why = error.what();
     }
     pipeline.findings.push_back(
         {KinetoFindingKind::inconsistent_step, 0, file,
-         fmt::format("step {}: what was read of it does not hang together: {}", step.number, why)});
+         fmt::format("step {}: what was read of it is not what a replay runs: {}", step.number, why)});
   }
   pipeline.steps = std::move(kept);
   return replayed;
