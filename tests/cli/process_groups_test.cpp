@@ -1,0 +1,224 @@
+// dflop import and replay on ranks of several process groups, and on stragglers whose cost is hidden.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/support/random.hpp"
+#include "tests/cli/run.hpp"
+#include "tests/traces/kineto_fixtures.hpp"
+
+namespace dflop {
+namespace process_groups_test {
+
+using nlohmann::json;
+using testing::expect_error;
+using testing::RunResult;
+using testing::Sandbox;
+
+/// A StepOfRank writes one step of a rank; times are milliseconds.
+class StepOfRank {
+ public:
+  StepOfRank(int rank, int world_size)
+      : text_(fmt::format(R"("distributedInfo": {{"rank": {}, "world_size": {}}},)", rank, world_size)) {
+    text_.x("user_annotation", "ProfilerStep#3", "0", "900", 1);
+  }
+
+  void compute(double from, double to) { kernel("gemm", from, to, 7, ""); }
+
+  void optimizer(double from, double to) {
+    text_.x("user_annotation", "Optimizer.step#AdamW.step", fmt::format("{}", launches_ + 0.5), "5", 1);
+    compute(from, to);
+  }
+
+  /// Adds an all-reduce of 4000 bytes, or of an unknown size, over a group on a stream of its own.
+  void all_reduce(double from, double to, const std::vector<int>& group, bool says_size = true) {
+    const int sequence = ++sequences_[group];
+    const int stream = 20 + static_cast<int>(std::distance(sequences_.begin(), sequences_.find(group)));
+    const std::string size = says_size ? R"(, "In msg nelems": 1000, "Out msg nelems": 1000)" : "";
+    kernel("ncclDevKernel_AllReduce_x", from, to, stream,
+           fmt::format(R"(, "Collective name": "allreduce", "dtype": "Float"{}, "Group size": {}, )"
+                       R"("Process Group Name": "g{}", "Process Group Ranks": "[{}]", "Seq": {})",
+                       size, group.size(), fmt::join(group, "_"), fmt::join(group, ", "), sequence));
+  }
+
+  void write(const Sandbox& sandbox, const std::string& file) const {
+    testing::write_all(sandbox.path(file), text_.text());
+  }
+
+ private:
+  void kernel(const std::string& name, double from, double to, int stream, const std::string& more) {
+    text_.launch(++launches_, fmt::format("{}", launches_));
+    text_.kernel(launches_, name, fmt::format("{:.3f}", 1000 * (1 + from)),
+                 fmt::format("{:.3f}", 1000 * (to - from)), stream, more);
+  }
+
+  KinetoText text_;
+  int launches_ = 0;
+  std::map<std::vector<int>, int> sequences_;
+};
+
+/// Returns the makespan of a replay's last row, in milliseconds.
+double replayed_ms(const Sandbox& sandbox, const std::string& options) {
+  const RunResult result = sandbox.run("replay --trace run.json --iteration all --format json " + options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return 1e3 * json::parse(result.out)["runs"].back()["makespan_s"].get<double>();
+}
+
+// Ranks of tp 2 and dp 2, three layers. In each a rank computes 20 ms, rank 3 twice as long, sums for 2 ms
+// with the other rank of its tp group, and goes on, while the gradients are summed over dp for 3 ms.
+//   ranks 2, 3   a layer takes 40 + 2: tp ends at 42, 84, 126
+//   ranks 0, 1   20 + 2: 22, 44, 66
+//   dp           begins when both are there: ends at 45, 87, 129; so ranks 0 and 1 have their second sum over
+//                tp before the first over dp, and ranks 2 and 3 after it
+//   optimizer    4 ms, of rank 3 8: 137
+// Mended, layers end at 22, 44 and 66, the last sum at 69, and the step at 73.
+TEST(ProcessGroups, RanksAreComparedGroupByGroup) {
+  const Sandbox sandbox;
+  for (int rank = 0; rank < 4; ++rank) {
+    const bool slow = rank >= 2;
+    StepOfRank step(rank, 4);
+    double now = 0;
+    for (int layer = 1; layer <= 3; ++layer) {
+      const double ready = now + (rank == 3 ? 40 : 20);
+      step.compute(now, ready);
+      now = layer * (slow ? 42 : 22);
+      step.all_reduce(ready, now, slow ? std::vector{2, 3} : std::vector{0, 1});
+      const double before = layer > 1 ? 42 * (layer - 1) + 3 : 0;  // of the group over dp
+      step.all_reduce(std::max(now, before), 42 * layer + 3, {rank % 2, rank % 2 + 2});
+    }
+    step.optimizer(129, 129 + (rank == 3 ? 8 : 4));
+    step.write(sandbox, fmt::format("r{}.json", rank));
+  }
+  const RunResult imported =
+      sandbox.run("import --kineto 'r*.json' --out run.json --format json --fail-on straggler");
+  EXPECT_EQ(imported.exit_code, 3) << imported.err;
+  const json out = json::parse(imported.out);
+  ASSERT_EQ(out["stragglers"].size(), 1u) << imported.out;
+  EXPECT_EQ(out["stragglers"][0]["rank"], 3);
+  EXPECT_NEAR(out["stragglers"][0]["saved_fraction"].get<double>(), 1 - 73.0 / 137, 1e-6);
+  EXPECT_NEAR(replayed_ms(sandbox, ""), 137, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 3"), 73, 1e-3);
+}
+
+// Four ranks compute 30 ms forward, and a bucket of gradients after each 15 ms of the backward takes 20 ms.
+// Rank 1 has its data 40 ms late, so its buckets are ready at 85, 100, 115 and 130, and end at 105, 125, 145
+// and 165. The others' first one waits from 45 to 85, of 171 ms with the optimizer, while they compute until
+// 90; nothing waits for rank 1 afterwards. With data in time the buckets end at 65, 85, 105 and 125, and the
+// step at 131.
+TEST(ProcessGroups, AStragglerIsFoundThoughWaitingForItIsHidden) {
+  const Sandbox sandbox;
+  for (int rank = 0; rank < 4; ++rank) {
+    const double late = rank == 1 ? 40 : 0;
+    StepOfRank step(rank, 4);
+    step.compute(late, late + 30);
+    for (int b = 0; b < 4; ++b) {
+      const double ready = late + 45 + 15 * b;
+      step.compute(ready - 15, ready);
+      step.all_reduce(std::max(ready, b > 0 ? 85.0 + 20 * b : 0), 105 + 20 * b, {0, 1, 2, 3});
+    }
+    step.optimizer(165, 171);
+    step.write(sandbox, fmt::format("r{}.json", rank));
+  }
+  const RunResult imported =
+      sandbox.run("import --kineto 'r*.json' --out run.json --format json --fail-on straggler");
+  EXPECT_EQ(imported.exit_code, 3) << imported.err;
+  const json examples = json::parse(imported.out)["examples"];
+  ASSERT_EQ(examples.size(), 1u) << imported.out;
+  EXPECT_EQ(examples[0]["place"], "r1.json");
+  EXPECT_NE(examples[0]["text"].get<std::string>().find(
+                "the other 3 ranks wait 23.4 % of their steps for it, also behind their own compute; 'replay "
+                "--as-others 1' saves 23.4 % of a step"),
+            std::string::npos)
+      << examples[0]["text"];
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1"), 131, 1e-3);
+}
+
+// Equal ranks whose kernels take 5 % more or less in each step: nobody is behind anything.
+TEST(ProcessGroups, NoiseNamesNobody) {
+  const Sandbox sandbox;
+  Random random(3);
+  const auto noisy = [&](double ms) {
+    double sum = 0;  // of 12 uniform numbers: about normal, of variance 1
+    for (int k = 0; k < 12; ++k) sum += random.uniform();
+    return ms * (1 + 0.05 * (sum - 6));
+  };
+  for (int round = 0; round < 4; ++round) {
+    for (const double transfer : {2.0, 20.0}) {
+      std::vector<StepOfRank> steps;
+      std::vector<double> now(8, 0);
+      double end = 0;
+      for (int rank = 0; rank < 8; ++rank) {
+        steps.emplace_back(rank, 8);
+        const double forward = noisy(30);
+        steps[rank].compute(0, forward);
+        now[rank] = forward;
+      }
+      for (int b = 0; b < 4; ++b) {
+        const double before = end;
+        for (int rank = 0; rank < 8; ++rank) {
+          const double ready = now[rank] + noisy(15);
+          steps[rank].compute(now[rank], ready);
+          now[rank] = ready;
+        }
+        end = std::max(before, *std::ranges::max_element(now)) + transfer;
+        for (int rank = 0; rank < 8; ++rank)
+          steps[rank].all_reduce(std::max(before, now[rank]), end, {0, 1, 2, 3, 4, 5, 6, 7});
+      }
+      for (int rank = 0; rank < 8; ++rank) {
+        steps[rank].optimizer(end, end + noisy(6));
+        steps[rank].write(sandbox, fmt::format("r{}.json", rank));
+      }
+      const RunResult imported = sandbox.run("import --kineto 'r*.json' --format json");
+      EXPECT_TRUE(json::parse(imported.out)["stragglers"].empty()) << imported.out;
+    }
+  }
+}
+
+TEST(ProcessGroups, OtherLinksNeedTheSizesOfCollectives) {
+  const Sandbox sandbox;
+  for (const bool says_size : {false, true}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      StepOfRank step(rank, 2);
+      step.compute(0, 20);
+      step.all_reduce(20, 30, {0, 1}, says_size);
+      step.optimizer(30, 34);
+      step.write(sandbox, fmt::format("r{}.json", rank));
+    }
+    ASSERT_EQ(sandbox.run("import --kineto r0.json r1.json --out run.json").exit_code, 0);
+    // 20 + 4 without, and the sum takes 4 times its 10 ms.
+    EXPECT_NEAR(replayed_ms(sandbox, "--network none"), 24, 1e-3);
+    if (says_size) EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 0.25"), 64, 1e-3);
+    for (const std::string option :
+         {"--bandwidth-scale 0.25", "--latency-scale 2", "--network contention --cluster h100"}) {
+      if (says_size) continue;
+      expect_error(sandbox.run("replay --trace run.json " + option),
+                   {option.substr(0, option.find(' ')), "run.json", "100 %", "record_shapes=True"});
+    }
+  }
+}
+
+// A record that took 2 % longer than its replay: messages may have begun late.
+TEST(ProcessGroups, AReplayThatIsShorterThanItsRecordIsTold) {
+  const Sandbox sandbox;
+  ASSERT_EQ(
+      sandbox.run("import --kineto 'traces/kineto/pipeline/1f1b-rank?.json.gz' --out run.json").exit_code, 0);
+  const std::string gpipe = "replay --trace run.json --iteration 1 --pipeline-schedule gpipe";
+  EXPECT_EQ(sandbox.run(gpipe).err.find("replayed as it was"), std::string::npos);
+  json file = json::parse(testing::read_all(sandbox.path("run.json")));
+  for (json& iteration : file["iterations"])
+    iteration["makespan_ns"] = iteration["makespan_ns"].get<std::int64_t>() * 102 / 100;
+  testing::write_all(sandbox.path("run.json"), file.dump());
+  const std::string text = sandbox.run(gpipe).err;
+  EXPECT_NE(text.find("replayed as it was, the run takes -2."), std::string::npos) << text;
+  EXPECT_NE(text.find("receives are posted only when their data are needed"), std::string::npos) << text;
+  EXPECT_NE(text.find("another order may lose several times as much"), std::string::npos) << text;
+}
+
+}  // namespace process_groups_test
+}  // namespace dflop
