@@ -123,6 +123,7 @@ struct ClusterSpec {
   CollectiveAlgorithm collectives = CollectiveAlgorithm::hierarchical;
   SoftwareSpec software = {};               ///< of a mixed cluster the kernels of the first nodes
   std::vector<NodeGroup> node_groups = {};  ///< of a mixed cluster, whose ranks are laid in this order
+  bool placeholder = false;  ///< speeds are round figures, in whose place what was measured has to stand
 
   int gpus() const { return nodes * gpus_per_node; }
   int node_of(int device) const { return device / gpus_per_node; }

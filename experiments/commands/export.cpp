@@ -18,7 +18,7 @@ int run_export(const Values& values) {
   const auto out = read_output(values, "out");
   const auto path = values["plan"].as<std::string>();
   const Plan plan = parse_plan(read_text_file(path), path);
-  const Target target(plan.model, plan.cluster, path);
+  const Target target(plan.model, plan.cluster, path, {}, nullptr, Use::shape);
   validate(plan, target.model, target.cluster, path);
   const std::string text =
       exported_plan(plan, target.model, wanted.value_or(std::string(form_of(plan))), path);

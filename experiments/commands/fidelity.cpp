@@ -76,7 +76,8 @@ Request read_request(const Values& values) {
   request.grid = parse_plan_grid(read_text_file(file), file);
   const PlanGrid& grid = request.grid;
   request.gbs = read_optional_integer<int>(values, "gbs", 1, kMostGbs).value_or(grid.gbs);
-  request.target = std::make_shared<const Target>(grid.model, grid.cluster, file);
+  request.target =
+      std::make_shared<const Target>(grid.model, grid.cluster, file, nullptr, nullptr, Use::shape);
   request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
   FidelityOptions& options = request.options;
   options.device = read_local_device(values);

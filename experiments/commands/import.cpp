@@ -434,7 +434,9 @@ struct RecordedPlan {
 
  private:
   explicit RecordedPlan(const std::string& name)
-      : file(name), plan(parse_plan(read_text_file(name), name)), target(plan.model, plan.cluster, name) {
+      : file(name),
+        plan(parse_plan(read_text_file(name), name)),
+        target(plan.model, plan.cluster, name, {}, nullptr, Use::shape) {
     validate(plan, target.model, target.cluster, name);
   }
 };

@@ -305,11 +305,11 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
                                        std::function<void(ClusterSpec&)>(), profile);
   };
   const std::optional<NamedProfile> profile = read_profile(values);
-  std::unique_ptr<OtherPlan> plan = with(nullptr);
-  if (!profile) return plan;
+  if (!profile) return with(nullptr);
   try {
     return with(&*profile);
   } catch (const Error& error) {  // the recording may have what the profile has not
+    std::unique_ptr<OtherPlan> plan = with(nullptr);
     say("dflop: note: what the recording does not know is priced by the analytic model: {}\n", error.what());
     return plan;
   }

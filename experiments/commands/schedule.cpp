@@ -114,6 +114,7 @@ int run_schedule(const Values& values) {
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values),
                       profile ? &*profile : nullptr);
+  if (!profile) note_profile_of(plan_path, parse_provenance(plan_text, plan_path));
   note_changed_model(plan_path, plan_text, target.model);
   note_gpu_types(target.cluster);
   validate(plan, target.model, target.cluster, plan_path);

@@ -7,6 +7,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/profile_option.hpp"
 #include "experiments/studies/validation.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -121,6 +122,7 @@ int run_validate(const Values& values) {
   const Format format = read_format(values);
   const auto rows_out = read_output(values, "rows");
   const ClusterSpec cluster = find_uniform_cluster(values["cluster"].as<std::string>());
+  require_speeds(cluster, "another cluster");
   std::vector<Validated> all;
   for (const auto& file : read_texts(values, "truth"))
     all.push_back({read_ground_truth_on(cluster, file), {}});

@@ -217,7 +217,8 @@ int run_verify(const Values& values) {
   const std::string file = read_texts(values, "plans").front();
   VerificationInput input;
   const Plan& first = variants.front().plan;
-  const auto target = std::make_shared<const Target>(first.model, first.cluster, file);
+  const auto target =
+      std::make_shared<const Target>(first.model, first.cluster, file, nullptr, nullptr, Use::shape);
   input.target = target;
   for (const Variant& variant : variants) {
     validate(variant.plan, target->model, target->cluster, variant.name);

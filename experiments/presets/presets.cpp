@@ -161,6 +161,7 @@ ClusterSpec find_cluster(const std::string& name) {
                               name, parts[p], parts.front(), cluster.gpus_per_node, type.gpus_per_node));
     }
     nodes += type.nodes;
+    cluster.placeholder = cluster.placeholder || type.placeholder;
     if (type.is_mixed()) {
       groups.insert(groups.end(), type.node_groups.begin(), type.node_groups.end());
     } else {

@@ -295,8 +295,8 @@ class PlanSession final : public ServiceSession {
         plan_(plan),
         profile_(read_session_profile(json)),
         target_(std::make_shared<Target>(plan_.model, plan_.cluster, "plan",
-                                         std::function<void(ClusterSpec&)>(),
-                                         profile_ ? &*profile_ : nullptr)) {
+                                         std::function<void(ClusterSpec&)>(), profile_ ? &*profile_ : nullptr,
+                                         Use::shape)) {
     require_session_keys(json, {"plan", "program", "profile"});
     validate(plan_, target_->model, target_->cluster, "plan");
     if (profile_) require_measured(*profile_, plan_, target_->model);
@@ -326,6 +326,8 @@ class PlanSession final : public ServiceSession {
 
   Pushed push(const JsonValue& json) override {
     json.require_keys({"samples"}, {"stream", "ends_window"});
+    // Not when it is opened, as an Executor only asks for the plan's ranks.
+    if (!profile_) require_speeds(target_->cluster, "the plan's 'profile' (in Python profile=FILE)");
     std::vector<Sample> samples;
     for (const JsonValue& sample : json.at("samples").elements()) samples.push_back(read_sample(sample));
     require_enough_samples(samples.size(), plan_);

@@ -79,6 +79,13 @@ void note_changed_model(const std::string& file, std::string_view plan_json, con
       printable(file), printable(model.name));
 }
 
+void note_profile_of(const std::string& file, const std::optional<Provenance>& made_by) {
+  if (!made_by || !made_by->profile) return;
+  say("dflop: note: {} was made with the profile {} ({}); without '--profile' times here are the cluster's own, which "
+      "may be others\n",
+      printable(file), printable(made_by->profile->name), made_by->profile->hash);
+}
+
 void note_other_cut(const std::string& file, std::string_view plan_json, const SampleCut& cut) {
   const std::optional<Provenance> made_by = parse_provenance(plan_json, file);
   if (!made_by || !made_by->data) return;

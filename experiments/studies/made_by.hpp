@@ -37,6 +37,9 @@ void note_other_cut(const std::string& file, std::string_view plan_json, const S
 /// than that which the plan was made for.
 void note_changed_model(const std::string& file, std::string_view plan_json, const ModelSpec& model);
 
+/// Notes on standard error that a plan was made with a profile, for what is made of it without one.
+void note_profile_of(const std::string& file, const std::optional<Provenance>& made_by);
+
 /// Adds --mixed.
 void add_mixed_option(Options& options);
 

@@ -6,6 +6,7 @@
 #include "costmodel/profiled/chosen_kernels.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/presets/presets.hpp"
+#include "traces/files/cluster_notes.hpp"
 #include "traces/files/kernels.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
@@ -128,6 +129,14 @@ std::optional<NamedProfile> read_profile(const Values& values) {
   const auto kernels = read_text(values, "kernels-file");
   if (kernels && !live) take_kernels(profile, *kernels);
   return profile;
+}
+
+void require_speeds(const ClusterSpec& cluster, std::string_view option) {
+  if (!cluster.placeholder) return;
+  refuse_key(
+      cluster.name, kPlaceholderKey,
+      "the cluster's speeds are placeholders: expected what was measured in their place, by {}, found none",
+      option);
 }
 
 void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path) {

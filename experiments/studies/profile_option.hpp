@@ -5,7 +5,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "core/cluster.hpp"
 #include "core/cost_model.hpp"
 #include "core/measured/profile.hpp"
 #include "core/plan.hpp"
@@ -38,6 +40,10 @@ std::optional<NamedProfile> read_profile(const Values& values);
 /// @throws Error (input) for a file of another machine, its libraries or threads of a rank than the
 /// profile's, and for a profile of other kernels
 void take_kernels(NamedProfile& profile, const std::string& kernels_file);
+
+/// Checks that a cluster's own speeds may price. `option` is what gives measured ones in their place.
+/// @throws Error (input) for placeholders, naming the cluster as it was found
+void require_speeds(const ClusterSpec& cluster, std::string_view option = "'--profile FILE'");
 
 /// @throws Error (input) where a profile is of a model of other sizes
 void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path);

@@ -6,6 +6,7 @@
 
 #include "experiments/cli/value_text.hpp"
 #include "experiments/presets/presets.hpp"
+#include "experiments/studies/profile_option.hpp"
 
 namespace dflop {
 
@@ -30,6 +31,7 @@ StageGpus::StageGpus(const Values& values, const ModelSpec& model, const Cluster
     }
     ClusterSpec mixed = cluster;
     const ClusterSpec other = find_uniform_cluster(std::string(reader.rest()));
+    require_speeds(other, "a cluster file of its own");
     mixed.gpu = other.gpu;
     mixed.software = other.software;  // its kernels; messages and reductions stay those of the plan's cluster
     mixed.software.message_overhead = cluster.software.message_overhead;

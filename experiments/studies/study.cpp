@@ -18,6 +18,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/explain.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/planners/trials/candidates.hpp"
 #include "solver/schedulers/methods.hpp"
@@ -246,7 +247,8 @@ class Evaluator {
 };
 
 std::unique_ptr<const SumCostModel> cost_of(const ModelSpec& model, const ClusterSpec& cluster,
-                                            const NamedProfile* profile) {
+                                            const NamedProfile* profile, Use use) {
+  if (profile == nullptr && use == Use::costs) require_speeds(cluster);
   if (profile == nullptr) return std::make_unique<AnalyticCostModel>(model, cluster);
   require_model(model, profile->tables, profile->path);
   if (cluster.is_mixed()) {
@@ -283,10 +285,10 @@ Preprocessed selected(std::vector<Sample> samples, const PreprocessOptions& opti
 }  // namespace
 
 Target::Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file,
-               const std::function<void(ClusterSpec&)>& change, const NamedProfile* measured)
+               const std::function<void(ClusterSpec&)>& change, const NamedProfile* measured, Use use)
     : model(named_by(plan_file, "model", model_name, find_model)),
       cluster(changed(named_by(plan_file, "cluster", cluster_name, find_cluster), change)),
-      owned_cost(cost_of(model, cluster, measured)),
+      owned_cost(cost_of(model, cluster, measured, use)),
       cost(*owned_cost) {
   if (measured == nullptr) return;
   profile = {measured->path, measured->hash};
@@ -306,6 +308,7 @@ PlanFiles::PlanFiles(const std::string& plan_file, const std::string& plan_text,
       plan_made_by(parse_provenance(plan_text, plan_file)) {
   validate(plan, target.model, target.cluster, plan_file);
   validate(schedule, plan, schedule_file);
+  if (profile == nullptr) note_profile_of(plan_file, plan_made_by);
   if (profile != nullptr) require_measured(*profile, plan, target.model);
 }
 

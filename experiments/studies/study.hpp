@@ -24,14 +24,20 @@
 
 namespace dflop {
 
+/// A Use says what a Target is made for. Where its costs do not count, as those of something else do or only
+/// its shape is asked for, the cluster may have placeholders as speeds.
+enum class Use : std::uint8_t { costs, shape };
+
 /// A Target is a model on a cluster, with what it costs and what runs it.
 struct Target {
   /// Finds model and cluster. `plan_file` is the file that names them, for errors; empty where the command
   /// line does. `change` is applied to the cluster before anything is made of it. Costs are those of
   /// `profile` where there is one, else analytic.
-  /// @throws Error (input) as find_model() and find_cluster(), and for a profile of another model.
+  /// @throws Error (input) as find_model() and find_cluster(), for a profile of another model, and without
+  /// one as require_speeds() where costs count.
   Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "",
-         const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr);
+         const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr,
+         Use use = Use::costs);
   Target(const Target&) = delete;  // the members refer to each other
 
   ModelSpec model;

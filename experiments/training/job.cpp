@@ -125,7 +125,10 @@ TrainJob read_job(const Values& values) {
     job.where = values["plan"].as<std::string>();
     const std::string text = read_text_file(job.where);
     job.plan = read_plan(values, job.where, text);
-    job.target = std::make_shared<const Target>(job.plan.model, job.plan.cluster, job.where);
+    const bool measured = values.count("profile") > 0;
+    job.target = std::make_shared<const Target>(job.plan.model, job.plan.cluster, job.where, nullptr, nullptr,
+                                                measured ? Use::shape : Use::costs);
+    if (!measured) note_profile_of(job.where, parse_provenance(text, job.where));
     note_changed_model(job.where, text, job.target->model);
   } else {
     job.where = "plan";

@@ -1,6 +1,10 @@
+import json
+import os
+import subprocess
 import sys
 
 import pytest
+from plans import write_cluster
 
 import dflop
 
@@ -38,7 +42,7 @@ def test_a_search_for_interleaved_has_two_chunks(source):
 def test_a_plan_whose_files_are_elsewhere_says_from_where_they_were_looked_for(source, tmp_path, monkeypatch):
     model = (source / "experiments" / "presets" / "models" / "tiny-vlm.json").read_text()
     (tmp_path / "model.json").write_text(model)
-    dflop.write_cluster(tmp_path / "cluster.json", ranks=2, memory_bytes=4 << 30)
+    os.rename(write_cluster(tmp_path, 2), tmp_path / "cluster.json")
     samples = [dflop.make_sample(20 + i, [16], 4) for i in range(16)]
     dflop.write_samples(tmp_path / "samples.json", samples)
     monkeypatch.chdir(tmp_path)
@@ -142,14 +146,50 @@ def test_tables_say_how_they_become_dataframes(monkeypatch):
         dflop._commands.Rows([{"a": 1}]).to_pandas()
 
 
-def test_a_machine_without_a_preset_is_planned_for(source, tmp_path):
-    dflop.write_cluster(tmp_path / "cluster.json", 2, memory_bytes=4 << 30)
+def test_a_machine_without_a_preset_is_planned_for_by_a_profile_alone(tmp_path):
+    cluster, profile, data = (tmp_path / f"{name}.json" for name in ("cluster", "profile", "samples"))
+    dflop.write_cluster(cluster, 2, memory_bytes=4 << 30)
     samples = [dflop.make_sample(80 + i, [64], 64) for i in range(16)]
-    dflop.write_samples(tmp_path / "samples.json", samples)
-    plan = dflop.plan(
-        model="tiny-vlm", cluster=tmp_path / "cluster.json", data=tmp_path / "samples.json", gbs=16, planner="search"
-    )
-    assert plan["llm"]["tp"] * plan["llm"]["pp"] * plan["llm"]["dp"] <= 2
+    dflop.write_samples(data, samples)
+    short = {"budget_s": 0.1, "most_tokens": 64, "tp": 1, "sequence_parallel": False}
+    dflop.run("profile", device="host", model="tiny-vlm", out=profile, **short)
+    asked = {"model": "tiny-vlm", "cluster": cluster, "data": data, "gbs": 16}
+    planning = {**asked, "planner": "search", "tp": 1, "iterations": 1}
+    files = {"plan": tmp_path / "plan.json", "schedule": tmp_path / "schedule.json"}
+    plan = dflop.plan(**planning, profile=profile, out=files["plan"])
+    assert plan["llm"]["pp"] * plan["llm"]["dp"] <= 2
+    scheduling = {"plan": files["plan"], "data": data, "iterations": 1, "scheduler": "lpt"}
+    dflop.run("schedule", **scheduling, profile=profile, out=files["schedule"])
+
+    # Nothing prices by the placeholders.
+    said = f"{cluster}: key 'placeholder': the cluster's speeds are placeholders: expected what was measured"
+    for command, options in {
+        "plan": planning,
+        "schedule": scheduling,
+        "simulate": files,
+        "check": files,
+        "compare": {**asked, "iterations": 1},
+    }.items():
+        with pytest.raises(dflop.CommandError) as caught:
+            dflop.run(command, **options)
+        assert said in caught.value.stderr and "'--profile FILE'" in caught.value.stderr, command
+        assert caught.value.stderr.count("\n") == 1, command
+    with pytest.raises(dflop.InputError, match="the cluster's speeds are placeholders: .*in Python profile=FILE"):
+        next(iter(dflop.PlanSampler(files["plan"], samples)))
+    assert next(iter(dflop.PlanSampler(files["plan"], samples, profile=profile))).indices
+
+    # With speeds of the cluster's own, a plan that was made with a profile is noted.
+    cluster.write_text(json.dumps({**json.loads(cluster.read_text()), "placeholder": False}))
+    for command, options in {"schedule": {**scheduling, "out": files["schedule"]}, "simulate": files}.items():
+        notes = noted(command, **options)
+        assert f"{files['plan']} was made with the profile {profile} (" in notes, command
+        assert "was made with the profile" not in noted(command, **options, profile=profile), command
+
+
+def noted(command, **options):
+    """Returns what a command says on standard error."""
+    arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
+    return subprocess.run([os.environ["DFLOP_EXECUTABLE"], command, *arguments], capture_output=True, text=True).stderr
 
 
 @pytest.mark.parametrize("output", ["echo hello", "echo 12", "printf '{'"])

@@ -95,5 +95,6 @@ def test_clusters_that_no_command_reads_are_not_written(options, said, tmp_path)
 def test_clusters_at_the_limits_are_read(limits, tmp_path):
     path, samples = tmp_path / "cluster.json", tmp_path / "samples.json"
     dflop.write_cluster(path, **{**CLUSTER, **limits})
+    path.write_text(json.dumps({**json.loads(path.read_text()), "placeholder": False}))
     dflop.write_samples(samples, [GOOD] * 4)
     dflop.plan(model="tiny-vlm", cluster=path, data=samples, gbs=4, tp=1, pp=1, dp=1, layout="uniform")

@@ -164,11 +164,14 @@ TEST(ClusterFile, SaysHowFarItsFiguresHold) {
   EXPECT_EQ(notes, (ClusterNotes{Grade::fitted, 0.05, "runs", 0.02, "s", {}, 5e10}));
   EXPECT_EQ(describe(notes), "fitted, error 5.0 % (runs)");
   EXPECT_EQ(describe(ClusterNotes{}), "unknown");
+  EXPECT_FALSE(parse_cluster(usual, "t").placeholder);
+  EXPECT_TRUE(parse_cluster(with(R"({"placeholder": true})"), "t").placeholder);
   for (
       const auto& [keys, part] :
       {std::pair{R"({"grade": {"kind": "good"}})", "grade.kind"},
        std::pair{R"({"grade": {"kind": "fitted", "error": -1}})", "grade.error"},
        std::pair{R"({"allowance": {"fraction": 0.1}})", "allowance"},
+       std::pair{R"({"placeholder": "yes"})", "placeholder"},
        std::pair{R"({"inter_node": {"line_rate_bytes_per_s": 0}})", "line_rate_bytes_per_s"},
        // 11e9 B/s in messages over a line of 1e10 B/s
        std::pair{

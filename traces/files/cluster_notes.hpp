@@ -43,6 +43,7 @@ struct ClusterNotes {
 /// These keys of a cluster's root are notes; "line_rate_bytes_per_s" is one of its links.
 inline constexpr std::string_view kGradeKey = "grade";
 inline constexpr std::string_view kAllowanceKey = "allowance";
+inline constexpr std::string_view kPlaceholderKey = "placeholder";  ///< of ClusterSpec, and no note
 inline constexpr std::string_view kLineRateKey = "line_rate_bytes_per_s";
 
 /// Reads the notes of a cluster's root; what is not there stays unknown. @throws Error (input) naming the key

@@ -332,12 +332,13 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file, const 
   root.require_keys(
       {"schema", "version", "name", "gpus_per_node", has_nodes ? "nodes" : "gpu", "intra_node", "inter_node"},
       with_units({"source", "leaf", "collectives", "software", "message_overhead_s", "fit", kGradeKey,
-                  kAllowanceKey},
+                  kAllowanceKey, kPlaceholderKey},
                  kRingBandwidth));
   check_source(root);
   read_cluster_notes(root);  // which are for readers; here they are checked
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
+  cluster.placeholder = root.has(kPlaceholderKey) && root.at(kPlaceholderKey).boolean();
   cluster.gpus_per_node = root.at("gpus_per_node").integer(1, kMostGpusPerNode);
   if (!has_nodes) cluster.gpu = read_gpu(root.at("gpu"));
   cluster.intra_node = read_cluster_link(root.at("intra_node"));

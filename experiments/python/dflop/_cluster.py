@@ -25,8 +25,10 @@ def write_cluster(
 ) -> None:
     """Writes the file of a machine for `--cluster`: a node of so many ranks, each with its memory, and links.
 
-    Times of compute are those of a round figure, 1e11 operations a second: plan with a profile of the modules, as
-    dflop.torch.profile() makes it, which takes their place; where all ranks have made it, also that of the links'.
+    Times of compute are those of a round figure, 1e11 operations a second, and the file says so by its key "placeholder":
+    commands that would go by them ask for a profile of the modules, as dflop.torch.profile() makes it, which takes their
+    place; where all ranks have made it, also that of the links'. With figures of your own in place of these, delete the
+    key.
     Of a GPU that a preset has, copy the preset and change it. Raises InputError for what the commands would not read.
     """
     if isinstance(memory_bytes, float) and memory_bytes.is_integer():
@@ -44,6 +46,7 @@ def write_cluster(
         "version": 1,
         "name": str(name),
         "source": "dflop.write_cluster(): times are to come from a profile",
+        "placeholder": True,
         "gpus_per_node": whole_number("ranks", ranks, 1, _MOST_RANKS),
         "gpu": {
             "name": "one rank",
