@@ -266,6 +266,9 @@ class Work:
         else:
             unit.output = y
 
+    def forward_nothing(self, i):
+        pass
+
     def losses_are_known(self):
         self.losses += 1
 

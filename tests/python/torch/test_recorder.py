@@ -7,10 +7,13 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+import vlm
+from plans import ORDERS, make_plan, make_program
 from ranks import run_ranks
 
 import dflop
-from dflop.torch import Recorder, Schedule, Stage, span
+from dflop.torch import Executor, Recorder, Schedule, Stage, span
+from dflop.torch._program import Program
 
 ORDER = [["F0", "F1", "B0", "F2", "B1", "B2"], ["F0", "B0", "F1", "B1", "F2", "B2"]]
 ROWS = [4, 9, 2]
@@ -139,6 +142,52 @@ def test_a_loop_of_ones_own_is_imported_and_replayed(tmp_path):
     assert seconds["replayed"] >= LEAST_GPIPE
     # It is gpipe already, with messages that are sent and received at once.
     assert seconds["gpipe"] == seconds["replayed"]
+
+
+class SlowStage(vlm.StageModule):
+    """Takes longer than what is around it on a busy machine."""
+
+    def forward(self, x, **arguments):
+        time.sleep(0.03)
+        return super().forward(x, **arguments)
+
+
+def record_executor(rank, world, programs, samples, folder):
+    paths = []
+    for order, program in programs.items():
+        stages = Program(program).stages
+        executor = Executor(
+            program,
+            lambda stage: SlowStage(stages, stage, torch.float32, 0),
+            inputs=vlm.inputs,
+            loss=vlm.loss,
+        )
+        with Recorder(f"{folder}/{order}", active=2) as recorder:
+            executor.step(program, (samples, torch.float32))
+            while recorder.step():
+                executor.step(program, (samples, torch.float32))
+        paths.append(recorder.path)
+        executor.close()
+    return paths
+
+
+def test_forwards_that_have_nothing_to_compute_are_recorded(server, tmp_path):
+    # One of three samples has a picture: of two microbatches of three the encoder's rank gets no rows, but their steps.
+    samples = [
+        {**dflop.make_sample(6, [8] * pictures, 2 * pictures), "id": f"sample {i}"}
+        for i, pictures in enumerate((0, 1, 0))
+    ]
+    programs = {}
+    for order in ORDERS:
+        plan = make_plan("disaggregated", order, (1, 1), (1, 1), 3, 3)
+        programs[order] = make_program(plan, samples, server)
+    recorded = run_ranks(2, record_executor, programs, samples, str(tmp_path), timeout=120)
+    for order, *paths in zip(programs, *recorded):
+        out = tmp_path / f"{order}.json"
+        dflop.run("import", kineto=paths, out=out)
+        timeline = json.loads(out.read_text())
+        assert len(timeline["iterations"]) == 2, order
+        assert [f for f in timeline.get("findings", []) if f["kind"] != "lost_time"] == [], order
 
 
 def read(path):

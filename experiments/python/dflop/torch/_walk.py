@@ -45,6 +45,9 @@ class Work(Protocol):
         """Computes a Part that has samples or pieces from unit.x: sets unit.tape, and unit.output or, at the last
         stage, unit.y_grad."""
 
+    def forward_nothing(self, instruction: Instruction) -> None:
+        """Is told of a forward whose Part has neither, as of an encoder's stage where a microbatch has no pictures."""
+
     def losses_are_known(self) -> None:
         """Is told when the last stage's last forward was run, on ranks that hold it."""
 
@@ -161,6 +164,8 @@ class Walk:
         part = self._program.part(i.stage, i.microbatch, self._own.dp_rank)
         if part.samples or part.pieces:
             self._work.forward(i, unit, part)
+        else:
+            self._work.forward_nothing(i)
         if i.stage == self._last_stage:
             self._losses_left -= 1
             if self._losses_left == 0:
