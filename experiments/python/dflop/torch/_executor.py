@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
+import itertools
 import json
 import math
 import os
@@ -141,7 +143,7 @@ class Executor:
         self._require_own_parameters()
         own_ends = self._own_ends()
         # A group is made by all ranks, which would wait for one whose module failed until their time is up.
-        self._wait_for_all()
+        self._require_like_modules()
         self._messenger = Messenger(self.program, self._group, self._device, self._wait_for_work)
         self._reductions = self._make_reductions(bucket_bytes)
         self._ends = self._make_joined_ends(own_ends)
@@ -339,8 +341,7 @@ class Executor:
     def _require_like_ends(self, shapes):
         if not any(collective.sum == "joined_ends" for collective in self.program.collectives):
             return
-        everywhere = [None] * dist.get_world_size()
-        self._board.wait(lambda: dist.all_gather_object(everywhere, shapes, group=self._control))
+        everywhere = self._gathered(shapes)
         for index, shape in shapes.items():
             for other in everywhere:
                 if other.get(index, shape) != shape:
@@ -387,11 +388,53 @@ class Executor:
                         f"{owner}, too: a plan that has both in one stage, or on two ranks (tied=), can share them"
                     )
 
+    def _require_like_modules(self):
+        """Waits until all ranks have their modules, and refuses a stage whose modules differ from dp rank to dp rank.
+
+        Weights are copied and gradients summed one by one: of other sizes gloo would abort, in another order they would
+        be mixed up.
+        """
+        described = {stage: _described(module) for stage, module in self.modules.items()}
+        digests = {stage: hashlib.sha256(repr(rows).encode()).digest() for stage, rows in described.items()}
+        everywhere = self._gathered(digests)
+        for stage in range(len(self.program.stages)):
+            ranks = sorted(group.rank for group in self.program.groups if stage in group.stages)
+            other = next((r for r in ranks if everywhere[r][stage] != everywhere[ranks[0]][stage]), None)
+            if other is not None:
+                rows = self._gathered(described.get(stage))
+                raise _OnAllRanks(InputError(_difference(stage, ranks[0], rows[ranks[0]], other, rows[other])))
+
+    def _gathered(self, value):
+        """Returns what all ranks have said, by rank."""
+        everywhere = [None] * dist.get_world_size()
+        self._board.wait(lambda: dist.all_gather_object(everywhere, value, group=self._control))
+        return everywhere
+
     def _require_own_plan(self, program):
         own = [(group.rank, group.dp_rank, group.stages) for group in self.program.groups]
         other = [(group.rank, group.dp_rank, group.stages) for group in program.groups]
         if own != other or self.program.stages != program.stages or self.program.sums != program.sums:
             raise InputError("program: expected one of the executor's plan, found other ranks, stages or sums")
+
+
+def _described(module):
+    """Returns (name, what it is) of all parameters and buffers of a module, in the order in which they are summed."""
+    parameters = [
+        (name, f"{'a trained' if p.requires_grad else 'a frozen'} {p.dtype} of shape {tuple(p.shape)}")
+        for name, p in module.named_parameters()
+    ]
+    return parameters + [(name, f"a buffer {b.dtype} of shape {tuple(b.shape)}") for name, b in module.named_buffers()]
+
+
+def _difference(stage, rank, rows, other, other_rows):
+    """Returns what to say of the first parameter in which two dp ranks of a stage differ."""
+    pairs = itertools.zip_longest(rows, other_rows, fillvalue=("nothing more", ""))
+    place, (own, found) = next((k, pair) for k, pair in enumerate(pairs) if pair[0] != pair[1])
+    if own[0] == found[0]:
+        says = f"{own[0]} {own[1]} on rank {rank}, found {found[1]} on rank {other}"
+    else:
+        says = f"{own[0]} as number {place} on rank {rank}, found {found[0]} on rank {other}"
+    return f"stages: expected the same parameters of stage {stage} in the same order on all of its dp ranks: {says}"
 
 
 def _require_runnable(program, ranks, clip_norm, tied):
