@@ -278,6 +278,48 @@ def test_stages_that_share_a_parameter_are_refused(server):
     assert "expected modules that share no parameter, found 0.weight of stage 1 in stage 0" in failed.value.failures[0]
 
 
+class Twin(torch.nn.Module):
+    """A stage whose copies on two dp ranks differ in one thing."""
+
+    def __init__(self, differs):
+        super().__init__()
+        names = ("b", "a") if differs == "order" else ("a", "b")
+        for name in names:
+            setattr(self, name, torch.nn.Linear(2, 3 if differs == "shape" and name == "b" else 2))
+        self.b.to(torch.float64 if differs == "dtype" else torch.float32)
+        self.b.bias.requires_grad_(differs != "frozen")
+        if differs == "count":
+            self.register_buffer("more", torch.zeros(2))
+
+
+def refusals_of_twins(rank, world, program, differences):
+    said = []
+    for differs in differences:
+        try:
+            Executor(program, lambda stage: Twin(differs if rank == 1 else ""), inputs=vlm.inputs, loss=vlm.loss).close()
+        except dflop.InputError as error:
+            said.append(str(error))
+    return said
+
+
+def test_modules_that_differ_over_dp_ranks_are_refused_on_all(server):
+    # In order: a.weight, a.bias, b.weight, b.bias, 0 to 3. All ranks go on, as none waits for another one.
+    plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4)
+    program = make_program(plan, make_samples(4, 0), server)
+    differs = "b.%s a trained torch.float32 of shape %s on rank 0, found a %s torch.%s of shape %s on rank 1"
+    expected = {
+        "": None,
+        "shape": differs % ("weight", "(2, 2)", "trained", "float32", "(3, 2)"),
+        "dtype": differs % ("weight", "(2, 2)", "trained", "float64", "(2, 2)"),
+        "frozen": differs % ("bias", "(2,)", "frozen", "float32", "(2,)"),
+        "order": "a.weight as number 0 on rank 0, found b.weight on rank 1",
+        "count": "nothing more as number 4 on rank 0, found more on rank 1",
+    }
+    begin = "stages: expected the same parameters of stage 0 in the same order on all of its dp ranks: "
+    said = [begin + text for text in expected.values() if text is not None]
+    assert run_ranks(2, refusals_of_twins, program, list(expected)) == [said, said]
+
+
 def test_split_backwards_need_a_new_torch():
     require_split_backwards("Executor: ... needs", "2.14.0")
     with pytest.raises(dflop.DflopError, match=r"torch 2.14 or newer, found 2.11.0\+cpu.*pipeline_schedule='1f1b'"):
@@ -424,6 +466,18 @@ def test_what_a_rank_lost_while_it_spoke_to_all_is_one_of_the_others(ranks, lost
     board._store, board._rank, board._ranks = Store(), 0, ranks
     E = type("E", (Exception,), {})
     assert board._suspect(PeerLost([0], E("gone")), "step 3") == (lost, said)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_skipped_a_step_is_named_by_all_that_waited_too_long(rank):
+    # Rank 0 has begun two steps, rank 1 one: who of them is first out of patience does not matter.
+    store = {"begun0": b"2", "begun1": b"1"}
+    board = object.__new__(Board)
+    board._rank, board._ranks = rank, 2
+    board._store = type("", (), {"check": lambda _, keys: keys[0] in store, "get": lambda _, key: store[key]})()
+    culprit, said = board._suspect(PeerLost([1 - rank], RuntimeError("Timed out waiting 5000ms for recv")), "step 1")
+    assert culprit == 1
+    assert "it has begun 1 step where rank 0 has begun 2: all ranks call step() for every batch" in said
 
 
 def ends_of_ranks(program, folder, *failure):

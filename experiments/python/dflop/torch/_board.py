@@ -44,6 +44,8 @@ class PeerLost(Exception):
     def __init__(self, peers, cause):
         super().__init__(_said(cause))
         self.peers = peers
+        # A rank that was slow, and not one that died.
+        self.timed_out = any(part in str(cause).lower() for part in ("timed out", "timeout", "in time"))
 
 
 @contextmanager
@@ -155,6 +157,7 @@ class Board:
     def agree(self, step, value):
         """Returns whether all ranks that have asked for a step had the same value, a text."""
         with lost_peers():
+            self._store.set(f"begun{self._rank}", str(step + 1))
             return self._store.compare_set(f"value{step}", "", value).decode() == value
 
     def add(self, step, number, ranks):
@@ -229,6 +232,10 @@ class Board:
             time.sleep(0.01)
         return tuple(json.loads(self._store.get("failure")))
 
+    def _begun(self, rank):
+        """Returns how many steps a rank has begun."""
+        return int(self._store.get(f"begun{rank}")) if self._store.check([f"begun{rank}"]) else 0
+
     def _suspect(self, error, at):
         """Returns the rank that left, or that says nothing of those at the other end, None where these are several, and
         why."""
@@ -239,6 +246,14 @@ class Board:
             return rank, (
                 f"it closed its executor {after}, and rank {self._rank} is at {at}: all ranks take equally many steps"
             )
+        if error.timed_out:
+            begun = [self._begun(rank) for rank in range(self._ranks)]
+            least, most = min(begun), max(begun)
+            if begun.count(least) == 1 and least < most:
+                return begun.index(least), (
+                    f"it has begun {least} step{'s' if least != 1 else ''} where rank {begun.index(most)} has begun {most}: "
+                    f"all ranks call step() for every batch (rank {self._rank} waited in vain at {at})"
+                )
         others = [rank for rank in error.peers if rank != self._rank]
         others = others or [rank for rank in range(self._ranks) if rank != self._rank]
         silent = [rank for rank in others if not self._store.check([f"stopped{rank}"])] or others
