@@ -71,7 +71,7 @@ struct Compared {
 std::string seeds_heading(const Table& seeds) {
   return fmt::format(
       "over {} seeds, plans of the first filled with the batches of each; intervals of 95 %, of the data "
-      "drawn alone; they do not include the preset's error",
+      "drawn alone, for these plans: another --seed may choose others; they do not include the preset's error",
       plain_text(seeds.rows.front()[1]));
 }
 
@@ -242,12 +242,12 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
   constexpr double kUsualIterations = 1000;
   const double iterations = training ? std::ceil(training->samples / input.gbs) : kUsualIterations;
   if (result.memory.empty()) return;
-  block.add(
-      "memory",
-      fmt::format("of the fullest GPU in {} further batches that are drawn as a run's, and in some with the "
-                  "longest samples, filled without looking at costs or by lpt as the row is; a plan that "
-                  "asks for it is kept within memory (--respect-memory):",
-                  result.memory.front().headroom.batches));
+  block.add("memory",
+            fmt::format(
+                "of the fullest GPU in {} further batches that are drawn as a run's, and in some with the "
+                "longest samples, filled without looking at costs where the row is, else by lpt; a plan that "
+                "asks for it is kept within memory (--respect-memory):",
+                result.memory.front().headroom.batches));
   for (const MemoryRow& row : result.memory) {
     std::vector<std::pair<std::string, Cell>> figures = figures_of(row.headroom, iterations);
     figures.insert(figures.begin(), {"systems", row.names});

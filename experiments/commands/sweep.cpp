@@ -1,5 +1,6 @@
 // dflop sweep runs all combinations of what-if values.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "experiments/sweep/spec.hpp"
 #include "experiments/sweep/store.hpp"
 #include "experiments/trust/assumptions.hpp"
+#include "solver/planners/planners.hpp"
 #include "traces/text/csv.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -98,6 +100,21 @@ void note_ranks(const std::vector<SweepRow>& cells) {
   }
 }
 
+/// Says which planners of a sweep choose less than others of it do.
+void note_parts(const std::vector<SweepRow>& cells) {
+  std::set<std::string> leave;
+  bool some_choose = false;
+  for (const SweepRow& cell : cells) {
+    const std::string& planner = cell.text(Axis::planner);
+    if (!find_planner(planner).leaves_parts) some_choose = true;
+    if (find_planner(planner).leaves_parts && !sweep_best_parts(cell)) leave.insert(planner);
+  }
+  if (leave.empty() || !some_choose) return;
+  say("dflop: note: {} take recomputation, placement and gradient buckets as given, which the other planners choose; "
+      "with '--best-parts' among a cell's options all do, as in 'dflop compare'\n",
+      fmt::join(leave, ", "));
+}
+
 AssumptionBlock sweep_assumptions(const std::vector<SweepRow>& cells) {
   AssumptionBlock block;
   std::set<std::string> clusters;
@@ -130,6 +147,7 @@ int run_sweep(const Values& values) {
   const int seeds = static_cast<int>(read_integer(values, "seeds", 1, kMostSeedsOfSweep));
   SweepSpec spec = parse_sweep_spec(read_text_file(spec_path), spec_path, seeds);
   note_ranks(spec.cells);
+  note_parts(spec.cells);
   const AssumptionBlock assumptions = sweep_assumptions(spec.cells);
   std::vector<PlanGroup> groups = shard(plan_groups(std::move(spec.cells)), part.index, part.count);
   const std::size_t cells = cells_of(groups);

@@ -54,7 +54,8 @@ void add_conditions(Options& options) {
 
 void add_steps(Options& options) {
   options.add({{"max-tokens", whole("N"), "cut LLM sequences at so many tokens"},
-               {"drop-long", flag(), "leave out samples that are longer"}});
+               {"drop-long", flag(), "leave out samples that are longer"},
+               {"best-parts", flag(), "choose by simulation what the planner does not choose"}});
   add_plan_options(options);
   add_search_options(options);
   add_wish_options(options);
@@ -395,6 +396,10 @@ std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count
 
 PlanOptions sweep_plan_options(const SweepRow& cell) {
   return read_plan_options(step_values(cell));
+}
+
+bool sweep_best_parts(const SweepRow& cell) {
+  return step_values(cell)["best-parts"].as<bool>();
 }
 
 SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model) {

@@ -40,6 +40,7 @@ std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count
 
 /// Returns the options of `dflop plan` that a cell stands for. @throws Error
 PlanOptions sweep_plan_options(const SweepRow& cell);
+bool sweep_best_parts(const SweepRow& cell);
 /// `model` is what --no-padded-heads looks at; null: it is checked and not applied.
 SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model = nullptr);
 SchedulerChoice sweep_scheduler(const SweepRow& cell);

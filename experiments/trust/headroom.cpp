@@ -13,12 +13,15 @@
 
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/trial.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
 namespace {
 
 /// Batches are those of a seed that neither users nor planners give.
+
+constexpr std::int64_t kSparePart = 50;  // one of so many of the usable memory is enough between batches
 
 double gib(Bytes bytes) {
   return static_cast<double>(bytes.count) * 0x1p-30;
@@ -140,6 +143,10 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   const double with_long = std::min(1.0, long_overruns * plan.gbs / static_cast<double>(samples.size()));
   headroom.chance = std::max(seen, with_long);
   if (respects_memory || surely_fits(plan, target, samples)) return headroom;
+  // Where bins are level the longest samples decide what is needed, and they were among these batches.
+  const Bytes largest = std::max(headroom.most, headroom.longest);
+  const bool has_spare = largest.count <= headroom.usable.count - headroom.usable.count / kSparePart;
+  if (has_spare && find_method(scheduler).minimises) return headroom;
   const std::vector<double> usual = peaks_without(further, found);
   headroom.chance = std::max(
       headroom.chance,
@@ -166,7 +173,9 @@ std::string describe(const Headroom& headroom, double iterations) {
   if (headroom.respects_memory && all_fit && headroom.longest_fits) return text;
   const double chance = 100 * headroom.chance_of_run(iterations);
   const std::string percent = chance > 99 ? "> 99" : chance < 0.1 ? "< 0.1" : fmt::format("{:.2g}", chance);
-  return text + fmt::format("; {} % of runs of {:.0f} iterations end out of memory", percent, iterations);
+  const bool is_guess = all_fit && headroom.longest_fits && chance >= 0.1;
+  return text + fmt::format("; {} % of runs of {:.0f} iterations end out of memory{}", percent, iterations,
+                            is_guess ? ", by a tail that few batches tell of: ten times less may be true" : "");
 }
 
 std::vector<std::pair<std::string, Cell>> figures_of(const Headroom& headroom, double iterations) {

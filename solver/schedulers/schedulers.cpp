@@ -14,6 +14,7 @@
 #include "solver/bins/heuristics.hpp"
 #include "solver/plan_problem/makespan.hpp"
 #include "solver/plan_problem/memory.hpp"
+#include "solver/schedulers/command.hpp"
 
 namespace dflop {
 namespace {
@@ -221,8 +222,9 @@ std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const Scheduler
 }
 
 std::string_view filler_for(std::string_view name) {
+  // A command of the user's may take long, and may count the batches that it is asked for.
   const Method& method = find_method(name);
-  return method.minimises ? "lpt" : method.name;
+  return method.minimises || name == kCommandMethod ? "lpt" : method.name;
 }
 
 std::vector<std::string_view> scheduler_names(std::optional<Budget> budget) {

@@ -174,6 +174,24 @@ TEST_F(SchedulerCommand, TheExampleIsARowOfCompare) {
   EXPECT_GT(systems[1]["samples_per_s"], 0);
 }
 
+// A command may take long and may count its requests: compare asks for the batches of its rows alone, two of
+// each of two seeds, and fills the further batches of the memory estimate by lpt.
+TEST_F(SchedulerCommand, IsAskedForTheBatchesOfARowAlone) {
+  testing::write_all(sandbox.path("ask.py"),
+                     "import json, sys\n"
+                     "for line in sys.stdin:\n"
+                     "  r = json.loads(line)\n"
+                     "  open('asked', 'a').write('x\\n')\n"
+                     "  print(json.dumps({'bins': [i % r['bins'] for i in range(32)]}), flush=True)\n");
+  const RunResult compared = sandbox.run(
+      "compare --systems pytorch --plan p.json --gbs 32 --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 "
+      "--data traces/datasets/vision_mix.csv --modalities image --iterations 2 --seeds 2 "
+      "--scheduler-command \"python3 ask.py\"");
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const std::string asked = testing::read_all(sandbox.path("asked"));
+  EXPECT_EQ(std::count(asked.begin(), asked.end(), '\n'), 2 * 2);
+}
+
 TEST_F(SchedulerCommand, SaysWhatItAsks) {
   const RunResult result = by_python(
       "open('asked.json', 'a').write(line); print(json.dumps({'bins': [i % r['bins'] for i in range(32)]}))");

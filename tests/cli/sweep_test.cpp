@@ -276,6 +276,28 @@ TEST_F(SweepCells, ReadBackFromCsvAsFromJson) {
   EXPECT_EQ(rows("a.sqlite", "--where seed=2").size(), 1U);
 }
 
+// Of a planner that leaves recomputation to others, a cell is what compare's row is once all planners choose
+// it.
+TEST_F(SweepCells, AreRowsOfCompareWhereAllPlannersChooseAllParts) {
+  const json axes = {
+      {"planner", {"dflop-expected", "pytorch"}}, {"options", {"default", "--best-parts"}}, {"gbs", {32}}};
+  sweep(spec(axes), "s.sqlite");
+  const RunResult compared = sandbox_.run(
+      "compare --systems dflop-expected --data small.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 "
+      "--gbs 32 --iterations 2 --seeds 1 --scheduler lpt --format json");
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const double row = json::parse(compared.out)["systems"][0]["samples_per_s"];
+  int found = 0;
+  for (const json& cell : rows("s.sqlite")) {
+    if (cell["planner"] != "dflop-expected" || cell["options"] != "--best-parts") continue;
+    EXPECT_DOUBLE_EQ(cell["samples_per_s"].get<double>(), row);
+    ++found;
+  }
+  EXPECT_EQ(found, 1);
+  const RunResult again = sandbox_.run("sweep --spec spec.json --out t.sqlite");
+  EXPECT_NE(again.err.find("note: dflop-expected take recomputation"), std::string::npos) << again.err;
+}
+
 TEST_F(SweepCells, OptionsAreAnAxis) {
   // With a cap of one token no schedule is feasible, and only cells with it are touched.
   sweep(
