@@ -111,7 +111,8 @@ void note_parts(const std::vector<SweepRow>& cells) {
   }
   if (leave.empty() || !some_choose) return;
   say("dflop: note: {} take recomputation, placement and gradient buckets as given, which the other planners choose; "
-      "with '--best-parts' among a cell's options all do, as in 'dflop compare'\n",
+      "'--best-parts' among a cell's options chooses them with random microbatches, and the axis recompute has cells of "
+      "each, of which 'dflop compare' takes the best\n",
       fmt::join(leave, ", "));
 }
 

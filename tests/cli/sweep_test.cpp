@@ -1,6 +1,7 @@
 // dflop sweep: cells against the commands that they stand for, shards, and what a longer spec adds.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <sstream>
 
 #include "costmodel/analytic/flops.hpp"
@@ -276,26 +277,19 @@ TEST_F(SweepCells, ReadBackFromCsvAsFromJson) {
   EXPECT_EQ(rows("a.sqlite", "--where seed=2").size(), 1U);
 }
 
-// Of a planner that leaves recomputation to others, a cell is what compare's row is once all planners choose
-// it.
-TEST_F(SweepCells, AreRowsOfCompareWhereAllPlannersChooseAllParts) {
-  const json axes = {
-      {"planner", {"dflop-expected", "pytorch"}}, {"options", {"default", "--best-parts"}}, {"gbs", {32}}};
-  sweep(spec(axes), "s.sqlite");
-  const RunResult compared = sandbox_.run(
-      "compare --systems dflop-expected --data small.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 "
-      "--gbs 32 --iterations 2 --seeds 1 --scheduler lpt --format json");
-  ASSERT_EQ(compared.exit_code, 0) << compared.err;
-  const double row = json::parse(compared.out)["systems"][0]["samples_per_s"];
-  int found = 0;
-  for (const json& cell : rows("s.sqlite")) {
-    if (cell["planner"] != "dflop-expected" || cell["options"] != "--best-parts") continue;
-    EXPECT_DOUBLE_EQ(cell["samples_per_s"].get<double>(), row);
-    ++found;
+// A planner that leaves recomputation to others has more of it than it needs: that is told, and chosen where
+// asked.
+TEST_F(SweepCells, PlannersThatLeavePartsChooseThemWhereAsked) {
+  write("spec.json", spec({{"planner", {"dflop-expected", "pytorch"}},
+                           {"options", {"default", "--best-parts"}},
+                           {"gbs", {32}}}));
+  const RunResult run = sandbox_.run("sweep --spec spec.json --out s.sqlite");
+  EXPECT_NE(run.err.find("note: dflop-expected take recomputation"), std::string::npos) << run.err;
+  std::map<std::string, double> rates;
+  for (const auto& cell : rows("s.sqlite")) {
+    if (cell["planner"] == "dflop-expected") rates[cell["options"]] = cell["samples_per_s"];
   }
-  EXPECT_EQ(found, 1);
-  const RunResult again = sandbox_.run("sweep --spec spec.json --out t.sqlite");
-  EXPECT_NE(again.err.find("note: dflop-expected take recomputation"), std::string::npos) << again.err;
+  EXPECT_GT(rates["--best-parts"], rates["default"]);
 }
 
 TEST_F(SweepCells, OptionsAreAnAxis) {
