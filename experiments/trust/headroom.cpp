@@ -174,8 +174,9 @@ std::string describe(const Headroom& headroom, double iterations) {
   const double chance = 100 * headroom.chance_of_run(iterations);
   const std::string percent = chance > 99 ? "> 99" : chance < 0.1 ? "< 0.1" : fmt::format("{:.2g}", chance);
   const bool is_guess = all_fit && headroom.longest_fits && chance >= 0.1;
-  return text + fmt::format("; {} % of runs of {:.0f} iterations end out of memory{}", percent, iterations,
-                            is_guess ? ", by a tail that few batches tell of: ten times less may be true" : "");
+  return text +
+         fmt::format("; {} % of runs of {:.0f} iterations end out of memory{}", percent, iterations,
+                     is_guess ? ", by a tail that few batches tell of: ten times less may be true" : "");
 }
 
 std::vector<std::pair<std::string, Cell>> figures_of(const Headroom& headroom, double iterations) {
