@@ -305,8 +305,8 @@ class JoinedStep {
     Nanoseconds waited_until{0};
     for (std::size_t k = 0; k < endings.size(); ++k) {
       const auto& [c, kernel, gap, end] = endings[k];
-      const auto begins_then = [&](const auto& other) {
-        return std::chrono::abs(other.second->start - kernel->end()) <= kLeastJoinedWait;
+      const auto begins_then = [ends = kernel->end()](const auto& other) {
+        return std::chrono::abs(other.second->start - ends) <= kLeastJoinedWait;
       };
       // What ends in the middle of a gap holds up nothing, unless another collective begins then.
       const bool is_last = k + 1 == endings.size() || endings[k + 1].gap != gap;

@@ -128,9 +128,9 @@ KinetoStragglers stragglers_of(const std::vector<KinetoTrace>& traces, const Kin
                                const KinetoStragglers& found, const std::vector<std::size_t>& kept) {
   std::vector<RankTimes> all = times_of(traces, ranks, found.hidden);
   std::ranges::stable_sort(all, {}, &RankTimes::wait);
-  const auto others = std::ranges::stable_partition(all, [&](const RankTimes& rank) {
-                        return std::ranges::count(kept, rank.trace) > 0;
-                      }).begin();
+  const auto others = std::stable_partition(all.begin(), all.end(), [&](const RankTimes& rank) {
+    return std::ranges::count(kept, rank.trace) > 0;
+  });
   KinetoStragglers stragglers = stragglers_before(others, all);
   stragglers.hidden = found.hidden;
   return stragglers;
