@@ -150,7 +150,7 @@ double held_out_error(const Calibration& result) {
   return error;
 }
 
-/// Returns of what the rows were: "rows of one node".
+/// Returns how many nodes the rows were measured on: "rows of one node".
 std::string describe_rows(const Calibration& result) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   std::int64_t most = 0;
@@ -166,8 +166,8 @@ std::string describe_rows(const Calibration& result) {
   return fmt::format("rows of {}{} nodes", least < most ? fmt::format("{} to ", least) : "", most);
 }
 
-/// Returns the grade: what the error is of, and of what is kept all that the cluster says where the fit
-/// starts.
+/// Returns the grade: the error and the rows that it is from, and for the parameters that were not fitted the
+/// grade of the cluster where the fit started.
 Json grade_of(const Calibration& result) {
   std::string of = fmt::format("held-out iteration times of {}:", describe_rows(result));
   for (std::size_t s = 0; s < result.sets.size(); ++s) {
@@ -176,11 +176,12 @@ Json grade_of(const Calibration& result) {
                       result.sets[s].set.file, 100 * mean);
   }
   const std::vector<FitParameter> kept = parameters_of(result, false);
+  constexpr int kBetweenNodes = 2;  // parameters: latency and bandwidth
   const auto between =
       std::ranges::count_if(kept, [](const FitParameter& p) { return p.key.starts_with("inter_node."); });
   if (!kept.empty()) {
     of += fmt::format("; {} parameters{} are not fitted but as in {}: {}", kept.size(),
-                      between == 2 ? ", those between nodes among them," : "", result.start.name,
+                      between == kBetweenNodes ? ", those between nodes among them," : "", result.start.name,
                       describe(result.notes));
   }
   return {{"kind", to_string(Grade::fitted)}, {"error", held_out_error(result)}, {"of", of}};
@@ -270,7 +271,7 @@ also given held out: of rows left out of the fit (--folds), and of models of wid
 A recording's rows are its iterations, with a GPU for each rank; several plans tell more parameters apart than one.
 A parameter that the rows do not decide is kept: it stays as the cluster has it, and the table says so.
 Writes a cluster file, to be used as any other: --cluster calibration.json. It is the file of --cluster with what was
-fitted; its grade says of rows of how many nodes the error is, and of what else it has what that file says.)",
+fitted; its grade says on how many nodes the rows were measured, and repeats that file's grade for the rest.)",
       .example =
           "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out calibration.json",
       .run = run_calibrate,

@@ -178,44 +178,44 @@ struct Savings {
   std::optional<double> together;
 };
 
-/// Replays the steps with all stragglers mended, without those whose part in what it saves is little.
-void keep_costly(Savings& savings, const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                 const PipelineImport& joined) {
+/// Replays the steps with all stragglers mended, and drops those without which nearly as much is saved, where
+/// there are few.
+void drop_innocent(Savings& savings, const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                   const PipelineImport& joined) {
   constexpr double kLittle = 0.005;
+  const auto numbers_of = [&](const std::vector<std::size_t>& kept) {
+    std::vector<int> numbers;
+    for (const std::size_t trace : kept) numbers.push_back(*traces[trace].rank);
+    return numbers;
+  };
   std::vector<std::size_t> kept;
   for (const KinetoStraggler& straggler : savings.stragglers.ranks) kept.push_back(straggler.trace);
-  const auto numbers = [&](const std::vector<std::size_t>& of) {
-    std::vector<int> all;
-    for (const std::size_t trace : of) all.push_back(*traces[trace].rank);
-    return all;
-  };
-  savings.together = saved_as_others(joined, numbers(kept));
-  for (std::size_t k = kept.size(); k-- > 0 && savings.together && kept.size() <= kMostAlone;) {
-    if (kept.size() == 1) break;
+  savings.together = saved_as_others(joined, numbers_of(kept));
+  const bool has_few = savings.together && kept.size() <= kMostAlone;
+  for (std::size_t k = has_few ? kept.size() : 0; k-- > 0 && kept.size() > 1;) {
     std::vector<std::size_t> fewer = kept;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(k));
-    const std::optional<double> saved = saved_as_others(joined, numbers(fewer));
+    const std::optional<double> saved = saved_as_others(joined, numbers_of(fewer));
     if (!saved || *saved < *savings.together - kLittle) continue;
     kept = std::move(fewer);
     savings.together = saved;
   }
   if (kept.size() < savings.stragglers.ranks.size())
     savings.stragglers = stragglers_of(traces, ranks, savings.stragglers, kept);
-  savings.ranks.clear();
   for (const KinetoStraggler& straggler : savings.stragglers.ranks)
     savings.ranks.push_back(*traces[straggler.trace].rank);
 }
 
-/// Finds stragglers by what others wait for them while they compute nothing, else by all that they wait.
-/// Where steps can be replayed, mending them has to save kLeastStraggling: waits alone may cost nothing, and
-/// where they are hidden nothing else tells. What each saves alone is known where they are few.
+/// Finds stragglers by the time in which others wait and compute nothing; where that names none, by all time
+/// in which others wait. Where steps can be replayed, mending them has to save kLeastStraggling, as a wait
+/// may cost nothing; hidden waits count only then. What each saves alone is known where they are few.
 Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                      const PipelineImport& joined) {
   for (const bool hidden : {false, true}) {
     Savings savings;
     savings.stragglers = find_stragglers(traces, ranks, hidden);
     if (savings.stragglers.ranks.empty()) continue;
-    keep_costly(savings, traces, ranks, joined);
+    drop_innocent(savings, traces, ranks, joined);
     if (savings.together ? *savings.together < kLeastStraggling : hidden) continue;
     const std::vector<int>& all = savings.ranks;
     savings.alone.resize(all.size());

@@ -431,8 +431,8 @@ void refuse_for_missing_ranks(const Values& values, const TimelineFile& trace, c
                   file, missing->text));
 }
 
-/// Refuses other links where the sizes of what they moved were not recorded: nothing tells how much of its
-/// time is bandwidth's. Few without a size, as barriers, do no harm.
+/// Refuses changes of links where the record lacks the sizes of transfers: nothing tells then how much of
+/// their time is bandwidth. A few without a size, such as barriers, do no harm.
 void refuse_for_unknown_sizes(const Values& values, const TimelineFile& trace, const std::string& file) {
   const bool is_shared = read_text(values, "network") == "contention";
   if (values["latency-scale"].defaulted() && values["bandwidth-scale"].defaulted() && !is_shared) return;
@@ -451,16 +451,16 @@ void refuse_for_unknown_sizes(const Values& values, const TimelineFile& trace, c
   }
   if (Seconds(unknown) <= kMostReplayError * Seconds(all)) return;
   const std::string why = fmt::format(
-      "{} does not say the sizes of messages and collectives that take {:.0f} % of the time of all, so that "
-      "nothing tells latency from bandwidth; record with record_shapes=True or a PyTorch whose NCCL kernels "
-      "say them ('dflop import' shows MB then)",
+      "{} lacks the sizes of messages and collectives that take {:.0f} % of the time of all of them, so that "
+      "nothing tells latency from bandwidth; record with record_shapes=True or with a PyTorch whose NCCL kernels "
+      "have sizes ('dflop import' shows MB then)",
       file, 100 * (Seconds(unknown) / Seconds(all)));
   refuse_given(values, {"latency-scale", "bandwidth-scale"}, why);
   if (is_shared) refuse_option("network", why);
 }
 
-/// Says where an imported run is another one when it is replayed as it was, and what that is for other
-/// orders.
+/// Notes by how much the replay of an imported run as it was differs from the record, and what that means for
+/// other orders.
 void note_own_error(const Values& values, const TimelineFile& trace, const std::string& file,
                     const Replays& replays) {
   constexpr double kNotable = 0.003;
@@ -469,18 +469,15 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
   const double error = relative_difference(mean(0), mean(1)).value_or(0);
   if (recording.source != "recorded" || has_pieces_alone(recording) || std::abs(error) < kNotable) return;
   std::string text = fmt::format("{}: replayed as it was, the run takes {:+.1f} %", file, 100 * error);
-  if (error < 0) {
-    text +=
-        ", as where receives are posted only when their data are needed: messages begin late then, and in "
-        "a replay when they are sent";
-  }
+  if (error < 0) text += kLateReceives;
   const bool is_reordered = values.count("pipeline-schedule") + values.count("order") > 0;
   const std::size_t last = replays.front().size() - 1;
   const double difference = relative_difference(mean(1), mean(last)).value_or(0);
   if (is_reordered && std::abs(difference) <= std::abs(error)) {
-    text += fmt::format("; '{}' differs by no more, which says nothing", replays.front()[last].name);
+    text += fmt::format("; '{}' differs by less than this error: it may be slower or faster",
+                        replays.front()[last].name);
   } else if (is_reordered) {
-    text += "; another order may lose several times as much by it";
+    text += "; another order may lose several times as much by late receives";
   }
   say("dflop: note: {}\n", text);
 }

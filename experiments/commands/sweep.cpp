@@ -102,18 +102,21 @@ void note_ranks(const std::vector<SweepRow>& cells) {
 
 /// Says which planners of a sweep choose less than others of it do.
 void note_parts(const std::vector<SweepRow>& cells) {
-  std::set<std::string> leave;
-  bool some_choose = false;
+  std::set<std::string> leaving;
+  bool others_choose = false;
   for (const SweepRow& cell : cells) {
     const std::string& planner = cell.text(Axis::planner);
-    if (!find_planner(planner).leaves_parts) some_choose = true;
-    if (find_planner(planner).leaves_parts && !sweep_best_parts(cell)) leave.insert(planner);
+    if (!find_planner(planner).leaves_parts) {
+      others_choose = true;
+    } else if (!sweep_best_parts(cell)) {
+      leaving.insert(planner);
+    }
   }
-  if (leave.empty() || !some_choose) return;
+  if (leaving.empty() || !others_choose) return;
   say("dflop: note: {} take recomputation, placement and gradient buckets as given, which the other planners choose; "
-      "'--best-parts' among a cell's options chooses them with random microbatches, and the axis recompute has cells of "
-      "each, of which 'dflop compare' takes the best\n",
-      fmt::join(leave, ", "));
+      "'--best-parts' among a cell's options chooses them with random microbatches, and the axis recompute makes a cell "
+      "for each recomputation ('dflop compare' takes the best)\n",
+      fmt::join(leaving, ", "));
 }
 
 AssumptionBlock sweep_assumptions(const std::vector<SweepRow>& cells) {

@@ -88,15 +88,15 @@ ClusterSpec find_uniform_preset(const std::string& name) {
   return parse_cluster(find_json("clusters", name), "preset " + name);
 }
 
-/// Finds a preset or file, with as many nodes as its name or the file says. Its text goes to `json`.
-ClusterSpec find_one_type(const std::string& text, std::string& json) {
+/// Finds a preset or file and its text, with as many nodes as its name or the file says; no notes.
+ClusterFile find_one_type(const std::string& text) {
   const auto [name, count] = split_nodes(text);
   if (name.empty()) {
     throw Error(
         ErrorKind::input,
         fmt::format("cluster '{}': expected names with numbers of nodes, as a100-80g:15+h100:1", text));
   }
-  json = find_json("clusters", name);
+  std::string json = find_json("clusters", name);
   ClusterSpec cluster = parse_cluster(json, is_path(name) ? name : "preset " + name, find_uniform_preset);
   if (cluster.nodes > 1 && count && *count != cluster.nodes) {
     throw Error(ErrorKind::input,
@@ -105,7 +105,7 @@ ClusterSpec find_one_type(const std::string& text, std::string& json) {
                             text, cluster.nodes, cluster.nodes, *count));
   }
   if (count) cluster.nodes = *count;
-  return cluster;
+  return {std::move(cluster), {}, std::move(json)};
 }
 
 }  // namespace
@@ -147,8 +147,7 @@ ModelSpec find_model(const std::string& name) {
 ClusterSpec find_cluster(const std::string& name) {
   const std::vector<std::string> parts = split_types(name);
   std::vector<ClusterSpec> types;  // each is read once, as it may be a pipe
-  std::string json;
-  for (const std::string& part : parts) types.push_back(find_one_type(part, json));
+  for (const std::string& part : parts) types.push_back(find_one_type(part).cluster);
   ClusterSpec cluster = types.front();
   std::vector<NodeGroup> groups;
   int nodes = 0;
@@ -187,8 +186,7 @@ ClusterFile find_cluster_file(const std::string& name) {
   if (split_types(name).size() > 1)
     throw Error(ErrorKind::input,
                 fmt::format("cluster '{}': expected one preset or file, found several", name));
-  ClusterFile file;
-  file.cluster = find_one_type(name, file.json);
+  ClusterFile file = find_one_type(name);
   file.cluster.name = name;
   const JsonDocument document(file.json, name);
   const JsonValue root = document.root("dflop.cluster", 1);

@@ -61,12 +61,7 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
         continue;
       }
       why = fmt::format("replayed as it was it takes {:+.1f} %", 100 * error);
-      const bool has_messages = !program.program.messages.empty();
-      if (error < 0 && has_messages) {
-        why +=
-            ", as where receives are posted only when their data are needed: messages begin late then, and in a "
-            "replay when they are sent";
-      }
+      if (error < 0 && !program.program.messages.empty()) why += kLateReceives;
     } catch (const Error& error) {
       why = error.what();
     }

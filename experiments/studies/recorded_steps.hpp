@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/plan.hpp"
@@ -13,6 +14,11 @@
 #include "traces/profiler/pipeline.hpp"
 
 namespace dflop {
+
+/// The likely cause where a replay of a recorded pipeline is shorter than the record.
+inline constexpr std::string_view kLateReceives =
+    ", as where receives are posted only when their data are needed: their messages begin late, and in a replay "
+    "they begin when they are sent";
 
 /// A replay of itself that is off by more than this is no replay.
 inline constexpr double kMostReplayError = 0.05;

@@ -36,7 +36,7 @@ namespace {
 constexpr std::uint64_t kBatchStream = 0x62617463;
 /// Planners are shown further batches of a seed that nobody gives.
 constexpr std::uint64_t kPlanningSeeds = 0x706c'616e'0000'0000;
-constexpr std::uint64_t kToldSeeds = 0x6865'6164'0000'0000;
+constexpr std::uint64_t kHeadroomSeeds = 0x6865'6164'0000'0000;
 
 /// Says what was assumed for records that leave something out, and which were left out.
 std::vector<std::string> assumptions_of(const Preprocessed& data, const PreprocessOptions& options) {
@@ -543,14 +543,14 @@ std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, s
     stream.skip(static_cast<std::int64_t>(count));
     append_with(all_longest, stream, batches);
   }
-  FurtherBatches told = told_batches(samples, gbs, seed);
-  move_from(told.longest, told.longest.size());
-  move_from(told.drawn, told.drawn.size());
+  FurtherBatches last = headroom_batches(samples, gbs, seed);
+  move_from(last.longest, last.longest.size());
+  move_from(last.drawn, last.drawn.size());
   return batches;
 }
 
-FurtherBatches told_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
-  return further_batches(samples, gbs, seed ^ kToldSeeds);
+FurtherBatches headroom_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
+  return further_batches(samples, gbs, seed ^ kHeadroomSeeds);
 }
 
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,

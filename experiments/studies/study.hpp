@@ -146,11 +146,11 @@ FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std:
 
 /// Returns the further batches that plans are to fit, first the kHardestBatches: those with the longest
 /// samples, with the most LLM tokens and with the most encoder tokens. Each of the longest samples is in
-/// five. The last are the told_batches().
+/// five. The last are the headroom_batches().
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
-/// Returns the further batches on which users are told what memory a plan needs.
-FurtherBatches told_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
+/// Returns the further batches from which estimate_headroom() says what memory a plan needs.
+FurtherBatches headroom_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
 /// Does that of make_batches(), and where outliers are delayed says on standard error and in `origin` how far
 /// samples have moved.

@@ -215,7 +215,7 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
     }
     say("dflop: goes on after step {} of {}\n", index.step, *path);
     for (const std::string& aside : set_aside_steps(folder, index.step)) {
-      say("dflop: note: what was passed over is now {}: it is not counted as a checkpoint, and no run removes it\n",
+      say("dflop: note: the damaged checkpoint is now {}: it no longer counts as one, and no run removes it\n",
           aside);
     }
     if (kernels != nullptr) kernels->resume(index.kernels, *path);

@@ -19,10 +19,6 @@
 namespace dflop {
 namespace {
 
-/// Batches are those of a seed that neither users nor planners give.
-
-constexpr std::int64_t kSparePart = 50;  // one of so many of the usable memory is enough between batches
-
 double gib(Bytes bytes) {
   return static_cast<double>(bytes.count) * 0x1p-30;
 }
@@ -105,7 +101,7 @@ std::vector<double> peaks_without(const FurtherBatches& further,
 
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed) {
-  const FurtherBatches further = told_batches(samples, plan.gbs, seed);
+  const FurtherBatches further = headroom_batches(samples, plan.gbs, seed);
   const std::size_t count = further.drawn.size();
   const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler, {.prove = false});
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
@@ -144,8 +140,7 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   headroom.chance = std::max(seen, with_long);
   if (respects_memory || surely_fits(plan, target, samples)) return headroom;
   // Where bins are level the longest samples decide what is needed, and they were among these batches.
-  const Bytes largest = std::max(headroom.most, headroom.longest);
-  const bool has_spare = largest.count <= headroom.usable.count - headroom.usable.count / kSparePart;
+  const bool has_spare = std::max(headroom.most, headroom.longest) <= with_memory_to_spare(headroom.usable);
   if (has_spare && find_method(scheduler).minimises) return headroom;
   const std::vector<double> usual = peaks_without(further, found);
   headroom.chance = std::max(
@@ -173,10 +168,11 @@ std::string describe(const Headroom& headroom, double iterations) {
   if (headroom.respects_memory && all_fit && headroom.longest_fits) return text;
   const double chance = 100 * headroom.chance_of_run(iterations);
   const std::string percent = chance > 99 ? "> 99" : chance < 0.1 ? "< 0.1" : fmt::format("{:.2g}", chance);
-  const bool is_guess = all_fit && headroom.longest_fits && chance >= 0.1;
-  return text +
-         fmt::format("; {} % of runs of {:.0f} iterations end out of memory{}", percent, iterations,
-                     is_guess ? ", by a tail that few batches tell of: ten times less may be true" : "");
+  const bool is_rough = all_fit && headroom.longest_fits && chance >= 0.1;
+  return text + fmt::format("; {} % of runs of {:.0f} iterations end out of memory{}", percent, iterations,
+                            is_rough
+                                ? " (a rough estimate from few batches: the chance may be ten times smaller)"
+                                : "");
 }
 
 std::vector<std::pair<std::string, Cell>> figures_of(const Headroom& headroom, double iterations) {

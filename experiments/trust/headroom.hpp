@@ -39,9 +39,8 @@ struct Headroom {
 /// result is never below the part of the peaks that is above.
 double overrun_chance(std::span<const double> peaks, double limit);
 
-/// Makes told_batches(), fills them with a scheduler and finds the fullest GPU of each, without a run. A plan
-/// with a microbatch for each sample, which holds the largest one everywhere, has no chance to run out of
-/// memory.
+/// Fills headroom_batches() with a scheduler and finds the fullest GPU of each, without a run. A plan with a
+/// microbatch for each sample, which holds the largest one everywhere, has no chance to run out of memory.
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed);
 

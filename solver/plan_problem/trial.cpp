@@ -102,7 +102,7 @@ std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const
         order_for_batch(plan, problem.model, problem.cost, batch, filled.assignment, usable);
     return memory_peak(plan, problem.model, problem.cost, batch, filled.assignment, order).bytes;
   };
-  // Without a limit the scheduler does not look at memory, which takes as long as all else.
+  // A scheduler with a limit computes the peak itself: it is asked only where its usual bins do not fit.
   const std::optional<Bytes> peak = peak_under({});
   if (!limit || (peak && *peak <= *limit)) return peak;
   ScheduleLimits limits;
@@ -110,9 +110,13 @@ std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const
   return peak_under(limits);
 }
 
+Bytes with_memory_to_spare(Bytes usable) {
+  return {usable.count - usable.count / 50};
+}
+
 std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
                              const Scheduler& scheduler, std::uint64_t seed, bool within, Bytes limit) {
-  constexpr std::size_t kAtOnce = 4;  // few: the first are the hardest, and the first overrun ends all
+  constexpr std::size_t kAtOnce = 4;  // the first overrun ends all, and the first batches are the hardest
   const std::optional<Bytes> kept = within ? std::optional(limit) : std::nullopt;
   for (std::size_t first = 0; first < further.size(); first += kAtOnce) {
     std::array<std::optional<Bytes>, kAtOnce> peaks;

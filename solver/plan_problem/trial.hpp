@@ -43,6 +43,9 @@ std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const
                                  const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
                                  std::optional<Bytes> limit);
 
+/// Returns 98 % of the usable memory: a plan that is within it in some batches mostly fits others, too.
+Bytes with_memory_to_spare(Bytes usable);
+
 /// Returns the first memory beyond a limit that a plan needs in a further batch; nothing where all fit.
 /// `within`: the scheduler keeps them within it where it can.
 std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,

@@ -18,19 +18,9 @@ namespace joined_steps_test {
 
 using nlohmann::json;
 using testing::expect_error;
+using testing::replayed_ms;
 using testing::RunResult;
 using testing::Sandbox;
-
-/// Returns the makespan of each row of a replay, in milliseconds.
-std::vector<double> replayed_ms(const Sandbox& sandbox, const std::string& options) {
-  const RunResult result = sandbox.run("replay --trace run.json --iteration all --format json " + options);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  std::vector<double> times;
-  const json out = json::parse(result.out, nullptr, false);
-  for (const json& run : out.value("runs", json::array()))
-    times.push_back(1e3 * run["makespan_s"].get<double>());
-  return times;
-}
 
 // traces/kineto/ddp: two steps of 8 ranks. A rank computes 30 ms forward, 60 ms backward and 6 ms in the
 // optimizer, rank 5 all of it 1.4 times as long. A bucket of 100 MB is ready after each third of the backward

@@ -18,6 +18,7 @@ namespace process_groups_test {
 
 using nlohmann::json;
 using testing::expect_error;
+using testing::replayed_ms;
 using testing::RunResult;
 using testing::Sandbox;
 
@@ -63,13 +64,6 @@ class StepOfRank {
   std::map<std::vector<int>, int> sequences_;
 };
 
-/// Returns the makespan of a replay's last row, in milliseconds.
-double replayed_ms(const Sandbox& sandbox, const std::string& options) {
-  const RunResult result = sandbox.run("replay --trace run.json --iteration all --format json " + options);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return 1e3 * json::parse(result.out)["runs"].back()["makespan_s"].get<double>();
-}
-
 // Ranks of tp 2 and dp 2, three layers. In each a rank computes 20 ms, rank 3 twice as long, sums for 2 ms
 // with the other rank of its tp group, and goes on, while the gradients are summed over dp for 3 ms.
 //   ranks 2, 3   a layer takes 40 + 2: tp ends at 42, 84, 126
@@ -102,8 +96,8 @@ TEST(ProcessGroups, RanksAreComparedGroupByGroup) {
   ASSERT_EQ(out["stragglers"].size(), 1u) << imported.out;
   EXPECT_EQ(out["stragglers"][0]["rank"], 3);
   EXPECT_NEAR(out["stragglers"][0]["saved_fraction"].get<double>(), 1 - 73.0 / 137, 1e-6);
-  EXPECT_NEAR(replayed_ms(sandbox, ""), 137, 1e-3);
-  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 3"), 73, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "").back(), 137, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 3").back(), 73, 1e-3);
 }
 
 // Four ranks compute 30 ms forward, and a bucket of gradients after each 15 ms of the backward takes 20 ms.
@@ -136,7 +130,7 @@ TEST(ProcessGroups, AStragglerIsFoundThoughWaitingForItIsHidden) {
                 "--as-others 1' saves 23.4 % of a step"),
             std::string::npos)
       << examples[0]["text"];
-  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1"), 131, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1").back(), 131, 1e-3);
 }
 
 // Equal ranks whose kernels take 5 % more or less in each step: nobody is behind anything.
@@ -192,8 +186,8 @@ TEST(ProcessGroups, OtherLinksNeedTheSizesOfCollectives) {
     }
     ASSERT_EQ(sandbox.run("import --kineto r0.json r1.json --out run.json").exit_code, 0);
     // 20 + 4 without, and the sum takes 4 times its 10 ms.
-    EXPECT_NEAR(replayed_ms(sandbox, "--network none"), 24, 1e-3);
-    if (says_size) EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 0.25"), 64, 1e-3);
+    EXPECT_NEAR(replayed_ms(sandbox, "--network none").back(), 24, 1e-3);
+    if (says_size) EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 0.25").back(), 64, 1e-3);
     for (const std::string option :
          {"--bandwidth-scale 0.25", "--latency-scale 2", "--network contention --cluster h100"}) {
       if (says_size) continue;

@@ -81,6 +81,16 @@ void expect_error(const RunResult& result, const std::vector<std::string>& parts
   EXPECT_EQ(others, 1) << "one line, found:\n" << result.err;
 }
 
+std::vector<double> replayed_ms(const Sandbox& sandbox, const std::string& options) {
+  const RunResult result = sandbox.run("replay --trace run.json --iteration all --format json " + options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::vector<double> times;
+  const nlohmann::json out = nlohmann::json::parse(result.out, nullptr, false);
+  for (const nlohmann::json& run : out.value("runs", nlohmann::json::array()))
+    times.push_back(1e3 * run["makespan_s"].get<double>());
+  return times;
+}
+
 std::string two_stages(const std::string& schedule, int microbatches, const std::string& extra) {
   return R"({"schema": "dflop.pipeline", "version": 1, "schedule": ")" + schedule +
          R"(", "stages": 2, "microbatches": )" + std::to_string(microbatches) +

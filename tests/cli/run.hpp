@@ -49,6 +49,9 @@ std::string image_records(int count = 100);
 /// Expects one line on standard error with all of `parts`, nothing on standard output.
 void expect_error(const RunResult& result, const std::vector<std::string>& parts, int exit_code = 2);
 
+/// Returns the mean makespan of all steps of run.json in each row of a replay, in milliseconds.
+std::vector<double> replayed_ms(const Sandbox& sandbox, const std::string& options);
+
 /// A pipeline file of 2 stages, forward 10 ms, backward 20 ms, messages of 1 MB at 1 GB/s + 2 ms = 3 ms.
 /// `extra` is JSON text of further keys, as ", \"activation_bytes\": 100". 1F1B with 2 microbatches takes 96
 /// ms:

@@ -17,6 +17,7 @@ namespace stragglers_test {
 
 using nlohmann::json;
 using testing::expect_error;
+using testing::replayed_ms;
 using testing::RunResult;
 using testing::Sandbox;
 
@@ -117,13 +118,6 @@ std::vector<std::string> findings(const RunResult& result) {
   return all;
 }
 
-/// Returns the last row's makespans of a replay of run.json, in milliseconds: mean of all steps.
-double replayed_ms(const Sandbox& sandbox, const std::string& options) {
-  const RunResult result = sandbox.run("replay --trace run.json --iteration all --format json " + options);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return 1e3 * json::parse(result.out)["runs"].back()["makespan_s"].get<double>();
-}
-
 // Ranks 2 and 3 take 1.3 times as long: of two steps the fast ranks wait 15 ms of 74 (50 + 15 + 5 + 4) in the
 // first, and in the second, which they begin 1.2 earlier, 16.2 of 75.2. That is 31.2 of 149.2, as
 // the others the two take 50 + 5 + 4 = 59 ms.
@@ -145,9 +139,9 @@ TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
           "straggler: r3.json: rank 3 computes 1.30 x the median; the other 2 ranks wait 20.9 % of their "
           "steps for it and rank 2; 'replay --as-others 3'" +
               all}));
-  EXPECT_NEAR(replayed_ms(sandbox, ""), 75.2, 1e-3);
-  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 2,3"), 59, 1e-3);
-  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 2"), 75.2, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "").back(), 75.2, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 2,3").back(), 59, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 2").back(), 75.2, 1e-3);
 }
 
 // Of 8 ranks two are slow, one by 1.30 and one by 1.28, which waits 1 ms for it.
@@ -179,7 +173,7 @@ TEST(Stragglers, AFastRankMakesNoOtherAStraggler) {
             std::vector<std::string>{
                 "waiting: r0.json and 3 more: rank 0 waits 30.9 % of its steps for the others, and for no "
                 "single one of them; it computes 0.60 x the median"});
-  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1"), 69, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1").back(), 69, 1e-3);
 }
 
 // Three ranks take 1.4, 1.38 and 1.35 times as long as the first: mending the slowest saves 0.02 * 54 of 84.6
@@ -260,7 +254,7 @@ TEST(Stragglers, ALateRankIsMendedByTheWhatIfThatIsNamed) {
       EXPECT_NEAR(step["duration_s"].get<double>(), (74 + 2 * gathers) * 1e-3, 1e-9);
       EXPECT_NEAR(step["replayed_s"].get<double>(), (74 + 2 * gathers) * 1e-3, 1e-9);
     }
-    EXPECT_NEAR(replayed_ms(sandbox, "--as-others 3"), 59 + 2 * gathers, 1e-3);
+    EXPECT_NEAR(replayed_ms(sandbox, "--as-others 3").back(), 59 + 2 * gathers, 1e-3);
   }
 }
 
@@ -274,7 +268,7 @@ TEST(Stragglers, ARankThatIsBehindInOneStepIsMendedThere) {
     const auto found = findings(result);
     EXPECT_EQ(found.size(), 1u) << result.out;
     EXPECT_NE(result.out.find("'replay --as-others 1' saves "), std::string::npos) << result.out;
-    return replayed_ms(sandbox, "--as-others 1");
+    return replayed_ms(sandbox, "--as-others 1").back();
   };
   MadeRun slow;
   slow.gathers = 5;
@@ -357,7 +351,7 @@ TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
   }
   const std::string whole = "import --kineto r0.json r1.json r2.json r3.json --out run.json";
   ASSERT_EQ(sandbox.run(whole).exit_code, 0);
-  EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 4"), 54 * 1.5 + 5 - 3.75, 1e-3);
+  EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 4").back(), 54 * 1.5 + 5 - 3.75, 1e-3);
   EXPECT_EQ(sandbox.run("replay --trace run.json").err.find("finding"), std::string::npos);
 }
 

@@ -46,7 +46,7 @@ class FurtherMemory : public ::testing::Test {
     plans[1].plan = small_;
     plans[1].objective = Seconds(seconds_of_small);
     for (RankedPlan& plan : plans) plan.scheduler = "lpt";
-    PlanFinisher(request, bounds).put_first_what_fits(plans, [] { return false; });
+    PlanFinisher(request, bounds).put_choice_first(plans, [] { return false; });
     std::vector<Recomputation> left;
     for (const RankedPlan& plan : plans) left.push_back(plan.plan.recomputation);
     return left;

@@ -53,9 +53,9 @@ NewestStep newest_step(
     const std::vector<std::string>& paths, const std::function<void(const std::string&)>& verify =
                                                [](const std::string& path) { verify_step(path); });
 
-/// Renames the checkpoints after that of step `last_good`, which were passed over, to names that no
-/// checkpoint has, as "<folder>/step-00000050.unreadable": they neither count as kept nor are removed, unless
-/// one of the same step is set aside again. Returns their new paths, the highest step first.
+/// Renames the damaged checkpoints after step `last_good`, as to "<folder>/step-00000050.unreadable": they do
+/// not count as checkpoints and stay, until a checkpoint of the same step is set aside again. Returns their
+/// new paths, the highest step first.
 /// @throws Error (output) for one that cannot be renamed; as step_paths()
 std::vector<std::string> set_aside_steps(const std::string& folder, std::int64_t last_good);
 

@@ -370,13 +370,15 @@ std::string changed_cluster(std::string_view cluster,
   for (const auto& [path, number] : numbers) {
     const std::size_t dot = path.find('.');
     const std::string part = path.substr(0, dot);
-    std::string key = path.substr(dot + 1);
-    const bool is_of_gpu = std::ranges::find(kOfGpuBefore, key) != std::end(kOfGpuBefore);
-    const bool is_before = part == "software" && !file.contains(part);
-    nlohmann::ordered_json& object = !is_before ? file[part] : is_of_gpu ? file["gpu"] : file;
+    const std::string name = path.substr(dot + 1);
+    // Files of earlier versions have what is the software's now at the GPU or at the root.
+    const bool is_early = part == "software" && !file.contains(part);
+    const bool is_of_gpu = std::ranges::find(kOfGpuBefore, name) != std::end(kOfGpuBefore);
+    nlohmann::ordered_json& object = !is_early ? file[part] : is_of_gpu ? file["gpu"] : file;
+    std::string key = name;
     double bytes = 1;
     for (const BandwidthKeys& keys : {kLinkBandwidth, kRingBandwidth}) {
-      if (keys[0] != path.substr(dot + 1)) continue;
+      if (keys[0] != name) continue;
       for (std::size_t unit = 0; unit < keys.size(); ++unit) {
         if (!object.contains(keys[unit])) continue;
         key = keys[unit];

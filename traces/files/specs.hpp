@@ -34,9 +34,10 @@ using FindCluster = std::function<ClusterSpec(const std::string&)>;
 /// @throws Error (input) also for a key that is in both places, and a bandwidth in two units
 ClusterSpec parse_cluster(std::string_view json, const std::string& file, const FindCluster& find = {});
 
-/// Returns the text of a cluster's file, which has no "nodes", with other values and all else as it is.
-/// `numbers` are in bytes and seconds, by key, as "software.gemm_efficiency"; each is written where the file
-/// has it, and in its unit. `members` replace those of the root. What made the file is left out.
+/// Returns a cluster's file, which has no "nodes", with some values changed and everything else unchanged but
+/// for what made the file, which is left out. `numbers` are in bytes and seconds, by key, such as
+/// "software.gemm_efficiency"; each is written at the place and in the unit that the file has. `members`
+/// replace those of the root.
 std::string changed_cluster(std::string_view cluster,
                             const std::vector<std::pair<std::string, double>>& numbers,
                             const nlohmann::ordered_json& members);

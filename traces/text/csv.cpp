@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <unicode/utf8.h>
-
 #include "core/refuse.hpp"
+#include "traces/text/utf8.hpp"
 
 namespace dflop {
 
@@ -113,16 +112,10 @@ std::string text_of_csv_field(std::string_view field) {
 }
 
 std::string CsvReader::id(std::string_view field, std::string_view column) const {
-  const auto size = static_cast<std::int64_t>(field.size());
-  for (std::int64_t at = 0; at < size;) {
-    const std::int64_t begin = at;
-    UChar32 letter = 0;
-    U8_NEXT(field.data(), at, size, letter);
-    if (letter < 0) {
-      refuse_input(place(column),
-                   "expected UTF-8, found the byte 0x{:02x}; convert the file, as with iconv -t UTF-8",
-                   static_cast<unsigned char>(field[static_cast<std::size_t>(begin)]));
-    }
+  if (const auto wrong = find_no_utf8(field)) {
+    refuse_input(place(column),
+                 "expected UTF-8, found the byte 0x{:02x}; convert the file, as with iconv -t UTF-8",
+                 static_cast<unsigned char>(field[*wrong]));
   }
   return text_of_csv_field(field);
 }

@@ -32,8 +32,8 @@ class CsvReader {
   std::string place() const;
   std::string place(std::string_view column) const;
 
-  /// Returns the text of a field of the last row that names what is in it. Outputs in JSON could not repeat
-  /// other bytes than UTF-8, and two ids would become one. @throws Error (input) for such bytes
+  /// Returns the id that stands in a field of the last row. @throws Error (input) for bytes that are not
+  /// UTF-8: JSON outputs could not repeat them, and two ids would become one.
   std::string id(std::string_view field, std::string_view column) const;
 
  private:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/refuse.hpp"
+#include "traces/text/utf8.hpp"
 
 namespace dflop {
 namespace {
@@ -50,15 +51,9 @@ std::string with_sets_of_blanks(std::string_view pattern) {
 void check_text(std::string_view text, const std::string& place) {
   if (text.size() > kLongestText)
     refuse_input(place, "expected a text of at most {} bytes, found {}", kLongestText, text.size());
-  const auto size = static_cast<std::int32_t>(text.size());
-  for (std::int32_t at = 0; at < size;) {
-    const std::int32_t begin = at;
-    UChar32 letter = 0;
-    U8_NEXT(text.data(), at, size, letter);
-    if (letter < 0) {
-      refuse_input(place, "expected UTF-8, found byte 0x{:02x}, which begins no character, at offset {}",
-                   static_cast<unsigned char>(text[static_cast<std::size_t>(begin)]), begin);
-    }
+  if (const auto wrong = find_no_utf8(text)) {
+    refuse_input(place, "expected UTF-8, found byte 0x{:02x}, which begins no character, at offset {}",
+                 static_cast<unsigned char>(text[*wrong]), *wrong);
   }
 }
 

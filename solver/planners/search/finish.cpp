@@ -23,9 +23,7 @@ constexpr std::int64_t kFinalSteps = 320;
 // how many plans are finished.
 constexpr std::int64_t kRunsOfASchedule = 40;
 
-// A plan with so much memory to spare that it mostly fits other batches, too, is worth so much more time.
-constexpr std::int64_t kSparePart = 50;  // one of so many of the usable memory
-constexpr double kWorthOfSpare = 1.03;
+constexpr double kWorthOfSpare = 1.03;  // times as long a plan may take that has memory to spare
 
 }  // namespace
 
@@ -57,8 +55,8 @@ bool PlanFinisher::fits_all(const RankedPlan& plan, Bytes limit) const {
   return !overrun_within(plan.plan, *scheduler, request_.further, limit);
 }
 
-void PlanFinisher::put_first_what_fits(std::vector<RankedPlan>& plans,
-                                       const std::function<bool()>& is_late) const {
+void PlanFinisher::put_choice_first(std::vector<RankedPlan>& plans,
+                                    const std::function<bool()>& is_late) const {
   constexpr int kRefinished = 3;  // plans that do not fit, after each of which others are finished
   const Bytes usable = request_.cluster.gpu.usable_memory();
   for (int failed = 0; !plans.empty() && !fits_all(plans.front(), usable); ++failed) {
@@ -66,10 +64,9 @@ void PlanFinisher::put_first_what_fits(std::vector<RankedPlan>& plans,
     if (failed < kRefinished && !is_late()) finish_next(plans);
   }
   if (plans.empty()) return;
-  const Bytes spared{usable.count - usable.count / kSparePart};
   const Seconds worth = plans.front().objective * kWorthOfSpare;
   const auto chosen = std::ranges::find_if(plans, [&](const RankedPlan& plan) {
-    return plan.objective <= worth && !is_late() && fits_all(plan, spared);
+    return plan.objective <= worth && !is_late() && fits_all(plan, with_memory_to_spare(usable));
   });
   if (chosen != plans.end()) std::rotate(plans.begin(), chosen, chosen + 1);
 }

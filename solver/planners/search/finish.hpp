@@ -35,7 +35,7 @@ class PlanFinisher {
   /// Puts the plan to choose first: the best that fits all further batches, or one that takes a little longer
   /// and fits them with memory to spare. Takes away the plans before it that do not fit, which may be all;
   /// the next after one of these are finished, too.
-  void put_first_what_fits(std::vector<RankedPlan>& plans, const std::function<bool()>& is_late) const;
+  void put_choice_first(std::vector<RankedPlan>& plans, const std::function<bool()>& is_late) const;
 
   /// Returns a leaf as it was run under LPT.
   /// @pre it has an objective

@@ -24,7 +24,7 @@ struct Leaf {
   PlanScore score{};                    ///< under LPT
   std::optional<double> objective_s{};  ///< of all iterations
   bool varied = false;                  ///< its variations were run
-  double limit = 0;                     ///< of the bytes that its cut was made for; 0: of none
+  double limit = 0;                     ///< the bytes that its cut was made for; 0: no limit
 
   bool run() const { return !score.fits || !score.iterations.empty(); }
   bool fits() const { return score.fits; }
@@ -37,24 +37,24 @@ struct CutGroup {
   double bound_s = 0;  ///< of every cut
   bool whole = false;  ///< every cut that may fit is a leaf
   int refits = 0;      ///< cuts that were made as others did not fit
-  /// Limits of these: cuts for `overrun` bytes or more do not fit, those for `held` or less do, or are too
-  /// uneven.
-  double overrun = std::numeric_limits<double>::max();
-  double held = 0;
+  /// A cut made for `overrun_limit` bytes or more does not fit. One made for `fitting_limit` or less fits, or
+  /// is too uneven to be of interest.
+  double overrun_limit = std::numeric_limits<double>::max();
+  double fitting_limit = 0;
   bool climbed = false;  ///< layers of its best plan were moved
   std::vector<std::size_t> leaves = {};
 
-  bool has_overrun() const { return overrun < std::numeric_limits<double>::max(); }
+  bool has_overrun() const { return overrun_limit < std::numeric_limits<double>::max(); }
 
   /// Narrows the limits by a leaf that has run.
-  void learn(const Leaf& leaf, double usable) {
+  void narrow_limits(const Leaf& leaf, double usable) {
     const auto expected = static_cast<double>(leaf.floor.expected_memory.count);
     if (leaf.fits()) {
-      held = std::max(held, leaf.limit);
+      fitting_limit = std::max(fitting_limit, leaf.limit);
     } else {
-      overrun = std::min(overrun, leaf.limit > 0 ? leaf.limit : std::min(usable, expected));
+      overrun_limit = std::min(overrun_limit, leaf.limit > 0 ? leaf.limit : std::min(usable, expected));
     }
-    if (held >= overrun) held = 0;  // it fitted fewer batches
+    if (fitting_limit >= overrun_limit) fitting_limit = 0;  // it fitted fewer batches
   }
 };
 

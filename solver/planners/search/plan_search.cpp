@@ -43,12 +43,12 @@ constexpr std::int64_t kMostBudget = 12'000'000;
 constexpr std::int64_t kManyGpus = 128;
 constexpr std::int64_t kBudgetOfMany = 4'000'000;
 constexpr std::int64_t kBudgetOfRace = 200'000;
-constexpr std::size_t kOpenedAtOnce = 32;  // families, between runs, with the smallest estimates
-constexpr std::size_t kOpenedOfEach = 4;   // families of each layout and recomputation beside these
-constexpr std::size_t kRunAtOnce = 12;     // plans of the most promise, between looks at what came out
-constexpr std::size_t kRunOfEach = 2;      // plans of each layout and recomputation beside these
-constexpr std::size_t kRunForRoom = 4;     // plans with the least memory beside these, where nothing fits yet
-constexpr std::size_t kRunForProof = 6;    // plans with the smallest bounds beside these
+constexpr std::size_t kOpenedAtOnce = 32;      // families, between runs, with the smallest estimates
+constexpr std::size_t kOpenedOfEach = 4;       // more families, of each layout and recomputation
+constexpr std::size_t kRunAtOnce = 12;         // plans of the most promise, between looks at what came out
+constexpr std::size_t kRunOfEach = 2;          // more plans, of each layout and recomputation
+constexpr std::size_t kRunForMemory = 4;       // more plans, with the least memory, until one fits
+constexpr std::size_t kRunForProof = 6;        // more plans, with the smallest bounds
 constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bounds
 constexpr std::size_t kOpenedInAnyCase = 8;    // families, also where it is late
 constexpr std::size_t kTriedInFull = 2;        // of each round's plans
@@ -56,7 +56,7 @@ constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants 
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
 // This part of the budget again is for finishing more plans, and as much for moving layers.
 constexpr std::int64_t kPartOfBudgetToFinish = 2;
-constexpr int kPartsOfBudget = 8;  // one at most is for one plan's moves of layers, one for its variations
+constexpr int kPartsOfBudget = 8;  // one for moving layers of a plan, at most, and one for its variations
 constexpr int kPatience = 5;       // limits are so many times wider where nothing fits yet
 constexpr int kMostRefits = 8;     // cuts of a group for less memory than those that did not fit
 constexpr double kRoom = 0.99;     // of the memory that such a cut is made for
@@ -136,7 +136,7 @@ class PlanSearch {
  private:
   /// Tells the request's callback of a better plan or bound.
   void tell_improvement() {
-    if (!request_.improved || !bounds_.known() || incumbent_s_ == std::numeric_limits<double>::max()) return;
+    if (!request_.improved || !bounds_.known() || !any_fits()) return;
     const std::pair now(incumbent_s_, open_bound());
     if (std::exchange(told_, now) != now) request_.improved(Seconds(now.first), Seconds(now.second));
   }
@@ -144,7 +144,7 @@ class PlanSearch {
   /// Looks into more families, runs more plans, and returns whether there were any.
   bool run_round(TrialProgress& progress) {
     const std::int64_t before = spent_;
-    const bool none_fits = incumbent_s_ == std::numeric_limits<double>::max();
+    const bool fitted_before = any_fits();
     const std::size_t leaves = leaves_.size();
     const auto looked_at = families_.looked_at();
     open_families();
@@ -152,7 +152,7 @@ class PlanSearch {
     run_all_iterations();
     climb_from_best();
     vary_best();
-    if (none_fits) in_vain_ = spent_;
+    if (!fitted_before) in_vain_ = spent_;
     progress.add(spent_ - before);
     tell_improvement();
     return spent_ != before || leaves != leaves_.size() || looked_at != families_.looked_at();
@@ -320,31 +320,31 @@ class PlanSearch {
     leaves_.push_back(std::move(leaf));
   }
 
-  /// Returns a group's leaf of a plan, or nothing.
-  const Leaf* leaf_of(const CutGroup& group, const Plan& plan) const {
+  /// Returns the leaf of a plan in a group; null where the group has none.
+  const Leaf* find_leaf(const CutGroup& group, const Plan& plan) const {
     const auto found =
         std::ranges::find_if(group.leaves, [&](std::size_t i) { return leaves_[i].plan == plan; });
     return found == group.leaves.end() ? nullptr : &leaves_[*found];
   }
 
-  /// Adds a cut for less memory than one that did not fit, by as much as that needed too much; or for more
-  /// than one that does fit or is too uneven to be better than the best plan.
+  /// Adds one more cut of a leaf's group, by bisection of the memory that cuts are made for: for less memory
+  /// than a cut that does not fit, for more than one that fits or is too uneven to beat the best plan.
   void refit(std::size_t of) {
-    constexpr double kNear = 0.01;  // limits so near to one another are not worth another cut
+    constexpr double kLeastGap = 0.01;  // of the usable memory, between limits worth another cut
     CutGroup& group = groups_[leaves_[of].group];
     if (group.whole || (leaves_[of].fits() && !group.has_overrun())) return;
     const double usable = static_cast<double>(request_.cluster.gpu.usable_memory().count);
-    group.learn(leaves_[of], usable);
-    const auto between = [&] { return (group.held + group.overrun) / 2; };
+    group.narrow_limits(leaves_[of], usable);
+    const auto between = [&] { return (group.fitting_limit + group.overrun_limit) / 2; };
     double limit = between();
-    if (group.held == 0)
-      limit = kRoom * group.overrun * usable /
+    if (group.fitting_limit == 0)
+      limit = kRoom * group.overrun_limit * usable /
               std::max(usable, static_cast<double>(leaves_[of].floor.memory.count));
-    while (group.refits < kMostRefits && group.overrun - group.held > kNear * usable) {
+    while (group.refits < kMostRefits && group.overrun_limit - group.fitting_limit > kLeastGap * usable) {
       ++group.refits;
       const auto bytes = static_cast<std::int64_t>(limit);
       std::optional<Plan> plan = leaf_maker_.cut_within(leaves_[of].plan, Bytes{bytes});
-      const Leaf* known = plan ? leaf_of(group, *plan) : nullptr;
+      const Leaf* known = plan ? find_leaf(group, *plan) : nullptr;
       bool is_large = known != nullptr && !known->fits();
       if (plan && known == nullptr) {
         Leaf leaf = leaf_maker_.leaf_of(*std::move(plan), group.family, families_[group.family].bound_s);
@@ -353,8 +353,8 @@ class PlanSearch {
         is_large = leaf.floor.memory > request_.cluster.gpu.usable_memory();
         if (!is_large && leaf.floor.bound_s < incumbent_s_) return add_leaf(std::move(leaf));
       }
-      (is_large ? group.overrun : group.held) = limit;
-      limit = group.held > 0 ? between() : limit * kRoom;
+      (is_large ? group.overrun_limit : group.fitting_limit) = limit;
+      limit = group.fitting_limit > 0 ? between() : limit * kRoom;
     }
   }
 
@@ -380,7 +380,7 @@ class PlanSearch {
     const Leaf& start = leaves_[from];
     std::vector<Leaf> moved;
     for (Plan& plan : moved_by_one_layer(start.plan, request_.model)) {
-      if (leaf_of(groups_[start.group], plan) != nullptr) continue;
+      if (find_leaf(groups_[start.group], plan) != nullptr) continue;
       const PlanFloor floor = bounds_.plan_floor(plan);
       if (floor.memory <= request_.cluster.gpu.usable_memory() && floor.bound_s < *start.objective_s)
         moved.push_back({std::move(plan), start.family, start.group, floor});
@@ -503,11 +503,11 @@ class PlanSearch {
         leaves_that([&](const Leaf& leaf) { return !leaf.run() && leaf.floor.bound_s < incumbent_s_; });
     const auto promise_of = [&](std::size_t i) { return promise(leaves_[i]); };
     std::vector<std::size_t> next = take_least(waiting, kRunAtOnce, promise_of);
-    if (incumbent_s_ == std::numeric_limits<double>::max()) {
+    if (!any_fits()) {
       const auto memory_of = [&](std::size_t i) {
         return std::pair(leaves_[i].floor.expected_memory, promise_of(i));
       };
-      for (const std::size_t i : take_least(waiting, kRunForRoom, memory_of)) next.push_back(i);
+      for (const std::size_t i : take_least(waiting, kRunForMemory, memory_of)) next.push_back(i);
     }
     std::array<std::vector<std::size_t>, kStrata> of_each;
     for (const std::size_t i : waiting) {
@@ -577,13 +577,14 @@ class PlanSearch {
     return bound;
   }
 
-  /// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider, and when
-  /// one has been found the whole budget is left.
+  bool any_fits() const { return incumbent_s_ < std::numeric_limits<double>::max(); }
+
+  /// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider; the first
+  /// plan that fits has the whole budget ahead of it.
   bool ended() const {
-    const bool found = incumbent_s_ < std::numeric_limits<double>::max();
-    const int wider = found ? 1 : kPatience;
-    const std::int64_t limit = std::max(budget_, found ? in_vain_ + budget_ : 0);
-    if (spent_ / wider >= limit) return true;
+    const int wider = any_fits() ? 1 : kPatience;
+    const std::int64_t spent = any_fits() ? spent_ - in_vain_ : spent_;
+    if (spent / wider >= budget_) return true;
     return request_.search.time_limit && watch_.elapsed() >= wider * *request_.search.time_limit;
   }
 
@@ -725,11 +726,11 @@ class PlanSearch {
       if (std::ranges::none_of(once, is_again)) once.push_back(std::move(ranked));
     }
     result.best = std::move(once);
-    finisher_.put_first_what_fits(result.best, [this] { return is_late(); });
-    if (result.best.empty()) {  // random microbatches are no smaller, and hardly ever better
+    finisher_.put_choice_first(result.best, [this] { return is_late(); });
+    if (result.best.empty()) {  // random microbatches seldom fit where those of LPT do not
       add_random_seeds(result.best);
       std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
-      finisher_.put_first_what_fits(result.best, [this] { return is_late(); });
+      finisher_.put_choice_first(result.best, [this] { return is_late(); });
     }
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
@@ -765,7 +766,7 @@ class PlanSearch {
   bool is_second_;  ///< all other plans were looked for before
   std::int64_t budget_;
   std::int64_t spent_ = 0;
-  std::int64_t in_vain_ = 0;  ///< of it, until a plan fitted
+  std::int64_t in_vain_ = 0;  ///< the part of spent_ before any plan fitted
   std::vector<Leaf> leaves_;
   std::vector<CutGroup> groups_;
   std::vector<std::size_t> seeds_;  ///< of leaves_

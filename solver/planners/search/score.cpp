@@ -1,12 +1,14 @@
 #include "solver/planners/search/score.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "core/program/lowering.hpp"
 #include "core/support/parallel.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
 
 namespace dflop {
-
 namespace {
 
 /// An IterationScore is what one iteration adds to a plan's score.
