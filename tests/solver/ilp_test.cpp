@@ -11,7 +11,6 @@
 #include "solver/bins/local_search.hpp"
 #include "tests/rounds.hpp"
 #include "tests/solver/fixtures.hpp"
-#include "tests/solver/threads.hpp"
 
 namespace dflop {
 namespace ilp_test {
@@ -44,7 +43,7 @@ TEST(Ilp, BeatsLpt) {
 TEST(Ilp, EqualsBruteForce) {
   Random random(2024);
   int better_than_lpt = 0;
-  for (int round = 0; round < testing::integer_programs(600); ++round) {
+  for (int round = 0; round < testing::rounds(600); ++round) {
     const int bins = 1 + static_cast<int>(random.below(3));
     const int items = bins + static_cast<int>(random.below(9 - bins));
     const testing::RandomItems data(random, items, round % 2 == 0);
@@ -61,7 +60,7 @@ TEST(Ilp, EqualsBruteForce) {
     if (found < largest_load(problem, lpt(problem)) * (1 - 1e-12)) ++better_than_lpt;
   }
   EXPECT_GT(better_than_lpt,
-            testing::integer_programs(600) / 12);  // else the instances are too easy to show anything
+            testing::rounds(600) / 12);  // else the instances are too easy to show anything
 }
 
 TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {

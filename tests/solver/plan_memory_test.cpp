@@ -9,8 +9,8 @@
 #include "core/order/pipeline_order.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/core/random_plan.hpp"
+#include "tests/rounds.hpp"
 #include "tests/solver/fixtures.hpp"
-#include "tests/solver/threads.hpp"
 
 namespace dflop {
 namespace plan_memory_test {
@@ -97,7 +97,7 @@ TEST(PlanMemory, NoScheduleNeedsMoreThanItsMemory) {
   Random random(7);
   int feasible = 0;
   int infeasible = 0;
-  for (int round = 0; round < testing::integer_programs(40); ++round) {
+  for (int round = 0; round < testing::rounds(40); ++round) {
     const RandomRun c(random);
     ScheduleRequest request{c.batch, c.plan, c.model, c.cost, 1, static_cast<std::uint64_t>(round)};
     const Assignment free = make_scheduler("lpt")->schedule(request).assignment;
