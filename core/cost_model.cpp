@@ -60,17 +60,30 @@ Bytes CostModel::activation_of(Op op, const Stage& stage, const Work& work) cons
   return activation(stage, work);
 }
 
+std::vector<Nanoseconds> CostModel::compute_times(const Program& program) const {
+  std::vector<Nanoseconds> times(program.instructions.size(), Nanoseconds(0));
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (!is_compute(instruction.op)) continue;
+    times[i] = to_nanoseconds(
+        compute(instruction.op, program.stages[instruction.stage], program.works[instruction.index]));
+  }
+  return times;
+}
+
 ProgramCosts CostModel::price_sums(const Program& program) const {
   ProgramCosts costs;
   const std::size_t count = program.instructions.size();
-  costs.instruction.assign(count, Nanoseconds(0));
+  costs.instruction = compute_times(program);
   costs.activation.assign(count, Bytes{});
   costs.workspace.assign(count, Bytes{});
   const bool shared = program.shared_gpus > 0;
   if (shared) costs.bandwidth.assign(count, 0.0);
+  std::vector<ModelState> states;
+  for (const Stage& stage : program.stages) states.push_back(model_state(stage));
   for (const Group& group : program.groups) {
     ModelState state;
-    for (const std::int32_t stage : stages_of(program, group)) state += model_state(program.stages[stage]);
+    for (const std::int32_t stage : stages_of(program, group)) state += states[stage];
     costs.model_state.push_back(state);
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Instruction& instruction = program.instructions[i];
@@ -80,7 +93,6 @@ ProgramCosts CostModel::price_sums(const Program& program) const {
         if (shared) costs.bandwidth[i] = optimizer_bandwidth(stage);
       } else if (is_compute(instruction.op)) {
         const Work& work = program.works[instruction.index];
-        costs.instruction[i] = to_nanoseconds(compute(instruction.op, stage, work));
         costs.workspace[i] = workspace(instruction.op, stage, work);
         costs.activation[i] = activation_of(instruction.op, stage, work);
         if (shared) costs.bandwidth[i] = bandwidth(instruction.op, stage, work);

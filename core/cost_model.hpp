@@ -70,6 +70,11 @@ class CostModel {
   /// for empty work.
   virtual Seconds compute(Op op, const Stage& stage, const Work& work) const = 0;
 
+  /// Returns compute() of the forward and of the whole backward, added up.
+  virtual Seconds both_passes(const Stage& stage, const Work& work) const {
+    return compute(Op::forward, stage, work) + compute(Op::backward, stage, work);
+  }
+
   /// Returns a time that compute() is never below and that, as a function of the work's counts, is convex and
   /// does not fall, as long as each module's work is either always or never empty. Bounds on what any
   /// assignment or plan can reach rest on it. None where the model knows no such function.
@@ -135,6 +140,10 @@ class CostModel {
   /// Prices every part of a program by the functions above, but for sample_excess(): a Program knows sums
   /// alone.
   virtual ProgramCosts price_sums(const Program& program) const;
+
+  /// Returns compute() of every compute instruction of a program, and zero for the others. A model whose
+  /// instructions have parts in common finds these once.
+  virtual std::vector<Nanoseconds> compute_times(const Program& program) const;
 
   /// Returns price_sums() of another model, for a model that changes its prices.
   static ProgramCosts price_sums(const CostModel& other, const Program& program) {

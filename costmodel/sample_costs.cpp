@@ -21,14 +21,11 @@ struct RankStages {
   bool holds_llm() const {
     return std::any_of(stages.begin(), stages.end(), [](const Stage& s) { return s.llm_layers > 0; });
   }
-  /// Returns the sum over forward and backward of all stages of what `cost(op, stage)` says.
+  /// Returns the sum over all stages of what `cost(stage)` says of a whole microbatch.
   template <typename Cost>
-  double both_passes(const Cost& cost) const {
+  double sum(const Cost& cost) const {
     double seconds = 0;
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-      const Seconds whole = cost(Op::forward, stages[s]) + cost(Op::backward, stages[s]);
-      seconds += parts[s] * whole.count();
-    }
+    for (std::size_t s = 0; s < stages.size(); ++s) seconds += parts[s] * Seconds(cost(stages[s])).count();
     return seconds;
   }
 };
@@ -70,14 +67,16 @@ class MarginalCost {
     if (work.encoder.empty() && work.llm.empty()) return 0;
     const Work with_sample{mean_.encoder + work.encoder, mean_.llm + work.llm};
     const double added = duration(*rank_, with_sample) - base_;
-    const double excess =
-        rank_->both_passes([&](Op op, const Stage& stage) { return cost_.sample_excess(op, stage, sample); });
+    const double excess = rank_->sum([&](const Stage& stage) {
+      return cost_.sample_excess(Op::forward, stage, sample) +
+             cost_.sample_excess(Op::backward, stage, sample);
+    });
     return std::max(added + excess, kSmallestCost);
   }
 
  private:
   double duration(const RankStages& rank, const Work& work) const {
-    return rank.both_passes([&](Op op, const Stage& stage) { return cost_.compute(op, stage, work); });
+    return rank.sum([&](const Stage& stage) { return cost_.both_passes(stage, work); });
   }
 
   const CostModel& cost_;

@@ -186,8 +186,11 @@ ProgramCosts price(const CostModel& cost, const Iteration& iteration) {
   return costs;
 }
 
-Iteration make_iteration(const Problem& problem, const Plan& plan, std::span<const Sample> samples,
-                         Assignment assignment, std::optional<PipelineOrder> order) {
+namespace {
+
+/// Returns an iteration without its costs.
+Iteration lowered_iteration(const Problem& problem, const Plan& plan, std::span<const Sample> samples,
+                            Assignment assignment, std::optional<PipelineOrder> order) {
   Iteration iteration;
   iteration.plan = plan;
   iteration.samples = samples;
@@ -196,7 +199,22 @@ Iteration make_iteration(const Problem& problem, const Plan& plan, std::span<con
                                             problem.cluster.gpu.usable_memory());
   iteration.program = lower(plan, problem.model, samples, assignment, iteration.order);
   iteration.assignment = std::move(assignment);
+  return iteration;
+}
+
+}  // namespace
+
+Iteration make_iteration(const Problem& problem, const Plan& plan, std::span<const Sample> samples,
+                         Assignment assignment, std::optional<PipelineOrder> order) {
+  Iteration iteration = lowered_iteration(problem, plan, samples, std::move(assignment), std::move(order));
   verify(iteration.program);
+  iteration.costs = price(problem.cost, iteration);
+  return iteration;
+}
+
+Iteration make_trial_iteration(const Problem& problem, const Plan& plan, std::span<const Sample> samples,
+                               Assignment assignment) {
+  Iteration iteration = lowered_iteration(problem, plan, samples, std::move(assignment), {});
   iteration.costs = price(problem.cost, iteration);
   return iteration;
 }

@@ -39,6 +39,12 @@ struct Iteration : PricedProgram {
 Iteration make_iteration(const Problem& problem, const Plan& plan, std::span<const Sample> samples,
                          Assignment assignment, std::optional<PipelineOrder> order = {});
 
+/// Makes an iteration without verify(), for planners: they run thousands of plans, all in orders that dflop
+/// makes, and whoever runs the plan that they choose verifies it. The same arguments give the same iteration.
+/// @throws Error (input) as lower()
+Iteration make_trial_iteration(const Problem& problem, const Plan& plan, std::span<const Sample> samples,
+                               Assignment assignment);
+
 /// Prices an iteration's program with a model that may be another than that of its own costs. Beside the sums
 /// of work, each compute instruction has the sample_excess() of the samples that it holds; an encoder apart
 /// spreads that of a microbatch evenly over its dp ranks. No duration falls below zero.

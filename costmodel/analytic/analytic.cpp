@@ -1,6 +1,7 @@
 #include "costmodel/analytic/analytic.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/program/lowering.hpp"
@@ -49,6 +50,26 @@ ClusterSpec fastest_type(const ClusterSpec& mixed) {
   return fastest;
 }
 
+/// Returns for each stage the number of its kind: layers of one kind take as long.
+std::vector<int> kinds_of_layers(const std::vector<Stage>& stages) {
+  std::vector<Stage> kinds;
+  std::vector<int> kind_of_stage;
+  for (Stage stage : stages) {
+    // The ends of a model are no part of its layers, and how many layers there are is not asked.
+    stage.encoder_layers = std::min(stage.encoder_layers, 1);
+    stage.llm_layers = std::min(stage.llm_layers, 1);
+    stage.connector = stage.embedding = stage.head = stage.front = false;
+    const auto place = std::ranges::find(kinds, stage);
+    kind_of_stage.push_back(static_cast<int>(place - kinds.begin()));
+    if (place == kinds.end()) kinds.push_back(stage);
+  }
+  return kind_of_stage;
+}
+
+PassTimes operator*(int layers, const PassTimes& layer) {
+  return {layers * layer.forward, layers * layer.backward_input, layers * layer.backward_weight};
+}
+
 }  // namespace
 
 AnalyticCostModel::AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
@@ -92,7 +113,7 @@ double AnalyticCostModel::granted_share(const Stage& stage) const {
   return granted_shares(cluster_.gpu, 1 - stage.share).llm;
 }
 
-PassTimes AnalyticCostModel::layer_times(const Processor& gpu, const TransformerSpec& spec, int layers,
+PassTimes AnalyticCostModel::layer_times(const Processor& gpu, const TransformerSpec& spec,
                                          const Stage& stage, const Workload& work, bool trained,
                                          int lora_rank) const {
   PassTimes layer = transformer_layer(gpu, spec, work, stage.tp, stage.sequence_parallel);
@@ -106,17 +127,27 @@ PassTimes AnalyticCostModel::layer_times(const Processor& gpu, const Transformer
   if (stage.recomputation == Recomputation::selective) {
     layer.backward_input += attention_core(gpu, spec, work, stage.tp).forward;
   }
-  return {layers * layer.forward, layers * layer.backward_input, layers * layer.backward_weight};
+  return layer;
 }
 
-PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& stage,
-                                           const Workload& work) const {
+AnalyticCostModel::LayerTimes AnalyticCostModel::layers_of(const Processor& gpu, const Stage& stage,
+                                                           const Work& work) const {
+  const TrainedParts& trained = stage.trained;
+  LayerTimes layers;
+  if (stage.encoder_layers > 0 && !work.encoder.empty())
+    layers.encoder = layer_times(gpu, model_.encoder, stage, work.encoder, trained.encoder, 0);
+  if (stage.llm_layers > 0 && !work.llm.empty())
+    layers.llm = layer_times(gpu, model_.llm, stage, work.llm, trained.llm, trained.lora_rank);
+  return layers;
+}
+
+PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& stage, const Workload& work,
+                                           const PassTimes& layer) const {
   PassTimes times;
   if (work.empty()) return times;
   if (stage.front) times += front(gpu, model_, work, stage.sequence_parallel ? stage.tp : 1);
   const TrainedParts& trained = stage.trained;
-  if (stage.encoder_layers > 0)
-    times += layer_times(gpu, model_.encoder, stage.encoder_layers, stage, work, trained.encoder, 0);
+  times += stage.encoder_layers * layer;
   if (!trained.encoder) times = {times.forward, Seconds(0), Seconds(0)};
   if (stage.connector) {
     const double tokens = connector_tokens(model_, work);
@@ -128,7 +159,8 @@ PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& st
   return times;
 }
 
-PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage, const Workload& work) const {
+PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage, const Workload& work,
+                                       const PassTimes& layer) const {
   PassTimes times;
   if (work.empty()) return times;
   const Seconds all_reduce =
@@ -138,10 +170,7 @@ PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage,
     times.forward += lookup.forward + all_reduce;
     if (stage.trained.llm) times.backward_weight += lookup.backward_weight;
   }
-  if (stage.llm_layers > 0) {
-    times += layer_times(gpu, model_.llm, stage.llm_layers, stage, work, stage.trained.llm,
-                         stage.trained.lora_rank);
-  }
+  times += stage.llm_layers * layer;
   if (stage.head) {
     const double rows = static_cast<double>(work.tokens) / (stage.sequence_parallel ? stage.tp : 1);
     if (model_.llm.form) times += norm(gpu, model_.llm.hidden, rows);
@@ -151,9 +180,10 @@ PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage,
   return times;
 }
 
-PassTimes AnalyticCostModel::stage_times(const Processor& gpu, const Stage& stage, const Work& work) const {
-  PassTimes times = encoder_times(gpu, stage, work.encoder);
-  times += llm_times(gpu, stage, work.llm);
+PassTimes AnalyticCostModel::stage_times(const Processor& gpu, const Stage& stage, const Work& work,
+                                         const LayerTimes& layers) const {
+  PassTimes times = encoder_times(gpu, stage, work.encoder, layers.encoder);
+  times += llm_times(gpu, stage, work.llm, layers.llm);
   return times;
 }
 
@@ -176,12 +206,57 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
   Seconds slowest{0};
   for (const AnalyticCostModel& type : types_) slowest = std::max(slowest, type.compute(op, stage, work));
   if (!types_.empty()) return slowest;
-  PassTimes times = stage_times(processor_of(stage), stage, work);
+  const Processor gpu = processor_of(stage);
+  return launched_times(gpu, stage, work, layers_of(gpu, stage, work)).of(op);
+}
+
+PassTimes AnalyticCostModel::launched_times(const Processor& gpu, const Stage& stage, const Work& work,
+                                            const LayerTimes& layers) const {
+  PassTimes times = stage_times(gpu, stage, work, layers);
   const PassTimes launches = launch_times(stage, work);
   for (const auto pass : {&PassTimes::forward, &PassTimes::backward_input, &PassTimes::backward_weight}) {
     times.*pass = std::max(times.*pass, launches.*pass);
   }
-  return times.of(op);
+  return times;
+}
+
+Seconds AnalyticCostModel::both_passes(const Stage& stage, const Work& work) const {
+  if (!types_.empty()) return SumCostModel::both_passes(stage, work);
+  const Processor gpu = processor_of(stage);
+  const PassTimes times = launched_times(gpu, stage, work, layers_of(gpu, stage, work));
+  return times.forward + times.of(Op::backward);
+}
+
+std::vector<Nanoseconds> AnalyticCostModel::compute_times(const Program& program) const {
+  if (!types_.empty()) return SumCostModel::compute_times(program);
+  // A layer of one work takes as long on all stages whose layers are alike, and a stage is priced once for
+  // all passes of a microbatch.
+  const std::vector<int> kinds = kinds_of_layers(program.stages);
+  std::vector<std::vector<std::optional<LayerTimes>>> layers(
+      static_cast<std::size_t>(std::ranges::max(kinds) + 1),
+      std::vector<std::optional<LayerTimes>>(program.works.size()));
+  std::vector<Nanoseconds> durations(program.instructions.size(), Nanoseconds(0));
+  std::vector<std::vector<std::optional<PassTimes>>> times(program.stages.size());
+  for (const Group& group : program.groups) {
+    for (auto& of_stage : times) of_stage.clear();
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_compute(instruction.op)) continue;
+      const Stage& stage = program.stages[instruction.stage];
+      const Work& work = program.works[instruction.index];
+      std::vector<std::optional<PassTimes>>& of_stage = times[instruction.stage];
+      of_stage.resize(program.microbatches);
+      std::optional<PassTimes>& known = of_stage[instruction.microbatch];
+      if (!known) {
+        const Processor gpu = processor_of(stage);
+        std::optional<LayerTimes>& layer = layers[kinds[instruction.stage]][instruction.index];
+        if (!layer) layer = layers_of(gpu, stage, work);
+        known = launched_times(gpu, stage, work, *layer);
+      }
+      durations[i] = to_nanoseconds(known->of(instruction.op));
+    }
+  }
+  return durations;
 }
 
 double AnalyticCostModel::bandwidth(Op op, const Stage& stage, const Work& work) const {

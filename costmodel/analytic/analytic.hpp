@@ -40,6 +40,8 @@ class AnalyticCostModel final : public SumCostModel {
   /// @throws Error (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
+  Seconds both_passes(const Stage& stage, const Work& work) const override;
+
   /// Returns compute() itself, which is made of sums and maxima of functions that are affine in the counts;
   /// on several GPU types that of a GPU with the best figures of each.
   std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
@@ -78,6 +80,7 @@ class AnalyticCostModel final : public SumCostModel {
 
  protected:
   ProgramCosts price_sums(const Program& program) const override;
+  std::vector<Nanoseconds> compute_times(const Program& program) const override;
 
  private:
   /// Returns the share of its GPUs that a stage is granted.
@@ -85,13 +88,28 @@ class AnalyticCostModel final : public SumCostModel {
   Processor processor_of(const Stage& stage) const {
     return stage.share == 1 ? Processor(cluster_) : Processor(cluster_, granted_share(stage));
   }
-  PassTimes stage_times(const Processor& gpu, const Stage& stage, const Work& work) const;
-  PassTimes encoder_times(const Processor& gpu, const Stage& stage, const Workload& work) const;
-  PassTimes llm_times(const Processor& gpu, const Stage& stage, const Workload& work) const;
-  /// Returns the times of so many layers, whose weights are `trained` or frozen; with LoRA's pairs where
-  /// there is a rank.
-  PassTimes layer_times(const Processor& gpu, const TransformerSpec& spec, int layers, const Stage& stage,
+  /// LayerTimes are the times of one layer of each module that a stage has.
+  struct LayerTimes {
+    PassTimes encoder;
+    PassTimes llm;
+  };
+  LayerTimes layers_of(const Processor& gpu, const Stage& stage, const Work& work) const;
+  /// Returns the times of one layer, whose weights are `trained` or frozen; with LoRA's pairs where there is
+  /// a rank.
+  PassTimes layer_times(const Processor& gpu, const TransformerSpec& spec, const Stage& stage,
                         const Workload& work, bool trained, int lora_rank) const;
+  PassTimes stage_times(const Processor& gpu, const Stage& stage, const Work& work) const {
+    return stage_times(gpu, stage, work, layers_of(gpu, stage, work));
+  }
+  PassTimes stage_times(const Processor& gpu, const Stage& stage, const Work& work,
+                        const LayerTimes& layers) const;
+  PassTimes encoder_times(const Processor& gpu, const Stage& stage, const Workload& work,
+                          const PassTimes& layer) const;
+  PassTimes llm_times(const Processor& gpu, const Stage& stage, const Workload& work,
+                      const PassTimes& layer) const;
+  /// Returns the times of a stage, of which none is shorter than its launches. @pre the cluster is not mixed
+  PassTimes launched_times(const Processor& gpu, const Stage& stage, const Work& work,
+                           const LayerTimes& layers) const;
   /// Returns what the host needs to launch the passes of all layers.
   PassTimes launch_times(const Stage& stage, const Work& work) const;
   /// Returns the time of an all-reduce of one bf16 tensor over the stage's tp ranks.

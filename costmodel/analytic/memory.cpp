@@ -75,6 +75,8 @@ std::int64_t layer_dropped(Op op, const TransformerSpec& spec, const Stage& stag
                            const Passes& passes) {
   Passes made = passes;
   if (op == Op::forward) made.backward = made.weights = true;
+  const bool keeps_all = made.backward == passes.backward && made.weights == passes.weights;
+  if (keeps_all && stage.recomputation == Recomputation::none) return 0;
   return kept(spec, stage, tokens, Recomputation::none, made) -
          kept(spec, stage, tokens, stage.recomputation, passes);
 }

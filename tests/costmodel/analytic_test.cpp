@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
+#include "core/iteration/iteration.hpp"
 #include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/communication.hpp"
 #include "costmodel/analytic/memory.hpp"
+#include "tests/core/fixtures.hpp"
+#include "tests/core/random_plan.hpp"
 #include "tests/costmodel/fixtures.hpp"
 
 namespace dflop {
@@ -238,6 +241,45 @@ TEST(AnalyticCostModel, PricesAWholeProgram) {
   for (const Nanoseconds time : costs.collective) EXPECT_GT(time.count(), 0);
   ASSERT_EQ(costs.model_state.size(), program.groups.size());
   EXPECT_EQ(costs.model_state[0], model_state_bytes(program.stages[0], llava_llama3_8b()));
+}
+
+// A program's instructions share layers and passes; each takes as long as compute() says of it alone.
+TEST(AnalyticCostModel, PricesAProgramAsItsInstructionsOneByOne) {
+  Random random(5);
+  const ModelSpec model = testing::tiny_model();
+  ClusterSpec cluster = fixtures::small_cluster();
+  cluster.nodes = 64;
+  const AnalyticCostModel cost(model, cluster);
+  int compute = 0;
+  for (int round = 0; round < 200; ++round) {
+    const OrderKind order = pipeline_orders()[random.below(pipeline_orders().size())].kind;
+    const Layout layout = all_of<Layout>()[random.below(kNames<Layout>.size())];
+    if (!fits(traits(order), layout)) continue;
+    Plan plan = testing::random_plan(random, order, layout);
+    plan.recomputation = all_of<Recomputation>()[random.below(kNames<Recomputation>.size())];
+    plan.trained = testing::random_trained(random);
+    std::vector<Sample> batch(plan.gbs);
+    for (Sample& sample : batch) {
+      const auto tiles = static_cast<std::int64_t>(random.below(4));
+      if (tiles > 0) sample.encoder_sequences = {{tiles, tiles * 9, tiles * 81}};
+      sample.encoder_output_tokens = tiles * 4;
+      sample.llm_tokens = sample.encoder_output_tokens + 1 + static_cast<std::int64_t>(random.below(30));
+    }
+    const Assignment assignment = testing::random_assignment(random, plan, batch.size());
+    const Iteration iteration = make_iteration({model, cluster, cost}, plan, batch, assignment);
+    const Program& program = iteration.program;
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_compute(instruction.op)) continue;
+      const Stage& stage = program.stages[instruction.stage];
+      const Work& work = program.works[instruction.index];
+      EXPECT_EQ(iteration.costs.instruction[i], to_nanoseconds(cost.compute(instruction.op, stage, work)));
+      const Seconds both = cost.compute(Op::forward, stage, work) + cost.compute(Op::backward, stage, work);
+      EXPECT_EQ(cost.both_passes(stage, work), both);
+      ++compute;
+    }
+  }
+  EXPECT_GT(compute, 1000);
 }
 
 TEST(Analytic, APassTakesNoLessThanItsLaunches) {

@@ -100,13 +100,11 @@ void add_bundles(Loads loads, int halvings, Workload Bundle::*first, Workload Bu
   add_bundles({middle, loads.end()}, halvings - 1, second, first, by, bundles);
 }
 
-/// Returns the most of forward and backward together over the stages; `seconds(op, stage)` says what each
-/// takes.
+/// Returns the most over the stages; `seconds(stage)` says what forward and backward of each take.
 template <typename Duration>
 Seconds slowest_of(std::span<const Stage> stages, const Duration& seconds) {
   Seconds slowest{0};
-  for (const Stage& stage : stages)
-    slowest = std::max(slowest, seconds(Op::forward, stage) + seconds(Op::backward, stage));
+  for (const Stage& stage : stages) slowest = std::max(slowest, seconds(stage));
   return slowest;
 }
 
@@ -181,12 +179,13 @@ Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t 
 }
 
 Seconds slowest_stage(const CostModel& cost, std::span<const Stage> stages, const Work& work) {
-  return slowest_of(stages, [&](Op op, const Stage& stage) { return cost.compute(op, stage, work); });
+  return slowest_of(stages, [&](const Stage& stage) { return cost.both_passes(stage, work); });
 }
 
 Seconds slowest_stage_floor(const CostModel& cost, std::span<const Stage> stages, const Work& work) {
-  return slowest_of(stages,
-                    [&](Op op, const Stage& stage) { return cost.convex_floor(op, stage, work).value(); });
+  return slowest_of(stages, [&](const Stage& stage) {
+    return *cost.convex_floor(Op::forward, stage, work) + *cost.convex_floor(Op::backward, stage, work);
+  });
 }
 
 DurationTable::DurationTable(std::span<const RepeatedLoad> loads, Duration duration)

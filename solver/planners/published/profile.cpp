@@ -31,7 +31,7 @@ Stage stage_of(const PlanRequest& request, bool encoder, int layers, int tp) {
 }
 
 double seconds(const CostModel& cost, const Stage& stage, const Work& work) {
-  return (cost.compute(Op::forward, stage, work) + cost.compute(Op::backward, stage, work)).count();
+  return cost.both_passes(stage, work).count();
 }
 
 /// Returns the mean encoder sequence of the data.

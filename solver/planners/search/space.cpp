@@ -25,7 +25,7 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   stage.sequence_parallel = plan.sequence_parallel;
   stage.trained = plan.trained;
   const auto seconds = [&](const Stage& s, const Work& load) {
-    return (request.cost.compute(Op::forward, s, load) + request.cost.compute(Op::backward, s, load)).count();
+    return request.cost.both_passes(s, load).count();
   };
   std::vector<double> items;
   if (with_encoder) {
