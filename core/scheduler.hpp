@@ -33,6 +33,9 @@ struct ScheduleLimits {
   std::optional<std::int64_t> token_cap = {};
   /// No rank may need more than this usable memory of a GPU at any time. None: it is not looked at.
   std::optional<Bytes> memory = {};
+  /// A plan whose order reads how much memory a GPU has runs on GPUs with so much. None: with `memory`, or
+  /// any amount where that is not looked at.
+  std::optional<Bytes> usable_memory = {};
   /// The search ends after this wall-clock time, in place of steps and nodes; without it the same request has
   /// the same result.
   std::optional<Seconds> time_limit = {};
@@ -40,6 +43,12 @@ struct ScheduleLimits {
   std::optional<std::int64_t> steps = {};
   /// An integer program takes so many branch-and-bound nodes. None: as many as it thinks fit.
   std::optional<std::int64_t> node_budget = {};
+
+  /// Returns the memory by which a plan's order is made.
+  Bytes memory_of_order() const {
+    constexpr Bytes kAny{std::int64_t{1} << 60};
+    return usable_memory.value_or(memory.value_or(kAny));
+  }
 };
 
 /// A ScheduleResult is one batch in microbatches. The value of a makespan is as the scheduler sees it, whose

@@ -302,7 +302,9 @@ class PlanSession final : public ServiceSession {
     if (profile_) require_measured(*profile_, plan_, target_->model);
     with_program_ = json.has("program") && json.at("program").boolean();
     SessionOptions options = read_session_options(json);
-    if (plan_.respect_memory) options.service.limits.memory = target_->cluster.gpu.usable_memory();
+    ScheduleLimits& limits = options.service.limits;
+    limits.usable_memory = target_->cluster.gpu.usable_memory();
+    if (plan_.respect_memory) limits.memory = limits.usable_memory;
     ServiceInput input;
     input.plan = plan_;
     input.model = target_->model;

@@ -318,6 +318,7 @@ void SchedulerChoice::keep_within_memory() {
 
 ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster, const Plan& plan) const {
   ScheduleLimits all = limits;
+  all.usable_memory = cluster.gpu.usable_memory();
   if (respects_memory(plan)) all.memory = cluster.gpu.usable_memory();
   return all;
 }
@@ -361,8 +362,7 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
     for (const std::string& assumption : assumptions) say_once(fmt::format("dflop: note: {}\n", assumption));
   }
   if (origin != nullptr) {
-    *origin = {{file, content_hash(text)}, static_cast<std::int64_t>(data.samples.size()), assumptions};
-    origin->cut = data.cut;
+    *origin = {{file, content_hash(text)}, std::ssize(data.samples), assumptions, data.cut};
   }
   if (data.samples.empty() && data.cut.samples > 0) {
     throw Error(

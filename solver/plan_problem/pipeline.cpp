@@ -530,7 +530,12 @@ PipelineOrder order_of(const Plan& plan, const ModelSpec& model, const CostModel
 
 PlanPipeline plan_pipeline(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                            std::span<const Sample> samples, std::optional<Bytes> memory) {
-  return Builder(plan, model, cost, samples).make(order_of(plan, model, cost, samples, memory));
+  return plan_pipeline(plan, model, cost, samples, order_of(plan, model, cost, samples, memory));
+}
+
+PlanPipeline plan_pipeline(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                           std::span<const Sample> samples, const PipelineOrder& order) {
+  return Builder(plan, model, cost, samples).make(order);
 }
 
 }  // namespace dflop

@@ -53,4 +53,8 @@ struct PlanPipeline {
 PlanPipeline plan_pipeline(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                            std::span<const Sample> samples, std::optional<Bytes> memory = {});
 
+/// Returns the same of steps in an order of the plan's shape.
+PlanPipeline plan_pipeline(const Plan& plan, const ModelSpec& model, const CostModel& cost,
+                           std::span<const Sample> samples, const PipelineOrder& order);
+
 }  // namespace dflop

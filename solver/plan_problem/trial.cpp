@@ -86,7 +86,7 @@ Bytes largest_model_state(const PlanRequest& request, const Plan& plan) {
 
 Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t iteration,
                        const Assignment& assignment) {
-  return request.executor.run(make_iteration(request, plan, request.batches[iteration], assignment),
+  return request.executor.run(make_trial_iteration(request, plan, request.batches[iteration], assignment),
                               Detail::usage);
 }
 
@@ -94,7 +94,8 @@ std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const
                                  const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
                                  std::optional<Bytes> limit) {
   const Bytes usable = problem.cluster.gpu.usable_memory();
-  const auto peak_under = [&](const ScheduleLimits& limits) -> std::optional<Bytes> {
+  const auto peak_under = [&](ScheduleLimits limits) -> std::optional<Bytes> {
+    limits.usable_memory = usable;
     const ScheduleResult filled =
         scheduler.schedule({batch, plan, problem.model, problem.cost, seed, iteration, limits});
     if (!filled.feasible()) return {};

@@ -64,7 +64,8 @@ class MemoryCheck {
     const Assignment assignment{plan.microbatches, plan.llm.dp, {bin.begin(), bin.end()}};
     std::optional<PipelineOrder> own;
     if (!order_)
-      own = order_for_batch(plan, request_.model, request_.cost, request_.samples, assignment, usable);
+      own = order_for_batch(plan, request_.model, request_.cost, request_.samples, assignment,
+                            request_.limits.memory_of_order());
     const MemoryPeak peak = memory_peak(plan, request_.model, request_.cost, request_.samples, assignment,
                                         order_ ? *order_ : *own);
     return usable < peak.bytes ? std::optional(peak) : std::nullopt;
@@ -140,7 +141,8 @@ class AssignmentScheduler final : public Scheduler {
         request.improved(result({.value = Seconds(seconds), .bound_kind = BoundKind::none}, bin));
       };
     }
-    const AssignmentSolution solution = solve(request, batch, memory, std::move(limits));
+    AssignmentSolution solution = solve(request, batch, memory, limits);
+    if (makespan && reads_tables(request.plan.order)) settle_order(request, batch, memory, limits, solution);
     ScheduleResult out = result(solution, solution.bin);
     if (to_prove && !solution.bin.empty() && !request.stop.stop_requested()) {
       makespan->prove();
@@ -153,6 +155,39 @@ class AssignmentScheduler final : public Scheduler {
   }
 
  private:
+  /// Where the order depends on the assignment, the search has seen LPT's alone: takes LPT's assignment where
+  /// that is faster, each in its own order. The value is that of its own order.
+  void settle_order(const ScheduleRequest& request, BatchProblem& batch, const MemoryCheck& memory,
+                    SolveLimits limits, AssignmentSolution& solution) const {
+    if (solution.bin.empty()) return;
+    const Plan& plan = request.plan;
+    const auto makespan_of = [&](const std::vector<std::int32_t>& bin) {
+      const PipelineOrder order =
+          order_for_batch(plan, request.model, request.cost, request.samples,
+                          {plan.microbatches, plan.llm.dp, bin}, request.limits.memory_of_order());
+      const PlanPipeline own = plan_pipeline(plan, request.model, request.cost, request.samples, order);
+      AssignmentProblem problem = batch.problem;
+      problem.pipeline = &own.pipeline;
+      problem.features = own.features();
+      return problem.objective(bin);
+    };
+    double least = makespan_of(solution.bin);
+    batch.set_caps(token_caps(request));
+    limits.improved = nullptr;
+    AssignmentSolution lpt = find_method("lpt").solve(batch.problem, limits);
+    if (lpt.feasible() && !memory.overrun(lpt.bin)) {
+      const double of_lpt = makespan_of(lpt.bin);
+      if (of_lpt < least) {
+        least = of_lpt;
+        solution.bin = std::move(lpt.bin);
+      }
+    }
+    solution.value = Seconds(least);
+    solution.bound = std::min(solution.bound, solution.value);
+    if (!meets_bound(least, solution.bound.count()) && solution.status == ScheduleStatus::optimal)
+      solution.status = ScheduleStatus::heuristic;
+  }
+
   /// Solves within the request's memory, if there is one. Caps only come near to it, and may refuse what
   /// fits: where an assignment of LPT fits without them, the method is tried without them, too. Where an
   /// assignment under caps needs too much, it is made again with a lower cap on the rank that is too full, a

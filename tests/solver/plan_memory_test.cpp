@@ -127,6 +127,33 @@ TEST(PlanMemory, NoScheduleNeedsMoreThanItsMemory) {
   EXPECT_GT(infeasible, 0);
 }
 
+// Such an order is that of an assignment's durations and of the GPU's memory; the search sees that of LPT's.
+TEST(PlanMemory, SearchesAreNotWorseThanLptWhereTheOrderDependsOnTheAssignment) {
+  Random random(11);
+  int better = 0;
+  int rounds = 0;
+  while (rounds < testing::rounds(60)) {
+    const RandomRun c(random);
+    if (!reads_tables(c.plan.order)) continue;
+    ++rounds;
+    ScheduleRequest request{c.batch, c.plan, c.model, c.cost, 1, static_cast<std::uint64_t>(rounds)};
+    const Assignment free = make_scheduler("lpt")->schedule(request).assignment;
+    const double needed = static_cast<double>(peak_memory(c.run(free, c.order(free, Bytes{1 << 30}))).count);
+    request.limits.usable_memory = Bytes{static_cast<std::int64_t>(needed * (0.6 + 0.6 * random.uniform()))};
+    request.limits.objective = Objective::makespan;
+    request.limits.steps = 200;
+    const auto makespan = [&](std::string_view name) {
+      const Assignment assignment = make_scheduler(name)->schedule(request).assignment;
+      return c.run(assignment, c.order(assignment, *request.limits.usable_memory)).makespan;
+    };
+    const Nanoseconds lpt = makespan("lpt");
+    const Nanoseconds search = makespan("makespan");
+    EXPECT_LE(search.count(), 1.001 * static_cast<double>(lpt.count())) << c.name() << " round " << rounds;
+    if (search < lpt) ++better;
+  }
+  EXPECT_GT(better, 0);
+}
+
 // One stage without state: gpipe holds all microbatches, 60 tokens of a GiB each, whatever is in which bin.
 TEST(PlanMemory, SaysHowMuchIsNeededAndWhere) {
   testing::LinearCostModel cost;

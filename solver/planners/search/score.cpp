@@ -21,8 +21,9 @@ struct IterationScore {
 };
 
 IterationScore score_iteration(const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
-                               std::size_t k, const ScheduleLimits& limits) {
+                               std::size_t k, ScheduleLimits limits) {
   const Bytes usable = request.cluster.gpu.usable_memory();
+  limits.usable_memory = usable;
   IterationScore score;
   const ScheduleResult scheduled =
       scheduler.schedule({request.batches[k], plan, request.model, request.cost, request.seed, k, limits});
