@@ -97,7 +97,7 @@ RankedPlan PlanFinisher::finished(const Leaf& leaf) const {
     plan.gradient_bucket = bucket;
     if (plan != leaf.plan) take_better(best, plan, *lpt_, {});
   }
-  if (asked_for_->name() == lpt_->name()) return best;
+  if (!looks_further_than_lpt()) return best;
   const Plan plan = best.plan;
   take_better(best, plan, *asked_for_, final_limits());
   return best;
@@ -110,11 +110,11 @@ std::optional<RankedPlan> PlanFinisher::filled(const Plan& plan) const {
   return best.scheduler.empty() ? std::nullopt : std::optional(std::move(best));
 }
 
-std::optional<RankedPlan> PlanFinisher::filled_at_random(const Leaf& leaf) const {
+std::optional<RankedPlan> PlanFinisher::filled_at_random(const Plan& plan) const {
   PlanScore score;
-  extend_score(score, request_, leaf.plan, *random_, request_.batches.size());
-  if (!score.fits || overrun_of(leaf.plan, *random_)) return {};
-  return ranked(leaf.plan, Seconds(leaf.floor.bound_s), score, *random_);
+  extend_score(score, request_, plan, *random_, request_.batches.size());
+  if (!score.fits || overrun_of(plan, *random_)) return {};
+  return ranked(plan, Seconds(bounds_.plan_floor(plan).bound_s), score, *random_);
 }
 
 std::optional<RankedPlan> PlanFinisher::with_layers_moved(const RankedPlan& plan,

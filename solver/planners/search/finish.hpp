@@ -23,6 +23,7 @@ class PlanFinisher {
 
   /// LPT fills all plans that are run before the last ones.
   const Scheduler& lpt() const { return *lpt_; }
+  bool looks_further_than_lpt() const { return asked_for_->name() != lpt_->name(); }
 
   /// Returns the memory that a plan needs in one of the hardest further batches that does not fit, filled by
   /// filler_for() the scheduler.
@@ -49,9 +50,9 @@ class PlanFinisher {
   /// Returns a plan under the scheduler asked for, within memory; nothing where it does not fit.
   std::optional<RankedPlan> filled(const Plan& plan) const;
 
-  /// Returns a leaf's plan with random microbatches, with which the baselines choose; nothing where it does
+  /// Returns a plan with random microbatches, with which the baselines choose; nothing where it does
   /// not fit.
-  std::optional<RankedPlan> filled_at_random(const Leaf& leaf) const;
+  std::optional<RankedPlan> filled_at_random(const Plan& plan) const;
 
   /// Moves layers of a plan between neighboring stages, one at a time, until no such move makes it better
   /// within memory under the scheduler that has made its microbatches, or it is too late. Returns nothing

@@ -16,6 +16,7 @@
 
 #include "core/support/clock.hpp"
 #include "core/support/parallel.hpp"
+#include "core/support/take_least.hpp"
 #include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/planners/expected/planner.hpp"
@@ -71,19 +72,6 @@ std::int64_t whole_budget(const PlanRequest& request) {
   if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
   if (request.cluster.gpus() > kManyGpus) return kBudgetOfMany;
   return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
-}
-
-/// Takes the elements with the smallest keys out of a list, `count` at most, rising; of equal ones the
-/// smallest element first.
-template <typename Key>
-std::vector<std::size_t> take_least(std::vector<std::size_t>& from, std::size_t count, const Key& key) {
-  const auto end = from.begin() + static_cast<std::ptrdiff_t>(std::min(count, from.size()));
-  std::partial_sort(from.begin(), end, from.end(), [&](std::size_t a, std::size_t b) {
-    return std::tuple(key(a), a) < std::tuple(key(b), b);
-  });
-  std::vector<std::size_t> taken(from.begin(), end);
-  from.erase(from.begin(), end);
-  return taken;
 }
 
 class PlanSearch {
@@ -645,29 +633,51 @@ class PlanSearch {
     std::ranges::move(found, std::back_inserter(best));
   }
 
-  /// Adds the seeds that are within memory with the microbatches of the scheduler asked for, and with LPT's
-  /// are not.
-  void add_seeds_that_only_fit_in_the_end(std::vector<RankedPlan>& best) const {
-    std::vector<std::optional<RankedPlan>> filled(seeds_.size());
-    parallel_for(seeds_.size(), [&](std::size_t s) {
-      const Leaf& leaf = leaves_[seeds_[s]];
-      const bool is_given = std::ranges::count(given_, seeds_[s]) > 0;
-      if (!leaf.objective_s && (is_given || !is_late())) filled[s] = finisher_.filled(leaf.plan);
-    });
-    for (std::optional<RankedPlan>& plan : filled) {
-      if (plan) best.push_back(*std::move(plan));
+  /// Returns plans that do not fit with LPT's microbatches and may with those of the scheduler asked for: the
+  /// seeds, and of the others those with the smallest bounds, each with the plans that are one layer apart,
+  /// as far as a part of the budget goes.
+  std::vector<Plan> close_misses(const std::vector<RankedPlan>& best) const {
+    std::vector<Plan> misses;
+    for (const std::size_t i : seeds_) {
+      if (!leaves_[i].objective_s) misses.push_back(leaves_[i].plan);
     }
+    if (!request_.search.respect_memory || !finisher_.looks_further_than_lpt()) return misses;
+    const double best_s =
+        best.empty() ? incumbent_s_ : std::ranges::min(best, {}, &RankedPlan::objective).objective.count();
+    const Bytes usable = request_.cluster.gpu.usable_memory();
+    std::vector<std::size_t> others = leaves_that([&](const Leaf& leaf) {
+      return leaf.run() && !leaf.fits() && leaf.floor.bound_s < best_s &&
+             leaf.floor.expected_memory <= usable;
+    });
+    std::int64_t left = budget_ / kPartsOfBudget;
+    const auto add = [&](const Plan& plan) {
+      const PlanFloor floor = bounds_.plan_floor(plan);
+      if (floor.bound_s >= best_s || floor.expected_memory > usable) return;
+      left -= finisher_.instructions_to_finish(plan);
+      if (left >= 0 && std::ranges::count(misses, plan) == 0) misses.push_back(plan);
+    };
+    const auto bound_s = [&](std::size_t i) { return leaves_[i].floor.bound_s; };
+    for (const std::size_t i : take_least(others, others.size(), bound_s)) {
+      if (left <= 0) break;
+      add(leaves_[i].plan);
+      for (const Plan& other : moved_by_one_layer(leaves_[i].plan, request_.model)) add(other);
+    }
+    return misses;
   }
 
-  /// Adds the seeds with random microbatches, with which the baselines have chosen them.
-  void add_random_seeds(std::vector<RankedPlan>& best) const {
-    std::vector<std::optional<RankedPlan>> filled(seeds_.size());
-    parallel_for(seeds_.size(), [&](std::size_t s) {
-      if (!is_late()) filled[s] = finisher_.filled_at_random(leaves_[seeds_[s]]);
+  /// Adds those of some plans for which `fill` finds microbatches that fit. The user's are filled in any
+  /// case.
+  template <typename Fill>
+  void add_filled(std::vector<RankedPlan>& best, const std::vector<Plan>& plans, const Fill& fill) const {
+    std::vector<std::optional<RankedPlan>> filled(plans.size());
+    parallel_for(plans.size(), [&](std::size_t n) {
+      const auto is_it = [&](std::size_t given) { return leaves_[given].plan == plans[n]; };
+      if (!is_late() || std::ranges::any_of(given_, is_it)) filled[n] = fill(plans[n]);
     });
     for (std::optional<RankedPlan>& plan : filled) {
       if (plan) best.push_back(*std::move(plan));
     }
+    std::ranges::stable_sort(best, {}, &RankedPlan::objective);
   }
 
   /// Moves layers of the best plan until no move makes it better, and of those that come next as far as a
@@ -713,8 +723,8 @@ class PlanSearch {
       if (is_finalist[n]) finished.push_back(finalists[n]);
     }
     add_more_finalists(result.best, finished);
-    add_seeds_that_only_fit_in_the_end(result.best);
-    std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
+    add_filled(result.best, close_misses(result.best),
+               [&](const Plan& plan) { return finisher_.filled(plan); });
     move_layers(result.best);
     // The search may find the user's seeds once more, and moves of layers may end in the same plan.
     std::vector<RankedPlan> once;
@@ -727,9 +737,11 @@ class PlanSearch {
     }
     result.best = std::move(once);
     finisher_.put_choice_first(result.best, [this] { return is_late(); });
-    if (result.best.empty()) {  // random microbatches seldom fit where those of LPT do not
-      add_random_seeds(result.best);
-      std::ranges::stable_sort(result.best, {}, &RankedPlan::objective);
+    if (result.best.empty()) {
+      // The baselines have chosen the seeds with random microbatches, which seldom fit where LPT's do not.
+      std::vector<Plan> seeds;
+      for (const std::size_t i : seeds_) seeds.push_back(leaves_[i].plan);
+      add_filled(result.best, seeds, [&](const Plan& plan) { return finisher_.filled_at_random(plan); });
       finisher_.put_choice_first(result.best, [this] { return is_late(); });
     }
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
