@@ -252,16 +252,18 @@ class Reorderer {
     add_messages(weight.sends, step);
   }
 
-  /// Splits a whole backward in two parts. The input part keeps no more than there was before it, since a
-  /// whole backward does not say what it would. That is right without recomputation, and else too little.
+  /// Splits a whole backward in two parts, which does not say by itself what its input part would keep.
   void split(const Block& whole, const OrderStep& step) {
     const std::int64_t i = whole.compute;
     const Nanoseconds weight = weight_part(costs_.instruction[i], *reordering_.share_of(step.stage));
+    const Bytes workspace = costs_.workspace_of(i);
+    const SplitMemory memory = reordering_.split_memory.empty() ? SplitMemory{{}, workspace, workspace}
+                                                                : reordering_.split_memory[i];
     if (step.op == Op::backward_weight) {
-      return add_compute(step, i, weight, costs_.activation_of(i), costs_.workspace_of(i));
+      return add_compute(step, i, weight, costs_.activation_of(i) + memory.kept, memory.weight_workspace);
     }
     add_messages(whole.receives, step);
-    add_compute(step, i, costs_.instruction[i] - weight, Bytes{}, costs_.workspace_of(i));
+    add_compute(step, i, costs_.instruction[i] - weight, memory.kept, memory.input_workspace);
     add_messages(whole.sends, step);
   }
 

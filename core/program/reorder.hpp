@@ -13,6 +13,13 @@ namespace dflop {
 /// A StepOrder has the steps of each pipeline rank: order[Group::stage] are those of a group.
 using StepOrder = std::vector<std::vector<OrderStep>>;
 
+/// A SplitMemory is what a backward of a program needs once it is split, on each rank.
+struct SplitMemory {
+  Bytes kept;  ///< by so much more is kept after the input part, until the weight part
+  Bytes input_workspace;
+  Bytes weight_workspace;
+};
+
 struct Reordering {
   /// The new program has so many microbatches; 0: as many as the old one. Microbatch j does what microbatch j
   /// mod M of the old one does, M being those that it has.
@@ -20,6 +27,9 @@ struct Reordering {
   /// This part of a whole backward, in [0, 1], becomes a backward_weight where the order splits it.
   std::optional<double> weight_share = {};
   std::vector<double> weight_shares = {};  ///< likewise, of each stage by itself, before weight_share
+  /// This has what each instruction of the old program needs once it is split; only backwards have anything.
+  /// Empty: nothing more is kept, and both parts have the workspace of the whole.
+  std::vector<SplitMemory> split_memory = {};
   /// This much of a GPU's memory limits the orders that depend on it; none: nothing does.
   std::optional<Bytes> usable_memory = {};
 
@@ -35,8 +45,8 @@ struct Reordering {
 /// all_reduce_start is put right before the last backward of its stage, after that one's receives, if compute
 /// came after it. With the order that the program has it stays as it is, if its starts are there.
 ///
-/// Of a backward that is split, the sends go with the input part, and the weight part frees the activations;
-/// what the input part would keep beside them is not known, and counts as nothing. Split ones are joined
+/// Of a backward that is split, the sends go with the input part, and the weight part frees the activations
+/// and what the input part has kept (Reordering::split_memory). Split ones are joined
 /// where the order has whole ones, which free what their forwards have kept and have the larger of their
 /// buffers, too much where recomputation brings several layers back.
 /// @throws Error (input) naming rank and step where the order does not fit the program: another number of

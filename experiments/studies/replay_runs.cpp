@@ -10,6 +10,7 @@
 
 #include "core/refuse.hpp"
 #include "costmodel/analytic/flops.hpp"
+#include "costmodel/analytic/memory.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 #include "traces/files/plan.hpp"
@@ -108,10 +109,48 @@ SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Wo
   return {split.input + pairs, split.weight + pairs};
 }
 
-/// Returns the reordering with a weight share for an order that splits backwards. `name` is what the order is
-/// of.
-Reordering with_weight_share(const std::string& name, const Program& program, Reordering reordering,
-                             const ReplayReference& reference) {
+/// Returns what the backwards of a program need once they are split; nothing where the recording has no
+/// memory. Without recomputation an input part keeps no more than there was before it; what recomputation
+/// brings back for the weight part only the model says.
+std::vector<SplitMemory> split_memory(const PricedProgram& before, const ReplayReference& reference,
+                                      const NoteOnce& note) {
+  const Program& program = before.program;
+  if (!has_activations(before.costs) || !knows_shapes(program.stages)) return {};
+  const auto recomputes = [](const Stage& stage) { return stage.recomputation != Recomputation::none; };
+  if (std::ranges::none_of(program.stages, recomputes)) return {};
+  if (!reference.model && !reference.profile) {
+    note.say(
+        "what recomputation brings back is kept until the weight part of a backward, and is not in the "
+        "memory here, as the recording's model is not known (--profile)");
+    return {};
+  }
+  std::vector<SplitMemory> memory(program.instructions.size());
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.op != Op::backward) continue;
+    const Stage& stage = program.stages[instruction.stage];
+    const Work& work = program.works[instruction.index];
+    if (reference.profile) {
+      const SumCostModel& cost = *reference.profile;
+      memory[i] = {cost.activation_of(Op::backward_input, stage, work),
+                   cost.workspace(Op::backward_input, stage, work),
+                   cost.workspace(Op::backward_weight, stage, work)};
+    } else {
+      const ModelSpec& model = *reference.model;
+      memory[i] = {split_activation_bytes(stage, model, work) - activation_bytes(stage, model, work),
+                   workspace_bytes(Op::backward_input, stage, model, work),
+                   workspace_bytes(Op::backward_weight, stage, model, work)};
+    }
+  }
+  return memory;
+}
+
+/// Returns the reordering with a weight share, and memory, for an order that splits backwards. `name` is what
+/// the order is of.
+Reordering with_split(const std::string& name, const PricedProgram& before, Reordering reordering,
+                      const ReplayReference& reference, const NoteOnce& note) {
+  const Program& program = before.program;
+  reordering.split_memory = split_memory(before, reference, note);
   if (reordering.weight_share || !has_whole_backwards(program)) return reordering;
   reordering.weight_shares = weight_shares(program, reference);
   if (!reordering.weight_shares.empty()) return reordering;
@@ -332,6 +371,7 @@ std::vector<double> weight_shares(const Program& program, const ReplayReference&
 
 ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering,
                          const ReplayReference& reference) {
+  const NoteOnce note;
   return {
       order_name(wanted ? std::string(to_string(*wanted)) : "", reordering),
       [=](const PricedProgram& before, const RecordedProgram&, int) {
@@ -341,9 +381,9 @@ ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reor
         if (!kind) {
           refuse_input("", "the order is that of no known schedule; '--pipeline-schedule' has to name one");
         }
-        const Reordering split = splits_backward(*kind) ? with_weight_share(std::string(to_string(*kind)),
-                                                                            before.program, known, reference)
-                                                        : known;
+        const Reordering split =
+            splits_backward(*kind) ? with_split(std::string(to_string(*kind)), before, known, reference, note)
+                                   : known;
         const StepOrder order = order_of_kind(before.program, before.costs, *kind, split);
         return reorder(before.program, before.costs, order, split);
       }};
@@ -351,12 +391,12 @@ ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reor
 
 ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering,
                         const ReplayReference& reference) {
+  const NoteOnce note;
   return {order_name("order " + file, reordering),
           [=](const PricedProgram& before, const RecordedProgram&, int) {
             const StepOrder order = parse_order(json, file, order_shape(before.program, reordering)).ranks;
-            const Reordering split = splits_backward(order)
-                                         ? with_weight_share(file, before.program, reordering, reference)
-                                         : reordering;
+            const Reordering split =
+                splits_backward(order) ? with_split(file, before, reordering, reference, note) : reordering;
             return reorder(before.program, before.costs, order, split);
           }};
 }

@@ -14,19 +14,21 @@ using testing::RunResult;
 using testing::Sandbox;
 
 /// Four stages on 16 GPUs, whose 8 microbatches fit by 1f1b and by no order that holds many more.
-std::string plan(const std::string& order) {
+std::string plan(const std::string& order, const std::string& recomputation) {
   return R"({"schema": "dflop.plan", "version": 1, "planner": "search",
   "model": "llava-ov-llama3-8b", "cluster": "a100-80g:2", "gbs": 64, "layout": "uniform",
   "encoder": {"tp": 2, "pp": 4, "dp": 2, "layers": [24, 3, 0, 0]},
   "llm": {"tp": 2, "pp": 4, "dp": 2, "layers": [0, 11, 12, 9]}, "microbatches": 8, "schedule": ")" +
-         order + R"(", "recomputation": "none", "zero1": true, "sequence_parallel": true,
+         order + R"(", "recomputation": ")" + recomputation + R"(", "zero1": true, "sequence_parallel": true,
   "gradient_bucket_bytes": 26214400, "objective": "makespan"})";
 }
 
 class ReplayMemory : public ::testing::Test {
  protected:
-  ReplayMemory() {
-    testing::write_all(sandbox_.path("p.json"), plan("1f1b"));
+  ReplayMemory() { record(); }
+
+  void record() const {
+    testing::write_all(sandbox_.path("p.json"), plan("1f1b", recomputation_));
     const std::string data = "--data traces/datasets/vision_mix.csv --iterations 2 --scheduler lpt";
     EXPECT_EQ(sandbox_.run("schedule --plan p.json --out s.json " + data).exit_code, 0);
     const RunResult recorded = sandbox_.run("simulate --plan p.json --schedule s.json --out t.json");
@@ -34,7 +36,7 @@ class ReplayMemory : public ::testing::Test {
   }
 
   RunResult simulate(const std::string& order, const std::string& options = "") const {
-    testing::write_all(sandbox_.path("o.json"), plan(order));
+    testing::write_all(sandbox_.path("o.json"), plan(order, recomputation_));
     return sandbox_.run("simulate --plan o.json --schedule s.json --format json " + options);
   }
   RunResult replay(const std::string& options) const {
@@ -48,6 +50,7 @@ class ReplayMemory : public ::testing::Test {
   }
 
   Sandbox sandbox_;
+  std::string recomputation_ = "none";
 };
 
 TEST_F(ReplayMemory, SaysWhatNeedsMoreThanThereIsAsSimulateDoes) {
@@ -63,6 +66,17 @@ TEST_F(ReplayMemory, SaysWhatNeedsMoreThanThereIsAsSimulateDoes) {
   EXPECT_EQ(replay("--slow rank=0:2").exit_code, 0);
   // A GPU of 192 GB has room.
   EXPECT_EQ(replay("--pipeline-schedule gpipe --cluster b200:2").exit_code, 0);
+}
+
+// Weight parts come later than whole backwards, and what recomputation has brought back stays until then.
+TEST_F(ReplayMemory, OfSplitBackwardsIsThatOfSimulate) {
+  for (const std::string mode : {"none", "selective", "full"}) {
+    recomputation_ = mode;
+    record();
+    const json expected = json::parse(simulate("zb-h1").out);
+    const json runs = json::parse(replay("--pipeline-schedule zb-h1").out)["runs"];
+    EXPECT_EQ(runs.back()["peak_memory_bytes"], expected["peak_memory_bytes"]) << mode;
+  }
 }
 
 TEST_F(ReplayMemory, LimitsEagerAsSimulateDoes) {
