@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,23 @@ class StepOfRank {
  public:
   StepOfRank(int rank, int world_size)
       : text_(fmt::format(R"("distributedInfo": {{"rank": {}, "world_size": {}}},)", rank, world_size)) {
-    text_.x("user_annotation", "ProfilerStep#3", "0", "900", 1);
+    text_.x("user_annotation", "ProfilerStep#3", "0", "20000", 1);
   }
 
   void compute(double from, double to) { kernel("gemm", from, to, 7, ""); }
+
+  /// Adds a kernel that the host launches right before it starts.
+  void compute_as_launched(double from, double to) {
+    launched_us_ = 1000 * (1 + from) - 5;
+    compute(from, to);
+    launched_us_.reset();
+  }
+
+  /// Adds a time in which the host waits for the device.
+  void synchronize(double from, double to) {
+    text_.x("cuda_runtime", "cudaStreamSynchronize", fmt::format("{:.3f}", 1000 * (1 + from)),
+            fmt::format("{:.3f}", 1000 * (to - from)), 1, R"("correlation": 9999)");
+  }
 
   void optimizer(double from, double to) {
     text_.x("user_annotation", "Optimizer.step#AdamW.step", fmt::format("{}", launches_ + 0.5), "5", 1);
@@ -54,13 +68,15 @@ class StepOfRank {
 
  private:
   void kernel(const std::string& name, double from, double to, int stream, const std::string& more) {
-    text_.launch(++launches_, fmt::format("{}", launches_));
+    ++launches_;
+    text_.launch(launches_, fmt::format("{:.3f}", launched_us_.value_or(launches_)));
     text_.kernel(launches_, name, fmt::format("{:.3f}", 1000 * (1 + from)),
                  fmt::format("{:.3f}", 1000 * (to - from)), stream, more);
   }
 
   KinetoText text_;
   int launches_ = 0;
+  std::optional<double> launched_us_;
   std::map<std::vector<int>, int> sequences_;
 };
 
@@ -98,6 +114,33 @@ TEST(ProcessGroups, RanksAreComparedGroupByGroup) {
   EXPECT_NEAR(out["stragglers"][0]["saved_fraction"].get<double>(), 1 - 73.0 / 137, 1e-6);
   EXPECT_NEAR(replayed_ms(sandbox, "").back(), 137, 1e-3);
   EXPECT_NEAR(replayed_ms(sandbox, "--as-others 3").back(), 73, 1e-3);
+}
+
+// Two ranks compute 10 ms and sum for 2 while their hosts take 4 ms to launch what comes next, 10 ms of
+// compute, a sum of 2 ms and the optimizer's 2: 28 ms. At a quarter of the bandwidth sums take 8 ms. The
+// first one is over at 18, while the second piece computes from 14 to 24; the second one ends at 32 and the
+// step at 34. Where the piece had been launched long before, or the host waited for the device, it waits for
+// the first sum, and comes as long after it as before: it computes from 18 + 2 to 30, the second sum ends at
+// 38 and the step at 40.
+TEST(ProcessGroups, WhatTheHostLaunchesLateHasNotWaited) {
+  enum class Host { late, ahead, synchronized };
+  for (const Host host : {Host::late, Host::ahead, Host::synchronized}) {
+    const Sandbox sandbox;
+    for (int rank = 0; rank < 2; ++rank) {
+      StepOfRank step(rank, 2);
+      step.compute(0, 10);
+      step.all_reduce(10, 12, {0, 1});
+      if (host == Host::synchronized) step.synchronize(10.5, 12.002);
+      host == Host::ahead ? step.compute(14, 24) : step.compute_as_launched(14, 24);
+      step.all_reduce(24, 26, {0, 1});
+      step.optimizer(26, 28);
+      step.write(sandbox, fmt::format("r{}.json", rank));
+    }
+    ASSERT_EQ(sandbox.run("import --kineto 'r*.json' --out run.json").exit_code, 0);
+    EXPECT_NEAR(replayed_ms(sandbox, "").back(), 28, 1e-3);
+    EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 0.25").back(), host == Host::late ? 34 : 40, 1e-3)
+        << static_cast<int>(host);
+  }
 }
 
 // Four ranks compute 30 ms forward, and a bucket of gradients after each 15 ms of the backward takes 20 ms.
@@ -187,7 +230,9 @@ TEST(ProcessGroups, OtherLinksNeedTheSizesOfCollectives) {
     ASSERT_EQ(sandbox.run("import --kineto r0.json r1.json --out run.json").exit_code, 0);
     // 20 + 4 without, and the sum takes 4 times its 10 ms.
     EXPECT_NEAR(replayed_ms(sandbox, "--network none").back(), 24, 1e-3);
-    if (says_size) EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 0.25").back(), 64, 1e-3);
+    if (says_size) {
+      EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 0.25").back(), 64, 1e-3);
+    }
     for (const std::string option :
          {"--bandwidth-scale 0.25", "--latency-scale 2", "--network contention --cluster h100"}) {
       if (says_size) continue;

@@ -65,13 +65,26 @@ std::vector<KinetoWindow> windows_of(const KinetoTrace& trace) {
   return windows;
 }
 
+/// Returns whether the clocks of all ranks are known against each other.
+bool knows_clocks(const KinetoRanks& ranks, const std::vector<RankStep>& step) {
+  return std::ranges::none_of(
+      step, [&](const RankStep& rank) { return rank.trace > 0 && ranks.clocks[rank.trace].matches == 0; });
+}
+
+/// Returns when the last rank ends a step, on the common clock.
+Nanoseconds latest_end(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                       const std::vector<RankStep>& step) {
+  Nanoseconds latest = Nanoseconds::min();
+  for (const RankStep& rank : step)
+    latest = std::max(latest, ranks.aligned(traces, rank.trace, rank.window.end));
+  return latest;
+}
+
 /// Lets the first step, before which nobody knows what a rank did, begin for all ranks when the first of them
 /// does, where their clocks are known and their steps are at the same time.
 void begin_together(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                     std::vector<RankStep>& step) {
-  for (const RankStep& rank : step) {
-    if (rank.trace > 0 && ranks.clocks[rank.trace].matches == 0) return;
-  }
+  if (!knows_clocks(ranks, step)) return;
   const auto begin = [&](const RankStep& rank) {
     return ranks.aligned(traces, rank.trace, rank.window.begin);
   };
@@ -122,8 +135,10 @@ Bytes as_all_reduce(const KinetoCollective& collective) {
 /// A JoinedStep makes the timeline of one step.
 class JoinedStep {
  public:
-  JoinedStep(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks, std::vector<RankStep> step)
-      : traces_(traces), ranks_(ranks), step_(std::move(step)) {}
+  /// `most`: the step took no longer; none: no longer than its longest rank.
+  JoinedStep(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks, std::vector<RankStep> step,
+             std::optional<Nanoseconds> most)
+      : traces_(traces), ranks_(ranks), step_(std::move(step)), most_(most) {}
 
   Timeline run() {
     join();
@@ -196,7 +211,8 @@ class JoinedStep {
       if (const KinetoActivity* kernel = kernel_of(r, c))
         own.emplace_back(static_cast<std::int32_t>(c), kernel);
     }
-    std::set<std::int32_t> waited = add_waits(rank, own);
+    const HostPace host(traces_[rank.trace], rank.window.step);
+    std::set<std::int32_t> waited = add_waits(rank, host, own);
     if (rank.optimizer) {
       for (const auto& [c, kernel] : own) {
         const Nanoseconds end = inside(rank, kernel->end());
@@ -276,9 +292,39 @@ class JoinedStep {
     rank.places.insert(rank.places.end(), places.begin(), places.end());
   }
 
+  /// A HostPace says for which times a rank's host had not yet launched what the device did next.
+  class HostPace {
+   public:
+    HostPace(const KinetoTrace& trace, std::int32_t step) {
+      for (const KinetoActivity& activity : trace.activities) {
+        if (activity.step == step && activity.work == KinetoWork::compute && activity.launch >= 0)
+          next_.emplace_back(activity.start, trace.launches[activity.launch].start);
+      }
+      std::ranges::sort(next_);
+      for (const KinetoLaunch& launch : trace.launches) {
+        if (trace.names[launch.name].find("Synchronize") != std::string::npos) syncs_.push_back(&launch);
+      }
+    }
+
+    /// Returns whether what the device does after a time came from the host later than that, and the host
+    /// did not wait for the device then: the time held up nothing.
+    bool is_behind(Nanoseconds time) const {
+      const auto next = std::ranges::lower_bound(next_, std::pair(time - kSameInstant, Nanoseconds::min()));
+      if (next == next_.end() || next->second <= time + kSameInstant) return false;
+      return std::ranges::none_of(syncs_, [&](const KinetoLaunch* sync) {
+        return sync->start <= time && time <= sync->end + kLeastJoinedWait;
+      });
+    }
+
+   private:
+    std::vector<std::pair<Nanoseconds, Nanoseconds>> next_;  ///< start on the device and launch, rising
+    std::vector<const KinetoLaunch*> syncs_;
+  };
+
   /// Adds the waits in gaps between kernels, and returns for which collectives they are.
   static std::set<std::int32_t> add_waits(
-      RankStep& rank, const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
+      RankStep& rank, const HostPace& host,
+      const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
     struct Ending {
       std::int32_t collective;
       const KinetoActivity* kernel;
@@ -298,7 +344,8 @@ class JoinedStep {
           std::lower_bound(rank.busy.begin(), rank.busy.end(), end - kSameInstant,
                            [](const auto& busy, Nanoseconds time) { return busy.first < time; });
       const Nanoseconds gap = next == rank.busy.begin() ? Nanoseconds(0) : std::prev(next)->second;
-      if (end - std::max(gap, inside(rank, kernel->start)) >= kLeastJoinedWait)
+      if (end - std::max(gap, inside(rank, kernel->start)) >= kLeastJoinedWait &&
+          !host.is_behind(kernel->end()))
         endings.push_back({c, kernel, gap, end});
     }
     std::set<std::int32_t> waited;
@@ -424,6 +471,7 @@ class JoinedStep {
     timeline_.makespan = std::max(timeline_.makespan, rank.length());
     timeline_.groups.push_back(group);
     if (r + 1 < step_.size()) return;
+    if (most_) timeline_.makespan = std::min(timeline_.makespan, *most_);
     for (GroupUsage& each : timeline_.groups)
       each.bubble = std::max(Nanoseconds(0), timeline_.makespan - each.busy - each.wait);
   }
@@ -431,6 +479,7 @@ class JoinedStep {
   const std::vector<KinetoTrace>& traces_;
   const KinetoRanks& ranks_;
   std::vector<RankStep> step_;
+  std::optional<Nanoseconds> most_;
   std::vector<std::pair<Joined, std::vector<Kernel>>> found_;
   std::map<std::vector<std::size_t>, std::size_t> queues_;  ///< by ranks
   std::map<std::size_t, std::int32_t> positions_;
@@ -475,14 +524,22 @@ PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const Kinet
     }
   }
   bool is_first = true;
+  std::optional<std::pair<std::int64_t, Nanoseconds>> before;  // number and end of the last step
   PipelineImport result;
   for (auto& [number, step] : steps) {
     if (step.size() != traces.size()) continue;
     if (std::exchange(is_first, false)) begin_together(traces, ranks, step);
+    // A rank that ended the step before it early waits in this one, which is no longer for that.
+    std::optional<Nanoseconds> most;
+    if (knows_clocks(ranks, step)) {
+      const Nanoseconds end = latest_end(traces, ranks, step);
+      if (before && before->first + 1 == number) most = std::max(end - before->second, Nanoseconds(0));
+      before = {number, end};
+    }
     for (RankStep& rank : step) add_activities(traces[rank.trace], rank);
     PipelineStep& made = result.steps.emplace_back();
     made.number = number;
-    made.timeline = JoinedStep(traces, ranks, std::move(step)).run();
+    made.timeline = JoinedStep(traces, ranks, std::move(step), most).run();
   }
   return result;
 }

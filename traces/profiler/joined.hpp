@@ -23,7 +23,8 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
 /// A rank computes where one of its kernels or copies runs, and where none does and it waits for no
 /// collective: gaps between kernels and what the host holds up are part of the pieces. It waits in a gap
 /// between kernels in which a collective ends, from the gap's begin or the collective's on, for
-/// kLeastJoinedWait at least, for the last one in the gap and such at whose end another begins; before its
+/// kLeastJoinedWait at least, for the last one in the gap and such at whose end another begins, unless the
+/// host launched what comes next only afterwards and did not wait for the device; before its
 /// optimizer, for all collectives that have ended then; and at the end of the step, for all others. It enters
 /// a collective where that one's kernel starts or, where that follows another one on its stream, where all is
 /// computed that was launched before it. A collective takes as long as its shortest kernel, or, where one of

@@ -280,8 +280,8 @@ class TraceBuilder {
 
   void take_launch(const KinetoEvent& event) {
     if (!event.correlation) return;
-    trace_.launches.push_back({*event.correlation, event.thread, event.time, name_index(event.name),
-                               starts_work(event.name), false, event.index});
+    trace_.launches.push_back({*event.correlation, event.thread, event.time, event.time + event.duration,
+                               name_index(event.name), starts_work(event.name), false, event.index});
   }
 
   void take_activity(const KinetoEvent& event) {
@@ -322,7 +322,10 @@ class TraceBuilder {
 
   void shift_times() {
     for (KinetoStep& step : trace_.steps) step.start -= earliest_;
-    for (KinetoLaunch& launch : trace_.launches) launch.start -= earliest_;
+    for (KinetoLaunch& launch : trace_.launches) {
+      launch.start -= earliest_;
+      launch.end -= earliest_;
+    }
     for (KinetoActivity& activity : trace_.activities) activity.start -= earliest_;
     const auto shift = [&](auto& ranges) {
       for (auto& range : ranges) {

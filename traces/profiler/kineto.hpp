@@ -43,6 +43,7 @@ struct KinetoLaunch {
   std::int64_t correlation = 0;
   std::int64_t thread = 0;
   Nanoseconds start{0};
+  Nanoseconds end{0};
   std::int32_t name = 0;     ///< index into KinetoTrace::names
   bool starts_work = false;  ///< by its name: launch, memcpy or memset
   bool has_work = false;     ///< the trace has a device activity of this correlation
