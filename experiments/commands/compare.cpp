@@ -242,12 +242,13 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
   constexpr double kUsualIterations = 1000;
   const double iterations = training ? std::ceil(training->samples / input.gbs) : kUsualIterations;
   if (result.memory.empty()) return;
-  block.add("memory",
-            fmt::format(
-                "of the fullest GPU in {} further batches that are drawn as a run's, and in some with the "
-                "longest samples, filled without looking at costs where the row is, else by lpt; a plan that "
-                "asks for it is kept within memory (--respect-memory):",
-                result.memory.front().headroom.batches));
+  block.add(
+      "memory",
+      fmt::format(
+          "of the fullest GPU in {} further batches that are drawn as a run's, more where random ones "
+          "come near to what there is, and in some with the longest samples, filled without looking at costs where the row is, else by lpt; a plan that "
+          "asks for it is kept within memory (--respect-memory):",
+          result.memory.front().headroom.batches));
   for (const MemoryRow& row : result.memory) {
     std::vector<std::pair<std::string, Cell>> figures = figures_of(row.headroom, iterations);
     figures.insert(figures.begin(), {"systems", row.names});
@@ -294,6 +295,7 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
     assume_heads(block, *plans.back(), target.model, system.name);
   }
   assume_layouts(block, plans);
+  assume_orders(block, plans);
   if (!input.search.shared && input.search.layouts.empty() && asks_for_parts(values)) {
     block.add("layout",
               "an order was asked for: layouts whose modules share GPUs were left out (--layout shared)");
@@ -301,6 +303,11 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
   assume_memory_of_systems(block, result, input, training);
   assume_seeds(block, input, result.seeds);
   assume_time(block, notes, read_overhead(values, notes), training.has_value());
+  if (training && data.cut.drops && data.cut.samples > 0) {
+    block.add("time",
+              fmt::format("--train-samples counts samples that are kept: of the data's {}, {} are left out",
+                          data.samples + data.cut.samples, data.cut.samples));
+  }
   return block;
 }
 

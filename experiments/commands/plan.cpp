@@ -189,18 +189,19 @@ void assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& 
                         std::uint64_t seed) {
   constexpr double kUsualIterations = 1000;
   const Headroom headroom = estimate_headroom(plan, target, samples, scheduler, plan.respect_memory, seed);
-  block.add("memory",
-            fmt::format("of the fullest GPU in {} further batches, filled {}{}: {}{}", headroom.batches,
-                        scheduler == "random" ? "at random, as the planner does" : "by lpt",
-                        plan.respect_memory
-                            ? " and kept within memory, as the plan asks 'schedule' and 'train' to do "
-                              "(--no-respect-memory)"
-                            : "",
-                        describe(headroom, kUsualIterations),
-                        plan.respect_memory || (headroom.overruns == 0 && headroom.longest_fits)
-                            ? ""
-                            : " (--respect-memory)"),
-            figures_of(headroom, kUsualIterations));
+  block.add(
+      "memory",
+      fmt::format("of the fullest GPU in {} further batches, filled {}{}: {}{}", headroom.batches,
+                  scheduler == "random" ? "at random, as the planner does" : "by lpt",
+                  plan.respect_memory
+                      ? " and kept within memory, as the plan asks 'schedule' and 'train' to do "
+                        "(--no-respect-memory)"
+                      : "",
+                  describe(headroom, kUsualIterations),
+                  plan.respect_memory ? "; auto and makespan stay within memory, too, and may use more of it"
+                  : headroom.overruns == 0 && headroom.longest_fits ? ""
+                                                                    : " (--respect-memory)"),
+      figures_of(headroom, kUsualIterations));
 }
 
 int run_plan(const Values& values) {
@@ -284,6 +285,7 @@ int run_plan(const Values& values) {
     for (const RankedPlan& ranked : result.best) plans.push_back(&ranked.plan);
   }
   assume_layouts(block, plans);
+  assume_orders(block, plans);
   if (!result.best.empty() && result.best.front().steps) {
     const RankedPlan& best = result.best.front();
     block.add("schedule",

@@ -29,6 +29,18 @@ double Headroom::chance_of_run(double iterations) const {
   return chance >= 1 ? 1 : -std::expm1(iterations * std::log1p(-chance));
 }
 
+double exponential_tail(std::span<const double> peaks, double limit) {
+  std::vector<double> falling(peaks.begin(), peaks.end());
+  std::ranges::sort(falling, std::greater());
+  const std::size_t above = falling.size() / 10;
+  if (above == 0) return 0;
+  const double threshold = falling[above];
+  double excess = 0;
+  for (std::size_t i = 0; i < above; ++i) excess += (falling[i] - threshold) / static_cast<double>(above);
+  if (excess <= 0 || limit <= threshold) return 0;
+  return 0.1 * std::exp(-(limit - threshold) / excess);
+}
+
 double overrun_chance(std::span<const double> peaks, double limit) {
   if (peaks.empty()) return 0;
   const auto above = std::ranges::count_if(peaks, [&](double peak) { return peak > limit; });
@@ -78,6 +90,20 @@ bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sampl
   return peak && *peak <= target.cluster.gpu.usable_memory();
 }
 
+// Random microbatches need most where several long samples come together, which few batches show: where these
+// come near to the memory, many more are drawn.
+constexpr double kNear = 0.75;
+constexpr int kMostBatches = 4096;
+constexpr int kSamplesOfMore = 1 << 19;
+constexpr std::uint64_t kMoreSeeds = 0x6d6f7265;
+
+std::vector<Batch> more_batches(const std::vector<Sample>& samples, const Target& target, int gbs,
+                                std::uint64_t seed) {
+  DataOrigin origin;
+  const int count = std::clamp(kSamplesOfMore / gbs, 1, kMostBatches);
+  return make_batches(samples, gbs, count, seed ^ kMoreSeeds, {}, target.model, origin);
+}
+
 /// Returns the peaks of the drawn batches that hold none of the longest samples: these few would make the
 /// tail of all look longer than it is, as nothing is longer than they are. Of all batches where nearly none
 /// is left.
@@ -101,8 +127,8 @@ std::vector<double> peaks_without(const FurtherBatches& further,
 
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed) {
-  const FurtherBatches further = headroom_batches(samples, plan.gbs, seed);
-  const std::size_t count = further.drawn.size();
+  FurtherBatches further = headroom_batches(samples, plan.gbs, seed);
+  std::size_t count = further.drawn.size();
   const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler, {.prove = false});
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
@@ -125,6 +151,21 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
 
   std::vector<std::optional<Bytes>> found(count);
   parallel_for(count, [&](std::size_t k) { found[k] = peak_of(further.drawn[k], k, respects_memory); });
+  if (!respects_memory && !find_method(scheduler).minimises && !surely_fits(plan, target, samples)) {
+    const Bytes least = headroom.longest;
+    const auto is_near = [&](const std::optional<Bytes>& peak) {
+      return std::max(peak.value_or(Bytes{}), least).count >
+             kNear * static_cast<double>(headroom.usable.count);
+    };
+    if (std::ranges::any_of(found, is_near)) {
+      const std::vector<Batch> more = more_batches(samples, target, plan.gbs, seed);
+      std::vector<std::optional<Bytes>> of_more(more.size());
+      parallel_for(more.size(), [&](std::size_t k) { of_more[k] = peak_of(more[k], 2 * count + k, false); });
+      found.insert(found.end(), of_more.begin(), of_more.end());
+      further.drawn.insert(further.drawn.end(), more.begin(), more.end());
+      headroom.batches = count = found.size();
+    }
+  }
   headroom.overruns = static_cast<std::size_t>(std::ranges::count_if(found, is_over));
   std::vector<double> peaks;
   for (const std::optional<Bytes>& peak : found) {
@@ -143,9 +184,10 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   const bool has_spare = std::max(headroom.most, headroom.longest) <= with_memory_to_spare(headroom.usable);
   if (has_spare && find_method(scheduler).minimises) return headroom;
   const std::vector<double> usual = peaks_without(further, found);
-  headroom.chance = std::max(
-      headroom.chance,
-      with_long + (1 - with_long) * overrun_chance(usual, static_cast<double>(headroom.usable.count)));
+  const auto limit = static_cast<double>(headroom.usable.count);
+  double tail = overrun_chance(usual, limit);
+  if (!find_method(scheduler).minimises) tail = std::max(tail, exponential_tail(usual, limit));
+  headroom.chance = std::max(headroom.chance, with_long + (1 - with_long) * tail);
   return headroom;
 }
 

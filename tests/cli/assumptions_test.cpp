@@ -225,7 +225,7 @@ TEST(AssumptionBlock, CompareHasSpreadMemoryAndHours) {
   ASSERT_EQ(memory.size(), 3u) << "a heading and a line for each plan";
   EXPECT_EQ(memory[1]["systems"], "pytorch");
   EXPECT_EQ(memory[1]["respect_memory"], false);
-  EXPECT_EQ(memory[1]["batches"], 64);
+  EXPECT_EQ(memory[1]["batches"], 64 + 4096) << "random microbatches that come near to the memory";
   EXPECT_EQ(memory[1]["iterations"], 93750.0) << "3e6 samples in batches of 32";
   const json one = run_json(sandbox, compare + "--seeds 1 --overhead data=0.03,restarts=0.02");
   EXPECT_FALSE(one.contains("seeds"));
@@ -235,6 +235,9 @@ TEST(AssumptionBlock, CompareHasSpreadMemoryAndHours) {
   EXPECT_DOUBLE_EQ(one["systems"][1]["train_hours"], hours * 1.05);
   const json time = with_key(one["assumptions"]["time"], "overhead");
   EXPECT_DOUBLE_EQ(time["overhead"], 0.05);
+  const json kept = run_json(sandbox, compare + "--seeds 1 --drop-long --max-tokens 4000");
+  const std::string last = kept["assumptions"]["time"].back()["text"];
+  EXPECT_TRUE(last.starts_with("--train-samples counts samples that are kept")) << last;
   testing::expect_error(sandbox.run(compare + "--overhead date=0.1"),
                         {"--overhead", "data=0.02", "'date=0.1'"});
   testing::expect_error(sandbox.run(compare + "--overhead allowance"),

@@ -49,6 +49,11 @@ TEST(Headroom, ChanceIsThatOfAnExtremeValueDistribution) {
   EXPECT_NEAR(overrun_chance(gumbel, 5), 1 - std::exp(-std::exp(-5.0)), 5e-4);
   EXPECT_NEAR(overrun_chance(ending, 0.9), 1 - std::exp(-0.01), 5e-4);
   EXPECT_EQ(overrun_chance(ending, 1.1), 0);
+  // Quantiles of exp(-x): above x lies that part.
+  std::vector<double> exponential;
+  for (int i = 0; i < 1000; ++i) exponential.push_back(-std::log((i + 0.5) / 1000));
+  EXPECT_NEAR(exponential_tail(exponential, 6), std::exp(-6), 0.1 * std::exp(-6));
+  EXPECT_EQ(exponential_tail(std::vector<double>(100, 5.0), 6), 0);
   // All alike: above or not. One of four above is never less than a quarter.
   EXPECT_EQ(overrun_chance(std::vector<double>{5, 5}, 6), 0);
   EXPECT_EQ(overrun_chance(std::vector<double>{5, 5}, 4), 1);
