@@ -252,6 +252,12 @@ int run_calibrate(const Values& values) {
     return json_text(all);
   };
   print_result(format, text, json, errors);
+  for (const std::vector<Cell>& row : parameters.rows) {
+    if (plain_text(row[5]) != "yes") continue;
+    say("dflop: note: {} ended at a bound of what is tried, {} to {}: other parameters may have taken what it "
+        "lacks; start from a cluster (--cluster) whose figure is nearer\n",
+        plain_text(row[0]), plain_text(row[3]), plain_text(row[4]));
+  }
   if (const double error = held_out_error(result); error > kTooFarToPlan)
     say("dflop: note: rows that the fit has not seen are {:.0f} % off in the mean: do not plan with this cluster; its "
         "GPU, links and model are to be those of the runs, each rank with a GPU for itself\n",

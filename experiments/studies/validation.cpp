@@ -147,15 +147,20 @@ TruthSet read_ground_truth_on(const ClusterSpec& cluster, const std::string& pat
 
 void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictions,
                    const std::string& row_is) {
-  constexpr double kOdd = 3;
+  constexpr double kOdd = 1.5;
+  constexpr double kDeviations = 5 * 1.4826;  // so many medians of deviations are five standard ones
   constexpr std::size_t kMostShown = 5;
   std::vector<double> ratios;
   for (std::size_t i = 0; i < set.rows.size(); ++i)
     ratios.push_back(predictions[i].iteration / set.rows[i].iteration);
   const double usual = median(ratios);
+  const auto deviation = [&](double ratio) { return std::abs(std::log(ratio / usual)); };
+  std::vector<double> deviations;
+  for (const double ratio : ratios) deviations.push_back(deviation(ratio));
+  const double least = std::max(std::log(kOdd), kDeviations * median(deviations));
   std::size_t odd = 0;
   for (std::size_t i = 0; i < ratios.size(); ++i) {
-    if (std::abs(std::log(ratios[i] / usual)) <= std::log(kOdd) || ++odd > kMostShown) continue;
+    if (deviation(ratios[i]) <= least || ++odd > kMostShown) continue;
     say("dflop: note: {}{}{}: measured {:.4g} s, predicted {:.4g} s, a ratio of {:.3g}; the median of the file "
         "is {:.3g}: check this row\n",
         printable(set.file), row_is, set.rows[i].row, set.rows[i].iteration.count(),
