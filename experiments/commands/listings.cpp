@@ -84,7 +84,8 @@ Command models_command() {
       .name = "models",
       .summary = "list the models that are known by name",
       .description =
-          "A model of your own is a file of the same form as those in experiments/presets/models: give its path.",
+          R"(A model of your own is a file of the same form as those in experiments/presets/models: give its path.
+docs/own-files.md explains its keys.)",
       .example = "dflop models",
       .run = run_models,
   };
@@ -96,7 +97,8 @@ Command clusters_command() {
       .summary = "list the clusters that are known by name",
       .description =
           R"('a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a file
-of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.)",
+of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.
+docs/own-files.md explains its keys.)",
       .example = "dflop clusters --format json",
       .run = run_clusters,
   };

@@ -212,6 +212,7 @@ AssumptionBlock simulate_assumptions(const PlanFiles& files) {
   assume_links(block, files.plan.cluster, files.target.cluster);
   assume_heads(block, files.plan, files.target.model);
   assume_layouts(block, {&files.plan});
+  assume_orders(block, {&files.plan});
   const bool asks = files.plan.respect_memory;
   block.add("memory",
             fmt::format(

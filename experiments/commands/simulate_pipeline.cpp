@@ -7,6 +7,7 @@
 #include "core/program/lowering.hpp"
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/what_if.hpp"
+#include "experiments/trust/assumptions.hpp"
 #include "sim/engine.hpp"
 #include "traces/files/pipeline.hpp"
 #include "traces/files/plan.hpp"
@@ -96,6 +97,11 @@ int simulate_pipeline(const Values& values) {
   const PipelineOrder order = order_path
                                   ? parse_order(read_text_file(*order_path), *order_path, pipeline.shape)
                                   : pipeline_order(pipeline);
+  if (!order_path) {
+    const PipelineShape& shape = pipeline.shape;
+    const std::string another = as_another_order(shape.kind, shape.ranks, shape.microbatches);
+    if (!another.empty()) say("dflop: note: {}\n", another);
+  }
   const PricedProgram priced = make_program(pipeline, order, path);
   verify(priced.program);
   require_few_spans(outputs, std::ssize(priced.program.instructions));

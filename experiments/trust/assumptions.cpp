@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
+#include "core/program/lowering.hpp"
 #include "experiments/charts/charts.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
@@ -250,6 +252,22 @@ void assume_layouts(AssumptionBlock& block, const std::vector<const Plan*>& plan
             "plans with * have modules that share GPUs, which is predicted and confirmed on no GPU "
             "(docs/shares.md; --no-shared leaves them out)",
             {{"unconfirmed", std::string(to_string(Layout::shared))}});
+}
+
+std::string as_another_order(OrderKind order, int ranks, int microbatches) {
+  const auto acts_as = traits(order).acts_as;
+  const OrderKind other = acts_as == nullptr ? order : acts_as(ranks, microbatches);
+  if (other == order) return "";
+  return fmt::format("{} runs as {} here: {} microbatches are too few for it on {} pipeline ranks",
+                     to_string(order), to_string(other), microbatches, ranks);
+}
+
+void assume_orders(AssumptionBlock& block, const std::vector<const Plan*>& plans) {
+  std::set<std::string> said;
+  for (const Plan* plan : plans) {
+    std::string text = as_another_order(plan->order, plan_shape(*plan).ranks, plan->microbatches);
+    if (!text.empty() && said.insert(text).second) block.add("order", std::move(text));
+  }
 }
 
 void assume_choices(AssumptionBlock& block, const Plan& plan, const SearchOptions& search,

@@ -56,6 +56,13 @@ void assume_heads(AssumptionBlock& block, const Plan& plan, const ModelSpec& mod
 /// Says what kUnconfirmed (experiments/studies/study.hpp) means, where one of the plans has it.
 void assume_layouts(AssumptionBlock& block, const std::vector<const Plan*>& plans);
 
+/// Returns that an order has too few microbatches for what its name promises, and as what it runs; nothing
+/// where it runs as itself.
+std::string as_another_order(OrderKind order, int ranks, int microbatches);
+
+/// Says so of the plans' orders.
+void assume_orders(AssumptionBlock& block, const std::vector<const Plan*>& plans);
+
 /// Says what was asked of a plan, what the planner chose and what is as usual. `chooses_parts`: the planner
 /// chooses order, recomputation, placement and gradient buckets where no option fixes them.
 void assume_choices(AssumptionBlock& block, const Plan& plan, const SearchOptions& search,

@@ -109,11 +109,18 @@ class DamagedDataset final : public Dataset {
 
 /// The ranks of one dp rank alone decode the damaged sample; all processes hear of it, and have the step.
 TEST_F(DataOfProcesses, ThatAreHeldOutAndDamagedCostNoStep) {
-  TrainJob job{.plan = plan, .target = target, .samples = samples, .steps = 1, .seed = 1};
+  TrainJob job;
+  job.plan = plan;
+  job.target = target;
+  job.samples = samples;
+  job.steps = 1;
+  job.seed = 1;
   std::mutex mutex;
   std::multiset<std::int64_t> steps;
   const auto messages = testing::run_host_processes(plan.ranks(), {}, [&](HostProcess& process) {
-    HeldOutData data{.samples = samples, .batches = 1};
+    HeldOutData data;
+    data.samples = samples;
+    data.batches = 1;
     data.shards = std::make_shared<const DamagedDataset>(target->model, *samples);
     HeldOutEvaluation held_out(std::move(data), job, {"lpt"}, process, 1);
     LiveExecutor executor(plan, target->model, process, {DType::f64, 1});

@@ -1,4 +1,5 @@
 // dflop simulate --pipeline, as a user runs it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,6 +63,21 @@ TEST(SimulatePipeline, WritesTimelineAndTrace) {
   EXPECT_EQ(timeline["iterations"][0]["makespan_ns"], 96'000'000);
   EXPECT_EQ(timeline["iterations"][0]["spans"]["op"].size(), 16u);  // 8 compute, 4 sends, 4 receives
   EXPECT_TRUE(sandbox.has("trace.json.gz"));
+}
+
+TEST(SimulatePipeline, SaysThatZbH2OfFewMicrobatchesIsZbH1) {
+  const Sandbox sandbox;
+  const auto run = [&](int microbatches) {
+    testing::write_all(
+        sandbox.path("p.json"),
+        fmt::format(R"({{"schema": "dflop.pipeline", "version": 1, "schedule": "zb-h2", "stages": 4,
+  "microbatches": {}, "forward_s": 1, "backward_s": 1, "backward_weight_s": 1}})",
+                    microbatches));
+    return sandbox.run("simulate --pipeline p.json").err;
+  };
+  EXPECT_NE(run(6).find("zb-h2 runs as zb-h1 here: 6 microbatches are too few for it on 4 pipeline ranks"),
+            std::string::npos);
+  EXPECT_EQ(run(7).find("runs as"), std::string::npos);
 }
 
 TEST(SimulatePipeline, RunsTheOrderThatItWrites) {
