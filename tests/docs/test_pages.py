@@ -9,6 +9,7 @@ before it, which says why:
 One that ends with another exit code than 0 has `<!-- exit code 3 -->` there.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -113,6 +114,25 @@ def test_commands_of_page(page, tmp_path):
             run(line, "\n".join(commands), code)
         else:
             assert len(why) > 5, f"{page.relative_to(SOURCE)}:{line}: say why the block is not run"
+
+
+def keys_of(value):
+    """Returns all keys of a JSON value, at any depth, but for those of the record of a fit."""
+    if isinstance(value, list):
+        return {key for element in value for key in keys_of(element)}
+    if not isinstance(value, dict):
+        return set()
+    return {key for name, inner in value.items() for key in {name} | (keys_of(inner) if name != "fit" else set())}
+
+
+@pytest.mark.parametrize("kind", ["models", "clusters"])
+def test_page_of_own_files_has_every_key_of_presets(kind):
+    page = (SOURCE / "docs/own-files.md").read_text()
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`\n]+`", page))))
+    presets = sorted((SOURCE / "experiments/presets" / kind).glob("*.json"))
+    assert len(presets) > 4
+    for preset in presets:
+        assert keys_of(json.loads(preset.read_text())) - words == set(), preset.name
 
 
 def table_of(text):
