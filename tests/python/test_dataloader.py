@@ -54,14 +54,65 @@ def test_a_pass_that_was_left_begins_anew(workers):
     assert list(one) == list(sampler())
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_at_the_end_begins_the_next_pass(workers):
-    first = loader(workers)
-    whole = list(first)
-    second = loader(workers)
+def epochs(one, numbers):
+    """Returns what a loader gives in each of these epochs."""
+    given = []
+    for epoch in numbers:
+        one.batch_sampler.set_epoch(epoch)
+        given.append(list(one))
+    return given
+
+
+# 103 items are 4 batches of 24, of 3 microbatches each: 12. At 12 the loop has had the last one, at 13 it has ended.
+LEFT = [(workers, taken) for workers in (0, 2) for taken in (5, 12, 13)]
+
+
+def resumed(workers, taken):
+    """Returns a loader with the state of one whose loop was left in epoch 1."""
+    first, second = loader(workers), loader(workers)
+    first.batch_sampler.set_epoch(1)
+    list(itertools.islice(iter(first), taken))
     second.load_state_dict(first.state_dict())
-    passes = [list(second), list(second)]
-    assert whole in passes and all(one in ([], whole) for one in passes)
+    return second
+
+
+@pytest.mark.parametrize("workers, taken", LEFT)
+def test_a_state_at_the_end_goes_on_with_the_next_epoch(workers, taken):
+    whole = epochs(loader(0), range(3))
+    rest = whole[1][taken:] if taken < 12 else whole[2]
+    assert list(resumed(workers, taken)) == rest
+
+
+@pytest.mark.parametrize("workers, taken", LEFT)
+def test_a_loop_over_epochs_goes_on_where_it_was_left(workers, taken):
+    # The loader keeps the state until it is iterated, which is after the epoch was named.
+    whole = epochs(loader(0), range(4))
+    assert epochs(resumed(workers, taken), range(1, 4)) == [whole[1][taken:], whole[2], whole[3]]
+    if taken >= 12:
+        assert epochs(resumed(workers, taken), range(2, 4)) == whole[2:]
+
+
+@pytest.mark.parametrize("workers, taken", LEFT)
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_an_epoch_that_is_named_drops_a_state_and_says_so(workers, taken, epoch):
+    whole = epochs(loader(0), range(4))
+    one = resumed(workers, taken)
+    said = rf"the loaded state of epoch 1 \({min(taken, 12)} of 12 done\) is dropped, as set_epoch\({epoch}\) names another"
+    with pytest.warns(RuntimeWarning, match=said):
+        given = epochs(one, [epoch, 1])
+    assert given == [whole[epoch], whole[1]]
+    assert len(one.batch_sampler.log) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_that_is_loaded_after_a_pass_is_taken(workers):
+    one = loader(workers)
+    whole = epochs(one, range(4))
+    first = loader(workers)
+    first.batch_sampler.set_epoch(1)
+    list(itertools.islice(iter(first), 5))
+    one.load_state_dict(first.state_dict())
+    assert list(one) == whole[1][5:], "epoch 3 was named for a pass that is over"
 
 
 def test_a_store_keeps_what_was_given_first(tmp_path):

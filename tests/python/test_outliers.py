@@ -161,6 +161,7 @@ def test_a_plans_sampler_is_resumed_in_any_window(plan, done):
     list(itertools.islice(iter(first), done))
     second = dflop.PlanSampler(plan, samples(), seed=4, delay_outliers=4)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    second.set_epoch(0)  # of which the last state leaves nothing
     assert list(second) == whole[done:]
 
 

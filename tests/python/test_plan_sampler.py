@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 import random
@@ -73,7 +74,8 @@ def test_programs_are_those_of_the_command(plan, tmp_path):
     out = tmp_path / "programs.json"
     line = ["simulate", "--plan", plan, "--schedule", str(tmp_path / "schedule.json"), "--program-out", str(out)]
     subprocess.run([dflop.executable(), *line], check=True, capture_output=True)
-    assert json.loads(out.read_text())["iterations"] == programs
+    written = json.loads(out.read_text())["iterations"]
+    assert [{**program, "order": "1f1b"} for program in written] == programs
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
@@ -87,6 +89,45 @@ def test_a_run_that_is_resumed_has_the_same_batches(plan, done):
     second = dflop.PlanSampler(plan, samples(), seed=4)
     second.load_state_dict(state)
     assert list(second) == whole[done:]
+
+
+@pytest.mark.parametrize("done", range(5))
+def test_a_loop_over_epochs_goes_on_where_it_was_left(plan, done):
+    # 100 samples are 3 batches of 32. After the third the loop may have ended when the state is saved (4), or not.
+    whole = epochs(dflop.PlanSampler(plan, samples()), range(3))
+    first = dflop.PlanSampler(plan, samples())
+    first.set_epoch(1)
+    list(itertools.islice(iter(first), done))
+    state = json.loads(json.dumps(first.state_dict()))
+    assert (state["epoch"], state["done"]) == (1, min(done, 3))
+    second = dflop.PlanSampler(plan, samples())
+    second.load_state_dict(state)
+    assert second.epoch == (1 if done < 3 else 2)
+    rest = [batch for batch in whole if batch[0] > 1 or (batch[0] == 1 and batch[1] >= done)]
+    assert epochs(second, range(second.epoch, 3)) == rest
+    second.load_state_dict(state)
+    assert epochs(second, range(state["epoch"], 3)) == rest
+    assert second.log == []
+
+
+def test_an_epoch_that_is_named_drops_a_state_and_says_so(plan):
+    first = dflop.PlanSampler(plan, samples())
+    first.set_epoch(1)
+    next(iter(first))
+    second = dflop.PlanSampler(plan, samples())
+    second.load_state_dict(first.state_dict())
+    with pytest.warns(RuntimeWarning, match=r"PlanSampler: the loaded state of epoch 1 \(1 of 3 done\) is dropped"):
+        second.set_epoch(2)
+    assert [batch.step for batch in second] == [0, 1, 2]
+
+
+def epochs(sampler, numbers):
+    """Returns (epoch, step, indices) of all batches of these epochs."""
+    given = []
+    for epoch in numbers:
+        sampler.set_epoch(epoch)
+        given += [(batch.epoch, batch.step, batch.indices) for batch in sampler]
+    return given
 
 
 def test_a_killed_child_changes_nothing(plan):

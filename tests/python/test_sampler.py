@@ -124,15 +124,80 @@ def test_a_pass_that_was_left_begins_anew():
     assert list(one) == whole
 
 
-def test_a_state_after_the_last_microbatch_leaves_none():
+def epochs(one, numbers):
+    """Returns what a sampler gives in each of these epochs."""
+    given = []
+    for epoch in numbers:
+        one.set_epoch(epoch)
+        given.append(list(one))
+    return given
+
+
+def left_at(epoch, taken):
+    """Returns the state of a sampler that has given so many microbatches of an epoch; 25 is one more than there are."""
     one = sampler(dp_rank=0)
-    list(itertools.islice(iter(one), len(one)))
-    state = one.state_dict()
-    other = sampler(dp_rank=0)
-    other.load_state_dict(state)
-    assert list(other) == []
-    other.set_epoch(1)
-    assert len(list(other)) == len(other)
+    one.set_epoch(epoch)
+    list(itertools.islice(iter(one), taken))
+    return json.loads(json.dumps(one.state_dict()))
+
+
+def resumed(state):
+    one = sampler(dp_rank=0)
+    one.load_state_dict(state)
+    return one
+
+
+@pytest.mark.parametrize("taken", [24, 25])
+def test_a_state_after_the_last_microbatch_goes_on_with_the_next_epoch(taken):
+    # 203 items are 8 batches of 24, of 3 microbatches each: 24. The loop may have ended when the state is saved, or not.
+    whole = epochs(sampler(dp_rank=0), range(3))
+    state = left_at(1, taken)
+    assert (state["epoch"], state["done"]) == (1, 24)
+    one = resumed(state)
+    assert one.epoch == 2 and one.state_dict() == state
+    assert one.shapes(0)[0][0]["indices"] == whole[2][0]
+    assert list(one) == whole[2] and one.epoch == 2
+    # Epoch 1 has nothing left, however often it is asked for; then comes what is named.
+    one = resumed(state)
+    assert epochs(one, [1, 1, 2]) == [[], [], whole[2]]
+    assert one.log == []
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3, 7, 23, 24, 25])
+def test_loops_over_epochs_go_on_where_they_were_left(taken):
+    whole = epochs(sampler(dp_rank=0), range(4))
+    rest = whole[1][taken:] + whole[2] + whole[3]
+    state = left_at(1, taken)
+    for begin in (resumed(state).epoch, state["epoch"]):
+        one = resumed(state)
+        assert sum(epochs(one, range(begin, 4)), []) == rest
+        assert one.log == [], "nothing was dropped"
+
+
+@pytest.mark.parametrize("taken, epoch", [(7, 0), (7, 2), (24, 0), (24, 3)])
+def test_an_epoch_that_is_named_drops_a_state_and_says_so(taken, epoch, caplog):
+    whole = epochs(sampler(dp_rank=0), range(4))
+    one = resumed(left_at(1, taken))
+    said = f"BatchSampler: the loaded state of epoch 1 ({taken} of 24 done) is dropped, as set_epoch({epoch}) names another"
+    with pytest.warns(RuntimeWarning) as warned:
+        one.set_epoch(epoch)
+    assert len(warned) == 1 and str(warned[0].message).startswith(said) and warned[0].filename == __file__
+    assert one.log == [str(warned[0].message)] == caplog.messages
+    assert list(one) == whole[epoch]
+    assert epochs(one, [1]) == [whole[1]], "the state is gone"
+    assert len(one.log) == 1
+
+
+def test_a_state_that_is_loaded_later_than_an_epoch_was_named_is_taken():
+    whole = epochs(sampler(dp_rank=0), range(2))
+    one = sampler(dp_rank=0)
+    one.set_epoch(0)
+    one.load_state_dict(left_at(1, 7))
+    assert list(one) == whole[1][7:]
+    one.set_epoch(0)
+    list(one)
+    one.set_epoch(0)
+    assert one.state_dict()["done"] == 0, "the epoch begins once more"
 
 
 def test_a_state_of_one_rank_is_that_of_the_others():

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from dflop._epochs import MOST_EPOCH, Permutations, log_left_out, make_state, read_state
+from dflop._epochs import Permutations, Position, log_left_out, read_state
 from dflop._errors import InputError
 from dflop._outliers import MOST_DELAY, Moves, window_of
 from dflop._partition import LEAST_WAIT_S, MOST_SEED, MOST_WAIT_S, finite_number, truth, whole_number
@@ -16,7 +16,7 @@ from dflop._scheduling import Scheduling
 
 class Batch(NamedTuple):
     """A global batch: `indices` of its samples in the data set, and the program that all ranks run, for an Executor of
-    dflop.torch. Samples have their positions in `indices` as numbers there."""
+    dflop.torch, with the name of the plan's "order". Samples have their positions in `indices` as numbers there."""
 
     epoch: int
     step: int
@@ -46,7 +46,8 @@ class PlanSampler:
     process while the one before it trains. A child that dies is started again; where that is in vain ServerError is
     raised, as a program cannot be made without it.
 
-    `state_dict` and `load_state_dict` resume exactly. Each `iter` begins anew, but for the first after load_state_dict.
+    `state_dict` and `load_state_dict` resume exactly; a state that was saved after an epoch goes on with the next one.
+    Each `iter` begins anew, but for the first after load_state_dict.
     Samples that fill no global batch are left out of an epoch; each epoch leaves out others.
     """
 
@@ -73,14 +74,12 @@ class PlanSampler:
         self._window = whole_number("delay_outliers", delay_outliers, 0, MOST_DELAY)
         self._moves = Moves()  # of the epoch
         self._patience = finite_number("patience", patience, LEAST_WAIT_S, MOST_WAIT_S)
-        self._epoch = 0
-        self._done = 0
-        self._resumes = False
         self._permutations = Permutations(len(samples), self._seed, self._shuffle)
         self._scheduling = None
         self._keep = truth("keep", keep)
         self._scheduled: list[Any] = []  # (indices, answer) of batches that are kept
         self.log: list[str] = []
+        self._position = Position("PlanSampler", len(self), self.log)
         if len(samples) < self._gbs:
             raise InputError(f"samples: expected at least gbs = {self._gbs}, found {len(samples)}")
         log_left_out("PlanSampler", len(samples), self._gbs)
@@ -89,32 +88,39 @@ class PlanSampler:
         return len(self._samples) // self._gbs
 
     def __iter__(self) -> Iterator[Batch]:
-        if not self._resumes:
-            self._done = 0
-        self._resumes = False
+        position = self._position
+        position.begin()
         self._moves = Moves()
-        while self._done < len(self):
-            batch = self._batch(self._done)
-            self._done += 1
+        while position.done < len(self):
+            batch = self._batch(position.done)
+            position.done += 1
             yield batch
         if self._window > 1:
-            self.log.append(f"epoch {self._epoch}: outliers are delayed: {self._moves}")
-        self._done = 0
+            self.log.append(f"epoch {self.epoch}: outliers are delayed: {self._moves}")
+        position.end()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch, with a permutation of its own. The one that a state was loaded of goes on where it is."""
-        epoch = whole_number("epoch", epoch, 0, MOST_EPOCH)
-        if epoch != self._epoch:
-            self._epoch, self._done, self._resumes = epoch, 0, False
+        """Has the next pass be of an epoch, which has a permutation of its own.
+
+        The epoch that a state was loaded of goes on where it is; where that is its end, nothing is left of it. Any
+        other one begins at its start, and a warning says so where a state is dropped by that.
+        """
+        self._position.set_epoch(epoch)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the pass that is under way or was the last; after load_state_dict() that of the next pass."""
+        return self._position.epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the sampler is, as JSON can keep it."""
-        return make_state(self._shape(), self._epoch, self._done)
+        """Returns where the sampler is, as JSON can keep it: the epoch, and how many of its batches are done, all of them
+        from the last one on until another pass begins."""
+        return self._position.state(self._shape())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the state is from. Raises InputError for what is no state, or that of another run."""
-        epoch, done = read_state(state, self._shape(), len(self))
-        self._epoch, self._done, self._resumes = epoch, done, True
+        """Goes on where the state is from: in its epoch, or with the next one where all of it is done. Raises
+        InputError for what is no state, or that of another run."""
+        self._position.load(*read_state(state, self._shape(), len(self)))
 
     def write_schedule(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule of all batches that were given since the sampler was made, for `dflop simulate`."""
@@ -152,8 +158,8 @@ class PlanSampler:
 
     def __repr__(self) -> str:
         return (
-            f"PlanSampler({len(self._samples)} samples, gbs={self._gbs}, epoch={self._epoch}, "
-            f"{self._done} of {len(self)} given)"
+            f"PlanSampler({len(self._samples)} samples, gbs={self._gbs}, epoch={self.epoch}, "
+            f"{self._position.done} of {len(self)} given)"
         )
 
     def __enter__(self) -> PlanSampler:
@@ -195,19 +201,19 @@ class PlanSampler:
             bins = self._plan["microbatches"] * self._plan["llm"]["dp"]
             windows = self._window_of if delays else None
             self._scheduling = Scheduling(options, self._described, self._patience, self.log, bins, windows)
-        following = (self._epoch, step + 1) if step + 1 < len(self) else None
-        answer = self._scheduling.answer_of(self._epoch, step, following)
+        following = (self.epoch, step + 1) if step + 1 < len(self) else None
+        answer = self._scheduling.answer_of(self.epoch, step, following)
         program = answer.pop("program", None)
         if program is None:
-            raise InputError(f"epoch {self._epoch}, step {step}: {answer['reason']}")
-        indices = self._indices(self._epoch, step)
+            raise InputError(f"epoch {self.epoch}, step {step}: {answer['reason']}")
+        indices = self._indices(self.epoch, step)
         if "drawn_at" in answer:
             indices = [self._indices(*place)[index] for place, index in answer["drawn_at"]]
             for place, _ in answer.pop("drawn_at"):
                 self._moves.add(place[1], step)
         if self._keep:
             self._scheduled.append((indices, answer))
-        return Batch(self._epoch, step, indices, program)
+        return Batch(self.epoch, step, indices, {**program, "order": self._plan["schedule"]})
 
     def _window_of(self, place):
         epoch, step = place

@@ -14,7 +14,7 @@ from typing import Any, Iterator, Literal
 
 from dflop import _agreement
 from dflop._comparison import Comparison
-from dflop._epochs import MOST_EPOCH, Permutations, log_left_out, make_state, read_state
+from dflop._epochs import Permutations, Position, log_left_out, make_state, read_state
 from dflop._errors import InputError, ServerError
 from dflop._outliers import MOST_DELAY, Moves, delay_outliers as regrouped, window_of
 from dflop._partition import (
@@ -117,8 +117,8 @@ class BatchSampler:
     `state_dict` and `load_state_dict` resume exactly, in the middle of a global batch, too, on any dp_rank of
     a run of the same shape. A torch.utils.data.DataLoader with workers draws ahead of the loop: there say how many
     microbatches of the epoch the loop has had, state_dict(consumed=n), or take torchdata's StatefulDataLoader, which
-    knows. Each `iter` begins anew, but for the first after load_state_dict, which goes on. Nothing is drawn and no
-    process started before the first batch is asked for.
+    knows. A state that was saved after an epoch goes on with the next one. Each `iter` begins anew, but for the first
+    after load_state_dict, which goes on. Nothing is drawn and no process started before the first batch is asked for.
     """
 
     def __init__(
@@ -172,9 +172,6 @@ class BatchSampler:
         self._patience = finite_number("patience", patience, LEAST_WAIT_S, MOST_WAIT_S)
         self._shape = self._describe()
         self._run_key = hashlib.sha256(json.dumps(self._shape, sort_keys=True).encode()).hexdigest()[:16]
-        self._epoch = 0
-        self._done = 0  # microbatches of the epoch that were given
-        self._resumes = False  # whether the next iter() goes on after them
         self._permutations = Permutations(self._items, self._seed, self._shuffle)
         if self._drop_last:
             log_left_out("BatchSampler", self._items, self._gbs)
@@ -184,6 +181,7 @@ class BatchSampler:
         self._scheduling = None
         self.log: list[str] = []
         """What went wrong, and what was done, as text."""
+        self._position = Position("BatchSampler", len(self), self.log)
 
     # What a DataLoader asks for.
 
@@ -192,49 +190,53 @@ class BatchSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         self._require_known_ranks()
-        if not self._resumes:
-            self._done = 0
-        self._resumes = False
+        position = self._position
+        position.begin()
         if self._comparison is not None:
-            self._comparison.begin({**self._shape, "epoch": self._epoch, "position": self._done}, self._dp_rank, self._dp_size)
-        while self._done < len(self):
-            step, microbatch = divmod(self._done, self._microbatches)
+            claim = {**self._shape, "epoch": position.epoch, "position": position.done}
+            self._comparison.begin(claim, self._dp_rank, self._dp_size)
+        while position.done < len(self):
+            step, microbatch = divmod(position.done, self._microbatches)
             if self._comparison is not None and microbatch == 0:
                 self._comparison.look()
             indices = self._of_rank(step, microbatch)
-            self._done += 1
+            position.done += 1
             yield indices
         if self._window > 1:
-            self.log.append(f"epoch {self._epoch}: outliers are delayed: {self._moves()}")
+            self.log.append(f"epoch {self.epoch}: outliers are delayed: {self._moves()}")
         if self._comparison is not None:
             self._comparison.end()
-        self._done = 0
+        position.end()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch, with a permutation of its own. The one that a state was loaded of goes on where it
-        is."""
-        epoch = whole_number("epoch", epoch, 0, MOST_EPOCH)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._done = 0
-            self._resumes = False
+        """Has the next pass be of an epoch, which has a permutation of its own.
+
+        The epoch that a state was loaded of goes on where it is; where that is its end, nothing is left of it. Any
+        other one begins at its start, and a warning says so where a state is dropped by that.
+        """
+        self._position.set_epoch(epoch)
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Returns where the sampler is, as JSON can keep it.
+        """Returns where the sampler is, as JSON can keep it: the epoch, and how many of its microbatches are done, all
+        of them from the last one on until another pass begins.
 
         consumed  how many microbatches of this epoch the loop has had, where a loader draws ahead of it, as a
                   DataLoader with workers does; default: all that were drawn
         """
-        done = self._done if consumed is None else whole_number("consumed", consumed, 0, len(self))
-        state = make_state(self._shape, self._epoch, done)
+        if consumed is None:
+            state = self._position.state(self._shape)
+        else:
+            state = make_state(self._shape, self.epoch, whole_number("consumed", consumed, 0, len(self)))
+        epoch, done = state["epoch"], state["done"]
         # In the middle of a batch the rest of it must be what the first part was of.
-        key = (self._epoch, done // self._microbatches)
+        key = (epoch, done // self._microbatches)
         if done % self._microbatches and key in self._known:
             state["bins"] = list(self._known[key])
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the state is from. Raises InputError for what is no state, or that of another run."""
+        """Goes on where the state is from: in its epoch, or with the next one where all of it is done. Raises
+        InputError for what is no state, or that of another run."""
         epoch, done = read_state(state, self._shape, len(self))
         known = collections.OrderedDict()
         if "bins" in state:
@@ -244,7 +246,7 @@ class BatchSampler:
             except ServerError:
                 raise InputError("state: bins: expected one for each item of a batch") from None
             known[epoch, step] = list(state["bins"])
-        self._epoch, self._done, self._resumes = epoch, done, True
+        self._position.load(epoch, done)
         self._known, self._filled = known, None
         self.close()
 
@@ -258,7 +260,8 @@ class BatchSampler:
 
     @property
     def epoch(self) -> int:
-        return self._epoch
+        """The epoch of the pass that is under way or was the last; after load_state_dict() that of the next pass."""
+        return self._position.epoch
 
     @property
     def dp_rank(self) -> int | None:
@@ -283,11 +286,11 @@ class BatchSampler:
         are delayed."""
         if not 0 <= step < self.steps:
             raise InputError(f"step: expected a number from 0 to {self.steps - 1}, found {step}")
-        return self._drawn(self._epoch, step)
+        return self._drawn(self.epoch, step)
 
     def assignment(self, step: int) -> list[int]:
         """Returns the bin of each item of batch(step): microbatch * dp_size + dp rank."""
-        key = (self._epoch, step)
+        key = (self.epoch, step)
         if key not in self._known:
             batch = self.batch(step)
             bins = self._agreed(step, self._schedule(step))
@@ -312,7 +315,7 @@ class BatchSampler:
     def __repr__(self) -> str:
         return (
             f"BatchSampler({self._items} items, gbs={self._gbs}, microbatches={self._microbatches}, "
-            f"dp_rank={self._dp_rank}, dp_size={self._dp_size}, epoch={self._epoch}, {self._done} of {len(self)} drawn)"
+            f"dp_rank={self._dp_rank}, dp_size={self._dp_size}, epoch={self.epoch}, {self._position.done} of {len(self)} drawn)"
         )
 
     def __enter__(self) -> BatchSampler:
@@ -375,10 +378,10 @@ class BatchSampler:
 
     def _moves(self):
         moves = Moves()
-        order = self._permutations.of(self._epoch)
+        order = self._permutations.of(self.epoch)
         drawn_in = {item: position // self._gbs for position, item in enumerate(order)}
         for step in range(self._items // self._gbs):
-            for item in self._in_window(self._epoch, step):
+            for item in self._in_window(self.epoch, step):
                 moves.add(drawn_in[item], step)
         return moves
 
@@ -400,7 +403,7 @@ class BatchSampler:
 
     def _bins_of(self, step):
         """Returns the items of each bin of a step."""
-        key = (self._epoch, step)
+        key = (self.epoch, step)
         if self._filled is None or self._filled[0] != key:
             bins = [[] for _ in range(self._bins)]
             for item, b in zip(self.batch(step), self.assignment(step)):
@@ -418,9 +421,9 @@ class BatchSampler:
             options = {"bins": self._bins, "dp": self._dp_size, "encoder_dp": self._encoder_dp}
             options.update(method=self._method, seed=self._seed, live=self._live)
             self._scheduling = Scheduling(options, self._costs_of, self._patience, self.log)
-        following = (self._epoch, step + 1) if step + 1 < self.steps else None
+        following = (self.epoch, step + 1) if step + 1 < self.steps else None
         try:
-            return self._scheduling.bins_of(self._epoch, step, following)
+            return self._scheduling.bins_of(self.epoch, step, following)
         except ServerError as error:
             return self._without_child(step, error)
 
@@ -431,11 +434,11 @@ class BatchSampler:
                 "an 'agreement', a folder that all ranks see, or initialise torch.distributed before the "
                 "first batch"
             ) from error
-        message = f"epoch {self._epoch}, step {step}: {error}; LPT in Python takes over"
+        message = f"epoch {self.epoch}, step {step}: {error}; LPT in Python takes over"
         self.log.append(message)
         logging.getLogger("dflop").warning(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-        costs = self._costs_of(self._epoch, step)
+        costs = self._costs_of(self.epoch, step)
         del costs["stream"]
         return lpt(costs, self._bins, dp=self._dp_size, encoder_dp=self._encoder_dp)
 
@@ -461,7 +464,7 @@ class BatchSampler:
         return json.loads(value)
 
     def _key(self, step):
-        return f"{self._run_key}.{self._epoch}.{step}"
+        return f"{self._run_key}.{self.epoch}.{step}"
 
     def __getstate__(self):
         state = dict(self.__dict__)

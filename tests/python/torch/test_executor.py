@@ -359,6 +359,123 @@ def test_all_ranks_get_the_batches_of_the_first(server):
         assert "best" in error
 
 
+def states_of_ranks(rank, world, plan, samples, state):
+    """Returns what the samplers of a rank say of where they are: after one batch, after all, and of another epoch."""
+    sampler = dflop.PlanSampler(plan, samples)
+    sampler.load_state_dict(state)
+    executor = Executor(plan, lambda stage: torch.nn.Linear(1, 1), inputs=None, loss=None)
+    states = []
+    for batch in executor.batches(sampler):
+        states.append(sampler.state_dict())
+    states.append(sampler.state_dict())
+    sampler.set_epoch(2)
+    for batch in executor.batches(sampler):
+        states.append(sampler.state_dict())
+        break
+    return [(one["epoch"], one["done"]) for one in states], sampler.log
+
+
+def test_samplers_of_all_ranks_follow_the_first(server):
+    plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4)
+    samples = make_samples(13, 0)  # three batches of four, one of which is done
+    state = dflop.PlanSampler(plan, samples).state_dict()
+    state.update(epoch=1, done=1)
+    expected = [(1, 2), (1, 3), (1, 3), (2, 1)]
+    assert run_ranks(2, states_of_ranks, plan, samples, state) == [(expected, [])] * 2
+
+
+def steps_of_samplers(rank, world, plan, others, samples):
+    """Returns what an executor of a plan says of the first batches of samplers of other ones; None: it took it."""
+    said = []
+    for other in others:
+        executor = Executor(
+            plan,
+            lambda stage: vlm.StageModule(executor_stages(plan), stage, torch.float32, 0),
+            inputs=vlm.inputs,
+            loss=vlm.loss,
+        )
+        if "groups" in other:  # a program that does not say of what order it is
+            program, indices = other, list(range(4))
+        else:
+            batch = next(executor.batches(dflop.PlanSampler(other, samples)))
+            program, indices = batch.program, batch.indices
+        try:
+            executor.step(program, ([samples[i] for i in indices], torch.float32))
+            said.append(None)
+        except dflop.InputError as error:
+            said.append(str(error))
+        executor.close()
+    return said
+
+
+def executor_stages(plan):
+    server = dflop.Server()
+    opened = server.request("open", {"plan": plan, "program": True}, 60)
+    server.close()
+    return Program(opened["program"]).stages
+
+
+def test_programs_of_a_plan_with_another_order_are_refused(server):
+    samples = make_samples(4, 0)
+    plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4)
+    elsewhere = json.loads(json.dumps({**plan, "planner": "another", "cluster": "h100:1"}))
+    others = [elsewhere, make_program(plan, samples, server), {**plan, "schedule": "gpipe"}, {**plan, "microbatches": 4}]
+    begin = "program: expected one of the executor's plan, whose "
+    end = ": the PlanSampler needs the executor's plan"
+    order = f"{begin}order is 1f1b, found one of a plan whose order is gpipe{end}"
+    count = f"{begin}number of microbatches is 2, found one of a plan whose number of microbatches is 4{end}"
+    assert run_ranks(2, steps_of_samplers, plan, others, samples) == [[None, None, order, count]] * 2
+
+
+def plans_of_ranks(rank, world, cases):
+    """Returns what the executor says of plans, of which each rank has its own; None: it was made."""
+    said = []
+    for plans in cases:
+        try:
+            Executor(plans[rank], lambda stage: torch.nn.Linear(1, 1), inputs=None, loss=None).close()
+            said.append(None)
+        except dflop.InputError as error:
+            said.append(str(error))
+    return said
+
+
+def test_ranks_with_different_plans_are_refused(server, tmp_path):
+    plan = make_plan("uniform", "1f1b", (3, 1), (3, 1), 3, 6)
+    gpipe = {**plan, "schedule": "gpipe"}
+    written = tmp_path / "plan.json"
+    written.write_text(json.dumps({**plan, "made_by": "somebody else"}, sort_keys=True))
+    nowhere, nothing = str(tmp_path / "nowhere.json"), tmp_path / "nothing.json"
+    nothing.write_text("[]")
+    wide = make_plan("uniform", "1f1b", (3, 1), (3, 1), 3, 6, bucket=2000)
+    one, other = (make_program(plan, make_samples(6, seed), server) for seed in range(2))
+    moved = {**plan, "encoder": {**plan["encoder"], "layers": [3, 1, 0]}, "llm": {**plan["llm"], "layers": [0, 3, 3]}}
+    moved = make_program(moved, make_samples(6, 0), server)
+    cases = [
+        (plan, str(written), plan),
+        (one, one, other),  # programs of two batches
+        (plan, gpipe, gpipe),
+        (gpipe, gpipe, str(written)),
+        (plan, plan, wide),
+        (str(written), nowhere, plan),
+        (plan, plan, str(nothing)),
+        (one, one, moved),
+    ]
+    text = {key: json.dumps(value) for key, value in plan.items()}
+    expected = [
+        None,
+        None,
+        f"plan: schedule: expected one plan on all ranks, found {text['schedule']} on rank 0 and \"gpipe\" on ranks 1, 2",
+        f"plan: schedule: expected one plan on all ranks, found \"gpipe\" on rank 0 and {text['schedule']} on rank 2",
+        "plan: gradient_bucket_bytes: expected one plan on all ranks, found none on rank 0 and 2000 on rank 2",
+        f"plan: expected that of rank 0 on all ranks, found on rank 1: {nowhere}: No such file or directory",
+        f"plan: expected that of rank 0 on all ranks, found on rank 2: {nothing}: expected a file of 'dflop plan --out'",
+        "plan: stages: expected one plan on all ranks, found one with the hash ",
+    ]
+    for said in run_ranks(3, plans_of_ranks, cases):
+        for found, wanted in zip(said, expected, strict=True):
+            assert found == wanted or (wanted and found and found.startswith(wanted))
+
+
 def failing_step(rank, world, program, batch, culprit, how):
     """Runs steps in the second of which one rank raises, or dies."""
     step = 0
@@ -597,6 +714,35 @@ def test_what_would_train_something_else_stops_all_ranks(what, message, server):
         run_ranks(2, wrong_steps, programs, what)
     assert all(message in text for text in failed.value.failures.values())
     assert len(failed.value.failures) == 2
+
+
+def raising(output, part, batch):
+    raise KeyError("labels")
+
+
+LOSSES = {
+    "raises": (raising, "step 0, loss of microbatch 0: KeyError: 'labels'"),
+    "alone": (lambda output, part, batch: output.sum(), "loss: expected it to return (sum, tokens), found Tensor"),
+    "three": (lambda output, part, batch: (output.sum(), 1, 2), "loss: expected it to return (sum, tokens), found 3 values"),
+    "number": (lambda output, part, batch: (0.5, 1), "loss: expected a sum, a scalar tensor, found 0.5"),
+    "rows": (lambda output, part, batch: (output, 1), "loss: expected a sum, a scalar tensor, found shape (2, 2)"),
+    "text": (lambda output, part, batch: (output.sum(), "a"), "loss: expected a whole number of tokens, found 'a'"),
+}
+
+
+def wrong_loss(rank, world, program, kind):
+    inputs = {"inputs": lambda part, _: {"rows": len(part.samples)}}
+    Executor(program, lambda stage: Repeated(), **inputs, loss=LOSSES[kind][0]).step(program, None)
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_a_wrong_loss_is_named(kind, server):
+    # Two samples in each of two microbatches: two rows of two.
+    program = make_program(make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4), [dflop.make_sample(5)] * 4, server)
+    with pytest.raises(RanksFailed) as failed:
+        run_ranks(1, wrong_loss, program, kind)
+    assert "rank 0 failed: at step 0, loss of microbatch 0: " in failed.value.failures[0]
+    assert LOSSES[kind][1] in failed.value.failures[0]
 
 
 def rows_by_sample(program, message):

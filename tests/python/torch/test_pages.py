@@ -1,6 +1,7 @@
 """Every Python block of docs/pytorch.md runs as it is printed; what a block takes for granted is made here."""
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -59,7 +60,7 @@ def in_a_folder(tmp_path, monkeypatch):
 def test_the_page_has_these_blocks():
     assert {heading: len(found) for heading, found in BLOCKS.items()} == {
         "Bins of about equal cost": 1,
-        "Microbatches of a training loop": 1,
+        "Microbatches of a training loop": 2,
         "Plans in a notebook": 1,
         "A plan on your own modules": 2,
         "Checkpoints": 2,
@@ -99,17 +100,21 @@ def test_a_training_loop():
     pytest.importorskip("torchdata")
     trained = []
     costs = [float(i % 97) for i in range(1030)]
-    run(
-        "Microbatches of a training loop",
-        dflop=dflop,
-        costs=costs,
-        rank=1,
-        data=list(range(1030)),
-        pack=list,
-        epochs=2,
-        train=trained.append,
-    )
+    about = {"dflop": dflop, "costs": costs, "rank": 1, "data": list(range(1030)), "pack": list, "train": trained.append}
+    names = run("Microbatches of a training loop", **about, epochs=2)
+    # 1030 items are 2 global batches of 512, of 16 microbatches each.
     assert len(trained) == 2 * 2 * 16
+    # The second epoch is over: two more are trained.
+    run("Microbatches of a training loop", 1, **{**names, "epochs": 4})
+    assert len(trained) == 4 * 2 * 16
+    whole = list(trained)
+    # The same in the middle of the third one.
+    del trained[:]
+    names["sampler"].set_epoch(2)
+    for microbatch in itertools.islice(names["loader"], 5):
+        trained.append(microbatch)
+    run("Microbatches of a training loop", 1, **{**names, "epochs": 4})
+    assert trained == whole[2 * 2 * 16 :]
 
 
 def test_a_notebook():
@@ -140,12 +145,17 @@ def on_each_rank(rank, world, folder):
             parameter.data.zero_()
     for stage in executor.optimizers:
         executor.optimizers[stage] = torch.optim.AdamW(executor.modules[stage].parameters())
-    run("Checkpoints", 1, **saved)
+    # 64 samples are 4 batches of 16. The first epoch is over: with one epoch in all nothing is left to train.
+    run("Checkpoints", 1, **saved, epochs=1)
+    assert executor._steps == 4
     for stage, module in modules:
         assert all(torch.equal(t, weights[stage][name]) for name, t in module.state_dict().items())
         found = executor.optimizers[stage].state_dict()["state"]
         assert found.keys() == steps[stage]["state"].keys() and found, "each parameter has a state"
         assert all(torch.equal(found[k]["exp_avg"], steps[stage]["state"][k]["exp_avg"]) for k in found)
+
+    run("Checkpoints", 1, **saved, epochs=3)
+    assert executor._steps == 4 + 2 * 4
 
     def train(batch):
         executor.step(batch.program, batch.indices)

@@ -29,6 +29,8 @@ from dflop.torch._version import require_split_backwards
 from dflop.torch._walk import Walk
 
 BUCKET_BYTES = 25 * 2**20
+# Of a plan who made it, and of a program what its batch has made of it.
+_NOT_COMPARED = frozenset(("made_by", "iteration", "groups", "messages", "bins", "pieces"))
 _LEAVING_S = 10.0  # as long as a process that ends after a failure waits for its communication to end
 
 
@@ -58,7 +60,7 @@ class _OnAllRanks(Exception):
 class Executor:
     """Runs iterations of a plan on this rank's stage modules, over torch.distributed (gloo or NCCL).
 
-    plan       the plan (a path, or what the file holds), or the program of one of its iterations
+    plan       the plan (a path, or what the file holds), or the program of one of its iterations; the same on all ranks
     stages     a module by stage number; or stages(stage) -> module, which is called with a description of each stage of
                this rank: its index, encoder_layers, llm_layers, connector, embedding, head, and the numbers of its
                first layers in the whole model, first_encoder_layer and first_llm_layer
@@ -127,6 +129,7 @@ class Executor:
         self._board = Board(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}", self._rank)
         # Small sums and the layout go over the host, so that no GPU waits for them.
         self._control: Any = dist.new_group(backend="gloo")
+        self._together(lambda: self._require_one_plan(_claim(plan)))
         self.program = Program(self._together(lambda: self._of_first_rank(lambda: _layout(plan, modules_recompute))))
         _require_runnable(self.program, dist.get_world_size(), clip_norm, tied)
         self._group = self.program.group_of(self._rank)
@@ -170,9 +173,11 @@ class Executor:
     def batches(self, sampler: PlanSampler | None) -> Iterator[Batch]:
         """Gives the batches of the first rank's PlanSampler on all ranks, so that one process schedules for all.
 
-        The samplers of other ranks are not asked, and may be None. Errors of the first one are raised on all ranks.
+        The samplers of other ranks are not asked, and may be None; they follow, so that a state of theirs is that of the
+        first. Errors of the first one are raised on all ranks.
         """
         iterator = None if sampler is None else iter(sampler)
+        follows = sampler if self._rank > 0 and isinstance(sampler, PlanSampler) else None
 
         def draw():
             if iterator is None:
@@ -183,13 +188,18 @@ class Executor:
             self._at = f"the batch of step {self._steps}"
             drawn = self._together(lambda: self._of_first_rank(draw))
             if drawn is None:
+                if follows is not None:
+                    follows._position.end()
                 return
+            if follows is not None:
+                follows._position.follow(drawn.epoch, drawn.step + 1)
             yield drawn
 
     def step(self, program: Program | dict[str, Any], batch: Any) -> Result:
         """Runs one iteration, and returns its Result. `batch` is what inputs() and loss() get.
 
-        Raises InputError where the program is of another plan, and RankFailed where any rank failed.
+        Raises InputError where the program is of another plan (other ranks, stages, sums, microbatches, or another order
+        where both say it), and RankFailed where any rank failed.
         """
         if not isinstance(program, Program):
             program = Program(program)
@@ -404,6 +414,21 @@ class Executor:
                 rows = self._gathered(described.get(stage))
                 raise _OnAllRanks(InputError(_difference(stage, ranks[0], rows[ranks[0]], other, rows[other])))
 
+    def _require_one_plan(self, claim):
+        """Refuses ranks whose plans differ, or are not there: all run that of the first rank."""
+        everywhere = self._gathered(claim)
+        own, reason = everywhere[0]
+        if reason is not None:
+            return  # the command says what is wrong with it
+        for rank, (other, reason) in enumerate(everywhere):
+            if reason is not None:
+                raise _OnAllRanks(InputError(f"plan: expected that of rank 0 on all ranks, found on rank {rank}: {reason}"))
+            key = next((key for key in {**own, **other} if own.get(key) != other.get(key)), None)
+            if key is not None:
+                same = [r for r, (o, _) in enumerate(everywhere) if o is not None and o.get(key) == other.get(key)]
+                found = f"{own.get(key, 'none')} on rank 0 and {other.get(key, 'none')} on {_ranks(same)}"
+                raise _OnAllRanks(InputError(f"plan: {key}: expected one plan on all ranks, found {found}"))
+
     def _gathered(self, value):
         """Returns what all ranks have said, by rank."""
         everywhere = [None] * dist.get_world_size()
@@ -415,6 +440,32 @@ class Executor:
         other = [(group.rank, group.dp_rank, group.stages) for group in program.groups]
         if own != other or self.program.stages != program.stages or self.program.sums != program.sums:
             raise InputError("program: expected one of the executor's plan, found other ranks, stages or sums")
+        orders, counts = (self.program.order, program.order), (self.program.microbatches, program.microbatches)
+        for what, (own, other) in (("order", orders), ("number of microbatches", counts)):
+            if None not in (own, other) and own != other:
+                raise InputError(
+                    f"program: expected one of the executor's plan, whose {what} is {own}, found one of a plan whose {what} "
+                    f"is {other}: the PlanSampler needs the executor's plan"
+                )
+
+
+def _claim(plan):
+    """Returns what a rank says of its plan or program, by key, and None; or None and why it has none. What differs from
+    batch to batch is left out."""
+    try:
+        plan = _read(plan)
+    except (OSError, ValueError) as error:
+        return None, f"{os.fspath(plan)}: {getattr(error, 'strerror', None) or error}"
+    texts = {key: json.dumps(value, sort_keys=True) for key, value in plan.items() if key not in _NOT_COMPARED}
+    return {key: text if len(text) <= 80 else _hashed(text) for key, text in texts.items()}, None
+
+
+def _hashed(text):
+    return f"one with the hash {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _ranks(numbers):
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _described(module):
@@ -497,16 +548,25 @@ def _layout(plan, modules_recompute):
     plan = plan if isinstance(plan, dict) else os.fspath(plan)
     opened = default_server().request("open", {"plan": plan, "program": True}, 60)
     default_server().request("close", {"session": opened["session"]}, 60)
+    plan = _read(plan)
     _note_memory(plan, opened["program"], modules_recompute)
-    return opened["program"]
+    return {**opened["program"], "order": plan["schedule"]}
+
+
+def _read(plan):
+    """Returns what the file of a plan holds, or what was given in its place."""
+    if isinstance(plan, dict):
+        return plan
+    with open(os.fspath(plan), encoding="utf-8") as file:
+        plan = json.load(file)
+    if not isinstance(plan, dict):
+        raise ValueError("expected a file of 'dflop plan --out'")
+    return plan
 
 
 def _note_memory(plan, program, modules_recompute):
     """Warns of a plan whose memory counts on what the Executor does not do: each dp rank has optimizer states whole, and
     keeps what modules keep."""
-    if not isinstance(plan, dict):
-        with open(plan, encoding="utf-8") as file:
-            plan = json.load(file)
     if plan["zero1"] and any(len(collective["groups"]) > 1 for collective in program["collectives"]):
         warnings.warn(
             "plan: zero1 splits optimizer states over dp ranks, which the Executor does not: each has them whole, so that "
@@ -637,13 +697,19 @@ class _Step:
             )
 
     def _add_loss(self, output, part):
-        total, tokens = self._executor._loss(output, part, self._batch)
-        if total.dim() != 0:
-            raise InputError(f"loss: expected a sum, a scalar tensor, found shape {tuple(total.shape)}")
+        executor, at = self._executor, self._executor._at
+        executor._at = f"step {executor._steps}, loss of microbatch {part.microbatch}"
+        returned = executor._loss(output, part, self._batch)
+        if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+            found = f"{len(returned)} values" if isinstance(returned, (tuple, list)) else type(returned).__name__
+            raise InputError(f"loss: expected it to return (sum, tokens), found {found}")
+        total, tokens = returned
+        if not isinstance(total, torch.Tensor) or total.dim() != 0:
+            found = f"shape {tuple(total.shape)}" if isinstance(total, torch.Tensor) else repr(total)
+            raise InputError(f"loss: expected a sum, a scalar tensor, found {found}")
         self._loss += total.detach()
-        if int(tokens) != tokens or tokens < 0:
-            raise InputError(f"loss: expected a whole number of tokens, found {tokens}")
-        self._tokens += int(tokens)
+        self._tokens += _whole_tokens(tokens)
+        executor._at = at
         return total
 
     def losses_are_known(self):
@@ -744,6 +810,15 @@ class _Step:
         if tokens <= 0:
             raise InputError("loss: expected at least one token in the batch, found none")
         return tokens
+
+
+def _whole_tokens(tokens):
+    try:
+        if int(tokens) == tokens and tokens >= 0:
+            return int(tokens)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # of no number, or of a tensor of several
+        pass
+    raise InputError(f"loss: expected a whole number of tokens, found {tokens!r}")
 
 
 def clip_scale(norm, most):

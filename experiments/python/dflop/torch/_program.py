@@ -121,7 +121,8 @@ class Group:
 
 
 class Program:
-    """One iteration of a plan. `json` is what `dflop simulate --program-out` or `dflop serve` has written."""
+    """One iteration of a plan. `json` is what `dflop simulate --program-out` or `dflop serve` has written; a PlanSampler
+    adds the name of the plan's `order`, which is None where nobody did."""
 
     def __init__(self, json: dict[str, Any]) -> None:
         if not isinstance(json, dict) or "groups" not in json:
@@ -143,6 +144,8 @@ class Program:
         # An encoder apart has dp ranks of its own; elsewhere every rank of the LLM encodes for itself.
         self._shares_encoder = json["layout"] in ("disaggregated", "shared")
         self.layout: str = json["layout"]
+        # Which 'dflop simulate --program-out' does not say.
+        self.order: str | None = json.get("order")
         self._samples: dict[int, list[int]] = {}
         for sample, place in enumerate(json["bins"]):
             self._samples.setdefault(place, []).append(sample)
