@@ -39,8 +39,9 @@ struct Headroom {
 /// result is never below the part of the peaks that is above.
 double overrun_chance(std::span<const double> peaks, double limit);
 
-/// Estimates the same by an exponential distribution of what the largest tenth of the peaks has beyond the rest.
-/// It is the tail of random microbatches, whose peaks grow with every long sample that comes to the others.
+/// Estimates the same by an exponential distribution of what the largest tenth of the peaks has beyond the
+/// rest. It is the tail of random microbatches, whose peaks grow with every long sample that comes to the
+/// others.
 double exponential_tail(std::span<const double> peaks, double limit);
 
 /// Fills headroom_batches() with a scheduler and finds the fullest GPU of each, without a run. A plan with a
