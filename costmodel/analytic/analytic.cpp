@@ -228,7 +228,7 @@ Seconds AnalyticCostModel::both_passes(const Stage& stage, const Work& work) con
 }
 
 std::vector<Nanoseconds> AnalyticCostModel::compute_times(const Program& program) const {
-  if (!types_.empty()) return SumCostModel::compute_times(program);
+  if (!types_.empty() || program.stages.empty()) return SumCostModel::compute_times(program);
   // A layer of one work takes as long on all stages whose layers are alike, and a stage is priced once for
   // all passes of a microbatch.
   const std::vector<int> kinds = kinds_of_layers(program.stages);

@@ -244,11 +244,9 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
   if (result.memory.empty()) return;
   block.add(
       "memory",
-      fmt::format(
-          "of the fullest GPU in {} further batches that are drawn as a run's, more where random ones "
-          "come near to what there is, and in some with the longest samples, filled without looking at costs where the row is, else by lpt; a plan that "
-          "asks for it is kept within memory (--respect-memory):",
-          result.memory.front().headroom.batches));
+      "of the fullest GPU in further batches that are drawn as a run's, and in some with the longest samples. "
+      "Rows with random or sequential microbatches are filled alike, the others by lpt; a plan that asks for it is "
+      "kept within memory (--respect-memory):");
   for (const MemoryRow& row : result.memory) {
     std::vector<std::pair<std::string, Cell>> figures = figures_of(row.headroom, iterations);
     figures.insert(figures.begin(), {"systems", row.names});

@@ -102,7 +102,7 @@ Correction read_correction(const Values& values, const Plan& plan) {
 bool leaves_scheduler(const Values& values) {
   const auto is_given = [&](const char* option) { return values.count(option) > 0; };
   return values["scheduler"].defaulted() &&
-         std::ranges::none_of(std::array{"scheduler-command", "bins", "node-budget", "objective"}, is_given);
+         std::ranges::none_of(std::array{"scheduler-command", "bins", "node-budget", "bin-order"}, is_given);
 }
 
 int run_schedule(const Values& values) {
@@ -122,7 +122,9 @@ int run_schedule(const Values& values) {
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values),
                       profile ? &*profile : nullptr);
-  if (plan.objective == Objective::makespan && leaves_scheduler(values)) choice.name = "auto";
+  const std::optional<Objective> objective =
+      choice.limits.objective ? choice.limits.objective : plan.objective;
+  if (objective == Objective::makespan && leaves_scheduler(values)) choice.name = "auto";
   if (!profile) note_profile_of(plan_path, parse_provenance(plan_text, plan_path));
   note_changed_model(plan_path, plan_text, target.model);
   note_gpu_types(target.cluster);
@@ -197,8 +199,8 @@ Command schedule_command() {
 What is made small is --objective, else what the plan was made for, else the method's own; the method makespan keeps its
 own. C_max is its value: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
 proven for it and for no other. A method without a search for the makespan balances bins as it does by itself, and the
-makespan of that is reported. A plan that was made for the makespan is filled by auto where no option says otherwise. Exit
-code 3 if no assignment obeys the caps.)",
+makespan of that is reported. Where that is to be small, auto is taken if no
+option names another scheduler. Exit code 3 if no assignment obeys the caps.)",
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       .run = run_schedule,
   };

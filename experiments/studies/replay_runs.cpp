@@ -150,8 +150,9 @@ std::vector<SplitMemory> split_memory(const PricedProgram& before, const ReplayR
 Reordering with_split(const std::string& name, const PricedProgram& before, Reordering reordering,
                       const ReplayReference& reference, const NoteOnce& note) {
   const Program& program = before.program;
+  if (!has_whole_backwards(program)) return reordering;
   reordering.split_memory = split_memory(before, reference, note);
-  if (reordering.weight_share || !has_whole_backwards(program)) return reordering;
+  if (reordering.weight_share) return reordering;
   reordering.weight_shares = weight_shares(program, reference);
   if (!reordering.weight_shares.empty()) return reordering;
   refuse_input("",

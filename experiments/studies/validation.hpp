@@ -64,11 +64,11 @@ Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec
 /// of a node nor is made of whole nodes: no launcher lays ranks so.
 TruthSet read_ground_truth_on(const ClusterSpec& cluster, const std::string& path);
 
-/// Notes on standard error the rows whose ratio of prediction to measurement is 1.5 times the median of the
-/// set and more, or as much less, where that is five standard deviations, by the median of all deviations:
-/// such a row is more often a slip, as 843 s for 0.843 s or a first iteration, than a run. The median leaves
-/// out what a cluster that is not calibrated gets wrong of every row. `row_is` is what stands between the
-/// name of the file and the number of a row, as ":row ".
+/// Notes on standard error the rows whose ratio of prediction to measurement differs from the median of the
+/// set by more than a factor of 1.5 and by more than five standard deviations, which are estimated from the
+/// median deviation: such a row is more often a slip, as 843 s for 0.843 s or a first iteration, than a run.
+/// The median leaves out what a cluster that is not calibrated gets wrong of every row. `row_is` is what
+/// stands between the name of the file and the number of a row, as ":row ".
 void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictions,
                    const std::string& row_is);
 

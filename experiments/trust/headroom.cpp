@@ -19,6 +19,8 @@
 namespace dflop {
 namespace {
 
+constexpr std::size_t kFewBatches = 64;  // from which a chance is a rough estimate
+
 double gib(Bytes bytes) {
   return static_cast<double>(bytes.count) * 0x1p-30;
 }
@@ -34,11 +36,13 @@ double exponential_tail(std::span<const double> peaks, double limit) {
   std::ranges::sort(falling, std::greater());
   const std::size_t above = falling.size() / 10;
   if (above == 0) return 0;
+  const auto count = static_cast<double>(above);
   const double threshold = falling[above];
   double excess = 0;
-  for (std::size_t i = 0; i < above; ++i) excess += (falling[i] - threshold) / static_cast<double>(above);
-  if (excess <= 0 || limit <= threshold) return 0;
-  return 0.1 * std::exp(-(limit - threshold) / excess);
+  for (std::size_t i = 0; i < above; ++i) excess += (falling[i] - threshold) / count;
+  if (excess <= 0) return 0;
+  const double part = count / static_cast<double>(falling.size());
+  return part * std::exp(-std::max(0.0, limit - threshold) / excess);
 }
 
 double overrun_chance(std::span<const double> peaks, double limit) {
@@ -128,7 +132,7 @@ std::vector<double> peaks_without(const FurtherBatches& further,
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed) {
   FurtherBatches further = headroom_batches(samples, plan.gbs, seed);
-  std::size_t count = further.drawn.size();
+  const std::size_t count = further.drawn.size();
   const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler, {.prove = false});
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
@@ -151,20 +155,19 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
 
   std::vector<std::optional<Bytes>> found(count);
   parallel_for(count, [&](std::size_t k) { found[k] = peak_of(further.drawn[k], k, respects_memory); });
-  if (!respects_memory && !find_method(scheduler).minimises && !surely_fits(plan, target, samples)) {
-    const Bytes least = headroom.longest;
-    const auto is_near = [&](const std::optional<Bytes>& peak) {
-      return std::max(peak.value_or(Bytes{}), least).count >
-             kNear * static_cast<double>(headroom.usable.count);
-    };
-    if (std::ranges::any_of(found, is_near)) {
-      const std::vector<Batch> more = more_batches(samples, target, plan.gbs, seed);
-      std::vector<std::optional<Bytes>> of_more(more.size());
-      parallel_for(more.size(), [&](std::size_t k) { of_more[k] = peak_of(more[k], 2 * count + k, false); });
-      found.insert(found.end(), of_more.begin(), of_more.end());
-      further.drawn.insert(further.drawn.end(), more.begin(), more.end());
-      headroom.batches = count = found.size();
-    }
+  const bool has_tail = !respects_memory && !surely_fits(plan, target, samples);
+  const bool levels = find_method(scheduler).minimises;
+  const auto is_near = [&](const std::optional<Bytes>& peak) {
+    return static_cast<double>(peak.value_or(Bytes{}).count) >
+           kNear * static_cast<double>(headroom.usable.count);
+  };
+  if (has_tail && !levels && (is_near(headroom.longest) || std::ranges::any_of(found, is_near))) {
+    const std::vector<Batch> more = more_batches(samples, target, plan.gbs, seed);
+    const std::size_t before = further.drawn.size() + further.longest.size();  // seeds that are used
+    found.resize(count + more.size());
+    parallel_for(more.size(), [&](std::size_t k) { found[count + k] = peak_of(more[k], before + k, false); });
+    further.drawn.insert(further.drawn.end(), more.begin(), more.end());
+    headroom.batches = found.size();
   }
   headroom.overruns = static_cast<std::size_t>(std::ranges::count_if(found, is_over));
   std::vector<double> peaks;
@@ -176,17 +179,17 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
     headroom.mean = {static_cast<std::int64_t>(sum / static_cast<double>(peaks.size()))};
     headroom.most = {static_cast<std::int64_t>(*std::ranges::max_element(peaks))};
   }
-  const double seen = static_cast<double>(headroom.overruns) / static_cast<double>(count);
+  const double seen = static_cast<double>(headroom.overruns) / static_cast<double>(headroom.batches);
   const double with_long = std::min(1.0, long_overruns * plan.gbs / static_cast<double>(samples.size()));
   headroom.chance = std::max(seen, with_long);
-  if (respects_memory || surely_fits(plan, target, samples)) return headroom;
+  if (!has_tail) return headroom;
   // Where bins are level the longest samples decide what is needed, and they were among these batches.
   const bool has_spare = std::max(headroom.most, headroom.longest) <= with_memory_to_spare(headroom.usable);
-  if (has_spare && find_method(scheduler).minimises) return headroom;
+  if (has_spare && levels) return headroom;
   const std::vector<double> usual = peaks_without(further, found);
   const auto limit = static_cast<double>(headroom.usable.count);
   double tail = overrun_chance(usual, limit);
-  if (!find_method(scheduler).minimises) tail = std::max(tail, exponential_tail(usual, limit));
+  if (!levels) tail = std::max(tail, exponential_tail(usual, limit));
   headroom.chance = std::max(headroom.chance, with_long + (1 - with_long) * tail);
   return headroom;
 }
@@ -210,7 +213,7 @@ std::string describe(const Headroom& headroom, double iterations) {
   if (headroom.respects_memory && all_fit && headroom.longest_fits) return text;
   const double chance = 100 * headroom.chance_of_run(iterations);
   const std::string percent = chance > 99 ? "> 99" : chance < 0.1 ? "< 0.1" : fmt::format("{:.2g}", chance);
-  const bool is_rough = all_fit && headroom.longest_fits && chance >= 0.1;
+  const bool is_rough = all_fit && headroom.longest_fits && chance >= 0.1 && headroom.batches <= kFewBatches;
   return text + fmt::format("; {} % of runs of {:.0f} iterations end out of memory{}", percent, iterations,
                             is_rough
                                 ? " (a rough estimate from few batches: the chance may be ten times smaller)"

@@ -24,7 +24,8 @@ struct Headroom {
   Bytes longest = {};        ///< of the fullest GPU in batches with the longest samples
   bool longest_fits = true;  ///< these
   Bytes usable = {};
-  /// A batch does not fit with this probability: overrun_chance(), or where memory is respected the part of
+  /// A batch does not fit with this probability: overrun_chance(), of random microbatches at least
+  /// exponential_tail(), or where memory is respected the part of
   /// the drawn batches that did not. It is never below the part of all batches that hold the longest sample,
   /// where that one does not fit.
   double chance = 0;
@@ -39,12 +40,13 @@ struct Headroom {
 /// result is never below the part of the peaks that is above.
 double overrun_chance(std::span<const double> peaks, double limit);
 
-/// Estimates the same by an exponential distribution of what the largest tenth of the peaks has beyond the
-/// rest. It is the tail of random microbatches, whose peaks grow with every long sample that comes to the
-/// others.
+/// Estimates the same from an exponential distribution of what the largest tenth of the peaks has beyond the
+/// others; at most that tenth. Random microbatches have such a tail, as each long sample that comes to others
+/// adds to the peak.
 double exponential_tail(std::span<const double> peaks, double limit);
 
-/// Fills headroom_batches() with a scheduler and finds the fullest GPU of each, without a run. A plan with a
+/// Fills headroom_batches() with a scheduler and finds the fullest GPU of each, without a run. Where random
+/// microbatches come near to the memory, up to 4096 batches more are drawn. A plan with a
 /// microbatch for each sample, which holds the largest one everywhere, has no chance to run out of memory.
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed);

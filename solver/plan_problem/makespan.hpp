@@ -46,8 +46,8 @@ struct PlanMakespan {
   MakespanBounds bounds;
 
   explicit PlanMakespan(const ScheduleRequest& request)
-      : pipeline(
-            plan_pipeline(request.plan, request.model, request.cost, request.samples, request.limits.memory_of_order())),
+      : pipeline(plan_pipeline(request.plan, request.model, request.cost, request.samples,
+                               request.limits.memory_of_order())),
         bounds(pipeline.floor, pipeline.bound) {}
   PlanMakespan(const PlanMakespan&) = delete;  // problems refer to it
 

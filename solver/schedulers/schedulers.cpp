@@ -155,8 +155,8 @@ class AssignmentScheduler final : public Scheduler {
   }
 
  private:
-  /// Where the order depends on the assignment, the search has seen LPT's alone: takes LPT's assignment where
-  /// that is faster, each in its own order. The value is that of its own order.
+  /// Where the order depends on the assignment, gives a solution its value in its own order. A search for the
+  /// makespan has seen the order of LPT's assignment alone: that one is taken where it is faster.
   void settle_order(const ScheduleRequest& request, BatchProblem& batch, const MemoryCheck& memory,
                     SolveLimits limits, AssignmentSolution& solution) const {
     if (solution.bin.empty()) return;
@@ -172,11 +172,11 @@ class AssignmentScheduler final : public Scheduler {
       return problem.objective(bin);
     };
     double least = makespan_of(solution.bin);
-    batch.set_caps(token_caps(request));
-    limits.improved = nullptr;
-    AssignmentSolution lpt = find_method("lpt").solve(batch.problem, limits);
-    if (lpt.feasible() && !memory.overrun(lpt.bin)) {
-      const double of_lpt = makespan_of(lpt.bin);
+    if (method_.find_makespan != nullptr) {
+      batch.set_caps(token_caps(request));
+      limits.improved = nullptr;
+      AssignmentSolution lpt = find_method("lpt").solve(batch.problem, limits);
+      const double of_lpt = lpt.feasible() && !memory.overrun(lpt.bin) ? makespan_of(lpt.bin) : least;
       if (of_lpt < least) {
         least = of_lpt;
         solution.bin = std::move(lpt.bin);

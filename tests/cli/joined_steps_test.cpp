@@ -81,6 +81,51 @@ TEST(JoinedSteps, AStragglerIsMendedAndLinksAreFaster) {
   EXPECT_TRUE(runs[1]["peak_memory_bytes"].is_null());
 }
 
+// Two ranks, three steps of 30 ms compute, a sum of 5 ms and 10 ms in the optimizer. In the second one rank 1
+// takes three times as long:
+//   rank 0   0-30, sum 30-35, 35-45 | 45-75,  sum 135-140, 140-150 | 150-180, sum 200-205, 205-215
+//   rank 1   the same               | 45-135, sum 135-140, 140-170 | 170-200, sum 200-205, 205-215
+// Rank 0 begins the third step 20 ms before rank 1 and waits so much longer, which lengthens no step: they
+// take 45, 170 - 45 = 125 and 215 - 170 = 45 ms. Mended all take 45, which saves 80 of 215.
+TEST(JoinedSteps, AHiccupLeavesTheStepsAfterItReplayable) {
+  const Sandbox sandbox;
+  for (int rank = 0; rank < 2; ++rank) {
+    KinetoText text(fmt::format(R"("distributedInfo": {{"rank": {}, "world_size": 2}},)", rank));
+    int launches = 0;
+    const auto kernel = [&](const std::string& name, double from, double to, int step, int stream,
+                            const std::string& more) {
+      ++launches;
+      text.launch(launches, fmt::format("{}", 100 * step + launches));
+      text.kernel(launches, name, fmt::format("{}", 1000 * (1 + from)), fmt::format("{}", 1000 * (to - from)),
+                  stream, more);
+    };
+    const bool slow = rank == 1;
+    const double begins[] = {0, 45, slow ? 170.0 : 150.0};
+    const double sums[] = {30, 135, 200};
+    const double ends[] = {45, slow ? 170.0 : 150.0, 215};
+    for (int step = 0; step < 3; ++step) {
+      text.x("user_annotation", fmt::format("ProfilerStep#{}", step + 3), fmt::format("{}", 100 * step), "90",
+             1);
+      const double computes = begins[step] + (slow && step == 1 ? 90 : 30);
+      kernel("gemm", begins[step], computes, step, 7, "");
+      kernel("ncclDevKernel_AllReduce_x", computes, sums[step] + 5, step, 20, collective_args(step + 1));
+      text.x("user_annotation", "Optimizer.step#AdamW.step", fmt::format("{}", 100 * step + launches + 0.5),
+             "5", 1);
+      kernel("adam", sums[step] + 5, ends[step], step, 7, "");
+    }
+    testing::write_all(sandbox.path(fmt::format("r{}.json", rank)), text.text());
+  }
+  const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json --format json");
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  const json out = json::parse(imported.out);
+  ASSERT_EQ(out["pipeline"].size(), 3u) << imported.out;
+  const double expected[] = {0.045, 0.125, 0.045};
+  for (std::size_t step = 0; step < 3; ++step)
+    EXPECT_NEAR(out["pipeline"][step]["duration_s"].get<double>(), expected[step], 1e-9) << step;
+  ASSERT_EQ(out["stragglers"].size(), 1u) << imported.out;
+  EXPECT_NEAR(out["stragglers"][0]["saved_fraction"].get<double>(), 80.0 / 215, 1e-6);
+}
+
 TEST(JoinedSteps, WhatOnlyPipelinesHaveIsRefused) {
   const Sandbox sandbox;
   ASSERT_EQ(sandbox.run("import --kineto 'traces/kineto/ddp/rank*.json' --out run.json").exit_code, 0);

@@ -221,15 +221,15 @@ TEST_F(PlanSearch, OnASlowLinkAnyOrderIsNotWorseThanOne) {
     EXPECT_LE(any, objective(std::string(" --order ") + order) * 1.05) << order;
 }
 
-// The best cuts without recomputation fit with microbatches that are kept within memory, and not with LPT's. A
-// search that may recompute comes to them from cuts with selective recomputation, which fit with LPT's; one that
-// may not has to find them, too. Of eager-1f1b they fit with LPT's: as it holds what there is memory for, cuts
-// of layers are made for what 1f1b holds.
+// The best cuts without recomputation fit with microbatches that are kept within memory, and not with LPT's.
+// A search that may recompute comes to them from cuts with selective recomputation, which fit with LPT's; one
+// that may not has to find them, too. Of eager-1f1b they fit with LPT's: as it holds what there is memory
+// for, cuts of layers are made for what 1f1b holds.
 TEST_F(PlanSearch, CutsThatFitOnlyInTheEndAreFoundUnderANarrowWish) {
   const auto objective = [&](const std::string& wish) {
     const RunResult result = sandbox.run(
         "plan --planner search --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster h200:1 "
-        "--gbs 64 --iterations 2 --tp 2 --pp 4 --microbatches 8 --layout uniform --format json " +
+        "--gbs 64 --iterations 2 --tp 2 --pp 4 --microbatches 8 --layout uniform --explain --format json " +
         wish);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return json::parse(result.out, nullptr, false)["objective_s"].get<double>();

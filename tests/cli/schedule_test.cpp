@@ -83,6 +83,23 @@ TEST_F(ScheduleTest, MakesSmallWhatThePlanIsForUnlessAskedForAnother) {
   EXPECT_EQ(schedule(options).err.find("the plan was made for"), std::string::npos);
 }
 
+// ilp has no search for the makespan, of which it says so.
+TEST_F(ScheduleTest, AutoFillsForTheMakespanWhereNothingElseIsAskedFor) {
+  const std::string options = "--iterations 1 ";
+  const auto balances = [&](const std::string& more) {
+    return schedule(options + more).err.find("ilp balances bins") != std::string::npos;
+  };
+  EXPECT_FALSE(balances("--objective makespan"));
+  EXPECT_TRUE(balances("--objective makespan --scheduler ilp"));
+  EXPECT_TRUE(balances("--objective makespan --node-budget 10"));
+  EXPECT_TRUE(balances("--objective makespan --bin-order solver"));
+  const std::string plan = kPlan;
+  testing::write_all(sandbox.path("p.json"),
+                     plan.substr(0, plan.rfind('}')) + R"(, "objective": "makespan"})");
+  EXPECT_FALSE(balances(""));
+  EXPECT_EQ(iterations(options), iterations(options + "--scheduler auto"));
+}
+
 TEST_F(ScheduleTest, BinOrderIsTheSolversOrLikeBinsTogether) {
   const auto bins = [&](const std::string& options) {
     iterations("--iterations 1 " + options);

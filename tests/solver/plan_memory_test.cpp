@@ -148,8 +148,12 @@ TEST(PlanMemory, SearchesAreNotWorseThanLptWhereTheOrderDependsOnTheAssignment) 
     };
     const Nanoseconds lpt = makespan("lpt");
     const Nanoseconds search = makespan("makespan");
-    EXPECT_LE(search.count(), 1.001 * static_cast<double>(lpt.count())) << c.name() << " round " << rounds;
+    // What schedulers see of an encoder that dp ranks share is a mean over them.
+    EXPECT_LE(search.count(), 1.02 * static_cast<double>(lpt.count())) << c.name() << " round " << rounds;
     if (search < lpt) ++better;
+    // Other methods keep their own assignment, whatever is faster.
+    EXPECT_EQ(make_scheduler("random")->schedule(request).assignment.bin,
+              random_assignment(c.batch.size(), c.plan, request.seed, request.iteration).bin);
   }
   EXPECT_GT(better, 0);
 }

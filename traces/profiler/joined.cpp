@@ -302,7 +302,9 @@ class JoinedStep {
       }
       std::ranges::sort(next_);
       for (const KinetoLaunch& launch : trace.launches) {
-        if (trace.names[launch.name].find("Synchronize") != std::string::npos) syncs_.push_back(&launch);
+        const std::string& name = trace.names[launch.name];
+        const bool blocks = name == "cudaMemcpy" || name == "hipMemcpy";
+        if (blocks || name.find("Synchronize") != std::string::npos) syncs_.push_back(&launch);
       }
     }
 
@@ -472,8 +474,13 @@ class JoinedStep {
     timeline_.groups.push_back(group);
     if (r + 1 < step_.size()) return;
     if (most_) timeline_.makespan = std::min(timeline_.makespan, *most_);
-    for (GroupUsage& each : timeline_.groups)
-      each.bubble = std::max(Nanoseconds(0), timeline_.makespan - each.busy - each.wait);
+    // A rank that ended the step before this one early has waited longer than the step took.
+    for (GroupUsage& each : timeline_.groups) {
+      each.busy = std::min(each.busy, timeline_.makespan);
+      each.wait = std::min(each.wait, timeline_.makespan - each.busy);
+      each.transfer = std::min(each.transfer, timeline_.makespan);
+      each.bubble = timeline_.makespan - each.busy - each.wait;
+    }
   }
 
   const std::vector<KinetoTrace>& traces_;
@@ -533,7 +540,7 @@ PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const Kinet
     std::optional<Nanoseconds> most;
     if (knows_clocks(ranks, step)) {
       const Nanoseconds end = latest_end(traces, ranks, step);
-      if (before && before->first + 1 == number) most = std::max(end - before->second, Nanoseconds(0));
+      if (before && before->first + 1 == number && end > before->second) most = end - before->second;
       before = {number, end};
     }
     for (RankStep& rank : step) add_activities(traces[rank.trace], rank);

@@ -102,8 +102,8 @@ class PlanSampler:
     def set_epoch(self, epoch: int) -> None:
         """Has the next pass be of an epoch, which has a permutation of its own.
 
-        The epoch that a state was loaded of goes on where it is; where that is its end, nothing is left of it. Any
-        other one begins at its start, and a warning says so where a state is dropped by that.
+        The epoch that a state was loaded of goes on where it is; where that is its end, it stays
+        empty until another one is named. Any other one begins at its start, and a warning says so where a state is dropped by that.
         """
         self._position.set_epoch(epoch)
 

@@ -633,9 +633,9 @@ class PlanSearch {
     std::ranges::move(found, std::back_inserter(best));
   }
 
-  /// Returns plans that do not fit with LPT's microbatches and may with those of the scheduler asked for: the
-  /// seeds, and of the others those with the smallest bounds, each with the plans that are one layer apart,
-  /// as far as a part of the budget goes.
+  /// Returns plans that may fit with the microbatches of the scheduler asked for: the seeds of which not all
+  /// iterations were run, and of those that do not fit with LPT's those with the smallest bounds, each with
+  /// the plans that are one layer apart, as far as a part of the budget goes.
   std::vector<Plan> close_misses(const std::vector<RankedPlan>& best) const {
     std::vector<Plan> misses;
     for (const std::size_t i : seeds_) {
@@ -652,13 +652,14 @@ class PlanSearch {
     std::int64_t left = budget_ / kPartsOfBudget;
     const auto add = [&](const Plan& plan) {
       const PlanFloor floor = bounds_.plan_floor(plan);
-      if (floor.bound_s >= best_s || floor.expected_memory > usable) return;
+      if (floor.bound_s >= best_s || floor.expected_memory > usable || std::ranges::count(misses, plan) > 0)
+        return;
       left -= finisher_.instructions_to_finish(plan);
-      if (left >= 0 && std::ranges::count(misses, plan) == 0) misses.push_back(plan);
+      if (left >= 0) misses.push_back(plan);
     };
     const auto bound_s = [&](std::size_t i) { return leaves_[i].floor.bound_s; };
     for (const std::size_t i : take_least(others, others.size(), bound_s)) {
-      if (left <= 0) break;
+      if (left <= 0 || is_late()) break;
       add(leaves_[i].plan);
       for (const Plan& other : moved_by_one_layer(leaves_[i].plan, request_.model)) add(other);
     }
