@@ -739,7 +739,6 @@ class PlanSearch {
     result.best = std::move(once);
     finisher_.put_choice_first(result.best, [this] { return is_late(); });
     if (result.best.empty()) {
-      // The baselines have chosen the seeds with random microbatches, which seldom fit where LPT's do not.
       std::vector<Plan> seeds;
       for (const std::size_t i : seeds_) seeds.push_back(leaves_[i].plan);
       add_filled(result.best, seeds, [&](const Plan& plan) { return finisher_.filled_at_random(plan); });
