@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "core/support/parallel.hpp"
+#include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -108,6 +109,15 @@ std::vector<Batch> more_batches(const std::vector<Sample>& samples, const Target
   return make_batches(samples, gbs, count, seed ^ kMoreSeeds, {}, target.model, origin);
 }
 
+/// Returns what filled_peak() does of the scheduler random, which needs no costs of the samples.
+Bytes random_peak(const Plan& plan, const Target& target, const Batch& batch, std::uint64_t seed,
+                  std::uint64_t iteration) {
+  const Assignment assignment = random_assignment(batch.size(), plan, seed, iteration);
+  const PipelineOrder order =
+      order_for_batch(plan, target.model, target.cost, batch, assignment, target.cluster.gpu.usable_memory());
+  return memory_peak(plan, target.model, target.cost, batch, assignment, order).bytes;
+}
+
 /// Returns the peaks of the drawn batches that hold none of the longest samples: these few would make the
 /// tail of all look longer than it is, as nothing is longer than they are. Of all batches where nearly none
 /// is left.
@@ -165,7 +175,10 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
     const std::vector<Batch> more = more_batches(samples, target, plan.gbs, seed);
     const std::size_t before = further.drawn.size() + further.longest.size();  // seeds that are used
     found.resize(count + more.size());
-    parallel_for(more.size(), [&](std::size_t k) { found[count + k] = peak_of(more[k], before + k, false); });
+    parallel_for(more.size(), [&](std::size_t k) {
+      found[count + k] = scheduler == "random" ? random_peak(plan, target, more[k], seed, before + k)
+                                               : peak_of(more[k], before + k, false);
+    });
     further.drawn.insert(further.drawn.end(), more.begin(), more.end());
     headroom.batches = found.size();
   }
