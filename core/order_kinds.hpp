@@ -64,8 +64,8 @@ struct OrderTraits {
   /// come with rising microbatches. `tables` has entries only if the order reads them, and then times always.
   Steps (*steps)(const PipelineShape& shape, const OrderTables& tables);
   /// Counts the microbatches of which rank `rank` holds activations when it holds most, all chunks together,
-  /// if steps take equally long; as many as 1f1b's where it holds as many as there is memory for, since with
-  /// fewer it is slow. It works for leading stages, too.
+  /// if steps take equally long. An order that holds as many as memory allows counts as 1f1b: with fewer it
+  /// is slow. It works for leading stages, too.
   Depth most_held;
   /// Counts the microbatches that the rank holds at once whatever the times: any so many that follow each
   /// other.

@@ -20,6 +20,9 @@
 
 namespace dflop {
 
+/// More than any GPU has: orders that depend on memory are not limited by it.
+inline constexpr Bytes kAnyMemory{std::int64_t{1} << 60};
+
 /// ScheduleLimits are what a schedule is to make small, what it must obey, and when the search for it ends.
 /// They are passed whole from the command line to the scheduler.
 struct ScheduleLimits {
@@ -33,8 +36,8 @@ struct ScheduleLimits {
   std::optional<std::int64_t> token_cap = {};
   /// No rank may need more than this usable memory of a GPU at any time. None: it is not looked at.
   std::optional<Bytes> memory = {};
-  /// A plan whose order reads how much memory a GPU has runs on GPUs with so much. None: with `memory`, or
-  /// any amount where that is not looked at.
+  /// GPUs have so much usable memory, for plans whose order depends on it. None: `memory`, and without that
+  /// kAnyMemory.
   std::optional<Bytes> usable_memory = {};
   /// The search ends after this wall-clock time, in place of steps and nodes; without it the same request has
   /// the same result.
@@ -45,10 +48,7 @@ struct ScheduleLimits {
   std::optional<std::int64_t> node_budget = {};
 
   /// Returns the memory by which a plan's order is made.
-  Bytes memory_of_order() const {
-    constexpr Bytes kAny{std::int64_t{1} << 60};
-    return usable_memory.value_or(memory.value_or(kAny));
-  }
+  Bytes memory_of_order() const { return usable_memory.value_or(memory.value_or(kAnyMemory)); }
 };
 
 /// A ScheduleResult is one batch in microbatches. The value of a makespan is as the scheduler sees it, whose

@@ -25,7 +25,7 @@ struct RankStages {
   template <typename Cost>
   double sum(const Cost& cost) const {
     double seconds = 0;
-    for (std::size_t s = 0; s < stages.size(); ++s) seconds += parts[s] * Seconds(cost(stages[s])).count();
+    for (std::size_t s = 0; s < stages.size(); ++s) seconds += parts[s] * cost(stages[s]).count();
     return seconds;
   }
 };

@@ -252,7 +252,7 @@ class Reorderer {
     add_messages(weight.sends, step);
   }
 
-  /// Splits a whole backward in two parts, which does not say by itself what its input part would keep.
+  /// Splits a whole backward in two parts. Reordering::split_memory has the memory that the input part keeps.
   void split(const Block& whole, const OrderStep& step) {
     const std::int64_t i = whole.compute;
     const Nanoseconds weight = weight_part(costs_.instruction[i], *reordering_.share_of(step.stage));

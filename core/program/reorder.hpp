@@ -13,7 +13,7 @@ namespace dflop {
 /// A StepOrder has the steps of each pipeline rank: order[Group::stage] are those of a group.
 using StepOrder = std::vector<std::vector<OrderStep>>;
 
-/// A SplitMemory is what a backward of a program needs once it is split, on each rank.
+/// A SplitMemory is the memory that a backward of a program needs once it is split, on each rank.
 struct SplitMemory {
   Bytes kept;  ///< by so much more is kept after the input part, until the weight part
   Bytes input_workspace;
@@ -27,7 +27,7 @@ struct Reordering {
   /// This part of a whole backward, in [0, 1], becomes a backward_weight where the order splits it.
   std::optional<double> weight_share = {};
   std::vector<double> weight_shares = {};  ///< likewise, of each stage by itself, before weight_share
-  /// This has what each instruction of the old program needs once it is split; only backwards have anything.
+  /// This has an entry for each instruction of the old program; only those of whole backwards are read.
   /// Empty: nothing more is kept, and both parts have the workspace of the whole.
   std::vector<SplitMemory> split_memory = {};
   /// This much of a GPU's memory limits the orders that depend on it; none: nothing does.

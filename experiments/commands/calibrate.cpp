@@ -99,21 +99,29 @@ Table errors_table(const Calibration& result) {
   return table;
 }
 
+/// Returns whether the rows decide a parameter: others stay as they were.
+bool is_fitted(const Calibration& result, const FitParameter& parameter) {
+  return parameter.get(result.fitted) != parameter.get(result.start);
+}
+
+/// Returns whether the fit has ended at an end of a parameter's range.
+bool ends_at_bound(const Calibration& result, const FitParameter& parameter) {
+  const double value = parameter.get(result.fitted);
+  const auto near = [&](double bound) { return std::abs(value / bound - 1) < kAtBound; };
+  return is_fitted(result, parameter) && (near(parameter.lower) || near(parameter.upper));
+}
+
 Table parameters_table(const Calibration& result) {
   Table table;
   table.columns = {
       {"parameter", "parameter"}, {"start", "start"},       {"fitted", "fitted"}, {"lower", "lower"},
       {"upper", "upper"},         {"at_bound", "at bound"}, {"kept", "kept"}};
   for (const FitParameter& parameter : fit_parameters(result.start, result.notes)) {
-    const double value = parameter.get(result.fitted);
-    // What no row decides is left as it was.
-    const bool fitted = value != parameter.get(result.start);
-    const auto near = [&](double bound) { return std::abs(value / bound - 1) < kAtBound; };
-    const bool bound = fitted && (near(parameter.lower) || near(parameter.upper));
+    const bool fitted = is_fitted(result, parameter);
     const auto text = [](double x) { return fmt::format("{:.4g}", x); };
     table.rows.push_back({parameter.key, text(parameter.get(result.start)),
-                          fitted ? Cell{text(value)} : Cell{}, text(parameter.lower), text(parameter.upper),
-                          bound, !fitted});
+                          fitted ? Cell{text(parameter.get(result.fitted))} : Cell{}, text(parameter.lower),
+                          text(parameter.upper), ends_at_bound(result, parameter), !fitted});
   }
   return table;
 }
@@ -121,9 +129,8 @@ Table parameters_table(const Calibration& result) {
 /// Returns the parameters that were fitted, or those that were kept.
 std::vector<FitParameter> parameters_of(const Calibration& result, bool fitted) {
   std::vector<FitParameter> parameters = fit_parameters(result.start, result.notes);
-  std::erase_if(parameters, [&](const FitParameter& parameter) {
-    return (parameter.get(result.fitted) != parameter.get(result.start)) != fitted;
-  });
+  std::erase_if(parameters,
+                [&](const FitParameter& parameter) { return is_fitted(result, parameter) != fitted; });
   return parameters;
 }
 
@@ -252,11 +259,11 @@ int run_calibrate(const Values& values) {
     return json_text(all);
   };
   print_result(format, text, json, errors);
-  for (const std::vector<Cell>& row : parameters.rows) {
-    if (plain_text(row[5]) != "yes") continue;
-    say("dflop: note: {} ended at a bound of what is tried, {} to {}: other parameters may have taken what it "
-        "lacks; start from a cluster (--cluster) whose figure is nearer\n",
-        plain_text(row[0]), plain_text(row[3]), plain_text(row[4]));
+  for (const FitParameter& parameter : fit_parameters(result.start, result.notes)) {
+    if (!ends_at_bound(result, parameter)) continue;
+    say("dflop: note: {} ended at a limit of its range, {:.4g} to {:.4g}, so other parameters may have taken the rest "
+        "of its effect; start from a cluster (--cluster) with a closer value\n",
+        parameter.key, parameter.lower, parameter.upper);
   }
   if (const double error = held_out_error(result); error > kTooFarToPlan)
     say("dflop: note: rows that the fit has not seen are {:.0f} % off in the mean: do not plan with this cluster; its "

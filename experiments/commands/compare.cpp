@@ -245,8 +245,8 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
   block.add(
       "memory",
       "of the fullest GPU in further batches that are drawn as a run's, and in some with the longest samples. "
-      "Rows with random or sequential microbatches are filled alike, the others by lpt; a plan that asks for it is "
-      "kept within memory (--respect-memory):");
+      "Random and sequential rows fill them as the run's, all others by lpt; a plan that asks for it is kept within "
+      "memory (--respect-memory):");
   for (const MemoryRow& row : result.memory) {
     std::vector<std::pair<std::string, Cell>> figures = figures_of(row.headroom, iterations);
     figures.insert(figures.begin(), {"systems", row.names});
@@ -303,8 +303,8 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
   assume_time(block, notes, read_overhead(values, notes), training.has_value());
   if (training && data.cut.drops && data.cut.samples > 0) {
     block.add("time",
-              fmt::format("--train-samples counts samples that are kept: of the data's {}, {} are left out",
-                          data.samples + data.cut.samples, data.cut.samples));
+              fmt::format("--train-samples counts samples that are kept; {} of the data's {} are left out",
+                          data.cut.samples, data.samples + data.cut.samples));
   }
   return block;
 }

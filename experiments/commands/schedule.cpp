@@ -199,8 +199,8 @@ Command schedule_command() {
 What is made small is --objective, else what the plan was made for, else the method's own; the method makespan keeps its
 own. C_max is its value: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
 proven for it and for no other. A method without a search for the makespan balances bins as it does by itself, and the
-makespan of that is reported. Where that is to be small, auto is taken if no
-option names another scheduler. Exit code 3 if no assignment obeys the caps.)",
+makespan of that is reported. For the makespan the scheduler is auto unless --scheduler, --scheduler-command, --bins,
+--node-budget or --bin-order is given. Exit code 3 if no assignment obeys the caps.)",
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       .run = run_schedule,
   };

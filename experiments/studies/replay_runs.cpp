@@ -109,9 +109,9 @@ SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Wo
   return {split.input + pairs, split.weight + pairs};
 }
 
-/// Returns what the backwards of a program need once they are split; nothing where the recording has no
-/// memory. Without recomputation an input part keeps no more than there was before it; what recomputation
-/// brings back for the weight part only the model says.
+/// Returns the memory that the backwards of a program need once they are split; nothing where the recording
+/// has no memory. Without recomputation an input part keeps no more than there was before it. How much
+/// recomputation restores for the weight part only the model says.
 std::vector<SplitMemory> split_memory(const PricedProgram& before, const ReplayReference& reference,
                                       const NoteOnce& note) {
   const Program& program = before.program;
@@ -120,8 +120,8 @@ std::vector<SplitMemory> split_memory(const PricedProgram& before, const ReplayR
   if (std::ranges::none_of(program.stages, recomputes)) return {};
   if (!reference.model && !reference.profile) {
     note.say(
-        "what recomputation brings back is kept until the weight part of a backward, and is not in the "
-        "memory here, as the recording's model is not known (--profile)");
+        "the memory leaves out activations that recomputation restores and a weight part needs, as the "
+        "recording's model is not known (--profile)");
     return {};
   }
   std::vector<SplitMemory> memory(program.instructions.size());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 #include <numeric>
 #include <optional>
@@ -12,7 +13,6 @@
 #include <string_view>
 
 #include "core/support/parallel.hpp"
-#include "solver/plan_problem/memory.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -109,15 +109,6 @@ std::vector<Batch> more_batches(const std::vector<Sample>& samples, const Target
   return make_batches(samples, gbs, count, seed ^ kMoreSeeds, {}, target.model, origin);
 }
 
-/// Returns what filled_peak() does of the scheduler random, which needs no costs of the samples.
-Bytes random_peak(const Plan& plan, const Target& target, const Batch& batch, std::uint64_t seed,
-                  std::uint64_t iteration) {
-  const Assignment assignment = random_assignment(batch.size(), plan, seed, iteration);
-  const PipelineOrder order =
-      order_for_batch(plan, target.model, target.cost, batch, assignment, target.cluster.gpu.usable_memory());
-  return memory_peak(plan, target.model, target.cost, batch, assignment, order).bytes;
-}
-
 /// Returns the peaks of the drawn batches that hold none of the longest samples: these few would make the
 /// tail of all look longer than it is, as nothing is longer than they are. Of all batches where nearly none
 /// is left.
@@ -146,7 +137,11 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler, {.prove = false});
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
-  const auto peak_of = [&](const Batch& batch, std::size_t k, bool within) {
+  const bool is_random = scheduler == "random" && !respects_memory;  // which needs no costs of samples
+  const auto peak_of = [&](const Batch& batch, std::size_t k, bool within) -> std::optional<Bytes> {
+    if (is_random) {
+      return assigned_peak(target.problem(), plan, batch, random_assignment(batch.size(), plan, seed, k));
+    }
     return filled_peak(target.problem(), plan, batch, *filler, seed, k,
                        within ? std::optional(headroom.usable) : std::nullopt);
   };
@@ -172,14 +167,11 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
            kNear * static_cast<double>(headroom.usable.count);
   };
   if (has_tail && !levels && (is_near(headroom.longest) || std::ranges::any_of(found, is_near))) {
-    const std::vector<Batch> more = more_batches(samples, target, plan.gbs, seed);
+    std::vector<Batch> more = more_batches(samples, target, plan.gbs, seed);
     const std::size_t before = further.drawn.size() + further.longest.size();  // seeds that are used
     found.resize(count + more.size());
-    parallel_for(more.size(), [&](std::size_t k) {
-      found[count + k] = scheduler == "random" ? random_peak(plan, target, more[k], seed, before + k)
-                                               : peak_of(more[k], before + k, false);
-    });
-    further.drawn.insert(further.drawn.end(), more.begin(), more.end());
+    parallel_for(more.size(), [&](std::size_t k) { found[count + k] = peak_of(more[k], before + k, false); });
+    std::ranges::move(more, std::back_inserter(further.drawn));
     headroom.batches = found.size();
   }
   headroom.overruns = static_cast<std::size_t>(std::ranges::count_if(found, is_over));

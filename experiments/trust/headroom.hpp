@@ -24,10 +24,9 @@ struct Headroom {
   Bytes longest = {};        ///< of the fullest GPU in batches with the longest samples
   bool longest_fits = true;  ///< these
   Bytes usable = {};
-  /// A batch does not fit with this probability: overrun_chance(), of random microbatches at least
-  /// exponential_tail(), or where memory is respected the part of
-  /// the drawn batches that did not. It is never below the part of all batches that hold the longest sample,
-  /// where that one does not fit.
+  /// This is the probability that a batch does not fit: overrun_chance(), for random microbatches at least
+  /// exponential_tail(); where memory is respected the part of the drawn batches that did not fit. It is
+  /// never below the part of all batches that hold the longest sample, where that one does not fit.
   double chance = 0;
 
   /// Returns the probability that one of so many batches does not fit.
@@ -46,8 +45,8 @@ double overrun_chance(std::span<const double> peaks, double limit);
 double exponential_tail(std::span<const double> peaks, double limit);
 
 /// Fills headroom_batches() with a scheduler and finds the fullest GPU of each, without a run. Where random
-/// microbatches come near to the memory, up to 4096 batches more are drawn. A plan with a
-/// microbatch for each sample, which holds the largest one everywhere, has no chance to run out of memory.
+/// microbatches come near to the memory, up to 4096 batches more are drawn. A plan with a microbatch for each
+/// sample that holds the largest one everywhere never runs out of memory.
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed);
 

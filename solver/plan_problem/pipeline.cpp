@@ -516,20 +516,19 @@ class Builder {
 };
 
 PipelineOrder order_of(const Plan& plan, const ModelSpec& model, const CostModel& cost,
-                       std::span<const Sample> samples, std::optional<Bytes> memory) {
+                       std::span<const Sample> samples, Bytes memory) {
   if (!reads_tables(plan.order)) return plan_order(plan);
   const SampleCosts costs = sample_costs(cost, plan, model, samples);
   const BinProblem problem{costs.encoder_s, costs.llm_s, plan.bins(), plan.llm.dp};
   Assignment assignment{plan.microbatches, plan.llm.dp, lpt(problem)};
   arrange_bins(problem, assignment.bin);
-  const Bytes usable = memory.value_or(Bytes{std::int64_t{1} << 60});
-  return order_for_batch(plan, model, cost, samples, assignment, usable);
+  return order_for_batch(plan, model, cost, samples, assignment, memory);
 }
 
 }  // namespace
 
 PlanPipeline plan_pipeline(const Plan& plan, const ModelSpec& model, const CostModel& cost,
-                           std::span<const Sample> samples, std::optional<Bytes> memory) {
+                           std::span<const Sample> samples, Bytes memory) {
   return plan_pipeline(plan, model, cost, samples, order_of(plan, model, cost, samples, memory));
 }
 

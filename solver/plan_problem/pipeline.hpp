@@ -51,9 +51,9 @@ struct PlanPipeline {
 ///
 /// The plan must be valid, and the batch have a sample for each of its bins.
 PlanPipeline plan_pipeline(const Plan& plan, const ModelSpec& model, const CostModel& cost,
-                           std::span<const Sample> samples, std::optional<Bytes> memory = {});
+                           std::span<const Sample> samples, Bytes memory = kAnyMemory);
 
-/// Returns the same of steps in an order of the plan's shape.
+/// Returns the same for steps in a given order, which is of the plan's shape.
 PlanPipeline plan_pipeline(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                            std::span<const Sample> samples, const PipelineOrder& order);
 

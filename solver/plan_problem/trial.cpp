@@ -90,18 +90,22 @@ Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t
                               Detail::usage);
 }
 
+Bytes assigned_peak(const Problem& problem, const Plan& plan, const Batch& batch,
+                    const Assignment& assignment) {
+  const PipelineOrder order = order_for_batch(plan, problem.model, problem.cost, batch, assignment,
+                                              problem.cluster.gpu.usable_memory());
+  return memory_peak(plan, problem.model, problem.cost, batch, assignment, order).bytes;
+}
+
 std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const Batch& batch,
                                  const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
                                  std::optional<Bytes> limit) {
-  const Bytes usable = problem.cluster.gpu.usable_memory();
   const auto peak_under = [&](ScheduleLimits limits) -> std::optional<Bytes> {
-    limits.usable_memory = usable;
+    limits.usable_memory = problem.cluster.gpu.usable_memory();
     const ScheduleResult filled =
         scheduler.schedule({batch, plan, problem.model, problem.cost, seed, iteration, limits});
     if (!filled.feasible()) return {};
-    const PipelineOrder order =
-        order_for_batch(plan, problem.model, problem.cost, batch, filled.assignment, usable);
-    return memory_peak(plan, problem.model, problem.cost, batch, filled.assignment, order).bytes;
+    return assigned_peak(problem, plan, batch, filled.assignment);
   };
   // A scheduler with a limit computes the peak itself: it is asked only where its usual bins do not fit.
   const std::optional<Bytes> peak = peak_under({});

@@ -43,6 +43,10 @@ std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const
                                  const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
                                  std::optional<Bytes> limit);
 
+/// Returns what the fullest GPU needs with an assignment of a batch, in the order in which that is run.
+Bytes assigned_peak(const Problem& problem, const Plan& plan, const Batch& batch,
+                    const Assignment& assignment);
+
 /// Returns 98 % of the usable memory: a plan that is within it in some batches mostly fits others, too.
 Bytes with_memory_to_spare(Bytes usable);
 

@@ -100,7 +100,7 @@ TEST(Calibrate, NotesAParameterThatEndsAtABound) {
   const RunResult result =
       sandbox.run("calibrate --truth traces/ground_truth/llama_b200.csv --cluster base.json");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.err.find("note: intra_node.bandwidth_bytes_per_s ended at a bound of what is tried"),
+  EXPECT_NE(result.err.find("note: intra_node.bandwidth_bytes_per_s ended at a limit of its range"),
             std::string::npos)
       << result.err;
 }

@@ -28,6 +28,13 @@ struct PlanSearch : ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return json::parse(result.out, nullptr, false);
   }
+  /// The objective of a search of any model and cluster.
+  double objective_of(const std::string& options) {
+    const RunResult result =
+        sandbox.run("plan --planner search " + kData + "--explain --format json " + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false)["objective_s"].get<double>();
+  }
   /// p.json run on the planner's batches as its finalists are: scheduled by auto within memory, 320 steps.
   json simulated(int iterations) {
     const RunResult scheduled =
@@ -208,13 +215,10 @@ TEST_F(PlanSearch, OnASlowLinkAnyOrderIsNotWorseThanOne) {
   cluster["gpus_per_node"] = 2;
   testing::write_all(sandbox.path("two.json"), cluster.dump());
   const auto objective = [&](const std::string& order) {
-    const RunResult result = sandbox.run(
-        "plan --planner search --data traces/datasets/vision_mix.csv --model small-vlm --cluster "
-        "two.json:3 --inter-node-bandwidth x0.05 --gbs 12 --iterations 1 --scheduler lpt "
-        "--budget 200000 --explain --format json" +
+    return objective_of(
+        "--model small-vlm --cluster two.json:3 --inter-node-bandwidth x0.05 --gbs 12 --iterations 1 "
+        "--scheduler lpt --budget 200000" +
         order);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out, nullptr, false)["objective_s"].get<double>();
   };
   const double any = objective("");
   for (const char* order : {"eager-1f1b", "zb-h1", "zb-h2", "1f1b"})
@@ -227,12 +231,10 @@ TEST_F(PlanSearch, OnASlowLinkAnyOrderIsNotWorseThanOne) {
 // for, cuts of layers are made for what 1f1b holds.
 TEST_F(PlanSearch, CutsThatFitOnlyInTheEndAreFoundUnderANarrowWish) {
   const auto objective = [&](const std::string& wish) {
-    const RunResult result = sandbox.run(
-        "plan --planner search --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster h200:1 "
-        "--gbs 64 --iterations 2 --tp 2 --pp 4 --microbatches 8 --layout uniform --explain --format json " +
+    return objective_of(
+        "--model llava-ov-llama3-8b --cluster h200:1 --gbs 64 --iterations 2 --tp 2 --pp 4 --microbatches 8 "
+        "--layout uniform " +
         wish);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out, nullptr, false)["objective_s"].get<double>();
   };
   const double any = objective("--order 1f1b");
   EXPECT_LE(objective("--order 1f1b --recompute none"), 1.01 * any);
@@ -242,11 +244,10 @@ TEST_F(PlanSearch, CutsThatFitOnlyInTheEndAreFoundUnderANarrowWish) {
 // Where memory is short, many of the fastest plans overrun a further batch. They must neither fill the list
 // of those that are finished nor prune the others: the uniform plan of 80 s was missed by 45 % once.
 TEST_F(PlanSearch, PlansThatOverrunFurtherBatchesHideNone) {
-  const RunResult result = sandbox.run(
-      "plan --planner search --data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-72b --cluster "
-      "a100-80g:8 --gbs 512 --iterations 2 --seed 1 --order zb-h1 --budget 300000 --explain --format json");
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_LT(json::parse(result.out, nullptr, false)["objective_s"].get<double>(), 82) << result.out;
+  EXPECT_LT(
+      objective_of("--model llava-ov-qwen2.5-72b --cluster a100-80g:8 --gbs 512 --iterations 2 --seed 1 "
+                   "--order zb-h1 --budget 300000"),
+      82);
 }
 
 TEST_F(PlanSearch, SeedsThatDoNotFitAreSaidToBe) {

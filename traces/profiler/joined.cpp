@@ -292,7 +292,7 @@ class JoinedStep {
     rank.places.insert(rank.places.end(), places.begin(), places.end());
   }
 
-  /// A HostPace says for which times a rank's host had not yet launched what the device did next.
+  /// A HostPace tells whether a kernel started late because its host launched it late.
   class HostPace {
    public:
     HostPace(const KinetoTrace& trace, std::int32_t step) {
@@ -302,14 +302,12 @@ class JoinedStep {
       }
       std::ranges::sort(next_);
       for (const KinetoLaunch& launch : trace.launches) {
-        const std::string& name = trace.names[launch.name];
-        const bool blocks = name == "cudaMemcpy" || name == "hipMemcpy";
-        if (blocks || name.find("Synchronize") != std::string::npos) syncs_.push_back(&launch);
+        if (launch.waits) syncs_.push_back(&launch);
       }
     }
 
-    /// Returns whether what the device does after a time came from the host later than that, and the host
-    /// did not wait for the device then: the time held up nothing.
+    /// Returns whether the next kernel after a time was launched after it, by a host that was not waiting for
+    /// the device: a collective that ended at that time has held up nothing.
     bool is_behind(Nanoseconds time) const {
       const auto next = std::ranges::lower_bound(next_, std::pair(time - kSameInstant, Nanoseconds::min()));
       if (next == next_.end() || next->second <= time + kSameInstant) return false;

@@ -24,12 +24,12 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
 /// collective: gaps between kernels and what the host holds up are part of the pieces. It waits in a gap
 /// between kernels in which a collective ends, from the gap's begin or the collective's on, for
 /// kLeastJoinedWait at least, for the last one in the gap and such at whose end another begins, unless the
-/// host launched what comes next only afterwards and did not wait for the device; before its
-/// optimizer, for all collectives that have ended then; and at the end of the step, for all others. It enters
-/// a collective where that one's kernel starts or, where that follows another one on its stream, where all is
-/// computed that was launched before it. A collective takes as long as its shortest kernel, or, where one of
-/// the same ranks that ends before it is still running on a stream beside it, from that one's end to its own.
-/// Those of other ranks run beside it, as each process group has its stream.
+/// host launched the next kernel after the collective had ended and was not waiting for the device; before
+/// its optimizer, for all collectives that have ended then; and at the end of the step, for all others. It
+/// enters a collective where that one's kernel starts or, where that follows another one on its stream, where
+/// all is computed that was launched before it. A collective takes as long as its shortest kernel, or, where
+/// one of the same ranks that ends before it is still running on a stream beside it, from that one's end to
+/// its own. Those of other ranks run beside it, as each process group has its stream.
 ///
 /// A rank's step begins where its own step before it ends, at its last activity, so that ranks that come late
 /// have not lost time twice, and a gap between steps, as in which a rank waits for its data, belongs to the

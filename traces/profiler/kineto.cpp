@@ -37,6 +37,11 @@ bool starts_work(std::string_view call) {
   return false;
 }
 
+/// Tells whether a call returns only when the device has done its work.
+bool waits_for_device(std::string_view call) {
+  return call.find("Synchronize") != std::string_view::npos || call == "cudaMemcpy" || call == "hipMemcpy";
+}
+
 std::optional<Bytes> bytes_of(std::optional<std::int64_t> elements, const std::string& dtype) {
   const std::optional<Bytes> size = kineto_element_size(dtype);
   if (!elements || !size) return std::nullopt;
@@ -281,7 +286,8 @@ class TraceBuilder {
   void take_launch(const KinetoEvent& event) {
     if (!event.correlation) return;
     trace_.launches.push_back({*event.correlation, event.thread, event.time, event.time + event.duration,
-                               name_index(event.name), starts_work(event.name), false, event.index});
+                               name_index(event.name), starts_work(event.name), waits_for_device(event.name),
+                               false, event.index});
   }
 
   void take_activity(const KinetoEvent& event) {

@@ -46,6 +46,7 @@ struct KinetoLaunch {
   Nanoseconds end{0};
   std::int32_t name = 0;     ///< index into KinetoTrace::names
   bool starts_work = false;  ///< by its name: launch, memcpy or memset
+  bool waits = false;        ///< by its name: the host goes on only when the device has done its work
   bool has_work = false;     ///< the trace has a device activity of this correlation
   std::size_t event = 0;
 };

@@ -633,9 +633,9 @@ class PlanSearch {
     std::ranges::move(found, std::back_inserter(best));
   }
 
-  /// Returns plans that may fit with the microbatches of the scheduler asked for: the seeds of which not all
-  /// iterations were run, and of those that do not fit with LPT's those with the smallest bounds, each with
-  /// the plans that are one layer apart, as far as a part of the budget goes.
+  /// Returns plans that may fit once the scheduler asked for fills them: seeds that were not run in all
+  /// iterations, and plans that do not fit with LPT's microbatches, by rising bound, each with the plans that
+  /// are one layer apart. A part of the budget limits them.
   std::vector<Plan> close_misses(const std::vector<RankedPlan>& best) const {
     std::vector<Plan> misses;
     for (const std::size_t i : seeds_) {
