@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/support/parallel.hpp"
 #include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
@@ -145,8 +146,9 @@ void write_outputs(const std::string& directory, const Values& values, const Pro
   make_output_directory(directory);
   const std::filesystem::path base = directory;
   StagedOutputs files;
-  for (const System& system : result.systems) {
-    if (!system.evaluation) continue;
+  parallel_for(result.systems.size(), [&](std::size_t i) {
+    const System& system = result.systems[i];
+    if (!system.evaluation) return;
     const Evaluation& e = *system.evaluation;
     files.add(base / (system.name + ".plan.json"), with_provenance(to_json(*system.planned.plan), made_by));
     Provenance of_schedule = made_by;
@@ -154,7 +156,7 @@ void write_outputs(const std::string& directory, const Values& values, const Pro
     files.add(base / (system.name + ".schedule.json"),
               with_provenance(to_json(system.schedule), of_schedule));
     files.add(base / (system.name + ".trace.json.gz"), to_perfetto(std::span(e.timelines).first(1)));
-  }
+  });
   files.add(base / "compare.json", with_provenance(comparison_json(values, result), made_by));
   files.add(base / "compare.csv", to_csv(result.table));
   if (result.seeds) files.add(base / "seeds.csv", to_csv(*result.seeds));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/support/parallel.hpp"
 #include "experiments/cli/option_values.hpp"
 #include "solver/plan_problem/trial.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -308,15 +309,15 @@ std::vector<System> own_systems(const std::vector<std::string_view>& files, cons
 }
 
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input) {
-  std::stable_partition(systems.begin(), systems.end(), std::not_fn(&System::is_search));
-  for (std::size_t i = 0; i < systems.size(); ++i) {
-    const std::span<const System> earlier = std::span(systems).first(i);
-    if (systems[i].is_search()) {
-      run_search(systems[i], earlier, target, input);
-    } else {
-      if (!systems[i].planned.plan) plan_system(systems[i], earlier, target, input);
-      run_choices(systems[i], target, input);
-    }
+  const auto searches =
+      std::stable_partition(systems.begin(), systems.end(), std::not_fn(&System::is_search));
+  const std::span<System> others(systems.begin(), searches);
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (!others[i].planned.plan) plan_system(others[i], others.first(i), target, input);
+  }
+  parallel_for(others.size(), [&](std::size_t i) { run_choices(others[i], target, input); });
+  for (auto search = searches; search != systems.end(); ++search) {
+    run_search(*search, others, target, input);
   }
 }
 

@@ -182,12 +182,14 @@ void StagedOutputs::add(const std::string& path, std::string_view bytes) {
   const std::string packed = compressed ? gzip(bytes) : std::string();
   if (compressed) bytes = packed;
   if (is_pipe_or_device(path)) {
+    const std::scoped_lock lock(adding_);
     streams_.push_back({path, std::string(bytes)});
     return;
   }
   auto file = std::make_unique<StagedFile>(path);
   file->append(bytes);
   file->close();
+  const std::scoped_lock lock(adding_);
   files_.push_back(std::move(file));
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,7 +68,7 @@ class StagedOutputs {
   StagedOutputs& operator=(const StagedOutputs&) = delete;
 
   /// Writes all bytes to a temporary file beside `path`. For a pipe or device, as /dev/stdout, the bytes are
-  /// kept until commit().
+  /// kept until commit(). Threads may add at the same time.
   /// @throws Error (output) with the path and the system's reason; what was added before stays added.
   void add(const std::string& path, std::string_view bytes);
 
@@ -81,6 +82,7 @@ class StagedOutputs {
     std::string bytes;
   };
 
+  std::mutex adding_;
   std::vector<std::unique_ptr<StagedFile>> files_;
   std::vector<Stream> streams_;
 };
