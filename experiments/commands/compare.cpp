@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/support/parallel.hpp"
@@ -18,6 +19,7 @@
 #include "experiments/trust/headroom.hpp"
 #include "experiments/trust/overhead.hpp"
 #include "experiments/trust/spread.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
@@ -202,14 +204,20 @@ std::string listed_systems() {
 
 /// Returns the systems that are asked for; those of --plan come before the search.
 std::vector<System> read_systems(const Values& values, const Target& target, const ComparisonInput& input) {
-  SchedulerChoice scheduler = read_scheduler(values);
+  const SchedulerChoice asked = read_scheduler(values);
+  SchedulerChoice scheduler = asked;
+  choose_for_objective(scheduler, values, {});
   scheduler.keep_within_memory();
   const auto names = read_text(values, "systems");
   std::vector<System> systems = systems_to_compare(
       names ? split(*names, ',') : std::vector<std::string_view>{}, scheduler, input.search);
   const auto files = read_text(values, "plan");
   if (!files) return systems;
-  std::vector<System> own = own_systems(split(*files, ','), target, input.gbs, scheduler, systems);
+  std::vector<System> own = own_systems(split(*files, ','), target, input.gbs, asked, systems);
+  for (System& system : own) {
+    choose_for_objective(system.scheduler, values, *system.planned.plan);
+    system.scheduler.keep_within_memory();
+  }
   const auto searches = std::ranges::find_if(systems, &System::is_search);
   systems.insert(searches, std::move_iterator(own.begin()), std::move_iterator(own.end()));
   return systems;
@@ -239,6 +247,34 @@ std::vector<MemoryRow> memory_of_systems(std::vector<System>& systems, const Tar
   return rows;
 }
 
+/// Says what fills the search's row, and which rows are filled to make another number small than others.
+void assume_schedules(AssumptionBlock& block, const std::vector<System>& systems) {
+  std::map<std::string_view, std::string> filled_for;  // objective, names of rows
+  for (const System& system : systems) {
+    if (!system.evaluation) continue;
+    const SchedulerChoice& choice = system.scheduler;
+    if (system.is_search() && choice.limits.steps) {
+      block.add(
+          "schedule",
+          fmt::format("{}: {} steps of {} an iteration ('schedule --scheduler {} --steps {}')", system.name,
+                      *choice.limits.steps, choice.name, choice.name, *choice.limits.steps),
+          {{"system", system.name}, {"scheduler", choice.name}, {"steps", *choice.limits.steps}});
+    }
+    if (!find_method(choice.name).minimises) continue;
+    std::string& names = filled_for[to_string(system.schedule.iterations.back().objective)];
+    names += (names.empty() ? "" : ", ") + system.name;
+  }
+  if (filled_for.size() < 2) return;
+  std::string text;
+  for (const auto& [objective, names] : filled_for) text += fmt::format("{} ({}), ", objective, names);
+  block.add(
+      "schedule",
+      fmt::format(
+          "schedulers make unlike objectives small: {}as plans ask; --objective sets one for all rows but "
+          "the search",
+          text));
+}
+
 void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, const ComparisonInput& input,
                               const std::optional<Training>& training) {
   constexpr double kUsualIterations = 1000;
@@ -248,7 +284,7 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
       "memory",
       "of the fullest GPU in further batches that are drawn as a run's, and in some with the longest samples. "
       "Random and sequential rows fill them as the run's, all others by lpt; a plan that asks for it is kept within "
-      "memory (--respect-memory):");
+      "memory (--respect-memory), by auto and makespan, too, which may use more of it:");
   for (const MemoryRow& row : result.memory) {
     std::vector<std::pair<std::string, Cell>> figures = figures_of(row.headroom, iterations);
     figures.insert(figures.begin(), {"systems", row.names});
@@ -300,6 +336,7 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
     block.add("layout",
               "an order was asked for: layouts whose modules share GPUs were left out (--layout shared)");
   }
+  assume_schedules(block, result.systems);
   assume_memory_of_systems(block, result, input, training);
   assume_seeds(block, input, result.seeds);
   assume_time(block, notes, read_overhead(values, notes), training.has_value());

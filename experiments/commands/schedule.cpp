@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <set>
 
@@ -98,13 +97,6 @@ Correction read_correction(const Values& values, const Plan& plan) {
   return Correction(std::move(file.fits));
 }
 
-/// Returns whether no option says which scheduler it is to be.
-bool leaves_scheduler(const Values& values) {
-  const auto is_given = [&](const char* option) { return values.count(option) > 0; };
-  return values["scheduler"].defaulted() &&
-         std::ranges::none_of(std::array{"scheduler-command", "bins", "node-budget", "bin-order"}, is_given);
-}
-
 int run_schedule(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
@@ -122,9 +114,7 @@ int run_schedule(const Values& values) {
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
   const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values),
                       profile ? &*profile : nullptr);
-  const std::optional<Objective> objective =
-      choice.limits.objective ? choice.limits.objective : plan.objective;
-  if (objective == Objective::makespan && leaves_scheduler(values)) choice.name = "auto";
+  choose_for_objective(choice, values, plan);
   if (!profile) note_profile_of(plan_path, parse_provenance(plan_text, plan_path));
   note_changed_model(plan_path, plan_text, target.model);
   note_gpu_types(target.cluster);

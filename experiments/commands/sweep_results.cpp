@@ -1,5 +1,6 @@
 // dflop sweep export and dflop sweep plot show the results of sweeps as tables and pictures.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +17,7 @@
 #include "experiments/sweep/store.hpp"
 #include "experiments/trust/assumptions.hpp"
 #include "experiments/trust/spread.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -140,14 +142,35 @@ Table seeds_of_sweep_table(const std::vector<SweepRow>& rows, Format format) {
   return table;
 }
 
+/// Says where one scheduler made unlike objectives small, as cells are compared.
+void note_objectives(const std::vector<SweepRow>& rows) {
+  std::map<std::string, std::map<std::string, std::set<std::string>>> planners;  // of scheduler and objective
+  for (const SweepRow& row : rows) {
+    const std::string& scheduler = row.text(Axis::scheduler);
+    if (!row.has_status("ok") || !find_method(scheduler).minimises) continue;
+    planners[scheduler][std::get<std::string>(row[Measure::schedule_objective])].insert(
+        row.text(Axis::planner));
+  }
+  for (const auto& [scheduler, objectives] : planners) {
+    if (objectives.size() < 2) continue;
+    std::vector<std::string> texts;
+    for (const auto& [objective, names] : objectives)
+      texts.push_back(fmt::format("plans of {} for '{}'", fmt::join(names, ", "), objective));
+    say("dflop: note: {} fills {}, as the plans ask; '--objective' among a cell's options sets one for all\n",
+        scheduler, fmt::join(texts, " and "));
+  }
+}
+
 int run_export(const Values& values) {
   const Format format = read_format(values);
+  const std::vector<SweepRow> rows = read_rows(values);
+  note_objectives(rows);
   if (values["over-seeds"].as<bool>()) {
     refuse_given(values, {"measured"}, "is of single cells, found '--over-seeds'");
-    print_table(seeds_of_sweep_table(read_rows(values), format), format);
+    print_table(seeds_of_sweep_table(rows, format), format);
     return 0;
   }
-  print_table(results_table(read_rows(values), format, values["measured"].as<bool>()), format);
+  print_table(results_table(rows, format, values["measured"].as<bool>()), format);
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <filesystem>
 #include <memory>
 
@@ -693,6 +694,16 @@ SchedulerChoice read_scheduler(const Values& values) {
     choice.limits.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
   return choice;
+}
+
+void choose_for_objective(SchedulerChoice& choice, const Values& values, const Plan& plan) {
+  const auto is_given = [&](const char* option) { return values.count(option) > 0; };
+  const bool is_open =
+      values["scheduler"].defaulted() &&
+      std::ranges::none_of(std::array{"scheduler-command", "bins", "node-budget", "bin-order"}, is_given);
+  const std::optional<Objective> objective =
+      choice.limits.objective ? choice.limits.objective : plan.objective;
+  if (is_open && objective == Objective::makespan) choice.name = "auto";
 }
 
 int read_gbs(const Values& values) {

@@ -69,6 +69,9 @@ void add_scheduler_command_options(Options& options);
 /// declared, a scheduler of the user's, which is then a method (use_scheduler_command()). @throws Error
 /// (usage) for an unknown name or several limits.
 SchedulerChoice read_scheduler(const Values& values);
+/// Takes auto in place of a scheduler that the options leave open, where the makespan of a plan's iterations
+/// is to be small: by --objective, else by the plan.
+void choose_for_objective(SchedulerChoice& choice, const Values& values, const Plan& plan);
 /// Reads --respect-memory and --no-respect-memory; nothing where neither was given. @throws Error (usage) for
 /// both
 std::optional<bool> read_respect_memory(const Values& values);

@@ -280,6 +280,45 @@ TEST(Compare, PlansOfOnesOwnAreRows) {
   refused("--plan other.json", {"other.json: key 'cluster'", "expected a100-80g-vtrain:1, found h100:1"});
 }
 
+// An objective of the makespan, from the options or a plan, has rows filled by auto, as 'schedule' fills
+// them.
+TEST(Compare, RowsAreFilledForTheMakespanAsByTheCommandSchedule) {
+  const Sandbox sandbox;
+  const std::string plan = "plan " + kTarget + "--planner search --budget 1 --layout uniform --out mine.json";
+  ASSERT_EQ(sandbox.run(plan).exit_code, 0);
+  const RunResult scheduled = sandbox.run(
+      "schedule --plan mine.json --data traces/datasets/vision_mix.csv "
+      "--iterations 2 --seed 5 --out mine.schedule.json");
+  ASSERT_EQ(scheduled.exit_code, 0) << scheduled.err;
+  const RunResult simulated =
+      sandbox.run("simulate --plan mine.json --schedule mine.schedule.json --format json");
+  const json own = compared(sandbox, "--systems megatron-balanced --plan mine.json");
+  EXPECT_EQ(own[0]["scheduler"], "ilp");
+  EXPECT_EQ(own[1]["scheduler"], "auto");
+  EXPECT_EQ(own[1]["iteration_s_mean"], json::parse(simulated.out)["iteration_s_mean"]);
+
+  const json asked = compared(sandbox, "--systems megatron-balanced --objective makespan");
+  EXPECT_EQ(asked[0]["scheduler"], "auto");
+  EXPECT_EQ(asked[0]["schedule_objective"], "makespan");
+  const json given = compared(sandbox, "--systems megatron-balanced --objective makespan --scheduler lpt");
+  EXPECT_EQ(given[0]["scheduler"], "lpt");
+}
+
+TEST(Compare, SaysWhichRowsAreFilledForOtherObjectives) {
+  const Sandbox sandbox;
+  const auto said = [&](const std::string& options) {
+    const RunResult result =
+        sandbox.run("compare " + kTarget + "--systems megatron-balanced,dflop --format json " + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out)["assumptions"].dump();
+  };
+  // auto fills megatron's plan, which asks for no objective, for the makespan; dflop's asks for the published
+  // one.
+  EXPECT_NE(said("--scheduler auto").find("makespan (megatron-balanced), published (dflop)"),
+            std::string::npos);
+  EXPECT_EQ(said("--scheduler auto --objective makespan").find("unlike objectives"), std::string::npos);
+}
+
 // A text of 40,000 tokens is cut at 32,768 of llava-ov-llama3-8b; the table has it as it is, and says so.
 TEST(Data, TheTableSaysWhereTheModelCuts) {
   const Sandbox sandbox;

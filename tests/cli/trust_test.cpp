@@ -276,6 +276,22 @@ TEST_F(Roles, HelpAndErrorOfReplayNameTheSameOrders) {
   EXPECT_NE(help.find("zb-h1, zb-h2, zb-v or eager-1f1b"), std::string::npos) << help;
 }
 
+// auto makes the makespan of megatron's plans small, and of dflop's the published objective, which these ask
+// for.
+TEST_F(Roles, SweepsSayWhereOneSchedulerHasUnlikeObjectives) {
+  const auto noted = [&](json text) {
+    text["axes"]["planner"] = {"megatron", "dflop"};
+    write("spec.json", text);
+    std::filesystem::remove(sandbox_.path("all.sqlite"));
+    EXPECT_EQ(sandbox_.run("sweep --spec spec.json --out all.sqlite").exit_code, 0);
+    const std::string err = sandbox_.run("sweep export --db all.sqlite").err;
+    return err.find("auto fills plans of megatron for 'makespan' and plans of dflop for 'published'") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(noted(spec({{"scheduler", {"auto"}}})));
+  EXPECT_FALSE(noted(spec({{"scheduler", {"lpt"}}, {"options", {"--objective makespan"}}})));
+}
+
 TEST_F(Roles, SweepsHaveSeedsRolesAndRepeats) {
   const json text = spec(
       {{"planner", {"megatron", "dflop"}},
