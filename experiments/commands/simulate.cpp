@@ -80,7 +80,7 @@ void print_evaluation(Format format, const Evaluation& result, const RunTables& 
     std::string all = terminal_text(summary) + section("each GPU in turn", tables.roles) +
                       section("first iteration, by tp group", groups) +
                       section("the fullest rank, when it is fullest", fullest) +
-                      section("iteration times of all runs", distribution);
+                      section("iteration times of all runs, whose means stand above", distribution);
     if (explanation != nullptr)
       all += explanation_text(*explanation) +
              reductions_text("gradient reductions", explanation->reductions) +
@@ -135,18 +135,24 @@ PlanExplanation explain_slowest(const WhatIfExecutor& executor, const PlanFiles&
   return explanation;
 }
 
-/// Returns the distribution of iteration times of `runs` runs of all iterations.
-Table repeat(const WhatIfExecutor& executor, const PlanFiles& files, const UserOrder& order, int runs) {
+/// Runs all iterations `runs` times. Has the evaluation of the first run be of all, and returns the
+/// distribution of iteration times.
+Table repeat(const WhatIfExecutor& executor, const PlanFiles& files, const UserOrder& order, int runs,
+             Evaluation& evaluation) {
   std::list<Iteration> iterations;  // that stay where they are
   std::vector<std::unique_ptr<ConditionedProgram>> conditioned;
   for (std::size_t k = 0; k < files.schedule.iterations.size(); ++k) {
     iterations.push_back(make(files, k, order));
     conditioned.emplace_back(new ConditionedProgram(executor.condition(iterations.back())));
   }
-  const auto run = [&](std::size_t i) {
-    return time_to_end(conditioned[i % conditioned.size()]->run(i, Detail::usage));
-  };
-  return distribution_table(run_all(runs * iterations.size(), run));
+  std::vector<double> idle(runs * iterations.size());
+  const std::vector<Seconds> times = run_all(idle.size(), [&](std::size_t i) {
+    const Timeline timeline = conditioned[i % conditioned.size()]->run(i, Detail::usage);
+    idle[i] = idle_fraction(timeline);
+    return time_to_end(timeline);
+  });
+  take_means(evaluation, times, idle);
+  return distribution_table(times);
 }
 
 std::string text_block(const Table& table) {
@@ -300,6 +306,8 @@ int simulate_plan(const Values& values) {
   const WhatIfExecutor executor(what_if, target.cluster, reprice);
   result.mfu *= target.cluster.peak_flop_per_s() / gpus.peak_flop_per_s(result.timelines.front());
   const bool stalled = !result.timelines.back().stalls.empty();
+  if (what_if.repeat > 1 && !stalled)
+    tables.distribution = repeat(executor, files, order, what_if.repeat, result);
   std::optional<PlanExplanation> explanation;
   if (wants_explanation(values) && !stalled) {
     explanation = explain_slowest(executor, files, order, result);
@@ -318,7 +326,6 @@ int simulate_plan(const Values& values) {
     return report_stall(format, result.timelines.back(), iteration, "tp groups");
   }
   note_nothing_failed(values, result.timelines);
-  if (what_if.repeat > 1) tables.distribution = repeat(executor, files, order, what_if.repeat);
   print_evaluation(format, result, tables, values["explain"].as<bool>() ? &*explanation : nullptr,
                    assumptions);
   if (const auto problem = gpus.empty() ? out_of_memory(result.timelines, target.cluster)

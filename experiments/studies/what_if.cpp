@@ -667,6 +667,26 @@ Seconds time_to_end(const Timeline& timeline) {
   return timeline.stalls.empty() ? Seconds(timeline.makespan) : kStalledMakespan;
 }
 
+void take_means(Evaluation& evaluation, std::vector<Seconds> times, std::span<const double> idle) {
+  Seconds total(0);
+  Seconds idle_time(0);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    if (times[i] == kStalledMakespan) continue;
+    total += times[i];
+    idle_time += idle[i] * times[i];
+  }
+  std::erase(times, kStalledMakespan);
+  std::ranges::sort(times);
+  const auto count = static_cast<double>(times.size());
+  const double faster = evaluation.mean / (total / count);
+  evaluation.mean = total / count;
+  evaluation.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+  evaluation.samples_per_s *= faster;
+  evaluation.llm_tokens_per_s *= faster;
+  evaluation.mfu *= faster;
+  evaluation.idle_fraction = idle_time / total;
+}
+
 Table distribution_table(std::vector<Seconds> makespans) {
   const auto stalled = static_cast<std::int64_t>(std::erase(makespans, kStalledMakespan));
   std::sort(makespans.begin(), makespans.end());

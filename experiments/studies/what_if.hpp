@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "core/iteration/iteration.hpp"
 #include "experiments/cli/table.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/study.hpp"
 #include "sim/conditions.hpp"
 
 namespace dflop {
@@ -178,6 +180,12 @@ Seconds time_to_end(const Timeline& timeline);
 
 /// Runs `count` things on all cores and returns their makespans in order: run(i) gives the i-th.
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
+
+/// Has the times, rates and idle fraction of an evaluation be means over repeated runs of all its iterations,
+/// each with jitter of its own. Its timelines and memory stay the first run's.
+/// @param times, idle  of each iteration of each run; times of kStalledMakespan do not count
+/// @pre one run ends
+void take_means(Evaluation& evaluation, std::vector<Seconds> times, std::span<const double> idle);
 
 /// Returns how many runs end, their mean, p50, p95, p99, least and most; and how many stall, where some do.
 /// @pre at least one ends

@@ -151,20 +151,14 @@ Evaluation evaluate_repeatedly(const Plan& plan, const Target& target, const Sch
     runs[r] = evaluate(plan, target, schedule, 0, RepeatExecutor(executor, r * iterations));
   });
   std::vector<Seconds> times;
-  const Seconds first = all.mean;
-  all.mean = Seconds(0);
-  all.idle_fraction = 0;
+  std::vector<double> idle;
   for (const Evaluation& run : runs) {
-    for (const Timeline& timeline : run.timelines) times.emplace_back(timeline.makespan);
-    all.mean += run.mean / static_cast<double>(runs.size());
-    all.idle_fraction += run.idle_fraction / static_cast<double>(runs.size());
+    for (const Timeline& timeline : run.timelines) {
+      times.push_back(time_to_end(timeline));
+      idle.push_back(idle_fraction(timeline));
+    }
   }
-  std::ranges::sort(times);
-  all.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(times.size()))) - 1];
-  const double faster = first / all.mean;
-  all.samples_per_s *= faster;
-  all.llm_tokens_per_s *= faster;
-  all.mfu *= faster;
+  take_means(all, std::move(times), idle);
   return all;
 }
 
