@@ -157,6 +157,12 @@ double held_out_error(const Calibration& result) {
   return error;
 }
 
+/// Returns whether the start was fitted itself. Where that was to these rows, no error is of rows that it has
+/// not seen.
+bool starts_fitted(const Calibration& result) {
+  return result.notes.grade == Grade::fitted;
+}
+
 /// Returns how many nodes the rows were measured on: "rows of one node".
 std::string describe_rows(const Calibration& result) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -182,6 +188,11 @@ Json grade_of(const Calibration& result) {
     of += fmt::format("{} {} of {} ({:.2f} %)", s > 0 ? "," : "", result.sets[s].runs.size(),
                       result.sets[s].set.file, 100 * mean);
   }
+  double error = held_out_error(result);
+  if (starts_fitted(result)) {
+    error = std::max(error, result.notes.error.value_or(0));
+    of += fmt::format("; {} was fitted before, perhaps to some of these rows", result.start.name);
+  }
   const std::vector<FitParameter> kept = parameters_of(result, false);
   constexpr int kBetweenNodes = 2;  // parameters: latency and bandwidth
   const auto between =
@@ -191,7 +202,7 @@ Json grade_of(const Calibration& result) {
                       between == kBetweenNodes ? ", those between nodes among them," : "", result.start.name,
                       describe(result.notes));
   }
-  return {{"kind", to_string(Grade::fitted)}, {"error", held_out_error(result)}, {"of", of}};
+  return {{"kind", to_string(Grade::fitted)}, {"error", error}, {"of", of}};
 }
 
 /// Returns the file where the fit starts with what was fitted.
@@ -264,6 +275,12 @@ int run_calibrate(const Values& values) {
     say("dflop: note: {} ended at a limit of its range, {:.4g} to {:.4g}, so other parameters may have taken the rest "
         "of its effect; start from a cluster (--cluster) with a closer value\n",
         parameter.key, parameter.lower, parameter.upper);
+  }
+  if (starts_fitted(result)) {
+    say("dflop: note: {} was fitted before{}: of rows that it was fitted to, none is held out here; --out takes the "
+        "larger error\n",
+        result.start.name,
+        result.notes.error ? fmt::format(", with an error of {:.1f} %", 100 * *result.notes.error) : "");
   }
   if (const double error = held_out_error(result); error > kTooFarToPlan)
     say("dflop: note: rows that the fit has not seen are {:.0f} % off in the mean: do not plan with this cluster; its "

@@ -147,12 +147,16 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
   const RunResult second = sandbox.run(command + "two.json");
   EXPECT_EQ(first.out, second.out);
   EXPECT_EQ(first.err.find("do not plan"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("b200 was fitted before, with an error of 2.1 %"), std::string::npos) << first.err;
   const json cluster = json::parse(testing::read_all(sandbox.path("one.json")));
   EXPECT_EQ(cluster["fit"]["sets"][0]["rows"], 12);
   EXPECT_EQ(cluster["fit"]["folds"], 5);
   // The preset was fitted to these rows: they ask for no other value of any parameter.
   EXPECT_EQ(cluster["fit"]["parameters"], json::array());
   EXPECT_EQ(cluster["fit"]["kept"].size(), 14u);
+  // So no row is held out here, and the error is that of the preset's own fit, whose rows were.
+  EXPECT_LT(json::parse(first.out)["sets"][0]["held_out_mape_percent"].get<double>(), 1.7);
+  EXPECT_EQ(cluster["grade"]["error"], 0.0208);
   const json parameters = json::parse(first.out)["parameters"];
   for (const json& parameter : parameters) {
     EXPECT_EQ(parameter["kept"], "yes") << parameter;
