@@ -108,6 +108,16 @@ TEST(MegatronLm, RefusesWhatCannotRunWithAllReasons) {
       "where the encoder is, found 15 12; order: expected 1f1b or interleaved, found zb-h1; llm.tp: expected one "
       "that divides 28 heads, as none are padded, found 8");
   plan = example();
+  plan.chunks = 2;
+  plan.order = OrderKind::interleaved;
+  plan.encoder.pp = plan.llm.pp = 1;
+  plan.encoder.layers = {27, 0};
+  plan.llm.layers = {16, 16};
+  EXPECT_NE(error_of([&] { to_megatron_lm(plan, model()); })
+                .message()
+                .find("llm.pp: expected at least 2 for 2 chunks"),
+            std::string::npos);
+  plan = example();
   plan.layout = Layout::disaggregated;
   const Error other = error_of([&] { to_megatron_lm(plan, model()); });
   EXPECT_NE(other.message().find("found a disaggregated one (--to megatron-mimo)"), std::string::npos);

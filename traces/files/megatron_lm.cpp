@@ -33,6 +33,8 @@ std::vector<std::string> obstacles_of_options(const Plan& plan, const ModelSpec&
   const bool known = plan.order == OrderKind::one_f_one_b || plan.order == OrderKind::interleaved;
   if (!known && plan.llm.pp > 1)
     reasons.push_back(fmt::format("order: expected 1f1b or interleaved, found {}", to_string(plan.order)));
+  if (plan.chunks > 1 && plan.llm.pp == 1)
+    reasons.push_back(fmt::format("llm.pp: expected at least 2 for {} chunks a rank, found 1", plan.chunks));
   for (std::string& reason : head_obstacles(plan, model)) reasons.push_back(std::move(reason));
   return reasons;
 }
