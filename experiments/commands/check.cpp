@@ -57,7 +57,7 @@ Command check_command() {
           R"(Reads a schedule, also one that was written or edited by hand (docs/schedule-file.md has its keys), and says
 whether it is one of the plan: every sample once, bins in range and none empty, samples that are possible; and
 whether c_max_s and bound_s, where the file has them, are those of its bins and samples by the plan's cost model. A
-bound that an integer program or the makespan's linear program has proven is not proven again. Exit code 2 where
+bound of the makespan, or one that an integer program has proven, is not proven again. Exit code 2 where
 something is not so, naming the key. What was scheduled with --profile or on other links is checked with the same
 options; with --correction figures are others.)",
       .example =

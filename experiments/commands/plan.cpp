@@ -20,6 +20,7 @@
 #include "experiments/trust/assumptions.hpp"
 #include "experiments/trust/headroom.hpp"
 #include "solver/planners/planners.hpp"
+#include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/text/text_file.hpp"
@@ -136,12 +137,20 @@ Table plan_table(const std::string& planner, const PlanResult& result) {
             result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
 }
 
+/// Returns the schedulers that may fill a search's plans in the end, which are as fast as lpt makes them at
+/// least.
+std::vector<std::string_view> final_schedulers() {
+  std::vector<std::string_view> names = scheduler_names();
+  std::erase_if(names, [](std::string_view name) { return !find_method(name).minimises; });
+  return names;
+}
+
 /// Reads the options of the planner search, which the others refuse.
 SearchOptions read_search(const Values& values, const std::string& planner) {
   SearchOptions search = read_search_options(values);
   search.wish = read_wish(values);
   search.scheduler = values["scheduler"].as<std::string>();
-  require_one_of("scheduler", scheduler_names(), search.scheduler);
+  require_one_of("scheduler", final_schedulers(), search.scheduler);
   if (values.count("time-limit") > 0) {
     if (search.budget > 0) refuse_option("time-limit", "takes the place of '--budget'");
     search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
@@ -366,7 +375,7 @@ nothing fits, saying why; JSON is then of schema dflop.infeasible with the reaso
       {"explain", flag(),
        "list the ten best plans of the planner search, where their time goes, and what gradient reductions of the "
        "best wait for"},
-      {"scheduler", text(joined(scheduler_names()), SearchOptions{}.scheduler),
+      {"scheduler", text(joined(final_schedulers()), SearchOptions{}.scheduler),
        "of the planner search: who makes the microbatches of the best plans in the end, within memory"},
       {"time-limit", number("SECONDS"),
        "of the planner search, wall-clock, in place of the budget: from the start of the command, reading and the "

@@ -23,8 +23,8 @@ struct CheckedIteration {
 };
 
 /// Compares c_max_s and bound_s of each iteration with what they are for its bins and samples: c_max_s is the
-/// value of the objective; a bound of kind simple is the simple one; any other is at least that, but for the
-/// makespan, and at most the value.
+/// value of the objective; a bound of kind simple is the simple one; any other is at least that, and at most
+/// the value. A bound of the makespan is at most the value.
 /// @pre validate(schedule, plan)
 std::vector<CheckedIteration> check_schedule(const ScheduleFile& schedule, const Plan& plan,
                                              const Target& target);
