@@ -57,6 +57,9 @@ TEST(GroundTruth, ReadsLlamaRowsWithColumnsInAnyOrder) {
       "model\n90,100,0.5,8,4,2,1,12,llama3-70b\n",
       "t.csv");
   EXPECT_EQ(turned.rows, set.rows);
+  const std::string plain = std::string(kGpt) + "16,32,2,1024,16,24,512,2,4,2,0.25\n";
+  EXPECT_EQ(parse_ground_truth("\xEF\xBB\xBF" + plain, "t.csv").rows,
+            parse_ground_truth(plain, "t.csv").rows);
 }
 
 TEST(GroundTruth, ReadsTheBundledFiles) {

@@ -226,8 +226,6 @@ std::vector<Record> load_records(const std::string& path) {
 }
 
 std::vector<Record> parse_records(std::string_view text, const std::string& file) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as spreadsheets write it
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   CsvReader reader(text, file);
   std::vector<std::string_view> fields;
   if (!reader.next(fields)) {

@@ -8,7 +8,10 @@
 
 namespace dflop {
 
-CsvReader::CsvReader(std::string_view text, std::string file) : text_(text), file_(std::move(file)) {}
+CsvReader::CsvReader(std::string_view text, std::string file) : text_(text), file_(std::move(file)) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as spreadsheets write it
+  if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
+}
 
 bool CsvReader::next(std::vector<std::string_view>& fields) {
   fields.clear();

@@ -14,8 +14,8 @@ namespace dflop {
 /// A CsvReader hands out the rows of a text one after the other.
 class CsvReader {
  public:
-  /// Begins at the first row. `text` must outlive the reader and the fields that it hands out; `file` is
-  /// named in errors.
+  /// Begins at the first row, after a byte order mark where there is one. `text` must outlive the reader and
+  /// the fields that it hands out; `file` is named in errors.
   CsvReader(std::string_view text, std::string file);
 
   /// Reads the next row into `fields`; false at the end of the text. A quoted field comes without its outer
