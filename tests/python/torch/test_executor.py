@@ -37,10 +37,12 @@ def gradients_of(rank, world, cases):
             tied=vlm.end_of if tied else None,
         )
         result = executor.step(program, batch)
-        once = {s: [p.grad.clone() for p in m.parameters()] for s, m in executor.modules.items()}
+        modules = executor.modules
+        once = {s: [p.grad if p.grad is None else p.grad.clone() for p in m.parameters()] for s, m in modules.items()}
         executor.step(program, batch)
-        twice = [p.grad for module in executor.modules.values() for p in module.parameters()]
-        assert all(torch.equal(2 * g, both) for g, both in zip([g for gs in once.values() for g in gs], twice))
+        twice = [p.grad for module in modules.values() for p in module.parameters()]
+        for gradient, both in zip([g for gradients in once.values() for g in gradients], twice):
+            assert both is None if gradient is None else torch.equal(2 * gradient, both)
         found.append((result, once))
         executor.close()
     return found
@@ -83,9 +85,11 @@ def check_case(plan, tolerance, program, batch, clip_norm, found, tied):
         assert result.norm == (None if clip_norm is None else pytest.approx(norm, rel=1e-6)), plan
         for stage, gradients in of_stages.items():
             for got, parameter in zip(gradients, modules[stage].parameters()):
-                want = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-                difference = (got - want).abs().max().item()
-                assert difference <= tolerance * want.abs().max().item(), (plan, stage, got.shape)
+                want = parameter.grad
+                assert (got is None) == (want is None), (plan, stage, parameter.shape)
+                if want is not None:
+                    difference = (got - want).abs().max().item()
+                    assert difference <= tolerance * want.abs().max().item(), (plan, stage, got.shape)
 
 
 PLANS = [
@@ -169,6 +173,96 @@ def test_a_stage_that_does_not_use_its_input_keeps_its_gradients(order, server):
     program = make_program(plan, samples, server)
     found = run_ranks(2, gradients_of_deaf_stages, program)
     assert found == [{0: [0.5] * 3}, {1: [1.0] * 3}]
+
+
+class SometimesAdapted(torch.nn.Module):
+    """A stage that uses one of its parameters where it is told so."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.adapter = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x, rows, adapts):
+        y = self.weight.expand(rows, 3) if x is None else x * self.weight
+        return y + self.adapter if adapts else y
+
+
+def adapters_after_steps(rank, world, program):
+    """Returns the adapter after each of three steps: in the first two one microbatch of dp rank 1 uses it."""
+    step = 0
+
+    def inputs(part, batch):
+        adapts = step < 2 and part.dp_rank == 1 and part.microbatch == 0
+        return {"rows": len(part.samples or part.pieces), "adapts": adapts}
+
+    executor = Executor(
+        program,
+        lambda stage: SometimesAdapted(),
+        inputs=inputs,
+        loss=lambda output, part, batch: (output.sum(), 1),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1),
+    )
+    found = []
+    for step in range(3):
+        executor.step(program, None)
+        found.append(executor.modules[0].adapter.tolist())
+    return found
+
+
+@pytest.mark.parametrize("bucket", [None, 1])
+def test_optimizers_leave_alone_what_no_rank_used(bucket, server):
+    # AdamW with a gradient that is twice the same, 1 of 4 tokens, steps by its learning rate, after it has taken
+    # lr * weight_decay = 0.01 of the value: 1 - 0.01 - 0.1 = 0.89, then 0.89 * 0.99 - 0.1. The third step, in which no
+    # rank uses the adapter, would go on by its momentum if it had a gradient of zeros.
+    plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4)
+    if bucket is not None:
+        plan["gradient_bucket_bytes"] = bucket
+    program = make_program(plan, [dflop.make_sample(1) for _ in range(4)], server)
+    want = [[pytest.approx(value, abs=1e-5)] * 3 for value in (0.89, 0.7811, 0.7811)]
+    assert run_ranks(2, adapters_after_steps, program) == [want, want]
+
+
+class Twice(torch.nn.Module):
+    """A stage that uses its layer twice, under one name or two."""
+
+    def __init__(self, stage, names):
+        super().__init__()
+        torch.manual_seed(stage)
+        layer = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 3))
+        self.layers = torch.nn.ModuleList([layer] * names)
+
+    def forward(self, x, rows):
+        y = torch.ones(rows, 3) if x is None else x
+        y = y + self.layers[0](y)
+        return y + self.layers[-1](y)
+
+
+def gradients_of_twice(rank, world, program, names):
+    executor = Executor(
+        program,
+        lambda stage: Twice(stage.index, names),
+        inputs=lambda part, batch: {"rows": len(part.samples or part.pieces)},
+        loss=lambda output, part, batch: (output.square().sum(), 1),
+    )
+    executor.step(program, None)
+    return {stage: [p.grad.tolist() for p in module.parameters()] for stage, module in executor.modules.items()}
+
+
+@pytest.mark.filterwarnings("ignore:stages")
+def test_stages_that_use_a_parameter_twice_are_not_split(server):
+    def found(order, names):
+        plan = make_plan("uniform", order, (2, 1), (2, 1), 4, 4)
+        plan["encoder"]["layers"], plan["llm"]["layers"] = [4, 0], [1, 5]  # both stages have rows of the LLM
+        program = make_program(plan, [dflop.make_sample(1) for _ in range(4)], server)
+        return run_ranks(2, gradients_of_twice, program, names)
+
+    whole, split = found("1f1b", 2), found("zb-h1", 2)
+    for rank in range(2):
+        for gradient, want in zip(split[rank][rank], whole[rank][rank]):
+            assert torch.allclose(torch.tensor(gradient), torch.tensor(want), rtol=1e-6)
+    with pytest.raises(RanksFailed, match="uses a parameter more than once, for which torch cannot split a backward"):
+        found("zb-h1", 1)
 
 
 def one_after_the_other(rank, world, plan, program, batch):
@@ -726,6 +820,7 @@ LOSSES = {
     "three": (lambda output, part, batch: (output.sum(), 1, 2), "loss: expected it to return (sum, tokens), found 3 values"),
     "number": (lambda output, part, batch: (0.5, 1), "loss: expected a sum, a scalar tensor, found 0.5"),
     "rows": (lambda output, part, batch: (output, 1), "loss: expected a sum, a scalar tensor, found shape (2, 2)"),
+    "detached": (lambda output, part, batch: (output.sum().detach(), 1), "loss: expected a sum that was made from the output, "),
     "text": (lambda output, part, batch: (output.sum(), "a"), "loss: expected a whole number of tokens, found 'a'"),
 }
 

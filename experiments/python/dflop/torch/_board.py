@@ -21,7 +21,7 @@ _LOOK_S = 0.25  # as often a rank that waits for others looks whether one of the
 
 def _said(error):
     """Returns an error's kind and message; torch adds where in its sources it came up, on further lines."""
-    return f"{type(error).__name__}: {error}".split("\n")[0]
+    return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
 
 
 class RankFailed(DflopError):

@@ -144,6 +144,7 @@ class Executor:
         for stage in self.stages:
             self.modules[stage] = self._module(stages, stage)
         self._require_own_parameters()
+        self._unsplit = self._stages_not_split()
         own_ends = self._own_ends()
         # A group is made by all ranks, which would wait for one whose module failed until their time is up.
         self._require_like_modules()
@@ -385,6 +386,25 @@ class Executor:
                         "optimizer has it: expected it to be given to one (executor.optimizers[stage].add_param_group), "
                         "or an Executor that is made when it trains"
                     )
+
+    def _stages_not_split(self):
+        """Returns the stages whose backwards the order splits and torch cannot, as a parameter has several names in
+        them: these run whole, where the order has the part that sends."""
+        split = {i.stage for i in self.program.groups[self._group].instructions if i.op == "backward_input"}
+        found = set()
+        for stage, module in self.modules.items():
+            names = {}
+            for name, parameter in module.named_parameters(remove_duplicate=False):
+                names.setdefault(parameter, []).append(name)
+            shared = next((several for several in names.values() if len(several) > 1), None)
+            if stage in split and shared:
+                found.add(stage)
+                warnings.warn(
+                    f"stages: {' and '.join(shared)} of stage {stage} are one parameter, for which torch cannot split a "
+                    "backward: backwards of the stage run whole, and a step may take longer than planned",
+                    stacklevel=6,
+                )
+        return found
 
     def _require_own_parameters(self):
         """Refuses modules of two stages that share a parameter: each stage's gradients are summed and divided alone."""
@@ -707,6 +727,8 @@ class _Step:
         if not isinstance(total, torch.Tensor) or total.dim() != 0:
             found = f"shape {tuple(total.shape)}" if isinstance(total, torch.Tensor) else repr(total)
             raise InputError(f"loss: expected a sum, a scalar tensor, found {found}")
+        if output.requires_grad and not total.requires_grad and _whole_tokens(tokens) > 0:
+            raise InputError("loss: expected a sum that was made from the output, found one that no backward can follow")
         self._loss += total.detach()
         self._tokens += _whole_tokens(tokens)
         executor._at = at
@@ -721,19 +743,21 @@ class _Step:
         with self._range(i):
             # Without an input there is nothing to send, and the weight part does all.
             if unit.tape is not None and unit.y_grad is not None and unit.x is not None:
-                from torch.distributed.pipelining._backward import stage_backward_input
+                if i.stage in self._executor._unsplit:
+                    torch.autograd.backward([unit.tape], [unit.y_grad])
+                    unit.tape = None
+                else:
+                    from torch.distributed.pipelining._backward import stage_backward_input
 
-                weights = self._executor._trained(i.stage)
-                _, unit.split = stage_backward_input([unit.tape], [unit.y_grad], [unit.x], iter(weights))
+                    weights = self._executor._trained(i.stage)
+                    _, unit.split = stage_backward_input([unit.tape], [unit.y_grad], [unit.x], iter(weights))
             _take_x_grad(unit)
 
     def backward(self, i, unit):
         reduction = self._executor._reductions.get(i.stage)
         with self._range(i):
             if unit.split is not None:
-                from torch.distributed.pipelining._backward import stage_backward_weight
-
-                stage_backward_weight(iter(self._executor._trained(i.stage)), unit.split)
+                self._backward_weight(i.stage, unit.split)
             else:
                 if reduction is not None:
                     reduction.arm()
@@ -742,6 +766,20 @@ class _Step:
                 _take_x_grad(unit)
         if reduction is not None:
             reduction.end_backward()
+
+    def _backward_weight(self, stage, split):
+        from torch.distributed.pipelining._backward import stage_backward_weight
+
+        try:
+            stage_backward_weight(iter(self._executor._trained(stage)), split)
+        except RuntimeError as error:
+            if "backward through the graph a second time" not in str(error):
+                raise
+            raise InputError(
+                f"stages: the module of stage {stage} uses a parameter more than once, for which torch cannot split a "
+                "backward: expected an order of whole backwards (1f1b, gpipe, interleaved, eager-1f1b), or a module that "
+                "has the parameter under two names"
+            ) from error
 
     # The end of the step.
 

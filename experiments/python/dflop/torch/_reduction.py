@@ -17,23 +17,24 @@ class Bucket:
         self.parameters = parameters
         self.missing = set()  # parameters whose gradients the backward under way still has to complete
         self.work = None
-        self.flat = None
+        self.flat = None  # the gradients, then for each parameter how many ranks have one
 
     def launch(self, group):
-        """Begins the sum; a parameter that no microbatch reached has a gradient of zeros."""
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        self.flat = torch.cat([parameter.grad.reshape(-1) for parameter in self.parameters])
+        """Begins the sum; a parameter that no microbatch of this rank reached adds zeros."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        reached = gradients[0].new_tensor([float(p.grad is not None) for p in self.parameters])
+        self.flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), reached])
         self.work = dist.all_reduce(self.flat, group=group, async_op=True)
 
     def finish(self):
-        """Gives the sum, which was waited for, to the parameters."""
-        offset = 0
-        for parameter in self.parameters:
-            count = parameter.numel()
-            parameter.grad.copy_(self.flat[offset : offset + count].view_as(parameter))
-            offset += count
+        """Gives the sum, which was waited for, to the parameters. One that no rank's microbatches reached keeps no
+        gradient, as in one process, so that optimizers leave it alone."""
+        sums = self.flat.split([*(p.numel() for p in self.parameters), len(self.parameters)])
+        for parameter, total, ranks in zip(self.parameters, sums, sums[-1]):
+            if parameter.grad is not None:
+                parameter.grad.copy_(total.view_as(parameter))
+            elif ranks > 0:
+                parameter.grad = total.view_as(parameter).clone()
         self.work = self.flat = None
 
 
