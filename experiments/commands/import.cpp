@@ -552,6 +552,7 @@ int run_import(const Values& values) {
   std::vector<KinetoTrace> traces;
   for (const std::string& path : paths) traces.push_back(parse_kineto(read_text_file(path), path));
   settle_ranks(traces);
+  align_steps(traces);
   const KinetoRanks ranks = compare_ranks(traces);
   std::vector<KinetoFinding> findings = check_kineto(traces, ranks);
   PipelineImport pipeline;

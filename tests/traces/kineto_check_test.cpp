@@ -1,5 +1,7 @@
 #include "traces/profiler/check.hpp"
 
+#include <fmt/format.h>
+
 #include "tests/traces/kineto_fixtures.hpp"
 
 namespace dflop {
@@ -43,6 +45,35 @@ TEST(KinetoCheck, SoundTracesHaveNoFindings) {
   EXPECT_TRUE(check({sound(0).trace()}).empty());
   EXPECT_TRUE(check({sound(0).trace("0"), sound(1).trace("1")}).empty());
   EXPECT_TRUE(check({}).empty());
+}
+
+TEST(KinetoCheck, StepsOfOtherNumbersAndCollectivesInOtherSteps) {
+  const auto numbered = [](int first) {
+    std::string text = sound(1).text();
+    text = replaced(text, "ProfilerStep#1", fmt::format("ProfilerStep#{}", first + 1));
+    return parse_kineto(replaced(text, "ProfilerStep#0", fmt::format("ProfilerStep#{}", first)), "1");
+  };
+  std::vector<KinetoTrace> traces = {sound(0).trace("0"), numbered(4)};
+  align_steps(traces);
+  const KinetoFinding f = only(traces);
+  EXPECT_EQ(f.kind, Kind::different_runs);
+  EXPECT_EQ(
+      f.text,
+      "numbers its steps 4 to 5, which other ranks number 0 to 1 by the collectives in them: they are read "
+      "as these");
+  // The second all-reduce is launched in the first step here, and in the second there.
+  KinetoText early = rank_text(1);
+  early.x("user_annotation", "ProfilerStep#0", "0", "100", 1).launch(0, "10").launch(1, "11").launch(2, "12");
+  early.kernel(0, "gemm", "20", "30", 7)
+      .kernel(1, "ncclDevKernel_AllReduce_x", "50", "40", 20, collective_args(0))
+      .kernel(2, "ncclDevKernel_AllReduce_x", "150", "40", 20, collective_args(1));
+  early.x("user_annotation", "ProfilerStep#1", "100", "100", 1)
+      .launch(3, "110")
+      .kernel(3, "gemm", "120", "30", 7);
+  traces = {sound(0).trace("0"), early.trace("1")};
+  align_steps(traces);
+  EXPECT_EQ(only(traces).kind, Kind::different_runs);
+  EXPECT_EQ(only(traces).text, "allreduce lies in step 0, on rank 0 in step 1");
 }
 
 TEST(KinetoCheck, AcausalKernel) {

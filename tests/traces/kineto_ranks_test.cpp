@@ -1,5 +1,7 @@
 #include "traces/profiler/ranks.hpp"
 
+#include <fmt/format.h>
+
 #include "tests/traces/kineto_fixtures.hpp"
 
 namespace dflop {
@@ -68,6 +70,29 @@ TEST(KinetoRanks, OneRankAloneKnowsNoTransfer) {
       compare_ranks({rank_text(0).kernel(1, kAllReduce, "1", "2", 20, collective_args(1)).trace()});
   EXPECT_EQ(ranks.shares[0][0].transfer, std::nullopt);
   EXPECT_EQ(ranks.exchanges.at(0).ends.size(), 1u);
+}
+
+// Of three ranks the first numbers its steps 7 and 8, the others the same ones 6 and 7.
+TEST(KinetoRanks, StepsAreNumberedAsMostRanksDo) {
+  std::vector<KinetoTrace> traces;
+  for (int rank = 0; rank < 3; ++rank) {
+    KinetoText text = rank_text(rank);
+    for (int step = 0; step < 2; ++step) {
+      text.x("user_annotation", fmt::format("ProfilerStep#{}", 6 + step + (rank == 0 ? 1 : 0)),
+             fmt::format("{}", 100 * step), "90", 1);
+      text.launch(step, fmt::format("{}", 100 * step + 10));
+      text.kernel(step, kAllReduce, fmt::format("{}", 100 * step + 20), "10", 20,
+                  replaced(collective_args(step), "[0, 1]", "[0, 1, 2]"));
+    }
+    traces.push_back(text.trace(fmt::format("{}.json", rank)));
+  }
+  align_steps(traces);
+  EXPECT_EQ(traces[0].renumbered, 1);
+  EXPECT_EQ(traces[1].renumbered, 0);
+  for (const KinetoTrace& trace : traces) {
+    EXPECT_EQ(trace.steps[0].number, 6);
+    EXPECT_EQ(trace.steps[1].number, 7);
+  }
 }
 
 TEST(KinetoRanks, MessagesAreJoinedByDirectionAndOrderWithinAStep) {

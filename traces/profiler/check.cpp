@@ -40,7 +40,7 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"repeated_range", "a range that a rank has twice in a step"},
     {"missing_range", "a forward without its backward, or a stage or rank without ranges"},
     {"missing_rank", "fewer traces than the run has ranks", true},
-    {"different_runs", "ranks that do not run a step at the same time"},
+    {"different_runs", "ranks that do not run a step at the same time, or give it another number", true},
     {"unplaced_message", "a message that belongs to no forward or backward"},
     {"unmatched_message", "a message whose other end is not found, or may be on several ranks"},
     {"unlike_plan", "a step of other ranks, stages or messages than the plan says"},
@@ -215,6 +215,49 @@ void check_exchanges(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   }
 }
 
+/// Finds traces whose steps others number differently, and collectives that lie in one step here and in another
+/// there whatever the numbers.
+void check_step_numbers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                        std::vector<std::vector<KinetoFinding>>& findings) {
+  for (std::size_t t = 0; t < traces.size(); ++t) {
+    const KinetoTrace& trace = traces[t];
+    if (trace.renumbered == 0 || trace.steps.empty()) continue;
+    const std::int64_t first = trace.steps.front().number;
+    const std::int64_t last = trace.steps.back().number;
+    findings[t].push_back(
+        {Kind::different_runs, trace.steps.front().event, trace.file,
+         fmt::format("numbers its steps {} to {}, which other ranks number {} to {} by the collectives in "
+                     "them: they are read as these",
+                     first + trace.renumbered, last + trace.renumbered, first, last)});
+  }
+  std::map<std::pair<std::size_t, std::size_t>, std::pair<KinetoFinding, std::size_t>> apart;  // by traces
+  for (const KinetoExchange& exchange : ranks.exchanges) {
+    std::optional<std::pair<std::size_t, std::int64_t>> before;
+    for (const KinetoExchange::End& end : exchange.ends) {
+      const KinetoTrace& trace = traces[end.trace];
+      const KinetoCollective& c = trace.collectives[end.collective];
+      const KinetoActivity& activity = trace.activities[c.activity];
+      if (!exchange.recorded || activity.step < 0) continue;
+      const std::int64_t number = trace.steps[activity.step].number;
+      if (!before) before = {end.trace, number};
+      if (before->second == number) continue;
+      const auto [found, fresh] = apart.try_emplace({end.trace, before->first});
+      auto& [finding, count] = found->second;
+      ++count;
+      if (!fresh) continue;
+      finding = {Kind::different_runs, activity.event,
+                 kineto_place(trace, activity.event, trace.names[activity.name]),
+                 fmt::format("{} lies in step {}, on rank {} in step {}", c.name, number,
+                             traces[before->first].rank.value_or(0), before->second)};
+    }
+  }
+  for (auto& [pair, entry] : apart) {
+    auto& [finding, count] = entry;
+    if (count > 1) finding.text += fmt::format(", the first of {} such", count);
+    findings[pair.first].push_back(std::move(finding));
+  }
+}
+
 /// Tells whether all ranks give a collective as many elements: parts of an all-to-all, say, may differ.
 bool has_equal_parts(const KinetoCollective& c) {
   return c.name.find("allreduce") != std::string::npos || c.name.find("all_reduce") != std::string::npos ||
@@ -345,6 +388,7 @@ std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, 
   std::vector<std::vector<KinetoFinding>> by_trace(traces.size());
   for (std::size_t t = 0; t < traces.size(); ++t) TraceChecker(traces[t], by_trace[t]).run();
   check_exchanges(traces, ranks, by_trace);
+  check_step_numbers(traces, ranks, by_trace);
   check_parts(traces, ranks, by_trace);
   check_clocks(traces, ranks, by_trace);
   check_ranks(traces, by_trace);

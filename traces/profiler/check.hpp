@@ -33,7 +33,7 @@ enum class KinetoFindingKind : std::uint8_t {
   repeated_range,      ///< one that is twice in a step
   missing_range,       ///< a forward without backward, a stage that no rank has
   missing_rank,        ///< fewer traces than ranks
-  different_runs,      ///< ranks that do not run at the same time
+  different_runs,      ///< ranks that do not run at the same time, or number the same steps differently
   unplaced_message,    ///< a message that belongs to no forward or backward
   unmatched_message,   ///< one whose other end is not found, or may be on several ranks
   unlike_plan,         ///< a step of other ranks, stages or messages than the plan that it is said to be of

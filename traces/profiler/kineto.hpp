@@ -127,6 +127,7 @@ struct KinetoTrace {
   std::optional<Nanoseconds> record_end;
   std::vector<std::string> names;
   std::vector<KinetoStep> steps;                ///< by start
+  std::int64_t renumbered = 0;                  ///< what align_steps() took off their numbers
   std::vector<KinetoLaunch> launches;           ///< in the order of the file
   std::vector<KinetoActivity> activities;       ///< by start, then in the order of the file
   std::vector<KinetoCollective> collectives;    ///< in the order of their activities

@@ -76,10 +76,42 @@ void join_by_time(const std::vector<KinetoTrace>& traces, std::vector<End> ends,
   }
 }
 
-Nanoseconds median(std::vector<Nanoseconds> values) {
+template <typename Value>
+Value median(std::vector<Value> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+/// Joins all communication, what is not recorded by its time.
+std::vector<KinetoExchange> join(const std::vector<KinetoTrace>& traces) {
+  std::vector<KinetoExchange> exchanges;
+  std::map<std::string, std::vector<End>> rest;
+  for (auto& [key, exchange] : join_recorded(traces, rest)) exchanges.push_back(std::move(exchange));
+  for (auto& [key, ends] : rest) join_by_time(traces, std::move(ends), exchanges);
+  return exchanges;
+}
+
+/// Returns how much higher `trace` numbers the steps of what it shares with aligned ranks.
+std::vector<std::int64_t> number_differences(const std::vector<KinetoTrace>& traces,
+                                             const std::vector<KinetoExchange>& exchanges,
+                                             const std::vector<std::optional<std::int64_t>>& shifts,
+                                             std::size_t trace) {
+  std::vector<std::int64_t> differences;
+  for (const KinetoExchange& exchange : exchanges) {
+    std::optional<std::int64_t> own;
+    std::optional<std::int64_t> other;
+    for (const End& end : exchange.ends) {
+      const KinetoCollective& c = traces[end.trace].collectives[end.collective];
+      const std::int32_t step = activity_of(traces, end).step;
+      if (step < 0 || c.source || c.destination) continue;  // messages are joined by the numbers of steps
+      const std::int64_t number = traces[end.trace].steps[step].number;
+      if (end.trace == trace) own = number;
+      if (!other && shifts[end.trace]) other = number - *shifts[end.trace];
+    }
+    if (own && other) differences.push_back(*own - *other);
+  }
+  return differences;
 }
 
 /// Returns the differences of the ends of `trace` from those of aligned ranks, at most one for each exchange.
@@ -128,11 +160,37 @@ std::vector<KinetoClock> estimate_clocks(const std::vector<KinetoTrace>& traces,
 
 }  // namespace
 
+void align_steps(std::vector<KinetoTrace>& traces) {
+  if (traces.size() < 2) return;
+  const std::vector<KinetoExchange> exchanges = join(traces);
+  std::vector<std::optional<std::int64_t>> shifts(traces.size());
+  shifts[0] = 0;
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (std::size_t t = 0; t < traces.size(); ++t) {
+      if (shifts[t]) continue;
+      const std::vector<std::int64_t> differences = number_differences(traces, exchanges, shifts, t);
+      if (differences.empty()) continue;
+      shifts[t] = median(differences);
+      progress = true;
+    }
+  }
+  std::map<std::int64_t, std::size_t> ranks_of;  // by shift
+  for (const std::optional<std::int64_t>& shift : shifts) {
+    if (shift) ++ranks_of[*shift];
+  }
+  const std::int64_t usual =
+      std::ranges::max_element(ranks_of, {}, [](const auto& entry) { return entry.second; })->first;
+  for (std::size_t t = 0; t < traces.size(); ++t) {
+    if (!shifts[t]) continue;
+    traces[t].renumbered = *shifts[t] - usual;
+    for (KinetoStep& step : traces[t].steps) step.number -= traces[t].renumbered;
+  }
+}
+
 KinetoRanks compare_ranks(const std::vector<KinetoTrace>& traces) {
   KinetoRanks ranks;
-  std::map<std::string, std::vector<End>> rest;
-  for (auto& [key, exchange] : join_recorded(traces, rest)) ranks.exchanges.push_back(exchange);
-  for (auto& [key, ends] : rest) join_by_time(traces, std::move(ends), ranks.exchanges);
+  ranks.exchanges = join(traces);
   ranks.clocks = estimate_clocks(traces, ranks.exchanges);
 
   ranks.origin = Nanoseconds::max();
