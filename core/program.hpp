@@ -136,6 +136,10 @@ struct Collective {
   /// A group runs those of one queue one after another, and those of others beside them, as a GPU does with
   /// several streams. Only recordings of process groups, each of which has its stream, have several.
   std::int32_t queue = 0;
+  /// It begins no sooner than these have ended, whatever their queues. Only recordings have any.
+  std::vector<std::int32_t> after = {};
+  /// Operations that move bytes in different ways, as an all-reduce and an all-to-all, have different numbers.
+  std::int32_t operation = 0;
 };
 
 /// An Instruction has 12 bytes, as programs of large clusters hold tens of millions.

@@ -39,6 +39,14 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
+/// A RecordedCollective is what a recording says of a collective beside its spans.
+struct RecordedCollective {
+  std::string operation;            ///< "allreduce"
+  std::vector<std::int32_t> after;  ///< collectives at whose ends it begins, if not later
+
+  bool operator==(const RecordedCollective&) const = default;
+};
+
 /// A MemoryPoint is the memory in use on each rank of a group from `time` on, beside the model state.
 struct MemoryPoint {
   std::int32_t rank = 0;  ///< first rank of the group
@@ -94,6 +102,7 @@ struct Timeline {
   std::vector<Stage> stage_shapes;  ///< per stage, as the program has them; empty where unknown
   std::vector<Work> works;          ///< what spans computed; empty where unknown or not asked for
   std::vector<Stall> stalls;        ///< empty: all groups came to their end
+  std::vector<RecordedCollective> collectives = {};  ///< by number; empty where spans say all
 
   bool operator==(const Timeline&) const = default;
 };

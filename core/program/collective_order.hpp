@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "core/program.hpp"
@@ -10,8 +11,8 @@
 namespace dflop {
 
 /// A group runs the collectives of a queue that it has entered one after another, in the order of entry, as a
-/// GPU runs those of one stream. So a collective may start when all participants have entered it and none of
-/// them has an earlier one of its queue left.
+/// GPU runs those of one stream. So a collective may start when all participants have entered it, none of
+/// them has an earlier one of its queue left, and those have ended after which it comes.
 class CollectiveOrder {
  public:
   /// `program` must outlive it.
@@ -19,7 +20,12 @@ class CollectiveOrder {
       : program_(program),
         queues_per_group_(program.queues()),
         queues_(program.collectives.empty() ? 0 : program.groups.size() * queues_per_group_),
-        ready_(program.collectives.size(), 0) {}
+        ready_(program.collectives.size(), 0) {
+    for (std::size_t c = 0; c < program.collectives.size(); ++c) {
+      for (const std::int32_t before : program.collectives[c].after)
+        followers_[before].push_back(static_cast<std::int32_t>(c));
+    }
+  }
 
   /// The group enters a collective. Returns whether that may start now. `instruction` is that by which the
   /// group enters.
@@ -35,13 +41,19 @@ class CollectiveOrder {
     return queue.entered[queue.first].instruction;
   }
 
-  /// A running collective has ended. Returns those that may start now, in the order of its participants.
+  /// A running collective has ended. Returns those that may start now, in the order of its participants, and
+  /// last those that come after it in other queues.
   std::vector<std::int32_t> end(std::int32_t collective) {
     std::vector<std::int32_t> startable;
     for (const std::int32_t group : program_.collectives[collective].groups) {
       Queue& queue = queues_[queue_of(group, collective)];
       if (++queue.first == queue.entered.size()) continue;
       const std::int32_t next = queue.entered[queue.first].collective;
+      if (comes_next(next)) startable.push_back(next);
+    }
+    const auto followers = followers_.find(collective);
+    if (followers == followers_.end()) return startable;
+    for (const std::int32_t next : followers->second) {
       if (comes_next(next)) startable.push_back(next);
     }
     return startable;
@@ -61,15 +73,18 @@ class CollectiveOrder {
     return group * queues_per_group_ + program_.collectives[collective].queue;
   }
 
-  /// Notes that one more participant has the collective next, and returns whether all have.
+  /// Notes that one more participant has the collective next, or that one before it has ended, and returns
+  /// whether that was all it waited for.
   bool comes_next(std::int32_t collective) {
-    return ++ready_[collective] == program_.collectives[collective].groups.size();
+    const Collective& parts = program_.collectives[collective];
+    return ++ready_[collective] == parts.groups.size() + parts.after.size();
   }
 
   const Program& program_;
   std::size_t queues_per_group_;
   std::vector<Queue> queues_;       ///< those of a group together
-  std::vector<std::size_t> ready_;  ///< per collective: participants whose next one it is
+  std::vector<std::size_t> ready_;  ///< per collective: participants whose next one it is, and ended ones
+  std::unordered_map<std::int32_t, std::vector<std::int32_t>> followers_;  ///< by the one they come after
 };
 
 }  // namespace dflop

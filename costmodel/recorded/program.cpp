@@ -199,6 +199,7 @@ class Rebuild {
     set_port_bytes();
     add_collectives();
     set_queues();
+    describe_collectives();
     set_ready();
     result_.memory = recover_memory(timeline_, program_, span_of_, costs_);
     try {
@@ -473,6 +474,26 @@ class Rebuild {
     for (Collective& collective : program_.collectives) {
       collective.queue =
           queues.try_emplace(collective.groups, static_cast<std::int32_t>(queues.size())).first->second;
+    }
+  }
+
+  /// Takes over what the recording says of collectives beside their spans.
+  void describe_collectives() {
+    const std::vector<RecordedCollective>& known = timeline_.collectives;
+    if (known.empty()) return;
+    if (known.size() != program_.collectives.size()) {
+      refuse("collectives", "expected {} entries, as spans have so many, found {}",
+             program_.collectives.size(), known.size());
+    }
+    std::map<std::string, std::int32_t> operations;
+    for (std::size_t c = 0; c < known.size(); ++c) {
+      const auto number = static_cast<std::int32_t>(operations.size());
+      program_.collectives[c].operation = operations.try_emplace(known[c].operation, number).first->second;
+      for (const std::int32_t before : known[c].after) {
+        if (static_cast<std::size_t>(before) >= known.size())
+          refuse(fmt::format("collectives.after[{}]", c), "expected a collective, found {}", before);
+        program_.collectives[c].after.push_back(before);
+      }
     }
   }
 

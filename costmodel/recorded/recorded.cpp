@@ -104,16 +104,17 @@ std::size_t rescale_links(const Program& program, ProgramCosts& costs,
     const Message& message = program.messages[m];
     messages[link_class(cluster, message, program)].add(bytes_on_link(message, program), costs.message[m]);
   }
-  std::map<std::size_t, LinkGroup> collectives;
+  std::map<std::tuple<std::int32_t, std::size_t, std::int32_t>, LinkGroup> collectives;
   for (std::size_t c = 0; c < program.collectives.size(); ++c) {
     const Collective& collective = program.collectives[c];
-    collectives[collective.groups.size()].add(static_cast<double>(collective.bytes.count),
-                                              costs.collective[c]);
+    const std::vector<std::int32_t>& groups = collective.groups;
+    const std::int32_t apart = groups.size() > 1 ? groups[1] - groups[0] : 0;
+    collectives[{collective.operation, groups.size(), apart}].add(static_cast<double>(collective.bytes.count),
+                                                                  costs.collective[c]);
   }
   std::size_t not_told_apart = 0;
   for (auto& [link, group] : messages) not_told_apart += group.rescale(latency_scale, bandwidth_scale);
-  for (auto& [participants, group] : collectives)
-    not_told_apart += group.rescale(latency_scale, bandwidth_scale);
+  for (auto& [kind, group] : collectives) not_told_apart += group.rescale(latency_scale, bandwidth_scale);
   return not_told_apart;
 }
 

@@ -75,8 +75,9 @@ int link_class(const std::optional<ClusterSpec>& cluster, const Message& message
 
 /// Changes the costs to those on links of another latency and bandwidth: of each message and collective, the
 /// part that the fitted line calls latency is multiplied by `latency_scale`, the rest divided by
-/// `bandwidth_scale`. Collectives have a line for each number of participants. Returns how many of both are
-/// taken for all bandwidth, as nothing tells their latency from it.
+/// `bandwidth_scale`. Collectives have a line for each operation, number of participants and how far apart
+/// these are, as each has a bandwidth of its own. Returns how many of both are taken for all bandwidth, as
+/// nothing tells their latency from it.
 /// @pre both are positive
 std::size_t rescale_links(const Program& program, ProgramCosts& costs,
                           const std::optional<ClusterSpec>& cluster, double latency_scale,

@@ -321,5 +321,26 @@ TEST(RescaleLinks, ChangesLatencyAndBandwidthApart) {
   EXPECT_EQ(rescaled(1, 1).message, recording().costs.message);
 }
 
+// All-to-alls of 20 bytes take 2 s and all-reduces of 80 take 4: of one size each all is bandwidth. A line
+// through both would have a latency of 4 / 3 s. So it is with ranks that are neighbours and others.
+TEST(RescaleLinks, OperationsAndGroupsThatAreUnlikeShareNoLine) {
+  for (const bool same_ranks : {true, false}) {
+    Program program;
+    program.groups.resize(4);
+    for (const bool first : {true, false}) {
+      Collective collective;
+      collective.groups =
+          first || same_ranks ? std::vector<std::int32_t>{0, 1} : std::vector<std::int32_t>{0, 2};
+      collective.bytes = Bytes{first ? 20 : 80};
+      collective.operation = first || !same_ranks ? 0 : 1;
+      program.collectives.push_back(collective);
+    }
+    ProgramCosts costs;
+    costs.collective = {seconds(2), seconds(4)};
+    EXPECT_EQ(rescale_links(program, costs, std::nullopt, 1, 2), 2u);
+    EXPECT_EQ(costs.collective, (std::vector<Nanoseconds>{seconds(1), seconds(2)}));
+  }
+}
+
 }  // namespace recorded_test
 }  // namespace dflop

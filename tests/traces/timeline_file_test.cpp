@@ -36,6 +36,18 @@ TEST(TimelineFileFormat, CoresAreWrittenWhereThereAreSome) {
   expect_refused([&] { parse_timeline(older, "t.json"); }, "t.json: key 'iterations[0].cores'", {"unknown"});
 }
 
+/// A file of collectives of which spans say all is as it always was.
+TEST(TimelineFileFormat, CollectivesAreWrittenWhereSomethingIsKnownOfThem) {
+  Timeline timeline = small_timeline();
+  EXPECT_EQ(to_json(timeline).find("collectives"), std::string::npos);
+  timeline.collectives = {{"allreduce", {}}, {"all_to_all", {0}}};
+  const std::string text = to_json(timeline);
+  EXPECT_NE(text.find("\"after\": [[],[0]]"), std::string::npos) << text;
+  EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
+  expect_refused([&] { parse_timeline(replaced(text, "[[],[0]]", "[[],[-1]]"), "t.json"); },
+                 "t.json: key 'iterations[0].collectives.after[1][0]'", {"-1"});
+}
+
 /// A file of stages with fp32 states is as it always was.
 TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
   Timeline timeline = small_timeline();

@@ -258,6 +258,18 @@ Columns<Work> work_columns() {
           whole<&Work::llm, &Workload::attention_pairs>("llm_attention_pairs", 0, kTimelineMostBytes)};
 }
 
+Columns<RecordedCollective> collective_columns() {
+  const auto integers = [](const JsonValue& value) {
+    std::vector<std::int32_t> numbers;
+    for (const std::int64_t number : value.integers(0, kMostIndex))
+      numbers.push_back(static_cast<std::int32_t>(number));
+    return numbers;
+  };
+  return {each<&RecordedCollective::operation>("operation", std::identity(),
+                                               [](const JsonValue& value) { return value.string(); }),
+          each<&RecordedCollective::after>("after", std::identity(), integers)};
+}
+
 Columns<Stall> stall_columns(const Limits& of) {
   return {whole<&Stall::rank>("rank", 0, kMostRanks),
           named<&Stall::op>("op", of.names.ops),
@@ -312,6 +324,8 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   write_table(writer, "stage_shapes", stage_columns(extras_of(timeline.stage_shapes)), timeline.stage_shapes);
   write_table(writer, "works", work_columns(), timeline.works);
   write_table(writer, "stalls", stall_columns(none), timeline.stalls);
+  if (!timeline.collectives.empty())
+    write_table(writer, "collectives", collective_columns(), timeline.collectives);
   writer.end_object();
 }
 
@@ -392,7 +406,8 @@ void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
 Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64_t version) {
   std::vector<std::string_view> optional;
   if (version > 1)
-    optional = {"cores", "hub_rank", "shared_gpus"};  // in version 1 these are as unknown as any other
+    optional = {"cores", "hub_rank", "shared_gpus",
+                "collectives"};  // in version 1 these are as unknown as any other
   json.require_keys(
       {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
       optional);
@@ -414,6 +429,8 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   timeline.spans = read_table(json.at("spans"), span_columns(limits));
   timeline.memory = read_table(json.at("memory"), memory_columns());
   timeline.stalls = read_table(json.at("stalls"), stall_columns(limits));
+  if (json.has("collectives"))
+    timeline.collectives = read_table(json.at("collectives"), collective_columns());
   std::unordered_set<std::int32_t> first_ranks;
   for (const GroupUsage& group : timeline.groups) first_ranks.insert(group.first_rank);
   check_ranks(json.at("spans"), timeline.spans, first_ranks);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -33,6 +34,8 @@ struct Joined {
   Nanoseconds end = Nanoseconds::min();    ///< the latest
   Nanoseconds transfer = Nanoseconds::max();
   Bytes bytes;
+  std::string operation;
+  std::set<std::int32_t> after;  ///< collectives of other queues at whose ends it begins, if not later
 };
 
 /// A RankStep is what one rank does in a step.
@@ -142,6 +145,7 @@ class JoinedStep {
 
   Timeline run() {
     join();
+    find_chains();
     for (std::size_t r = 0; r < step_.size(); ++r) find_places(r);
     lay_out();
     return std::move(timeline_);
@@ -176,8 +180,9 @@ class JoinedStep {
         joined.start = std::max(joined.start, aligned(kernel.rank, activity.start));
         joined.end = std::max(joined.end, aligned(kernel.rank, activity.end()));
         joined.transfer = std::min(joined.transfer, activity.duration);
-        joined.bytes = std::max(
-            joined.bytes, as_all_reduce(traces_[step_[kernel.rank].trace].collectives[activity.collective]));
+        const KinetoCollective& c = traces_[step_[kernel.rank].trace].collectives[activity.collective];
+        joined.bytes = std::max(joined.bytes, as_all_reduce(c));
+        joined.operation = c.name;
       }
       found_.emplace_back(std::move(joined), std::move(kernels));
     }
@@ -204,13 +209,76 @@ class JoinedStep {
     return nullptr;
   }
 
-  void find_places(std::size_t r) {
-    RankStep& rank = step_[r];
+  /// Returns the rank's collectives and its kernels of them.
+  std::vector<std::pair<std::int32_t, const KinetoActivity*>> collectives_of(std::size_t r) const {
     std::vector<std::pair<std::int32_t, const KinetoActivity*>> own;
     for (std::size_t c = 0; c < found_.size(); ++c) {
       if (const KinetoActivity* kernel = kernel_of(r, c))
         own.emplace_back(static_cast<std::int32_t>(c), kernel);
     }
+    return own;
+  }
+
+  /// A GroupKind is what process groups of one use have in common: how many ranks, and how far apart.
+  using GroupKind = std::pair<std::size_t, std::size_t>;
+
+  static GroupKind kind_of(const Joined& joined) {
+    const std::vector<std::size_t>& ranks = joined.ranks;
+    return {ranks.size(), ranks.size() > 1 ? ranks[1] - ranks[0] : 0};
+  }
+
+  /// A Chain is what the collectives of groups of one kind do at the ends of those of another that were
+  /// launched before them, on all ranks.
+  struct Chain {
+    std::size_t follow = 0;  ///< begin then, and not when the one before them in their queue ends
+    std::size_t queue = 0;   ///< begin when that ends, which is later
+    std::size_t later = 0;   ///< begin later than both
+    bool is_broken = false;  ///< one begins sooner
+    std::vector<std::pair<std::int32_t, std::int32_t>>
+        links;  ///< a collective, and the one after which it comes
+  };
+
+  /// Finds kinds of groups whose collectives begin at the ends of others' on all ranks, as the all-reduces of
+  /// HSDP after its reduce-scatters: what most of them do is an order, and what some do may be chance.
+  void find_chains() {
+    std::map<std::pair<GroupKind, GroupKind>, Chain> chains;  // what comes before, and what after
+    for (std::size_t r = 0; r < step_.size(); ++r) {
+      auto own = collectives_of(r);
+      std::ranges::stable_sort(own, {}, [&](const auto& entry) {
+        return std::pair(launch_of(r, *entry.second), entry.second->start);
+      });
+      std::map<std::size_t, std::pair<std::int32_t, Nanoseconds>> last;  // by queue
+      for (const auto& [c, kernel] : own) {
+        const std::size_t queue = found_[c].first.queue;
+        const auto before = last.find(queue);
+        const Nanoseconds free = before == last.end() ? Nanoseconds::min() : before->second.second;
+        for (const auto& [other, entry] : last) {
+          if (other == queue) continue;
+          const auto& [first, end] = entry;
+          Chain& chain = chains[{kind_of(found_[first].first), kind_of(found_[c].first)}];
+          chain.links.emplace_back(c, first);
+          const bool is_held_by_queue = free > end + kLeastJoinedWait;
+          if (kernel->start < end - kSameInstant) chain.is_broken = true;
+          ++(kernel->start > std::max(free, end) + kLeastJoinedWait ? chain.later
+             : is_held_by_queue                                     ? chain.queue
+                                                                    : chain.follow);
+        }
+        last[queue] = {c, kernel->end()};
+      }
+    }
+    for (const auto& [kinds, chain] : chains) {
+      if (chain.is_broken || chain.follow < 2 || chain.later > chain.follow + chain.queue) continue;
+      for (const auto& [c, first] : chain.links) found_[c].first.after.insert(first);
+    }
+  }
+
+  Nanoseconds launch_of(std::size_t r, const KinetoActivity& kernel) const {
+    return kernel.launch < 0 ? kernel.start : traces_[step_[r].trace].launches[kernel.launch].start;
+  }
+
+  void find_places(std::size_t r) {
+    RankStep& rank = step_[r];
+    const auto own = collectives_of(r);
     const HostPace host(traces_[rank.trace], rank.window.step);
     std::set<std::int32_t> waited = add_waits(rank, host, own);
     if (rank.optimizer) {
@@ -232,11 +300,11 @@ class JoinedStep {
   }
 
   /// Returns when the rank enters each of its collectives: when the kernel starts or, where that comes right
-  /// after another one on its stream, when all is computed that was launched before it, as it may have had to
-  /// queue.
-  static std::vector<Nanoseconds> ready_times(
+  /// after another one on its stream or one after which it has to come, when all is computed that was
+  /// launched before it, as it may have had to queue.
+  std::vector<Nanoseconds> ready_times(
       const KinetoTrace& trace, const RankStep& rank,
-      const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
+      const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) const {
     std::vector<std::pair<Nanoseconds, Nanoseconds>> computed;  // launch, and the latest end of all up to it
     for (const KinetoActivity& activity : trace.activities) {
       if (activity.step == rank.window.step && activity.work == KinetoWork::compute && activity.launch >= 0)
@@ -253,7 +321,8 @@ class JoinedStep {
       ready.push_back(kernel->start);
       const std::vector<Nanoseconds>& times = ends[{kernel->device, kernel->stream}];
       const auto after = std::upper_bound(times.begin(), times.end(), kernel->start + kLeastJoinedWait);
-      const bool queues = after != times.begin() && *std::prev(after) + kLeastJoinedWait >= kernel->start;
+      const bool queues = !found_[c].first.after.empty() ||
+                          (after != times.begin() && *std::prev(after) + kLeastJoinedWait >= kernel->start);
       if (!queues || kernel->launch < 0) continue;
       const auto later =
           std::lower_bound(computed.begin(), computed.end(),
@@ -379,7 +448,7 @@ class JoinedStep {
   }
 
   /// Runs the pieces: each rank's times go on from place to place, and a collective starts when all are there
-  /// and the one before it in its queue has ended.
+  /// and the one before it in its queue and those after which it comes have ended.
   void lay_out() {
     const std::size_t count = step_.size();
     std::vector<Nanoseconds> now(count, Nanoseconds(0));
@@ -388,23 +457,51 @@ class JoinedStep {
     std::vector<std::size_t> next(count, 0);
     std::vector<std::vector<std::size_t>> entries(found_.size());  // spans of those that have come
     std::vector<std::optional<Nanoseconds>> end_of(found_.size());
+    std::vector<std::vector<std::int32_t>> waiting(
+        queues_.size());  // collectives without end, last one first
+    std::map<std::int32_t, std::vector<std::int32_t>> followers;
     timeline_.source = "recorded";
     timeline_.stages = {"model"};
-    const auto enter = [&](std::size_t r, std::int32_t c) {
+    for (auto c = static_cast<std::int32_t>(found_.size()); c-- > 0;) {
+      waiting[found_[c].first.queue].push_back(c);
+      for (const std::int32_t before : found_[c].first.after) followers[before].push_back(c);
+    }
+    for (const auto& [joined, kernels] : found_)
+      timeline_.collectives.push_back({joined.operation, {joined.after.begin(), joined.after.end()}});
+    const auto can_start = [&](std::int32_t c) {
       const Joined& joined = found_[c].first;
-      entries[c].push_back(timeline_.spans.size());
-      add(r, Op::all_reduce_start, Stream::collective, now[r], Nanoseconds(0), c, joined.bytes);
-      if (entries[c].size() < joined.ranks.size()) return;
-      Nanoseconds& before = ended[joined.queue];
-      Nanoseconds start = before;
-      for (const std::size_t entry : entries[c]) start = std::max(start, timeline_.spans[entry].start);
-      end_of[c] = start + joined.transfer;
-      for (const std::size_t entry : entries[c]) {
-        Span& span = timeline_.spans[entry];
-        span.start = std::max(span.start, before);
-        span.duration = *end_of[c] - span.start;
+      return entries[c].size() == joined.ranks.size() &&
+             std::ranges::all_of(joined.after,
+                                 [&](std::int32_t before) { return end_of[before].has_value(); });
+    };
+    // Starts the collectives of a queue that can, and those that come after them.
+    const auto start_in = [&](std::size_t queue) {
+      for (std::vector<std::size_t> open = {queue}; !open.empty();) {
+        std::vector<std::int32_t>& line = waiting[open.back()];
+        Nanoseconds& before = ended[open.back()];
+        if (line.empty() || !can_start(line.back())) {
+          open.pop_back();
+          continue;
+        }
+        const std::int32_t c = line.back();
+        line.pop_back();
+        for (const std::int32_t other : found_[c].first.after) before = std::max(before, *end_of[other]);
+        Nanoseconds start = before;
+        for (const std::size_t entry : entries[c]) start = std::max(start, timeline_.spans[entry].start);
+        end_of[c] = start + found_[c].first.transfer;
+        for (const std::size_t entry : entries[c]) {
+          Span& span = timeline_.spans[entry];
+          span.start = std::max(span.start, before);
+          span.duration = *end_of[c] - span.start;
+        }
+        before = *end_of[c];
+        for (const std::int32_t follower : followers[c]) open.push_back(found_[follower].first.queue);
       }
-      before = *end_of[c];
+    };
+    const auto enter = [&](std::size_t r, std::int32_t c) {
+      entries[c].push_back(timeline_.spans.size());
+      add(r, Op::all_reduce_start, Stream::collective, now[r], Nanoseconds(0), c, found_[c].first.bytes);
+      start_in(found_[c].first.queue);
     };
     // Goes on to a wait for what has not ended, and returns whether anything was done.
     const auto advance = [&](std::size_t r) {

@@ -16,7 +16,10 @@ void append_json_string(std::string& text, std::string_view value);
 /// @throws Error (internal) for NaN and infinity, which JSON cannot hold.
 void append_json_number(std::string& text, double value);
 
-/// Appends a scalar: bool, integer, double or string.
+template <typename Range, typename Project = std::identity>
+void append_json_row(std::string& text, const Range& items, Project project = {});
+
+/// Appends a scalar: bool, integer, double or string; or a row of such.
 template <typename Value>
 void append_json(std::string& text, const Value& value) {
   if constexpr (std::is_same_v<Value, bool>) {
@@ -26,14 +29,16 @@ void append_json(std::string& text, const Value& value) {
   } else if constexpr (std::is_integral_v<Value>) {
     char digits[24];
     text.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-  } else {
+  } else if constexpr (std::is_convertible_v<const Value&, std::string_view>) {
     append_json_string(text, value);
+  } else {
+    append_json_row(text, value);
   }
 }
 
 /// Appends the scalars that `project` makes of the items, as [1,2,3].
-template <typename Range, typename Project = std::identity>
-void append_json_row(std::string& text, const Range& items, Project project = {}) {
+template <typename Range, typename Project>
+void append_json_row(std::string& text, const Range& items, Project project) {
   text += '[';
   bool first = true;
   for (const auto& item : items) {
