@@ -138,7 +138,7 @@ struct Collective {
   std::int32_t queue = 0;
   /// It begins no sooner than these have ended, whatever their queues. Only recordings have any.
   std::vector<std::int32_t> after = {};
-  /// Operations that move bytes in different ways, as an all-reduce and an all-to-all, have different numbers.
+  /// What moves its bytes in another way, as an all-to-all beside an all-reduce, has another number.
   std::int32_t operation = 0;
 };
 
