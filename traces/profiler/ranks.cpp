@@ -76,11 +76,19 @@ void join_by_time(const std::vector<KinetoTrace>& traces, std::vector<End> ends,
   }
 }
 
-template <typename Value>
-Value median(std::vector<Value> values) {
+Nanoseconds median(std::vector<Nanoseconds> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+/// Returns the number that more than half of them are; nothing where there is none.
+std::optional<std::int64_t> majority(const std::vector<std::int64_t>& numbers) {
+  std::map<std::int64_t, std::size_t> counts;
+  for (const std::int64_t number : numbers) {
+    if (2 * ++counts[number] > numbers.size()) return number;
+  }
+  return std::nullopt;
 }
 
 /// Joins all communication, what is not recorded by its time.
@@ -171,7 +179,7 @@ void align_steps(std::vector<KinetoTrace>& traces) {
       if (shifts[t]) continue;
       const std::vector<std::int64_t> differences = number_differences(traces, exchanges, shifts, t);
       if (differences.empty()) continue;
-      shifts[t] = median(differences);
+      shifts[t] = majority(differences).value_or(0);
       progress = true;
     }
   }

@@ -44,9 +44,9 @@ struct KinetoRanks {
   }
 };
 
-/// Numbers the steps of ranks that share collectives alike, as most of them do: what the ranks of a collective
-/// call the step in which it lies differs by a constant where one began to count elsewhere. A collective that
-/// no constant brings together stays in different steps.
+/// Numbers the steps of ranks that share collectives alike, as most of them do: what the ranks of a
+/// collective call the step in which it lies differs by a constant where one began to count elsewhere. A
+/// collective that no constant brings together stays in different steps.
 void align_steps(std::vector<KinetoTrace>& traces);
 
 /// Joins the communication of the traces and estimates their clocks.
