@@ -230,6 +230,24 @@ TEST(KinetoDevicePipeline, SumsInAllComputeArePartOfIt) {
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
   EXPECT_EQ(import.steps[0].timeline.spans.size(), 4u);
   EXPECT_EQ(import.steps[0].timeline.groups[0].busy, ms(22));
+  EXPECT_NE(findings_of(import).find("joint_ranges rank0.json: ranks 0, 1 sum inside their forwards"),
+            std::string::npos)
+      << findings_of(import);
+}
+
+// Where such a sum ends the range it is part of it, too: forward 1-10 and backward 10-22.
+TEST(KinetoDevicePipeline, SumsThatEndARangeArePartOfIt) {
+  std::vector<KinetoTrace> traces;
+  for (int r = 0; r < 2; ++r) {
+    DeviceRank rank(r);
+    rank.range("dflop:forward stage=0 mb=0").kernel(1, 9).sum(9, 10, kMainThread);
+    rank.range("dflop:backward stage=0 mb=0").kernel(10, 20, kAutogradThread).sum(20, 22);
+    traces.push_back(rank.trace());
+  }
+  const PipelineImport import = import_all(traces);
+  ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
+  EXPECT_EQ(import.steps[0].timeline.makespan, ms(21));
+  EXPECT_EQ(import.steps[0].timeline.groups[0].busy, ms(21));
 }
 
 TEST(KinetoDevicePipeline, ARangeWithoutAllOfItsKernelsIsAFinding) {

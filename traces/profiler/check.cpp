@@ -45,6 +45,7 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"unmatched_message", "a message whose other end is not found, or may be on several ranks"},
     {"unlike_plan", "a step of other ranks, stages or messages than the plan says"},
     {"inconsistent_step", "a step that takes another time when it is replayed as it was"},
+    {"joint_ranges", "ranks that sum inside their ranges of compute, as of tensor parallelism", true},
 }};
 
 /// Returns "1234.567 us".
@@ -215,8 +216,8 @@ void check_exchanges(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   }
 }
 
-/// Finds traces whose steps others number differently, and collectives that lie in one step here and in another
-/// there whatever the numbers.
+/// Finds traces whose steps others number differently, and collectives that lie in one step here and in
+/// another there whatever the numbers.
 void check_step_numbers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                         std::vector<std::vector<KinetoFinding>>& findings) {
   for (std::size_t t = 0; t < traces.size(); ++t) {

@@ -38,8 +38,9 @@ enum class KinetoFindingKind : std::uint8_t {
   unmatched_message,   ///< one whose other end is not found, or may be on several ranks
   unlike_plan,         ///< a step of other ranks, stages or messages than the plan that it is said to be of
   inconsistent_step,   ///< a step that takes another time when it is replayed as it was
+  joint_ranges,        ///< ranks that meet inside their ranges of compute, where one waits for another
 };
-inline constexpr int kKinetoFindingKinds = 23;
+inline constexpr int kKinetoFindingKinds = 24;
 
 std::string_view to_string(KinetoFindingKind kind);
 

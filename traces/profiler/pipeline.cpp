@@ -1,6 +1,7 @@
 #include "traces/profiler/pipeline.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -30,6 +31,7 @@ std::optional<PipelineStep> read_step(const std::vector<KinetoTrace>& traces, co
   }
   set_arrivals(record, step);
   step.timeline = pipeline_timeline(record);
+  step.joint = std::move(record.joint);
   return step;
 }
 
@@ -91,6 +93,20 @@ PipelineImport import_pipeline(const std::vector<KinetoTrace>& traces, const Kin
   for (const std::int64_t number : common_steps(traces, result.findings)) {
     if (auto step = read_step(traces, ranks, order, number, result.findings))
       result.steps.push_back(std::move(*step));
+  }
+  std::set<std::vector<std::int32_t>> joint;
+  for (const PipelineStep& step : result.steps) joint.insert(step.joint.begin(), step.joint.end());
+  if (!joint.empty()) {
+    std::string groups;
+    for (const std::vector<std::int32_t>& group : joint)
+      groups += fmt::format("{}{}", groups.empty() ? "" : "; ", fmt::join(group, ", "));
+    result.findings.push_back(
+        {Finding::joint_ranges, 0, traces.front().file,
+         fmt::format(
+             "ranks {} sum inside their forwards, as tensor-parallel ranks do: what one waits there for "
+             "another counts as its compute. '--slow stage=' changes all ranks of a stage, '--slow rank=' "
+             "not those that waited",
+             groups)});
   }
   return result;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "core/timeline.hpp"
@@ -19,6 +20,8 @@ struct PipelineStep {
   std::int64_t known = 0;  ///< of them: the receiver was already waiting when they came
   Nanoseconds typical{0};  ///< median transfer of those
   Nanoseconds longest{0};
+  std::set<std::vector<std::int32_t>> joint =
+      {};  ///< ranks that sum inside forwards, as of tensor parallelism
 };
 
 struct PipelineImport {

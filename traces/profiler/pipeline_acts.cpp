@@ -96,8 +96,26 @@ class ActReader {
       const KinetoLaunch& launch = trace_.launches[static_cast<std::size_t>(activity.launch)];
       if (launch.start < window.begin || launch.start >= window.end) continue;
       rank_.kernels.push_back({&activity, range_around(rank_.ranges, launch)});
-      if (activity.work != KinetoWork::communication) times_[rank_.kernels.back().range].add(activity);
     }
+    for (const auto& [activity, range] : rank_.kernels) {
+      if (activity->collective < 0 || range == nullptr || range->kind != Range::forward) continue;
+      const KinetoCollective& c = trace_.collectives[activity->collective];
+      if (c.source || c.destination || c.ranks.size() < 2 || !sums(c.name)) continue;
+      inner_.emplace(c.group, c.ranks);
+      record_.joint.insert(c.ranks);
+    }
+    for (const auto& [activity, range] : rank_.kernels) {
+      if (activity->work == KinetoWork::communication && !is_inside(*activity, range)) continue;
+      times_[range].add(*activity);
+    }
+  }
+
+  /// Tells whether a collective is a part of its range's work, as those of tensor parallelism are: gradients
+  /// are summed in backwards alone.
+  bool is_inside(const KinetoActivity& activity, const KinetoRange* range) const {
+    if (activity.collective < 0 || range == nullptr || !is_compute(range->kind)) return false;
+    const KinetoCollective& c = trace_.collectives[activity.collective];
+    return inner_.contains({c.group, c.ranks});
   }
 
   void add_act(const KinetoRange& range) {
@@ -213,6 +231,7 @@ class ActReader {
   PipelineRecord& record_;
   PipelineRank& rank_;
   const KinetoTrace& trace_;
+  std::set<std::pair<std::string, std::vector<std::int32_t>>> inner_;  ///< groups that sum inside forwards
   std::map<const KinetoRange*, KernelTime> times_;
 };
 

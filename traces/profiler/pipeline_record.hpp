@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,6 +110,7 @@ struct PipelineRecord {
   std::vector<PipelineHalf> halves{};
   std::vector<PipelineReduction> reductions{};
   std::int32_t stages = 0;
+  std::set<std::vector<std::int32_t>> joint{};  ///< ranks of process groups that sum inside forwards
 
   bool is_sound() const { return findings.size() == before; }
   const KinetoTrace& trace_of(const PipelineRank& rank) const { return traces[rank.trace]; }
@@ -134,6 +136,12 @@ struct PipelineRecord {
     return some;
   }
 };
+
+/// Tells whether a collective of this name sums: all-reduces, and reduce-scatters where what is summed is
+/// split.
+inline bool sums(const std::string& name) {
+  return name.find("reduce") != std::string::npos || name.find("Reduce") != std::string::npos;
+}
 
 /// Returns "forward stage=1 mb=0".
 std::string name_of(const KinetoRange& range);

@@ -66,11 +66,6 @@ class ReductionReader {
     }
   }
 
-  /// Sums of gradients are all-reduces, or reduce-scatters where optimizer states are split.
-  static bool sums(const std::string& name) {
-    return name.find("reduce") != std::string::npos || name.find("Reduce") != std::string::npos;
-  }
-
   void add_kernel(const KinetoActivity& activity) {
     const KinetoCollective& c = trace_.collectives[static_cast<std::size_t>(activity.collective)];
     if (!sums(c.name)) return;
