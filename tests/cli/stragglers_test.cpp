@@ -176,6 +176,21 @@ TEST(Stragglers, AFastRankMakesNoOtherAStraggler) {
   EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1").back(), 69, 1e-3);
 }
 
+// Seven of eight ranks take 1.3 times as long: rank 0 waits 15 ms in its first step of 74 ms and 16.2 in its
+// second of 75.2. That is 31.2 of 149.2 of its own steps, though 2.6 % of those of all ranks.
+TEST(Stragglers, ARankThatWaitsAloneIsTold) {
+  const Sandbox sandbox;
+  MadeRun run;
+  run.ranks = 8;
+  run.steps = 2;
+  run.factor = [](int r, int) { return r == 0 ? 1.0 : 1.3; };
+  const auto found = findings(sandbox.run("import --kineto" + run.write(sandbox) + " --format json"));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_NE(found[0].find("waiting: r0.json and 7 more: rank 0 waits 20.9 % of its steps for the others"),
+            std::string::npos)
+      << found[0];
+}
+
 // Three ranks take 1.4, 1.38 and 1.35 times as long as the first: mending the slowest saves 0.02 * 54 of 84.6
 // ms, so it is not the one that the others wait for.
 TEST(Stragglers, TheSlowestOfManySlowRanksIsNoStraggler) {

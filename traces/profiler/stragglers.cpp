@@ -164,16 +164,17 @@ std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces
   const std::vector<RankTimes> all = times_of(traces, ranks);
   if (all.size() < 2) return std::nullopt;
   KinetoWaiting waiting;
-  waiting.waits = mean_wait(all.begin(), all.end());
-  if (waiting.waits < kLeastStraggling) return std::nullopt;
   const auto most = std::ranges::max_element(all, {}, &RankTimes::wait);
   const double median = median_of(all.begin(), all.end(), &RankTimes::compute_s);
   std::vector<RankTimes> waiters;
   for (const RankTimes& rank : all) {
     if (rank.wait >= most->wait / 2) waiters.push_back(rank);
   }
-  if (waiters.size() <= all.size() / 2) {
-    waiting.waits = mean_wait(waiters.begin(), waiters.end());
+  const bool few_wait = waiters.size() <= all.size() / 2;
+  const std::vector<RankTimes>& who = few_wait ? waiters : all;
+  waiting.waits = mean_wait(who.begin(), who.end());
+  if (waiting.waits < kLeastStraggling) return std::nullopt;
+  if (few_wait) {
     for (const RankTimes& rank : waiters)
       waiting.ranks.push_back({rank.trace, rank.compute_s / median, rank.idle});
     return waiting;
