@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -515,9 +516,21 @@ void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport&
                to_string(first.kind), first.text, pipeline.findings.size());
 }
 
+/// Returns how many steps all traces have; 1 without marks of steps.
+std::size_t common_steps(const std::vector<KinetoTrace>& traces) {
+  std::map<std::int64_t, std::size_t> traces_of;  // by number
+  for (const KinetoTrace& trace : traces) {
+    for (const KinetoStep& step : trace.steps) ++traces_of[step.number];
+  }
+  if (traces_of.empty()) return 1;
+  return std::ranges::count_if(traces_of, [&](const auto& entry) { return entry.second == traces.size(); });
+}
+
 /// Returns what replays of the steps are to know: of each kind that misleads what-ifs the first finding, and
-/// how many there are.
-std::vector<RecordFinding> findings_for_replay(const std::vector<KinetoFinding>& findings) {
+/// how many there are; and why most steps are left out, where they are.
+std::vector<RecordFinding> findings_for_replay(const std::vector<KinetoTrace>& traces,
+                                               const PipelineImport& pipeline,
+                                               const std::vector<KinetoFinding>& findings) {
   std::vector<RecordFinding> kept;
   for (int k = 0; k < kKinetoFindingKinds; ++k) {
     const auto kind = static_cast<KinetoFindingKind>(k);
@@ -527,6 +540,17 @@ std::vector<RecordFinding> findings_for_replay(const std::vector<KinetoFinding>&
     kept.push_back(
         {std::string(to_string(kind)),
          first->place + ": " + first->text + (count > 1 ? fmt::format(", the first of {}", count) : "")});
+  }
+  const std::size_t steps = common_steps(traces);
+  const std::size_t left = pipeline.steps.size();
+  const auto why = std::ranges::find_if(pipeline.findings, [](const KinetoFinding& finding) {
+    return finding.kind != KinetoFindingKind::joint_ranges;
+  });
+  if (left > 0 && 2 * left < steps && why != pipeline.findings.end()) {
+    kept.push_back(
+        {std::string(to_string(why->kind)),
+         fmt::format("{} of {} steps are left out, and those that are kept may be unlike them: {}: {}",
+                     steps - left, steps, why->place, why->text)});
   }
   return kept;
 }
@@ -540,7 +564,7 @@ std::string timeline_json(const Values& values, const std::vector<KinetoTrace>& 
   if (!pipeline.steps.empty()) made.first_iteration = pipeline.steps.front().number;
   return to_json(TimelineFile{.iterations = timelines_of(traces, ranks, pipeline),
                               .made_by = made,
-                              .findings = findings_for_replay(findings)});
+                              .findings = findings_for_replay(traces, pipeline, findings)});
 }
 
 int run_import(const Values& values) {
