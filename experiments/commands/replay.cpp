@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/cli/command.hpp"
@@ -86,7 +88,7 @@ Table run_table(const Replays& replays) {
   }
   for (std::size_t k = 0; k < replays.front().size(); ++k) {
     const RunSummary summary = summarize(replays, k);
-    std::vector<Cell> row = {replays.front()[k].name, summary.mean, "-", Cell(), Cell()};
+    std::vector<Cell> row = {replays.front()[k].name, summary.mean, Cell(), Cell(), Cell()};
     const std::size_t base = k > 1 ? 1 : 0;
     if (k > 0) {
       const Seconds before = summarize(replays, base).mean;
@@ -372,14 +374,19 @@ std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, Re
 
 /// Links that are shared are scaled, too: contention takes the place of the durations that were. What the
 /// host adds to a message is part of the latency that rescale_links() finds.
-ReplayConditions read_conditions(const Values& values, const OtherPlan* plan) {
+/// `cluster`: that of the run, where it is known.
+ReplayConditions read_conditions(const Values& values, const std::optional<ClusterSpec>& cluster_of_run) {
   ReplayConditions conditions;
   conditions.what_if = read_what_if(values, false);
   conditions.name = conditions_name(values);
-  conditions.cluster = read_cluster(values, plan);
+  conditions.cluster = cluster_of_run;
   if (conditions.what_if.network != NetworkModel::contention) return conditions;
-  if (!conditions.cluster)
-    refuse_option("network", "'contention' needs the links of '--cluster' or '--plan', found neither");
+  if (!conditions.cluster) {
+    refuse_option(
+        "network",
+        "'contention' needs the links of '--cluster' or '--plan', or of a cluster that the recording "
+        "names and that is still the same, found neither");
+  }
   const double latency = read_number(values, "latency-scale", 1 / kMostScale, kMostScale);
   const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMostScale, kMostScale);
   ClusterSpec& cluster = *conditions.cluster;
@@ -482,6 +489,56 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
   say("dflop: note: {}\n", text);
 }
 
+/// Tells whether links are changed, apart from --network.
+bool changes_links(const Values& values) {
+  return !values["latency-scale"].defaulted() || !values["bandwidth-scale"].defaulted() ||
+         values.count("slow-link") > 0;
+}
+
+/// Says that links inside tensor-parallel groups are not changed, where there are such groups.
+void note_tensor_sums(const Values& values, const Timeline& timeline) {
+  const auto has_sums = [](const GroupUsage& group) { return group.ranks > 1; };
+  if (!changes_links(values) || std::ranges::none_of(timeline.groups, has_sums)) return;
+  say("dflop: note: what the ranks of a tensor-parallel group send each other is part of its recorded compute and "
+      "stays as it was; 'dflop simulate' prices it on other links, too\n");
+}
+
+/// Returns how many messages are sent while one that the same rank sent before to the same rank is under way.
+std::size_t overlapping_messages(const Timeline& timeline) {
+  std::map<std::int32_t, std::int32_t> receiver;  // by message
+  std::vector<const Span*> sends;
+  for (const Span& span : timeline.spans) {
+    if (is_receive(span.op)) receiver[span.message] = span.rank;
+    if (is_send(span.op)) sends.push_back(&span);
+  }
+  std::ranges::stable_sort(sends, {}, &Span::start);
+  std::map<std::pair<std::int32_t, std::int32_t>, Nanoseconds> busy_until;
+  std::size_t count = 0;
+  for (const Span* send : sends) {
+    Nanoseconds& until = busy_until[{send->rank, receiver[send->message]}];
+    if (send->start < until) ++count;
+    until = std::max(until, send->start + send->duration);
+  }
+  return count;
+}
+
+/// Says that other links make messages of the same two ranks overlap, each at the full rate.
+void note_overlaps(const Values& values, const TimelineFile& trace, int begin,
+                   const std::vector<Timeline>& last) {
+  if (!changes_links(values) || read_text(values, "network") == "contention") return;
+  std::size_t recorded = 0;
+  std::size_t now = 0;
+  for (std::size_t k = 0; k < last.size(); ++k) {
+    recorded += overlapping_messages(trace.iterations[begin + k]);
+    now += overlapping_messages(last[k]);
+  }
+  if (now <= recorded) return;
+  say("dflop: note: {} messages are sent while another is under way between the same two ranks, {} in the recording: "
+      "each takes as long as alone, so that the run may take longer than this ('--network contention' shares "
+      "links)\n",
+      now, recorded);
+}
+
 /// Says what was found in the record and makes what-ifs doubtful.
 void note_findings(const TimelineFile& trace, const std::string& file) {
   for (const RecordFinding& finding : trace.findings) {
@@ -502,16 +559,18 @@ int run_replay(const Values& values) {
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
   const std::unique_ptr<OtherPlan> plan = read_other_plan(values);
-  ReplayConditions conditions = read_conditions(values, plan.get());
   // What is wrong with the options is told before a long file is read.
+  read_what_if(values, false);
   read_changes(values, plan.get(), {}, {});
   const auto path = values["trace"].as<std::string>();
   const TimelineFile trace = parse_timelines(read_text_file(path), path);
   refuse_for_pieces(values, trace.iterations.front(), path);
   refuse_for_missing_ranks(values, trace, path);
   if (trace.iterations.front().source == "recorded") refuse_for_unknown_sizes(values, trace, path);
-  conditions.reference = read_reference(values, trace);
   const std::optional<ClusterSpec> cluster = memory_cluster(values, plan.get(), trace);
+  const std::optional<ClusterSpec> named = read_cluster(values, plan.get());
+  ReplayConditions conditions = read_conditions(values, named ? named : cluster);
+  conditions.reference = read_reference(values, trace);
   if (cluster) conditions.reference.usable_memory = cluster->gpu.usable_memory();
   const std::vector<ReplayChange> changes =
       read_changes(values, plan.get(), part_of_run(trace), conditions.reference);
@@ -525,7 +584,7 @@ int run_replay(const Values& values) {
   }
   const Range range = read_range(values, trace);
   conditions.iterations = trace.iterations.size();
-  const Detail detail = out || perfetto ? Detail::spans : Detail::usage;
+  const Detail detail = out || perfetto || changes_links(values) ? Detail::spans : Detail::usage;
   if (plan) note_unknown_shapes(trace.iterations[range.begin], path);
   Replays replays;
   std::vector<Seconds> repeated;
@@ -551,6 +610,11 @@ int run_replay(const Values& values) {
   say_made_by(path, trace.made_by);
   note_findings(trace, path);
   note_own_error(values, trace, path, replays);
+  for (const ReplayChange& change : changes) {
+    if (change.note) change.note();
+  }
+  note_tensor_sums(values, last.front());
+  note_overlaps(values, trace, range.begin, last);
   note_weight_shares(values, trace.iterations[range.begin], conditions.reference);
   const bool knows_memory =
       std::ranges::all_of(replays, [](const std::vector<ReplayRun>& runs) { return runs.back().memory; });
@@ -593,8 +657,9 @@ one that the recording names. That memory limits eager-1f1b as it does in 'dflop
 the order has no limit, and a note says so.
 
 --network contention takes the bytes of the recording and the links of the cluster, latency-bandwidth the
-durations that were recorded. Exit code 3, too, if a rank fails; the result then says who stalls. --order is
-a file as 'dflop simulate --order-out' writes it.)",
+durations that were recorded. --slow-link, as --bandwidth-scale, leaves what a rank's GPUs send each other as it
+was. Exit code 3, too, if a rank fails; the result then says who stalls. --order is a file as 'dflop simulate
+--order-out' writes it.)",
       .example = "dflop replay --trace timeline.json --bandwidth-scale 0.5",
       .run = run_replay,
   };
@@ -627,9 +692,8 @@ a file as 'dflop simulate --order-out' writes it.)",
        "rank's GPUs send each other is inside its recorded compute, which stays as it was ('dflop simulate "
        "--intra-node-bandwidth' changes it, too)"},
       {"cluster", text("NAME[:NODES]|FILE[:NODES]"),
-       "of the recording: tells links inside a node from those between nodes; its links are shared with "
-       "--network contention; default: that of the plan. How much memory a GPU has is also known by the cluster "
-       "that the recording names"},
+       "of the recording: tells links inside a node from those between nodes; default: that of the plan. Its "
+       "memory and, with --network contention, its links are also known by the cluster that the recording names"},
       {"out", text("FILE"), "write the timeline of the last row (.json, .json.gz)"},
       {"perfetto", text("FILE"), "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)"},
   });

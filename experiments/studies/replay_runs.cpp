@@ -32,6 +32,7 @@ Timeline named_as(const Timeline& recording, Timeline timeline) {
     timeline.stages = recording.stages;
     timeline.stage_shapes.clear();
   }
+  if (has_pieces_alone(recording)) timeline.collectives = recording.collectives;
   return timeline;
 }
 
@@ -405,13 +406,11 @@ ReplayChange user_order(const std::string& file, const std::string& json, const 
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster) {
   const NoteOnce note;
+  const auto has_any = std::make_shared<bool>(false);  // in any iteration
   return {fmt::format("latency x {}, bandwidth x {}", latency_scale, bandwidth_scale),
           [=](const PricedProgram& before, const RecordedProgram&, int) {
             PricedProgram result = before;
-            if (result.program.messages.empty() && result.program.collectives.empty()) {
-              note.say_that("latency-scale' and '--bandwidth-scale",
-                            "there are neither messages nor reductions");
-            }
+            *has_any = *has_any || !result.program.messages.empty() || !result.program.collectives.empty();
             const std::size_t unknown =
                 rescale_links(result.program, result.costs, cluster, latency_scale, bandwidth_scale);
             if (unknown > 0) {
@@ -422,6 +421,11 @@ ReplayChange other_links(double latency_scale, double bandwidth_scale,
                   unknown));
             }
             return result;
+          },
+          [=] {
+            if (*has_any) return;
+            note.say_that("latency-scale' and '--bandwidth-scale",
+                          "there are neither messages nor reductions");
           }};
 }
 

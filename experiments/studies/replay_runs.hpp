@@ -41,6 +41,7 @@ struct ReplayChange {
   std::string name;  ///< of its row
   std::function<PricedProgram(const PricedProgram& before, const RecordedProgram& recorded, int iteration)>
       apply;
+  std::function<void()> note = {};  ///< says, after all iterations, what is to be known of them; or nothing
 };
 
 /// A RecordedPart says which part of its run a recording is.

@@ -126,6 +126,155 @@ TEST(JoinedSteps, AHiccupLeavesTheStepsAfterItReplayable) {
   EXPECT_NEAR(out["stragglers"][0]["saved_fraction"].get<double>(), 80.0 / 215, 1e-6);
 }
 
+/// Writes the kernels of a rank, launched one after the other in the first 80 us of a step of 100 us, which
+/// is long before they run. Times are in milliseconds.
+class RankKernels {
+ public:
+  RankKernels(int rank, int ranks)
+      : text_(fmt::format(R"("baseTimeNanoseconds": 1000000000, "distributedInfo": {{"rank": {},
+          "world_size": {}}},)",
+                          rank, ranks)) {}
+
+  void step(int number) {
+    begin_ = 100 * number;
+    text_.x("user_annotation", fmt::format("ProfilerStep#{}", number), fmt::format("{}", begin_), "99", 1);
+    launches_ = 0;
+  }
+
+  void kernel(const std::string& name, double from, double to, int stream = 7, const std::string& more = "") {
+    if (name == "adamw")
+      text_.x("user_annotation", "Optimizer.step#AdamW.step", fmt::format("{}", begin_ + launches_ + 0.6),
+              "1", 1);
+    text_.launch(++correlation_, fmt::format("{}", begin_ + ++launches_));
+    text_.kernel(correlation_, name, fmt::format("{:.3f}", 1000 * (1 + from)),
+                 fmt::format("{:.3f}", 1000 * (to - from)), stream, more);
+  }
+
+  std::string text() const { return text_.text(); }
+
+ private:
+  KinetoText text_;
+  int begin_ = 0;
+  int launches_ = 0;
+  int correlation_ = 0;
+};
+
+// HSDP of 2 x 2 ranks, two layers of 10 ms, of rank 2 of 20. A reduce-scatter of 4 ms in {0, 1} and {2, 3}
+// follows each, and at its end an all-reduce of 9 in {0, 2} and {1, 3}; the optimizer takes 2.
+//   scatter  {0, 1} 10-14 and 20-24, {2, 3} 20-24 and 40-44
+//   reduce   24-33 and 44-53, as rank 2 comes last, and 55 in all
+// With rank 2 as the others the scatters are at 10-14 and 20-24, the all-reduces at 14-23 and 24-33: 35.
+TEST(JoinedSteps, ACollectiveThatComesAfterAnotherDoesSoInWhatIfs) {
+  const Sandbox sandbox;
+  for (int rank = 0; rank < 4; ++rank) {
+    RankKernels kernels(rank, 4);
+    kernels.step(3);
+    const int shard = rank / 2;
+    const double layer = rank == 2 ? 20 : 10;
+    const double scattered[] = {shard == 0 ? 14.0 : 24.0, shard == 0 ? 24.0 : 44.0};
+    const double reduced[] = {33, 53};
+    const auto args = [&](const std::string& name, const std::string& group, int first, int second,
+                          int number) {
+      return fmt::format(R"(, "Collective name": "{}", "dtype": "Float", "In msg nelems": 1000, )"
+                         R"("Out msg nelems": 1000, "Group size": 2, "Process Group Name": "{}", )"
+                         R"("Process Group Ranks": "[{}, {}]", "Seq": {})",
+                         name, group, first, second, number);
+    };
+    for (int k = 0; k < 2; ++k) {
+      kernels.kernel("layer", k * layer, (k + 1) * layer);
+      const double free = k == 0 ? 0 : scattered[0];
+      kernels.kernel("ncclDevKernel_ReduceScatter_x", std::max((k + 1) * layer, free), scattered[k], 20,
+                     args("_reduce_scatter_base", "shard", 2 * shard, 2 * shard + 1, k));
+      kernels.kernel("ncclDevKernel_AllReduce_x", std::max(scattered[k], k == 0 ? 0 : reduced[0]), reduced[k],
+                     21, args("allreduce", "replica", rank % 2, rank % 2 + 2, k));
+    }
+    kernels.kernel("adamw", 53, 55);
+    testing::write_all(sandbox.path(fmt::format("r{}.json", rank)), kernels.text());
+  }
+  const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json");
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  const auto expect = [&](const std::string& options, double last) {
+    const std::vector<double> found = replayed_ms(sandbox, options);
+    ASSERT_GE(found.size(), 2u);
+    EXPECT_NEAR(found[0], 55, 1e-3);
+    EXPECT_NEAR(found.back(), last, 1e-3) << options;
+  };
+  expect("", 55);
+  expect("--as-others 2", 35);
+}
+
+// Rank 1 numbers its steps one higher than rank 0. In both rank 1 computes for 20 ms and rank 0 for 10, and a
+// sum of 4 ms follows: 24 ms each.
+TEST(JoinedSteps, StepsOfOtherNumbersAreJoinedByTheirCollectives) {
+  const Sandbox sandbox;
+  for (int rank = 0; rank < 2; ++rank) {
+    RankKernels kernels(rank, 2);
+    for (int step = 0; step < 3; ++step) {
+      kernels.step(3 + step + rank);
+      kernels.kernel("layer", 24 * step, 24 * step + (rank == 1 ? 20 : 10));
+      kernels.kernel("ncclDevKernel_AllReduce_x", 24 * step + (rank == 1 ? 20 : 10), 24 * step + 24, 20,
+                     collective_args(step));
+    }
+    testing::write_all(sandbox.path(fmt::format("r{}.json", rank)), kernels.text());
+  }
+  const RunResult imported =
+      sandbox.run("import --kineto 'r*.json' --out run.json --format json --fail-on different_runs");
+  EXPECT_EQ(imported.exit_code, 3);
+  EXPECT_EQ(json::parse(imported.out)["pipeline"].size(), 3u) << imported.out;
+  EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1").back(), 14, 1e-3);
+  EXPECT_NE(sandbox.run("replay --trace run.json").err.find("different_runs: "), std::string::npos);
+}
+
+// Parameters are gathered for 8 ms behind the next step's first 6 ms and 2 of waiting. A step of 6 + 2 + 6 +
+// 12 ms is not one with the gather that is launched in it, of which two of three end after it: only the last
+// is long enough. A replay says so.
+TEST(JoinedSteps, ReplaysSayThatMostStepsAreLeftOut) {
+  const Sandbox sandbox;
+  for (int rank = 0; rank < 2; ++rank) {
+    RankKernels kernels(rank, 2);
+    for (int step = 0; step < 3; ++step) {
+      const double begin = 26 * step;
+      kernels.step(3 + step);
+      kernels.kernel("layer", begin, begin + 6);
+      kernels.kernel("layer", begin + 8, begin + 14);
+      kernels.kernel("layer", begin + 14, begin + 26);
+      kernels.kernel("ncclDevKernel_AllGather_x", begin + 26, begin + 34, 20,
+                     collective_args(step, "_allgather_base"));
+    }
+    testing::write_all(sandbox.path(fmt::format("r{}.json", rank)), kernels.text());
+  }
+  const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json --format json");
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  ASSERT_EQ(json::parse(imported.out)["pipeline"].size(), 1u) << imported.out;
+  EXPECT_NE(
+      sandbox.run("replay --trace run.json")
+          .err.find(
+              "inconsistent_step: 2 of 3 steps are left out, and those that are kept may be unlike them"),
+      std::string::npos);
+}
+
+// The first of two steps has no collective: what is said of all steps is not true of it alone.
+TEST(JoinedSteps, LinksChangeNothingOnlyWhereNoStepHasAny) {
+  const Sandbox sandbox;
+  for (int rank = 0; rank < 2; ++rank) {
+    RankKernels kernels(rank, 2);
+    kernels.step(3);
+    kernels.kernel("layer", 0, 20);
+    kernels.step(4);
+    kernels.kernel("layer", 20, 40);
+    kernels.kernel("ncclDevKernel_AllReduce_x", 40, 44, 20, collective_args(0));
+    testing::write_all(sandbox.path(fmt::format("r{}.json", rank)), kernels.text());
+  }
+  ASSERT_EQ(sandbox.run("import --kineto 'r*.json' --out run.json").exit_code, 0);
+  const auto says_nothing_changes = [&](const std::string& iteration) {
+    return sandbox.run("replay --trace run.json --bandwidth-scale 0.5 --iteration " + iteration)
+               .err.find("changes nothing") != std::string::npos;
+  };
+  EXPECT_FALSE(says_nothing_changes("all"));
+  EXPECT_TRUE(says_nothing_changes("0"));
+  EXPECT_FALSE(says_nothing_changes("1"));
+}
+
 TEST(JoinedSteps, WhatOnlyPipelinesHaveIsRefused) {
   const Sandbox sandbox;
   ASSERT_EQ(sandbox.run("import --kineto 'traces/kineto/ddp/rank*.json' --out run.json").exit_code, 0);

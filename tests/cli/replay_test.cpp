@@ -44,6 +44,7 @@ TEST(Replay, PrintsWhatWasRecordedAndItsErrorAndWhereEachGroupsTimeWent) {
   EXPECT_EQ(out["runs"][0]["run"], "recorded");
   // As derived in two_stages().
   EXPECT_DOUBLE_EQ(out["runs"][0]["makespan_s"].get<double>(), 0.096);
+  EXPECT_TRUE(out["runs"][0]["compared_with"].is_null());
   EXPECT_TRUE(out["runs"][0]["difference_s"].is_null());
   EXPECT_EQ(out["runs"][1]["run"], "replayed");
   EXPECT_DOUBLE_EQ(out["runs"][1]["makespan_s"].get<double>(), 0.096);

@@ -137,6 +137,17 @@ TEST_F(ReplayWhatIf, ContentionSharesTheLinksOfACluster) {
   expect_refused("--network contention", {"'--network'", "'--cluster' or '--plan'", "found neither"});
 }
 
+// Stage 0 sends F0's message at 10 ms and F1's at 20. Of 3 ms and of 6 they are one after the other, of 30
+// they are not.
+TEST_F(ReplayWhatIf, SaysThatMessagesOverlapOnSlowerLinks) {
+  record(two_stages("1f1b", 2));
+  const std::string overlap = "messages are sent while another is under way";
+  for (const std::string options : {"", "--bandwidth-scale 0.5", "--slow-link rank=1:0.5"})
+    EXPECT_EQ(replay(options).err.find(overlap), std::string::npos) << options;
+  for (const std::string options : {"--bandwidth-scale 0.1", "--slow-link rank=1:0.1"})
+    EXPECT_NE(replay(options).err.find(overlap), std::string::npos) << options;
+}
+
 TEST_F(ReplayWhatIf, SaysWhoStalls) {
   record(two_stages("1f1b", 2));
   const RunResult result = replay("--fail rank=1:0.03 --out f.json --format json --repeat 3");
@@ -196,6 +207,16 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
     EXPECT_NEAR(replayed["distribution"]["p95_s"].get<double>(),
                 simulated["distribution"]["p95_s"].get<double>(), 1e-6);
   }
+  // The recording names its cluster; links inside tensor-parallel groups are in its compute.
+  EXPECT_EQ(
+      run_json("replay --trace t.json --iteration all --network contention")["runs"],
+      run_json(
+          "replay --trace t.json --cluster a100-80g-vtrain:2 --iteration all --network contention")["runs"]);
+  ASSERT_EQ(json::parse(testing::read_all(sandbox_.path("a.json")))["llm"]["tp"], 8);
+  for (const std::string option : {"--slow-link rank=0:0.5", "--bandwidth-scale 2"}) {
+    EXPECT_NE(replay(option).err.find("part of its recorded compute"), std::string::npos) << option;
+  }
+  EXPECT_EQ(replay("--slow rank=0:2").err.find("part of its recorded compute"), std::string::npos);
   // The second iteration alone is the second run of the seed.
   EXPECT_EQ(run_json("replay --trace t.json --iteration 1 --jitter 0.05 --out o.json")["iterations"], 1);
   run_json("simulate --plan a.json --schedule s.json --jitter 0.05 --out j.json");
