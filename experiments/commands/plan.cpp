@@ -123,7 +123,7 @@ std::string describe_proof(const PlanResult& result) {
       "proven: no plan that the search may choose, whatever the cut of its layers and the microbatches of these samples, "
       "has an objective below {:.4f} s: the best is within {:.2f} % of it{}",
       result.bound->count(), 100 * result.gap(),
-      result.exhausted ? "" : "; the search ended before all smaller bounds were looked into");
+      result.exhausted ? "" : "; the search ended before all smaller bounds were looked into (--budget)");
 }
 
 Table plan_table(const std::string& planner, const PlanResult& result) {

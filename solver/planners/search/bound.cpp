@@ -58,6 +58,26 @@ SearchBounds::SearchBounds(const PlanRequest& request) : request_(request), batc
   known_ = request.cost.convex_floor(Op::forward, stage, {{}, {1, 1, 1}}).has_value();
 }
 
+void SearchBounds::HardBatch::add(const Batch& batch) {
+  const Work all = total_work(batch);
+  work = {most(work.encoder, all.encoder), most(work.llm, all.llm)};
+  std::vector<Work> works;
+  for (const Sample& sample : batch) works.push_back({sample.encoder(), sample.llm()});
+  std::ranges::stable_sort(works, std::greater(), [](const Work& work) { return work.llm.tokens; });
+  if (falling.size() < works.size()) falling.resize(works.size());
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    if (works[i].llm.tokens > falling[i].llm.tokens) falling[i] = works[i];
+  }
+  std::ranges::stable_sort(works, std::greater(), [](const Work& work) { return work.encoder.tokens; });
+  if (encoder_sums.size() <= works.size()) encoder_sums.resize(works.size() + 1, encoder_sums.back());
+  Work sum;
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    sum.encoder += works[i].encoder;
+    sum.llm += works[i].llm;
+    if (sum.encoder.tokens > encoder_sums[i + 1].encoder.tokens) encoder_sums[i + 1] = sum;
+  }
+}
+
 SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
   FloorBatch floor;
   const std::vector<const Batch*> batches = counted_batches(request);
@@ -99,17 +119,10 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
     for (const Sample& sample : batch) {
       if (sample.llm_tokens >= floor.largest.llm_tokens) floor.largest = sample;
     }
+    floor.hardest.add(batch);
   }
-  for (const Sample& sample : *heaviest) floor.falling.push_back({sample.encoder(), sample.llm()});
-  std::vector<Work> by_encoder = floor.falling;
-  std::ranges::stable_sort(floor.falling, std::greater(), [](const Work& work) { return work.llm.tokens; });
-  std::ranges::stable_sort(by_encoder, std::greater(), [](const Work& work) { return work.encoder.tokens; });
-  floor.encoder_sums.emplace_back();
-  for (Work sum; const Work& work : by_encoder) {
-    sum.encoder += work.encoder;
-    sum.llm += work.llm;
-    floor.encoder_sums.push_back(sum);
-  }
+  floor.heaviest.add(*heaviest);
+  for (const Batch& batch : hardest(request.further)) floor.hardest.add(batch);
   return floor;
 }
 
@@ -134,19 +147,20 @@ double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputatio
 /// Returns what a rank of a stage holds of its `held` heaviest microbatches, which schedulers put side by
 /// side, as like bins go together: the largest samples are dealt to bins of otherwise mean size. The dp ranks
 /// of an encoder apart share the samples of all bins of a microbatch.
-Work SearchBounds::held_work(const Stage& stage, int microbatches, int llm_dp, int held) const {
+Work SearchBounds::held_work(const HardBatch& batch, const Stage& stage, int microbatches, int llm_dp,
+                             int held) const {
   const bool shares = stage.llm_layers == 0;
-  const std::size_t count = batch_.falling.size();
-  const Work mean = divided(batch_.most_work, std::int64_t{microbatches} * stage.dp);
+  const std::size_t count = batch.falling.size();
+  const Work mean = divided(batch.work, std::int64_t{microbatches} * stage.dp);
   Work work;
   for (std::size_t h = 0; h < static_cast<std::size_t>(held); ++h) {
     const std::size_t first = std::min(count, h * llm_dp);
     const std::size_t last = std::min(count, first + (shares ? llm_dp : 1));
     Work largest;
     if (shares) {
-      largest = divided(difference(batch_.encoder_sums[last], batch_.encoder_sums[first]), stage.dp);
+      largest = divided(difference(batch.encoder_sums[last], batch.encoder_sums[first]), stage.dp);
     } else if (first < last) {
-      largest = batch_.falling[first];
+      largest = batch.falling[first];
     }
     const bool larger =
         shares ? largest.encoder.tokens > mean.encoder.tokens : largest.llm.tokens > mean.llm.tokens;
@@ -261,7 +275,7 @@ void SearchBounds::set_whole_memory(PlanFloor& floor, Kind kind, const ModulePla
     largest = std::max(largest, request_.cost.activation(stage, sample).count);
   }
   floor.memory = std::max(floor.memory, Bytes{(state + largest) / module.pp});
-  const Work most = held_work(stage, microbatches, llm_dp, std::min(held, microbatches));
+  const Work most = held_work(batch_.heaviest, stage, microbatches, llm_dp, std::min(held, microbatches));
   const std::int64_t expected = request_.cost.activation(stage, most).count;
   floor.expected_memory = std::max(floor.expected_memory, Bytes{(state + expected) / module.pp});
 }
@@ -326,7 +340,8 @@ class SearchBounds::PlanPrice {
     floor.bound_s = bound();
     floor.estimate_s = std::max(estimate(), floor.bound_s);
     floor.memory = memory();
-    floor.expected_memory = std::max(floor.memory, expected_memory());
+    floor.expected_memory = std::max(floor.memory, expected_memory(bounds_.batch_.heaviest));
+    floor.hard_memory = std::max(floor.expected_memory, expected_memory(bounds_.batch_.hardest));
     return floor;
   }
 
@@ -539,7 +554,7 @@ class SearchBounds::PlanPrice {
   }
 
   /// Returns what the fullest GPU needs if microbatches are equal but for those of the largest samples.
-  Bytes expected_memory() const {
+  Bytes expected_memory(const HardBatch& batch) const {
     MemoryOfModules modules;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Bytes state;
@@ -550,7 +565,7 @@ class SearchBounds::PlanPrice {
       for (const int s : ranks_[r]) {
         state += cost_.model_state(stages_[s]).total();
         const auto work = [&](int microbatches) {
-          return bounds_.held_work(stages_[s], plan_.microbatches, plan_.llm.dp, microbatches);
+          return bounds_.held_work(batch, stages_[s], plan_.microbatches, plan_.llm.dp, microbatches);
         };
         activations += cost_.activation(stages_[s], work(held));
         workspace = std::max(workspace, cost_.workspace(backward_op_, stages_[s], work(1)));

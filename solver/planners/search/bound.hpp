@@ -17,6 +17,7 @@ struct PlanFloor {
   double estimate_s = 0;  ///< what it may well be: with equal microbatches, filling and draining the pipeline
   Bytes memory;           ///< that some rank needs at least, in some iteration
   Bytes expected_memory;  ///< the same with microbatches that are equal but for those of the largest samples
+  Bytes hard_memory;      ///< likewise in the hardest further batches, too; of a family unknown
 };
 
 /// SearchBounds are bounds on the objective of a request: of one plan, of a plan under every cut of its
@@ -71,9 +72,9 @@ class SearchBounds {
   static bool have_one_cuts_bound(const Plan& a, const Plan& b);
 
   /// Returns what the rank of a stage, counted as in plan_stages(), is expected to need if all of its stages
-  /// are as this one and microbatches are equal but for those of the largest samples. It is safe to call from
-  /// several threads.
-  Bytes expected_memory(const Plan& plan, int stage_index, const Stage& stage) const;
+  /// are as this one and microbatches are equal but for those of the largest samples; with `further` in the
+  /// hardest further batches, too. It is safe to call from several threads.
+  Bytes expected_memory(const Plan& plan, int stage_index, const Stage& stage, bool further) const;
 
  private:
   enum class Kind : std::uint8_t { encoder, llm, both };
@@ -83,6 +84,14 @@ class SearchBounds {
   class ChunkPrice;
 
   static constexpr double kRounding = 0.5e-9;  // of a duration to whole nanoseconds
+
+  /// A HardBatch is no easier to fit than any of some batches.
+  struct HardBatch {
+    Work work;                               // of the heaviest
+    std::vector<Work> falling;               // the largest samples, by LLM tokens
+    std::vector<Work> encoder_sums{Work{}};  // the most encoder work that 0, 1, ... samples have
+    void add(const Batch& batch);
+  };
 
   /// A FloorBatch is what the iterations that a bound hangs on have in common.
   struct FloorBatch {
@@ -95,8 +104,8 @@ class SearchBounds {
     Workload smallest;                  // of the LLM
     std::vector<Work> largest_of_each;  // the sample with the most LLM tokens of each iteration
     Sample largest;                     // of the LLM, in any iteration
-    std::vector<Work> falling;          // the samples of the heaviest iteration, by LLM tokens
-    std::vector<Work> encoder_sums;     // of the first 0, 1, ... of them by falling encoder tokens
+    HardBatch heaviest;                 // of the iterations
+    HardBatch hardest;                  // of these and of the hardest further batches
   };
 
   /// Returns which modules the LLM's ranks hold under a layout: both if it is uniform, else the LLM alone.
@@ -116,7 +125,7 @@ class SearchBounds {
   void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
                         int microbatches, int llm_dp, int held) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
-  Work held_work(const Stage& stage, int microbatches, int llm_dp, int held) const;
+  Work held_work(const HardBatch& batch, const Stage& stage, int microbatches, int llm_dp, int held) const;
   Bytes surely_live(const Plan& plan, const Stage& stage, int held) const;
 
   const PlanRequest& request_;

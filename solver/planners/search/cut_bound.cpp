@@ -270,14 +270,16 @@ double SearchBounds::cuts_bound(const Plan& plan) const {
   return std::max(0.0, bound - kRounding * (3.0 * plan.microbatches * plan.chunks + 8 * stages + 8));
 }
 
-Bytes SearchBounds::expected_memory(const Plan& plan, int stage_index, const Stage& stage) const {
+Bytes SearchBounds::expected_memory(const Plan& plan, int stage_index, const Stage& stage,
+                                    bool further) const {
   const PipelineShape shape = plan_shape(plan);
   const Op backward = splits_backward(plan.order) ? Op::backward_input : Op::backward;
   const int rank = rank_of_stage(shape, stage_index);
   const int stages = rank < shape.leading ? 1 : plan.chunks;
   const int held = (traits(plan.order).most_held(shape, rank) + stages - 1) / stages;
   const auto work = [&](int microbatches) {
-    return held_work(stage, plan.microbatches, plan.llm.dp, microbatches);
+    return held_work(further ? batch_.hardest : batch_.heaviest, stage, plan.microbatches, plan.llm.dp,
+                     microbatches);
   };
   const Bytes kept = request_.cost.model_state(stage).total() + request_.cost.activation(stage, work(held));
   return Bytes{stages * kept.count} + request_.cost.workspace(backward, stage, work(1));

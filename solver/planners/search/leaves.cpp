@@ -48,17 +48,21 @@ MadeGroup LeafMaker::group_of(const Plan& balanced, std::size_t family, double f
   }
   for (Plan& plan : plans) made.leaves.push_back(leaf_of(std::move(plan), family, family_bound_s));
   const Bytes usable = request_.cluster.gpu.usable_memory();
-  if (!made.group.whole && made.leaves.front().floor.expected_memory > usable) {
-    const std::optional<Plan> fitted = cut_within(balanced, usable);
+  const PlanFloor even = made.leaves.front().floor;
+  const auto add_fitted = [&](bool further) {
+    const std::optional<Plan> fitted = cut_within(balanced, usable, further);
     if (fitted && std::ranges::find(made.leaves, *fitted, &Leaf::plan) == made.leaves.end())
       made.leaves.push_back(leaf_of(*fitted, family, family_bound_s));
-  }
+  };
+  if (!made.group.whole && even.expected_memory > usable) add_fitted(false);
+  if (!made.group.whole && even.hard_memory > usable) add_fitted(true);
   return made;
 }
 
-std::optional<Plan> LeafMaker::cut_within(const Plan& plan, Bytes limit) const {
-  return space_.cut(
-      plan, [&](int s, const Stage& stage) { return bounds_.expected_memory(plan, s, stage) <= limit; });
+std::optional<Plan> LeafMaker::cut_within(const Plan& plan, Bytes limit, bool further) const {
+  return space_.cut(plan, [&](int s, const Stage& stage) {
+    return bounds_.expected_memory(plan, s, stage, further) <= limit;
+  });
 }
 
 }  // namespace dflop

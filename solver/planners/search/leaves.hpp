@@ -76,8 +76,9 @@ class LeafMaker {
   std::vector<MadeGroup> groups_of(const std::vector<Plan>& balanced, std::size_t family,
                                    double family_bound_s) const;
 
-  /// Returns the most even cut that is expected to need no more than `limit`; nothing where there is none.
-  std::optional<Plan> cut_within(const Plan& plan, Bytes limit) const;
+  /// Returns the most even cut that is expected to need no more than `limit`, with `further` in the hardest
+  /// further batches, too; nothing where there is none.
+  std::optional<Plan> cut_within(const Plan& plan, Bytes limit, bool further) const;
 
  private:
   /// Makes a group without its bound: with all cuts where these are few, else with the even one, the one by

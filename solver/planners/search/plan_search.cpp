@@ -36,24 +36,17 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kBudgetOfGpu = 90'000;  // some two seconds on two cores for 32 GPUs
-constexpr std::int64_t kLeastBudget = 3'000'000;
-constexpr std::int64_t kMostBudget = 12'000'000;
-// On more GPUs than these every instruction takes longer, as reductions are larger; the search and the races
-// of its seeds then have these budgets, so that it ends in some twenty seconds.
-constexpr std::int64_t kManyGpus = 128;
-constexpr std::int64_t kBudgetOfMany = 4'000'000;
-constexpr std::int64_t kBudgetOfRace = 200'000;
-constexpr std::size_t kOpenedAtOnce = 32;      // families, between runs, with the smallest estimates
-constexpr std::size_t kOpenedOfEach = 4;       // more families, of each layout and recomputation
-constexpr std::size_t kRunAtOnce = 12;         // plans of the most promise, between looks at what came out
-constexpr std::size_t kRunOfEach = 2;          // more plans, of each layout and recomputation
-constexpr std::size_t kRunForMemory = 4;       // more plans, with the least memory, until one fits
-constexpr std::size_t kRunForProof = 6;        // more plans, with the smallest bounds
-constexpr std::size_t kOpenedForProof = 1024;  // families of the smallest bounds
-constexpr std::size_t kOpenedInAnyCase = 8;    // families, also where it is late
-constexpr std::size_t kTriedInFull = 2;        // of each round's plans
-constexpr std::size_t kCompletedAtOnce = 4;    // families whose other variants are made
+constexpr std::int64_t kBudgetOfRace = 200'000;  // of the seeds on many GPUs
+constexpr std::size_t kOpenedAtOnce = 32;        // families, between runs, with the smallest estimates
+constexpr std::size_t kOpenedOfEach = 4;         // more families, of each layout and recomputation
+constexpr std::size_t kRunAtOnce = 12;           // plans of the most promise, between looks at what came out
+constexpr std::size_t kRunOfEach = 2;            // more plans, of each layout and recomputation
+constexpr std::size_t kRunForMemory = 4;         // more plans, with the least memory, until one fits
+constexpr std::size_t kRunForProof = 6;          // more plans, with the smallest bounds
+constexpr std::size_t kOpenedForProof = 1024;    // families of the smallest bounds
+constexpr std::size_t kOpenedInAnyCase = 8;      // families, also where it is late
+constexpr std::size_t kTriedInFull = 2;          // of each round's plans, and as many that likely fit
+constexpr std::size_t kCompletedAtOnce = 4;      // families whose other variants are made
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
 // This part of the budget again is for finishing more plans, and as much for moving layers.
 constexpr std::int64_t kPartOfBudgetToFinish = 2;
@@ -65,14 +58,6 @@ constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, betw
 constexpr std::size_t kMovedInFull = 2;    // such plans, and variations, of which all iterations are run
 constexpr std::size_t kVariedAtOnce = 1;   // plans that are varied, between such looks
 constexpr double kWorthClimbing = 1.1;     // of the best objective
-
-/// Returns the budget of a whole search. A time limit takes the place of a budget that was not asked for.
-std::int64_t whole_budget(const PlanRequest& request) {
-  if (request.search.budget > 0) return request.search.budget;
-  if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
-  if (request.cluster.gpus() > kManyGpus) return kBudgetOfMany;
-  return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
-}
 
 class PlanSearch {
  public:
@@ -87,7 +72,7 @@ class PlanSearch {
         leaf_maker_(request, space_, bounds_),
         finisher_(request, bounds_),
         is_second_(part == SpacePart::shared && !looks_for_shared_alone(request)),
-        budget_(is_second_ ? whole_budget(request) / kBudgetOfShared + 1 : whole_budget(request)),
+        budget_(is_second_ ? search_budget(request) / kBudgetOfShared + 1 : search_budget(request)),
         incumbent_s_(known_s) {
     quiet_.progress = [this](std::int64_t, std::int64_t) {
       if (request_.progress) request_.progress(spent_, budget_);
@@ -331,7 +316,7 @@ class PlanSearch {
     while (group.refits < kMostRefits && group.overrun_limit - group.fitting_limit > kLeastGap * usable) {
       ++group.refits;
       const auto bytes = static_cast<std::int64_t>(limit);
-      std::optional<Plan> plan = leaf_maker_.cut_within(leaves_[of].plan, Bytes{bytes});
+      std::optional<Plan> plan = leaf_maker_.cut_within(leaves_[of].plan, Bytes{bytes}, false);
       const Leaf* known = plan ? find_leaf(group, *plan) : nullptr;
       bool is_large = known != nullptr && !known->fits();
       if (plan && known == nullptr) {
@@ -535,8 +520,15 @@ class PlanSearch {
     std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
       return leaf.run() && leaf.fits() && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_;
     });
-    const std::vector<std::size_t> best =
-        take_least(open, kTriedInFull, [&](std::size_t i) { return leaves_[i].first_s(); });
+    const auto first_s = [&](std::size_t i) { return leaves_[i].first_s(); };
+    const auto is_large = [&](std::size_t i) {
+      return leaves_[i].floor.hard_memory > request_.cluster.gpu.usable_memory();
+    };
+    std::vector<std::size_t> best = take_least(open, kTriedInFull, first_s);
+    if (std::ranges::any_of(best, is_large)) {  // they may all not hold the longest samples
+      std::erase_if(open, is_large);
+      for (const std::size_t i : take_least(open, kTriedInFull, first_s)) best.push_back(i);
+    }
     parallel_for(best.size(), [&](std::size_t n) {
       if (n == 0 || !is_late()) complete(leaves_[best[n]]);
     });

@@ -1,6 +1,7 @@
 #include "solver/planners/search/score.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "core/program/lowering.hpp"
@@ -63,6 +64,17 @@ void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan
       if (!score.fits) return;
     }
   }
+}
+
+std::int64_t search_budget(const PlanRequest& request) {
+  constexpr std::int64_t kBudgetOfGpu = 90'000;  // some two seconds on two cores for 32 GPUs
+  constexpr std::int64_t kLeastBudget = 3'000'000;
+  constexpr std::int64_t kMostBudget = 12'000'000;
+  constexpr std::int64_t kBudgetOfMany = 4'000'000;
+  if (request.search.budget > 0) return request.search.budget;
+  if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
+  if (request.cluster.gpus() > kManyGpus) return kBudgetOfMany;
+  return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
 }
 
 std::int64_t instructions_of(const Plan& plan) {

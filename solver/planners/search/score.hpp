@@ -26,6 +26,14 @@ struct PlanScore {
 void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
                   std::size_t iterations, const ScheduleLimits& limits = {});
 
+/// On more GPUs than these every instruction takes longer, as reductions are larger; a search and the races
+/// of its seeds then have smaller budgets, so that it ends in some twenty seconds.
+inline constexpr std::int64_t kManyGpus = 128;
+
+/// Returns how many instructions a whole search may simulate. A time limit takes the place of a budget that
+/// was not asked for.
+std::int64_t search_budget(const PlanRequest& request);
+
 /// Returns about how many instructions extend_score() simulates for one iteration.
 std::int64_t instructions_of(const Plan& plan);
 
