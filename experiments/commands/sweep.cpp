@@ -132,6 +132,10 @@ AssumptionBlock sweep_assumptions(const std::vector<SweepRow>& cells) {
       "layout",
       "plans with * have modules that share GPUs, which is confirmed on no GPU; an order or parallelism in a spec "
       "leaves them out");
+  block.add(
+      "memory",
+      "plans with ! do not hold some further batch of the data: a run that meets one ends out of memory (the column "
+      "reason says what it needs)");
   block.add("seeds",
             seeds.size() > 1
                 ? fmt::format("{} seeds; 'sweep export --over-seeds' has means with intervals of 95 %",

@@ -16,8 +16,11 @@
 #include "core/support/parallel.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
+#include "experiments/studies/comparison.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/trust/roles.hpp"
+#include "solver/plan_problem/trial.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
 
@@ -92,10 +95,13 @@ struct Planned {
                        static_cast<int>(cell.whole(Axis::gbs)), seed_of(cell), sweep_plan_options(cell),
                        sweep_search_options(cell, &target.model), sweep_best_parts(cell));
     seconds = Clock::now() - start;
+    further = batches_to_fit(samples, static_cast<int>(cell.whole(Axis::gbs)), seed_of(cell));
+    further.resize(hardest(further).size());
   }
 
   Target target;
   std::vector<Batch> batches;
+  std::vector<Batch> further;  ///< hard to fit
   PlanResult result;
   Seconds seconds{0};  ///< measured
 };
@@ -200,6 +206,19 @@ void set_result(SweepRow& cell, const Evaluation& result, const ClusterSpec& clu
   cell[Measure::idle_fraction] = result.idle_fraction;
 }
 
+/// Marks the plan of a cell that does not hold some further batch, as compare does.
+void mark_overrun(const Planned& planned, const Plan& plan, std::string_view scheduler, SweepRow& cell) {
+  const Bytes usable = planned.target.cluster.gpu.usable_memory();
+  const auto filler = make_scheduler(filler_for(scheduler), {.prove = false});
+  const std::optional<Bytes> needed = overrun(planned.target.problem(), plan, planned.further, *filler,
+                                              seed_of(cell), plan.respect_memory, usable);
+  if (!needed) return;
+  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
+  cell[Measure::plan] = marked(plan) + std::string(kMayNotFit);
+  cell[Measure::reason] = fmt::format("may not fit: a further batch needs {:.1f} GiB, {:.1f} are usable",
+                                      gib(*needed), gib(usable));
+}
+
 void run_cell(const Planned& planned, SweepRow& cell) {
   describe_data(planned, cell);
   cell[Measure::planning_s] = planned.seconds.count();
@@ -222,6 +241,7 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   const Seconds total = std::accumulate(seconds.begin(), seconds.end(), Seconds(0));
   cell[Measure::scheduling_s] = total.count() / static_cast<double>(seconds.size());
   set_result(cell, simulate_cell(cell, plan, schedule), planned.target.cluster);
+  if (cell.has_status("ok")) mark_overrun(planned, as_run, choice.name, cell);
   cell[Measure::wall_s] = Seconds(Clock::now() - start).count();
 }
 

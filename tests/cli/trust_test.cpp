@@ -276,6 +276,36 @@ TEST_F(Roles, HelpAndErrorOfReplayNameTheSameOrders) {
   EXPECT_NE(help.find("zb-h1, zb-h2, zb-v or eager-1f1b"), std::string::npos) << help;
 }
 
+// One text of 600 has 120,000 tokens, the others 1,000: the plans of the two batches, which do not have it,
+// keep no room for its activations.
+TEST_F(Roles, SweepsMarkPlansThatDoNotHoldFurtherBatches) {
+  std::string text =
+      "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,n_texts,"
+      "prompt_tokens,answer_tokens,text_tokens\n";
+  for (int i = 0; i < 600; ++i) {
+    const std::string tokens = i == 300 ? "120000" : "1000";
+    text += fmt::format("x{},s,,text,m,,,,,,,,1,{},0,{}\n", i, tokens, tokens);
+  }
+  testing::write_all(sandbox_.path("text.csv"), text);
+  const auto cell = [&](const std::string& options) {
+    write("spec.json", spec({{"data", {"text.csv"}},
+                             {"planner", {"pytorch"}},
+                             {"recompute", {"none"}},
+                             {"options", {options}}}));
+    EXPECT_EQ(sandbox_.run("sweep --spec spec.json --out " + options.substr(13) + ".sqlite").exit_code, 0);
+    return rows(options.substr(13) + ".sqlite")[0];
+  };
+  const json marked = cell("--max-tokens 131072");
+  EXPECT_EQ(marked["status"], "ok");
+  EXPECT_TRUE(marked["plan"].get<std::string>().ends_with(" !")) << marked;
+  EXPECT_NE(marked["reason"].get<std::string>().find("may not fit: a further batch needs"),
+            std::string::npos);
+  const json plain = cell("--max-tokens 2000");
+  EXPECT_EQ(plain["status"], "ok");
+  EXPECT_FALSE(plain["plan"].get<std::string>().ends_with(" !")) << plain;
+  EXPECT_TRUE(plain["reason"].is_null());
+}
+
 // auto makes the makespan of megatron's plans small, and of dflop's the published objective, which these ask
 // for.
 TEST_F(Roles, SweepsSayWhereOneSchedulerHasUnlikeObjectives) {
