@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "costmodel/profiled/profiled.hpp"
@@ -37,7 +38,8 @@ struct RunSummary {
   std::optional<Bytes> peak_memory = Bytes{};  ///< nothing where it is not known of all iterations
 };
 
-RunSummary summarize(const Replays& replays, std::size_t k) {
+/// `repeated`: makespans of the last run, where it was repeated, of which the times are then.
+RunSummary summarize(const Replays& replays, std::size_t k, std::vector<Seconds> repeated) {
   RunSummary summary;
   std::vector<Seconds> times;
   const auto count = static_cast<double>(replays.size());
@@ -50,8 +52,14 @@ RunSummary summarize(const Replays& replays, std::size_t k) {
     if (summary.peak_memory) summary.peak_memory = std::max(*summary.peak_memory, peak_memory(timeline));
   }
   if (summary.mean.count() > 0) summary.idle_fraction /= summary.mean.count();
+  std::erase(repeated, kStalledMakespan);
+  if (k + 1 == replays.front().size() && !repeated.empty()) {
+    times = std::move(repeated);
+    summary.mean =
+        std::accumulate(times.begin(), times.end(), Seconds(0)) / static_cast<double>(times.size());
+  }
   std::sort(times.begin(), times.end());
-  summary.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+  summary.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(times.size()))) - 1];
   return summary;
 }
 
@@ -72,7 +80,7 @@ std::optional<double> largest_difference(const Replays& replays, std::size_t k, 
 }
 
 /// Lists the replay beside the recording (its error), and each what-if beside the replay.
-Table run_table(const Replays& replays) {
+Table run_table(const Replays& replays, const std::vector<Seconds>& repeated) {
   const bool several = replays.size() > 1;
   Table table;
   table.columns = {{"run", "run"},
@@ -87,11 +95,11 @@ Table run_table(const Replays& replays) {
     table.columns.push_back({"difference_most", "most %", 3, 100});
   }
   for (std::size_t k = 0; k < replays.front().size(); ++k) {
-    const RunSummary summary = summarize(replays, k);
+    const RunSummary summary = summarize(replays, k, repeated);
     std::vector<Cell> row = {replays.front()[k].name, summary.mean, Cell(), Cell(), Cell()};
     const std::size_t base = k > 1 ? 1 : 0;
     if (k > 0) {
-      const Seconds before = summarize(replays, base).mean;
+      const Seconds before = summarize(replays, base, repeated).mean;
       row[2] = replays.front()[base].name;
       row[3] = summary.mean - before;
       row[4] = relative_difference(before, summary.mean);
@@ -162,17 +170,19 @@ std::string group_title(const TimelineFile& trace, int iteration, const Replays&
 }
 
 /// Prints a row for each run, how the groups of the first iteration spent the first two, and where the prices
-/// of another plan come from, if there is one. `distribution`: of the last row, where it was repeated.
+/// of another plan come from, if there is one. `repeated`: makespans of the last row, where it was repeated.
 /// `begin`: the first replayed iteration of the file.
 void print_replays(Format format, const TimelineFile& trace, int begin, const Replays& replays,
-                   const PricedParts* prices, const std::optional<Table>& distribution) {
-  const Table runs = run_table(replays);
+                   const PricedParts* prices, const std::vector<Seconds>& repeated) {
+  const Table runs = run_table(replays, repeated);
+  const auto distribution = repeated.empty() ? std::nullopt : std::optional(distribution_table(repeated));
   const Table groups = group_table(replays.front());
   Table findings{{{"finding", ""}, {"text", ""}}, {}};
   for (const RecordFinding& finding : trace.findings) findings.rows.push_back({finding.kind, finding.text});
   const auto prices_table = prices != nullptr ? std::optional(price_table(*prices)) : std::nullopt;
   const auto text = [&] {
-    return terminal_text(runs) + section("makespans of all runs of the last row", distribution) +
+    return terminal_text(runs) +
+           section("makespans of all runs of the last row, whose mean it has", distribution) +
            section("prices of the other plan", prices_table) +
            section(group_title(trace, begin, replays), groups);
   };
@@ -472,7 +482,7 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
                     const Replays& replays) {
   constexpr double kNotable = 0.003;
   const Timeline& recording = trace.iterations.front();
-  const auto mean = [&](std::size_t k) { return summarize(replays, k).mean; };
+  const auto mean = [&](std::size_t k) { return summarize(replays, k, {}).mean; };
   const double error = relative_difference(mean(0), mean(1)).value_or(0);
   if (recording.source != "recorded" || has_pieces_alone(recording) || std::abs(error) < kNotable) return;
   std::string text = fmt::format("{}: replayed as it was, the run takes {:+.1f} %", file, 100 * error);
@@ -622,9 +632,7 @@ int run_replay(const Values& values) {
   if (range.begin > 0 && values["iteration"].defaulted()) {
     say("dflop: note: the first step of the run, which warms up, is left out (--iteration all)\n");
   }
-  std::optional<Table> distribution;
-  if (!repeated.empty()) distribution = distribution_table(std::move(repeated));
-  print_replays(format, trace, range.begin, replays, plan ? &plan->parts : nullptr, distribution);
+  print_replays(format, trace, range.begin, replays, plan ? &plan->parts : nullptr, repeated);
   if (!cluster || !knows_memory) return 0;
   if (const auto problem = out_of_memory(last, *cluster)) {
     say("dflop: infeasible: {}\n", *problem);
