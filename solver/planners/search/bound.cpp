@@ -63,12 +63,12 @@ void SearchBounds::HardBatch::add(const Batch& batch) {
   work = {most(work.encoder, all.encoder), most(work.llm, all.llm)};
   std::vector<Work> works;
   for (const Sample& sample : batch) works.push_back({sample.encoder(), sample.llm()});
-  std::ranges::stable_sort(works, std::greater(), [](const Work& work) { return work.llm.tokens; });
+  std::ranges::stable_sort(works, std::greater(), [](const Work& one) { return one.llm.tokens; });
   if (falling.size() < works.size()) falling.resize(works.size());
   for (std::size_t i = 0; i < works.size(); ++i) {
     if (works[i].llm.tokens > falling[i].llm.tokens) falling[i] = works[i];
   }
-  std::ranges::stable_sort(works, std::greater(), [](const Work& work) { return work.encoder.tokens; });
+  std::ranges::stable_sort(works, std::greater(), [](const Work& one) { return one.encoder.tokens; });
   if (encoder_sums.size() <= works.size()) encoder_sums.resize(works.size() + 1, encoder_sums.back());
   Work sum;
   for (std::size_t i = 0; i < works.size(); ++i) {
