@@ -138,7 +138,8 @@ struct Collective {
   std::int32_t queue = 0;
   /// It begins no sooner than these have ended, whatever their queues. Only recordings have any.
   std::vector<std::int32_t> after = {};
-  /// What moves its bytes in another way, as an all-to-all beside an all-reduce, has another number.
+  /// Collectives that move their bytes differently, such as all-to-all and all-reduce, have different
+  /// numbers.
   std::int32_t operation = 0;
 };
 

@@ -39,7 +39,7 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-/// A RecordedCollective is what a recording says of a collective beside its spans.
+/// A RecordedCollective is what spans do not say of a recorded collective.
 struct RecordedCollective {
   std::string operation;            ///< "allreduce"
   std::vector<std::int32_t> after;  ///< collectives at whose ends it begins, if not later

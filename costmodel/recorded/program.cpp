@@ -477,7 +477,7 @@ class Rebuild {
     }
   }
 
-  /// Takes over what the recording says of collectives beside their spans.
+  /// Takes over what spans do not say of collectives.
   void describe_collectives() {
     const std::vector<RecordedCollective>& known = timeline_.collectives;
     if (known.empty()) return;

@@ -18,6 +18,7 @@
 #include "experiments/trust/assumptions.hpp"
 #include "experiments/trust/spread.hpp"
 #include "solver/schedulers/methods.hpp"
+#include "solver/schedulers/schedulers.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -147,9 +148,12 @@ void note_objectives(const std::vector<SweepRow>& rows) {
   std::map<std::string, std::map<std::string, std::set<std::string>>> planners;  // of scheduler and objective
   for (const SweepRow& row : rows) {
     const std::string& scheduler = row.text(Axis::scheduler);
-    if (!row.has_status("ok") || !find_method(scheduler).minimises) continue;
-    planners[scheduler][std::get<std::string>(row[Measure::schedule_objective])].insert(
-        row.text(Axis::planner));
+    const auto* objective = std::get_if<std::string>(&row[Measure::schedule_objective]);
+    // A store of another version may have schedulers that are not known here.
+    if (!row.has_status("ok") || objective == nullptr ||
+        std::ranges::count(scheduler_names(), scheduler) == 0)
+      continue;
+    if (find_method(scheduler).minimises) planners[scheduler][*objective].insert(row.text(Axis::planner));
   }
   for (const auto& [scheduler, objectives] : planners) {
     if (objectives.size() < 2) continue;

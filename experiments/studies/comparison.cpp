@@ -315,7 +315,13 @@ void run_systems(std::vector<System>& systems, const Target& target, const Compa
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (!others[i].planned.plan) plan_system(others[i], others.first(i), target, input);
   }
-  parallel_for(others.size(), [&](std::size_t i) { run_choices(others[i], target, input); });
+  const auto run = [&](std::size_t i) { run_choices(others[i], target, input); };
+  if (std::ranges::any_of(
+          others, [](const System& system) { return system.scheduler.limits.time_limit.has_value(); })) {
+    for (std::size_t i = 0; i < others.size(); ++i) run(i);  // each has the time on all cores
+  } else {
+    parallel_for(others.size(), run);
+  }
   for (auto search = searches; search != systems.end(); ++search) {
     run_search(*search, others, target, input);
   }

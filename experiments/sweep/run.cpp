@@ -241,8 +241,8 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   const Seconds total = std::accumulate(seconds.begin(), seconds.end(), Seconds(0));
   cell[Measure::scheduling_s] = total.count() / static_cast<double>(seconds.size());
   set_result(cell, simulate_cell(cell, plan, schedule), planned.target.cluster);
-  if (cell.has_status("ok")) mark_overrun(planned, as_run, choice.name, cell);
   cell[Measure::wall_s] = Seconds(Clock::now() - start).count();
+  if (cell.has_status("ok")) mark_overrun(planned, as_run, choice.name, cell);
 }
 
 /// Returns the cell after `run`, or as failed.

@@ -267,8 +267,11 @@ class JoinedStep {
       }
     }
     for (const auto& [kinds, chain] : chains) {
-      if (chain.is_broken || chain.follow < 2 || chain.later > chain.follow + chain.queue) continue;
-      for (const auto& [c, first] : chain.links) found_[c].first.after.insert(first);
+      if (chain.is_broken || chain.follow < 2 || chain.later >= chain.follow) continue;
+      for (const auto& [c, first] : chain.links) {
+        if (first < c)
+          found_[c].first.after.insert(first);  // in the order of their ends, so that no two wait for another
+      }
     }
   }
 

@@ -85,7 +85,7 @@ class SearchBounds {
 
   static constexpr double kRounding = 0.5e-9;  // of a duration to whole nanoseconds
 
-  /// A HardBatch is no easier to fit than any of some batches.
+  /// A HardBatch is about as hard to fit as the hardest of some batches, as estimates of memory take it.
   struct HardBatch {
     Work work;                               // of the heaviest
     std::vector<Work> falling;               // the largest samples, by LLM tokens

@@ -395,7 +395,8 @@ class Executor:
         for stage, module in self.modules.items():
             names = {}
             for name, parameter in module.named_parameters(remove_duplicate=False):
-                names.setdefault(parameter, []).append(name)
+                if parameter.requires_grad:
+                    names.setdefault(parameter, []).append(name)
             shared = next((several for several in names.values() if len(several) > 1), None)
             if stage in split and shared:
                 found.add(stage)
