@@ -270,7 +270,7 @@ void assume_schedules(AssumptionBlock& block, const std::vector<System>& systems
   block.add(
       "schedule",
       fmt::format(
-          "schedulers make unlike objectives small: {}as plans ask; --objective sets one for all rows but "
+          "schedulers minimize different objectives: {}as plans ask; --objective sets one for all rows but "
           "the search",
           text));
 }

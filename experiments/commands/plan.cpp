@@ -137,8 +137,7 @@ Table plan_table(const std::string& planner, const PlanResult& result) {
             result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
 }
 
-/// Returns the schedulers that may fill a search's plans in the end, which are as fast as lpt makes them at
-/// least.
+/// Returns the schedulers that may fill the plans of a search: those that look at costs.
 std::vector<std::string_view> final_schedulers() {
   std::vector<std::string_view> names = scheduler_names();
   std::erase_if(names, [](std::string_view name) { return !find_method(name).minimises; });

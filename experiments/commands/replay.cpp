@@ -38,8 +38,7 @@ struct RunSummary {
   std::optional<Bytes> peak_memory = Bytes{};  ///< nothing where it is not known of all iterations
 };
 
-/// `repeated`: makespans of the last run, where it was repeated, of which the times are then.
-RunSummary summarize(const Replays& replays, std::size_t k, std::vector<Seconds> repeated) {
+RunSummary summarize(const Replays& replays, std::size_t k) {
   RunSummary summary;
   std::vector<Seconds> times;
   const auto count = static_cast<double>(replays.size());
@@ -52,15 +51,19 @@ RunSummary summarize(const Replays& replays, std::size_t k, std::vector<Seconds>
     if (summary.peak_memory) summary.peak_memory = std::max(*summary.peak_memory, peak_memory(timeline));
   }
   if (summary.mean.count() > 0) summary.idle_fraction /= summary.mean.count();
-  std::erase(repeated, kStalledMakespan);
-  if (k + 1 == replays.front().size() && !repeated.empty()) {
-    times = std::move(repeated);
-    summary.mean =
-        std::accumulate(times.begin(), times.end(), Seconds(0)) / static_cast<double>(times.size());
-  }
   std::sort(times.begin(), times.end());
-  summary.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(times.size()))) - 1];
+  summary.p95 = nearest_rank(times, 0.95);
   return summary;
+}
+
+/// Replaces the times of a summary by those of all repeated runs that end.
+void take_times(RunSummary& summary, std::vector<Seconds> repeated) {
+  std::erase(repeated, kStalledMakespan);
+  if (repeated.empty()) return;
+  std::sort(repeated.begin(), repeated.end());
+  summary.mean =
+      std::accumulate(repeated.begin(), repeated.end(), Seconds(0)) / static_cast<double>(repeated.size());
+  summary.p95 = nearest_rank(repeated, 0.95);
 }
 
 /// Returns `after` - `before` as a fraction of `before`; nothing where that is zero.
@@ -79,7 +82,8 @@ std::optional<double> largest_difference(const Replays& replays, std::size_t k, 
   return largest;
 }
 
-/// Lists the replay beside the recording (its error), and each what-if beside the replay.
+/// Compares the replay with the recording (its error), and each what-if with the replay. `repeated`:
+/// makespans of the last row, where it was repeated.
 Table run_table(const Replays& replays, const std::vector<Seconds>& repeated) {
   const bool several = replays.size() > 1;
   Table table;
@@ -95,11 +99,12 @@ Table run_table(const Replays& replays, const std::vector<Seconds>& repeated) {
     table.columns.push_back({"difference_most", "most %", 3, 100});
   }
   for (std::size_t k = 0; k < replays.front().size(); ++k) {
-    const RunSummary summary = summarize(replays, k, repeated);
+    RunSummary summary = summarize(replays, k);
+    if (k + 1 == replays.front().size()) take_times(summary, repeated);
     std::vector<Cell> row = {replays.front()[k].name, summary.mean, Cell(), Cell(), Cell()};
     const std::size_t base = k > 1 ? 1 : 0;
     if (k > 0) {
-      const Seconds before = summarize(replays, base, repeated).mean;
+      const Seconds before = summarize(replays, base).mean;
       row[2] = replays.front()[base].name;
       row[3] = summary.mean - before;
       row[4] = relative_difference(before, summary.mean);
@@ -482,7 +487,7 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
                     const Replays& replays) {
   constexpr double kNotable = 0.003;
   const Timeline& recording = trace.iterations.front();
-  const auto mean = [&](std::size_t k) { return summarize(replays, k, {}).mean; };
+  const auto mean = [&](std::size_t k) { return summarize(replays, k).mean; };
   const double error = relative_difference(mean(0), mean(1)).value_or(0);
   if (recording.source != "recorded" || has_pieces_alone(recording) || std::abs(error) < kNotable) return;
   std::string text = fmt::format("{}: replayed as it was, the run takes {:+.1f} %", file, 100 * error);
@@ -509,8 +514,8 @@ bool changes_links(const Values& values) {
 void note_tensor_sums(const Values& values, const Timeline& timeline) {
   const auto has_sums = [](const GroupUsage& group) { return group.ranks > 1; };
   if (!changes_links(values) || std::ranges::none_of(timeline.groups, has_sums)) return;
-  say("dflop: note: what the ranks of a tensor-parallel group send each other is part of its recorded compute and "
-      "stays as it was; 'dflop simulate' prices it on other links, too\n");
+  say("dflop: note: communication inside a tensor-parallel group is part of its recorded compute and stays as it was; "
+      "'dflop simulate' prices it on other links, too\n");
 }
 
 /// Returns how many messages are sent while one that the same rank sent before to the same rank is under way.

@@ -135,7 +135,7 @@ PlanExplanation explain_slowest(const WhatIfExecutor& executor, const PlanFiles&
   return explanation;
 }
 
-/// Runs all iterations `runs` times. Has the evaluation of the first run be of all, and returns the
+/// Runs all iterations `runs` times, gives the evaluation the means over all runs, and returns the
 /// distribution of iteration times.
 Table repeat(const WhatIfExecutor& executor, const PlanFiles& files, const UserOrder& order, int runs,
              Evaluation& evaluation) {

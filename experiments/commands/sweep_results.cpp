@@ -143,7 +143,7 @@ Table seeds_of_sweep_table(const std::vector<SweepRow>& rows, Format format) {
   return table;
 }
 
-/// Says where one scheduler made unlike objectives small, as cells are compared.
+/// Notes that one scheduler has minimized different objectives in cells that are compared.
 void note_objectives(const std::vector<SweepRow>& rows) {
   std::map<std::string, std::map<std::string, std::set<std::string>>> planners;  // of scheduler and objective
   for (const SweepRow& row : rows) {

@@ -20,6 +20,7 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/study.hpp"
 #include "experiments/training/checkpoint.hpp"
 #include "experiments/training/export.hpp"
 #include "experiments/training/held_out.hpp"
@@ -177,7 +178,7 @@ void say_summary(const std::vector<TrainingStep>& steps, std::int64_t first_step
   double squares = 0;
   for (const double time : times) squares += (time - mean) * (time - mean);
   std::sort(times.begin(), times.end());
-  const double p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+  const double p95 = nearest_rank(times, 0.95);
   const double spread = times.size() > 1 ? std::sqrt(squares / (count - 1)) / mean : 0;
   say("dflop: steps {} to {}: {:.4f} s in the mean, {:.4f} s at the 95th percentile, spread {:.1f} %, {:.0f} tokens/s{}\n",
       first_step + static_cast<std::int64_t>(warm_up), steps.back().step, mean, p95, 100 * spread,

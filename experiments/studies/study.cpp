@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -211,7 +210,7 @@ class Evaluator {
     const auto count = static_cast<double>(times_.size());
     const ClusterSpec& cluster = target_.cluster;
     result_.mean = total / count;
-    result_.p95 = times_[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+    result_.p95 = nearest_rank(times_, 0.95);
     result_.samples_per_s = samples_ / total.count();
     result_.llm_tokens_per_s = tokens_ / total.count();
     result_.mfu = flop_ / (total.count() * cluster.peak_flop_per_s());

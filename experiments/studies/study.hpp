@@ -2,6 +2,8 @@
 // `compare` runs exactly these, so its numbers are those of `plan`, `schedule` and `simulate` run one by one.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -198,6 +200,13 @@ struct Evaluation {
   Bytes peak_memory;
   PipelineOrder order;  ///< of the first iteration
 };
+
+/// Returns the percentile `part` (0.95) of values in rising order, by nearest rank. @pre there are some
+template <typename Value>
+Value nearest_rank(const std::vector<Value>& rising, double part) {
+  const double rank = std::ceil(part * static_cast<double>(rising.size()));
+  return rising[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+}
 
 /// Makes and runs every iteration of a schedule, in one order of the user's where that is given, and keeps
 /// spans of the first `traced` of them. Ends with the first iteration that stalls.

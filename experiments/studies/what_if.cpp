@@ -680,7 +680,7 @@ void take_means(Evaluation& evaluation, std::vector<Seconds> times, std::span<co
   const auto count = static_cast<double>(times.size());
   const double faster = evaluation.mean / (total / count);
   evaluation.mean = total / count;
-  evaluation.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * count)) - 1];
+  evaluation.p95 = nearest_rank(times, 0.95);
   evaluation.samples_per_s *= faster;
   evaluation.llm_tokens_per_s *= faster;
   evaluation.mfu *= faster;
@@ -692,9 +692,7 @@ Table distribution_table(std::vector<Seconds> makespans) {
   std::sort(makespans.begin(), makespans.end());
   const auto count = static_cast<double>(makespans.size());
   const Seconds mean = std::accumulate(makespans.begin(), makespans.end(), Seconds(0)) / count;
-  const auto percentile = [&](double p) {  // nearest rank
-    return makespans[static_cast<std::size_t>(std::max(std::ceil(p * count), 1.0)) - 1].count();
-  };
+  const auto percentile = [&](double part) { return nearest_rank(makespans, part).count(); };
   Table table{{{"runs", "runs"},
                {"mean_s", "mean s", 4},
                {"p50_s", "p50 s", 4},

@@ -181,8 +181,8 @@ Seconds time_to_end(const Timeline& timeline);
 /// Runs `count` things on all cores and returns their makespans in order: run(i) gives the i-th.
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
 
-/// Has the times, rates and idle fraction of an evaluation be means over repeated runs of all its iterations,
-/// each with jitter of its own. Its timelines and memory stay the first run's.
+/// Replaces the times, rates and idle fraction of an evaluation by means over repeated runs of all its
+/// iterations. Its timelines and memory stay those of the first run.
 /// @param times, idle  of each iteration of each run; times of kStalledMakespan do not count
 /// @pre one run ends
 void take_means(Evaluation& evaluation, std::vector<Seconds> times, std::span<const double> idle);

@@ -1,7 +1,6 @@
 #include "experiments/trust/roles.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "core/support/parallel.hpp"
@@ -84,7 +83,7 @@ RoleRuns run_roles(const Plan& plan, const Target& target, const ScheduleFile& s
   runs.mean /= ended;
   runs.idle_fraction /= ended;
   std::ranges::sort(times);
-  runs.p95 = times[static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(times.size()))) - 1];
+  runs.p95 = nearest_rank(times, 0.95);
   return runs;
 }
 

@@ -231,7 +231,6 @@ class JoinedStep {
   /// launched before them, on all ranks.
   struct Chain {
     std::size_t follow = 0;  ///< begin then, and not when the one before them in their queue ends
-    std::size_t queue = 0;   ///< begin when that ends, which is later
     std::size_t later = 0;   ///< begin later than both
     bool is_broken = false;  ///< one begins sooner
     std::vector<std::pair<std::int32_t, std::int32_t>>
@@ -257,20 +256,21 @@ class JoinedStep {
           const auto& [first, end] = entry;
           Chain& chain = chains[{kind_of(found_[first].first), kind_of(found_[c].first)}];
           chain.links.emplace_back(c, first);
-          const bool is_held_by_queue = free > end + kLeastJoinedWait;
           if (kernel->start < end - kSameInstant) chain.is_broken = true;
-          ++(kernel->start > std::max(free, end) + kLeastJoinedWait ? chain.later
-             : is_held_by_queue                                     ? chain.queue
-                                                                    : chain.follow);
+          if (kernel->start > std::max(free, end) + kLeastJoinedWait) {
+            ++chain.later;
+          } else if (free <= end + kLeastJoinedWait) {
+            ++chain.follow;
+          }
         }
         last[queue] = {c, kernel->end()};
       }
     }
     for (const auto& [kinds, chain] : chains) {
       if (chain.is_broken || chain.follow < 2 || chain.later >= chain.follow) continue;
+      // Collectives are numbered by their ends: links to higher numbers alone leave no cycle.
       for (const auto& [c, first] : chain.links) {
-        if (first < c)
-          found_[c].first.after.insert(first);  // in the order of their ends, so that no two wait for another
+        if (first < c) found_[c].first.after.insert(first);
       }
     }
   }

@@ -17,7 +17,7 @@ struct PlanFloor {
   double estimate_s = 0;  ///< what it may well be: with equal microbatches, filling and draining the pipeline
   Bytes memory;           ///< that some rank needs at least, in some iteration
   Bytes expected_memory;  ///< the same with microbatches that are equal but for those of the largest samples
-  Bytes hard_memory;      ///< likewise in the hardest further batches, too; of a family unknown
+  Bytes hard_memory;      ///< the same for the hardest further batches, too; unset for families
 };
 
 /// SearchBounds are bounds on the objective of a request: of one plan, of a plan under every cut of its

@@ -525,7 +525,7 @@ class PlanSearch {
       return leaves_[i].floor.hard_memory > request_.cluster.gpu.usable_memory();
     };
     std::vector<std::size_t> best = take_least(open, kTriedInFull, first_s);
-    if (std::ranges::any_of(best, is_large)) {  // they may all not hold the longest samples
+    if (std::ranges::any_of(best, is_large)) {  // perhaps none of them holds the longest samples
       std::erase_if(open, is_large);
       for (const std::size_t i : take_least(open, kTriedInFull, first_s)) best.push_back(i);
     }
