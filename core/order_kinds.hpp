@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,8 +43,8 @@ struct OrderTables;
 /// OrderTraits is a row of the table: what is true of one kind of order, and how its steps are made. Shapes
 /// that its functions are given are valid and of its kind.
 struct OrderTraits {
-  /// This number of chunks stands for one that the plan says.
-  static constexpr int kAnyChunks = 0;
+  /// This number of chunks stands for one that the plan says, at least 2.
+  static constexpr int kSeveralChunks = 0;
 
   using Steps = std::vector<std::vector<OrderStep>>;
   using Depth = int (*)(const PipelineShape& shape, int rank);
@@ -76,7 +77,9 @@ struct OrderTraits {
   bool has_chunks() const { return chunks != 1; }
   bool reads_tables() const { return reads_times || reads_limits; }
   /// Returns whether ranks can run so many chunks.
-  bool takes_chunks(int count) const { return chunks == kAnyChunks ? count >= 1 : count == chunks; }
+  bool takes_chunks(int count) const { return chunks == kSeveralChunks ? count >= 2 : count == chunks; }
+  /// Says how many chunks ranks can run, as errors do.
+  std::string chunks_taken() const;
 };
 
 /// Returns all kinds, in the order in which they are listed.

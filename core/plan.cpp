@@ -55,7 +55,7 @@ class PlanCheck {
     }
     require_positive("chunks", plan_.chunks);
     if (!order.takes_chunks(plan_.chunks)) {
-      refuse("chunks", "expected {} for {}, found {}", order.chunks, order.name, plan_.chunks);
+      refuse("chunks", "expected {}, found {}", order.chunks_taken(), plan_.chunks);
     }
   }
 

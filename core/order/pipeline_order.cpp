@@ -192,7 +192,7 @@ constexpr OrderTraits kOrders[] = {
      .surely_held = one_f_one_b_held},
     {.kind = OrderKind::interleaved,
      .name = "interleaved",
-     .chunks = OrderTraits::kAnyChunks,
+     .chunks = OrderTraits::kSeveralChunks,
      .in_rounds = true,
      .steps = interleaved_steps,
      .most_held = interleaved_held,
@@ -302,6 +302,11 @@ std::vector<OrderKind> plainest_first(std::vector<OrderKind> orders) {
   return orders;
 }
 
+std::string OrderTraits::chunks_taken() const {
+  return chunks == kSeveralChunks ? fmt::format("at least 2 for {}", name)
+                                  : fmt::format("{} for {}", chunks, name);
+}
+
 std::string_view to_string(OrderKind order) {
   return traits(order).name;
 }
@@ -320,9 +325,7 @@ void validate(const PipelineShape& shape, const std::string& where) {
   require(shape.ranks >= 1, "stages", "at least 1", shape.ranks);
   require(shape.microbatches >= 1, "microbatches", "at least 1", shape.microbatches);
   const OrderTraits& order = traits(shape.kind);
-  const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
-  require(order.takes_chunks(shape.chunks), "chunks",
-          any_chunks ? "at least 1" : fmt::format("{} for {}", order.chunks, order.name), shape.chunks);
+  require(order.takes_chunks(shape.chunks), "chunks", order.chunks_taken(), shape.chunks);
   require(!order.in_rounds || shape.microbatches % shape.ranks == 0, "microbatches",
           fmt::format("a multiple of the {} stages for {}", shape.ranks, order.name), shape.microbatches);
   const int most_ranks = kMostRawStages / shape.chunks;

@@ -14,7 +14,7 @@ int main() {
     RawPipeline pipeline;
     pipeline.shape.kind = order.kind;
     pipeline.shape.ranks = 4;
-    pipeline.shape.chunks = order.chunks == OrderTraits::kAnyChunks ? 2 : order.chunks;
+    pipeline.shape.chunks = order.chunks == OrderTraits::kSeveralChunks ? 2 : order.chunks;
     pipeline.shape.microbatches = 16;
 
     // One value stands for all stages and microbatches. A microbatch takes a rank 1 s forward and, for inputs

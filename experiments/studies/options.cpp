@@ -58,12 +58,12 @@ int read_chunks(const Values& values, OrderKind order) {
   constexpr int kSearchedChunks = 2;
   const bool given = values.count("chunks") > 0;
   const int chunks = traits(order).chunks;
-  if (chunks == OrderTraits::kAnyChunks) {
+  if (chunks == OrderTraits::kSeveralChunks) {
     if (!given) {
       if (asks_for_search(values)) return kSearchedChunks;
       refuse_option("chunks", fmt::format("required with {}", to_string(order)));
     }
-    return static_cast<int>(read_integer(values, "chunks", 1, kMostChunks));
+    return static_cast<int>(read_integer(values, "chunks", 2, kMostChunks));
   }
   if (given) read_integer(values, "chunks", chunks, chunks);
   return chunks;

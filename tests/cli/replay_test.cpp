@@ -188,7 +188,7 @@ TEST(Replay, RefusesBadUsageAndInput) {
   refused("--pipeline-schedule zb-v --weight-share 0.5", {"what-if 'zb-v'", "expected 2 for zb-v"});
   refused("--microbatches 0", {"'--microbatches'", "'0'"});
   refused("--pipeline-schedule interleaved --microbatches 3",
-          {"3 microbatches'", "multiple of the 2 stages"});
+          {"3 microbatches'", "'chunks'", "at least 2 for interleaved"});
   refused("--latency-scale 0", {"'--latency-scale'", "'0'"});
   refused("--bandwidth-scale nan", {"'--bandwidth-scale'"});
   refused("--cluster v100", {"unknown cluster 'v100'"});

@@ -293,6 +293,8 @@ TEST_F(ReplayWhatIf, OrdersKnowTheChunksOfTheRecording) {
 
 TEST_F(ReplayWhatIf, RefusesBadOrdersAndConditions) {
   record(two_stages("1f1b", 2));
+  // Of one chunk interleaved is 1f1b: it would seem to gain nothing.
+  expect_refused("--pipeline-schedule interleaved", {"'chunks'", "at least 2 for interleaved", "found 1"});
   expect_refused("--order o.json --pipeline-schedule gpipe", {"'--order'", "'--pipeline-schedule'", "both"});
   expect_refused("--order none.json", {"none.json"});
   expect_refused("--order o.json --microbatches 3", {"what-if 'order o.json, 3 microbatches'", "o.json"});

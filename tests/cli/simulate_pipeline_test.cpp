@@ -144,6 +144,9 @@ TEST(SimulatePipeline, RefusesBadUsageAndInput) {
   testing::write_all(sandbox.path("bad.json"), text);
   expect_error(sandbox.run("simulate --pipeline bad.json --out t.json"), {"bad.json", "'x'", "unknown key"});
   EXPECT_FALSE(sandbox.has("t.json"));
+  testing::write_all(sandbox.path("one.json"), two_stages("interleaved", 2, R"(, "chunks": 1)"));
+  expect_error(sandbox.run("simulate --pipeline one.json"),
+               {"one.json", "'chunks'", "expected at least 2 for interleaved, found 1"});
 }
 
 }  // namespace simulate_pipeline_test

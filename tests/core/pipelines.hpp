@@ -16,10 +16,11 @@ template <typename Check>
 void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, const Check& check) {
   for (const OrderTraits& order : pipeline_orders()) {
     const OrderKind kind = order.kind;
-    const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
+    const bool several_chunks = order.chunks == OrderTraits::kSeveralChunks;
     for (int p = 1; p <= most_ranks; ++p) {
       for (int m = order.in_rounds ? p : 1; m <= most_microbatches; m += order.in_rounds ? p : 1) {
-        for (int v = any_chunks ? 1 : order.chunks; v <= (any_chunks ? most_chunks : order.chunks); ++v) {
+        for (int v = several_chunks ? 2 : order.chunks; v <= (several_chunks ? most_chunks : order.chunks);
+             ++v) {
           SCOPED_TRACE(std::string(to_string(kind)) + " p " + std::to_string(p) + " m " + std::to_string(m) +
                        " v " + std::to_string(v));
           check(PipelineShape{kind, p, v, m});

@@ -60,7 +60,8 @@ inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   plan.llm.tp = pick(random, 2);
   plan.llm.pp = pick(random, chunked ? 3 : 5);
   plan.llm.dp = pick(random, 3);
-  plan.chunks = kind.chunks == OrderTraits::kAnyChunks ? pick(random, 6 / plan.llm.pp) : kind.chunks;
+  plan.chunks =
+      kind.chunks == OrderTraits::kSeveralChunks ? std::max(2, pick(random, 6 / plan.llm.pp)) : kind.chunks;
   plan.microbatches = pick(random, 9);
   if (kind.in_rounds) plan.microbatches = plan.llm.pp * pick(random, 3);
   const int stages = plan.llm.pp * plan.chunks;

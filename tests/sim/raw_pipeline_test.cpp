@@ -55,7 +55,7 @@ TEST(RawPipeline, GpipeAndOneFOneBMeetTheClosedForm) {
 // of (p - 1)(tf + tb), which is (p - 1) / (v m) of the busy time.
 TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
   for (int p = 1; p <= 8; ++p) {
-    for (int v = 1; v <= 4; ++v) {
+    for (int v = 2; v <= 4; ++v) {
       for (int m = p; m <= 24; m += p) {
         const Nanoseconds both(101 + 97);
         const Timeline timeline = run(equal_pipeline({OrderKind::interleaved, p, v, m}, Nanoseconds(101),

@@ -74,7 +74,7 @@ TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
     const OrderKind kind = testing::draw_order(random, testing::reads_no_tables);
     PipelineShape shape{kind, 1 + static_cast<int>(random.below(5)), 1,
                         1 + static_cast<int>(random.below(9))};
-    if (traits(kind).has_chunks()) shape.chunks = 1 + static_cast<int>(random.below(3));
+    if (traits(kind).has_chunks()) shape.chunks = 2 + static_cast<int>(random.below(3));
     if (traits(kind).in_rounds) {
       shape.microbatches = shape.ranks * (1 + static_cast<int>(random.below(3)));
     }

@@ -55,13 +55,13 @@ TEST(PipelineFile, KnowsEverySchedule) {
     std::string text =
         R"({"schema":"dflop.pipeline","version":1,"stages":3,"microbatches":3,"forward_s":1,"backward_s":1,
             "backward_weight_s":1,)";
-    const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
-    if (any_chunks) text += R"("chunks":4,)";
+    const bool several_chunks = order.chunks == OrderTraits::kSeveralChunks;
+    if (several_chunks) text += R"("chunks":4,)";
     if (order.spreads_encoder) text += R"("encoder_forward_s":1,"encoder_backward_s":1,)";
     const RawPipeline pipeline =
         parse_pipeline(text + R"("schedule":")" + std::string(order.name) + "\"}", "p.json");
     EXPECT_EQ(pipeline.shape.kind, order.kind);
-    EXPECT_EQ(pipeline.shape.chunks, any_chunks ? 4 : order.chunks);
+    EXPECT_EQ(pipeline.shape.chunks, several_chunks ? 4 : order.chunks);
     EXPECT_EQ(pipeline.encoder.has_value(), order.spreads_encoder);
     EXPECT_EQ(pipeline.message.at(1, 1), Bytes{0});
     EXPECT_FALSE(pipeline.activation || pipeline.link);

@@ -58,9 +58,9 @@ PipelineShape read_shape(const JsonValue& root) {
   shape.ranks = root.at("stages").integer(1, kMostRawStages);
   shape.microbatches = root.at("microbatches").integer(1, kMostRawCells);
   const OrderTraits& order = traits(shape.kind);
-  const bool any_chunks = order.chunks == OrderTraits::kAnyChunks;
-  if (!any_chunks) shape.chunks = order.chunks;
-  if (any_chunks || root.has("chunks")) {
+  const bool several_chunks = order.chunks == OrderTraits::kSeveralChunks;
+  if (!several_chunks) shape.chunks = order.chunks;
+  if (several_chunks || root.has("chunks")) {
     shape.chunks = root.at("chunks").integer(1, kMostRawStages);
   }
   return shape;

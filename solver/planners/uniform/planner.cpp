@@ -82,7 +82,7 @@ std::vector<PipelineKind> open_kinds(const PlanRequest& request) {
   for (const OrderKind order : request.search.orders.empty() ? usual : request.search.orders) {
     if (traits(order).spreads_encoder) continue;  // only the search makes such plans
     const int chunks = traits(order).chunks;
-    if (chunks != OrderTraits::kAnyChunks) {
+    if (chunks != OrderTraits::kSeveralChunks) {
       kinds.push_back({order, chunks});
     } else if (request.options.chunks > 1) {
       kinds.push_back({order, request.options.chunks});
