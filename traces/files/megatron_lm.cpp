@@ -25,7 +25,7 @@ std::vector<std::string> obstacles_of_options(const Plan& plan, const ModelSpec&
     return reasons;
   }
   const std::vector<int>& encoder = plan.encoder.layers;
-  if (!encoder.empty() && layers_of_all(encoder) != encoder.front()) {
+  if (plan.llm.pp > 1 && !encoder.empty() && layers_of_all(encoder) != encoder.front()) {
     reasons.push_back(
         fmt::format("encoder.layers: expected all {} on the first stage, where the encoder is, found {}",
                     layers_of_all(encoder), fmt::join(encoder, " ")));
@@ -33,8 +33,6 @@ std::vector<std::string> obstacles_of_options(const Plan& plan, const ModelSpec&
   const bool known = plan.order == OrderKind::one_f_one_b || plan.order == OrderKind::interleaved;
   if (!known && plan.llm.pp > 1)
     reasons.push_back(fmt::format("order: expected 1f1b or interleaved, found {}", to_string(plan.order)));
-  if (plan.chunks > 1 && plan.llm.pp == 1)
-    reasons.push_back(fmt::format("llm.pp: expected at least 2 for {} chunks a rank, found 1", plan.chunks));
   for (std::string& reason : head_obstacles(plan, model)) reasons.push_back(std::move(reason));
   return reasons;
 }
@@ -67,8 +65,9 @@ std::vector<std::string> unsaid_by_options(const Plan& plan) {
       "padding");
   if (plan.llm.pp == 1 && plan.order != OrderKind::one_f_one_b) {
     unsaid.push_back(
-        fmt::format("order: a microbatch's backward follows its forward, as of 1f1b, in place of {}",
-                    to_string(plan.order)));
+        fmt::format("order: a microbatch's backward follows its forward, as of 1f1b, in place of {}{}",
+                    to_string(plan.order),
+                    plan.chunks > 1 ? "; its chunks are one, whose memory is freed layer by layer" : ""));
   }
   if (plan.sequence_parallel && plan.llm.tp > 1 && layers_of_all(plan.encoder.layers) > 0)
     unsaid.emplace_back("sequence_parallel: of the LLM alone");
@@ -109,6 +108,7 @@ class OptionLines {
 void add_layers(OptionLines& lines, const Plan& plan) {
   const std::vector<int>& layers = plan.llm.layers;
   lines.add("--num-layers {}", layers_of_all(layers));
+  if (plan.llm.pp == 1) return;
   const bool even = std::adjacent_find(layers.begin(), layers.end(), std::not_equal_to<>()) == layers.end();
   if (even) {
     if (plan.chunks > 1) lines.add("--num-virtual-stages-per-pipeline-rank {}", plan.chunks);

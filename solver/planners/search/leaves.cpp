@@ -10,7 +10,28 @@ namespace {
 
 constexpr std::int64_t kAllCuts = 32;  // groups of at most so many are looked at whole
 
+/// Returns the smallest bound of groups that are not whole, and of the leaves of others that `counts`.
+template <typename Counts>
+double least_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves, const Counts& counts) {
+  double bound = std::numeric_limits<double>::max();
+  for (const CutGroup& group : groups) {
+    if (!group.whole) bound = std::min(bound, group.bound_s);
+    for (const std::size_t i : group.leaves) {
+      if (group.whole && counts(leaves[i])) bound = std::min(bound, leaves[i].floor.bound_s);
+    }
+  }
+  return bound;
+}
+
 }  // namespace
+
+double smallest_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves) {
+  return least_bound(groups, leaves, [](const Leaf&) { return true; });
+}
+
+double settled_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves) {
+  return least_bound(groups, leaves, [](const Leaf& leaf) { return leaf.run() && leaf.fits(); });
+}
 
 Leaf LeafMaker::leaf_of(Plan plan, std::size_t family, double family_bound_s) const {
   PlanFloor floor = bounds_.plan_floor(plan);

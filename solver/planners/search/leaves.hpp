@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/iteration/planner.hpp"
@@ -63,6 +64,14 @@ struct MadeGroup {
   CutGroup group;
   std::vector<Leaf> leaves;
 };
+
+/// Returns the smallest bound of groups' plans that are not known not to fit: of a group with all cuts that
+/// may fit, its leaves', else the group's.
+double smallest_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves);
+
+/// Returns the smallest of these that nothing raises any more, as its plan has been run and fits or it is for
+/// all cuts: larger ones prove nothing more.
+double settled_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves);
 
 /// A LeafMaker makes and bounds leaves. It is safe to use from several threads.
 class LeafMaker {

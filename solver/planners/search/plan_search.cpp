@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <span>
 #include <string>
@@ -46,6 +47,7 @@ constexpr std::size_t kRunForProof = 6;          // more plans, with the smalles
 constexpr std::size_t kOpenedForProof = 1024;    // families of the smallest bounds
 constexpr std::size_t kOpenedInAnyCase = 8;      // families, also where it is late
 constexpr std::size_t kTriedInFull = 2;          // of each round's plans, and as many that likely fit
+constexpr int kTriesInFull = 2;                  // where none of the first fits
 constexpr std::size_t kCompletedAtOnce = 4;      // families whose other variants are made
 constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
 // This part of the budget again is for finishing more plans, and as much for moving layers.
@@ -232,7 +234,7 @@ class PlanSearch {
   void open_families() {
     add_leaves(families_.next_by_estimate(kOpenedAtOnce, kOpenedOfEach, incumbent_s_), true);
     std::vector<std::size_t> completed = best_families();
-    const double least = std::min(known_bound(), incumbent_s_);
+    const double least = std::min(settled_bound(groups_, leaves_), incumbent_s_);
     const std::vector<std::size_t> smallest = families_.next_by_bound(kOpenedForProof, least);
     completed.insert(completed.end(), smallest.begin(), smallest.end());
     std::sort(completed.begin(), completed.end());
@@ -382,9 +384,7 @@ class PlanSearch {
       if (leaves[k].fits() && leaves[k].first_s() < first_s) shorter.push_back(k);
     }
     shorter = take_least(shorter, kMovedInFull, [&](std::size_t k) { return leaves[k].first_s(); });
-    parallel_for(shorter.size(), [&](std::size_t n) { complete(leaves[shorter[n]]); });
-    for (const std::size_t k : shorter)
-      spent_ += instructions_of(leaves[k].plan) * static_cast<std::int64_t>(request_.batches.size() - 1);
+    complete_all(leaves, shorter);
     return shorter;
   }
 
@@ -429,20 +429,31 @@ class PlanSearch {
     return best;
   }
 
-  /// Runs all iterations of a leaf, and finds out whether it fits the hardest further batches, and all of
-  /// them where it would be the best so far: what the search is measured against has to fit in the end.
-  void complete(Leaf& leaf) const {
+  /// Finds out whether a leaf fits the hardest further batches, for which it needs not run, runs all
+  /// iterations, and where it would be the best so far looks at all other further batches: what the search is
+  /// measured against has to fit in the end. Returns about how many instructions that simulates.
+  std::int64_t complete(Leaf& leaf) const {
+    const std::span<const Batch> hard = hardest(request_.further);
+    const auto fits = [&](std::span<const Batch> further) {
+      const std::optional<Bytes> needed = finisher_.overrun_of(leaf.plan, finisher_.lpt(), further);
+      leaf.floor.memory = std::max(leaf.floor.memory, needed.value_or(Bytes{}));
+      return leaf.score.fits = !needed;
+    };
+    if (!fits(hard)) return instructions_of(leaf.plan);
     extend(leaf, request_.batches.size());
-    if (!leaf.fits()) return;
     const Seconds objective = objective_value(request_.search.objective, leaf.score.iterations);
     const bool is_best = objective.count() < incumbent_s_;
-    const std::span<const Batch> further = is_best ? request_.further : hardest(request_.further);
-    if (const auto needed = finisher_.overrun_of(leaf.plan, finisher_.lpt(), further)) {
-      leaf.score.fits = false;
-      leaf.floor.memory = std::max(leaf.floor.memory, *needed);
-      return;
-    }
-    leaf.objective_s = objective.count();
+    if (leaf.fits() && (!is_best || fits(request_.further.subspan(hard.size()))))
+      leaf.objective_s = objective.count();
+    return instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
+  }
+
+  void complete_all(std::vector<Leaf>& leaves, const std::vector<std::size_t>& which) {
+    std::vector<std::int64_t> spent(which.size());
+    parallel_for(which.size(), [&](std::size_t n) {
+      if (n == 0 || !is_late()) spent[n] = complete(leaves[which[n]]);
+    });
+    spent_ = std::reduce(spent.begin(), spent.end(), spent_);
   }
 
   /// Returns the leaves of which a condition is true.
@@ -458,7 +469,7 @@ class PlanSearch {
   /// Returns the families not yet whole whose plainest plan did best.
   std::vector<std::size_t> best_families() const {
     std::vector<std::size_t> open = leaves_that(
-        [&](const Leaf& leaf) { return leaf.run() && leaf.fits() && !families_[leaf.family].whole; });
+        [&](const Leaf& leaf) { return !leaf.score.iterations.empty() && !families_[leaf.family].whole; });
     std::vector<std::size_t> best = take_least(open, kCompletedAtOnce, [&](std::size_t i) {
       return std::pair(leaves_[i].first_s(), leaves_[i].family);
     });
@@ -491,7 +502,7 @@ class PlanSearch {
       for (const std::size_t i : take_least(stratum, kRunOfEach, promise_of)) next.push_back(i);
       rest.insert(rest.end(), stratum.begin(), stratum.end());
     }
-    const double known = known_bound();
+    const double known = settled_bound(groups_, leaves_);
     const auto bound_s = [&](std::size_t i) { return leaves_[i].floor.bound_s; };
     for (const std::size_t i : take_least(rest, kRunForProof, bound_s)) {
       if (bound_s(i) < known) next.push_back(i);
@@ -516,7 +527,28 @@ class PlanSearch {
     }
   }
 
+  /// Runs all iterations of the plans with the shortest first one, and of the next ones until one fits: first
+  /// iterations may be without the longest samples.
   void run_all_iterations() {
+    bool has_fitted = false;
+    for (int tries = 0; tries < kTriesInFull && !has_fitted && (tries == 0 || !is_late()); ++tries) {
+      const std::vector<std::size_t> best = next_in_full();
+      complete_all(leaves_, best);
+      for (const std::size_t i : best) {
+        const Leaf& leaf = leaves_[i];
+        has_fitted |= leaf.objective_s.has_value();
+        incumbent_s_ = std::min(incumbent_s_, leaf.objective_s.value_or(incumbent_s_));
+        if (leaf.fits()) continue;
+        closest_.add(leaf.plan, leaf.floor.memory);
+        experience_.learn(leaf);
+        refit(i);
+      }
+    }
+  }
+
+  /// Returns a few plans with the shortest first iteration, and where some of these likely do not hold the
+  /// longest samples, a few that do.
+  std::vector<std::size_t> next_in_full() const {
     std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
       return leaf.run() && leaf.fits() && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_;
     });
@@ -525,36 +557,10 @@ class PlanSearch {
       return leaves_[i].floor.hard_memory > request_.cluster.gpu.usable_memory();
     };
     std::vector<std::size_t> best = take_least(open, kTriedInFull, first_s);
-    if (std::ranges::any_of(best, is_large)) {  // perhaps none of them holds the longest samples
-      std::erase_if(open, is_large);
-      for (const std::size_t i : take_least(open, kTriedInFull, first_s)) best.push_back(i);
-    }
-    parallel_for(best.size(), [&](std::size_t n) {
-      if (n == 0 || !is_late()) complete(leaves_[best[n]]);
-    });
-    for (const std::size_t i : best) {
-      const Leaf& leaf = leaves_[i];
-      spent_ += instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
-      if (leaf.objective_s) incumbent_s_ = std::min(incumbent_s_, *leaf.objective_s);
-      if (leaf.fits()) continue;
-      closest_.add(leaf.plan, leaf.floor.memory);
-      experience_.learn(leaf);
-      refit(i);
-    }
-  }
-
-  /// Returns the smallest bound that nothing raises any more, of a plan that has been run and fits or of all
-  /// cuts of a group: larger ones prove nothing more.
-  double known_bound() const {
-    double bound = std::numeric_limits<double>::max();
-    for (const CutGroup& group : groups_) {
-      if (!group.whole) bound = std::min(bound, group.bound_s);
-      for (const std::size_t i : group.leaves) {
-        if (group.whole && leaves_[i].run() && leaves_[i].fits())
-          bound = std::min(bound, leaves_[i].floor.bound_s);
-      }
-    }
-    return bound;
+    if (std::ranges::none_of(best, is_large)) return best;
+    std::erase_if(open, [&](std::size_t i) { return is_large(i) || std::ranges::count(best, i) > 0; });
+    for (const std::size_t i : take_least(open, kTriedInFull, first_s)) best.push_back(i);
+    return best;
   }
 
   bool any_fits() const { return incumbent_s_ < std::numeric_limits<double>::max(); }
@@ -572,14 +578,7 @@ class PlanSearch {
 
   /// Returns the smallest bound of what is not known not to fit.
   double open_bound() const {
-    double bound = std::min({incumbent_s_, families_.open_bound(), left_out_s_});
-    for (const CutGroup& group : groups_) {
-      if (!group.whole) bound = std::min(bound, group.bound_s);
-      for (const std::size_t i : group.leaves) {
-        if (group.whole) bound = std::min(bound, leaves_[i].floor.bound_s);
-      }
-    }
-    return bound;
+    return std::min({incumbent_s_, families_.open_bound(), left_out_s_, smallest_bound(groups_, leaves_)});
   }
 
   void extend(Leaf& leaf, std::size_t iterations) const {

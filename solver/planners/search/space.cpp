@@ -207,17 +207,23 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
       if (is_plain || !(fills_nodes || one_rank)) variants.push_back({order, chunks, placement});
     }
   };
+  // On one rank all orders are the same, but that chunks need less memory at a time.
+  const auto is_known = [&](const OrderTraits& order) {
+    const auto is_alike = [&](const SearchVariant& known) {
+      return (known.chunks > 1) == order.has_chunks();
+    };
+    return one_rank && std::ranges::any_of(variants, is_alike);
+  };
   const int ranks = shape.llm.pp + (has_encoder_ranks(shape.layout) ? shape.encoder.pp : 0);
   for (const OrderTraits* order : orders_) {
-    if (one_rank && !variants.empty()) break;  // they are all the same
-    if (!fits(*order, shape.layout)) continue;
+    if (is_known(*order) || !fits(*order, shape.layout)) continue;
     const OrderKind acts_as = order->acts_as == nullptr ? order->kind : order->acts_as(ranks, microbatches);
     if (acts_as != order->kind && has(acts_as)) continue;
-    if (order->has_chunks() && shape.llm.pp == 1) continue;
+    if (order->has_chunks() && shape.llm.pp == 1 && !one_rank) continue;
     if (order->in_rounds && microbatches % shape.llm.pp != 0) continue;
-    const bool any_chunks = order->chunks == OrderTraits::kAnyChunks;
+    const bool several_chunks = order->chunks == OrderTraits::kSeveralChunks;
     const int chunks = request_.options.chunks > 1 ? request_.options.chunks : kChunks;
-    add(order->kind, any_chunks ? chunks : order->chunks);
+    add(order->kind, several_chunks ? chunks : order->chunks);
   }
   return variants;
 }
