@@ -25,6 +25,11 @@ struct Bytes {
   constexpr Bytes& operator-=(Bytes other) { return count -= other.count, *this; }
 };
 
+/// Returns bytes in GiB, as people read memory.
+constexpr double in_gib(Bytes bytes) {
+  return static_cast<double>(bytes.count) * 0x1p-30;
+}
+
 constexpr Bytes operator+(Bytes a, Bytes b) {
   return {a.count + b.count};
 }

@@ -12,13 +12,14 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/comparison.hpp"
+#include "experiments/studies/headroom.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
-#include "experiments/trust/headroom.hpp"
 #include "experiments/trust/overhead.hpp"
 #include "experiments/trust/spread.hpp"
+#include "solver/schedulers/command.hpp"
 #include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
@@ -229,7 +230,7 @@ std::vector<MemoryRow> memory_of_systems(std::vector<System>& systems, const Tar
                                          const ComparisonInput& input) {
   std::vector<MemoryRow> rows;
   for (System& system : systems) {
-    if (!system.evaluation) continue;
+    if (!system.evaluation || system.scheduler.name == kCommandMethod) continue;
     Plan plan = *system.planned.plan;
     plan.planner.clear();
     const std::string filler(filler_for(system.scheduler.name));
@@ -242,9 +243,28 @@ std::vector<MemoryRow> memory_of_systems(std::vector<System>& systems, const Tar
       row = std::prev(rows.end());
     }
     row->names += (row->names.empty() ? "" : ", ") + system.name;
-    system.fits_further = system.fits_further && row->headroom.overruns == 0 && row->headroom.longest_fits;
+    system.fits_further = system.fits_further && row->headroom.holds_all();
   }
   return rows;
+}
+
+/// Says where a row's microbatches are not its own scheduler's, and why.
+void assume_fallbacks(AssumptionBlock& block, const std::vector<System>& systems) {
+  for (const System& system : systems) {
+    if (!system.evaluation) continue;
+    const std::vector<ScheduledIteration>& all = system.schedule.iterations;
+    const auto is_fallback = [](const ScheduledIteration& one) {
+      return one.status == ScheduleStatus::fallback;
+    };
+    const auto first = std::ranges::find_if(all, is_fallback);
+    if (first == all.end()) continue;
+    const std::int64_t count = std::ranges::count_if(all, is_fallback);
+    block.add("schedule",
+              fmt::format("{}: {} of {} batches have other microbatches than those of {}; iteration {}: {}",
+                          system.name, count, all.size(), system.scheduler.name, first - all.begin(),
+                          first->reason),
+              {{"system", system.name}, {"fallbacks", count}, {"reason", first->reason}});
+  }
 }
 
 /// Says what fills the search's row, and which rows are filled to make another number small than others.
@@ -279,6 +299,12 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
                               const std::optional<Training>& training) {
   constexpr double kUsualIterations = 1000;
   const double iterations = training ? std::ceil(training->samples / input.gbs) : kUsualIterations;
+  for (const System& system : result.systems) {
+    if (system.evaluation && system.scheduler.name == kCommandMethod)
+      block.add("memory",
+                fmt::format("{}: not known of further batches, which the command is not asked to fill",
+                            system.name));
+  }
   if (result.memory.empty()) return;
   block.add(
       "memory",
@@ -337,6 +363,7 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
               "an order was asked for: layouts whose modules share GPUs were left out (--layout shared)");
   }
   assume_schedules(block, result.systems);
+  assume_fallbacks(block, result.systems);
   assume_memory_of_systems(block, result, input, training);
   assume_seeds(block, input, result.seeds);
   assume_time(block, notes, read_overhead(values, notes), training.has_value());
@@ -391,7 +418,8 @@ int run_compare(const Values& values) {
   if (seeds > 1) {
     result.runs = run_seeds(result.systems, target, input, seeds);
     result.seeds = seeds_table(
-        result.runs, training ? std::optional(training->samples * (1 + training->overhead)) : std::nullopt);
+        result.runs, training ? std::optional(training->samples * (1 + training->overhead)) : std::nullopt,
+        target.cluster.gpus());
   }
   result.assumptions = compare_assumptions(values, target, data, result, input, training);
   if (out) write_outputs(*out, values, made_here(values, target, data), result);

@@ -10,6 +10,7 @@
 #include "core/program/lowering.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/studies/headroom.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/plan_export.hpp"
@@ -18,7 +19,6 @@
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
-#include "experiments/trust/headroom.hpp"
 #include "solver/planners/planners.hpp"
 #include "solver/schedulers/methods.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -117,24 +117,25 @@ std::string ranking_json(const PlanResult& result, const Table& ranking,
 }
 
 /// Says what is proven of the best plan, or that nothing is.
-std::string describe_proof(const PlanResult& result) {
+std::string describe_proof(const PlanResult& result, int gpus) {
   if (!result.bound) return "no bound is known for this planner and cost model";
   return fmt::format(
-      "proven: no plan that the search may choose, whatever the cut of its layers and the microbatches of these samples, "
-      "has an objective below {:.4f} s: the best is within {:.2f} % of it{}",
-      result.bound->count(), 100 * result.gap(),
+      "proven: no plan that the search may choose (with work for all {} GPUs, or as many as the wish leaves), whatever "
+      "the cut of its layers and the microbatches of these samples, has an objective below {:.4f} s: the best is within "
+      "{:.2f} % of it{}",
+      gpus, result.bound->count(), 100 * result.gap(),
       result.exhausted ? "" : "; the search ended before all smaller bounds were looked into (--budget)");
 }
 
-Table plan_table(const std::string& planner, const PlanResult& result) {
+Table plan_table(const std::string& planner, const PlanResult& result, bool fits_further) {
   return {{{"planner", "planner"},
            {"plan", "plan"},
            {"objective_s", "objective s", 4},
            {"bound_s", "bound s", 4},
            {"gap", "gap %", 2, 100},
            {"gpus", "GPUs"}},
-          {{planner, marked(*result.plan), result.objective, result.bound,
-            result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
+          {{planner, marked(*result.plan) + std::string(fits_further ? "" : kMayNotFit), result.objective,
+            result.bound, result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
 }
 
 /// Returns the schedulers that may fill the plans of a search: those that look at costs.
@@ -191,8 +192,9 @@ std::string plan_json(const Plan& plan, const AssumptionBlock& assumptions) {
   return json_text(json);
 }
 
-/// Says how likely further batches of the data that a scheduler fills overrun a GPU's memory.
-void assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& target,
+/// Says how likely further batches of the data that a scheduler fills overrun a GPU's memory. Returns whether
+/// the plan holds all of them.
+bool assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& target,
                         const std::vector<Sample>& samples, const std::string& scheduler,
                         std::uint64_t seed) {
   constexpr double kUsualIterations = 1000;
@@ -210,6 +212,7 @@ void assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& 
                   : headroom.overruns == 0 && headroom.longest_fits ? ""
                                                                     : " (--respect-memory)"),
       figures_of(headroom, kUsualIterations));
+  return headroom.holds_all();
 }
 
 int run_plan(const Values& values) {
@@ -275,13 +278,12 @@ int run_plan(const Values& values) {
   if (out) {
     write_file_atomically(*out, with_provenance(to_json(*result.plan), made_here(values, target, data)));
   }
-  if (kind.searches) say("dflop: {}\n", describe_proof(result));
+  if (kind.searches) say("dflop: {}\n", describe_proof(result, target.cluster.gpus()));
   if (result.seeds_outside > 0) {
     say("dflop: note: {} of the seed plans have parts that the options leave no room for, and were not tried\n",
         result.seeds_outside);
   }
   const bool explains = values["explain"].as<bool>();
-  const Table table = explains ? plan_ranking(result) : plan_table(planner, result);
   ReductionExplanation reductions;
   if (explains) {
     reductions = explain_reductions(lower_without_work(*result.plan, target.model), target.cluster);
@@ -296,17 +298,25 @@ int run_plan(const Values& values) {
   assume_orders(block, plans);
   if (!result.best.empty() && result.best.front().steps) {
     const RankedPlan& best = result.best.front();
-    block.add("schedule",
-              fmt::format(
-                  "the objective is of microbatches of {} in {} steps an iteration ('schedule --scheduler {} "
-                  "--steps {}'); 'schedule' takes more steps by default, which is mostly no slower",
-                  best.scheduler, *best.steps, best.scheduler, *best.steps),
-              {{"scheduler", best.scheduler}, {"steps", *best.steps}});
+    block.add(
+        "schedule",
+        fmt::format(
+            "the objective is of microbatches of {} in {} steps an iteration ('schedule --scheduler {} "
+            "--steps {}'); 'schedule' takes more steps by default, and ends up to a few percent faster or slower",
+            best.scheduler, *best.steps, best.scheduler, *best.steps),
+        {{"scheduler", best.scheduler}, {"steps", *best.steps}});
   }
-  if (!kind.searches && !kind.leaves_parts)
-    assume_plan_memory(block, *result.plan, target, samples, "random", seed);
-  assume_plan_memory(block, *result.plan, target, samples, "lpt", seed);
+  // What fills the plan's own batches decides whether it is marked.
+  const bool fills_at_random = !kind.searches && !kind.leaves_parts;
+  bool fits_further = true;
+  if (fills_at_random)
+    fits_further = assume_plan_memory(block, *result.plan, target, samples, "random", seed);
+  const bool fits_by_lpt = assume_plan_memory(block, *result.plan, target, samples, "lpt", seed);
+  if (!fills_at_random) fits_further = fits_by_lpt;
+  if (!fits_further)
+    block.add("memory", "the plan is marked !: a run that meets such a batch ends out of memory");
   assume_seed(block, seed, batches.size(), gbs, samples.size(), "'compare' tells of the spread over others");
+  const Table table = explains ? plan_ranking(result) : plan_table(planner, result, fits_further);
   if (form) {
     fmt::print("{}", exported_plan(*result.plan, target.model, *form, "plan"));
     say("{}", block.text());

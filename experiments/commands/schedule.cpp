@@ -12,10 +12,10 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/profile_option.hpp"
-#include "experiments/studies/schedule_check.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
+#include "experiments/trust/schedule_check.hpp"
 #include "solver/schedulers/methods.hpp"
 #include "traces/files/correction.hpp"
 #include "traces/files/plan.hpp"
@@ -115,8 +115,9 @@ int run_schedule(const Values& values) {
   const Target target(plan.model, plan.cluster, plan_path, read_link_changes(values),
                       profile ? &*profile : nullptr);
   choose_for_objective(choice, values, plan);
-  if (!profile) note_profile_of(plan_path, parse_provenance(plan_text, plan_path));
-  note_changed_model(plan_path, plan_text, target.model);
+  const std::optional<Provenance> plan_made_by = parse_provenance(plan_text, plan_path);
+  if (!profile) note_profile_of(plan_path, plan_made_by);
+  note_changed_files(plan_path, plan_made_by, target);
   note_gpu_types(target.cluster);
   validate(plan, target.model, target.cluster, plan_path);
   note_trained(plan.trained, target.model);

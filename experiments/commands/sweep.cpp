@@ -132,6 +132,12 @@ AssumptionBlock sweep_assumptions(const std::vector<SweepRow>& cells) {
       "layout",
       "plans with * have modules that share GPUs, which is confirmed on no GPU; an order or parallelism in a spec "
       "leaves them out");
+  const auto searches = [](const SweepRow& cell) { return find_planner(cell.text(Axis::planner)).searches; };
+  if (std::ranges::any_of(cells, searches))
+    block.add(
+        "search",
+        "plans are made for microbatches of lpt, whatever scheduler the cells have; 'plan' and 'compare' finish "
+        "plans with auto, and often find faster ones");
   block.add(
       "memory",
       "plans with ! do not hold some further batch of the data: a run that meets one ends out of memory (the column "

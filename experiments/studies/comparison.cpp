@@ -13,7 +13,10 @@
 #include "core/error.hpp"
 #include "core/support/parallel.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "experiments/studies/headroom.hpp"
+#include "experiments/studies/made_by.hpp"
 #include "solver/plan_problem/trial.hpp"
+#include "solver/schedulers/command.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/text/text_file.hpp"
@@ -35,6 +38,12 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   if (!run.evaluation) return refuse(system.schedule.iterations.back().reason);
   if (const auto problem = out_of_memory(run.evaluation->timelines, target.cluster)) return refuse(*problem);
   system.evaluation = std::move(run.evaluation);
+  if (system.scheduler.name == kCommandMethod) return;  // a command is not asked to fill further batches
+  if (system.scheduler.name == "random") {              // of which a few batches tell little
+    system.fits_further =
+        estimate_headroom(plan, target, input.samples, "random", plan.respect_memory, input.seed).holds_all();
+    return;
+  }
   const auto filler = make_scheduler(filler_for(system.scheduler.name), {.prove = false});
   system.fits_further = !overrun(target.problem(), plan, hardest(input.further), *filler, input.seed,
                                  plan.respect_memory, target.cluster.gpu.usable_memory());
@@ -289,7 +298,8 @@ std::vector<System> own_systems(const std::vector<std::string_view>& files, cons
                   fmt::format("expected a file name that no other row has, found '{}' twice", system.name),
                   file);
     }
-    Plan plan = parse_plan(read_text_file(file), file);
+    const std::string text = read_text_file(file);
+    Plan plan = parse_plan(text, file);
     const auto expect = [&](std::string_view key, const auto& expected, const auto& found) {
       if (expected == found) return;
       throw Error(ErrorKind::input, fmt::format("expected {}, found {}", expected, found),
@@ -299,6 +309,7 @@ std::vector<System> own_systems(const std::vector<std::string_view>& files, cons
     expect("cluster", target.cluster.name, plan.cluster);
     expect("gbs", gbs, plan.gbs);
     validate(plan, target.model, target.cluster, file);
+    note_changed_files(file, parse_provenance(text, file), target);
     system.planner = "none";
     system.scheduler = scheduler;
     system.chooses = "nothing: a plan of the user's";

@@ -44,9 +44,6 @@ struct SystemKind {
 /// Returns the systems that can be compared, in the order of the rows.
 const std::vector<SystemKind>& system_kinds();
 
-/// In a table a plan that does not hold some further batch has this mark.
-inline constexpr std::string_view kMayNotFit = " !";
-
 /// A System is one row of the comparison.
 struct System {
   std::string name;

@@ -103,10 +103,6 @@ std::string name_of(const PathLink& link) {
 
 constexpr double kGiB = 0x1p-30;
 
-double gib(Bytes bytes) {
-  return static_cast<double>(bytes.count) * kGiB;
-}
-
 std::vector<Column> memory_columns() {
   return {{"peak_time_s", "at s", 4},
           {"parameters_bytes", "parameters GiB", 2, kGiB},
@@ -317,7 +313,7 @@ std::string with_other_module(const Timeline& timeline, const GroupUsage& group)
   if (timeline.shared_gpus == 0) return "";
   const Bytes all = most_of(gpu_memory(timeline), timeline, group);
   return fmt::format("; with the {:.1f} GiB of the other rank on its GPU {:.1f}",
-                     gib(all - group.peak_memory), gib(all));
+                     in_gib(all - group.peak_memory), in_gib(all));
 }
 
 Table fullest_rank_table(std::span<const Timeline> iterations) {
@@ -352,9 +348,9 @@ std::string describe_fullest_rank(std::span<const Timeline> iterations) {
   return fmt::format(
       "rank {} ({}) needs {:.1f} GiB at {:.4f} s of iteration {}: parameters {:.1f}, gradients {:.1f}, "
       "optimizer {:.1f}, activations {:.1f}, buffers {:.1f}{}",
-      group.first_rank, timeline.stages[group.stage], gib(group.peak_memory), seconds(group.peak_time),
-      fullest.iteration, gib(group.model_state.parameters), gib(group.model_state.gradients),
-      gib(group.model_state.optimizer), gib(group.peak_activations), gib(group.peak_buffers),
+      group.first_rank, timeline.stages[group.stage], in_gib(group.peak_memory), seconds(group.peak_time),
+      fullest.iteration, in_gib(group.model_state.parameters), in_gib(group.model_state.gradients),
+      in_gib(group.model_state.optimizer), in_gib(group.peak_activations), in_gib(group.peak_buffers),
       with_other_module(timeline, group));
 }
 

@@ -70,13 +70,16 @@ void say_made_by(const std::string& file, const std::optional<Provenance>& made_
   for (const std::string& line : provenance_lines(*made_by)) say("  {}\n", printable(line));
 }
 
-void note_changed_model(const std::string& file, std::string_view plan_json, const ModelSpec& model) {
-  const std::optional<Provenance> made_by = parse_provenance(plan_json, file);
-  if (!made_by || !made_by->model || made_by->model->name != model.name) return;
-  const std::string now = model_hash(model.name);
-  if (made_by->model->hash.empty() || now.empty() || made_by->model->hash == now) return;
-  say("dflop: note: {} was made when {} said something else; 'dflop plan' makes one for what it says now\n",
-      printable(file), printable(model.name));
+void note_changed_files(const std::string& file, const std::optional<Provenance>& made_by,
+                        const Target& target) {
+  if (!made_by) return;
+  const auto note = [&](const std::optional<Origin>& then, const std::string& name, const std::string& now) {
+    if (!then || then->name != name || then->hash.empty() || now.empty() || then->hash == now) return;
+    say("dflop: note: {} was made when {} said something else; 'dflop plan' makes one for what it says now\n",
+        printable(file), printable(name));
+  };
+  note(made_by->model, target.model.name, model_hash(target.model.name));
+  note(made_by->cluster, target.cluster.name, cluster_hash(target.cluster.name));
 }
 
 void note_profile_of(const std::string& file, const std::optional<Provenance>& made_by) {

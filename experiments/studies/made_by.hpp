@@ -33,9 +33,10 @@ void say_made_by(const std::string& file, const std::optional<Provenance>& made_
 /// fit these. Says nothing where neither length cuts any.
 void note_other_cut(const std::string& file, std::string_view plan_json, const SampleCut& cut);
 
-/// Notes on standard error where the model of a plan's file, as its folder or preset has it now, is another
-/// than that which the plan was made for.
-void note_changed_model(const std::string& file, std::string_view plan_json, const ModelSpec& model);
+/// Notes on standard error where the model or the cluster that a plan's file was made for, as its folder,
+/// file or preset says it now, is another.
+void note_changed_files(const std::string& file, const std::optional<Provenance>& made_by,
+                        const Target& target);
 
 /// Notes on standard error that a plan was made with a profile, for what is made of it without one.
 void note_profile_of(const std::string& file, const std::optional<Provenance>& made_by);

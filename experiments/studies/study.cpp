@@ -152,11 +152,10 @@ void refuse_overrun(const SchedulerChoice& choice, const Plan& plan, const Targe
   const Bytes usable = target.cluster.gpu.usable_memory();
   if (!choice.respects_memory(plan) || peak_memory(run) <= usable) return;
   const GroupUsage& fullest = run.groups[fullest_rank({&run, 1}).group];
-  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
   iteration.status = ScheduleStatus::infeasible;
-  iteration.reason =
-      fmt::format("in a run its microbatches need {:.1f} GiB on rank {}{}, {:.1f} GiB are usable",
-                  gib(fullest.peak_memory), fullest.first_rank, with_other_module(run, fullest), gib(usable));
+  iteration.reason = fmt::format(
+      "in a run its microbatches need {:.1f} GiB on rank {}{}, {:.1f} GiB are usable",
+      in_gib(fullest.peak_memory), fullest.first_rank, with_other_module(run, fullest), in_gib(usable));
   iteration.assignment = {};
 }
 
@@ -308,6 +307,7 @@ PlanFiles::PlanFiles(const std::string& plan_file, const std::string& plan_text,
   validate(plan, target.model, target.cluster, plan_file);
   validate(schedule, plan, schedule_file);
   if (profile == nullptr) note_profile_of(plan_file, plan_made_by);
+  note_changed_files(plan_file, plan_made_by, target);
   if (profile != nullptr) require_measured(*profile, plan, target.model);
 }
 
@@ -655,7 +655,6 @@ namespace {
 /// Judges each rank of a mixed cluster by its own GPU.
 std::optional<std::string> out_of_own_memory(std::span<const Timeline> timelines,
                                              const ClusterSpec& cluster) {
-  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
   for (std::size_t k = 0; k < timelines.size(); ++k) {
     for (const GroupUsage& group : timelines[k].groups) {
       for (int rank = group.first_rank; rank < group.first_rank + group.ranks; ++rank) {
@@ -663,7 +662,8 @@ std::optional<std::string> out_of_own_memory(std::span<const Timeline> timelines
         if (group.peak_memory <= gpu.usable_memory()) continue;
         return fmt::format(
             "out of memory, rank {} ({}, {}) needs {:.1f} GiB in iteration {}; {:.1f} GiB are usable", rank,
-            timelines[k].stages[group.stage], gpu.name, gib(group.peak_memory), k, gib(gpu.usable_memory()));
+            timelines[k].stages[group.stage], gpu.name, in_gib(group.peak_memory), k,
+            in_gib(gpu.usable_memory()));
       }
     }
   }

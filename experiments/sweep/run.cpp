@@ -16,7 +16,7 @@
 #include "core/support/parallel.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/comparison.hpp"
+#include "experiments/studies/headroom.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/trust/roles.hpp"
 #include "solver/plan_problem/trial.hpp"
@@ -86,8 +86,9 @@ class SampleSets {
 
 /// A Planned has what the cells of a group share.
 struct Planned {
-  Planned(const SweepRow& cell, const std::vector<Sample>& samples)
-      : target(cell.text(Axis::model), cluster_name(cell), "", sweep_cluster_change(cell)),
+  Planned(const SweepRow& cell, const std::vector<Sample>& all)
+      : samples(all),
+        target(cell.text(Axis::model), cluster_name(cell), "", sweep_cluster_change(cell)),
         batches(make_batches(samples, static_cast<int>(cell.whole(Axis::gbs)),
                              static_cast<int>(cell.whole(Axis::iterations)), seed_of(cell))) {
     const auto start = Clock::now();
@@ -95,13 +96,11 @@ struct Planned {
                        static_cast<int>(cell.whole(Axis::gbs)), seed_of(cell), sweep_plan_options(cell),
                        sweep_search_options(cell, &target.model), sweep_best_parts(cell));
     seconds = Clock::now() - start;
-    further = batches_to_fit(samples, static_cast<int>(cell.whole(Axis::gbs)), seed_of(cell));
-    further.resize(hardest(further).size());
   }
 
+  const std::vector<Sample>& samples;
   Target target;
   std::vector<Batch> batches;
-  std::vector<Batch> further;  ///< hard to fit
   PlanResult result;
   Seconds seconds{0};  ///< measured
 };
@@ -208,15 +207,14 @@ void set_result(SweepRow& cell, const Evaluation& result, const ClusterSpec& clu
 
 /// Marks the plan of a cell that does not hold some further batch, as compare does.
 void mark_overrun(const Planned& planned, const Plan& plan, std::string_view scheduler, SweepRow& cell) {
-  const Bytes usable = planned.target.cluster.gpu.usable_memory();
-  const auto filler = make_scheduler(filler_for(scheduler), {.prove = false});
-  const std::optional<Bytes> needed = overrun(planned.target.problem(), plan, planned.further, *filler,
-                                              seed_of(cell), plan.respect_memory, usable);
-  if (!needed) return;
-  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
+  const Headroom headroom =
+      estimate_headroom(plan, planned.target, planned.samples, std::string(filler_for(scheduler)),
+                        plan.respect_memory, seed_of(cell));
+  if (headroom.holds_all()) return;
   cell[Measure::plan] = marked(plan) + std::string(kMayNotFit);
-  cell[Measure::reason] = fmt::format("may not fit: a further batch needs {:.1f} GiB, {:.1f} are usable",
-                                      gib(*needed), gib(usable));
+  cell[Measure::reason] =
+      fmt::format("may not fit: a further batch needs {:.1f} GiB, {:.1f} are usable",
+                  in_gib(std::max(headroom.most, headroom.longest)), in_gib(headroom.usable));
 }
 
 void run_cell(const Planned& planned, SweepRow& cell) {

@@ -128,8 +128,9 @@ TrainJob read_job(const Values& values) {
     const bool measured = values.count("profile") > 0;
     job.target = std::make_shared<const Target>(job.plan.model, job.plan.cluster, job.where, nullptr, nullptr,
                                                 measured ? Use::shape : Use::costs);
-    if (!measured) note_profile_of(job.where, parse_provenance(text, job.where));
-    note_changed_model(job.where, text, job.target->model);
+    const std::optional<Provenance> made_by = parse_provenance(text, job.where);
+    if (!measured) note_profile_of(job.where, made_by);
+    note_changed_files(job.where, made_by, *job.target);
   } else {
     job.where = "plan";
     const auto model = read_text(values, "model").value_or(kDefaultModel);

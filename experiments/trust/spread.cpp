@@ -80,7 +80,7 @@ std::vector<SeedRuns> run_seeds(const std::vector<System>& systems, const Target
   return runs;
 }
 
-Table seeds_table(const std::vector<SeedRuns>& runs, const std::optional<double>& train_samples) {
+Table seeds_table(const std::vector<SeedRuns>& runs, const std::optional<double>& train_samples, int gpus) {
   Table table{{{"system", "system"},
                {"seeds", "seeds"},
                {"fits", "fits"},
@@ -96,6 +96,8 @@ Table seeds_table(const std::vector<SeedRuns>& runs, const std::optional<double>
   if (train_samples) {
     table.columns.push_back({"train_hours_mean", "hours", 2});
     table.columns.push_back({"train_hours_95", "+-", 2});
+    table.columns.push_back({"train_gpu_hours_mean", "GPU-hours", 1});
+    table.columns.push_back({"train_gpu_hours_95", "+-", 1});
   }
   const auto of = [&](std::string_view name) {
     const auto found = std::ranges::find(runs, name, &SeedRuns::system);
@@ -119,8 +121,13 @@ Table seeds_table(const std::vector<SeedRuns>& runs, const std::optional<double>
     add(spread_of(ratios(run.samples_per_s, megatron)));
     if (train_samples) {
       std::vector<double> hours;
-      for (const double value : values) hours.push_back(*train_samples / value / 3600);
+      std::vector<double> gpu_hours;
+      for (const double value : values) {
+        hours.push_back(*train_samples / value / 3600);
+        gpu_hours.push_back(hours.back() * gpus);
+      }
       add(spread_of(hours));
+      add(spread_of(gpu_hours));
     }
     table.rows.push_back(std::move(row));
   }

@@ -40,7 +40,7 @@ std::vector<SeedRuns> run_seeds(const std::vector<System>& systems, const Target
                                 const ComparisonInput& input, int seeds);
 
 /// Returns a row for each system: samples/s in the mean with its interval, least and most, the speedups, each
-/// on the same batches, and of a training its hours.
-Table seeds_table(const std::vector<SeedRuns>& runs, const std::optional<double>& train_samples);
+/// on the same batches, and of a training on so many GPUs its hours.
+Table seeds_table(const std::vector<SeedRuns>& runs, const std::optional<double>& train_samples, int gpus);
 
 }  // namespace dflop

@@ -142,11 +142,10 @@ std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span
 
 std::string ClosestMiss::reason(const ClusterSpec& cluster) const {
   if (!plan_) return "";
-  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) / (1024.0 * 1024 * 1024); };
   return fmt::format(
       "every configuration exceeds GPU memory; the closest ({}) needs at least {:.1f} GiB on one rank, "
       "{:.1f} GiB are usable",
-      describe(*plan_), gib(needed_), gib(cluster.gpu.usable_memory()));
+      describe(*plan_), in_gib(needed_), in_gib(cluster.gpu.usable_memory()));
 }
 
 }  // namespace dflop

@@ -85,9 +85,8 @@ Objective objective_of(const Method& method, const ScheduleRequest& request) {
 
 /// Says what the microbatches of a method need that do not fit.
 std::string needs(const Method& method, const MemoryPeak& peak, const ScheduleRequest& request) {
-  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count) * 0x1p-30; };
   return fmt::format("the microbatches of {} need {:.1f} GiB on rank {}, {:.1f} GiB are usable", method.name,
-                     gib(peak.bytes), peak.rank, gib(*request.limits.memory));
+                     in_gib(peak.bytes), peak.rank, in_gib(*request.limits.memory));
 }
 
 /// Takes the proof back from a solution under caps that are not part of its request: those of memory only

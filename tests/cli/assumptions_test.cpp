@@ -233,6 +233,8 @@ TEST(AssumptionBlock, CompareHasSpreadMemoryAndHours) {
   const double hours = three["systems"][1]["train_hours"];
   EXPECT_DOUBLE_EQ(hours, 3e6 / first / 3600);
   EXPECT_DOUBLE_EQ(one["systems"][1]["train_hours"], hours * 1.05);
+  const json& over_seeds = three["seeds"][1];
+  EXPECT_DOUBLE_EQ(over_seeds["train_gpu_hours_95"], over_seeds["train_hours_95"].get<double>() * 8);
   const json time = with_key(one["assumptions"]["time"], "overhead");
   EXPECT_DOUBLE_EQ(time["overhead"], 0.05);
   const json kept = run_json(sandbox, compare + "--seeds 1 --drop-long --max-tokens 4000");

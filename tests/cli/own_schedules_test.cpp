@@ -192,6 +192,32 @@ TEST_F(SchedulerCommand, IsAskedForTheBatchesOfARowAlone) {
   EXPECT_EQ(asked, "(1, 0)\n(1, 1)\n");
 }
 
+// All samples but one for each other bin go to the first bin, which breaks the cap: LPT fills both batches.
+TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
+  testing::write_all(
+      sandbox.path("one.py"),
+      "import json, sys\n"
+      "for line in sys.stdin:\n"
+      "  r = json.loads(line)\n"
+      "  print(json.dumps({'bins': [i if i < r['bins'] else 0 for i in range(32)]}), flush=True)\n");
+  const RunResult compared = sandbox.run(
+      "compare --systems pytorch --plan p.json --gbs 32 --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 "
+      "--data traces/datasets/vision_mix.csv --modalities image --iterations 2 --token-cap 40000 --format json "
+      "--scheduler-command \"python3 one.py\"");
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const json assumptions = json::parse(compared.out)["assumptions"];
+  const json& schedule = assumptions["schedule"][0];
+  EXPECT_EQ(schedule["system"], "p");
+  EXPECT_EQ(schedule["fallbacks"], 2);
+  EXPECT_NE(schedule["text"].get<std::string>().find(
+                "p: 2 of 2 batches have other microbatches than those of command"),
+            std::string::npos)
+      << schedule;
+  // What LPT would need says nothing of the command's microbatches.
+  EXPECT_NE(assumptions.dump().find("p: not known of further batches"), std::string::npos) << assumptions;
+  for (const json& memory : assumptions["memory"]) EXPECT_NE(memory.value("systems", ""), "p");
+}
+
 TEST_F(SchedulerCommand, SaysWhatItAsks) {
   const RunResult result = by_python(
       "open('asked.json', 'a').write(line); print(json.dumps({'bins': [i % r['bins'] for i in range(32)]}))");

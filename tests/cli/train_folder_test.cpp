@@ -157,6 +157,33 @@ TEST_F(TrainFolder, SaysThatAPlanWasMadeForAnotherModel) {
   EXPECT_NE(changed.err.find(note), std::string::npos) << changed.err;
 }
 
+TEST_F(TrainFolder, SaysThatAPlanWasMadeForAnotherCluster) {
+  json cluster =
+      json::parse(testing::read_all(DFLOP_SOURCE_DIR "/experiments/presets/clusters/a100-80g.json"));
+  testing::write_all(sandbox.path("own.json"), cluster.dump());
+  const std::string data = " --data " DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv ";
+  ASSERT_EQ(
+      sandbox
+          .run("plan --planner megatron --model small-vlm --cluster own.json:1 --gbs 16 --iterations 1 --out "
+               "p.json" +
+               data)
+          .exit_code,
+      0);
+  ASSERT_EQ(sandbox.run("schedule --plan p.json --iterations 1 --out s.json" + data).exit_code, 0);
+  const std::string note = "note: p.json was made when own.json:1 said something else";
+  const std::string simulate = "simulate --plan p.json --schedule s.json";
+  const std::string compared =
+      "compare --systems pytorch --model small-vlm --cluster own.json:1 --gbs 16 --iterations "
+      "1 --plan p.json" +
+      data;
+  for (const std::string& command : {simulate, compared})
+    EXPECT_EQ(sandbox.run(command).err.find(note), std::string::npos) << command;
+  cluster["gpus_per_node"] = 16;
+  testing::write_all(sandbox.path("own.json"), cluster.dump());
+  for (const std::string& command : {simulate, compared})
+    EXPECT_NE(sandbox.run(command).err.find(note), std::string::npos) << command;
+}
+
 /// Sizes alone do not make a model: with others of its forms it is another, whose weights are no use.
 TEST_F(TrainFolder, GoesOnWithNoOtherFormsOfItsLayers) {
   std::filesystem::create_directory(sandbox.path("m"));

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/trust/headroom.hpp"
+#include "experiments/studies/headroom.hpp"
 #include "experiments/trust/roles.hpp"
 #include "experiments/trust/spread.hpp"
 #include "solver/plan_problem/trial.hpp"
@@ -166,9 +166,10 @@ TEST(Headroom, APlanThatHoldsNoLongSampleIsSaidToBeForThePlannedBatches) {
       "n_texts,prompt_tokens,answer_tokens,text_tokens\n";
   for (int i = 0; i < 63; ++i) records += fmt::format("s{},,,text,,,,,,,,,1,0,500,500\n", i);
   testing::write_all(sandbox.path("d.csv"), records + "long,,,text,,,,,,,,,1,0,32000,32000\n");
-  const testing::RunResult planned = sandbox.run(
+  const std::string plan =
       "plan --planner search --budget 20000 --data d.csv --model llava-ov-llama3-8b --cluster a100-80g:1 "
-      "--gbs 16 --iterations 1 --tp 1 --pp 2 --dp 4 --recompute none --format json");
+      "--gbs 16 --iterations 1 --tp 1 --pp 2 --dp 4 --recompute none --format ";
+  const testing::RunResult planned = sandbox.run(plan + "json");
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_NE(planned.err.find("note: search: no plan was found that holds further batches with the longest "
                              "sample, of 32000 LLM tokens"),
@@ -177,6 +178,9 @@ TEST(Headroom, APlanThatHoldsNoLongSampleIsSaidToBeForThePlannedBatches) {
   const json memory = json::parse(planned.out, nullptr, false)["assumptions"]["memory"][0];
   EXPECT_EQ(memory["longest_samples_fit"], false);
   EXPECT_GT(memory["out_of_memory_chance"], 0.99);
+  const testing::RunResult table = sandbox.run(plan + "csv");
+  EXPECT_NE(table.out.find(" !,"), std::string::npos) << table.out;  // after the plan
+  EXPECT_NE(table.err.find("the plan is marked !"), std::string::npos) << table.err;
 }
 
 constexpr const char* kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "hand",

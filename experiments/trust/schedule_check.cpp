@@ -1,4 +1,4 @@
-#include "experiments/studies/schedule_check.hpp"
+#include "experiments/trust/schedule_check.hpp"
 
 #include <fmt/format.h>
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "experiments/studies/study.hpp"
 
 namespace dflop {
+
+/// In a table a plan that does not hold some further batch has this mark.
+inline constexpr std::string_view kMayNotFit = " !";
 
 /// A Headroom says what further batches need of a GPU's memory.
 struct Headroom {
@@ -28,6 +32,8 @@ struct Headroom {
   /// exponential_tail(); where memory is respected the part of the drawn batches that did not fit. It is
   /// never below the part of all batches that hold the longest sample, where that one does not fit.
   double chance = 0;
+
+  bool holds_all() const { return overruns == 0 && longest_fits; }
 
   /// Returns the probability that one of so many batches does not fit.
   double chance_of_run(double batches) const;

@@ -1,4 +1,4 @@
-#include "experiments/trust/headroom.hpp"
+#include "experiments/studies/headroom.hpp"
 
 #include <fmt/format.h>
 
@@ -21,10 +21,6 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kFewBatches = 64;  // from which a chance is a rough estimate
-
-double gib(Bytes bytes) {
-  return static_cast<double>(bytes.count) * 0x1p-30;
-}
 
 }  // namespace
 
@@ -204,8 +200,8 @@ std::string describe(const Headroom& headroom, double iterations) {
   const bool leaves_some_out = headroom.respects_memory && !all_fit;
   std::string text =
       fmt::format("{:.1f} GiB in the mean, {:.1f} at most{} and {:.1f} with the longest samples, of {:.1f}; ",
-                  gib(headroom.mean), gib(headroom.most), leaves_some_out ? " in those that fit" : "",
-                  gib(headroom.longest), gib(headroom.usable));
+                  in_gib(headroom.mean), in_gib(headroom.most), leaves_some_out ? " in those that fit" : "",
+                  in_gib(headroom.longest), in_gib(headroom.usable));
   if (all_fit) {
     text += fmt::format("all of {} batches fit{}", headroom.batches,
                         headroom.longest_fits ? "" : ", the longest samples do not");
