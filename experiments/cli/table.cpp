@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/replace.hpp>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -81,6 +82,11 @@ constexpr std::pair<char, std::string_view> kLatex[] = {{'\\', "\\textbackslash{
                                                         {'<', "\\textless{}"},
                                                         {'>', "\\textgreater{}"},
                                                         {'|', "\\textbar{}"}};
+
+/// Returns text as a cell of LaTeX. Two hyphens would be printed as a dash, which no option begins with.
+std::string latex_cell(const std::string& text) {
+  return boost::replace_all_copy(escaped(text, kLatex), "--", "-{-}");
+}
 
 std::string& result_command() {
   static std::string command;
@@ -159,7 +165,7 @@ std::string to_latex(const Table& table) {
   out += "}\n\\toprule\n";
   const auto add_line = [&](const auto& text_at) {
     for (std::size_t c = 0; c < table.columns.size(); ++c)
-      out += (c > 0 ? " & " : "") + escaped(text_at(c), kLatex);
+      out += (c > 0 ? " & " : "") + latex_cell(text_at(c));
     out += " \\\\\n";
   };
   add_line([&](std::size_t c) { return table.columns[c].title; });

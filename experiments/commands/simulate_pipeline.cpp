@@ -50,7 +50,10 @@ void print_pipeline(Format format, const Table& summary, const Timeline& timelin
   };
   const auto json = [&] {
     nlohmann::ordered_json all = json_of(summary)[0];
-    if (distribution) all["distribution"] = json_of(*distribution)[0];
+    if (distribution) {
+      all["run"] = 0;  // whose figures these are, as the table says
+      all["distribution"] = json_of(*distribution)[0];
+    }
     Table with_memory = stages;
     add_memory_columns(with_memory, timeline);
     all["stages"] = json_of(with_memory);

@@ -33,6 +33,10 @@ TEST(Table, LatexEscapesItsTenSpecialCharactersAndThoseOfOtherFonts) {
             "x & - & \\$5 \\& \\textbackslash{}n & 0.0 \\\\\n"
             "\\bottomrule\n"
             "\\end{tabular}\n");
+  // TeX makes one dash of two hyphens.
+  const Table option = {{{"a", "a-b"}}, {{"--slow"}}};
+  EXPECT_NE(to_latex(option).find("a-b \\\\\n\\midrule\n-{-}slow \\\\"), std::string::npos)
+      << to_latex(option);
   const Table all = {{{"a", "\\{}$&#_%~^"}}, {{"<>|\""}}};
   EXPECT_EQ(to_latex(all),
             "% needs \\usepackage{booktabs}\n\\begin{tabular}{l}\n\\toprule\n"
