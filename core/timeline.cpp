@@ -40,6 +40,22 @@ bool has_pieces_alone(const Timeline& timeline) {
   });
 }
 
+bool begin_apart(const Timeline& timeline) {
+  return std::ranges::any_of(timeline.groups,
+                             [](const GroupUsage& group) { return group.begin > Nanoseconds(0); });
+}
+
+void shorten_to(Nanoseconds makespan, Timeline& timeline) {
+  timeline.makespan = makespan;
+  for (GroupUsage& group : timeline.groups) {
+    group.busy = std::min(group.busy, makespan);
+    group.wait = std::min(group.wait, makespan - group.busy);
+    group.transfer = std::min(group.transfer, makespan);
+    group.peak_time = std::min(group.peak_time, makespan);
+    group.bubble = makespan - group.busy - group.wait;
+  }
+}
+
 std::vector<Bytes> gpu_memory(const Timeline& timeline) {
   std::vector<Bytes> memory;
   for (const GroupUsage& group : timeline.groups) {

@@ -72,6 +72,7 @@ struct GroupUsage {
   Nanoseconds peak_time{0};
   Bytes peak_activations;
   Bytes peak_buffers;
+  Nanoseconds begin{0};  ///< where the group's own step before this one ended; 0: all begin together
 
   bool operator==(const GroupUsage&) const = default;
 };
@@ -121,6 +122,14 @@ Bytes most_of(const std::vector<Bytes>& memory, const Timeline& timeline, const 
 /// as steps of DDP and FSDP are read: it has no order and no plan that could be another one. Each set of
 /// ranks that meet has a stream for its collectives.
 bool has_pieces_alone(const Timeline& timeline);
+
+/// Tells whether groups begin the step one after the other, as where some are still in the step before it.
+/// The makespan is then from the last group's end of that to the last group's own.
+bool begin_apart(const Timeline& timeline);
+
+/// Makes the makespan as short as this, and usage no longer: the time until the last group ends, of which
+/// groups may have spent a part in the step before.
+void shorten_to(Nanoseconds makespan, Timeline& timeline);
 
 /// Returns the largest memory of any GPU.
 Bytes peak_memory(const Timeline& timeline);

@@ -32,6 +32,8 @@ struct Conditions {
   /// Groups take turns to compute on so many cores, as CoreGate says; messages and collectives need none. 0:
   /// every rank has one.
   int cores = 0;
+  /// By group: when it begins, as where it is still in the step before. Empty: all begin at 0.
+  std::vector<Nanoseconds> begins = {};
 };
 
 /// A ComputePiece is a part of a computation in which the group computes all the time, or stands still.

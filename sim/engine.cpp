@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -42,6 +43,7 @@ struct GroupState {
   Bytes recorded_activations{-1};   ///< of its latest memory point; none yet
   Bytes recorded_buffers;
   bool failed = false;
+  bool begun = true;  ///< false before conditions.begins
 };
 
 /// A LateEntry is an all_reduce_start that comes into force while an instruction runs.
@@ -158,7 +160,9 @@ class Engine {
   Timeline run() {
     const auto groups = static_cast<std::int32_t>(groups_.size());
     for (std::int32_t group = 0; group < groups; ++group) set_up_group(group);
-    for (std::int32_t group = 0; group < groups; ++group) advance(group);
+    for (std::int32_t group = 0; group < groups; ++group) {
+      if (groups_[group].begun) advance(group);
+    }
     for (;;) {
       if (cores_ && instant_ends()) grant_cores();
       if (shared_ && step_shared()) continue;
@@ -186,7 +190,7 @@ class Engine {
     const auto groups = static_cast<std::int32_t>(groups_.size());
     const auto collectives = static_cast<std::int32_t>(program_.collectives.size());
     if (event.what < groups) {
-      finish(event.what);
+      if (std::exchange(groups_[event.what].begun, true)) finish(event.what);
       advance(event.what);
     } else if (event.what - groups < collectives) {
       end_collective(event.what - groups);
@@ -237,6 +241,10 @@ class Engine {
     usage.model_state = costs_.model_state[group];
     usage.peak_memory = usage.model_state.total();
     record_memory(group, Bytes{});
+    if (conditions_.begins.empty() || conditions_.begins[group] == Nanoseconds(0)) return;
+    usage.begin = conditions_.begins[group];
+    state.begun = false;
+    queue_.push(usage.begin, group);
   }
 
   /// Records where each group stands that did not come to its end. That is an error unless a rank has failed.

@@ -38,6 +38,8 @@ namespace dflop {
 /// message from or to the group, or a collective of it, is in flight: the union of these intervals, never
 /// more than the makespan.
 ///
+/// A group begins at conditions.begins, and the time before is bubble.
+///
 /// Memory of each rank: costs.model_state all the time, costs.activation from the start of a forward, and
 /// from the end of a backward_input, to the end of the backward (or backward_weight) that frees it,
 /// costs.workspace while the instruction runs.

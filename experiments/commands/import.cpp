@@ -612,6 +612,11 @@ int run_import(const Values& values) {
   print_trace(format, traces, ranks, pipeline_table(pipeline, replayed), findings,
               straggler_table(savings, traces));
   tell_fatal(findings, fatal);
+  if (pipeline.overlap > Nanoseconds(0)) {
+    say("dflop: note: ranks begin steps up to {:.3f} ms before others have ended the step before: a step is counted "
+        "from the last rank's end of that to the last rank's own, and replayed after it\n",
+        1e3 * Seconds(pipeline.overlap).count());
+  }
   if (!no_timeline.empty()) say("dflop: note: '--out' is not written: {}\n", no_timeline);
   return is_fatal ? 3 : 0;
 }

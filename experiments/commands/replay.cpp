@@ -491,14 +491,16 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
   const double error = relative_difference(mean(0), mean(1)).value_or(0);
   if (recording.source != "recorded" || has_pieces_alone(recording) || std::abs(error) < kNotable) return;
   std::string text = fmt::format("{}: replayed as it was, the run takes {:+.1f} %", file, 100 * error);
-  if (error < 0) text += kLateReceives;
+  const bool has_receives =
+      std::ranges::any_of(recording.spans, [](const Span& span) { return is_receive(span.op); });
+  if (error < 0 && has_receives) text += kLateReceives;
   const bool is_reordered = values.count("pipeline-schedule") + values.count("order") > 0;
   const std::size_t last = replays.front().size() - 1;
   const double difference = relative_difference(mean(1), mean(last)).value_or(0);
   if (is_reordered && std::abs(difference) <= std::abs(error)) {
     text += fmt::format("; '{}' differs by less than this error: it may be slower or faster",
                         replays.front()[last].name);
-  } else if (is_reordered) {
+  } else if (is_reordered && has_receives) {
     text += "; another order may lose several times as much by late receives";
   }
   say("dflop: note: {}\n", text);
@@ -604,8 +606,16 @@ int run_replay(const Values& values) {
   Replays replays;
   std::vector<Seconds> repeated;
   std::vector<Timeline> last;
-  for (int k = range.begin; k < range.end && (last.empty() || last.back().stalls.empty()); ++k) {
-    ReplayedIteration replayed = replay_iteration(trace.iterations[k], path, k, changes, conditions, detail);
+  ReplaySequence sequence;
+  const bool in_sequence = std::ranges::any_of(trace.iterations, begin_apart);
+  for (int k = in_sequence ? 0 : range.begin; k < range.end && (last.empty() || last.back().stalls.empty());
+       ++k) {
+    ReplayedIteration replayed = replay_iteration(trace.iterations[k], path, k, changes, conditions, detail,
+                                                  in_sequence ? &sequence : nullptr);
+    if (k < range.begin) {  // where the ranks stand then is all that counts
+      if (plan) plan->parts = {};
+      continue;
+    }
     repeated.insert(repeated.end(), replayed.repeated.begin(), replayed.repeated.end());
     last.push_back(replayed.runs.back().timeline);
     replays.push_back(std::move(replayed.runs));

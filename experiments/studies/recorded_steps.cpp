@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/replay_runs.hpp"
 #include "sim/engine.hpp"
+#include "sim/step_sequence.hpp"
 #include "traces/profiler/pipeline_layout.hpp"
 
 namespace dflop {
@@ -23,6 +25,12 @@ Program program_of(std::int64_t step, const Plan& plan, const ScheduleFile* sche
   const std::size_t iteration = static_cast<std::size_t>(step) % schedule->iterations.size();
   const ScheduledIteration& scheduled = schedule->iterations[iteration];
   return lower(plan, target.model, scheduled.samples, scheduled.assignment);
+}
+
+/// Returns how long a step takes: one that starts so, where that is given, moved on to the next.
+Nanoseconds simulate_step(const PricedProgram& priced, StepStart* start) {
+  if (start == nullptr) return simulate(priced.program, priced.costs, Detail::usage).makespan;
+  return simulate_next(priced.program, priced.costs, Detail::usage, {}, *start).makespan;
 }
 
 }  // namespace
@@ -53,7 +61,8 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
     std::string why;
     try {
       const RecordedProgram program = recorded_program(step.timeline);
-      const Nanoseconds taken = simulate(program.program, program.costs, Detail::usage).makespan;
+      StepStart start = start_of(step.timeline);
+      const Nanoseconds taken = simulate_step(program, begin_apart(step.timeline) ? &start : nullptr);
       const double error = Seconds(taken) / Seconds(step.timeline.makespan) - 1;
       if (std::abs(error) <= kMostReplayError) {
         kept.push_back(std::move(step));
@@ -74,17 +83,18 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
 }
 
 std::optional<double> saved_as_others(const PipelineImport& joined, const std::vector<int>& ranks) {
+  if (joined.steps.empty()) return std::nullopt;
   const ReplayChange change = as_others(ranks);
+  const bool overlaps = joined.overlap > Nanoseconds(0);
+  std::array<StepStart, 2> starts = {};
+  if (overlaps) starts.fill(start_of(joined.steps.front().timeline));
   Seconds as_was(0);
   Seconds changed(0);
   for (const PipelineStep& step : joined.steps) {
     const RecordedProgram recorded = recorded_program(step.timeline);
-    const auto taken = [](const PricedProgram& priced) {
-      return Seconds(simulate(priced.program, priced.costs, Detail::usage).makespan);
-    };
-    as_was += taken(recorded);
+    as_was += simulate_step(recorded, overlaps ? &starts[0] : nullptr);
     try {
-      changed += taken(change.apply(recorded, recorded, 0));
+      changed += simulate_step(change.apply(recorded, recorded, 0), overlaps ? &starts[1] : nullptr);
     } catch (const Error&) {  // of ranks that enter no collective as the others do
       return std::nullopt;
     }

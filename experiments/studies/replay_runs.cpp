@@ -36,8 +36,11 @@ Timeline named_as(const Timeline& recording, Timeline timeline) {
   return timeline;
 }
 
-Timeline run(const PricedProgram& priced, const Timeline& recording, Detail detail) {
-  return named_as(recording, SimExecutor(Conditions{.cores = recording.cores}).run(priced, detail));
+/// Runs a step; one of a sequence starts so, and `start` is moved on to the next.
+Timeline run(const Program& program, const ProgramCosts& costs, Detail detail, const Conditions& conditions,
+             StepStart* start) {
+  return start == nullptr ? simulate(program, costs, detail, conditions)
+                          : simulate_next(program, costs, detail, conditions, *start);
 }
 
 PricedProgram apply(const ReplayChange& change, const PricedProgram& before, const RecordedProgram& recorded,
@@ -452,36 +455,49 @@ ReplayChange as_others(const std::vector<int>& ranks) {
 
 ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
                                    const std::vector<ReplayChange>& changes,
-                                   const ReplayConditions& conditions, Detail detail) {
+                                   const ReplayConditions& conditions, Detail detail,
+                                   ReplaySequence* sequence) {
   RecordedProgram recorded = recorded_program(recording, file, iteration);
   fill_memory(recorded, conditions.reference);
   const bool conditioned = !conditions.name.empty();
   const auto detail_of = [&](std::size_t k) {
     return k == changes.size() && !conditioned ? detail : Detail::usage;
   };
+  const bool repeats = conditions.what_if.repeat > 1;
+  if (sequence != nullptr && sequence->rows.empty()) {
+    sequence->rows.assign(changes.size() + 2, start_of(recording));
+    if (repeats) sequence->repeated.assign(conditions.what_if.repeat, start_of(recording));
+  }
+  const auto start_of_row = [&](std::size_t k) { return sequence ? &sequence->rows[k] : nullptr; };
   ReplayedIteration result;
   std::vector<ReplayRun>& runs = result.runs;
   runs.push_back({"recorded", recording, peak_memory(recording) > Bytes{}});
   PricedProgram priced = recorded;
-  runs.push_back({"replayed", run(priced, recording, detail_of(0)), recorded.memory});
+  const auto add_run = [&](const std::string& name, std::size_t k, bool memory) {
+    const Conditions as_recorded{.cores = recording.cores};
+    Timeline timeline = run(priced.program, priced.costs, detail_of(k), as_recorded, start_of_row(k));
+    runs.push_back({name, named_as(recording, std::move(timeline)), memory});
+  };
+  add_run("replayed", 0, recorded.memory);
   for (std::size_t k = 0; k < changes.size(); ++k) {
     priced = apply(changes[k], priced, recorded, iteration);
-    const bool memory = recorded.memory || has_activations(priced.costs);
-    runs.push_back({changes[k].name, run(priced, recording, detail_of(k + 1)), memory});
+    add_run(changes[k].name, k + 1, recorded.memory || has_activations(priced.costs));
   }
-  const bool repeats = conditions.what_if.repeat > 1;
   if (!conditioned && !repeats) return result;
   const ConditionedProgram program = condition(conditions, priced, recording.cores);
-  const auto run_again = [&](std::size_t repetition, Detail kept) {
-    return program.run(repetition * conditions.iterations + iteration, kept);
+  const auto run_again = [&](std::size_t repetition, Detail kept, StepStart* start) {
+    const ProgramCosts costs = program.costs(repetition * conditions.iterations + iteration);
+    return run(priced.program, costs, kept, program.conditions(), start);
   };
   if (conditioned) {
+    Timeline timeline = run_again(0, detail, start_of_row(changes.size() + 1));
     const bool memory = runs.back().memory;
-    runs.push_back({conditions.name, named_as(recording, run_again(0, detail)), memory});
+    runs.push_back({conditions.name, named_as(recording, std::move(timeline)), memory});
   }
   if (repeats && runs.back().timeline.stalls.empty()) {
     result.repeated = run_all(conditions.what_if.repeat, [&](std::size_t repetition) {
-      return time_to_end(run_again(repetition, Detail::usage));
+      StepStart* start = sequence ? &sequence->repeated[repetition] : nullptr;
+      return time_to_end(run_again(repetition, Detail::usage, start));
     });
   }
   return result;

@@ -13,6 +13,7 @@
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/study.hpp"
 #include "experiments/studies/what_if.hpp"
+#include "sim/step_sequence.hpp"
 
 namespace dflop {
 
@@ -96,13 +97,22 @@ struct ReplayedIteration {
   std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, where there are several
 };
 
+/// A ReplaySequence has the starts of the next iteration's runs, where iterations follow each other without a
+/// barrier between them.
+struct ReplaySequence {
+  std::vector<StepStart> rows = {};      ///< of the runs but the recorded one
+  std::vector<StepStart> repeated = {};  ///< of all repetitions of the last run
+};
+
 /// Runs the recording, its replay, each what-if on top of those before it, and then the conditions; all on
 /// the recording's cores, unless the conditions have others. Spans (`detail`) are kept of the last run alone.
-/// A run that stalls is not repeated.
+/// A run that stalls is not repeated. With a `sequence`, of all iterations before, each run goes on from
+/// where the same run of the iteration before ended.
 /// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
 /// ConditionedProgram, or if the cluster has fewer GPUs than the program has ranks.
 ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
                                    const std::vector<ReplayChange>& changes,
-                                   const ReplayConditions& conditions, Detail detail);
+                                   const ReplayConditions& conditions, Detail detail,
+                                   ReplaySequence* sequence = nullptr);
 
 }  // namespace dflop

@@ -13,6 +13,7 @@
 
 #include "core/support/random.hpp"
 #include "sim/engine.hpp"
+#include "sim/step_sequence.hpp"
 #include "tests/sim/pipelines.hpp"
 
 namespace dflop::testing {
@@ -80,6 +81,22 @@ TEST(Pauses, ThatOverlapCountOnce) {
 }
 
 // Stage 1 fails at 30 in B0. Stage 0 has sent its two forwards and waits from 20 on for the gradient of 0.
+// Stage 1 is in the step before until 30, and the time before is idle:
+//   stage 1: F0 30-40, B0 40-60, F1 60-70, B1 70-90;  stage 0: B0 63-83, B1 93-113
+// From 30 on that is 83. Stage 0 ends last, so that both begin the next step as if together.
+TEST(StepSequence, AGroupBeginsWhereItsOwnStepBeforeEnded) {
+  const PricedProgram priced = two_stages();
+  StepStart start{{Nanoseconds(0), milliseconds(30)}, milliseconds(30)};
+  const Timeline timeline = simulate_next(priced.program, priced.costs, Detail::usage, {}, start);
+  EXPECT_EQ(timeline.makespan, milliseconds(83));
+  EXPECT_EQ(timeline.groups[1].busy, milliseconds(60));
+  EXPECT_EQ(timeline.groups[1].begin, milliseconds(30));
+  EXPECT_TRUE(timeline.spans.empty());
+  EXPECT_EQ(start.begins, (std::vector{Nanoseconds(0), Nanoseconds(0)}));
+  EXPECT_EQ(start.ended, Nanoseconds(0));
+  EXPECT_EQ(simulate_next(priced.program, priced.costs, Detail::usage, {}, start).makespan, milliseconds(96));
+}
+
 TEST(Failures, SayWhoFailedAndWhoWaitsForWhom) {
   const Timeline timeline = run({{1, milliseconds(30), Pause::kForever}});
   ASSERT_EQ(timeline.stalls.size(), 2u);

@@ -49,6 +49,13 @@ TEST(TimelineFileFormat, CollectivesAreWrittenWhereSomethingIsKnownOfThem) {
 }
 
 /// A file of stages with fp32 states is as it always was.
+TEST(TimelineFileFormat, BeginsAreWrittenWhereGroupsBeginApart) {
+  EXPECT_EQ(to_json(small_timeline()).find("begin_ns"), std::string::npos);
+  Timeline timeline = small_timeline();
+  timeline.groups[1].begin = Nanoseconds(5000);
+  EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
+}
+
 TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("optimizer_states"), std::string::npos);

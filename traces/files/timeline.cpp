@@ -158,24 +158,28 @@ struct Limits {
   Nanoseconds makespan{0};
 };
 
-Columns<GroupUsage> group_columns(const Limits& of) {
+/// `has_begins`: the groups do not begin together, which came later.
+Columns<GroupUsage> group_columns(const Limits& of, bool has_begins) {
   using Row = GroupUsage;
   const std::int64_t most_time = of.makespan.count();
-  return {whole<&Row::first_rank>("first_rank", 0, kMostRanks),
-          whole<&Row::ranks>("ranks", 1, kMostRanks),
-          whole<&Row::stage>("stage", 0, of.stages - 1),
-          whole<&Row::dp_rank>("dp_rank", 0, kMostRanks),
-          whole<&Row::busy>("busy_ns", 0, most_time),
-          whole<&Row::bubble>("bubble_ns", 0, most_time),
-          whole<&Row::wait>("wait_ns", 0, most_time),
-          whole<&Row::transfer>("transfer_ns", 0, most_time),
-          whole<&Row::model_state, &ModelState::parameters>("parameter_bytes", 0, kTimelineMostBytes),
-          whole<&Row::model_state, &ModelState::gradients>("gradient_bytes", 0, kTimelineMostBytes),
-          whole<&Row::model_state, &ModelState::optimizer>("optimizer_bytes", 0, kTimelineMostBytes),
-          whole<&Row::peak_memory>("peak_memory_bytes", 0, kTimelineMostBytes),
-          whole<&Row::peak_time>("peak_time_ns", 0, most_time),
-          whole<&Row::peak_activations>("peak_activation_bytes", 0, kTimelineMostBytes),
-          whole<&Row::peak_buffers>("peak_buffer_bytes", 0, kTimelineMostBytes)};
+  Columns<Row> columns = {
+      whole<&Row::first_rank>("first_rank", 0, kMostRanks),
+      whole<&Row::ranks>("ranks", 1, kMostRanks),
+      whole<&Row::stage>("stage", 0, of.stages - 1),
+      whole<&Row::dp_rank>("dp_rank", 0, kMostRanks),
+      whole<&Row::busy>("busy_ns", 0, most_time),
+      whole<&Row::bubble>("bubble_ns", 0, most_time),
+      whole<&Row::wait>("wait_ns", 0, most_time),
+      whole<&Row::transfer>("transfer_ns", 0, most_time),
+      whole<&Row::model_state, &ModelState::parameters>("parameter_bytes", 0, kTimelineMostBytes),
+      whole<&Row::model_state, &ModelState::gradients>("gradient_bytes", 0, kTimelineMostBytes),
+      whole<&Row::model_state, &ModelState::optimizer>("optimizer_bytes", 0, kTimelineMostBytes),
+      whole<&Row::peak_memory>("peak_memory_bytes", 0, kTimelineMostBytes),
+      whole<&Row::peak_time>("peak_time_ns", 0, most_time),
+      whole<&Row::peak_activations>("peak_activation_bytes", 0, kTimelineMostBytes),
+      whole<&Row::peak_buffers>("peak_buffer_bytes", 0, kTimelineMostBytes)};
+  if (has_begins) columns.push_back(whole<&Row::begin>("begin_ns", 0, kMostNanoseconds));
+  return columns;
 }
 
 Columns<Span> span_columns(const Limits& of) {
@@ -318,7 +322,7 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   if (timeline.hub >= 0) writer.field("hub_rank", timeline.hub);
   if (timeline.shared_gpus > 0) writer.field("shared_gpus", timeline.shared_gpus);
   writer.row("stages", timeline.stages);
-  write_table(writer, "groups", group_columns(none), timeline.groups);
+  write_table(writer, "groups", group_columns(none, begin_apart(timeline)), timeline.groups);
   write_table(writer, "spans", span_columns(none), timeline.spans);
   write_table(writer, "memory", memory_columns(), timeline.memory);
   write_table(writer, "stage_shapes", stage_columns(extras_of(timeline.stage_shapes)), timeline.stage_shapes);
@@ -421,7 +425,7 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   for (const JsonValue& stage : json.at("stages").elements()) timeline.stages.push_back(stage.string());
   Limits limits{names, static_cast<std::int64_t>(timeline.stages.size()), 0, timeline.makespan};
   if (limits.stages > kMostStages) json.at("stages").refuse_type("at most {} stages", kMostStages);
-  timeline.groups = read_table(json.at("groups"), group_columns(limits));
+  timeline.groups = read_table(json.at("groups"), group_columns(limits, json.at("groups").has("begin_ns")));
   check_groups(json.at("groups"), timeline.groups);
   timeline.stage_shapes = read_stage_shapes(json.at("stage_shapes"), limits.stages, timeline.shared_gpus > 0);
   timeline.works = read_table(json.at("works"), work_columns());

@@ -571,14 +571,8 @@ class JoinedStep {
     timeline_.makespan = std::max(timeline_.makespan, rank.length());
     timeline_.groups.push_back(group);
     if (r + 1 < step_.size()) return;
-    if (most_) timeline_.makespan = std::min(timeline_.makespan, *most_);
     // A rank that ended the step before this one early has waited longer than the step took.
-    for (GroupUsage& each : timeline_.groups) {
-      each.busy = std::min(each.busy, timeline_.makespan);
-      each.wait = std::min(each.wait, timeline_.makespan - each.busy);
-      each.transfer = std::min(each.transfer, timeline_.makespan);
-      each.bubble = timeline_.makespan - each.busy - each.wait;
-    }
+    shorten_to(std::min(timeline_.makespan, most_.value_or(timeline_.makespan)), timeline_);
   }
 
   const std::vector<KinetoTrace>& traces_;

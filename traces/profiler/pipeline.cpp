@@ -16,10 +16,19 @@ namespace {
 
 using Finding = KinetoFindingKind;
 
-/// Returns a step; nothing, with findings, where something has no place.
-std::optional<PipelineStep> read_step(const std::vector<KinetoTrace>& traces, const KinetoRanks& clocks,
-                                      const std::vector<std::size_t>& order, std::int64_t number,
-                                      std::vector<KinetoFinding>& findings) {
+/// Steps overlap from this part of their time on.
+constexpr double kLeastOverlap = 0.005;
+
+/// A ReadStep is a step and the record that its timeline is made of.
+struct ReadStep {
+  PipelineRecord record;
+  PipelineStep step;
+};
+
+/// Returns a step without its timeline; nothing, with findings, where something has no place.
+std::optional<ReadStep> read_step(const std::vector<KinetoTrace>& traces, const KinetoRanks& clocks,
+                                  const std::vector<std::size_t>& order, std::int64_t number,
+                                  std::vector<KinetoFinding>& findings) {
   PipelineRecord record{traces, clocks, number, findings, findings.size()};
   for (const std::size_t trace : order) record.ranks.push_back({.trace = trace});
   PipelineStep step;
@@ -30,9 +39,37 @@ std::optional<PipelineStep> read_step(const std::vector<KinetoTrace>& traces, co
     if (!record.is_sound()) return std::nullopt;
   }
   set_arrivals(record, step);
-  step.timeline = pipeline_timeline(record);
   step.joint = std::move(record.joint);
-  return step;
+  return ReadStep{std::move(record), std::move(step)};
+}
+
+/// Returns when the ranks ended the step before, on the clock of a step; empty where that is not known.
+std::vector<Nanoseconds> ends_before(const std::vector<ReadStep>& steps, std::size_t k) {
+  if (k == 0 || steps[k - 1].step.number + 1 != steps[k].step.number) return {};
+  std::vector<Nanoseconds> ends = rank_ends(steps[k - 1].record);
+  for (std::size_t r = 0; r < ends.size(); ++r)
+    ends[r] += steps[k - 1].record.ranks[r].ahead - steps[k].record.ranks[r].ahead;
+  return ends;
+}
+
+/// Makes the timelines of the steps. Where ranks begin a step before others have ended the one before it,
+/// such times are counted once. Returns the longest of them; 0 where there are none.
+Nanoseconds make_timelines(std::vector<ReadStep>& steps) {
+  std::vector<std::vector<Nanoseconds>> before;
+  Nanoseconds longest{0};
+  for (std::size_t k = 0; k < steps.size(); ++k) {
+    before.push_back(ends_before(steps, k));
+    Timeline& timeline = steps[k].step.timeline;
+    timeline = pipeline_timeline(steps[k].record);
+    if (before.back().empty()) continue;
+    Nanoseconds begin = Nanoseconds::max();
+    for (const PipelineRank& rank : steps[k].record.ranks) begin = std::min(begin, rank.acts.front().start);
+    const Nanoseconds overlap = std::ranges::max(before.back()) - begin;
+    if (Seconds(overlap) > kLeastOverlap * Seconds(timeline.makespan)) longest = std::max(longest, overlap);
+  }
+  for (std::size_t k = 0; longest > Nanoseconds(0) && k < steps.size(); ++k)
+    steps[k].step.timeline = pipeline_timeline(steps[k].record, &before[k]);
+  return longest;
 }
 
 /// Returns the numbers of a trace's steps; 0 where it has no marks of steps.
@@ -90,10 +127,13 @@ PipelineImport import_pipeline(const std::vector<KinetoTrace>& traces, const Kin
     }
   }
   if (!result.findings.empty()) return result;
+  std::vector<ReadStep> steps;
   for (const std::int64_t number : common_steps(traces, result.findings)) {
     if (auto step = read_step(traces, ranks, order, number, result.findings))
-      result.steps.push_back(std::move(*step));
+      steps.push_back(std::move(*step));
   }
+  result.overlap = make_timelines(steps);
+  for (ReadStep& read : steps) result.steps.push_back(std::move(read.step));
   std::set<std::vector<std::int32_t>> joint;
   for (const PipelineStep& step : result.steps) joint.insert(step.joint.begin(), step.joint.end());
   if (!joint.empty()) {

@@ -27,6 +27,8 @@ struct PipelineStep {
 struct PipelineImport {
   std::vector<PipelineStep> steps;      ///< rising; those alone in which everything has its place
   std::vector<KinetoFinding> findings;  ///< what has none, and why a step is left out
+  /// Of ranges: so long, at most, ranks are in a step while others are in the one before it.
+  Nanoseconds overlap{0};
 };
 
 /// Tells whether any trace has ranges of a pipeline's steps.
@@ -41,6 +43,10 @@ bool has_pipeline_ranges(const std::vector<KinetoTrace>& traces);
 /// A receive ends when it is waited for, and not when the data came. So an arrival is known only where the
 /// receiver was already waiting; elsewhere the message takes as long as is typical of those that are known,
 /// and arrives no later than its receive has ended.
+///
+/// Where ranks begin steps before others have ended the one before, by a notable part of a step, a rank's
+/// step begins where its own step before it ended, and the makespan is from the last rank's end to that of
+/// the next step, so that no time counts twice.
 ///
 /// What a rank does between ranges counts to the range that follows, unless it waits. Memory, shapes of
 /// stages and bytes of reductions are not recorded.

@@ -98,6 +98,9 @@ struct PipelineRank {
   std::vector<PipelineInterval> waits{};
   std::vector<std::size_t> halves{};  ///< in the order of their calls
   Nanoseconds ahead{0};               ///< how far its clock is, by its messages, ahead of the first rank's
+
+  /// Tells whether it waits for a message before it computes anything.
+  bool receives_first() const { return !acts.front().receives.empty(); }
 };
 
 struct PipelineRecord {
@@ -170,7 +173,14 @@ void read_reductions(PipelineRecord& record);
 /// Joins reductions by their participants and order. @pre read_reductions()
 void join_reductions(PipelineRecord& record);
 
-/// Returns the record as a timeline. @pre all of the above
-Timeline pipeline_timeline(const PipelineRecord& record);
+/// Returns when each rank ends the step. @pre all of the above
+std::vector<Nanoseconds> rank_ends(const PipelineRecord& record);
+
+/// Returns the record as a timeline. Without `ends_before` all ranks begin together. Else a rank begins where
+/// its own step before this one ended, by these times, and what it does until its first range counts to that,
+/// unless it waits; the makespan is from the last rank's end before to the last rank's own. Where they are
+/// empty nobody knows them: a rank begins then as early as what it does allows. @pre all of the above
+Timeline pipeline_timeline(const PipelineRecord& record,
+                           const std::vector<Nanoseconds>* ends_before = nullptr);
 
 }  // namespace dflop

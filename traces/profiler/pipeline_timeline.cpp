@@ -9,18 +9,21 @@
 namespace dflop {
 namespace {
 
+/// A rank that begins so long after its message has come was still in the step before.
+constexpr Nanoseconds kLeastHeldUp{100'000};
+
 /// A TimelineWriter makes spans of a record. Positions are in the order of acts; the receives of an act stand
 /// before it, sends where they were called.
 class TimelineWriter {
  public:
-  explicit TimelineWriter(const PipelineRecord& record) : record_(record) {}
+  TimelineWriter(const PipelineRecord& record, const std::vector<Nanoseconds>* ends_before)
+      : record_(record), ends_before_(ends_before) {}
 
   Timeline run() {
     timeline_.source = "recorded";
     for (std::int32_t stage = 0; stage < record_.stages; ++stage)
       timeline_.stages.push_back(fmt::format("stage {}", stage));
-    begin_ = Nanoseconds::max();
-    for (const PipelineRank& rank : record_.ranks) begin_ = std::min(begin_, rank.acts.front().start);
+    find_begins();
     number_messages();
     std::map<std::int32_t, std::int32_t> ranks_of_stage;
     for (const PipelineRank& rank : record_.ranks) {
@@ -29,16 +32,46 @@ class TimelineWriter {
       group.stage = rank.acts.front().stage;
       for (const PipelineAct& act : rank.acts) group.stage = std::min(group.stage, act.stage);
       group.dp_rank = ranks_of_stage[group.stage]++;
+      cursor_ = begins_[timeline_.groups.size()];
+      if (ends_before_ != nullptr) group.begin = cursor_ - begin_;
       write(rank, group);
       timeline_.groups.push_back(group);
     }
     for (const Span& span : timeline_.spans)
       timeline_.makespan = std::max(timeline_.makespan, span.start + span.duration);
-    for (GroupUsage& group : timeline_.groups) group.bubble = timeline_.makespan - group.busy - group.wait;
+    shorten_to(std::min(timeline_.makespan, most()), timeline_);
     return std::move(timeline_);
   }
 
  private:
+  /// Finds when each rank begins, and the first of them.
+  void find_begins() {
+    for (const PipelineRank& rank : record_.ranks) begins_.push_back(rank.acts.front().start);
+    begin_ = std::ranges::min(begins_);
+    if (ends_before_ == nullptr) return;
+    const bool known = !ends_before_->empty();
+    for (std::size_t r = 0; known && r < begins_.size(); ++r) {
+      begins_[r] = std::min(begins_[r], (*ends_before_)[r]);
+      if (!record_.ranks[r].receives_first()) begin_ = std::min(begin_, begins_[r]);
+    }
+    for (std::size_t r = 0; r < begins_.size(); ++r) {
+      const PipelineAct& first = record_.ranks[r].acts.front();
+      const auto has_come = [&](std::size_t half) {
+        return record_.halves[half].end + kLeastHeldUp < first.start;
+      };
+      // One that waits for its message may have been there before.
+      if (!known && !std::ranges::all_of(first.receives, has_come)) begins_[r] = begin_;
+      begins_[r] = std::max(begins_[r], begin_);
+    }
+  }
+
+  /// Returns how long the step takes at most, from the last rank's end of the step before on.
+  Nanoseconds most() const {
+    if (ends_before_ == nullptr) return Nanoseconds::max();
+    const std::vector<Nanoseconds>& before = ends_before_->empty() ? begins_ : *ends_before_;
+    return std::ranges::max(rank_ends(record_)) - std::ranges::max(before);
+  }
+
   void number_messages() {
     std::int32_t next = 0;
     message_of_.assign(record_.halves.size(), -1);
@@ -53,7 +86,6 @@ class TimelineWriter {
     group_ = &group;
     position_ = 0;
     next_half_ = 0;
-    cursor_ = rank.acts.front().start;
     for (const PipelineAct& act : rank.acts) {
       write_sends(act.called);
       if (is_collective(act.op)) {
@@ -151,9 +183,11 @@ class TimelineWriter {
   }
 
   const PipelineRecord& record_;
+  const std::vector<Nanoseconds>* ends_before_;
   Timeline timeline_;
   std::vector<std::int32_t> message_of_;  ///< of the halves
   Nanoseconds begin_{0};
+  std::vector<Nanoseconds> begins_;  ///< by rank
   const PipelineRank* rank_ = nullptr;
   GroupUsage* group_ = nullptr;
   std::int32_t position_ = 0;
@@ -163,8 +197,22 @@ class TimelineWriter {
 
 }  // namespace
 
-Timeline pipeline_timeline(const PipelineRecord& record) {
-  return TimelineWriter(record).run();
+std::vector<Nanoseconds> rank_ends(const PipelineRecord& record) {
+  std::vector<Nanoseconds> ends;
+  for (const PipelineRank& rank : record.ranks) {
+    Nanoseconds& end = ends.emplace_back(Nanoseconds::min());
+    for (const PipelineAct& act : rank.acts) {
+      if (act.op == Op::all_reduce_start) continue;
+      end = std::max(end, is_collective(act.op) ? act.start : act.end);
+      if (is_collective(act.op) && record.reductions[act.reduction].number >= 0)
+        end = std::max(end, record.reductions[act.reduction].end);
+    }
+  }
+  return ends;
+}
+
+Timeline pipeline_timeline(const PipelineRecord& record, const std::vector<Nanoseconds>* ends_before) {
+  return TimelineWriter(record, ends_before).run();
 }
 
 }  // namespace dflop
