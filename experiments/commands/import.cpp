@@ -182,7 +182,7 @@ struct Savings {
 /// Replays the steps with all stragglers mended, and drops those without which nearly as much is saved, where
 /// there are few.
 void drop_innocent(Savings& savings, const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                   const PipelineImport& joined) {
+                   const PipelineImport& joined, const std::vector<PipelineStep>& steps) {
   constexpr double kLittle = 0.005;
   const auto numbers_of = [&](const std::vector<std::size_t>& kept) {
     std::vector<int> numbers;
@@ -202,21 +202,25 @@ void drop_innocent(Savings& savings, const std::vector<KinetoTrace>& traces, con
     savings.together = saved;
   }
   if (kept.size() < savings.stragglers.ranks.size())
-    savings.stragglers = stragglers_of(traces, ranks, savings.stragglers, kept);
+    savings.stragglers = stragglers_of(traces, ranks, steps, savings.stragglers, kept);
   for (const KinetoStraggler& straggler : savings.stragglers.ranks)
     savings.ranks.push_back(*traces[straggler.trace].rank);
 }
 
 /// Finds stragglers by the time in which others wait and compute nothing; where that names none, by all time
 /// in which others wait. Where steps can be replayed, mending them has to save kLeastStraggling, as a wait
-/// may cost nothing; hidden waits count only then. What each saves alone is known where they are few.
+/// may cost nothing; hidden waits count only then. What each saves alone is known where they are few. Ranges
+/// of compute in which ranks wait for each other say nothing of what is saved.
 Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                     const PipelineImport& joined) {
+                     const PipelineImport& pipeline) {
+  const auto is_joint = [](const PipelineStep& step) { return !step.joint.empty(); };
+  const std::vector<PipelineStep>& steps = pipeline.steps;
+  const PipelineImport joined = std::ranges::any_of(steps, is_joint) ? PipelineImport{} : pipeline;
   for (const bool hidden : {false, true}) {
     Savings savings;
-    savings.stragglers = find_stragglers(traces, ranks, hidden);
+    savings.stragglers = find_stragglers(traces, ranks, steps, hidden);
     if (savings.stragglers.ranks.empty()) continue;
-    drop_innocent(savings, traces, ranks, joined);
+    drop_innocent(savings, traces, ranks, joined, steps);
     if (savings.together ? *savings.together < kLeastStraggling : hidden) continue;
     const std::vector<int>& all = savings.ranks;
     savings.alone.resize(all.size());
@@ -593,8 +597,8 @@ int run_import(const Values& values) {
     pipeline = read_joined(traces, ranks, replayed);
     findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());
   }
-  const Savings savings = find_savings(traces, ranks, has_ranges ? PipelineImport{} : pipeline);
-  std::vector<KinetoFinding> slow = straggler_findings(traces, ranks, savings.stragglers);
+  const Savings savings = find_savings(traces, ranks, pipeline);
+  std::vector<KinetoFinding> slow = straggler_findings(traces, ranks, pipeline.steps, savings.stragglers);
   tell_savings(savings, traces, slow);
   findings.insert(findings.end(), slow.begin(), slow.end());
   const bool is_fatal = std::ranges::any_of(
@@ -616,6 +620,12 @@ int run_import(const Values& values) {
     say("dflop: note: ranks begin steps up to {:.3f} ms before others have ended the step before: a step is counted "
         "from the last rank's end of that to the last rank's own, and replayed after it\n",
         1e3 * Seconds(pipeline.overlap).count());
+  }
+  const std::optional<std::string> why = traces.size() > 1 ? why_not_compared(traces) : std::nullopt;
+  if (why) {
+    say("dflop: note: stragglers were not looked for: {}, and do not all do the same ('replay --slow rank=R:0.9' says "
+        "what a faster rank saves)\n",
+        *why);
   }
   if (!no_timeline.empty()) say("dflop: note: '--out' is not written: {}\n", no_timeline);
   return is_fatal ? 3 : 0;

@@ -424,13 +424,16 @@ void note_unknown_shapes(const Timeline& recording, const std::string& file) {
 /// Refuses what is of pipelines and models where ranks compute pieces of neither, as of DDP and FSDP, and
 /// what is of such ranks elsewhere.
 void refuse_for_pieces(const Values& values, const Timeline& recording, const std::string& file) {
-  if (!has_pieces_alone(recording)) {
-    refuse_given(values, {"as-others"},
-                 fmt::format("is of ranks that all do the same and meet in collectives, as of DDP and FSDP, "
-                             "which those of {} do not; '--slow' scales a rank's compute",
-                             file));
-    return;
+  const bool has_messages = std::ranges::any_of(
+      recording.spans, [](const Span& span) { return is_send(span.op) || is_receive(span.op); });
+  if (has_messages) {
+    refuse_given(
+        values, {"as-others"},
+        fmt::format("is of ranks that all do the same and meet in collectives, as of DDP and FSDP; those of "
+                    "{} send each other messages; '--slow' scales the compute of a rank or stage",
+                    file));
   }
+  if (!has_pieces_alone(recording)) return;
   refuse_given(
       values, {"plan", "pipeline-schedule", "order", "microbatches", "weight-share", "profile"},
       fmt::format(

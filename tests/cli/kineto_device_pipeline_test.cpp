@@ -230,7 +230,7 @@ TEST(KinetoDevicePipeline, SumsInAllComputeArePartOfIt) {
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
   EXPECT_EQ(import.steps[0].timeline.spans.size(), 4u);
   EXPECT_EQ(import.steps[0].timeline.groups[0].busy, ms(22));
-  EXPECT_NE(findings_of(import).find("joint_ranges rank0.json: ranks 0, 1 sum inside their forwards"),
+  EXPECT_NE(findings_of(import).find("joint_ranges rank0.json: ranks 0, 1 meet inside their forwards"),
             std::string::npos)
       << findings_of(import);
 }

@@ -45,7 +45,8 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"unmatched_message", "a message whose other end is not found, or may be on several ranks"},
     {"unlike_plan", "a step of other ranks, stages or messages than the plan says"},
     {"inconsistent_step", "a step that takes another time when it is replayed as it was"},
-    {"joint_ranges", "ranks that sum inside their ranges of compute, as of tensor parallelism", true},
+    {"joint_ranges", "ranks that meet inside their ranges of compute, as of tensor parallelism and FSDP",
+     true},
 }};
 
 /// Returns "1234.567 us".
@@ -403,14 +404,16 @@ std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, 
 }
 
 std::vector<KinetoFinding> straggler_findings(const std::vector<KinetoTrace>& traces,
-                                              const KinetoRanks& ranks, const KinetoStragglers& stragglers) {
+                                              const KinetoRanks& ranks,
+                                              const std::vector<PipelineStep>& steps,
+                                              const KinetoStragglers& stragglers) {
   std::vector<KinetoFinding> findings;
   for (std::size_t k = 0; k < stragglers.ranks.size(); ++k) {
     const std::string& file = traces[stragglers.ranks[k].trace].file;
     findings.push_back({Kind::straggler, 0, file, describe(stragglers, k, traces)});
   }
   if (!findings.empty()) return findings;
-  if (const std::optional<KinetoWaiting> waiting = find_waiting(traces, ranks)) {
+  if (const std::optional<KinetoWaiting> waiting = find_waiting(traces, ranks, steps)) {
     findings.push_back({Kind::waiting, 0,
                         fmt::format("{} and {} more", traces.front().file, traces.size() - 1),
                         describe(*waiting, traces)});

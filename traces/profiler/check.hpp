@@ -74,6 +74,8 @@ std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, 
 
 /// Returns a finding for each straggler or, where there is none, for ranks that wait all the same.
 std::vector<KinetoFinding> straggler_findings(const std::vector<KinetoTrace>& traces,
-                                              const KinetoRanks& ranks, const KinetoStragglers& stragglers);
+                                              const KinetoRanks& ranks,
+                                              const std::vector<PipelineStep>& steps,
+                                              const KinetoStragglers& stragglers);
 
 }  // namespace dflop

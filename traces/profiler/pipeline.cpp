@@ -143,8 +143,8 @@ PipelineImport import_pipeline(const std::vector<KinetoTrace>& traces, const Kin
     result.findings.push_back(
         {Finding::joint_ranges, 0, traces.front().file,
          fmt::format(
-             "ranks {} sum inside their forwards, as tensor-parallel ranks do: what one waits there for "
-             "another counts as its compute. '--slow stage=' changes all ranks of a stage, '--slow rank=' "
+             "ranks {} meet inside their forwards, as those of tensor parallelism and FSDP do: what one waits there "
+             "for another counts as its compute. '--slow stage=' changes all ranks of a stage, '--slow rank=' "
              "not those that waited",
              groups)});
   }

@@ -21,7 +21,7 @@ struct PipelineStep {
   Nanoseconds typical{0};  ///< median transfer of those
   Nanoseconds longest{0};
   std::set<std::vector<std::int32_t>> joint =
-      {};  ///< ranks that sum inside forwards, as of tensor parallelism
+      {};  ///< ranks that meet inside forwards, as of tensor parallelism
 };
 
 struct PipelineImport {

@@ -100,9 +100,9 @@ class ActReader {
     for (const auto& [activity, range] : rank_.kernels) {
       if (activity->collective < 0 || range == nullptr || range->kind != Range::forward) continue;
       const KinetoCollective& c = trace_.collectives[activity->collective];
-      if (c.source || c.destination || c.ranks.size() < 2 || !sums(c.name)) continue;
-      inner_.emplace(c.group, c.ranks);
-      record_.joint.insert(c.ranks);
+      if (c.source || c.destination || c.ranks.size() < 2) continue;
+      if (sums(c.name)) inner_.emplace(c.group, c.ranks);
+      if (sums(c.name) || gathers(c.name)) record_.joint.insert(c.ranks);
     }
     for (const auto& [activity, range] : rank_.kernels) {
       if (activity->work == KinetoWork::communication && !is_inside(*activity, range)) continue;

@@ -113,7 +113,7 @@ struct PipelineRecord {
   std::vector<PipelineHalf> halves{};
   std::vector<PipelineReduction> reductions{};
   std::int32_t stages = 0;
-  std::set<std::vector<std::int32_t>> joint{};  ///< ranks of process groups that sum inside forwards
+  std::set<std::vector<std::int32_t>> joint{};  ///< ranks of process groups that meet inside forwards
 
   bool is_sound() const { return findings.size() == before; }
   const KinetoTrace& trace_of(const PipelineRank& rank) const { return traces[rank.trace]; }
@@ -144,6 +144,13 @@ struct PipelineRecord {
 /// split.
 inline bool sums(const std::string& name) {
   return name.find("reduce") != std::string::npos || name.find("Reduce") != std::string::npos;
+}
+
+/// Tells whether what a collective of this name brings is needed by what comes after it: all-gathers, as of
+/// FSDP, and all-to-alls.
+inline bool gathers(const std::string& name) {
+  return name.find("gather") != std::string::npos || name.find("to_all") != std::string::npos ||
+         name.find("toall") != std::string::npos;
 }
 
 /// Returns "forward stage=1 mb=0".

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
+#include <span>
 
+#include "traces/profiler/pipeline.hpp"
 #include "traces/profiler/usage.hpp"
 
 namespace dflop {
@@ -26,31 +29,61 @@ struct RankTimes {
   double wait = 0;
 };
 
-/// Returns the times of the ranks that have activities; none where ranks do not do the same.
+/// Returns the times of the ranks in these steps of ranges.
+std::vector<RankTimes> times_of_ranges(const std::vector<KinetoTrace>& traces,
+                                       std::span<const PipelineStep> steps, bool hidden) {
+  std::vector<RankTimes> all;
+  for (std::size_t t = 0; t < traces.size() && !steps.empty(); ++t) {
+    const std::int32_t rank = *traces[t].rank;
+    Seconds compute(0);
+    Seconds idle(0);
+    Seconds wait(0);
+    Seconds time(0);
+    for (const PipelineStep& step : steps) {
+      const Timeline& timeline = step.timeline;
+      const auto group = std::ranges::find(timeline.groups, rank, &GroupUsage::first_rank);
+      compute += group->busy;
+      idle += group->bubble;
+      time += timeline.makespan;
+      if (!hidden) wait += group->wait;
+      for (const Span& span : timeline.spans) {
+        if (hidden && span.rank == rank && enters_collective(span.op)) wait += span.duration;
+      }
+    }
+    if (time.count() <= 0 || compute.count() <= 0) continue;
+    all.push_back({t, compute.count() / static_cast<double>(steps.size()), idle / time, wait / time});
+  }
+  return all;
+}
+
+bool has_activities(const std::vector<KinetoTrace>& traces) {
+  return std::ranges::any_of(traces, [](const KinetoTrace& trace) { return !trace.activities.empty(); });
+}
+
+/// Returns the times of the ranks that have activities or, where none has, of the ranges of all; none where
+/// ranks do not do the same.
 std::vector<RankTimes> times_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                                bool hidden = false) {
+                                const std::vector<PipelineStep>& steps, bool hidden = false) {
+  if (why_not_compared(traces)) return {};
+  if (!has_activities(traces)) return times_of_ranges(traces, steps, hidden);
   std::vector<RankTimes> all;
   for (std::size_t t = 0; t < traces.size(); ++t) {
     const KinetoTrace& trace = traces[t];
-    const auto computes = [](const KinetoRange& range) { return is_compute(range.kind); };
-    const auto is_message = [](const KinetoCollective& c) { return c.source || c.destination; };
-    if (std::ranges::any_of(trace.ranges, computes) || std::ranges::any_of(trace.collectives, is_message))
-      return {};
     Seconds compute(0);
     Seconds idle(0);
-    Seconds steps(0);
+    Seconds time(0);
     const std::vector<KinetoStepUsage> usage = step_usage(trace);
     for (const KinetoStepUsage& step : usage) {
       const Seconds length = step.window.end - step.window.begin;
       compute += Seconds(step.compute);
       idle += Seconds(step.idle);
-      steps += length;
+      time += length;
     }
-    if (steps.count() <= 0 || compute.count() <= 0) continue;
+    if (time.count() <= 0 || compute.count() <= 0) continue;
     const auto count = static_cast<double>(usage.size());
     const Nanoseconds wait =
         hidden ? collective_wait(trace, ranks.shares[t]) : exposed_wait(trace, ranks.shares[t]);
-    all.push_back({t, compute.count() / count, idle / steps, Seconds(wait) / steps});
+    all.push_back({t, compute.count() / count, idle / time, Seconds(wait) / time});
   }
   return all;
 }
@@ -117,16 +150,33 @@ KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
 
 }  // namespace
 
+std::optional<std::string> why_not_compared(const std::vector<KinetoTrace>& traces) {
+  std::set<std::int32_t> stages;
+  for (const KinetoTrace& trace : traces) {
+    for (const KinetoRange& range : trace.ranges) {
+      if (is_compute(range.kind)) stages.insert(range.stage);
+    }
+  }
+  if (stages.size() > 1) return fmt::format("the ranks have ranges of {} stages", stages.size());
+  const auto is_message = [](const KinetoCollective& c) { return c.source || c.destination; };
+  for (const KinetoTrace& trace : traces) {
+    if (std::ranges::any_of(trace.collectives, is_message) || (!stages.empty() && !trace.messages.empty()))
+      return "the ranks send each other messages";
+  }
+  return std::nullopt;
+}
+
 KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                                 bool hidden) {
-  KinetoStragglers stragglers = stragglers_among(times_of(traces, ranks, hidden));
+                                 const std::vector<PipelineStep>& steps, bool hidden) {
+  KinetoStragglers stragglers = stragglers_among(times_of(traces, ranks, steps, hidden));
   stragglers.hidden = hidden;
   return stragglers;
 }
 
 KinetoStragglers stragglers_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                               const KinetoStragglers& found, const std::vector<std::size_t>& kept) {
-  std::vector<RankTimes> all = times_of(traces, ranks, found.hidden);
+                               const std::vector<PipelineStep>& steps, const KinetoStragglers& found,
+                               const std::vector<std::size_t>& kept) {
+  std::vector<RankTimes> all = times_of(traces, ranks, steps, found.hidden);
   std::ranges::stable_sort(all, {}, &RankTimes::wait);
   const auto others = std::stable_partition(all.begin(), all.end(), [&](const RankTimes& rank) {
     return std::ranges::count(kept, rank.trace) > 0;
@@ -160,8 +210,9 @@ std::string describe(const KinetoStragglers& stragglers, std::size_t index,
   return text + " and " + ranks_text(beside, traces);
 }
 
-std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks) {
-  const std::vector<RankTimes> all = times_of(traces, ranks);
+std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                                          const std::vector<PipelineStep>& steps) {
+  const std::vector<RankTimes> all = times_of(traces, ranks, steps);
   if (all.size() < 2) return std::nullopt;
   KinetoWaiting waiting;
   const auto most = std::ranges::max_element(all, {}, &RankTimes::wait);
@@ -180,6 +231,10 @@ std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces
     return waiting;
   }
   std::map<std::int64_t, std::vector<RankTimes>> by_step;
+  if (!has_activities(traces)) {
+    for (const PipelineStep& step : steps)
+      by_step[step.number] = times_of_ranges(traces, std::span(&step, 1), false);
+  }
   for (const RankTimes& rank : all) {
     const KinetoTrace& trace = traces[rank.trace];
     for (const KinetoWindow& window : device_windows(trace)) {

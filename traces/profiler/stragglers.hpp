@@ -12,6 +12,8 @@
 
 namespace dflop {
 
+struct PipelineStep;
+
 /// A KinetoStraggler is a rank for which others wait. Parts are of steps, all together.
 struct KinetoStraggler {
   std::size_t trace = 0;
@@ -33,19 +35,24 @@ struct KinetoStragglers {
 /// From this part of the others' steps on a rank is a straggler.
 inline constexpr double kLeastStraggling = 0.05;
 
+/// Returns why ranks cannot be compared, as they do not do the same: they send each other messages, or have
+/// ranges of several stages. Nothing where they can.
+std::optional<std::string> why_not_compared(const std::vector<KinetoTrace>& traces);
+
 /// Returns the ranks that wait less than half as long, beyond the least, as any rank does in the collectives
 /// that they share, where the others wait for more. Where that is more than half of the ranks it is the one
 /// that waits least, if all others wait by kLeastStraggling more: else these are as ranks usually are, and
 /// those that wait are fast or have less to do. None where ranks wait the one a little more than the other,
-/// as by noise, or where they send each other messages or run ranges of a pipeline, as these do not do the
-/// same. Ranks without activities of a device are left out. With `hidden`, waits are all those of
-/// collectives: whether they cost anything, only a replay tells.
+/// as by noise, or where they cannot be compared. Ranks without activities of a device are left out; where
+/// none has any, `steps` say what their ranges took and how long they waited in reductions. With `hidden`,
+/// waits are all those of collectives: whether they cost anything, only a replay tells.
 KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                                 bool hidden = false);
+                                 const std::vector<PipelineStep>& steps, bool hidden = false);
 
 /// Returns the stragglers without all but these traces, for which all other ranks wait then.
 KinetoStragglers stragglers_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
-                               const KinetoStragglers& found, const std::vector<std::size_t>& kept);
+                               const std::vector<PipelineStep>& steps, const KinetoStragglers& found,
+                               const std::vector<std::size_t>& kept);
 
 /// Returns "rank 5 computes 1.40 x the median; the other 7 ranks wait 27.1 % of their steps for it".
 /// @param index  of the straggler
@@ -63,7 +70,8 @@ struct KinetoWaiting {
 /// Returns how ranks wait from kLeastStraggling of their steps on; nothing where find_stragglers() looks for
 /// none.
 /// @pre there are no stragglers
-std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
+std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
+                                          const std::vector<PipelineStep>& steps);
 
 /// Returns "the ranks wait 24.1 % of their steps for each other, and no single rank is behind it: ...", or
 /// "rank 0 waits 28.6 % of its steps for the others, ...".

@@ -1,4 +1,5 @@
-// dflop import and replay on steps that begin before all ranks have ended the step before.
+// dflop import and replay on steps with ranges: those that begin before all ranks have ended the step before,
+// and those of ranks that all do the same.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,9 +11,10 @@
 #include "tests/traces/kineto_fixtures.hpp"
 
 namespace dflop {
-namespace step_sequence_test {
+namespace ranged_steps_test {
 
 using nlohmann::json;
+using testing::expect_error;
 using testing::replayed_ms;
 using testing::RunResult;
 using testing::Sandbox;
@@ -49,6 +51,10 @@ class RangeText {
                  "Group size": 2, "Process Group Name": "{}", "Process Group Ranks": "[0, 1]", "{} Rank": {})",
             is_send ? "send" : "recv", range.find("forward") != std::string::npos ? "f" : "b",
             is_send ? "Dst" : "Src", peer));
+  }
+  RangeText& sum(double start, double end, int step) {
+    return kernel("dflop:all_reduce stage=0", "ncclDevKernel_AllReduce_x", start, end, 20,
+                  collective_args(step));
   }
   std::string text() const { return text_.text(); }
 
@@ -88,7 +94,7 @@ void write_two_stages(const Sandbox& sandbox, int first_step = 0) {
   for (int r = 0; r < 2; ++r) testing::write_all(sandbox.path(fmt::format("r{}.json", r)), ranks[r].text());
 }
 
-TEST(StepSequence, StepsOfAPipelineThatOverlapCountNoTimeTwice) {
+TEST(RangedSteps, StepsOfAPipelineThatOverlapCountNoTimeTwice) {
   const Sandbox sandbox;
   write_two_stages(sandbox);
   const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json --format json");
@@ -132,7 +138,7 @@ TEST(StepSequence, StepsOfAPipelineThatOverlapCountNoTimeTwice) {
 
 // Without its first step the record begins at 66, and rank 1, whose message came at 77, is in the step before
 // until 91.
-TEST(StepSequence, ARankThatBeginsLateInTheFirstStepWasInTheOneBefore) {
+TEST(RangedSteps, ARankThatBeginsLateInTheFirstStepWasInTheOneBefore) {
   const Sandbox sandbox;
   write_two_stages(sandbox, 1);
   const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json --format json");
@@ -146,5 +152,114 @@ TEST(StepSequence, ARankThatBeginsLateInTheFirstStepWasInTheOneBefore) {
   for (const double makespan : replayed_ms(sandbox, "")) EXPECT_NEAR(makespan, 80, 1e-3);
 }
 
-}  // namespace step_sequence_test
+// Two replicas, two steps: 30 ms forward, 60 backward, a sum of 5 and 6 in the optimizer, and rank 1
+// takes 1.5 times as long:
+//   rank 0   0-90,  sum 90-140, 140-146 | 146-236, sum 236-289, 289-295
+//   rank 1   0-135, sum 135-140, 140-149 | 149-284, sum 284-289, 289-298
+// Rank 0 waits 45 of 146 and 48 of 149 ms. Mended a step takes 101 of 149.
+struct Replica {
+  double forward, backward, sum, optimizer, end;
+};
+Replica replica(int rank, int step) {
+  const double begin = step * (rank == 0 ? 146.0 : 149.0);
+  const double factor = rank == 0 ? 1 : 1.5;
+  return {begin, begin + 30 * factor, begin + 90 * factor, 149.0 * step + 140,
+          149.0 * step + 140 + 6 * factor};
+}
+
+void write_replicas(const Sandbox& sandbox) {
+  for (int r = 0; r < 2; ++r) {
+    RangeText text(r);
+    for (int s = 0; s < 2; ++s) {
+      const Replica at = replica(r, s);
+      text.step(s + 1);
+      text.computes("forward stage=0 mb=0", at.forward, at.backward);
+      text.computes("backward stage=0 mb=0", at.backward, at.sum);
+      text.sum(at.sum, at.optimizer, s + 1);
+      text.computes("optimizer_step stage=0", at.optimizer, at.end);
+    }
+    testing::write_all(sandbox.path(fmt::format("r{}.json", r)), text.text());
+  }
+}
+
+/// The same without kernels: ranges take what they take on the host.
+void write_replicas_on_host(const Sandbox& sandbox) {
+  const auto us = [](double ms) { return fmt::format("{:.3f}", 1000 * ms); };
+  for (int r = 0; r < 2; ++r) {
+    KinetoText text(fmt::format(R"("distributedInfo": {{"rank": {}, "world_size": 2}},)", r));
+    text.x("cpu_op", "aten::empty", "0", "0.001", 1);
+    for (int s = 0; s < 2; ++s) {
+      const Replica at = replica(r, s);
+      const auto range = [&](const std::string& name, double begin, double end) {
+        text.x("user_annotation", name, us(1 + begin), us(end - begin), 1);
+      };
+      range(fmt::format("ProfilerStep#{}", s + 1), at.forward, at.end);
+      range("dflop:forward stage=0 mb=0", at.forward, at.backward);
+      range("dflop:backward stage=0 mb=0", at.backward, at.sum);
+      range("dflop:all_reduce stage=0", at.sum, at.optimizer);
+      range("dflop:optimizer_step stage=0", at.optimizer, at.end);
+    }
+    testing::write_all(sandbox.path(fmt::format("r{}.json", r)), text.text());
+  }
+}
+
+void expect_straggler(const Sandbox& sandbox, double waits) {
+  const RunResult imported =
+      sandbox.run("import --kineto 'r*.json' --out run.json --format json --fail-on straggler");
+  EXPECT_EQ(imported.exit_code, 3) << imported.out << imported.err;
+  EXPECT_EQ(imported.err.find("not looked for"), std::string::npos) << imported.err;
+  const json out = json::parse(imported.out);
+  ASSERT_EQ(out["stragglers"].size(), 1u) << imported.out;
+  const json& found = out["stragglers"][0];
+  EXPECT_EQ(found["rank"], 1);
+  EXPECT_NEAR(found["compute_ratio"].get<double>(), 1.5, 1e-6);
+  EXPECT_NEAR(found["others_wait_fraction"].get<double>(), waits, 1e-6);
+  EXPECT_NEAR(found["saved_fraction"].get<double>(), 48.0 / 149, 1e-6);
+  const std::vector<double> replayed = replayed_ms(sandbox, "--as-others 1");
+  ASSERT_EQ(replayed.size(), 3u);
+  EXPECT_NEAR(replayed[0], 149, 1e-3);
+  EXPECT_NEAR(replayed[1], 149, 1e-3);
+  EXPECT_NEAR(replayed[2], 101, 1e-3);
+}
+
+TEST(RangedSteps, AStragglerIsNamedByItsKernels) {
+  const Sandbox sandbox;
+  write_replicas(sandbox);
+  expect_straggler(sandbox, 93.0 / 295);
+}
+
+// Parts are of the steps as they are counted, 2 x 149, in which rank 1 waits 5 ms each for the sum itself and
+// rank 0 50 and 53.
+TEST(RangedSteps, AStragglerIsNamedByItsRangesAlone) {
+  const Sandbox sandbox;
+  write_replicas_on_host(sandbox);
+  expect_straggler(sandbox, 93.0 / 298);
+}
+
+TEST(RangedSteps, ReplaysOfRanksThatSendEachOtherMessagesSayThatTheyDo) {
+  const Sandbox sandbox;
+  write_two_stages(sandbox);
+  const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json");
+  EXPECT_NE(imported.err.find("stragglers were not looked for: the ranks have ranges of 2 stages"),
+            std::string::npos)
+      << imported.err;
+  expect_error(sandbox.run("replay --trace run.json --as-others 1"),
+               {"--as-others", "run.json send each other messages", "'--slow'"});
+}
+
+// A rank that waits 1 of 100 ms for nobody loses that in the replay, which has no receives to blame.
+TEST(RangedSteps, AnErrorWithoutMessagesIsNotThatOfReceives) {
+  const Sandbox sandbox;
+  KinetoText text(R"("distributedInfo": {"rank": 0, "world_size": 1},)");
+  text.x("user_annotation", "dflop:forward stage=0 mb=0", "0", "40000", 1);
+  text.x("user_annotation", "dflop:wait stage=0 mb=0", "40000", "1000", 1);
+  text.x("user_annotation", "dflop:backward stage=0 mb=0", "41000", "59000", 1);
+  testing::write_all(sandbox.path("r0.json"), text.text());
+  ASSERT_EQ(sandbox.run("import --kineto r0.json --out run.json").exit_code, 0);
+  const RunResult replayed = sandbox.run("replay --trace run.json --iteration all");
+  EXPECT_NE(replayed.err.find("replayed as it was, the run takes -1.0 %"), std::string::npos) << replayed.err;
+  EXPECT_EQ(replayed.err.find("receives"), std::string::npos) << replayed.err;
+}
+
+}  // namespace ranged_steps_test
 }  // namespace dflop
