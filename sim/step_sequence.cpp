@@ -40,7 +40,9 @@ StepStart start_of(const Timeline& recorded) {
 }
 
 Timeline simulate_next(const Program& program, const ProgramCosts& costs, Detail detail,
-                       Conditions conditions, StepStart& start) {
+                       Conditions conditions, StepStart* sequence) {
+  if (sequence == nullptr) return simulate(program, costs, detail, conditions);
+  StepStart& start = *sequence;
   if (start.begins.size() == program.groups.size()) conditions.begins = start.begins;
   Timeline timeline = simulate(program, costs, Detail::spans, conditions);
   if (!timeline.stalls.empty()) {

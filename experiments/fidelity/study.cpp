@@ -17,7 +17,7 @@
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/training/loop.hpp"
-#include "sim/engine.hpp"
+#include "sim/step_sequence.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -290,12 +290,18 @@ PlanFidelity judge_steps(const std::string& name, const std::string& plan, std::
   PlanFidelity result{name, plan, {}, {}, {}};
   Operations operations;
   int iteration = first;
+  const bool in_sequence = std::ranges::any_of(steps, begin_apart);
+  std::array<StepStart, 2> starts = {};
+  if (in_sequence) starts.fill(start_of(steps.front()));
   for (const Timeline& timeline : steps) {
-    const SimExecutor executor(Conditions{.cores = timeline.cores});
+    const auto run = [&](const PricedProgram& priced, StepStart& start) {
+      return simulate_next(priced.program, priced.costs, Detail::usage, {.cores = timeline.cores},
+                           in_sequence ? &start : nullptr);
+    };
     const RecordedProgram recorded = recorded_program(timeline, file, iteration++);
     const PricedProgram expected{recorded.program, cost.price(recorded.program)};
-    const Timeline predicted = executor.run(expected, Detail::usage);
-    const Timeline replayed = executor.run(recorded, Detail::usage);
+    const Timeline predicted = run(expected, starts[0]);
+    const Timeline replayed = run(recorded, starts[1]);
     result.steps.push_back({timeline.makespan, predicted.makespan, replayed.makespan, idle_fraction(timeline),
                             idle_fraction(predicted), extrapolated_fraction(cost, recorded.program)});
     add_step(operations, recorded.program, expected.costs, recorded.costs);

@@ -12,7 +12,6 @@
 #include "core/refuse.hpp"
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/replay_runs.hpp"
-#include "sim/engine.hpp"
 #include "sim/step_sequence.hpp"
 #include "traces/profiler/pipeline_layout.hpp"
 
@@ -27,10 +26,8 @@ Program program_of(std::int64_t step, const Plan& plan, const ScheduleFile* sche
   return lower(plan, target.model, scheduled.samples, scheduled.assignment);
 }
 
-/// Returns how long a step takes: one that starts so, where that is given, moved on to the next.
-Nanoseconds simulate_step(const PricedProgram& priced, StepStart* start) {
-  if (start == nullptr) return simulate(priced.program, priced.costs, Detail::usage).makespan;
-  return simulate_next(priced.program, priced.costs, Detail::usage, {}, *start).makespan;
+Nanoseconds time_of(const PricedProgram& priced, StepStart* start) {
+  return simulate_next(priced.program, priced.costs, Detail::usage, {}, start).makespan;
 }
 
 }  // namespace
@@ -62,7 +59,7 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
     try {
       const RecordedProgram program = recorded_program(step.timeline);
       StepStart start = start_of(step.timeline);
-      const Nanoseconds taken = simulate_step(program, begin_apart(step.timeline) ? &start : nullptr);
+      const Nanoseconds taken = time_of(program, begin_apart(step.timeline) ? &start : nullptr);
       const double error = Seconds(taken) / Seconds(step.timeline.makespan) - 1;
       if (std::abs(error) <= kMostReplayError) {
         kept.push_back(std::move(step));
@@ -92,9 +89,9 @@ std::optional<double> saved_as_others(const PipelineImport& joined, const std::v
   Seconds changed(0);
   for (const PipelineStep& step : joined.steps) {
     const RecordedProgram recorded = recorded_program(step.timeline);
-    as_was += simulate_step(recorded, overlaps ? &starts[0] : nullptr);
+    as_was += time_of(recorded, overlaps ? &starts[0] : nullptr);
     try {
-      changed += simulate_step(change.apply(recorded, recorded, 0), overlaps ? &starts[1] : nullptr);
+      changed += time_of(change.apply(recorded, recorded, 0), overlaps ? &starts[1] : nullptr);
     } catch (const Error&) {  // of ranks that enter no collective as the others do
       return std::nullopt;
     }

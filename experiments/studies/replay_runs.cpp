@@ -11,7 +11,6 @@
 #include "core/refuse.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "costmodel/analytic/memory.hpp"
-#include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
@@ -34,13 +33,6 @@ Timeline named_as(const Timeline& recording, Timeline timeline) {
   }
   if (has_pieces_alone(recording)) timeline.collectives = recording.collectives;
   return timeline;
-}
-
-/// Runs a step; one of a sequence starts so, and `start` is moved on to the next.
-Timeline run(const Program& program, const ProgramCosts& costs, Detail detail, const Conditions& conditions,
-             StepStart* start) {
-  return start == nullptr ? simulate(program, costs, detail, conditions)
-                          : simulate_next(program, costs, detail, conditions, *start);
 }
 
 PricedProgram apply(const ReplayChange& change, const PricedProgram& before, const RecordedProgram& recorded,
@@ -475,7 +467,8 @@ ReplayedIteration replay_iteration(const Timeline& recording, const std::string&
   PricedProgram priced = recorded;
   const auto add_run = [&](const std::string& name, std::size_t k, bool memory) {
     const Conditions as_recorded{.cores = recording.cores};
-    Timeline timeline = run(priced.program, priced.costs, detail_of(k), as_recorded, start_of_row(k));
+    Timeline timeline =
+        simulate_next(priced.program, priced.costs, detail_of(k), as_recorded, start_of_row(k));
     runs.push_back({name, named_as(recording, std::move(timeline)), memory});
   };
   add_run("replayed", 0, recorded.memory);
@@ -487,7 +480,7 @@ ReplayedIteration replay_iteration(const Timeline& recording, const std::string&
   const ConditionedProgram program = condition(conditions, priced, recording.cores);
   const auto run_again = [&](std::size_t repetition, Detail kept, StepStart* start) {
     const ProgramCosts costs = program.costs(repetition * conditions.iterations + iteration);
-    return run(priced.program, costs, kept, program.conditions(), start);
+    return simulate_next(priced.program, costs, kept, program.conditions(), start);
   };
   if (conditioned) {
     Timeline timeline = run_again(0, detail, start_of_row(changes.size() + 1));

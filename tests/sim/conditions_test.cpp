@@ -87,14 +87,15 @@ TEST(Pauses, ThatOverlapCountOnce) {
 TEST(StepSequence, AGroupBeginsWhereItsOwnStepBeforeEnded) {
   const PricedProgram priced = two_stages();
   StepStart start{{Nanoseconds(0), milliseconds(30)}, milliseconds(30)};
-  const Timeline timeline = simulate_next(priced.program, priced.costs, Detail::usage, {}, start);
+  const Timeline timeline = simulate_next(priced.program, priced.costs, Detail::usage, {}, &start);
   EXPECT_EQ(timeline.makespan, milliseconds(83));
   EXPECT_EQ(timeline.groups[1].busy, milliseconds(60));
   EXPECT_EQ(timeline.groups[1].begin, milliseconds(30));
   EXPECT_TRUE(timeline.spans.empty());
   EXPECT_EQ(start.begins, (std::vector{Nanoseconds(0), Nanoseconds(0)}));
   EXPECT_EQ(start.ended, Nanoseconds(0));
-  EXPECT_EQ(simulate_next(priced.program, priced.costs, Detail::usage, {}, start).makespan, milliseconds(96));
+  EXPECT_EQ(simulate_next(priced.program, priced.costs, Detail::usage, {}, &start).makespan,
+            milliseconds(96));
 }
 
 TEST(Failures, SayWhoFailedAndWhoWaitsForWhom) {
