@@ -71,10 +71,11 @@ class DeviceRank {
     return *this;
   }
 
-  DeviceRank& sum(double start, double end, int thread = kAutogradThread) {
+  DeviceRank& sum(double start, double end, int thread = kAutogradThread,
+                  const std::string& name = "allreduce") {
     launch(thread);
     text_.kernel(correlation_, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-                 us(start), us(end - start), kNcclStream, collective_args(++sums_));
+                 us(start), us(end - start), kNcclStream, collective_args(++sums_, name));
     return *this;
   }
 
@@ -230,6 +231,25 @@ TEST(KinetoDevicePipeline, SumsInAllComputeArePartOfIt) {
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
   EXPECT_EQ(import.steps[0].timeline.spans.size(), 4u);
   EXPECT_EQ(import.steps[0].timeline.groups[0].busy, ms(22));
+  EXPECT_NE(findings_of(import).find("joint_ranges rank0.json: ranks 0, 1 meet inside their forwards"),
+            std::string::npos)
+      << findings_of(import);
+}
+
+// An all-gather of parameters, as FSDP's, is no part of it, but compute waits for it: forward 1-11 with a gap
+// of 1.
+TEST(KinetoDevicePipeline, RanksThatGatherInsideForwardsWaitForEachOtherThere) {
+  std::vector<KinetoTrace> traces;
+  for (int r = 0; r < 2; ++r) {
+    DeviceRank rank(r);
+    rank.range("dflop:forward stage=0 mb=0").kernel(1, 9).sum(9, 10, kMainThread, "_allgather_base");
+    rank.kernel(10, 11);
+    rank.range("dflop:backward stage=0 mb=0").kernel(11, 20, kAutogradThread);
+    traces.push_back(rank.trace());
+  }
+  const PipelineImport import = import_all(traces);
+  ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
+  EXPECT_EQ(import.steps[0].timeline.groups[0].busy, ms(19));
   EXPECT_NE(findings_of(import).find("joint_ranges rank0.json: ranks 0, 1 meet inside their forwards"),
             std::string::npos)
       << findings_of(import);

@@ -182,14 +182,14 @@ void write_replicas(const Sandbox& sandbox) {
   }
 }
 
-/// The same without kernels: ranges take what they take on the host.
-void write_replicas_on_host(const Sandbox& sandbox) {
+/// The same without kernels: ranges take what they take on the host. `balanced`: both as rank 0.
+void write_replicas_on_host(const Sandbox& sandbox, bool balanced = false) {
   const auto us = [](double ms) { return fmt::format("{:.3f}", 1000 * ms); };
   for (int r = 0; r < 2; ++r) {
     KinetoText text(fmt::format(R"("distributedInfo": {{"rank": {}, "world_size": 2}},)", r));
     text.x("cpu_op", "aten::empty", "0", "0.001", 1);
     for (int s = 0; s < 2; ++s) {
-      const Replica at = replica(r, s);
+      const Replica at = replica(balanced ? 0 : r, s);
       const auto range = [&](const std::string& name, double begin, double end) {
         text.x("user_annotation", name, us(1 + begin), us(end - begin), 1);
       };
@@ -228,12 +228,20 @@ TEST(RangedSteps, AStragglerIsNamedByItsKernels) {
   expect_straggler(sandbox, 93.0 / 295);
 }
 
-// Parts are of the steps as they are counted, 2 x 149, in which rank 1 waits 5 ms each for the sum itself and
-// rank 0 50 and 53.
+// Parts are of the steps as they are counted, 2 x 149. Rank 0 is in the sums for 50 and 53 ms, rank 1 for the
+// 5 that they take.
 TEST(RangedSteps, AStragglerIsNamedByItsRangesAlone) {
   const Sandbox sandbox;
   write_replicas_on_host(sandbox);
   expect_straggler(sandbox, 93.0 / 298);
+}
+
+// Both ranks are in the sums for 50 of 146 ms: nobody waits for another.
+TEST(RangedSteps, LongSumsAreNoWaiting) {
+  const Sandbox sandbox;
+  write_replicas_on_host(sandbox, true);
+  const RunResult imported = sandbox.run("import --kineto 'r*.json' --fail-on straggler,waiting");
+  EXPECT_EQ(imported.exit_code, 0) << imported.out << imported.err;
 }
 
 TEST(RangedSteps, ReplaysOfRanksThatSendEachOtherMessagesSayThatTheyDo) {

@@ -29,6 +29,25 @@ struct RankTimes {
   double wait = 0;
 };
 
+/// Returns how long a rank waits for others in the reductions of a step, with `hidden` whatever it computes
+/// then: longer than the rank that comes last.
+Seconds waited(const Timeline& timeline, std::int32_t rank, bool hidden) {
+  const auto counts = [&](const Span& span) {
+    return hidden ? enters_collective(span.op) : ends_collective(span.op);
+  };
+  std::map<std::int32_t, Nanoseconds> shortest;  // by reduction
+  for (const Span& span : timeline.spans) {
+    if (!counts(span)) continue;
+    const auto [least, fresh] = shortest.try_emplace(span.message, span.duration);
+    least->second = std::min(least->second, span.duration);
+  }
+  Seconds sum(0);
+  for (const Span& span : timeline.spans) {
+    if (span.rank == rank && counts(span)) sum += span.duration - shortest.at(span.message);
+  }
+  return sum;
+}
+
 /// Returns the times of the ranks in these steps of ranges.
 std::vector<RankTimes> times_of_ranges(const std::vector<KinetoTrace>& traces,
                                        std::span<const PipelineStep> steps, bool hidden) {
@@ -45,10 +64,7 @@ std::vector<RankTimes> times_of_ranges(const std::vector<KinetoTrace>& traces,
       compute += group->busy;
       idle += group->bubble;
       time += timeline.makespan;
-      if (!hidden) wait += group->wait;
-      for (const Span& span : timeline.spans) {
-        if (hidden && span.rank == rank && enters_collective(span.op)) wait += span.duration;
-      }
+      wait += waited(timeline, rank, hidden);
     }
     if (time.count() <= 0 || compute.count() <= 0) continue;
     all.push_back({t, compute.count() / static_cast<double>(steps.size()), idle / time, wait / time});
