@@ -136,7 +136,9 @@ std::optional<RankedPlan> PlanFinisher::with_layers_moved(const RankedPlan& plan
       one.plan = std::move(other);
       one.bound = Seconds(floor.bound_s);
     }
-    left -= instructions_to_finish(best.plan) * static_cast<std::int64_t>(moved.size());
+    const std::int64_t each = scheduler->name() == lpt_->name() ? instructions_to_run(best.plan)
+                                                                : instructions_to_finish(best.plan);
+    left -= each * static_cast<std::int64_t>(moved.size());
     parallel_for(moved.size(), [&](std::size_t m) {
       PlanScore score;
       extend_score(score, request_, moved[m].plan, *scheduler, request_.batches.size(), limits);
@@ -162,8 +164,29 @@ std::optional<RankedPlan> PlanFinisher::with_layers_moved(const RankedPlan& plan
   return best;
 }
 
+std::optional<RankedPlan> PlanFinisher::with_layers_moved_twice(const RankedPlan& plan,
+                                                                const std::function<bool()>& is_late,
+                                                                std::int64_t& left) const {
+  std::optional<RankedPlan> start;
+  if (plan.lpt && plan.scheduler != lpt_->name()) {
+    RankedPlan by_lpt = plan;
+    by_lpt.scheduler = lpt_->name();
+    by_lpt.objective = *plan.lpt;
+    by_lpt.steps = {};
+    start = with_layers_moved(by_lpt, is_late, left);
+    if (start) take_better(*start, Plan(start->plan), *asked_for_, final_limits());
+    if (start && start->objective >= plan.objective) start.reset();
+  }
+  std::optional<RankedPlan> better = with_layers_moved(start ? *start : plan, is_late, left);
+  return better ? better : start;
+}
+
 std::int64_t PlanFinisher::instructions_to_finish(const Plan& plan) const {
-  return instructions_of(plan) * static_cast<std::int64_t>(request_.batches.size()) * kRunsOfASchedule;
+  return instructions_to_run(plan) * kRunsOfASchedule;
+}
+
+std::int64_t PlanFinisher::instructions_to_run(const Plan& plan) const {
+  return instructions_of(plan) * static_cast<std::int64_t>(request_.batches.size());
 }
 
 RankedPlan PlanFinisher::ranked(const Plan& plan, Seconds bound, const PlanScore& score,

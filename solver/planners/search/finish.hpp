@@ -60,10 +60,17 @@ class PlanFinisher {
   std::optional<RankedPlan> with_layers_moved(const RankedPlan& plan, const std::function<bool()>& is_late,
                                               std::int64_t& left) const;
 
+  /// Moves layers under LPT first, which shows in less time where many of them ought to go, and then under the
+  /// scheduler that has made the plan's microbatches.
+  std::optional<RankedPlan> with_layers_moved_twice(const RankedPlan& plan,
+                                                    const std::function<bool()>& is_late,
+                                                    std::int64_t& left) const;
+
   /// Returns about how many instructions finished() simulates for a plan, in the unit of a search's budget.
   std::int64_t instructions_to_finish(const Plan& plan) const;
 
  private:
+  std::int64_t instructions_to_run(const Plan& plan) const;
   bool fits_all(const RankedPlan& plan, Bytes limit) const;
   std::optional<Bytes> overrun_within(const Plan& plan, const Scheduler& scheduler,
                                       std::span<const Batch> further, Bytes limit) const;

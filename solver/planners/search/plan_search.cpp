@@ -678,7 +678,7 @@ class PlanSearch {
     std::int64_t left = budget_ / kPartOfBudgetToFinish;
     std::vector<RankedPlan> moved;
     for (std::size_t n = 0; n < best.size() && (n == 0 || left > 0); ++n) {
-      auto better = finisher_.with_layers_moved(
+      auto better = finisher_.with_layers_moved_twice(
           best[n], [this] { return is_late(); }, left);
       if (better) moved.push_back(*std::move(better));
     }
