@@ -215,6 +215,22 @@ bool assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& 
   return headroom.holds_all();
 }
 
+/// Says which microbatches the objective is of.
+void assume_schedule(AssumptionBlock& block, const RankedPlan& best) {
+  std::string text = fmt::format("the objective is of microbatches of {}", best.scheduler);
+  std::vector<std::pair<std::string, Cell>> figures = {{"scheduler", best.scheduler}};
+  if (best.steps) {
+    text += fmt::format(
+        " in {0} steps an iteration ('schedule --scheduler {1} --steps {0}'); 'schedule' takes more steps by default, "
+        "and ends up to a few percent faster or slower",
+        *best.steps, best.scheduler);
+    figures.emplace_back("steps", *best.steps);
+  } else {
+    text += fmt::format(" ('schedule --scheduler {}')", best.scheduler);
+  }
+  block.add("schedule", text, std::move(figures));
+}
+
 int run_plan(const Values& values) {
   const auto begun = std::chrono::steady_clock::now();
   PlanOptions plan_options = read_plan_options(values, true);
@@ -296,16 +312,7 @@ int run_plan(const Values& values) {
   }
   assume_layouts(block, plans);
   assume_orders(block, plans);
-  if (!result.best.empty() && result.best.front().steps) {
-    const RankedPlan& best = result.best.front();
-    block.add(
-        "schedule",
-        fmt::format(
-            "the objective is of microbatches of {} in {} steps an iteration ('schedule --scheduler {} "
-            "--steps {}'); 'schedule' takes more steps by default, and ends up to a few percent faster or slower",
-            best.scheduler, *best.steps, best.scheduler, *best.steps),
-        {{"scheduler", best.scheduler}, {"steps", *best.steps}});
-  }
+  if (!result.best.empty()) assume_schedule(block, result.best.front());
   // What fills the plan's own batches decides whether it is marked.
   const bool fills_at_random = !kind.searches && !kind.leaves_parts;
   bool fits_further = true;

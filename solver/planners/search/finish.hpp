@@ -60,8 +60,8 @@ class PlanFinisher {
   std::optional<RankedPlan> with_layers_moved(const RankedPlan& plan, const std::function<bool()>& is_late,
                                               std::int64_t& left) const;
 
-  /// Moves layers under LPT first, which shows in less time where many of them ought to go, and then under the
-  /// scheduler that has made the plan's microbatches.
+  /// Moves layers under LPT first, which shows in less time where many of them ought to go, and then under
+  /// the scheduler that has made the plan's microbatches.
   std::optional<RankedPlan> with_layers_moved_twice(const RankedPlan& plan,
                                                     const std::function<bool()>& is_late,
                                                     std::int64_t& left) const;
