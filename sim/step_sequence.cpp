@@ -43,7 +43,8 @@ Timeline simulate_next(const Program& program, const ProgramCosts& costs, Detail
                        Conditions conditions, StepStart* sequence) {
   if (sequence == nullptr) return simulate(program, costs, detail, conditions);
   StepStart& start = *sequence;
-  if (start.begins.size() == program.groups.size()) conditions.begins = start.begins;
+  if (start.begins.size() != program.groups.size()) start = {};  // of another program
+  conditions.begins = start.begins;
   Timeline timeline = simulate(program, costs, Detail::spans, conditions);
   if (!timeline.stalls.empty()) {
     start = {};

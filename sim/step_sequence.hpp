@@ -20,7 +20,8 @@ StepStart start_of(const Timeline& recorded);
 
 /// Simulates a step that starts so, and moves `start` on to the start of the next step. The makespan is from
 /// the last group's end of the step before to the last group's own, so that those of a sequence add up to its
-/// time; a group's idle time is what is left of it. Without a start the step is simulated alone.
+/// time; a group idles in the rest of it. Without a start the step is simulated alone. A start of another
+/// number of groups is that of no group.
 Timeline simulate_next(const Program& program, const ProgramCosts& costs, Detail detail,
                        Conditions conditions, StepStart* start);
 

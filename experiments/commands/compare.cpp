@@ -132,8 +132,8 @@ std::string comparison_json(const Values& values, const Compared& result) {
     system["infeasible_reason"] = nullptr;
     if (systems[i].planned.plan)
       system["plan"] = nlohmann::ordered_json::parse(to_json(*systems[i].planned.plan));
-    system["fits_further"] =
-        systems[i].evaluation ? nlohmann::ordered_json(systems[i].fits_further) : nullptr;
+    system["fits_further"] = nullptr;
+    if (systems[i].evaluation && systems[i].fits_further) system["fits_further"] = *systems[i].fits_further;
     if (!systems[i].evaluation) system["infeasible_reason"] = systems[i].planned.infeasible_reason;
   }
   if (result.seeds) out["seeds"] = json_of(*result.seeds);
@@ -243,7 +243,7 @@ std::vector<MemoryRow> memory_of_systems(std::vector<System>& systems, const Tar
       row = std::prev(rows.end());
     }
     row->names += (row->names.empty() ? "" : ", ") + system.name;
-    system.fits_further = system.fits_further && row->headroom.holds_all();
+    system.fits_further = system.fits_further != false && row->headroom.holds_all();
   }
   return rows;
 }
@@ -259,11 +259,11 @@ void assume_fallbacks(AssumptionBlock& block, const std::vector<System>& systems
     const auto first = std::ranges::find_if(all, is_fallback);
     if (first == all.end()) continue;
     const std::int64_t count = std::ranges::count_if(all, is_fallback);
-    block.add("schedule",
-              fmt::format("{}: {} of {} batches have other microbatches than those of {}; iteration {}: {}",
-                          system.name, count, all.size(), system.scheduler.name, first - all.begin(),
-                          first->reason),
-              {{"system", system.name}, {"fallbacks", count}, {"reason", first->reason}});
+    block.add(
+        "schedule",
+        fmt::format("{}: {} did not make the microbatches of {} of {} batches; iteration {}: {}", system.name,
+                    system.scheduler.name, count, all.size(), first - all.begin(), first->reason),
+        {{"system", system.name}, {"fallbacks", count}, {"reason", first->reason}});
   }
 }
 
@@ -317,7 +317,9 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
     block.add("memory", fmt::format("{}: {}", row.names, describe(row.headroom, iterations)),
               std::move(figures));
   }
-  const auto is_marked = [](const System& system) { return system.evaluation && !system.fits_further; };
+  const auto is_marked = [](const System& system) {
+    return system.evaluation && system.fits_further == false;
+  };
   if (std::ranges::any_of(result.systems, is_marked))
     block.add("memory",
               "a plan with ! does not hold some further batch: a run that meets one ends out of memory");

@@ -64,7 +64,7 @@ std::string layers_text(const std::vector<int>& layers) {
 /// Lists a plan a row, best first: objective, bound, peak memory, the four shares of the mean iteration and
 /// what it loses to the best by. Some have other microbatches than those of lpt, so that only their times
 /// with lpt are compared. Empty where the planner lists none.
-Table plan_ranking(const PlanResult& result) {
+Table plan_ranking(const PlanResult& result, bool fits_further) {
   Table table;
   table.columns = {{"rank", "#"},
                    {"plan", "plan"},
@@ -84,7 +84,8 @@ Table plan_ranking(const PlanResult& result) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const RankedPlan& p = result.best[i];
     const RankedPlan& best = result.best.front();
-    table.rows.push_back({i + 1, marked(p.plan), to_string(p.plan.recomputation),
+    table.rows.push_back({i + 1, marked(p.plan) + std::string(i > 0 || fits_further ? "" : kMayNotFit),
+                          to_string(p.plan.recomputation),
                           layers_text(p.plan.encoder.layers) + " | " + layers_text(p.plan.llm.layers),
                           p.scheduler, p.objective, p.lpt, result.bound ? Cell(p.bound) : Cell(),
                           p.peak_memory, p.shares.busy, p.shares.imbalance, p.shares.bubble,
@@ -120,7 +121,7 @@ std::string ranking_json(const PlanResult& result, const Table& ranking,
 std::string describe_proof(const PlanResult& result, int gpus) {
   if (!result.bound) return "no bound is known for this planner and cost model";
   return fmt::format(
-      "proven: no plan that the search may choose (with work for all {} GPUs, or as many as the wish leaves), whatever "
+      "proven: no plan that the search may choose (all of which use the {} GPUs as far as the wish allows), whatever "
       "the cut of its layers and the microbatches of these samples, has an objective below {:.4f} s: the best is within "
       "{:.2f} % of it{}",
       gpus, result.bound->count(), 100 * result.gap(),
@@ -321,9 +322,12 @@ int run_plan(const Values& values) {
   const bool fits_by_lpt = assume_plan_memory(block, *result.plan, target, samples, "lpt", seed);
   if (!fills_at_random) fits_further = fits_by_lpt;
   if (!fits_further)
-    block.add("memory", "the plan is marked !: a run that meets such a batch ends out of memory");
+    block.add(
+        "memory",
+        "the plan (! in tables) does not hold some further batch: a run that meets one ends out of memory");
   assume_seed(block, seed, batches.size(), gbs, samples.size(), "'compare' tells of the spread over others");
-  const Table table = explains ? plan_ranking(result) : plan_table(planner, result, fits_further);
+  const Table table =
+      explains ? plan_ranking(result, fits_further) : plan_table(planner, result, fits_further);
   if (form) {
     fmt::print("{}", exported_plan(*result.plan, target.model, *form, "plan"));
     say("{}", block.text());

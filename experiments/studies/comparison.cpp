@@ -60,7 +60,8 @@ Seconds objective_of(const System& system, PlanObjective objective) {
 /// Returns whether a row is the better choice: one that fits further batches, of such ones the faster.
 bool is_better(const System& one, const System& other, PlanObjective objective) {
   if (!one.evaluation || !other.evaluation) return one.evaluation.has_value() && !other.evaluation;
-  if (one.fits_further != other.fits_further) return one.fits_further;
+  const auto fits = [](const System& system) { return system.fits_further.value_or(false); };
+  if (fits(one) != fits(other)) return fits(one);
   return objective_of(one, objective) < objective_of(other, objective);
 }
 
@@ -340,9 +341,9 @@ void run_systems(std::vector<System>& systems, const Target& target, const Compa
 
 bool prefer_rows_that_fit(std::vector<System>& systems, const SearchOptions& options) {
   const auto search = std::ranges::find_if(systems, &System::is_search);
-  if (search == systems.end() || search->fits_further) return false;
+  if (search == systems.end() || search->fits_further != false) return false;
   take_better_row(*search, systems, options);
-  return search->fits_further;
+  return search->fits_further != false;
 }
 
 Seconds training_time(const System& system, const Training& training) {
@@ -379,7 +380,8 @@ Table comparison_table(const std::vector<System>& systems) {
     }
     const Evaluation& e = *system.evaluation;
     table.rows.push_back(
-        {system.name, marked(*system.planned.plan) + std::string(system.fits_further ? "" : kMayNotFit),
+        {system.name,
+         marked(*system.planned.plan) + std::string(system.fits_further == false ? kMayNotFit : ""),
          to_string(system.planned.plan->recomputation), system.scheduler.name,
          to_string(system.schedule.iterations.back().objective), mean_gap(system.schedule),
          status_counts(system.schedule), e.mean.count(), e.p95.count(), e.samples_per_s, e.llm_tokens_per_s,

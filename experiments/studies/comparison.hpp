@@ -52,9 +52,10 @@ struct System {
   PlanResult planned{};
   ScheduleFile schedule{};
   std::optional<Evaluation> evaluation{};  ///< absent: infeasible, as planned.infeasible_reason says
-  bool fits_further = true;                ///< its plan fits further batches, as planners are shown
-  Seconds planning{0};                     ///< measured
-  std::string chooses{};                   ///< what it was free to choose
+  /// Whether its plan fits further batches, as planners are shown; not known of a command's.
+  std::optional<bool> fits_further{};
+  Seconds planning{0};    ///< measured
+  std::string chooses{};  ///< what it was free to choose
 
   bool is_search() const { return planner == "search"; }
 };

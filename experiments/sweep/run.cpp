@@ -86,19 +86,19 @@ class SampleSets {
 
 /// A Planned has what the cells of a group share.
 struct Planned {
-  Planned(const SweepRow& cell, const std::vector<Sample>& all)
-      : samples(all),
+  Planned(const SweepRow& cell, Samples all)
+      : samples(std::move(all)),
         target(cell.text(Axis::model), cluster_name(cell), "", sweep_cluster_change(cell)),
-        batches(make_batches(samples, static_cast<int>(cell.whole(Axis::gbs)),
+        batches(make_batches(*samples, static_cast<int>(cell.whole(Axis::gbs)),
                              static_cast<int>(cell.whole(Axis::iterations)), seed_of(cell))) {
     const auto start = Clock::now();
-    result = make_plan(cell.text(Axis::planner), target, samples, batches,
+    result = make_plan(cell.text(Axis::planner), target, *samples, batches,
                        static_cast<int>(cell.whole(Axis::gbs)), seed_of(cell), sweep_plan_options(cell),
                        sweep_search_options(cell, &target.model), sweep_best_parts(cell));
     seconds = Clock::now() - start;
   }
 
-  const std::vector<Sample>& samples;
+  Samples samples;
   Target target;
   std::vector<Batch> batches;
   PlanResult result;
@@ -208,7 +208,7 @@ void set_result(SweepRow& cell, const Evaluation& result, const ClusterSpec& clu
 /// Marks the plan of a cell that does not hold some further batch, as compare does.
 void mark_overrun(const Planned& planned, const Plan& plan, std::string_view scheduler, SweepRow& cell) {
   const Headroom headroom =
-      estimate_headroom(plan, planned.target, planned.samples, std::string(filler_for(scheduler)),
+      estimate_headroom(plan, planned.target, *planned.samples, std::string(filler_for(scheduler)),
                         plan.respect_memory, seed_of(cell));
   if (headroom.holds_all()) return;
   cell[Measure::plan] = marked(plan) + std::string(kMayNotFit);
@@ -261,7 +261,7 @@ void run_group(const PlanGroup& group, SampleSets& samples,
                const std::function<void(const SweepRow&)>& done) {
   std::unique_ptr<Planned> planned;
   const SweepRow outcome = attempted(group.front(), [&](const SweepRow& cell) {
-    planned = std::make_unique<Planned>(cell, *samples.of(cell));
+    planned = std::make_unique<Planned>(cell, samples.of(cell));
   });
   parallel_for(group.size(), [&](std::size_t i) {
     SweepRow cell = group[i];

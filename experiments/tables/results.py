@@ -39,7 +39,10 @@ CHANGES = {
     "0.05 -> 1.46 ms a message": {"software.message_overhead_s": 1.455e-3},
     "gradient rings at 12.5e9 B/s a node": {"software.node_ring_bandwidth_bytes_per_s": 12.5e9},
     "11 -> 5.7e9 B/s a GPU between nodes": {"inter_node.bandwidth_bytes_per_s": 5.744e9},
-    "11 -> 22e9 B/s a GPU between nodes": {"inter_node.bandwidth_bytes_per_s": 22e9},
+    "11 -> 22e9 B/s a GPU between nodes": {
+        "inter_node.bandwidth_bytes_per_s": 22e9,
+        "inter_node.line_rate_bytes_per_s": 25e9,
+    },
     "NVLink at half its speed": {"intra_node.bandwidth_bytes_per_s": 114e9},
     "half of tensor communication hidden": {"software.tensor_overlap": 0.5},
 }

@@ -209,13 +209,17 @@ TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
   const json& schedule = assumptions["schedule"][0];
   EXPECT_EQ(schedule["system"], "p");
   EXPECT_EQ(schedule["fallbacks"], 2);
-  EXPECT_NE(schedule["text"].get<std::string>().find(
-                "p: 2 of 2 batches have other microbatches than those of command"),
-            std::string::npos)
+  EXPECT_NE(
+      schedule["text"].get<std::string>().find("p: command did not make the microbatches of 2 of 2 batches"),
+      std::string::npos)
       << schedule;
   // What LPT would need says nothing of the command's microbatches.
   EXPECT_NE(assumptions.dump().find("p: not known of further batches"), std::string::npos) << assumptions;
-  for (const json& memory : assumptions["memory"]) EXPECT_NE(memory.value("systems", ""), "p");
+  for (const json& memory : assumptions["memory"]) {
+    const std::string names = ", " + memory.value("systems", "") + ",";
+    EXPECT_EQ(names.find(", p,"), std::string::npos) << names;
+  }
+  EXPECT_TRUE(json::parse(compared.out)["systems"][1]["fits_further"].is_null());
 }
 
 TEST_F(SchedulerCommand, SaysWhatItAsks) {

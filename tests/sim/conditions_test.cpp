@@ -80,7 +80,6 @@ TEST(Pauses, ThatOverlapCountOnce) {
   EXPECT_EQ(timeline.groups[1].busy, milliseconds(60));
 }
 
-// Stage 1 fails at 30 in B0. Stage 0 has sent its two forwards and waits from 20 on for the gradient of 0.
 // Stage 1 is in the step before until 30, and the time before is idle:
 //   stage 1: F0 30-40, B0 40-60, F1 60-70, B1 70-90;  stage 0: B0 63-83, B1 93-113
 // From 30 on that is 83. Stage 0 ends last, so that both begin the next step as if together.
@@ -98,6 +97,7 @@ TEST(StepSequence, AGroupBeginsWhereItsOwnStepBeforeEnded) {
             milliseconds(96));
 }
 
+// Stage 1 fails at 30 in B0. Stage 0 has sent its two forwards and waits from 20 on for the gradient of 0.
 TEST(Failures, SayWhoFailedAndWhoWaitsForWhom) {
   const Timeline timeline = run({{1, milliseconds(30), Pause::kForever}});
   ASSERT_EQ(timeline.stalls.size(), 2u);

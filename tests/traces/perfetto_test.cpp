@@ -128,6 +128,16 @@ TEST(Perfetto, IterationsFollowEachOther) {
   EXPECT_EQ(slices[1].start - slices[0].start, small_timeline().makespan.count());
 }
 
+// Of 4500 ns, 500 are of the step before, which one group ends while the other begins.
+TEST(Perfetto, IterationsThatOverlapAreDrawnOverEachOther) {
+  Timeline timeline = small_timeline();
+  timeline.groups[1].begin = Nanoseconds(500);
+  timeline.makespan = Nanoseconds(4000);
+  const std::vector<Slice> slices = trace_of({timeline, timeline}).on("rank 2 compute");
+  ASSERT_EQ(slices.size(), 2U);
+  EXPECT_EQ(slices[1].start - slices[0].start, 4000);
+}
+
 TEST(Perfetto, ArrowsLeadFromEverySendToItsReceive) {
   const Trace trace = trace_of({small_timeline(), small_timeline()});
   // One message to the two ranks of the second group, in each of two iterations: four arrows.

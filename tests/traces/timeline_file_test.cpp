@@ -48,7 +48,7 @@ TEST(TimelineFileFormat, CollectivesAreWrittenWhereSomethingIsKnownOfThem) {
                  "t.json: key 'iterations[0].collectives.after[1][0]'", {"-1"});
 }
 
-/// A file of stages with fp32 states is as it always was.
+/// A file of groups that begin together is as it always was.
 TEST(TimelineFileFormat, BeginsAreWrittenWhereGroupsBeginApart) {
   EXPECT_EQ(to_json(small_timeline()).find("begin_ns"), std::string::npos);
   Timeline timeline = small_timeline();
@@ -56,6 +56,7 @@ TEST(TimelineFileFormat, BeginsAreWrittenWhereGroupsBeginApart) {
   EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
 }
 
+/// A file of stages with fp32 states is as it always was.
 TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("optimizer_states"), std::string::npos);

@@ -302,6 +302,18 @@ TracedIteration place(const Timeline& timeline, std::int64_t number, std::int64_
   return iteration;
 }
 
+/// Returns how long before the end of the step before it a step has its time 0, from where its makespan does
+/// not count.
+std::int64_t overlap_with_step_before(const Timeline& timeline) {
+  if (!begin_apart(timeline)) return 0;
+  Nanoseconds end{0};
+  for (const GroupUsage& group : timeline.groups) end = std::max(end, group.begin);
+  for (const Span& span : timeline.spans) {
+    if (!is_send(span.op) && span.op != Op::all_reduce_start) end = std::max(end, span.start + span.duration);
+  }
+  return (end - timeline.makespan).count();
+}
+
 /// Returns the number of events if all ranks are drawn; two for each end of a message.
 std::int64_t count_events(std::span<const Timeline> iterations) {
   std::int64_t events = 0;
@@ -332,6 +344,7 @@ std::string to_perfetto(std::span<const Timeline> iterations, std::int64_t most_
   std::int64_t offset = 0;
   std::int64_t number = 0;
   for (const Timeline& timeline : iterations) {
+    if (number > 0) offset -= overlap_with_step_before(timeline);
     const TracedIteration iteration = place(timeline, number++, offset);
     check_ranks(iteration);
     writer.write(iteration);

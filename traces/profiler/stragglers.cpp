@@ -167,13 +167,16 @@ KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
 }  // namespace
 
 std::optional<std::string> why_not_compared(const std::vector<KinetoTrace>& traces) {
-  std::set<std::int32_t> stages;
-  for (const KinetoTrace& trace : traces) {
+  const auto stages_of = [](const KinetoTrace& trace) {
+    std::set<std::int32_t> stages;  // several where a rank runs chunks
     for (const KinetoRange& range : trace.ranges) {
       if (is_compute(range.kind)) stages.insert(range.stage);
     }
-  }
-  if (stages.size() > 1) return fmt::format("the ranks have ranges of {} stages", stages.size());
+    return stages;
+  };
+  const std::set<std::int32_t> stages = stages_of(traces.front());
+  if (std::ranges::any_of(traces, [&](const KinetoTrace& trace) { return stages_of(trace) != stages; }))
+    return "the ranks have ranges of different stages";
   const auto is_message = [](const KinetoCollective& c) { return c.source || c.destination; };
   for (const KinetoTrace& trace : traces) {
     if (std::ranges::any_of(trace.collectives, is_message) || (!stages.empty() && !trace.messages.empty()))

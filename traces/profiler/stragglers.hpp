@@ -36,7 +36,7 @@ struct KinetoStragglers {
 inline constexpr double kLeastStraggling = 0.05;
 
 /// Returns why ranks cannot be compared, as they do not do the same: they send each other messages, or have
-/// ranges of several stages. Nothing where they can.
+/// ranges of different stages. Nothing where they can.
 std::optional<std::string> why_not_compared(const std::vector<KinetoTrace>& traces);
 
 /// Returns the ranks that wait less than half as long, beyond the least, as any rank does in the collectives

@@ -174,8 +174,12 @@ std::optional<RankedPlan> PlanFinisher::with_layers_moved_twice(const RankedPlan
     by_lpt.objective = *plan.lpt;
     by_lpt.steps = {};
     start = with_layers_moved(by_lpt, is_late, left);
-    if (start) take_better(*start, Plan(start->plan), *asked_for_, final_limits());
+    if (start && !is_late()) {
+      left -= instructions_to_finish(start->plan);
+      take_better(*start, Plan(start->plan), *asked_for_, final_limits());
+    }
     if (start && start->objective >= plan.objective) start.reset();
+    if (start && start->scheduler == lpt_->name()) return start;  // no move under LPT helps any more
   }
   std::optional<RankedPlan> better = with_layers_moved(start ? *start : plan, is_late, left);
   return better ? better : start;

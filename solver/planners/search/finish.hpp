@@ -61,7 +61,7 @@ class PlanFinisher {
                                               std::int64_t& left) const;
 
   /// Moves layers under LPT first, which shows in less time where many of them ought to go, and then under
-  /// the scheduler that has made the plan's microbatches.
+  /// the scheduler that has made the plan's microbatches, unless it does worse than LPT by then.
   std::optional<RankedPlan> with_layers_moved_twice(const RankedPlan& plan,
                                                     const std::function<bool()>& is_late,
                                                     std::int64_t& left) const;

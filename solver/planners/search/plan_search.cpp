@@ -440,12 +440,13 @@ class PlanSearch {
       return leaf.score.fits = !needed;
     };
     if (!fits(hard)) return instructions_of(leaf.plan);
+    const std::size_t known = leaf.score.iterations.size();
     extend(leaf, request_.batches.size());
     const Seconds objective = objective_value(request_.search.objective, leaf.score.iterations);
     const bool is_best = objective.count() < incumbent_s_;
     if (leaf.fits() && (!is_best || fits(request_.further.subspan(hard.size()))))
       leaf.objective_s = objective.count();
-    return instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size());
+    return instructions_of(leaf.plan) * static_cast<std::int64_t>(request_.batches.size() - known);
   }
 
   void complete_all(std::vector<Leaf>& leaves, const std::vector<std::size_t>& which) {

@@ -43,9 +43,11 @@ struct SearchVariant {
 ///                   where dp, or tp and pp, are wished for, some GPUs may be left over
 ///   microbatches    1 to 8, then 10, 12, 14, 16, 20, ..., four an octave, up to a sample for each bin; for
 ///                   interleaved those that are multiples of pp
-///   order           1f1b alone where the pipeline is one rank, else also zb-h1, zb-h2, eager-1f1b and, with
-///                   two chunks for an LLM (or uniform) pipeline of at least two ranks, interleaved and zb-v;
-///                   gpipe only where it is asked for; encoder-in-bubbles for colocated plans alone
+///   order           1f1b, zb-h1, zb-h2, eager-1f1b and, with two chunks for an LLM (or uniform) pipeline of
+///   at
+///                   least two ranks, interleaved and zb-v; on one rank of a uniform plan, where all are
+///                   alike but for the memory of chunks, 1f1b and interleaved; gpipe only where it is asked
+///                   for; encoder-in-bubbles for colocated plans alone
 ///   layers          every cut of the layers into stages of one layer at least
 ///   placement       stage-major; replica-major where the pipeline is more than one rank and a node more than
 ///                   one tp group
