@@ -38,6 +38,12 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   if (!run.evaluation) return refuse(system.schedule.iterations.back().reason);
   if (const auto problem = out_of_memory(run.evaluation->timelines, target.cluster)) return refuse(*problem);
   system.evaluation = std::move(run.evaluation);
+}
+
+/// Finds out whether a system's plan fits further batches.
+void judge_memory(System& system, const Target& target, const ComparisonInput& input) {
+  if (!system.evaluation) return;
+  const Plan& plan = *system.planned.plan;
   if (system.scheduler.name == kCommandMethod) return;  // a command is not asked to fill further batches
   if (system.scheduler.name == "random") {              // of which a few batches tell little
     system.fits_further =
@@ -77,11 +83,16 @@ double samples_per_s(const std::vector<System>& systems, std::string_view name) 
 void run_choices(System& system, const Target& target, const ComparisonInput& input) {
   const System unfilled = system;
   run_system(system, target, input);
+  judge_memory(system, target, input);
+  const PlanObjective objective = input.search.objective;
   for (std::size_t i = 1; i < unfilled.planned.best.size(); ++i) {
     System other = unfilled;
     other.planned.plan = unfilled.planned.best[i].plan;
     run_system(other, target, input);
-    if (is_better(other, system, input.search.objective)) system = std::move(other);
+    if (system.fits_further == true && objective_of(other, objective) >= objective_of(system, objective))
+      continue;  // no better, whatever it needs
+    judge_memory(other, target, input);
+    if (is_better(other, system, objective)) system = std::move(other);
   }
 }
 
@@ -146,6 +157,7 @@ void run_search(System& system, std::span<const System> others, const Target& ta
       System filled = unfilled;
       filled.scheduler = choice;
       run_system(filled, target, input);
+      judge_memory(filled, target, input);
       if (!system.evaluation || is_better(filled, system, objective)) system = std::move(filled);
       if (system.evaluation) break;
     }
