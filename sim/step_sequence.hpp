@@ -1,5 +1,5 @@
-// Steps run in sequence without a barrier between them: a group begins a step where its own step before it
-// ended, while others may still be in that.
+// Steps run in sequence without a barrier between them: a group begins a step when it has ended its own step
+// before, while other groups may still be in theirs.
 #pragma once
 
 #include <vector>
@@ -18,10 +18,10 @@ struct StepStart {
 /// Returns how a recorded step starts.
 StepStart start_of(const Timeline& recorded);
 
-/// Simulates a step that starts so, and moves `start` on to the start of the next step. The makespan is from
-/// the last group's end of the step before to the last group's own, so that those of a sequence add up to its
-/// time; a group idles in the rest of it. Without a start the step is simulated alone. A start of another
-/// number of groups is that of no group.
+/// Simulates a step from `start`, and moves `start` on to the next step. The makespan is from the last
+/// group's end of the step before to the last group's end of this one, so that the makespans of a sequence
+/// add up to its time; what a group does not compute or wait of it is idle. Without a start the step is
+/// simulated alone. A start of another number of groups does not count: all groups begin together.
 Timeline simulate_next(const Program& program, const ProgramCosts& costs, Detail detail,
                        Conditions conditions, StepStart* start);
 

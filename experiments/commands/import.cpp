@@ -215,7 +215,8 @@ Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
                      const PipelineImport& pipeline) {
   const auto is_joint = [](const PipelineStep& step) { return !step.joint.empty(); };
   const std::vector<PipelineStep>& steps = pipeline.steps;
-  const PipelineImport joined = std::ranges::any_of(steps, is_joint) ? PipelineImport{} : pipeline;
+  const PipelineImport none;
+  const PipelineImport& joined = std::ranges::any_of(steps, is_joint) ? none : pipeline;
   for (const bool hidden : {false, true}) {
     Savings savings;
     savings.stragglers = find_stragglers(traces, ranks, steps, hidden);
@@ -617,8 +618,8 @@ int run_import(const Values& values) {
               straggler_table(savings, traces));
   tell_fatal(findings, fatal);
   if (pipeline.overlap > Nanoseconds(0)) {
-    say("dflop: note: ranks begin steps up to {:.3f} ms before others have ended the step before: a step is counted "
-        "from the last rank's end of that to the last rank's own, and replayed after it\n",
+    say("dflop: note: ranks begin steps up to {:.3f} ms before others have ended the step before: a step counts "
+        "from the last rank's end of the step before to the last rank's end of this one, and replays in sequence\n",
         1e3 * Seconds(pipeline.overlap).count());
   }
   const std::optional<std::string> why = traces.size() > 1 ? why_not_compared(traces) : std::nullopt;

@@ -84,8 +84,7 @@ Table plan_ranking(const PlanResult& result, bool fits_further) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const RankedPlan& p = result.best[i];
     const RankedPlan& best = result.best.front();
-    table.rows.push_back({i + 1, marked(p.plan) + std::string(i > 0 || fits_further ? "" : kMayNotFit),
-                          to_string(p.plan.recomputation),
+    table.rows.push_back({i + 1, marked(p.plan, i > 0 || fits_further), to_string(p.plan.recomputation),
                           layers_text(p.plan.encoder.layers) + " | " + layers_text(p.plan.llm.layers),
                           p.scheduler, p.objective, p.lpt, result.bound ? Cell(p.bound) : Cell(),
                           p.peak_memory, p.shares.busy, p.shares.imbalance, p.shares.bubble,
@@ -135,8 +134,8 @@ Table plan_table(const std::string& planner, const PlanResult& result, bool fits
            {"bound_s", "bound s", 4},
            {"gap", "gap %", 2, 100},
            {"gpus", "GPUs"}},
-          {{planner, marked(*result.plan) + std::string(fits_further ? "" : kMayNotFit), result.objective,
-            result.bound, result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
+          {{planner, marked(*result.plan, fits_further), result.objective, result.bound,
+            result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
 }
 
 /// Returns the schedulers that may fill the plans of a search: those that look at costs.
@@ -316,11 +315,10 @@ int run_plan(const Values& values) {
   if (!result.best.empty()) assume_schedule(block, result.best.front());
   // What fills the plan's own batches decides whether it is marked.
   const bool fills_at_random = !kind.searches && !kind.leaves_parts;
-  bool fits_further = true;
-  if (fills_at_random)
-    fits_further = assume_plan_memory(block, *result.plan, target, samples, "random", seed);
+  const bool fits_at_random =
+      !fills_at_random || assume_plan_memory(block, *result.plan, target, samples, "random", seed);
   const bool fits_by_lpt = assume_plan_memory(block, *result.plan, target, samples, "lpt", seed);
-  if (!fills_at_random) fits_further = fits_by_lpt;
+  const bool fits_further = fills_at_random ? fits_at_random : fits_by_lpt;
   if (!fits_further)
     block.add(
         "memory",

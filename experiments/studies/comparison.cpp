@@ -391,14 +391,13 @@ Table comparison_table(const std::vector<System>& systems) {
       continue;
     }
     const Evaluation& e = *system.evaluation;
-    table.rows.push_back(
-        {system.name,
-         marked(*system.planned.plan) + std::string(system.fits_further == false ? kMayNotFit : ""),
-         to_string(system.planned.plan->recomputation), system.scheduler.name,
-         to_string(system.schedule.iterations.back().objective), mean_gap(system.schedule),
-         status_counts(system.schedule), e.mean.count(), e.p95.count(), e.samples_per_s, e.llm_tokens_per_s,
-         e.mfu, e.idle_fraction, e.peak_memory.count, speedup(e.samples_per_s, pytorch),
-         speedup(e.samples_per_s, megatron), system.chooses});
+    table.rows.push_back({system.name, marked(*system.planned.plan, system.fits_further != false),
+                          to_string(system.planned.plan->recomputation), system.scheduler.name,
+                          to_string(system.schedule.iterations.back().objective), mean_gap(system.schedule),
+                          status_counts(system.schedule), e.mean.count(), e.p95.count(), e.samples_per_s,
+                          e.llm_tokens_per_s, e.mfu, e.idle_fraction, e.peak_memory.count,
+                          speedup(e.samples_per_s, pytorch), speedup(e.samples_per_s, megatron),
+                          system.chooses});
   }
   return table;
 }

@@ -50,6 +50,11 @@ double overrun_chance(std::span<const double> peaks, double limit);
 /// adds to the peak.
 double exponential_tail(std::span<const double> peaks, double limit);
 
+/// Returns describe(), marked where the plan's layout is unconfirmed and where it may not fit.
+inline std::string marked(const Plan& plan, bool fits_further) {
+  return marked(plan) + std::string(fits_further ? "" : kMayNotFit);
+}
+
 /// Fills headroom_batches() with a scheduler and finds the fullest GPU of each, without a run. Where random
 /// microbatches come near to the memory, up to 4096 batches more are drawn. A plan with a microbatch for each
 /// sample that holds the largest one everywhere never runs out of memory.

@@ -211,7 +211,7 @@ void mark_overrun(const Planned& planned, const Plan& plan, std::string_view sch
       estimate_headroom(plan, planned.target, *planned.samples, std::string(filler_for(scheduler)),
                         plan.respect_memory, seed_of(cell));
   if (headroom.holds_all()) return;
-  cell[Measure::plan] = marked(plan) + std::string(kMayNotFit);
+  cell[Measure::plan] = marked(plan, false);
   cell[Measure::reason] =
       fmt::format("may not fit: a further batch needs {:.1f} GiB, {:.1f} are usable",
                   in_gib(std::max(headroom.most, headroom.longest)), in_gib(headroom.usable));

@@ -120,14 +120,11 @@ Table seeds_table(const std::vector<SeedRuns>& runs, const std::optional<double>
     add(spread_of(ratios(run.samples_per_s, pytorch)));
     add(spread_of(ratios(run.samples_per_s, megatron)));
     if (train_samples) {
-      std::vector<double> hours;
-      std::vector<double> gpu_hours;
-      for (const double value : values) {
-        hours.push_back(*train_samples / value / 3600);
-        gpu_hours.push_back(hours.back() * gpus);
+      for (const int each : {1, gpus}) {
+        std::vector<double> hours;
+        for (const double value : values) hours.push_back(*train_samples / value / 3600 * each);
+        add(spread_of(hours));
       }
-      add(spread_of(hours));
-      add(spread_of(gpu_hours));
     }
     table.rows.push_back(std::move(row));
   }

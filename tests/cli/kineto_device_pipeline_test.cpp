@@ -146,6 +146,12 @@ std::vector<KinetoTrace> two_ranks(double ask = 0.6, bool names_ranks = true) {
   return {first.trace(), second.trace()};
 }
 
+void expect_joint(const PipelineImport& import) {
+  EXPECT_NE(findings_of(import).find("joint_ranges rank0.json: ranks 0, 1 meet inside their forwards"),
+            std::string::npos)
+      << findings_of(import);
+}
+
 // Forward 10 with a gap of 1 between its kernels, 1 on the way, 11 and 7, 1 back, 10: 40. The host has long
 // gone ahead, at 0.3 ms.
 TEST(KinetoDevicePipeline, AnOperationTakesTheTimeOfItsKernels) {
@@ -231,9 +237,7 @@ TEST(KinetoDevicePipeline, SumsInAllComputeArePartOfIt) {
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
   EXPECT_EQ(import.steps[0].timeline.spans.size(), 4u);
   EXPECT_EQ(import.steps[0].timeline.groups[0].busy, ms(22));
-  EXPECT_NE(findings_of(import).find("joint_ranges rank0.json: ranks 0, 1 meet inside their forwards"),
-            std::string::npos)
-      << findings_of(import);
+  expect_joint(import);
 }
 
 // An all-gather of parameters, as FSDP's, is no part of it, but compute waits for it: forward 1-11 with a gap
@@ -250,9 +254,7 @@ TEST(KinetoDevicePipeline, RanksThatGatherInsideForwardsWaitForEachOtherThere) {
   const PipelineImport import = import_all(traces);
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
   EXPECT_EQ(import.steps[0].timeline.groups[0].busy, ms(19));
-  EXPECT_NE(findings_of(import).find("joint_ranges rank0.json: ranks 0, 1 meet inside their forwards"),
-            std::string::npos)
-      << findings_of(import);
+  expect_joint(import);
 }
 
 // Where such a sum ends the range it is part of it, too: forward 1-10 and backward 10-22.

@@ -151,6 +151,16 @@ struct SchedulerCommand : OwnSchedules {
   void SetUp() override {
     if (std::system("python3 -c '' > /dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
   }
+  /// Compares p.json, filled by a script that runs `each` and answers `bins` for each request r.
+  RunResult compared_by(const std::string& each, const std::string& bins, const std::string& options) const {
+    testing::write_all(sandbox.path("own.py"),
+                       "import json, sys\nfor line in sys.stdin:\n  r = json.loads(line)\n  " + each +
+                           "\n  print(json.dumps({'bins': " + bins + "}), flush=True)\n");
+    return sandbox.run(
+        "compare --systems pytorch --plan p.json --gbs 32 --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 "
+        "--data traces/datasets/vision_mix.csv --modalities image --iterations 2 " +
+        options + "--scheduler-command \"python3 own.py\"");
+  }
 };
 
 TEST_F(SchedulerCommand, TheExampleIsARowOfCompare) {
@@ -177,16 +187,8 @@ TEST_F(SchedulerCommand, TheExampleIsARowOfCompare) {
 // A command may take long and may count its requests: compare asks for the batches of its rows alone, two of
 // each of two seeds, and fills the further batches of the memory estimate by lpt.
 TEST_F(SchedulerCommand, IsAskedForTheBatchesOfARowAlone) {
-  testing::write_all(sandbox.path("ask.py"),
-                     "import json, sys\n"
-                     "for line in sys.stdin:\n"
-                     "  r = json.loads(line)\n"
-                     "  open('asked', 'a').write(str((r['seed'], r['iteration'])) + '\\n')\n"
-                     "  print(json.dumps({'bins': [i % r['bins'] for i in range(32)]}), flush=True)\n");
-  const RunResult compared = sandbox.run(
-      "compare --systems pytorch --plan p.json --gbs 32 --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 "
-      "--data traces/datasets/vision_mix.csv --modalities image --iterations 2 --seeds 1 "
-      "--scheduler-command \"python3 ask.py\"");
+  const RunResult compared = compared_by("open('asked', 'a').write(str((r['seed'], r['iteration'])) + '\\n')",
+                                         "[i % r['bins'] for i in range(32)]", "--seeds 1 ");
   ASSERT_EQ(compared.exit_code, 0) << compared.err;
   const std::string asked = testing::read_all(sandbox.path("asked"));
   EXPECT_EQ(asked, "(1, 0)\n(1, 1)\n");
@@ -194,16 +196,8 @@ TEST_F(SchedulerCommand, IsAskedForTheBatchesOfARowAlone) {
 
 // All samples but one for each other bin go to the first bin, which breaks the cap: LPT fills both batches.
 TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
-  testing::write_all(
-      sandbox.path("one.py"),
-      "import json, sys\n"
-      "for line in sys.stdin:\n"
-      "  r = json.loads(line)\n"
-      "  print(json.dumps({'bins': [i if i < r['bins'] else 0 for i in range(32)]}), flush=True)\n");
-  const RunResult compared = sandbox.run(
-      "compare --systems pytorch --plan p.json --gbs 32 --model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 "
-      "--data traces/datasets/vision_mix.csv --modalities image --iterations 2 --token-cap 40000 --format json "
-      "--scheduler-command \"python3 one.py\"");
+  const RunResult compared = compared_by("pass", "[i if i < r['bins'] else 0 for i in range(32)]",
+                                         "--token-cap 40000 --format json ");
   ASSERT_EQ(compared.exit_code, 0) << compared.err;
   const json assumptions = json::parse(compared.out)["assumptions"];
   const json& schedule = assumptions["schedule"][0];

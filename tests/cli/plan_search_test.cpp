@@ -29,9 +29,9 @@ struct PlanSearch : ::testing::Test {
     return json::parse(result.out, nullptr, false);
   }
   /// The objective of a search of any model and cluster.
-  double objective_of(const std::string& options) {
+  double objective_of(const std::string& options, const std::string& data = kData) {
     const RunResult result =
-        sandbox.run("plan --planner search " + kData + "--explain --format json " + options);
+        sandbox.run("plan --planner search " + data + "--explain --format json " + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return json::parse(result.out, nullptr, false)["objective_s"].get<double>();
   }
@@ -255,12 +255,9 @@ TEST_F(PlanSearch, PlansThatOverrunFurtherBatchesHideNone) {
 // best plan has.
 TEST_F(PlanSearch, LongSamplesHideNoPlans) {
   const auto objective = [&](const std::string& wish) {
-    const RunResult result = sandbox.run(
-        "plan --planner search --data traces/datasets/paper_mix.csv --model qwen2.5-vl-7b --cluster h100:1 --gbs 32 "
-        "--iterations 4 --budget 400000 --explain --format json " +
-        wish);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out, nullptr, false)["objective_s"].get<double>();
+    return objective_of(
+        "--model qwen2.5-vl-7b --cluster h100:1 --gbs 32 --iterations 4 --budget 400000 " + wish,
+        "--data traces/datasets/paper_mix.csv ");
   };
   EXPECT_LE(objective(""), 1.01 * objective("--recompute full"));
 }
@@ -269,12 +266,9 @@ TEST_F(PlanSearch, LongSamplesHideNoPlans) {
 // these out, and the search went on to disaggregated plans: 4.32 s, with the order asked for 3.75 s.
 TEST_F(PlanSearch, ChunksOfOneRankHoldLongSamples) {
   const auto objective = [&](const std::string& wish) {
-    const RunResult result = sandbox.run(
-        "plan --planner search --data traces/datasets/vision_mix.csv --model qwen2.5-vl-7b --cluster h100:2 --gbs 64 "
-        "--iterations 2 --budget 200000 --explain --format json --pp 1 " +
-        wish);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(result.out, nullptr, false)["objective_s"].get<double>();
+    return objective_of(
+        "--model qwen2.5-vl-7b --cluster h100:2 --gbs 64 --iterations 2 --budget 200000 --pp 1 " + wish,
+        "--data traces/datasets/vision_mix.csv ");
   };
   EXPECT_LE(objective("--tp 2"), 1.01 * objective("--order interleaved"));
 }

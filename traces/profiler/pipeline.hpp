@@ -45,8 +45,8 @@ bool has_pipeline_ranges(const std::vector<KinetoTrace>& traces);
 /// and arrives no later than its receive has ended.
 ///
 /// Where ranks begin steps before others have ended the one before, by a notable part of a step, a rank's
-/// step begins where its own step before it ended, and the makespan is from the last rank's end to that of
-/// the next step, so that no time counts twice.
+/// step begins where its own step before it ended, and the makespan is from the last rank's end of the
+/// step before to the last rank's end of this one, so that no time counts twice.
 ///
 /// What a rank does between ranges counts to the range that follows, unless it waits. Memory, shapes of
 /// stages and bytes of reductions are not recorded.
