@@ -72,12 +72,16 @@ struct Workload {
   /// This is the sum of s² over sequences (averaged over the layers' attention windows, rounded); causal
   /// halving is not in it.
   std::int64_t attention_pairs = 0;
+  /// The LLM's tokens whose prediction is known not to be trained: runs that make logits of trained tokens
+  /// alone (TransformerSpec::logits_at_once) leave them out of the head.
+  std::int64_t untrained_tokens = 0;
 
   auto operator<=>(const Workload&) const = default;
   Workload& operator+=(const Workload& other) {
     sequences += other.sequences;
     tokens += other.tokens;
     attention_pairs += other.attention_pairs;
+    untrained_tokens += other.untrained_tokens;
     return *this;
   }
   bool empty() const { return tokens == 0; }
@@ -105,6 +109,8 @@ struct Sample {
   std::int64_t encoder_output_tokens = 0;
   /// This is encoder_output_tokens + text tokens, cut at the maximum length if there is one.
   std::int64_t llm_tokens = 0;
+  /// This is how many LLM tokens have no trained prediction, where the data say so.
+  std::int64_t untrained_tokens = 0;
 
   Workload encoder() const {
     Workload work;
@@ -113,7 +119,9 @@ struct Sample {
     }
     return work;
   }
-  Workload llm() const { return {llm_tokens > 0 ? 1 : 0, llm_tokens, llm_tokens * llm_tokens}; }
+  Workload llm() const {
+    return {llm_tokens > 0 ? 1 : 0, llm_tokens, llm_tokens * llm_tokens, untrained_tokens};
+  }
 };
 
 }  // namespace dflop

@@ -98,7 +98,7 @@ Work total_work(std::span<const Sample> samples) {
 
 Workload mean_part(const Workload& total, std::int64_t count) {
   return {round_up(total.sequences, count) / count, round_up(total.tokens, count) / count,
-          round_up(total.attention_pairs, count) / count};
+          round_up(total.attention_pairs, count) / count, total.untrained_tokens / count};
 }
 
 SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpec& model,

@@ -125,6 +125,7 @@ Sample shape_of(const ModelSpec& model, const std::string& id, const SampleConte
     }
   }
   sample.llm_tokens = content.tokens.rows;
+  sample.untrained_tokens = sample.llm_tokens - trained_tokens(content.tokens);
   sample.encoder_output_tokens = content.tokens.rows - text;
   if (!content.sequences.empty()) {
     sample.modality = model.front().kind == FrontKind::sound ? Modality::audio : Modality::image;

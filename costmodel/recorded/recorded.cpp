@@ -185,7 +185,9 @@ RecordedCostModel::ShapeKey RecordedCostModel::shape_key(Op op, const Stage& sta
     shape.zero1 = false;
     shape.optimizer_states = OptimizerStates::fp32;
   }
-  return {op, shape, work};
+  Work counted = work;
+  counted.llm.untrained_tokens = 0;  // which recordings of before do not have
+  return {op, shape, counted};
 }
 
 RecordedCostModel::PartKey RecordedCostModel::message_key(const Message& message, const Program& program) {

@@ -37,7 +37,7 @@ WorkLine::Terms WorkLine::terms_of(const Stage& stage, const Work& work) {
           stage.llm_layers * llm_tokens,
           stage.llm_layers * static_cast<double>(work.llm.attention_pairs),
           stage.embedding ? llm_tokens : 0,
-          stage.head ? llm_tokens : 0};
+          stage.head ? llm_tokens - static_cast<double>(work.llm.untrained_tokens) : 0};
 }
 
 void WorkLine::add(const Stage& stage, const Work& work, Seconds duration) {

@@ -202,7 +202,8 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
     const auto scaled = [&](std::int64_t n) {
       return static_cast<std::int64_t>(std::ceil(static_cast<double>(n) * factor));
     };
-    return Workload{scaled(work.sequences), scaled(work.tokens), scaled(work.attention_pairs)};
+    return Workload{scaled(work.sequences), scaled(work.tokens), scaled(work.attention_pairs),
+                    scaled(work.untrained_tokens)};
   };
   mean_ = {part(total.encoder, plan.microbatches * encoder_dp), part(total.llm, plan.bins())};
   double largest = 0;

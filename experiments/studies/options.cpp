@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "core/program/loss_weight.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/value_text.hpp"
@@ -531,8 +532,14 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
     refuse_option("sequence-length", "is about token ids, and " + file + " has records or samples");
   if (is_there && values.count("chat") > 0 && !has_data_of(values, DataKind::conversations))
     refuse_option("chat", "is about conversations, and " + file + " has records or samples");
-  return load_samples(file, read_preprocess_options(values, model, seed), notes, origin,
-                      given_options_of_records(values));
+  std::vector<Sample> samples = load_samples(file, read_preprocess_options(values, model, seed), notes,
+                                             origin, given_options_of_records(values));
+  if (model.llm.logits_at_once > 0) {  // its runs make logits of trained tokens alone
+    for (Sample& sample : samples) {
+      if (sample.untrained_tokens == 0) sample.untrained_tokens = sample.llm_tokens - loss_tokens(sample);
+    }
+  }
+  return samples;
 }
 
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,

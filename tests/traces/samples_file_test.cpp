@@ -17,12 +17,14 @@ std::vector<Sample> two_samples() {
   Sample text;
   text.id = "b";
   text.llm_tokens = 7;
+  text.untrained_tokens = 5;
   return {image, text};
 }
 
 bool same(const Sample& a, const Sample& b) {
   return a.id == b.id && a.modality == b.modality && a.encoder_sequences == b.encoder_sequences &&
-         a.encoder_output_tokens == b.encoder_output_tokens && a.llm_tokens == b.llm_tokens;
+         a.encoder_output_tokens == b.encoder_output_tokens && a.llm_tokens == b.llm_tokens &&
+         a.untrained_tokens == b.untrained_tokens;
 }
 
 TEST(SamplesFile, IsReadAsItWasWritten) {

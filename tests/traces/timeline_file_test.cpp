@@ -87,6 +87,13 @@ TEST(TimelineFileFormat, FrontsAreWrittenWhereAStageHasOne) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
 }
 
+TEST(TimelineFileFormat, UntrainedTokensAreWrittenWhereThereAreSome) {
+  Timeline timeline = small_timeline();
+  EXPECT_EQ(to_json(timeline).find("llm_untrained_tokens"), std::string::npos);
+  timeline.works[1].llm.untrained_tokens = 12;
+  EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
+}
+
 // Shares below 1 and the GPUs that are shared come together; a share is of something.
 TEST(TimelineFileFormat, SharesGoWithSharedGpus) {
   Timeline timeline = small_timeline();

@@ -88,11 +88,16 @@ std::string sample_line(const Sample& sample) {
   append_json(line, sample.encoder_output_tokens);
   line += ",\"llm_tokens\":";
   append_json(line, sample.llm_tokens);
+  if (sample.untrained_tokens > 0) {
+    line += ",\"untrained_tokens\":";
+    append_json(line, sample.untrained_tokens);
+  }
   return line += '}';
 }
 
 Sample read_sample(const JsonValue& json) {
-  json.require_keys({"id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens"});
+  json.require_keys({"id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens"},
+                    {"untrained_tokens"});
   Sample sample;
   sample.id = json.at("id").string();
   sample.modality = json.at("modality").choice<Modality>();
@@ -100,6 +105,8 @@ Sample read_sample(const JsonValue& json) {
   sample.encoder_output_tokens =
       json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
   sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMostLlmTokens);
+  if (json.has("untrained_tokens"))
+    sample.untrained_tokens = json.at("untrained_tokens").integer<std::int64_t>(0, sample.llm_tokens);
   check_sample(json, sample);
   return sample;
 }

@@ -253,13 +253,20 @@ Columns<Stage> stage_columns(const StageExtras& extras) {
   return columns;
 }
 
-Columns<Work> work_columns() {
-  return {whole<&Work::encoder, &Workload::sequences>("encoder_sequences", 0, kTimelineMostBytes),
-          whole<&Work::encoder, &Workload::tokens>("encoder_tokens", 0, kTimelineMostBytes),
-          whole<&Work::encoder, &Workload::attention_pairs>("encoder_attention_pairs", 0, kTimelineMostBytes),
-          whole<&Work::llm, &Workload::sequences>("llm_sequences", 0, kTimelineMostBytes),
-          whole<&Work::llm, &Workload::tokens>("llm_tokens", 0, kTimelineMostBytes),
-          whole<&Work::llm, &Workload::attention_pairs>("llm_attention_pairs", 0, kTimelineMostBytes)};
+/// Returns the columns of works. Untrained tokens came later, and stand only where there are some.
+Columns<Work> work_columns(bool has_untrained) {
+  Columns<Work> columns = {
+      whole<&Work::encoder, &Workload::sequences>("encoder_sequences", 0, kTimelineMostBytes),
+      whole<&Work::encoder, &Workload::tokens>("encoder_tokens", 0, kTimelineMostBytes),
+      whole<&Work::encoder, &Workload::attention_pairs>("encoder_attention_pairs", 0, kTimelineMostBytes),
+      whole<&Work::llm, &Workload::sequences>("llm_sequences", 0, kTimelineMostBytes),
+      whole<&Work::llm, &Workload::tokens>("llm_tokens", 0, kTimelineMostBytes),
+      whole<&Work::llm, &Workload::attention_pairs>("llm_attention_pairs", 0, kTimelineMostBytes)};
+  if (has_untrained) {
+    columns.push_back(
+        whole<&Work::llm, &Workload::untrained_tokens>("llm_untrained_tokens", 0, kTimelineMostBytes));
+  }
+  return columns;
 }
 
 Columns<RecordedCollective> collective_columns() {
@@ -326,7 +333,9 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   write_table(writer, "spans", span_columns(none), timeline.spans);
   write_table(writer, "memory", memory_columns(), timeline.memory);
   write_table(writer, "stage_shapes", stage_columns(extras_of(timeline.stage_shapes)), timeline.stage_shapes);
-  write_table(writer, "works", work_columns(), timeline.works);
+  const bool has_untrained =
+      std::ranges::any_of(timeline.works, [](const Work& work) { return work.llm.untrained_tokens > 0; });
+  write_table(writer, "works", work_columns(has_untrained), timeline.works);
   write_table(writer, "stalls", stall_columns(none), timeline.stalls);
   if (!timeline.collectives.empty())
     write_table(writer, "collectives", collective_columns(), timeline.collectives);
@@ -428,7 +437,8 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   timeline.groups = read_table(json.at("groups"), group_columns(limits, json.at("groups").has("begin_ns")));
   check_groups(json.at("groups"), timeline.groups);
   timeline.stage_shapes = read_stage_shapes(json.at("stage_shapes"), limits.stages, timeline.shared_gpus > 0);
-  timeline.works = read_table(json.at("works"), work_columns());
+  const JsonValue works = json.at("works");
+  timeline.works = read_table(works, work_columns(works.has("llm_untrained_tokens")));
   limits.works = static_cast<std::int64_t>(timeline.works.size());
   timeline.spans = read_table(json.at("spans"), span_columns(limits));
   timeline.memory = read_table(json.at("memory"), memory_columns());

@@ -76,7 +76,8 @@ Workload mean_work(const Loads& loads, Workload Bundle::*module) {
     for (const Bundle& load : loads) sum += static_cast<double>(load.*module.*count);
     return static_cast<std::int64_t>(std::min(std::floor(sum / static_cast<double>(loads.size())), 4e18));
   };
-  return {mean(&Workload::sequences), mean(&Workload::tokens), mean(&Workload::attention_pairs)};
+  return {mean(&Workload::sequences), mean(&Workload::tokens), mean(&Workload::attention_pairs),
+          mean(&Workload::untrained_tokens)};
 }
 
 Workload least_work(const Loads& loads, Workload Bundle::*module) {
