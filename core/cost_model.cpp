@@ -10,16 +10,6 @@
 namespace dflop {
 namespace {
 
-/// Returns the stages that a group runs, each once.
-std::vector<std::int32_t> stages_of(const Program& program, const Group& group) {
-  std::vector<std::int32_t> stages = {group.stage};
-  for (const Instruction& instruction : program.instructions_of(group)) {
-    const std::int32_t stage = instruction.stage;
-    if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
-  }
-  return stages;
-}
-
 /// Adds what the hub holds beside its own work: all outputs of a microbatch when it sends them on after its
 /// forward, and as many gradients before its backward. Buffers are those of compute, so they count there.
 void add_hub_buffers(const Program& program, ProgramCosts& costs) {

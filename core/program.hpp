@@ -124,6 +124,9 @@ enum class CollectiveSum : std::uint8_t {
   norm,         ///< the squares of all gradients, over all groups: one number
 };
 
+/// A sum for the norm has so many bytes: the squares of all gradients, and of losses.
+inline constexpr Bytes kNormBytes{2 * kFp32Bytes};
+
 /// A Collective runs over several groups.
 struct Collective {
   std::vector<std::int32_t> groups;
@@ -131,7 +134,8 @@ struct Collective {
   /// An all_reduce_start enters it after this part of the compute instruction that comes next, as a bucket of
   /// gradients is complete before its backward is. 0: at once.
   double ready = 0;
-  /// Files of programs say it; timelines do not, as a replay needs to know no more than that groups meet.
+  /// Files of programs say it; timelines do not, as a replay needs to know no more than that groups meet. A
+  /// norm is known there by its bytes.
   CollectiveSum sum = CollectiveSum::gradients;
   /// A group runs those of one queue one after another, and those of others beside them, as a GPU does with
   /// several streams. Only recordings of process groups, each of which has its stream, have several.
@@ -239,6 +243,16 @@ inline bool stays_on_gpus(const Message& message, const Program& program) {
   return source.first_rank != destination.first_rank &&
          program.first_device(source) == program.first_device(destination) &&
          (copies == 1 || (copies == 0 && source.ranks == destination.ranks));
+}
+
+/// Returns the stages that a group runs, each once.
+inline std::vector<std::int32_t> stages_of(const Program& program, const Group& group) {
+  std::vector<std::int32_t> stages = {group.stage};
+  for (const Instruction& instruction : program.instructions_of(group)) {
+    const std::int32_t stage = instruction.stage;
+    if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
+  }
+  return stages;
 }
 
 }  // namespace dflop

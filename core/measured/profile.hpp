@@ -74,11 +74,16 @@ struct ProfilePoint {
   /// The backward_input of a layer's linear part is longer by this where all of the layer is computed again
   /// before it. It is absent where that was not measured.
   std::optional<double> recompute_s = {};
+  /// In so much of the forward the host makes and uploads what the device computes with, as pixels. A run
+  /// hides that behind the microbatch before, but for the first of a step. It is absent where the host is the
+  /// device.
+  std::optional<double> host_s = {};
 
   bool operator==(const ProfilePoint&) const = default;
 };
 
-/// UnitPoints are the points of one unit; they rise in tokens, those of attention in length.
+/// UnitPoints are the points of one unit; they rise in tokens, those of attention in length and then in
+/// tokens.
 using UnitPoints = std::vector<ProfilePoint>;
 
 /// BytesPerToken has the bytes per token of each part of a model. Layers have a number for each
@@ -120,6 +125,15 @@ struct ProfileLine {
 
   double at(double amount) const { return start_s + amount * s_per_unit; }
   bool operator==(const ProfileLine&) const = default;
+};
+
+/// AttentionWindows say in how many of an encoder's layers attention stays within windows, and how many
+/// tokens a whole window has.
+struct AttentionWindows {
+  int layers = 0;
+  std::int64_t tokens = 0;
+
+  bool operator==(const AttentionWindows&) const = default;
 };
 
 /// PassFactors say how many times as long the passes of a unit take beside a busy neighbour as alone.
@@ -182,13 +196,21 @@ struct ProfileTables {
   ProfileSettings settings;
   /// A device is given to its ranks in so many quanta: cores of the host, groups of a GPU's multiprocessors.
   int quanta = 1;
-  std::vector<TpProfile> tp;              ///< rising in mode, then in quanta; at least one
-  ProfileLine optimizer;                  ///< per parameter
+  std::vector<TpProfile> tp;                ///< rising in mode, then in quanta; at least one
+  std::optional<AttentionWindows> windows;  ///< of the encoder, where it has some
+  ProfileLine optimizer;                    ///< per parameter
+  /// The sum of a rank's squared gradients, for their norm: per parameter. Zero where it was not measured.
+  ProfileLine norm;
   ProfileLine message;                    ///< per byte
   std::map<int, ProfileLine> all_reduce;  ///< per byte, by number of ranks
 
   bool operator==(const ProfileTables&) const = default;
 };
+
+/// Returns whether the device computes by kernels that the host launches.
+inline bool launches_kernels(const ProfileTables& profile) {
+  return !profile.device.starts_with("host");
+}
 
 /// Returns on how many of its device's quanta a rank of a stage computes: all, or in a shared plan those of
 /// its module.

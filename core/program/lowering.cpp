@@ -297,7 +297,7 @@ class Lowering {
     Collective norm;
     for (std::size_t g = 0; g < program_.groups.size(); ++g)
       norm.groups.push_back(static_cast<std::int32_t>(g));
-    norm.bytes = Bytes{2 * kFp32Bytes};
+    norm.bytes = kNormBytes;
     norm.sum = CollectiveSum::norm;
     norm_ = program_.collectives.size();
     program_.collectives.push_back(norm);

@@ -11,40 +11,6 @@
 
 namespace dflop {
 
-ProfileCurve::ProfileCurve(const std::vector<double>& x, const std::vector<double>& y, Below below)
-    : below_(below) {
-  if (x.empty() || x.size() != y.size()) {
-    throw Error(ErrorKind::internal, "a curve has as many places as values, and at least one");
-  }
-  std::vector<double> weights;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    knots_.push_back({x[i], y[i]});
-    weights.push_back(1);
-    while (knots_.size() > 1 && knots_.back().y < knots_[knots_.size() - 2].y) {
-      const Knot last = knots_.back();
-      const double weight = weights.back();
-      knots_.pop_back();
-      weights.pop_back();
-      Knot& joined = knots_.back();
-      const double total = weights.back() + weight;
-      joined.x = (joined.x * weights.back() + last.x * weight) / total;
-      joined.y = (joined.y * weights.back() + last.y * weight) / total;
-      weights.back() = total;
-    }
-  }
-}
-
-double ProfileCurve::at(double x) const {
-  const Knot& first = knots_.front();
-  if (x <= first.x) return below_ == Below::constant ? first.y : first.y * (x / first.x);
-  if (knots_.size() == 1) return first.y * (x / first.x);
-  const auto next =
-      std::find_if(knots_.begin() + 1, knots_.end() - 1, [&](const Knot& k) { return x <= k.x; });
-  const Knot& a = *(next - 1);
-  const Knot& b = *next;
-  return x == b.x ? b.y : a.y + (b.y - a.y) * ((x - a.x) / (b.x - a.x));
-}
-
 namespace {
 
 constexpr double kProgramValueBytes = kBf16Bytes;  // of activations, as lower() counts them
@@ -76,24 +42,24 @@ double mean_length(const Workload& work) {
 
 }  // namespace
 
-ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, const UnitPoints& points) {
-  const bool attention = is_attention(unit);
-  std::vector<double> x;
-  for (const ProfilePoint& p : points) x.push_back(static_cast<double>(attention ? p.length : p.tokens));
-  const auto curve = [&](const auto& value) {
-    std::vector<double> y;
+ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, const UnitPoints& points,
+                                                           bool launches) {
+  const auto curve = [&](const auto& seconds) {
+    std::vector<TimedPoint> timed;
     for (const ProfilePoint& p : points) {
-      y.push_back(value(p) / (attention ? static_cast<double>(p.tokens) : 1.0));
+      timed.push_back({static_cast<double>(p.tokens), static_cast<double>(p.length), seconds(p)});
     }
-    return ProfileCurve(x, y, attention ? ProfileCurve::Below::constant : ProfileCurve::Below::proportional);
+    return PassCurve(timed, is_attention(unit), launches);
   };
   const bool has_recompute = std::all_of(points.begin(), points.end(),
                                          [](const ProfilePoint& p) { return p.recompute_s.has_value(); });
-  return {curve([](const ProfilePoint& p) { return p.forward_s; }),
+  const auto host = [](const ProfilePoint& p) { return p.host_s.value_or(0); };
+  return {curve([&](const ProfilePoint& p) { return std::max(0.0, p.forward_s - host(p)); }),
           curve([](const ProfilePoint& p) { return p.backward_input_s; }),
           curve([](const ProfilePoint& p) { return p.backward_weight_s; }),
           curve([&](const ProfilePoint& p) { return has_recompute ? *p.recompute_s : p.forward_s; }),
-          x.back()};
+          curve(host),
+          static_cast<double>(is_attention(unit) ? points.back().length : points.back().tokens)};
 }
 
 ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move(profile)) {
@@ -105,7 +71,8 @@ ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move
     tables.forward_buffers = tp.forward_buffers;
     tables.backward_buffers = tp.backward_buffers;
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
-      if (!tp.units[u].empty()) tables.curves[u] = curves_of(static_cast<ProfileUnit>(u), tp.units[u]);
+      if (tp.units[u].empty()) continue;
+      tables.curves[u] = curves_of(static_cast<ProfileUnit>(u), tp.units[u], launches_kernels(profile_));
     }
   }
 }
@@ -135,6 +102,22 @@ ProfiledCostModel::Between ProfiledCostModel::between(const Stage& stage) const 
                needed_tables(profile_, stage), measured_tables(profile_));
 }
 
+/// Visits attention of so many encoder layers. `work` has pairs as their mean over all layers of the model:
+/// P = w W + (1 - w) S, where a part w of the layers has windows, whose pairs W are tokens times those of a
+/// window.
+template <typename Visit>
+void ProfiledCostModel::for_each_encoder_attention(double layers, const Workload& work,
+                                                   const Visit& visit) const {
+  const auto tokens = static_cast<double>(work.tokens);
+  const double mean = mean_length(work);
+  const AttentionWindows windows = profile_.windows.value_or(AttentionWindows{});
+  const double part = static_cast<double>(windows.layers) / std::max(1, profile_.model.encoder.layers);
+  const double window = std::min(static_cast<double>(windows.tokens), mean);
+  if (part > 0) visit({ProfileUnit::encoder_attention, layers * part, tokens, window});
+  if (part >= 1) return;
+  visit({ProfileUnit::encoder_attention, layers * (1 - part), tokens, (mean - part * window) / (1 - part)});
+}
+
 template <typename Visit>
 void ProfiledCostModel::for_each_unit(const Stage& stage, const Work& work, const Visit& visit) const {
   if (!work.encoder.empty() && (stage.encoder_layers > 0 || stage.connector)) {
@@ -142,42 +125,69 @@ void ProfiledCostModel::for_each_unit(const Stage& stage, const Work& work, cons
     const double part =
         static_cast<double>(stage.encoder_layers) / std::max(1, profile_.model.encoder.layers);
     if (part > 0) {
-      visit(ProfileUnit::patches, tokens, part);
-      visit(ProfileUnit::encoder_linear, tokens, stage.encoder_layers);
-      visit(ProfileUnit::encoder_attention, mean_length(work.encoder), stage.encoder_layers * tokens);
+      visit(UnitCalls{ProfileUnit::patches, part, tokens});
+      visit(UnitCalls{ProfileUnit::encoder_linear, static_cast<double>(stage.encoder_layers), tokens});
+      for_each_encoder_attention(stage.encoder_layers, work.encoder,
+                                 [&](const UnitCalls& calls) { visit(calls); });
     }
-    if (stage.connector) visit(ProfileUnit::connector, tokens, 1.0);
+    if (stage.connector) visit(UnitCalls{ProfileUnit::connector, 1, tokens});
   }
   if (!work.llm.empty()) {
     const auto tokens = static_cast<double>(work.llm.tokens);
-    if (stage.embedding) visit(ProfileUnit::embedding, tokens, 1.0);
+    const auto layers = static_cast<double>(stage.llm_layers);
+    if (stage.embedding) visit(UnitCalls{ProfileUnit::embedding, 1, tokens});
     if (stage.llm_layers > 0) {
-      visit(ProfileUnit::llm_linear, tokens, stage.llm_layers);
-      visit(ProfileUnit::llm_attention, mean_length(work.llm), stage.llm_layers * tokens);
+      visit(UnitCalls{ProfileUnit::llm_linear, layers, tokens});
+      visit(UnitCalls{ProfileUnit::llm_attention, layers, tokens, mean_length(work.llm)});
     }
-    if (stage.head) visit(ProfileUnit::head, tokens, 1.0);
+    const bool trained_alone = profile_.model.llm.logits_at_once > 0;
+    const std::int64_t left_out = trained_alone ? work.llm.untrained_tokens : 0;
+    if (stage.head) visit(UnitCalls{ProfileUnit::head, 1, static_cast<double>(work.llm.tokens - left_out)});
   }
 }
 
 PassTimes ProfiledCostModel::passes(const Tables& tables, const Stage& stage, const Work& work,
                                     bool beside) const {
   PassTimes all;
-  for_each_unit(stage, work, [&](ProfileUnit unit, double x, double times) {
-    const UnitCurves& curves = curves_of(tables, unit);
-    const PassFactors factors = beside ? tables.part.beside[static_cast<std::size_t>(unit)] : PassFactors{};
-    PassTimes passes{Seconds(times * curves.forward.at(x)), Seconds(times * curves.backward_input.at(x)),
-                     Seconds(times * curves.backward_weight.at(x))};
-    passes.forward *= factors.forward;
-    passes.backward_input *= factors.backward_input;
-    passes.backward_weight *= factors.backward_weight;
-    const bool of_layer =
-        unit == ProfileUnit::encoder_linear || unit == ProfileUnit::llm_linear || is_attention(unit);
-    if (of_layer && is_recomputed(stage.recomputation, is_attention(unit))) {
-      passes.backward_input += Seconds(times * curves.recompute.at(x)) * factors.forward;
+  for_each_unit(stage, work, [&](const UnitCalls& made) {
+    const UnitCurves& curves = curves_of(tables, made.unit);
+    const PassFactors factors =
+        beside ? tables.part.beside[static_cast<std::size_t>(made.unit)] : PassFactors{};
+    const auto time = [&](const PassCurve& curve) { return made.calls * curve.at(made.tokens, made.length); };
+    PassTimes passes{time(curves.forward) * factors.forward,
+                     time(curves.backward_input) * factors.backward_input,
+                     time(curves.backward_weight) * factors.backward_weight};
+    const bool of_layer = made.unit == ProfileUnit::encoder_linear || made.unit == ProfileUnit::llm_linear ||
+                          is_attention(made.unit);
+    if (of_layer && is_recomputed(stage.recomputation, is_attention(made.unit))) {
+      passes.backward_input += time(curves.recompute) * factors.forward;
     }
     all += passes;
   });
   return all;
+}
+
+Seconds ProfiledCostModel::host_time(const Stage& stage, const Work& work) const {
+  Seconds time{0};
+  for_each_unit(stage, work, [&](const UnitCalls& made) {
+    if (made.unit == ProfileUnit::patches)
+      time += made.calls * curves_of(tables(stage), made.unit).host.at(made.tokens, 0);
+  });
+  return time;
+}
+
+std::vector<Nanoseconds> ProfiledCostModel::compute_times(const Program& program) const {
+  std::vector<Nanoseconds> times = SumCostModel::compute_times(program);
+  for (const Group& group : program.groups) {
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (instruction.op != Op::forward) continue;
+      const Work& work = program.works[instruction.index];
+      times[i] += to_nanoseconds(host_time(program.stages[instruction.stage], work));
+      if (!work.encoder.empty()) break;
+    }
+  }
+  return times;
 }
 
 Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) const {
@@ -202,13 +212,25 @@ double ProfiledCostModel::optimizer_bandwidth(const Stage& stage) const {
   return fraction_of(between(stage).fewer.part.optimizer_beside);
 }
 
-bool ProfiledCostModel::extrapolates(const Stage& stage, const Work& work) const {
+ProfileReach ProfiledCostModel::reach(const Stage& stage, const Work& work) const {
   const Tables& measured = tables(stage);
-  bool beyond = false;
-  for_each_unit(stage, work, [&](ProfileUnit unit, double x, double) {
-    beyond = beyond || x > curves_of(measured, unit).last;
+  ProfileReach farthest;
+  for_each_unit(stage, work, [&](const UnitCalls& made) {
+    const ProfileReach own{made.unit, is_attention(made.unit) ? made.length : made.tokens,
+                           curves_of(measured, made.unit).last};
+    if (own.times() > farthest.times()) farthest = own;
   });
-  return beyond;
+  return farthest;
+}
+
+ProfileReach ProfiledCostModel::reach(const Program& program) const {
+  ProfileReach farthest;
+  for (const Instruction& i : program.instructions) {
+    if (!is_compute(i.op)) continue;
+    const ProfileReach own = reach(program.stages[i.stage], program.works[i.index]);
+    if (own.times() > farthest.times()) farthest = own;
+  }
+  return farthest;
 }
 
 Seconds ProfiledCostModel::message(const Message& message, const Program& program) const {
@@ -221,13 +243,25 @@ Seconds ProfiledCostModel::message(const Message& message, const Program& progra
   return Seconds(profile_.message.at(bytes / shards_of(message, program)));
 }
 
-Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Program&) const {
-  const auto ranks = static_cast<int>(collective.groups.size());
+Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Program& program) const {
+  Seconds squares{0};
+  if (collective.sum == CollectiveSum::norm) {
+    for (const std::int32_t group : collective.groups) {
+      double parameters = 0;
+      for (const std::int32_t stage : stages_of(program, program.groups[group]))
+        parameters += owned_parameters(program.stages[stage]);
+      squares = std::max(squares, Seconds(profile_.norm.at(parameters)));
+    }
+  }
+  return squares + sum_time(static_cast<int>(collective.groups.size()), collective.bytes);
+}
+
+Seconds ProfiledCostModel::sum_time(int ranks, Bytes program_bytes) const {
   if (ranks < 2) return Seconds(0);
   const std::map<int, ProfileLine>& lines = profile_.all_reduce;
   if (lines.empty()) refuse_input("", "the profile of '{}' has no all-reduce", profile_.model.name);
-  const double bytes = static_cast<double>(collective.bytes.count) * static_cast<double>(profile_.sum_bytes) /
-                       kProgramSumBytes;
+  const double bytes =
+      static_cast<double>(program_bytes.count) * static_cast<double>(profile_.sum_bytes) / kProgramSumBytes;
   const auto above = lines.lower_bound(ranks);
   if (above == lines.begin() || above == lines.end()) {
     const auto& [measured, line] = above == lines.begin() ? *above : *lines.rbegin();
@@ -238,9 +272,12 @@ Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Progra
   return Seconds(std::lerp(below->second.at(bytes), above->second.at(bytes), part));
 }
 
+double ProfiledCostModel::owned_parameters(const Stage& stage) const {
+  return static_cast<double>(stage_parameters(stage, profile_.model)) / (stage.zero1 ? stage.dp : 1);
+}
+
 Seconds ProfiledCostModel::optimizer_step(const Stage& stage) const {
-  const auto parameters = static_cast<double>(stage_parameters(stage, profile_.model));
-  const double owned = parameters / (stage.zero1 ? stage.dp : 1);
+  const double owned = owned_parameters(stage);
   if (stage.share == 1) return Seconds(profile_.optimizer.at(owned));  // whatever its tp
   const auto [fewer, more, weight] = between(stage);
   return Seconds(std::lerp(fewer.optimizer.at(owned), more.optimizer.at(owned), weight));

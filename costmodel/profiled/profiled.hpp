@@ -8,38 +8,18 @@
 
 #include "core/cost_model.hpp"
 #include "core/measured/profile.hpp"
+#include "costmodel/profiled/curves.hpp"
 
 namespace dflop {
 
-/// A ProfileCurve does not fall and is piecewise linear. Points that fall below one before them are noise:
-/// neighbours are joined into one knot, the mean of their places and of their values, until none falls
-/// (isotonic regression by pooling adjacent violators, Barlow et al. 1972; means of places are ours, so that
-/// no piece is flat). Points that rise are met exactly.
-class ProfileCurve {
- public:
-  /// Below is the rule for places below the first point.
-  enum class Below {
-    proportional,  ///< the line to the origin
-    constant,      ///< the first value
-  };
+/// A ProfileReach says what a unit is asked for, and up to what it was measured: tokens, of attention the
+/// length of a sequence.
+struct ProfileReach {
+  ProfileUnit unit = ProfileUnit::patches;
+  double asked = 0;
+  double last = 1;
 
-  /// Joins the points: x are the places of the points, rising and positive; y the values there, not negative;
-  /// as many of both, at least one.
-  /// @throws Error (internal) for another number of values than places, or none
-  ProfileCurve(const std::vector<double>& x, const std::vector<double>& y, Below below);
-
-  /// Returns the duration at x. Beyond the last knot it goes on by the slope of the last piece; with one knot
-  /// by that of the line to the origin.
-  /// @pre x >= 0
-  double at(double x) const;
-
- private:
-  struct Knot {
-    double x;
-    double y;
-  };
-  std::vector<Knot> knots_;
-  Below below_;
+  double times() const { return asked / last; }
 };
 
 /// A ProfiledCostModel adds up the durations of a profile's units. It has no state and is safe to use from
@@ -59,25 +39,31 @@ class ProfiledCostModel final : public SumCostModel {
 
   const ProfileTables& profile() const { return profile_; }
 
-  /// Prices linear units by a ProfileCurve over tokens, attention as tokens times a ProfileCurve over the
-  /// mean length attention pairs / tokens. Full recomputation adds what the profile says of it, or else a
-  /// layer's forward, to its backward_input, selective the forward of its attention. Communication of tensor
-  /// parallelism is in the tables, but for the sum of norms' gradients that sequence parallelism takes once
-  /// an iteration.
+  /// Prices units by their PassCurves: linear ones by tokens, the head by those that are trained where logits
+  /// are made of these alone, attention by tokens and the mean length attention pairs / tokens. Layers with
+  /// attention windows have the length of a window, and the others what the mean over all layers leaves them.
+  /// What the host does for a forward is not in it. Full recomputation adds what the profile says of it, or
+  /// else a layer's forward, to its backward_input, selective the forward of its attention. Communication of
+  /// tensor parallelism is in the tables, but for the sum of norms' gradients that sequence parallelism takes
+  /// once an iteration.
   /// @throws Error (input) for a mode of tp that was not measured, a part of a device that is smaller than
   /// all that were, or a stage with an encoder where the profile is of a text model, (internal) for an op
   /// that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
-  /// Tells whether compute() goes beyond the last point of a unit that it asks. @throws as compute()
-  bool extrapolates(const Stage& stage, const Work& work) const;
+  /// Returns how far compute() goes beyond the points of the unit that it goes farthest beyond.
+  /// @throws as compute()
+  ProfileReach reach(const Stage& stage, const Work& work) const;
+  /// Returns the farthest that any compute instruction of a program goes. @throws as compute()
+  ProfileReach reach(const Program& program) const;
 
   /// Goes by the fitted line over the bytes that the profile's values have (a program counts two for each).
   /// All of a message goes to each rank of the destination, as live runs send it, but under sequence
   /// parallelism between stages of one module, where each rank sends its shard.
   Seconds message(const Message& message, const Program& program) const override;
-  /// Goes by the line of so many ranks; between two measured numbers of ranks in proportion, outside of them
-  /// as ranks - 1. The gathering of parameters after a ZeRO-1 step was not measured.
+  /// Goes by the line of so many ranks, and of a norm adds the largest group's sum of squares; between two
+  /// measured numbers of ranks in proportion, outside of them as ranks - 1. The gathering of parameters after
+  /// a ZeRO-1 step was not measured.
   /// @throws Error (input) where no all-reduce was measured
   Seconds all_reduce(const Collective& collective, const Program& program) const override;
   /// Goes by the fitted line over the parameters whose states the rank owns; of a part of a device @throws as
@@ -109,13 +95,25 @@ class ProfiledCostModel final : public SumCostModel {
   /// gradients are left for later, parts that were computed again stay so.
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
+ protected:
+  /// Adds to the first forward with patches of each group what the host does for it.
+  std::vector<Nanoseconds> compute_times(const Program& program) const override;
+
  private:
   struct UnitCurves {
-    ProfileCurve forward;
-    ProfileCurve backward_input;
-    ProfileCurve backward_weight;
-    ProfileCurve recompute;  ///< before backward_input, under full recomputation
-    double last = 0;         ///< where its points end
+    PassCurve forward;
+    PassCurve backward_input;
+    PassCurve backward_weight;
+    PassCurve recompute;  ///< before backward_input, under full recomputation
+    PassCurve host;       ///< part of the forward
+    double last = 0;      ///< where its points end
+  };
+  /// UnitCalls are calls of one unit on the same tokens.
+  struct UnitCalls {
+    ProfileUnit unit;
+    double calls;
+    double tokens;
+    double length = 0;  ///< of attention
   };
 
   struct Tables {
@@ -133,7 +131,7 @@ class ProfiledCostModel final : public SumCostModel {
     double weight;  ///< 0: both are the same
   };
 
-  static UnitCurves curves_of(ProfileUnit unit, const UnitPoints& points);
+  static UnitCurves curves_of(ProfileUnit unit, const UnitPoints& points, bool launches);
   Between between(const Stage& stage) const;
   /// Returns a unit's curves. @throws Error (input) where the model that was measured has no such unit
   const UnitCurves& curves_of(const Tables& tables, ProfileUnit unit) const;
@@ -141,9 +139,16 @@ class ProfiledCostModel final : public SumCostModel {
   const Tables& tables(const Stage& stage) const { return between(stage).fewer; }
   /// Adds up the passes of a stage, as they are alone or beside a busy neighbour.
   PassTimes passes(const Tables& tables, const Stage& stage, const Work& work, bool beside) const;
-  /// Calls visit(unit, x, times), where the unit's curve at x counts so many times.
+  /// Calls visit(UnitCalls) for all that a stage computes.
   template <typename Visit>
   void for_each_unit(const Stage& stage, const Work& work, const Visit& visit) const;
+  template <typename Visit>
+  void for_each_encoder_attention(double layers, const Workload& work, const Visit& visit) const;
+  /// Returns what a sum over so many ranks takes. @throws as all_reduce()
+  Seconds sum_time(int ranks, Bytes program_bytes) const;
+  Seconds host_time(const Stage& stage, const Work& work) const;
+  /// Returns the parameters whose optimizer states a rank of the stage has.
+  double owned_parameters(const Stage& stage) const;
 
   ProfileTables profile_;
   std::map<TpMode, std::map<int, Tables>> by_mode_;  ///< and by quanta

@@ -463,6 +463,7 @@ class Rebuild {
       if (program_.collectives[c].groups.empty()) {
         refuse("spans.message", "expected numbers without holes, found no collective {}", c);
       }
+      if (program_.collectives[c].bytes == kNormBytes) program_.collectives[c].sum = CollectiveSum::norm;
       costs_.collective.push_back(end[c] - start_[c]);
     }
   }

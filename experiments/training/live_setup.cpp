@@ -316,9 +316,8 @@ double extrapolated_fraction(const ProfiledCostModel& cost, const Program& progr
   for (const Instruction& i : program.instructions) {
     if (!is_compute(i.op)) continue;
     ++all;
-    if (cost.extrapolates(program.stages[i.stage], program.works[static_cast<std::size_t>(i.index)])) {
+    if (cost.reach(program.stages[i.stage], program.works[static_cast<std::size_t>(i.index)]).times() > 1)
       ++beyond;
-    }
   }
   return all > 0 ? beyond / all : 0;
 }

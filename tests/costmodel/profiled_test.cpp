@@ -35,6 +35,13 @@ TEST(ProfileCurve, GoesOnByTheLastSlope) {
   EXPECT_DOUBLE_EQ(ProfileCurve({10}, {0.1}, Below::constant).at(30), 0.3);
 }
 
+TEST(ProfileCurve, GoesOnByTheLastRateWhereItIsAskedTo) {
+  // 0.5 at 30: 1 at 60.
+  const ProfileCurve curve({10, 20, 30}, {0.1, 0.3, 0.5}, Below::proportional, ProfileCurve::Beyond::rate);
+  EXPECT_DOUBLE_EQ(curve.at(60), 1);
+  EXPECT_DOUBLE_EQ(curve.at(25), 0.4);
+}
+
 TEST(ProfileCurve, JoinsPointsThatFall) {
   // 20 and 30 become (25, 4); with 40, whose 3 is below that, all three (30, 11 / 3).
   const ProfileCurve two({10, 20, 30, 40}, {1, 5, 3, 6}, Below::proportional);
@@ -320,13 +327,83 @@ TEST(ProfiledCostModel, SendsShardsWithinAModule) {
   EXPECT_DOUBLE_EQ(time(0, 1), 6e-3);
 }
 
-TEST(ProfiledCostModel, SaysWhereItExtrapolates) {
+TEST(ProfiledCostModel, SaysHowFarItGoesBeyondItsPoints) {
   const ProfiledCostModel cost(known_profile());  // up to 256 tokens and lengths
   const Stage stage = whole_stage(Recomputation::none);
-  EXPECT_FALSE(cost.extrapolates(stage, {{1, 256, 256 * 256}, {1, 256, 256 * 256}}));
-  EXPECT_TRUE(cost.extrapolates(stage, {{1, 257, 257}, {}}));
-  EXPECT_TRUE(cost.extrapolates(stage, {{}, {1, 10, 10 * 257}}));
-  EXPECT_FALSE(cost.extrapolates(stage, {}));
+  const auto times = [&](const Work& work) { return cost.reach(stage, work).times(); };
+  EXPECT_EQ(times({{1, 256, 256 * 256}, {1, 256, 256 * 256}}), 1);
+  EXPECT_EQ(times({{1, 512, 512}, {}}), 2);
+  const ProfileReach length = cost.reach(stage, {{}, {1, 10, 10 * 384}});
+  EXPECT_EQ(length.unit, ProfileUnit::llm_attention);
+  EXPECT_EQ(length.asked, 384);
+  EXPECT_EQ(length.last, 256);
+  EXPECT_EQ(times({}), 0);
+}
+
+/// Of 200 LLM tokens 150 are not trained: the head takes 50 * 8 us in place of 200 * 8 us, where logits are
+/// made of trained tokens alone.
+TEST(ProfiledCostModel, CountsTrainedTokensOfTheHead) {
+  Work work = kWork;
+  work.llm.untrained_tokens = 150;
+  const Stage stage = whole_stage(Recomputation::none);
+  ProfileTables profile = known_profile();
+  EXPECT_NEAR(ProfiledCostModel(profile).compute(Op::forward, stage, work).count(), kLayers + kEnds, 1e-12);
+  profile.model.llm.logits_at_once = 1 << 20;
+  EXPECT_NEAR(ProfiledCostModel(profile).compute(Op::forward, stage, work).count(),
+              kLayers + kEnds - 150 * 8e-6, 1e-12);
+}
+
+/// One of two layers has windows of 16 tokens. The mean length over both is 40, so that of the other is 2 *
+/// 40
+/// - 16 = 64: attention takes 3 us * 100 * (16 + 64), as much as 2 * 40, since it is linear in the length
+/// here. With a start of 1 ms on 256 tokens of length 16 only the layer with windows has that.
+TEST(ProfiledCostModel, KeepsLayersWithWindowsApart) {
+  ProfileTables profile = known_profile();
+  profile.windows = AttentionWindows{1, 16};
+  const Stage stage = whole_stage(Recomputation::none);
+  const auto forward = [&] { return ProfiledCostModel(profile).compute(Op::forward, stage, kWork).count(); };
+  EXPECT_NEAR(forward(), kLayers + kEnds, 1e-12);
+  profile.tp.front().of(ProfileUnit::encoder_attention).front().forward_s *= 3;
+  EXPECT_NEAR(forward(), kLayers + kEnds + 2 * 3e-6 * 100 * 16, 1e-12);
+}
+
+/// Patches take 1 us a token, all of it the host's here. Two microbatches of 100 tokens on a rank: the first
+/// forward has 100 us for all patches, the second none.
+TEST(ProfiledCostModel, ShowsTheHostInTheFirstForward) {
+  ProfileTables profile = known_profile();
+  for (ProfilePoint& p : profile.tp.front().of(ProfileUnit::patches)) p.host_s = p.forward_s;
+  const ProfiledCostModel cost(profile);
+  Program program;
+  program.stages = {whole_stage(Recomputation::none)};
+  program.works = {kWork};
+  program.instructions = {{Op::forward, 0, 0, 0}, {Op::forward, 0, 1, 0}, {Op::backward, 0, 0, 0}};
+  program.groups = {{0, 1, 0, 0, 0, 3}};
+  const std::vector<Nanoseconds> times = cost.price(program).instruction;
+  EXPECT_EQ(times[0] - times[1], Nanoseconds(100'000));
+  EXPECT_EQ(times[1], to_nanoseconds(Seconds(kLayers + kEnds - 100e-6)));
+}
+
+/// Three LLM layers of 480 parameters: 5 us and 2 ns each; with four ranks' sum of 8 bytes on top, 3 ms and 6
+/// us a byte. Sums of gradients have none of it.
+TEST(ProfiledCostModel, AddsSquaresToTheNorm) {
+  ProfileTables profile = known_profile();
+  profile.norm = {5e-6, 2e-9};
+  const ProfiledCostModel cost(profile);
+  Program program;
+  Stage stage;
+  stage.llm_layers = 3;
+  stage.zero1 = false;
+  program.stages = {stage};
+  for (std::int32_t g = 0; g < 4; ++g) program.groups.push_back({g, 1, 0, g, 0, 0});
+  Collective norm;
+  norm.bytes = kNormBytes;
+  norm.sum = CollectiveSum::norm;
+  norm.groups = {0};
+  EXPECT_NEAR(cost.all_reduce(norm, program).count(), 5e-6 + 1440 * 2e-9, 1e-12);
+  norm.groups = {0, 1, 2, 3};
+  EXPECT_NEAR(cost.all_reduce(norm, program).count(), 5e-6 + 1440 * 2e-9 + 3e-3 + 8 * 6e-6, 1e-12);
+  norm.sum = CollectiveSum::gradients;
+  EXPECT_NEAR(cost.all_reduce(norm, program).count(), 3e-3 + 8 * 6e-6, 1e-12);
 }
 
 /// Of a fixed mean length, more tokens never take less.
@@ -447,7 +524,7 @@ TEST(ProfiledCostModel, OfATextModelPricesItsStages) {
   }
   EXPECT_EQ(text.activation(stage, work), whole.activation(stage, work));
   EXPECT_EQ(text.model_state(stage), whole.model_state(stage));
-  EXPECT_EQ(text.extrapolates(stage, work), whole.extrapolates(stage, work));
+  EXPECT_EQ(text.reach(stage, work).times(), whole.reach(stage, work).times());
   stage.encoder_layers = 1;
   try {
     text.compute(Op::forward, stage, kWork);

@@ -1,6 +1,8 @@
 // A profile whose every duration is known.
 #pragma once
 
+#include <vector>
+
 #include "traces/files/specs.hpp"
 
 namespace dflop::fixtures {
@@ -41,6 +43,18 @@ inline ProfileTables known_profile() {
   profile.optimizer = {1e-3, 1e-6};
   profile.message = {2e-3, 1e-6};
   profile.all_reduce = {{2, {1e-3, 2e-6}}, {4, {3e-3, 6e-6}}};
+  return profile;
+}
+
+/// Returns a profile as if a GPU had measured it, on at most so many tokens and sequences of that length.
+inline ProfileTables as_of_gpu(ProfileTables profile, std::int64_t most) {
+  profile.device = "a GPU";
+  for (TpProfile& tp : profile.tp) {
+    for (UnitPoints& points : tp.units) {
+      std::erase_if(points,
+                    [&](const ProfilePoint& p) { return (p.length > 0 ? p.length : p.tokens) > most; });
+    }
+  }
   return profile;
 }
 

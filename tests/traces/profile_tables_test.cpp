@@ -35,6 +35,33 @@ TEST(ProfileTables, LaterKeysAreOptional) {
       "p.json: key 'tables[0].units.llm_linear.recompute_s'", {"3 numbers"});
 }
 
+/// Attention may have several numbers of tokens of one length, which rise.
+TEST(ProfileTables, KeepWhatAGpuHasMore) {
+  ProfileTables profile = fixtures::known_profile();
+  for (const char* key : {"encoder_windows", "norm", "host_s"})
+    EXPECT_EQ(to_json(profile).find(key), std::string::npos) << key;
+  profile.windows = AttentionWindows{1, 64};
+  profile.norm = {0.5e-3, 0.25e-6};
+  for (ProfilePoint& p : profile.tp[0].of(ProfileUnit::patches)) p.host_s = 0.5 * p.forward_s;
+  UnitPoints& attention = profile.tp[0].of(ProfileUnit::llm_attention);
+  attention.insert(attention.begin() + 1, {8192, 16, 0.5, 0.25, 0});
+  const std::string text = to_json(profile);
+  EXPECT_EQ(parse_profile_tables(text, "p.json"), profile);
+  expect_refused([&] { parse_profile_tables(replaced(text, "[256,8192,", "[256,256,"), "p.json"); },
+                 "p.json: key 'tables[0].units.llm_attention.lengths[1]'", {"16"});
+  expect_refused([&] { parse_profile_tables(replaced(text, "\"layers\": 1,", "\"layers\": 3,"), "p.json"); },
+                 "p.json: key 'encoder_windows.layers'", {"3"});
+}
+
+/// Before version 3 a GPU's patches had the host's conversion of pixels in their forward, next to all of it.
+TEST(ProfileTables, NameTheHostsPartInFilesOfBefore) {
+  ProfileTables profile = fixtures::known_profile();
+  profile.software = "CUDA driver 13.0, runtime 13.0";
+  const std::string text = replaced(to_json(profile), "\"version\": 3", "\"version\": 2");
+  for (ProfilePoint& p : profile.tp[0].of(ProfileUnit::patches)) p.host_s = p.forward_s;
+  EXPECT_EQ(parse_profile_tables(text, "p.json"), profile);
+}
+
 ProfileTables profile_of_parts() {
   ProfileTables profile = fixtures::known_profile();
   profile.quanta = 4;
@@ -107,14 +134,14 @@ TEST(ProfileTables, RefusesWhatIsWrong) {
   refused("\"ranks\": 4", "\"ranks\": 2", "all_reduce[1].ranks", {"3", "2"});
   refused("\"budget_s\": 2.5", "\"budget_s\": -2.5", "settings.budget_s", {"-2.5"});
   refused("\"tp\": 1", "\"tp\": 0", "tables[0].tp", {"0"});
-  refused("\"version\": 2", "\"version\": 3", "version", {"3"});
+  refused("\"version\": 3", "\"version\": 4", "version", {"4"});
 }
 
 /// Its activations stand beside the tables and are those of all.
 TEST(ProfileTables, ReadVersion1) {
   ProfileTables profile = fixtures::known_profile();
   profile.tp[0].forward_buffers = profile.tp[0].backward_buffers = {};
-  std::string text = replaced(to_json(profile), "\"version\": 2", "\"version\": 1");
+  std::string text = replaced(to_json(profile), "\"version\": 3", "\"version\": 1");
   const auto cut = [&](const std::string& key) {
     const std::size_t begin = text.find("\"" + key + "\"");
     const std::size_t end = text.find("},", begin) + 2;

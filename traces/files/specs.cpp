@@ -395,7 +395,7 @@ std::string changed_cluster(std::string_view cluster,
 namespace {
 
 constexpr std::string_view kProfileSchema = "dflop.profile";
-constexpr int kProfileVersion = 2;
+constexpr int kProfileVersion = 3;
 constexpr std::int64_t kProfileMostTokens = std::int64_t{1} << 32;
 constexpr int kProfileMostRanks = 1 << 20;
 constexpr int kProfileMostSize = 1 << 26;
@@ -479,20 +479,25 @@ void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& p
   if (std::all_of(points.begin(), points.end(), has)) {
     writer.row("recompute_s", points, [](const ProfilePoint& p) { return *p.recompute_s; });
   }
+  if (std::all_of(points.begin(), points.end(), [](const ProfilePoint& p) { return p.host_s.has_value(); }))
+    writer.row("host_s", points, [](const ProfilePoint& p) { return *p.host_s; });
   writer.end_object();
 }
 
-/// Requires numbers that rise from one to the next.
-void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numbers) {
+/// Requires numbers that rise from one to the next. Where `second` is given, equal ones may follow each other
+/// as long as it rises.
+void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numbers,
+                    const std::vector<std::int64_t>* second = nullptr) {
   for (std::size_t i = 1; i < numbers.size(); ++i) {
-    if (numbers[i] > numbers[i - 1]) continue;
+    const bool rises = second != nullptr && (*second)[i] > (*second)[i - 1];
+    if (numbers[i] > numbers[i - 1] || (numbers[i] == numbers[i - 1] && rises)) continue;
     json.elements()[i].refuse_type("a number above the one before it, {}", numbers[i - 1]);
   }
 }
 
 UnitPoints read_points(const JsonValue& json, bool attention) {
   json.require_keys({"tokens", "lengths", "forward_s", "backward_input_s", "backward_weight_s"},
-                    {"recompute_s"});
+                    {"recompute_s", "host_s"});
   const std::vector<std::int64_t> tokens = json.at("tokens").integers(1, kProfileMostTokens);
   if (tokens.empty()) json.at("tokens").refuse_type("at least one number");
   const std::vector<std::int64_t> lengths =
@@ -500,7 +505,8 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
   if (lengths.size() != tokens.size()) {
     json.at("lengths").refuse_type("{} numbers", tokens.size());
   }
-  attention ? require_rising(json.at("lengths"), lengths) : require_rising(json.at("tokens"), tokens);
+  attention ? require_rising(json.at("lengths"), lengths, &tokens)
+            : require_rising(json.at("tokens"), tokens);
   const auto seconds = [&](std::string_view key) {
     return json.at(key).numbers(tokens.size(), 0, kProfileMostSeconds);
   };
@@ -514,6 +520,10 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
   if (json.has("recompute_s")) {
     const auto recompute = seconds("recompute_s");
     for (std::size_t i = 0; i < points.size(); ++i) points[i].recompute_s = recompute[i];
+  }
+  if (json.has("host_s")) {
+    const auto host = seconds("host_s");
+    for (std::size_t i = 0; i < points.size(); ++i) points[i].host_s = host[i];
   }
   return points;
 }
@@ -631,6 +641,17 @@ TpProfile read_tp(const JsonValue& json, const ModelSpec& model, const std::vect
   return profile;
 }
 
+constexpr int kWithHostTimes = 3;  ///< from this version on
+
+/// Names the host's part of the patches' forward in a profile of dflop's on a GPU that does not: the host
+/// converted pixels there while the device waited, which took next to all of the time.
+void name_host_times(ProfileTables& profile) {
+  if (!profile.software.starts_with("CUDA driver")) return;
+  for (TpProfile& tp : profile.tp) {
+    for (ProfilePoint& point : tp.of(ProfileUnit::patches)) point.host_s = point.forward_s;
+  }
+}
+
 std::map<int, ProfileLine> read_all_reduce(const JsonValue& json) {
   std::map<int, ProfileLine> lines;
   for (const JsonValue& element : json.elements()) {
@@ -662,6 +683,12 @@ std::string to_json(const ProfileTables& profile) {
   if (profile.settings.busy_ranks != 1) writer.field("busy_ranks", profile.settings.busy_ranks);
   writer.end_object();
   if (profile.quanta != 1) writer.field("quanta", profile.quanta);
+  if (profile.windows) {
+    writer.begin_object("encoder_windows");
+    writer.field("layers", profile.windows->layers);
+    writer.field("tokens", profile.windows->tokens);
+    writer.end_object();
+  }
   writer.begin_array("tables");
   for (const TpProfile& tp : profile.tp) {
     writer.begin_object();
@@ -684,6 +711,11 @@ std::string to_json(const ProfileTables& profile) {
   writer.begin_object("optimizer");
   write_line(writer, profile.optimizer, "s_per_parameter");
   writer.end_object();
+  if (profile.norm != ProfileLine{}) {
+    writer.begin_object("norm");
+    write_line(writer, profile.norm, "s_per_parameter");
+    writer.end_object();
+  }
   writer.begin_object("message");
   write_line(writer, profile.message, "s_per_byte");
   writer.end_object();
@@ -705,11 +737,12 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
       "schema",    "version", "dflop_version", "device", "cpu",       "dtype",   "value_bytes",
       "sum_bytes", "model",   "settings",      "tables", "optimizer", "message", "all_reduce"};
   std::optional<BytesPerToken> activation;
-  if (root.at("version").integer(1, kProfileVersion) == 1) {
+  const int version = root.at("version").integer(1, kProfileVersion);
+  if (version == 1) {
     root.require_keys(required, {"software", "kernels", kActivation});
     activation = read_bytes(root.at(kActivation));
   } else {
-    root.require_keys(required, {"software", "kernels", "quanta"});
+    root.require_keys(required, {"software", "kernels", "quanta", "encoder_windows", "norm"});
   }
   ProfileTables profile;
   profile.dflop_version = root.at("dflop_version").string();
@@ -728,12 +761,23 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
       settings.at("most_tokens").integer<std::int64_t>(1, kProfileMostTokens),
       settings.has("busy_ranks") ? settings.at("busy_ranks").integer(1, kProfileMostRanks) : 1};
   if (root.has("quanta")) profile.quanta = root.at("quanta").integer(1, kProfileMostRanks);
+  if (root.has("encoder_windows")) {
+    const JsonValue windows = root.at("encoder_windows");
+    windows.require_keys({"layers", "tokens"});
+    profile.windows = {windows.at("layers").integer(1, profile.model.encoder.layers),
+                       windows.at("tokens").integer<std::int64_t>(1, kProfileMostTokens)};
+  }
   for (const JsonValue& element : root.at("tables").elements()) {
     profile.tp.push_back(read_tp(element, profile.model, profile.tp, activation, profile.quanta));
   }
   if (profile.tp.empty()) root.at("tables").refuse_type("at least one table");
+  if (version < kWithHostTimes) name_host_times(profile);
   root.at("optimizer").require_keys({"start_s", "s_per_parameter"});
   profile.optimizer = read_line(root.at("optimizer"), "s_per_parameter");
+  if (root.has("norm")) {
+    root.at("norm").require_keys({"start_s", "s_per_parameter"});
+    profile.norm = read_line(root.at("norm"), "s_per_parameter");
+  }
   root.at("message").require_keys({"start_s", "s_per_byte"});
   profile.message = read_line(root.at("message"), "s_per_byte");
   profile.all_reduce = read_all_reduce(root.at("all_reduce"));
