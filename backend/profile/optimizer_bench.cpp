@@ -1,32 +1,37 @@
 #include "backend/profile/profiler.hpp"
 
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "core/support/median.hpp"
 #include "costmodel/recorded/recorded.hpp"
 
 namespace dflop {
+namespace {
 
-ProfileLine measure_optimizer(const RankContext& rank) {
+/// Returns on how many parameters lines are measured: where there is a cache that steps do not profit from,
+/// on so many that it holds a small part of them, as it does of a stage's.
+std::vector<std::int64_t> sizes_for(const Device& device) {
+  const std::int64_t cache = device.cache().count;
+  if (cache > 0) return {1 << 12, cache / kFp32Bytes, cache};
+  return {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20};
+}
+
+/// Fits a line to the medians of run(), which works on so many parameters.
+/// @param prepare  makes what run() works on
+ProfileLine line_over_parameters(const RankContext& rank,
+                                 const std::function<std::function<void()>(std::int64_t)>& prepare) {
   constexpr int kRepeats = 9;
-  std::vector<LinkSample> samples;
   const auto begin = rank.device.make_event();
   const auto end = rank.device.make_event();
-  for (std::int64_t parameters = 1 << 12; parameters <= 1 << 20; parameters *= 4) {
-    Tensor weight(rank, 1, parameters);
-    SumTensor sums[4];  // gradient, moments, master
-    for (SumTensor& sum : sums) {
-      sum = SumTensor(rank, 1, parameters);
-      rank.kernels.zero(Sums(sum));
-    }
-    const DType dtype = rank.kernels.dtype();
-    const bool has_master = bytes_of(dtype) < sum_bytes_of(dtype);  // as in ParameterStore::step()
-    const Sums master = has_master ? sums[3].view() : Sums{weight.view().data, 1, parameters};
-    rank.kernels.zero(Matrix(weight));
+  std::vector<LinkSample> samples;
+  for (const std::int64_t parameters : sizes_for(rank.device)) {
+    const std::function<void()> run = prepare(parameters);
     std::vector<double> times;
     for (int i = 0; i <= kRepeats; ++i) {
       rank.compute.record(*begin);
-      rank.kernels.adamw(weight, master, sums[1], sums[2], sums[0], {});
+      run();
       rank.compute.record(*end);
       rank.compute.synchronize();
       if (i > 0) times.push_back(Seconds(end->time() - begin->time()).count());
@@ -35,6 +40,38 @@ ProfileLine measure_optimizer(const RankContext& rank) {
   }
   const std::optional<LinkFit> fit = fit_link(samples);
   return {fit->latency.count(), fit->seconds_per_byte};
+}
+
+/// Returns sums of zeros.
+std::shared_ptr<SumTensor> zero_sums(const RankContext& rank, std::int64_t parameters) {
+  auto sums = std::make_shared<SumTensor>(rank, 1, parameters);
+  rank.kernels.zero(Sums(*sums));
+  return sums;
+}
+
+}  // namespace
+
+ProfileLine measure_optimizer(const RankContext& rank) {
+  return line_over_parameters(rank, [&rank](std::int64_t parameters) -> std::function<void()> {
+    auto weight = std::make_shared<Tensor>(rank, 1, parameters);
+    rank.kernels.zero(Matrix(*weight));
+    const DType dtype = rank.kernels.dtype();
+    const bool has_master = bytes_of(dtype) < sum_bytes_of(dtype);  // as in ParameterStore::step()
+    return [&rank, weight, gradient = zero_sums(rank, parameters), first = zero_sums(rank, parameters),
+            second = zero_sums(rank, parameters), master = zero_sums(rank, has_master ? parameters : 0)] {
+      const Sums masters =
+          master->view().size() > 0 ? master->view() : Sums{weight->view().data, 1, weight->view().size()};
+      rank.kernels.adamw(*weight, masters, *first, *second, *gradient, {});
+    };
+  });
+}
+
+ProfileLine measure_norm(const RankContext& rank) {
+  return line_over_parameters(rank, [&rank](std::int64_t parameters) -> std::function<void()> {
+    return [&rank, sum = zero_sums(rank, 1), gradient = zero_sums(rank, parameters)] {
+      rank.kernels.sum_of_squares(*sum, *gradient);
+    };
+  });
 }
 
 }  // namespace dflop

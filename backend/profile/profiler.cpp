@@ -95,6 +95,22 @@ void measure_tables(const ModelSpec& model, const std::vector<LocalRank>& ranks,
   }
 }
 
+/// Returns the windows of the encoder's attention; none where all of its layers see whole sequences.
+std::optional<AttentionWindows> windows_of(const ModelSpec& model) {
+  if (model.encoder.layers == 0 || !model.architecture) return std::nullopt;
+  const std::vector<bool>& windowed = model.encoder.layer_form().windowed;
+  const auto layers = static_cast<int>(std::ranges::count(windowed, true));
+  if (layers == 0) return std::nullopt;
+  const std::int64_t side =
+      std::int64_t{model.architecture->picture.window} * model.architecture->picture.merge;
+  return AttentionWindows{layers, side * side};
+}
+
+/// Returns the largest number of tokens of a point.
+std::int64_t most_tokens(const ProfilerOptions& options) {
+  return std::max(options.llm.tokens, options.encoder.value_or(options.llm).tokens);
+}
+
 }  // namespace
 
 ProfileTables measure_profile(const ModelSpec& model, World& world, const ProfilerOptions& options,
@@ -113,10 +129,14 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   profile.sum_bytes = static_cast<std::int64_t>(sum_bytes_of(options.dtype));
   profile.model = profiled_model(model);
   profile.quanta = std::max(1, world.quanta());
-  profile.settings = {options.seed, options.budget.count(), options.most_tokens, options.busy};
+  profile.settings = {options.seed, options.budget.count(), most_tokens(options), options.busy};
+  profile.windows = windows_of(model);
   const LocalRank& first = ranks.front();
   run_in_threads(1, {[&](std::size_t) { first.device->enter_thread(); },
-                     [&](std::size_t) { profile.optimizer = measure_optimizer(context_of(first)); },
+                     [&](std::size_t) {
+                       profile.optimizer = measure_optimizer(context_of(first));
+                       profile.norm = measure_norm(context_of(first));
+                     },
                      [&](std::size_t, const std::string& message) { first.communicator->abort(message); }});
   measure_links(ranks, sum_type_of(options.dtype), profile);
   if (options.earlier != nullptr) {

@@ -19,10 +19,19 @@ namespace dflop {
 /// A ProfilerProgress is called with what is done and what there is to do.
 using ProfilerProgress = std::function<void(std::int64_t, std::int64_t)>;
 
+/// A PointRange says how large the points of a module's units become.
+struct PointRange {
+  std::int64_t tokens = 2048;
+  std::int64_t length = 2048;  ///< of a sequence, at most all tokens
+
+  bool operator==(const PointRange&) const = default;
+};
+
 struct ProfilerOptions {
   std::uint64_t seed = 1;  ///< of values and of the order of points
   Seconds budget{20};      ///< for the units; communication and optimizer come on top and take little
-  std::int64_t most_tokens = 2048;
+  PointRange llm;
+  std::optional<PointRange> encoder = {};  ///< none: as the LLM's
   DType dtype = DType::f32;
   std::vector<TpMode> modes{{}};  ///< of the tables, rising; the budget is shared out
   /// Tables of each mode are measured on these shares of devices, rising: at 1 in the world that is given,
@@ -54,10 +63,12 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
 /// memory that its passes need; the others run units all the while, as ranks of a run share caches and
 /// memory.
 ///
-/// Points double from 16 tokens on. A first pass goes from the smallest to the largest, warms up and leaves
-/// out those for which it has no time, but two of each unit. Then all points are run round after round, in an
-/// order drawn anew for each, so that drift touches all alike, at least three times and until their mode's
-/// part of the budget is spent; a point's passes are the rounds' mean_without_outliers().
+/// Points double from 16 tokens on to the most. A first pass warms up and leaves out those for which it has
+/// no time, but two of each unit: on a host it goes from the smallest to the largest, on a device that
+/// launches kernels the largest come first, and attention is measured on 256 tokens and on as many as fill
+/// the device. Then all points are run round after round, in an order drawn anew for each, so that drift
+/// touches all alike, at least three times and until their mode's part of the budget is spent; a point's
+/// passes are the rounds' mean_without_outliers().
 /// @throws OutOfMemory where a unit's smallest points, or 512 tokens, for which memory is counted, have no
 /// room; what the first rank that failed has thrown
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
@@ -74,6 +85,9 @@ TpProfile measure_part(const ModelSpec& model, const std::vector<RankContext>& r
 
 /// Returns the line of what one optimizer step on a rank takes, by its parameters.
 ProfileLine measure_optimizer(const RankContext& rank);
+
+/// Returns the line of what the sum of a rank's squared gradients takes, by its parameters.
+ProfileLine measure_norm(const RankContext& rank);
 
 /// Measures messages and all-reduces, and sets `message` and `all_reduce` of the profile. `ranks` are all
 /// ranks, each of which works in a thread of its own; `element` is what is summed. Lines, per byte, are

@@ -4,6 +4,7 @@
 
 #include "backend/profile/bench_values.hpp"
 #include "core/error.hpp"
+#include "core/support/clock.hpp"
 
 namespace dflop {
 namespace {
@@ -115,11 +116,27 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
   rank.kernels.zero(Sums(meeting_));
 }
 
+/// Makes random values for all tensors of so many rows, unless there are enough: making them takes the host
+/// longer than a device takes for a pass.
+void UnitBench::reserve_values(std::int64_t rows) {
+  std::int64_t widest = std::max(model_.llm.hidden, model_.encoder.hidden);
+  for (const TransformerSpec* spec : {&model_.llm, &model_.encoder}) {
+    if (spec->layers > 0) widest = std::max(widest, attention_shape(*spec, rank_).qkv_columns());
+  }
+  const std::int64_t count = rows * widest;
+  if (count <= random_.view().size()) return;
+  std::vector<float> all(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
+  random_ = {};
+  random_ = Tensor(rank_, 1, count);
+  upload(rank_, random_.view().data, rank_.kernels.dtype(), std::span<const float>(all));
+}
+
+/// @pre reserve_values() of as many rows
 Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   Tensor tensor(rank_, rows, columns);
-  std::vector<float> all(static_cast<std::size_t>(rows * columns));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = values_[i % values_.size()];
-  upload(rank_, tensor.view().data, rank_.kernels.dtype(), std::span<const float>(all));
+  const std::size_t bytes = static_cast<std::size_t>(rows * columns) * bytes_of(rank_.kernels.dtype());
+  if (bytes > 0) rank_.compute.copy(tensor.view().data, std::as_const(random_).view().data, bytes);
   return tensor;
 }
 
@@ -154,7 +171,11 @@ ProfilePoint UnitBench::time(const Passes<Tape>& passes, std::int64_t tokens, st
   Tensor d_x;
   forget();
   Tensor x = passes.make_input();
-  point.forward_s = timed([&] { out = passes.forward(x, tape); });
+  point.forward_s = timed([&] {
+    const Stopwatch watch;
+    out = passes.forward(x, tape);
+    forward_host_s_ = watch.elapsed().count();
+  });
   forget();
   Tensor d_out = passes.make_gradient(tape);
   if (passes.backward_input) {
@@ -277,9 +298,13 @@ UnitBench::Passes<LmHeadTape> UnitBench::head(std::int64_t tokens) {
 }
 
 ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t length) {
+  reserve_values(tokens);
   switch (unit) {
-    case ProfileUnit::patches:
-      return time(patches(tokens), tokens);
+    case ProfileUnit::patches: {
+      ProfilePoint point = time(patches(tokens), tokens);
+      if (!rank_.device.is_synchronous()) point.host_s = forward_host_s_;
+      return point;
+    }
     case ProfileUnit::encoder_linear:
       return run_linear("encoder", model_.encoder, tokens);
     case ProfileUnit::encoder_attention:
@@ -313,6 +338,7 @@ ProfilePoint UnitBench::run_linear(const std::string& module, const TransformerS
 }
 
 void UnitBench::measure_memory(std::int64_t tokens, TpProfile& profile) {
+  reserve_values(round_up(tokens, std::max(1, model_.connector.merge)));
   const auto set = [&](auto part, const Memory& memory) {
     std::invoke(part, profile.activation) = memory.kept;
     std::invoke(part, profile.forward_buffers) = memory.forward;

@@ -41,6 +41,7 @@ class UnitBench {
   void forget() { rank_.kernels.zero(Sums(other_)); }
   /// Flushes the device's cache, where it has one, before a pass.
   void flush();
+  void reserve_values(std::int64_t rows);
   Tensor random_tensor(std::int64_t rows, std::int64_t columns);
   /// Returns what the rank holds of so many rows between the regions of tensor parallelism.
   Tensor random_held(std::int64_t rows, std::int64_t columns) {
@@ -90,6 +91,7 @@ class UnitBench {
   const ModelSpec& model_;
   const RankContext& rank_;
   std::vector<float> values_;
+  Tensor random_;  // the same on the device, over and over
   ParameterStore store_;
   SequencePacker encoder_packer_;
   SequencePacker llm_packer_;
@@ -102,6 +104,7 @@ class UnitBench {
   bool flushes_;       // a cache that steps do not profit from
   SumTensor flushed_;  // larger than that, in the one rank of the group that writes it
   SumTensor meeting_;
+  double forward_host_s_ = 0;  // that the host took for the forward that was timed last
   std::unique_ptr<DeviceEvent> begin_;
   std::unique_ptr<DeviceEvent> end_;
 };

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "backend/profile/unit_bench.hpp"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::int64_t kFewestTokens = 16;
 constexpr std::int64_t kAttentionTokens = 256;  // at least, so that short sequences come in numbers
+constexpr std::int64_t kFullTokens = 8192;      // on which attention fills the largest GPUs
 constexpr double kFirstPass = 0.2;              // of the budget
 constexpr std::int64_t kBusyTokens = 512;       // of what the others run
 constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of buffers is below a percent
@@ -88,6 +90,8 @@ struct Samples {
                        middle(std::mem_fn(&ProfilePoint::backward_input_s)),
                        middle(std::mem_fn(&ProfilePoint::backward_weight_s))};
     if (runs.front().recompute_s) point.recompute_s = middle([](const auto& r) { return *r.recompute_s; });
+    if (runs.front().host_s)
+      point.host_s = std::min(point.forward_s, middle([](const auto& r) { return *r.host_s; }));
     return point;
   }
 };
@@ -115,18 +119,58 @@ std::size_t units_of(const ModelSpec& model) {
       std::count_if(units.begin(), units.end(), [&](ProfileUnit unit) { return has_unit(model, unit); }));
 }
 
-/// Returns all points, the smallest first.
-std::vector<Samples> all_points(const ModelSpec& model, std::int64_t most_tokens) {
+/// Returns numbers that double from the fewest tokens on, the last one `most`.
+std::vector<std::int64_t> doubled_up_to(std::int64_t most) {
+  std::vector<std::int64_t> numbers;
+  for (std::int64_t x = kFewestTokens; x < most; x *= 2) numbers.push_back(x);
+  numbers.push_back(most);
+  return numbers;
+}
+
+/// Returns the points of a unit, the smallest first.
+std::vector<Samples> points_of(const ModelSpec& model, ProfileUnit unit, const ProfilerOptions& options,
+                               bool launches) {
+  const bool is_encoder = unit <= ProfileUnit::connector;
+  const PointRange& most = is_encoder && options.encoder ? *options.encoder : options.llm;
   std::vector<Samples> points;
-  for (std::int64_t x = kFewestTokens; x <= most_tokens; x *= 2) {
-    for (std::size_t u = 0; u < kProfileUnits; ++u) {
-      const auto unit = static_cast<ProfileUnit>(u);
-      if (!has_unit(model, unit)) continue;
-      std::int64_t tokens = is_attention(unit) ? std::max(x, kAttentionTokens) : x;
-      if (unit == ProfileUnit::connector) tokens = round_up(tokens, model.connector.merge);
-      points.push_back({unit, tokens, is_attention(unit) ? x : 0, {}});
-    }
+  if (!is_attention(unit)) {
+    // Layers are measured on whole sequences of the fewest tokens, the connector on whole merged tokens.
+    const int whole =
+        unit == ProfileUnit::connector ? model.connector.merge : static_cast<int>(kFewestTokens);
+    for (const std::int64_t x : doubled_up_to(most.tokens))
+      points.push_back({unit, round_up(x, whole), 0, {}});
+    return points;
   }
+  for (const std::int64_t length : doubled_up_to(std::min(most.length, most.tokens))) {
+    const auto add = [&](std::int64_t tokens) {
+      const std::int64_t whole = std::max(tokens, length) / length * length;
+      if (points.empty() || points.back().length < length || points.back().tokens < whole)
+        points.push_back({unit, whole, length, {}});
+    };
+    add(kAttentionTokens);
+    if (launches) add(std::min(kFullTokens, most.tokens));
+  }
+  return points;
+}
+
+/// Returns all points in the order in which they are first run. A host's times grow with the tokens, so that
+/// each point says what the next one takes: the smallest come first. On a device that launches kernels large
+/// points matter most and take little: of each unit the largest comes first, then the smallest, then the
+/// rest.
+std::vector<Samples> all_points(const ModelSpec& model, const ProfilerOptions& options, bool launches) {
+  std::vector<std::pair<std::size_t, Samples>> ranked;
+  for (const auto unit : all_of<ProfileUnit>()) {
+    if (!has_unit(model, unit)) continue;
+    std::vector<Samples> points = points_of(model, unit, options, launches);
+    if (launches && points.size() > 2) {
+      std::ranges::reverse(points);
+      std::rotate(points.begin() + 1, points.end() - 1, points.end());
+    }
+    for (std::size_t i = 0; i < points.size(); ++i) ranked.emplace_back(i, std::move(points[i]));
+  }
+  std::ranges::stable_sort(ranked, {}, [](const auto& point) { return point.first; });
+  std::vector<Samples> points;
+  for (auto& [rank, point] : ranked) points.push_back(std::move(point));
   return points;
 }
 
@@ -146,7 +190,10 @@ class UnitProfiler {
 
   /// Runs units until `done` is set.
   void keep_busy(const std::atomic<bool>& done) {
-    const std::vector<Samples> points = all_points(model_, std::min(kBusyTokens, options_.most_tokens));
+    ProfilerOptions small = options_;
+    small.llm.tokens = std::min(kBusyTokens, small.llm.tokens);
+    if (small.encoder) small.encoder->tokens = std::min(kBusyTokens, small.encoder->tokens);
+    const std::vector<Samples> points = all_points(model_, small, launches());
     for (std::size_t i = 0; agree(!done); ++i) {
       if (neighbours_ != nullptr && rank_.tp_rank == 0) neighbours_->wait_for_work();
       const Samples& point = points[i % points.size()];
@@ -159,8 +206,9 @@ class UnitProfiler {
     profile.mode = {rank_.tp_size(), has_shards(rank_)};
     let_neighbours(false);
     bench_.measure_memory(kMemoryTokens, profile);
-    std::vector<Samples> points = points_within(all_points(model_, options_.most_tokens), progress);
+    std::vector<Samples> points = points_within(all_points(model_, options_, launches()), progress);
     run_rounds(points, progress);
+    std::ranges::sort(points, {}, [](const Samples& s) { return std::tuple(s.unit, s.length, s.tokens); });
     for (const Samples& samples : points) {
       UnitPoints& unit = profile.of(samples.unit);
       const ProfilePoint point = samples.point();
@@ -174,6 +222,8 @@ class UnitProfiler {
   }
 
  private:
+  bool launches() const { return !rank_.device.is_synchronous(); }
+
   /// Lets neighbours work, or returns when they rest.
   void let_neighbours(bool work) {
     if (neighbours_ == nullptr || rank_.tp_rank != 0) return;
@@ -224,9 +274,10 @@ class UnitProfiler {
     progress(static_cast<std::int64_t>(100 * part), 100);
   }
 
-  /// Runs the points once, which warms up, and keeps those for which there is time.
+  /// Runs the points once, which warms up, and keeps those for which there is time, two of each unit at
+  /// least. What a point takes is known from the one of its unit before it.
   std::vector<Samples> points_within(std::vector<Samples> points, const ProfilerProgress& progress) {
-    constexpr double kGrowth = 4;  // of attention, from one point to the next
+    const double growth = launches() ? 1 : 4;  // of attention, from one point to the next
     const Seconds budget = kFirstPass * budget_;
     const std::size_t two_of_each = 2 * units_of(model_);
     std::array<Seconds, kProfileUnits> last{};
@@ -234,7 +285,7 @@ class UnitProfiler {
     for (Samples& point : points) {
       Seconds& time = last[static_cast<std::size_t>(point.unit)];
       const Seconds begin = watch_.elapsed();
-      if (!agree(kept.size() < two_of_each || begin + kGrowth * time <= budget)) break;
+      if (!agree(kept.size() < two_of_each || begin + growth * time <= budget)) continue;
       bench_.run(point.unit, point.tokens, point.length);
       time = watch_.elapsed() - begin;
       kept.push_back(std::move(point));

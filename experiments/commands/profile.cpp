@@ -8,6 +8,7 @@
 #include <set>
 
 #include "backend/profile/profiler.hpp"
+#include "backend/run/worlds.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
@@ -104,6 +105,14 @@ Table unit_table(const ProfileTables& profile) {
   return table;
 }
 
+/// Reads --most-tokens: by default few on a host, where many take long, and on a GPU as many as its
+/// microbatches have.
+std::int64_t read_most_tokens(const Values& values, const LiveDevice& device) {
+  constexpr std::int64_t kGpuTokens = 16'384;
+  const auto given = read_optional_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens);
+  return given.value_or(world_kind(device.name).on_host ? PointRange{}.tokens : kGpuTokens);
+}
+
 std::vector<std::string> modes_of(const ProfileTables& tables) {
   std::vector<std::string> modes;
   for (const TpProfile& tp : tables.tp) modes.push_back(to_string(tp.mode, tp.quanta, tables.quanta));
@@ -125,12 +134,12 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
                  "measured with other kernels: expected those of '{}', found '{}' (hashes; empty: default)",
                  options.kernels_hash, earlier.kernels);
   }
-  if (settings.seed != options.seed || settings.most_tokens != options.most_tokens ||
+  if (settings.seed != options.seed || settings.most_tokens != options.llm.tokens ||
       settings.busy_ranks != options.busy) {
     refuse_input(*path,
                  "a profile of other settings: expected --seed {}, --most-tokens {}, --busy {}, found "
                  "{}, {}, {}",
-                 options.seed, options.most_tokens, options.busy, settings.seed, settings.most_tokens,
+                 options.seed, options.llm.tokens, options.busy, settings.seed, settings.most_tokens,
                  settings.busy_ranks);
   }
   const auto is_old = [](const TpProfile& tp) { return tp.forward_buffers == BytesPerToken{}; };
@@ -155,7 +164,8 @@ int run_profile(const Values& values) {
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
   options.budget = Seconds(read_number(values, "budget-s", 0, kProfileMostBudgetS));
-  options.most_tokens = read_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens);
+  const std::int64_t most = read_most_tokens(values, device);
+  options.llm = {most, most};
   options.modes = read_tp_modes(values);
   options.shares = read_shares(values, device);
   options.make_shared_world = [device, timeout = profile_timeout(options.budget)](int devices, double share) {
@@ -225,7 +235,7 @@ otherwise: ranks that share a processor's cores, caches and memory take longer. 
        "go on with the profile that is there, which is written after each tp: only tp that it lacks are measured"},
       {"budget-s", number("S", 20),
        "seconds for the parts; large points for which there is no time are left out"},
-      {"most-tokens", whole("N", 2048), "of a point at most"},
+      {"most-tokens", whole("N"), "of a point at most: 2048 on a host, 16384 on a GPU"},
       {"ranks", whole("N", 2), "all-reduces are measured over 2, 4, ... of them"},
       {"tp", wholes("N", 1), "measure the parts at each of these tp"},
       {"shares", text("PART,...", "1"),

@@ -10,6 +10,7 @@
 #include "experiments/training/live_setup.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
+#include "tests/traces/profile_fixtures.hpp"
 #include "traces/files/specs.hpp"
 
 namespace dflop {
@@ -129,6 +130,7 @@ TEST_F(Profile, SaysWhatBecomesOfOldTables) {
   ASSERT_EQ(measure("--tp 1 2").exit_code, 0);
   json old = json::parse(testing::read_all(sandbox.path("p.json")));
   old["version"] = 1;
+  old.erase("norm");
   old["activation_bytes_per_token"] = old["tables"][0]["activation_bytes_per_token"];
   for (json& table : old["tables"]) {
     table.erase("sequence_parallel");
@@ -172,6 +174,20 @@ TEST_F(Profile, PredictsTrainingSteps) {
   EXPECT_FALSE(testing::rows_of(without.out)[0].contains("predicted_s"));
 }
 
+/// Points of up to 32 tokens of a GPU do not reach microbatches of four samples: no step is run.
+TEST_F(Profile, PredictsNothingFarBeyondAGpusPoints) {
+  write_profile();
+  const ProfileTables profile = tables_in(sandbox.path("p.json"));
+  testing::write_all(sandbox.path("p.json"), to_json(fixtures::as_of_gpu(profile, 32)));
+  const std::string train =
+      "train --steps 1 --data small.csv --gbs 4 --format json --profile p.json --foreign-profile";
+  const RunResult result = sandbox.run(train);
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_TRUE(result.out.empty()) << result.out;
+  EXPECT_NE(result.err.find("was measured up to 32 tokens"), std::string::npos) << result.err;
+  EXPECT_EQ(sandbox.run(train + " --extrapolate").exit_code, 0);
+}
+
 /// Every measured second is 0 but those of the optimizer: both ranks end with their step of 2 s, which
 /// nothing else delays.
 TEST_F(Profile, PredictsWhatTheProfileSays) {
@@ -183,6 +199,7 @@ TEST_F(Profile, PredictsWhatTheProfileSays) {
   profile.message = {};
   for (auto& [ranks, line] : profile.all_reduce) line = {};
   profile.optimizer = {2, 0};
+  profile.norm = {};
   testing::write_all(sandbox.path("q.json"), to_json(profile));
   const RunResult result =
       sandbox.run("train --steps 1 --data small.csv --gbs 4 --format json --profile q.json");

@@ -182,7 +182,7 @@ TEST(LiveCudaProfile, MeasuresAllUnits) {
     const std::unique_ptr<World> world = make_cuda_world(2);
     ProfilerOptions options;
     options.budget = Seconds(1);
-    options.most_tokens = 256;
+    options.llm = {256, 256};
     options.dtype = dtype;
     const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
     EXPECT_EQ(profile.device, world->device_name());

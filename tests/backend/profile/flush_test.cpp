@@ -74,7 +74,7 @@ class CachedRanks final : public World {
 void measure(World& world, int tp) {
   ProfilerOptions options;
   options.budget = Seconds(0.05);
-  options.most_tokens = 32;
+  options.llm = {32, 32};
   options.modes = {{tp, false}};
   options.busy = kRanks;
   measure_profile(testing::live_model(), world, options);

@@ -20,7 +20,7 @@ ProfileTables measured(DType dtype, const ModelSpec& model = testing::live_model
   const std::unique_ptr<World> world = std::make_unique<HostWorld>(2);
   ProfilerOptions options;
   options.budget = Seconds(0.05);
-  options.most_tokens = 64;
+  options.llm = {64, 64};
   options.dtype = dtype;
   return measure_profile(model, *world, options);
 }
@@ -98,7 +98,7 @@ TEST(Profiler, MeasuresTpGroupsWhileOthersAreBusy) {
   const std::unique_ptr<World> world = std::make_unique<HostWorld>(3);
   ProfilerOptions options;
   options.budget = Seconds(0.05);
-  options.most_tokens = 32;
+  options.llm = {32, 32};
   options.modes = kModes;
   options.busy = 3;
   const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
@@ -126,7 +126,7 @@ std::unique_ptr<World> shared_world(int devices, int cores, double share) {
 ProfilerOptions options_for_parts(std::vector<double> shares, int cores) {
   ProfilerOptions options;
   options.budget = Seconds(0.05);
-  options.most_tokens = 32;
+  options.llm = {32, 32};
   options.shares = std::move(shares);
   options.make_shared_world = [cores](int devices, double share) {
     return shared_world(devices, cores, share);
@@ -224,7 +224,7 @@ TEST(Profiler, CountsActivationsOfARank) {
   const std::unique_ptr<World> world = std::make_unique<HostWorld>(2);
   ProfilerOptions options;
   options.budget = Seconds(0.05);
-  options.most_tokens = 32;
+  options.llm = {32, 32};
   options.modes = {{2, false}, {2, true}};
   const ProfileTables profile = measure_profile(testing::live_model(), *world, options);
   const BytesPerToken& whole = profile.tp.at(0).activation;
