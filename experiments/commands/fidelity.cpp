@@ -35,6 +35,8 @@ Options live_options() {
   options.add({
       {"foreign-profile", flag(), "take one that was measured on another machine"},
       {"budget-s", number("S", 4), "seconds of each plan for measuring profiles, at least"},
+      {"extrapolate", flag(),
+       "predict with a GPU's profile that is of less than half of what a plan asks for"},
       {"steps", whole("N", 12), "iterations of each plan that count"},
       {"warm-up", whole("N", 3), "iterations before them, which do not"},
       {"gbs", whole("N"), "global batch size; the grid's"},
@@ -55,7 +57,8 @@ struct Request {
   std::vector<NamedPlan> plans;
   FidelityOptions options;
   bool foreign_profile = false;
-  Seconds budget{0};  ///< of a profile
+  bool extrapolate = false;
+  Seconds budget{0};  ///< of a plan's profiles
 };
 
 /// Calls check(plan) for each plan. @throws Error as it does, naming the plan and `file`
@@ -90,6 +93,7 @@ Request read_request(const Values& values) {
   options.seed = read_seed(values);
   options.kernels = read_kernel_request(values, options.device, KernelUse::run);
   request.foreign_profile = read_foreign_profile(values);
+  request.extrapolate = values["extrapolate"].as<bool>();
   request.budget = Seconds(read_number(values, "budget-s", 0, kFidelityMostBudgetS));
   options.scheduler.name = "lpt";
   return request;
@@ -101,13 +105,13 @@ BatchStream make_request_batches(const Request& request, const Values& values, D
   return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
 }
 
-/// Measures a part of what the profile of a plan is made of.
+/// Measures what the profile of a plan is made of, or a part of it.
 /// @throws Stopped after the part that is measured when a signal comes
-ProfileTables measure(const Request& request, const Plan& plan, const ProfilerKernels& kernels,
+ProfileTables measure(const Request& request, const Plan& plan, const MeasureRequest& what,
                       const StopOnSignals& signals) {
   return measure_for_plan(
       request.target->model, plan, request.options.device, request.options.dtype, request.options.seed,
-      request.budget / kProfilesOfAPlan, [&] { signals.check(); }, kernels);
+      request.budget * what.part, [&] { signals.check(); }, what.kernels, what.points);
 }
 
 /// Checks the profile.
@@ -120,28 +124,48 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
   });
 }
 
-/// Adds one plan after the other, so that those are there that are done when one fails. `profile` is of all
-/// plans; where it is null, each has its own.
+/// Studies one plan after the other. A plan that fails has a row that says why, and the others run all the
+/// same. `profile` is of all plans; where it is null, each has its own.
 /// @throws Stopped where a signal came, after the step or the measured part that is under way
-void study_plans(const Request& request, const BatchStream& batches, const ProfileTables* profile,
+void study_plans(const Request& request, const BatchStream& batches, const NamedProfile* profile,
                  const StopOnSignals& signals, std::vector<PlanFidelity>& results) {
   const std::int64_t each = request.options.warm_up + request.options.steps;
   const std::int64_t all = each * static_cast<std::int64_t>(request.plans.size());
-  std::int64_t done = 0;
   Progress progress("running plans");
-  const FidelityInput input{request.target, batches, profile,
-                            [&](const Plan& plan, const ProfilerKernels& kernels) {
-                              return measure(request, plan, kernels, signals);
-                            }};
+  const FidelityInput input{
+      request.target,
+      batches,
+      profile != nullptr ? &profile->tables : nullptr,
+      profile != nullptr ? profile->path : "the profile",
+      request.extrapolate,
+      [&](const Plan& plan, const MeasureRequest& what) { return measure(request, plan, what, signals); }};
   for (const NamedPlan& plan : request.plans) {
-    results.push_back(study_plan(plan, input, request.options, [&] {
-      progress.update(++done, all);
-      signals.check();
-    }));
-    const PlanFidelity& last = results.back();
-    progress.note(fmt::format("plan '{}': {:.2f} ms, predicted {:+.1f} %", printable(plan.name),
-                              1e3 * last.measured().count(), 100 * last.error()));
+    std::int64_t done = each * std::ssize(results);
+    const std::string name = printable(plan.name);
+    try {
+      results.push_back(study_plan(plan, input, request.options, [&] {
+        progress.update(++done, all);
+        signals.check();
+      }));
+      const PlanFidelity& last = results.back();
+      progress.note(fmt::format("plan '{}': {:.2f} ms, predicted {:+.1f} %", name,
+                                1e3 * last.measured().count(), 100 * last.error()));
+    } catch (const Stopped&) {
+      throw;
+    } catch (const std::exception& error) {
+      PlanFidelity failed;
+      failed.name = plan.name;
+      failed.plan = describe(plan.plan);
+      failed.failure = error.what();
+      results.push_back(std::move(failed));
+      progress.note(fmt::format("plan '{}' failed: {}", name, printable(error.what())));
+    }
   }
+}
+
+/// Returns the name of the file of the profile that predicted a plan.
+std::string profile_file(std::size_t plan) {
+  return fmt::format("profile-{}.json", plan + 1);
 }
 
 void write_outputs(const std::string& directory, const Provenance& made_by,
@@ -153,8 +177,14 @@ void write_outputs(const std::string& directory, const Provenance& made_by,
   files.add(base / kOutputs[1], with_provenance(fidelity_json(plans), made_by));
   files.add(base / kOutputs[2], to_csv(fidelity_table(plans)));
   files.add(base / kOutputs[3], to_csv(operations_table(plans)));
+  std::string profiles;
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    if (!plans[p].profile) continue;
+    files.add(base / profile_file(p), with_provenance(to_json(*plans[p].profile), made_by));
+    profiles += ", " + profile_file(p);
+  }
   files.commit();
-  say("dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv\n", directory);
+  say("dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv{}\n", directory, profiles);
 }
 
 /// A Report is where the results go.
@@ -206,19 +236,13 @@ int run_plans(const Values& values) {
   };
   const StopOnSignals signals;
   try {
-    study_plans(request, batches, profile ? &profile->tables : nullptr, signals, done);
+    study_plans(request, batches, profile ? &*profile : nullptr, signals, done);
   } catch (const Stopped& stopped) {
     report_part(stopped.what());
     return stopped.exit_code();
-  } catch (const std::exception& error) {
-    if (!done.empty()) {
-      report_part(
-          fmt::format("plan '{}' failed: {}", printable(request.plans[done.size()].name), error.what()));
-    }
-    throw;
   }
   write();
-  return 0;
+  return std::ranges::any_of(done, &PlanFidelity::failed) ? 1 : 0;
 }
 
 int judge_recordings(const Values& values) {
@@ -274,8 +298,10 @@ file a row. Of several steps of a run the first one, which warms up, does not co
        "in place of live runs: timelines with shapes of stages and work (.json, .json.gz), with --profile"},
       {"profile", text("FILE"),
        "from 'dflop profile' or dflop.torch.profile(), for all plans; without it several are measured between the steps "
-       "of each live plan, at its tp and with as many ranks busy as compute at a time, and their medians predict"},
-      {"out", text("DIR"), "write report.html, fidelity.json, fidelity.csv and operations.csv"},
+       "of each live plan, at its tp and with as many ranks busy as compute at a time, and their medians predict; on a "
+       "GPU one is measured after the steps"},
+      {"out", text("DIR"),
+       "write report.html, fidelity.json, fidelity.csv, operations.csv and the profile of each plan"},
   });
   const Options live = live_options();
   for (const Option& option : live.rows()) command.options.add({option});

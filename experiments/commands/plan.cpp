@@ -274,7 +274,10 @@ int run_plan(const Values& values) {
     search.time_limit = std::max(*search.time_limit - Seconds(start - begun), Seconds{1e-3});
   PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
                                 values["best-parts"].as<bool>());
-  if (profile && result.plan) require_measured(*profile, *result.plan, target.model);
+  if (profile && result.plan) {
+    require_measured(*profile, *result.plan, target.model);
+    require_reach(*profile, *result.plan, target.model, batches, values["extrapolate"].as<bool>());
+  }
   const Seconds seconds = std::chrono::steady_clock::now() - start;
   say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
   AssumptionBlock block;

@@ -151,6 +151,7 @@ int run_schedule(const Values& values) {
                                               batches, choice.limits.objective, seed)
                                : schedule_batches(plan, target, batches, choice, seed, &seconds);
   schedule.made_by = made_by;
+  if (profile) require_reach(*profile, plan, target.model, batches, values["extrapolate"].as<bool>());
   report_reasons(schedule);
   if (!schedule.iterations.back().feasible()) {
     print_infeasible(format, schedule.iterations.back().reason);

@@ -257,6 +257,18 @@ void note_other_orders(const PlanFiles& files, const PipelineOrder& first, const
       printable(file), to_string(files.plan.order), others, files.schedule.iterations.size());
 }
 
+/// Checks that a profile reaches as far as the programs of all iterations go.
+void require_reach(const NamedProfile& profile, const PlanFiles& files, const UserOrder& order,
+                   bool extrapolate) {
+  const ProfiledCostModel cost(profile.tables);
+  ProfileReach farthest;
+  for (std::size_t k = 0; k < files.schedule.iterations.size(); ++k) {
+    const ProfileReach reach = cost.reach(make(files, k, order).program);
+    if (reach.times() > farthest.times()) farthest = reach;
+  }
+  require_reach(cost, farthest, profile.path, extrapolate);
+}
+
 int simulate_plan(const Values& values) {
   for (const char* needed : {"plan", "schedule"}) {
     if (values.count(needed) == 0)
@@ -301,6 +313,7 @@ int simulate_plan(const Values& values) {
     const auto instructions = std::ssize(make(files, 0, order).program.instructions);
     require_few_spans(outputs, instructions * std::ssize(schedule.iterations));
   }
+  if (profile) require_reach(*profile, files, order, values["extrapolate"].as<bool>());
   RunTables tables;
   Evaluation result = evaluate_under(what_if, files, traced, reprice, order, tables.roles);
   const WhatIfExecutor executor(what_if, target.cluster, reprice);

@@ -331,7 +331,13 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   if (kernel_request.mode == KernelMode::learn && world.leads()) check_output(kernel_request.file);
   require_agreement(world, train_agreement(values, options, job.plan, identity, describe(request.held_out)));
   if (checkpoints.folder) require_seen_by_all(world, *checkpoints.folder);
-  if (options.profile) options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
+  if (options.profile) {
+    options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
+    options.check_program = [cost = options.profile, path = values["profile"].as<std::string>(),
+                             extrapolate = values["extrapolate"].as<bool>()](const Program& program) {
+      require_reach(*cost, cost->reach(program), path, extrapolate);
+    };
+  }
   read_correction(values, job, options);
   if (request.exported && !is_model_folder(model.name)) {
     refuse_option("export",
@@ -504,6 +510,8 @@ and the part of the machine's time that others took.)",
        "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "
        "passes that are larger than any measured point"},
       {"foreign-profile", flag(), "take a profile that was measured on another machine"},
+      {"extrapolate", flag(),
+       "predict with a GPU's profile that is of less than half of what the plan asks for"},
       {"correction", text("RULE", "off"),
        "with --profile, learn from the steps which shapes take longer than it says and schedule with that: off, "
        "always, or only while it pays, as published or to keep at rest what paid ('dflop correction' studies "

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -17,6 +19,13 @@ double mean_of(const std::vector<StepFidelity>& steps, double StepFidelity::*mem
   double sum = 0;
   for (const StepFidelity& step : steps) sum += step.*member;
   return sum / static_cast<double>(steps.size());
+}
+
+/// Returns the plans whose runs did not fail.
+std::vector<PlanFidelity> measured_ones(const std::vector<PlanFidelity>& plans) {
+  std::vector<PlanFidelity> measured;
+  std::ranges::copy_if(plans, std::back_inserter(measured), std::not_fn(&PlanFidelity::failed));
+  return measured;
 }
 
 std::int64_t count_ranks(const PlanFidelity& plan) {
@@ -185,7 +194,16 @@ Table fidelity_table(const std::vector<PlanFidelity>& plans) {
                    {"predicted_idle_fraction", "predicted idle %", 1, 100},
                    {"measured_peak_bytes", "peak MiB", 2, 0x1p-20},
                    {"predicted_peak_bytes", "predicted MiB", 2, 0x1p-20}};
+  const bool some_failed = std::ranges::any_of(plans, &PlanFidelity::failed);
+  if (some_failed) table.columns.push_back({"failure", "result"});
   for (const PlanFidelity& plan : plans) {
+    if (plan.failed()) {
+      table.rows.emplace_back(table.columns.size());
+      table.rows.back()[0] = plan.name;
+      table.rows.back()[1] = plan.plan;
+      table.rows.back().back() = "failed: " + plan.failure;
+      continue;
+    }
     table.rows.push_back({plan.name, plan.plan, count_ranks(plan), plan.measured().count(),
                           plan.predicted().count(), plan.error(),
                           mean_of(plan.steps, &StepFidelity::extrapolated),
@@ -194,13 +212,16 @@ Table fidelity_table(const std::vector<PlanFidelity>& plans) {
                           mean_of(plan.steps, &StepFidelity::predicted_idle),
                           known(largest(plan.ranks, &RankFidelity::measured_peak)),
                           largest(plan.ranks, &RankFidelity::predicted_peak)});
+    if (some_failed) table.rows.back().emplace_back(std::string());
   }
   return table;
 }
 
 Table fidelity_table_with_summary(const std::vector<PlanFidelity>& plans) {
   Table table = fidelity_table(plans);
-  const FidelitySummary summary = summary_of(plans);
+  const std::vector<PlanFidelity> measured = measured_ones(plans);
+  if (measured.empty()) return table;
+  const FidelitySummary summary = summary_of(measured);
   const auto add = [&](const char* name, double error, double engine_error) {
     std::vector<Cell> row(table.columns.size());
     row[0] = std::string(name);
@@ -245,11 +266,14 @@ std::string fidelity_json(const std::vector<PlanFidelity>& plans) {
     json["plans"][p]["steps"] = steps_json(plans[p]);
     json["plans"][p]["ranks_memory"] = ranks_json(plans[p]);
   }
-  const FidelitySummary summary = summary_of(plans);
-  json["summary"] = {{"mean_error", summary.mean_error},
-                     {"max_error", summary.max_error},
-                     {"mean_engine_error", summary.mean_engine_error},
-                     {"max_engine_error", summary.max_engine_error}};
+  json["summary"] = nullptr;
+  if (const std::vector<PlanFidelity> measured = measured_ones(plans); !measured.empty()) {
+    const FidelitySummary summary = summary_of(measured);
+    json["summary"] = {{"mean_error", summary.mean_error},
+                       {"max_error", summary.max_error},
+                       {"mean_engine_error", summary.mean_engine_error},
+                       {"max_engine_error", summary.max_engine_error}};
+  }
   json["operations"] = json_of(operations_table(plans));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -264,7 +288,8 @@ std::string fidelity_page(const Provenance& made_by, const std::vector<PlanFidel
       "durations that were recorded in the very steps, through the engine; its error is the engine's, and "
       "what is left of the prediction's is the cost model's. Others: processor time of the machine that "
       "other processes took meanwhile.</p>\n";
-  body += fmt::format("<div class='scroll'>{}</div>\n", fidelity_svg(plans));
+  if (const std::vector<PlanFidelity> measured = measured_ones(plans); !measured.empty())
+    body += fmt::format("<div class='scroll'>{}</div>\n", fidelity_svg(measured));
   body += block(fidelity_table_with_summary(plans));
   body += "<h2>Operations, all plans together</h2>\n" + block(all_operations_table(plans));
   body += "<h2>Operations of each plan</h2>\n" + block(operations_table(plans));

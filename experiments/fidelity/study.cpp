@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "backend/model/parameter_list.hpp"
-#include "backend/profile/profiler.hpp"
+#include "backend/run/worlds.hpp"
 #include "core/quanta.hpp"
 #include "core/refuse.hpp"
 #include "core/support/median.hpp"
@@ -157,15 +158,43 @@ TrainingOptions training_options(const FidelityOptions& options) {
   return training;
 }
 
-/// Returns the parts of a device that a plan's ranks compute on: 1 where they have a device each.
+/// Returns the parts of a device that a plan's ranks compute on, in whole quanta: 1 where they have a device
+/// each.
 std::vector<double> shares_of(const Plan& plan, const LiveDevice& device) {
   if (plan.layout != Layout::shared) return {1};
+  const int quanta = make_live_world(device, plan)->quanta();
   double encoder = plan.encoder_share;
-  if (device.device_cores > 1) {
-    encoder = 1.0 * encoder_quanta(device.device_cores, encoder) / device.device_cores;
-  }
+  if (quanta > 1) encoder = 1.0 * encoder_quanta(quanta, encoder) / quanta;
   const std::set<double> shares = {encoder, 1 - encoder};
   return {shares.begin(), shares.end()};
+}
+
+/// Returns how large the microbatches of one module are, and how long the sequences of its attention that has
+/// no windows are in the mean.
+PointRange largest_points(std::span<const Timeline> timelines, Workload Work::*module, double windowed) {
+  PointRange most{1, 1};
+  for (const Timeline& timeline : timelines) {
+    for (const Work& work : timeline.works) {
+      const Workload& own = work.*module;
+      if (own.empty()) continue;
+      most.tokens = std::max(most.tokens, own.tokens);
+      const double mean = static_cast<double>(own.attention_pairs) / static_cast<double>(own.tokens);
+      most.length = std::max(most.length, static_cast<std::int64_t>(std::ceil(mean / (1 - windowed))));
+    }
+  }
+  constexpr std::int64_t kLeast = 32;  // two points of each unit
+  return {std::max(kLeast, most.tokens), std::clamp(most.length, kLeast, std::max(kLeast, most.tokens))};
+}
+
+/// Returns the points that reach as far as steps went.
+PlanPoints points_of(std::span<const Timeline> timelines, const ModelSpec& model) {
+  double windowed = 0;
+  if (model.encoder.layers > 0) {
+    const std::vector<bool>& layers = model.encoder.layer_form().windowed;
+    const auto count = static_cast<double>(std::ranges::count(layers, true));
+    windowed = count < model.encoder.layers ? count / model.encoder.layers : 0;
+  }
+  return {largest_points(timelines, &Work::llm, 0), largest_points(timelines, &Work::encoder, windowed)};
 }
 
 /// LiveSteps are what running a plan leaves.
@@ -178,26 +207,39 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
                    const std::function<void()>& on_step) {
   const ModelSpec& model = input.target->model;
   const std::unique_ptr<World> world = make_live_world(options.device, plan);
-  LiveExecutor executor(plan, model, *world, {options.dtype, options.seed});
+  std::optional<LiveExecutor> executor;
+  executor.emplace(plan, model, *world, LiveOptions{options.dtype, options.seed});
   const std::unique_ptr<RunKernels> kernels =
-      make_run_kernels(options.kernels, *world, executor.variant_names(), plan, model);
+      make_run_kernels(options.kernels, *world, executor->variant_names(), plan, model);
   TrainingOptions training_choice = training_options(options);
   training_choice.kernels = kernels.get();
   training_choice.cores = world->cores();
-  TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, executor,
-                        training_choice);
-  const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);
+  if (input.profile != nullptr) {
+    training_choice.check_program = [&, cost = ProfiledCostModel(*input.profile)](const Program& program) {
+      require_reach(cost, cost.reach(program), input.profile_name, input.extrapolate);
+    };
+  }
+  const bool on_host = world_kind(options.device.name).on_host;
+  const auto in_use = [&] { return kernels ? kernels->in_use() : ProfilerKernels{}; };
   LiveSteps live;
-  training.run([&](const TrainingStep& step, Timeline&& timeline) {
-    on_step();
-    const std::int64_t counted = step.step - options.warm_up;
-    if (counted <= 0) return true;
-    live.timelines.push_back(std::move(timeline));
-    if (input.profile == nullptr && (counted - 1) % every == 0) {
-      live.profiles.push_back(input.measure(plan, kernels ? kernels->in_use() : ProfilerKernels{}));
-    }
-    return true;
-  });
+  {
+    TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, *executor,
+                          training_choice);
+    const std::int64_t every = std::max<std::int64_t>(1, options.steps / kProfilesOfAPlan);
+    training.run([&](const TrainingStep& step, Timeline&& timeline) {
+      on_step();
+      const std::int64_t counted = step.step - options.warm_up;
+      if (counted <= 0) return true;
+      live.timelines.push_back(std::move(timeline));
+      if (input.profile == nullptr && on_host && (counted - 1) % every == 0) {
+        live.profiles.push_back(input.measure(plan, {in_use(), 1.0 / kProfilesOfAPlan}));
+      }
+      return true;
+    });
+  }
+  executor.reset();  // whose memory the profile takes
+  if (input.profile == nullptr && !on_host)
+    live.profiles.push_back(input.measure(plan, {in_use(), 1, points_of(live.timelines, model)}));
   return live;
 }
 
@@ -261,8 +303,11 @@ void add_operations(std::vector<OperationFidelity>& operations, const Program& p
 
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
-                               const std::function<void()>& progress, const ProfilerKernels& kernels) {
+                               const std::function<void()>& progress, const ProfilerKernels& kernels,
+                               const PlanPoints& points) {
   ProfilerOptions options;
+  options.llm = points.llm;
+  options.encoder = points.encoder;
   kernels.set(options);
   options.seed = seed;
   options.budget = budget;
@@ -316,10 +361,13 @@ PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, cons
   const HostLoad load;
   const LiveSteps live = run_live(named.plan, input, options, on_step);
   const std::optional<double> others = load.others();
-  const ProfiledCostModel cost(input.profile != nullptr ? *input.profile : median_profile(live.profiles));
+  std::optional<ProfileTables> measured;
+  if (input.profile == nullptr) measured = median_profile(live.profiles);
+  const ProfiledCostModel cost(measured ? *measured : *input.profile);
   PlanFidelity result =
       judge_steps(named.name, describe(named.plan), live.timelines, cost, "the recorded step");
   result.others = others;
+  result.profile = std::move(measured);
   return result;
 }
 

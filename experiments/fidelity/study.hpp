@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/profile/profiler.hpp"
 #include "core/cluster.hpp"
 #include "core/measured/profile.hpp"
 #include "core/model.hpp"
@@ -73,6 +74,10 @@ struct PlanFidelity {
   std::vector<OperationFidelity> operations;  ///< by module, then kind
   std::vector<RankFidelity> ranks;
   std::optional<double> others = {};  ///< part of the machine's processor time that other processes took
+  std::optional<ProfileTables> profile = {};  ///< that predicted it, where it was measured for it
+  std::string failure = {};                   ///< why the run failed; then there are no steps
+
+  bool failed() const { return !failure.empty(); }
 
   /// measured(), predicted() and replayed() are medians over the steps.
   Seconds measured() const;
@@ -93,18 +98,33 @@ struct FidelityOptions {
   KernelRequest kernels = {};  ///< of the runs and of the profiles that are measured between their steps
 };
 
-/// A profile is measured so often between the steps of a plan, or as often as there are steps.
+/// A host's profile is measured so often between the steps of a plan, or as often as there are steps, as
+/// hosts are not equally fast at all times.
 inline constexpr int kProfilesOfAPlan = 6;
+
+/// PlanPoints say how large the points of a profile become.
+struct PlanPoints {
+  PointRange llm = {};
+  std::optional<PointRange> encoder = {};  ///< none: as the LLM's
+};
+
+/// A MeasureRequest asks for a profile with the kernels that the steps of a plan have.
+struct MeasureRequest {
+  ProfilerKernels kernels = {};
+  double part = 1;  ///< of the plan's budget
+  PlanPoints points = {};
+};
 
 /// A FidelityInput has either `profile` or `measure`.
 struct FidelityInput {
   std::shared_ptr<const Target> target;
   BatchStream batches;                     ///< one a step, warm-up included
   const ProfileTables* profile = nullptr;  ///< as require_profile() wants it
-  /// Measures a profile for a plan, with the kernels that its steps have by then; it is called after steps
-  /// that are spread over the run, as machines are not equally fast at all times. The medians predict all
-  /// steps.
-  std::function<ProfileTables(const Plan&, const ProfilerKernels&)> measure = {};
+  std::string profile_name = {};           ///< its place for errors
+  bool extrapolate = false;                ///< see require_reach()
+  /// Measures a profile for a plan: on a host in parts that are spread over the run, whose medians predict
+  /// all steps; on a GPU once, after the steps, when it is known how large their microbatches are.
+  std::function<ProfileTables(const Plan&, const MeasureRequest&)> measure = {};
 };
 
 /// Returns a profile of the medians of the times of the points that all have, of the lines' coefficients, and
@@ -126,13 +146,14 @@ PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const
 void add_operations(std::vector<OperationFidelity>& operations, const Program& program,
                     const ProgramCosts& predicted, const ProgramCosts& measured);
 
-/// Measures what a plan needs, with as many ranks busy as it has and the device has cores for, in `budget`:
-/// of a shared one on the parts of devices that its ranks have. Calls `progress` in between; what it throws
-/// ends the measurement.
+/// Measures what a plan needs up to these points, with as many ranks busy as it has and the device has cores
+/// for, in `budget`: of a shared one on the parts of devices that its ranks have. Calls `progress` in
+/// between; what it throws ends the measurement.
 /// @throws as measure_profile()
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
-                               const std::function<void()>& progress, const ProfilerKernels& kernels = {});
+                               const std::function<void()>& progress, const ProfilerKernels& kernels = {},
+                               const PlanPoints& points = {});
 
 /// Returns columns and cells of a table of operations; `all` is the time of all that was measured beside one.
 std::vector<Column> operation_columns();

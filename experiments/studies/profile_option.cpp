@@ -5,6 +5,8 @@
 #include "core/refuse.hpp"
 #include "costmodel/profiled/chosen_kernels.hpp"
 #include "costmodel/profiled/profiled.hpp"
+#include "costmodel/sample_costs.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "traces/files/cluster_notes.hpp"
 #include "traces/files/kernels.hpp"
@@ -73,6 +75,7 @@ void add_profile_option(Options& options) {
        "from 'dflop kernels tune' on the profile's machine: the profile, measured with the default kernels, as it "
        "would be with the fastest by that file"},
   });
+  add_extrapolate_option(options);
 }
 
 NamedProfile read_named_profile(const std::string& path) {
@@ -173,6 +176,51 @@ void require_measured(const NamedProfile& profile, std::span<const Stage> stages
 
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model) {
   require_measured(profile, plan_stages(plan, model));
+}
+
+void add_extrapolate_option(Options& options) {
+  options.add(
+      {{"extrapolate", flag(),
+        "with --profile of a GPU: predict microbatches more than twice as large as what was measured"}});
+}
+
+void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, const std::string& path,
+                   bool extrapolate) {
+  constexpr double kFarthest = 2;
+  if (reach.times() <= 1) return;
+  const std::string found = fmt::format(
+      "the unit '{}' was measured up to {:.0f} {}, and {:.0f} are asked for ({:.1f} times as many)",
+      to_string(reach.unit), reach.last, is_attention(reach.unit) ? "tokens of a sequence" : "tokens",
+      reach.asked, reach.times());
+  if (reach.times() > kFarthest && launches_kernels(cost.profile()) && !extrapolate) {
+    refuse_input(
+        path,
+        "{}: expected at most twice as many; measure it with 'dflop profile --most-tokens {:.0f}' and a "
+        "larger --budget-s, or add --extrapolate",
+        found, reach.asked);
+  }
+  say_once(fmt::format("dflop: note: {}: {}; longer times are guesses\n", printable(path), found));
+}
+
+void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpec& model,
+                   std::span<const Batch> batches, bool extrapolate) {
+  const ProfiledCostModel cost(profile.tables);
+  ProfileReach farthest;
+  for (const Stage& stage : plan_stages(plan, model)) {
+    const auto ask = [&](const Work& work) {
+      const ProfileReach reach = cost.reach(stage, {stage.encoder_layers > 0 ? work.encoder : Workload{},
+                                                    stage.llm_layers > 0 ? work.llm : Workload{}});
+      if (reach.times() > farthest.times()) farthest = reach;
+    };
+    for (const Batch& batch : batches) {
+      const Work total = total_work(batch);
+      const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
+      ask({mean_part(total.encoder, std::int64_t{plan.microbatches} * encoder_dp),
+           mean_part(total.llm, plan.bins())});
+      for (const Sample& sample : batch) ask({{}, sample.llm()});
+    }
+  }
+  require_reach(cost, farthest, profile.path, extrapolate);
 }
 
 std::unique_ptr<const SumCostModel> measured_cost(const ProfileTables& profile) {

@@ -9,8 +9,10 @@
 
 #include "core/cluster.hpp"
 #include "core/cost_model.hpp"
+#include "core/iteration/planner.hpp"
 #include "core/measured/profile.hpp"
 #include "core/plan.hpp"
+#include "costmodel/profiled/profiled.hpp"
 #include "experiments/cli/option_values.hpp"
 #include "traces/files/provenance.hpp"
 
@@ -57,6 +59,19 @@ void require_recorded_model(const NamedProfile& profile, const Origin& model);
 /// all-reduce was
 void require_measured(const NamedProfile& profile, std::span<const Stage> stages);
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
+
+/// Adds --extrapolate, which belongs to --profile.
+void add_extrapolate_option(Options& options);
+
+/// Says once where a program goes beyond a profile's points. `path` is the profile's place.
+/// @throws Error (input) for more than twice what was measured on a device that launches kernels, where few
+/// tokens say next to nothing of many, unless it may extrapolate
+void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, const std::string& path,
+                   bool extrapolate);
+
+/// Does so for the mean microbatches of a plan, and for its batches' longest samples.
+void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpec& model,
+                   std::span<const Batch> batches, bool extrapolate);
 
 /// Returns the costs that a profile says. Stages of a mode of tp or on a part of a device that was not
 /// measured, and those with dp > 1 where no all-reduce was, need more memory than any GPU has, so that

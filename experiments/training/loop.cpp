@@ -201,6 +201,7 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   const Iteration iteration = make_iteration({target_->model, target_->cluster, *scheduling_cost()}, plan_,
                                              *batch.samples, batch.result.assignment);
   require_same_program(world_, iteration.program);
+  if (options_.check_program) between_steps([&] { options_.check_program(iteration.program); });
   const std::vector<Nanoseconds> longer = delays(iteration);
   StepOptions options;
   options.optimizer = options_.optimizer.at(step);

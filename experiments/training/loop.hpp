@@ -59,6 +59,8 @@ struct TrainingOptions {
   /// Steps are scheduled with this profile, and predicted by simulating the program that is run. Null: they
   /// are scheduled with the target's costs, and not predicted.
   std::shared_ptr<const ProfiledCostModel> profile;
+  /// This looks at the program of each step before it runs, in all processes; what it throws ends the run.
+  std::function<void(const Program&)> check_program;
   /// This corrects the profile, if there is one, by what steps take. Without a rule it always learns.
   bool correct = false;
   std::optional<SwitchRule> correction_rule;

@@ -14,7 +14,7 @@
 #include "backend/run/worlds.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
-#include "traces/files/specs.hpp"
+#include "tests/traces/profile_fixtures.hpp"
 
 namespace dflop {
 namespace fidelity_test {
@@ -102,6 +102,45 @@ TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
   const std::string page = testing::read_all(sandbox.path("out/report.html"));
   EXPECT_NE(page.find("<svg"), std::string::npos);
   EXPECT_EQ(page.find("src="), std::string::npos) << "refers to nothing outside";
+}
+
+/// A GPU's points of 16 and 32 tokens say nothing of microbatches of hundreds, so that no plan gets a number:
+/// each has a row that says why. Who asks for them gets guesses.
+TEST_F(Fidelity, NamesPlansThatFailAndGoesOn) {
+  write_grid();
+  write_profile();
+  const ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
+  testing::write_all(sandbox.path("p.json"), to_json(fixtures::as_of_gpu(profile, 32)));
+  const std::string options =
+      "--steps 1 --warm-up 1 --profile p.json --foreign-profile --format json --out out";
+  const RunResult result = run(options);
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const json report = json::parse(result.out);
+  ASSERT_EQ(report["plans"].size(), 2U);
+  for (const json& plan : report["plans"]) {
+    const std::string failure = plan["failure"];
+    EXPECT_TRUE(failure.starts_with("failed: ")) << failure;
+    EXPECT_NE(failure.find("was measured up to 32 tokens"), std::string::npos) << failure;
+    EXPECT_NE(failure.find("--extrapolate"), std::string::npos) << failure;
+    EXPECT_TRUE(plan["measured_s"].is_null());
+  }
+  EXPECT_TRUE(report["summary"].is_null());
+  EXPECT_NE(testing::read_all(sandbox.path("out/report.html")).find("failed: "), std::string::npos);
+  const RunResult guesses = run(options + " --extrapolate");
+  EXPECT_EQ(guesses.exit_code, 0) << guesses.err;
+  EXPECT_NE(guesses.err.find("longer times are guesses"), std::string::npos) << guesses.err;
+  EXPECT_GT(json::parse(guesses.out)["plans"][0]["predicted_s"], 0);
+}
+
+TEST_F(Fidelity, KeepsTheProfileOfEachPlan) {
+  write_grid();
+  const RunResult result = run("--steps 1 --warm-up 1 --budget-s 0.1 --out out");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string first = testing::read_all(sandbox.path("out/profile-1.json"));
+  EXPECT_EQ(parse_profile_tables(first, "first").tp.front().mode.tp, 1);
+  const std::string second = testing::read_all(sandbox.path("out/profile-2.json"));
+  EXPECT_EQ(parse_profile_tables(second, "second").tp.front().mode.tp, 2);
+  EXPECT_NE(result.err.find("profile-1.json, profile-2.json"), std::string::npos) << result.err;
 }
 
 /// Of 3 steps with 4 microbatches, encoder and LLM each have 12 forwards and backwards and 3 optimizer steps,
