@@ -1,29 +1,32 @@
 #!/usr/bin/env bash
-# Puts all that run_all.sh needs on a bare machine with a GPU into one folder: the programs, the shared libraries that
-# they need, but for the C library and CUDA, and the data.
+# Packs all that run_all.sh needs on a bare machine with a GPU into one .tar.xz: the programs, the shared libraries that they
+# need, but for the C library and CUDA, the scripts and the data. run_all.sh --bundle unpacks and runs it.
 #
-# usage: experiments/gpu/bundle.sh FOLDER [BUILD]     (BUILD: build/release, built with CUDA)
+# usage: experiments/gpu/bundle.sh FILE.tar.xz [BUILD [MIB]]     (BUILD: build/cuda; MIB: the file's limit, 64)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-folder=${1:?usage: experiments/gpu/bundle.sh FOLDER [BUILD]}
-build=${2:-build/release}
-limit_mib=56  # what travels with it has its own
+file=${1:?usage: experiments/gpu/bundle.sh FILE.tar.xz [BUILD [MIB]]}
+build=${2:-build/cuda}
+limit_mib=${3:-64}
 
-programs=("$build/dflop" "$build/dflop_bench" "$build/tests/test_cuda")
+programs=(dflop dflop_bench tests/test_cuda)
 for program in "${programs[@]}"; do
-  [ -x "$program" ] || { echo "bundle.sh: $program is not there; build it with CUDA first: ./dev build cuda" >&2; exit 2; }
+  [ -x "$build/$program" ] || { echo "bundle.sh: $build/$program is not there; build it with CUDA first: ./dev build cuda" >&2; exit 2; }
 done
-[ ! -e "$folder" ] || { echo "bundle.sh: $folder exists already" >&2; exit 2; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+folder=$work/dflop-gpu
 
-mkdir -p "$folder/bin" "$folder/lib" "$folder/traces/datasets" "$folder/traces/grids"
-cp "${programs[@]}" "$folder/bin"
-strip "$folder"/bin/*
-ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
-  grep -Ev '/(libc|libm|libdl|librt|libpthread|libcuda)\.so' | xargs -I{} cp -L {} "$folder/lib"
+mkdir -p "$folder/build/cuda/tests" "$folder/lib" "$folder/traces/datasets"
+for program in "${programs[@]}"; do
+  strip -o "$folder/build/cuda/$program" "$build/$program"
+done
+ldd "${programs[@]/#/$build/}" | awk '$2 == "=>" && $3 ~ /^\// && $3 !~ /\/(libc|libm|libdl|librt|libpthread|libcuda)\.so/ {print $3}' | sort -u |
+  xargs -I{} cp -L {} "$folder/lib"
 cp traces/datasets/vision_mix.csv "$folder/traces/datasets"
-cp traces/grids/small-vlm-{gpu,shared,sliced}.json "$folder/traces/grids"
-cp experiments/gpu/run_all.sh "$folder"
+git ls-files experiments/gpu traces/grids traces/emoji/model/tokenizer.json | xargs cp --parents -t "$folder"
 
-mib=$(du -sm "$folder" | cut -f1)
-echo "$folder: $mib MiB"
-[ "$mib" -le "$limit_mib" ] || { echo "bundle.sh: more than $limit_mib MiB" >&2; exit 1; }
+XZ_OPT='-6 -T0' tar -C "$work" -cJf "$file" dflop-gpu
+bytes=$(stat -c %s "$file")
+printf '%s: %s.%s MiB, of %s at most\n' "$file" $((bytes >> 20)) $(((bytes & 1048575) * 10 >> 20)) "$limit_mib"
+[ "$bytes" -le $((limit_mib << 20)) ] || { echo "bundle.sh: more than $limit_mib MiB" >&2; exit 1; }

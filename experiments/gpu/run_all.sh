@@ -1,79 +1,180 @@
 #!/usr/bin/env bash
-# All that a GPU can say of dflop, in one call of at most nine minutes: its tests, benches beside the device's ceilings,
-# a profile, variants of kernels, shares of the GPU, plans live beside their predictions, and timelines. For a bare
-# machine: bring the folder that bundle.sh makes.
+# Shows what dflop does on a GPU, in two halves of at most five minutes each, the most important steps first.
 #
-# usage: ./run_all.sh OUT      from that folder; OUT gets at most eight files
+# usage: experiments/gpu/run_all.sh first|second --out DIR [--build DIR] [--bundle FILE] [--seconds S] [--dry-run] [--tar]
 #
-# A step that fails or runs out of time is noted in OUT/log.txt and does not end the others. Exit status 4 without a GPU,
-# 1 where a step failed.
+#   first    CUDA's tests, dflop and PyTorch side by side, predictions beside runs
+#   second   a process for each rank (NCCL) that share the GPU, the death of one, parts of the GPU, benches, compute-sanitizer
+#
+#   --build DIR    with dflop, dflop_bench and tests/test_cuda; build/cuda
+#   --bundle FILE  unpack what bundle.sh has written and run that
+#   --seconds S    for the half (290)
+#   --dry-run      the same commands on the processor with small models, in a minute; build/release
+#   --tar          pack DIR/HALF to DIR/HALF.tar.gz at the end
+#
+# PYTHON names a Python with torch and transformers; python3.
+#
+# Each step has a time limit, and a step that fails does not end the others. DIR/HALF has the output of each; its log.txt
+# ends with a table of exit status and seconds. Exit status: 0; 1 where a step failed; 4 without a GPU.
 set -uo pipefail
-cd "$(dirname "$0")"
-out=${1:?usage: ./run_all.sh OUT}
-mkdir -p "$out"
+root=$(cd "$(dirname "$0")/../.." && pwd)
+usage() { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
+
+python=${PYTHON:-python3}
+half=${1:-}
+case $half in first | second) shift ;; *) usage ;; esac
+out='' build='' bundle='' seconds=290 dry='' pack=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --out) out=${2:?} && shift ;;
+    --build) build=${2:?} && shift ;;
+    --bundle) bundle=${2:?} && shift ;;
+    --seconds) seconds=${2:?} && shift ;;
+    --dry-run) dry=1 ;;
+    --tar) pack=1 ;;
+    *) usage ;;
+  esac
+  shift
+done
+[ -n "$out" ] || usage
+mkdir -p "$out/$half"
 out=$(cd "$out" && pwd)
-work=$(mktemp -d)
-exec > >(tee "$out/log.txt") 2>&1
+work=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")" dflop-gpu.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+
+if [ -n "$bundle" ]; then
+  if command -v xz >/dev/null; then tar -xJf "$bundle" -C "$work"; else "$python" -m tarfile -e "$bundle" "$work"; fi || exit 2
+  unpacked=$work/dflop-gpu
+  "$unpacked/experiments/gpu/run_all.sh" "$half" --out "$out" --seconds "$seconds" ${dry:+--dry-run} ${pack:+--tar}
+  exit
+fi
+
+[ -n "$build" ] || build=$root/build/$([ -n "$dry" ] && [ ! -d "$root/build/cuda" ] && echo release || echo cuda)
+build=$(cd "$build" 2>/dev/null && pwd) || { echo "run_all.sh: no folder of programs; build them: ./dev build cuda" >&2; exit 2; }
+here=$root/experiments/gpu
+cd "$root" || exit 2
+exec > >(tee "$out/$half/log.txt") 2>&1
 tee_pid=$!
 trap 'rm -rf "$work"; exec >/dev/null 2>&1; wait "$tee_pid"' EXIT  # the log is whole when this script has ended
 
-# CUDA's libraries are the machine's: of a toolkit, or those that come with Python's packages.
+# CUDA's libraries are the machine's: of a toolkit, or those that come with Python's packages. They are for dflop alone:
+# torch finds its own.
 toolkit=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
-root=$(dirname "$(dirname "$toolkit")")
-libraries=$root/lib64:$root/lib
-for python_lib in $(python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null); do
+libraries=$root/lib:$(dirname "$(dirname "$toolkit")")/lib64
+for python_lib in $("$python" -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null); do
   libraries+=:$(find "$python_lib" -maxdepth 2 -name lib -printf '%p:')
 done
-export LD_LIBRARY_PATH=$PWD/lib:$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+for program in dflop dflop_bench tests/test_cuda; do
+  wrapper=$work/$(basename "$program")
+  printf '#!/bin/sh\nLD_LIBRARY_PATH="%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "%s" "$@"\n' "$libraries" "$build/$program" >"$wrapper"
+  chmod +x "$wrapper"
+done
+dflop=$work/dflop test_cuda=$work/test_cuda bench=$work/dflop_bench
+export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 TRANSFORMERS_VERBOSITY=error
 
-failed=0
-deadline=$((SECONDS + 530))
+deadline=$((SECONDS + seconds))
+names=() statuses=() times=()
+note() { names+=("$1") statuses+=("$2") times+=("$3"); }
 # step SECONDS NAME COMMAND...: runs it for so long at most, and no longer than there is time in all.
 step() {
   local most=$1 name=$2 left=$((deadline - SECONDS)) begin=$SECONDS status=0
   shift 2
   if [ "$left" -lt 5 ]; then
-    echo "== $name: no time left"
-    failed=1
+    note "$name" 'no time left' 0
     return
   fi
-  echo "== $name: $*"
-  timeout --kill-after=5 $((left < most ? left : most)) "$@" || status=$?
-  echo "-- $name: exit status $status after $((SECONDS - begin)) s"
-  [ "$status" -eq 0 ] || failed=1
+  printf '== %s: %s\n' "$name" "$*"
+  timeout --kill-after=10 $((left < most ? left : most)) "$@" >"$out/$half/$name.txt" 2>&1 || status=$?
+  tail -n 30 "$out/$half/$name.txt"
+  note "$name" "$status" $((SECONDS - begin))
+}
+# built STEP PROGRAM: whether it is there. A dry run does without what other builds have.
+built() {
+  [ -z "$dry" ] || [ -x "$build/$2" ] || { note "$1" skipped 0; return 1; }
 }
 
-nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem --format=csv
-bin/dflop devices || exit 4
-
-# A fault of the GPU spoils what its process does afterwards, and a hang all that it has not written: suites apart.
-for suite in CudaDevices:CudaKernels 'Precision/CudaLinear*' 'Precision/CudaRows*' 'Precision/CudaLookup*' \
-             'Precision/CudaAttention*' 'Cuda/DeviceContract*:CudaDevice' 'Cuda/CommunicatorContract*:CudaWorld' \
-             'Plans/LiveCuda*:LiveCuda*'; do
-  step 40 "tests of $suite" bin/test_cuda --gtest_brief=1 --gtest_filter="${suite//:/.*:}.*" \
-    --gtest_output="xml:$work/tests/$(tr -c '[:alnum:]\n' _ <<<"$suite").xml"
-done
-step 80 benches bin/dflop_bench --benchmark_filter='^cuda' --benchmark_format=json --benchmark_out="$out/benches.json"
-step 60 profile bin/dflop profile --device cuda --model small-vlm --dtype bf16 --budget-s 20 --out "$out/profile.json"
-# Variants of kernels, cuDNN's and cuBLASLt's choices among them, beside the default, and a run that takes the best.
-step 60 kernels bin/dflop kernels tune --device cuda --model small-vlm --dtype bf16 --budget-s 40 --kernels-file "$out/dflop.kernels"
-step 30 train-kernels bin/dflop train --device cuda --model small-vlm --dtype bf16 --steps 20 --kernels profile --kernels-file "$out/dflop.kernels"
-# What neighbours on parts of the GPU do to each other, and shared plans beside the same on streams that share it in time.
-step 70 shares bin/dflop profile --device cuda --partition --shares 1/8,1/4,3/8,1/2,5/8,3/4,7/8 --model small-vlm --dtype bf16 --budget-s 45 --out "$work/shares.json"
-step 50 fidelity-shares bin/dflop fidelity --device cuda --partition --dtype bf16 --plans traces/grids/small-vlm-shared.json --steps 6 --budget-s 4 --out "$work/shares"
-step 40 fidelity-sliced bin/dflop fidelity --device cuda --dtype bf16 --plans traces/grids/small-vlm-sliced.json --steps 6 --budget-s 2 --out "$work/sliced"
-step 80 fidelity bin/dflop fidelity --device cuda --dtype bf16 --partition --plans traces/grids/small-vlm-gpu.json --steps 8 --out "$work/partition"
-step 60 fidelity-shared bin/dflop fidelity --device cuda --dtype bf16 --plans traces/grids/small-vlm-gpu.json --steps 4 --budget-s 2 --out "$work/shared"
-step 30 train bin/dflop train --device cuda --model small-vlm --dtype bf16 --steps 20 --record "$out/timelines.json.gz"
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck; do
-    step 60 "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 bin/test_cuda --gtest_brief=1 --gtest_filter='Precision/CudaAttention*bf16*'
-  done
-  step 60 memcheck-train compute-sanitizer --error-exitcode 1 bin/dflop train --device cuda --dtype bf16 --model tiny-vlm --steps 2
+if [ -n "$dry" ]; then
+  device=(--device host --dtype f32) parts=(--device-cores 2) shares=1/2,1 small=(--small) model=tiny-vlm
+  steps=1 budget=0.1 budget_of_shares=0.4 processes=host alone=(--alone) few=(--modalities image --gbs 8 --warm-up 1)
+else
+  device=(--device cuda --dtype bf16) parts=(--partition) shares=1/4,1/2,3/4,1 small=() model=small-vlm
+  steps=6 budget=8 budget_of_shares=25 processes=nccl alone=() few=()
+  nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem --format=csv
+  "$dflop" devices || exit 4
 fi
-tar -C "$work" -czf "$out/tests-and-fidelity.tar.gz" .
-nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv
+data=$work/data
 
-echo "== files"
-ls -l "$out"
+# grid_of MODEL: a grid of one rank, for a folder as model.
+grid_of() {
+  printf '{"schema": "dflop.grid", "version": 1, "model": "%s", "cluster": "h100:1", "gbs": 8, "plans": [
+    {"name": "one rank", "llm": {"tp": 1, "pp": 1, "dp": 1}, "microbatches": 4}]}\n' "$1"
+}
+# grid_for MODEL FILE: a grid of small-vlm for another model.
+grid_for() { sed "s|\"small-vlm\"|\"$1\"|" "$2"; }
+
+first_half() {
+  built tests tests/test_cuda && step 75 tests "$here/tests.sh" "$test_cuda" "$out/first" ${dry:+--list}
+  step 200 head-to-head "$python" "$here/head_to_head.py" --out "$out/first/head-to-head" --dflop "$dflop" --data "$data" --seconds 190 "${small[@]}"
+  local length=4096
+  [ -z "$dry" ] || length=32
+  grid_of "$data/text" >"$work/text.json"
+  grid_of "$data/vlm" >"$work/vlm.json"
+  grid_for "$model" traces/grids/small-vlm-gpu.json >"$work/small.json"
+  step 45 fidelity-text "$dflop" fidelity "${device[@]}" --plans "$work/text.json" --data "$data/text.bin" --sequence-length "$length" \
+    --steps "$steps" --warm-up 2 --budget-s "$budget" --out "$out/first/fidelity-text"
+  step 50 fidelity-vlm "$dflop" fidelity "${device[@]}" --plans "$work/vlm.json" --data "$data/vlm.tar" \
+    --steps "$steps" --warm-up 2 --budget-s "$budget" --out "$out/first/fidelity-vlm"
+  step 60 fidelity-small "$dflop" fidelity "${device[@]}" --plans "$work/small.json" "${few[@]}" --steps "$steps" --budget-s "$budget" --out "$out/first/fidelity-small"
+}
+
+# ranks RANKS NAME OPTION...: a plan by those options, run by threads of one process and by a process for each rank.
+ranks() {
+  local count=$1 name=$2 run
+  shift 2
+  step 30 "$name-plan" "$dflop" plan --model "$model" --data traces/datasets/vision_mix.csv --cluster h100:1 --gbs 16 --microbatches 4 \
+    --recompute none --iterations 1 "$@" --out "$work/$name.json"
+  run=(--plan "$work/$name.json" --dtype "${device[3]}")
+  step 30 "$name-threads" "$dflop" train "${run[@]}" --device "${device[1]}" --steps 6 --log "$work/$name.jsonl"
+  step 60 "$name-processes" "$python" "$here/ranks.py" "$count" --out "$out/second/$name" --like "$work/$name.jsonl" "${alone[@]}" -- \
+    "$dflop" train "${run[@]}" --device "$processes" --steps 6
+  killed=("$here/ranks.py" "$count" --out "$out/second/$name-killed" --kill 1 "${alone[@]}" --
+    "$dflop" train "${run[@]}" --device "$processes" --steps 2000)
+}
+
+second_half() {
+  ranks 2 pp2-zb-v --layout uniform --tp 1 --pp 2 --dp 1 --order zb-v
+  ranks 2 dp2 --layout uniform --tp 1 --pp 1 --dp 2
+  ranks 2 apart --layout disaggregated --encoder-tp 1 --encoder-pp 1 --encoder-dp 1 --tp 1 --pp 1 --dp 1
+  step 60 killed-of-2 "$python" "${killed[@]}"
+  ranks 4 apart-tp2 --layout disaggregated --encoder-tp 1 --encoder-pp 1 --encoder-dp 2 --tp 2 --pp 1 --dp 1
+  step 60 killed-of-4 "$python" "${killed[@]}"
+  step 40 data "$python" "$here/h2h/data.py" "$data" --models wide "${small[@]}"
+  grid_for "$data/wide" traces/grids/small-vlm-shared.json >"$work/shared.json"
+  step 60 shares "$dflop" profile "${device[@]}" "${parts[@]}" --shares "$shares" --model "$data/wide" --budget-s "$budget_of_shares" \
+    --most-tokens 8192 --out "$out/second/shares.json"
+  step 70 fidelity-shares "$dflop" fidelity "${device[@]}" "${parts[@]}" --plans "$work/shared.json" --data "$data/vlm.tar" --profile "$out/second/shares.json" \
+    --steps "$steps" --warm-up 2 --out "$out/second/fidelity-shares"
+  if [ -n "$dry" ]; then
+    built benches dflop_bench && step 20 benches "$bench" --benchmark_filter='^cuda' --benchmark_min_time=0.2 --benchmark_list_tests
+    return
+  fi
+  step 60 benches "$bench" --benchmark_filter='^cuda' --benchmark_min_time=0.2 --benchmark_format=json --benchmark_out="$out/second/benches.json"
+  command -v compute-sanitizer >/dev/null || { note compute-sanitizer skipped 0; return; }
+  # It looks at the program that it starts, and so at no wrapper.
+  local sanitize=(env "LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" compute-sanitizer --error-exitcode 1)
+  step 50 memcheck-train "${sanitize[@]}" "$build/dflop" train --device cuda --dtype bf16 --model tiny-vlm --steps 2
+  for tool in memcheck racecheck; do
+    step 50 "$tool" "${sanitize[@]}" --tool "$tool" "$build/tests/test_cuda" --gtest_brief=1 --gtest_filter='Precision/CudaAttention*bf16*'
+  done
+}
+
+"${half}_half"
+[ -n "$dry" ] || nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv
+failed=0
+printf '\n%-24s  %12s  %7s\n' step 'exit status' seconds
+for i in "${!names[@]}"; do
+  printf '%-24s  %12s  %7s\n' "${names[i]}" "${statuses[i]}" "${times[i]}"
+  case ${statuses[i]} in 0 | skipped) ;; *) failed=1 ;; esac
+done
+[ -z "$pack" ] || tar -C "$out" -czf "$out/$half.tar.gz" "$half"
 exit "$failed"
