@@ -69,7 +69,7 @@ class Study:
         self.configs = models.SMALL_MODELS if self.small else models.MODELS
         self.samples, self.length = data.read_samples(self.folder)
         self.schedules = {}
-        self.deadline = time.monotonic() + options.seconds
+        self.deadline = options.begin + options.seconds
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -205,12 +205,13 @@ def read_options():
     parser.add_argument("--out", required=True, metavar="DIR")
     parser.add_argument("--dflop", default=os.path.join(TREE, "build/cuda/dflop"), metavar="FILE")
     parser.add_argument("--data", metavar="DIR", help="where models and data are, or are made; a folder that is removed at the end")
-    parser.add_argument("--seconds", type=float, default=300, metavar="S", help="for all runs together (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=300, metavar="S", help="for data and all runs together (%(default)s)")
     parser.add_argument("--steps", type=int, metavar="N", help="of each run (10 of text, 16 of the VLM)")
     parser.add_argument("--warm", type=int, default=4, metavar="N", help="first steps that do not count (%(default)s)")
     parser.add_argument("--peak-tflops", type=float, metavar="T", help="of the GPU, dense bf16; by its name where known")
     parser.add_argument("--small", action="store_true", help="small models on the processor")
     options = parser.parse_args()
+    options.begin = time.monotonic()
     if options.small:
         options.steps, options.warm = options.steps or 3, 1
     options.gpu = "" if options.small else gpu_name()
@@ -222,10 +223,9 @@ def read_options():
 
 def run_all(options):
     say(f"Making models and data in {options.data}")
-    begin = time.monotonic()
     if not os.path.exists(os.path.join(options.data, "samples.json")):
         data.make(options.data, ("text", "vlm"), options.small)
-    data_s = time.monotonic() - begin
+    data_s = time.monotonic() - options.begin
     study = Study(options)
     for kind in ("text", "vlm"):
         study.schedule(kind)
@@ -254,7 +254,7 @@ def main():
         if name.endswith(".py"):
             with open(os.path.join(PEER, name), encoding="utf-8") as file:
                 compile(file.read(), name, "exec")
-    own = None if options.data else tempfile.mkdtemp(prefix="head-to-head-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    own = None if options.data else tempfile.mkdtemp(prefix="head-to-head-", dir=data.folder_with_room())
     options.data = options.data or own
     try:
         results = run_all(options)

@@ -39,7 +39,9 @@ done
 [ -n "$out" ] || usage
 mkdir -p "$out/$half"
 out=$(cd "$out" && pwd)
-work=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")" dflop-gpu.XXXXXX)
+room=${TMPDIR:-/tmp}  # in memory where models and data fit into it
+if [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 16000000 ] 2>/dev/null; then room=/dev/shm; fi
+work=$(mktemp -d -p "$room" dflop-gpu.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
 if [ -n "$bundle" ]; then
@@ -114,7 +116,7 @@ grid_for() { sed "s|\"small-vlm\"|\"$1\"|" "$2"; }
 
 first_half() {
   built tests tests/test_cuda && step 75 tests "$here/tests.sh" "$test_cuda" "$out/first" ${dry:+--list}
-  step 200 head-to-head "$python" "$here/head_to_head.py" --out "$out/first/head-to-head" --dflop "$dflop" --data "$data" --seconds 190 "${small[@]}"
+  step 200 head-to-head "$python" "$here/head_to_head.py" --out "$out/first/head-to-head" --dflop "$dflop" --data "$data" --seconds 185 "${small[@]}"
   local length=4096
   [ -z "$dry" ] || length=32
   grid_of "$data/text" >"$work/text.json"

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import random
+import shutil
 import struct
 import sys
 import tarfile
@@ -231,6 +232,12 @@ def write_pictures(folder, sizes):
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
     return samples
+
+
+def folder_with_room():
+    """Returns a folder in memory where models and data fit into it, or None for the usual one."""
+    memory = "/dev/shm"
+    return memory if os.path.isdir(memory) and shutil.disk_usage(memory).free > 16e9 else None
 
 
 def write_json(path, value):
