@@ -89,7 +89,10 @@ Request read_request(const Values& values) {
   options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
   options.device.cores = read_cores(values, options.device);
   options.device.device_cores = read_device_cores(values, options.device);
-  check_plans(request, file, [&](const Plan& plan) { require_device(options.device, plan); });
+  check_plans(request, file, [&](const Plan& plan) {
+    require_device(options.device, plan);
+    if (values.count("profile") == 0) require_measurable(plan, request.target->model);
+  });
   options.seed = read_seed(values);
   options.kernels = read_kernel_request(values, options.device, KernelUse::run);
   request.foreign_profile = read_foreign_profile(values);

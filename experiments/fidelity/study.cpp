@@ -265,6 +265,10 @@ std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& f
   return plans;
 }
 
+void require_measurable(const Plan& plan, const ModelSpec& model) {
+  for (const int tp : {plan.encoder.tp, plan.llm.tp}) require_split(model, tp, tp);
+}
+
 ProfileTables median_profile(const std::vector<ProfileTables>& profiles) {
   ProfileTables result = profiles.front();
   for (std::size_t t = 0; t < result.tp.size(); ++t) {

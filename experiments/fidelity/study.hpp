@@ -38,6 +38,10 @@ struct NamedPlan {
 std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& file, int gbs,
                                       const ModelSpec& model, const ClusterSpec& cluster);
 
+/// Checks that measure_for_plan() can measure what predicts a plan: all parts of the model at each tp of the
+/// plan. @throws Error (input) as require_split()
+void require_measurable(const Plan& plan, const ModelSpec& model);
+
 /// A StepFidelity is one step under one plan.
 struct StepFidelity {
   Seconds measured{0};
