@@ -19,7 +19,7 @@ void expect_plans_run(const PlanGrid& grid, const std::string& file) {
   }
 }
 
-TEST(Grids, PlansRunOnTheirModels) {
+TEST(FidelityGrids, PlansRunOnTheirModels) {
   int grids = 0;
   for (const auto& entry : std::filesystem::directory_iterator(DFLOP_SOURCE_DIR "/traces/grids")) {
     const std::string file = entry.path().string();
@@ -31,7 +31,7 @@ TEST(Grids, PlansRunOnTheirModels) {
 
 /// small-vlm has an encoder with 3 heads and an LLM with 6, so that tp 2 splits the LLM alone: such a plan
 /// runs, but a profile measures both at tp 2.
-TEST(Grids, APlanThatNoProfilePredictsIsRefused) {
+TEST(FidelityGrids, APlanThatNoProfilePredictsIsRefused) {
   testing::Sandbox sandbox;
   testing::write_all(
       sandbox.path("grid.json"),
