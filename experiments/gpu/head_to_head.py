@@ -122,7 +122,8 @@ class Study:
         command = (self.dflop_command if variant.who == "dflop" else self.peer_command)(variant, log)
         say(f"{variant.kind}, {variant.who}: {variant.name}")
         output = os.path.join(self.options.out, name + ".txt")
-        status, cut, seen, lines, device = sides.run(command, log, min(variant.seconds, left), output)
+        seconds = left if self.small else min(variant.seconds, left)  # of a GPU
+        status, cut, seen, lines, device = sides.run(command, log, seconds, output)
         row.update(steps=len(lines), device_gib=device, command=command, log=lines, losses=[line["loss"] for line in lines])
         if status != 0 and not (cut and lines):
             why = "no step in its time" if cut else last_line(output) or f"exit status {status}"

@@ -8,7 +8,7 @@
 #
 #   --build DIR    with dflop, dflop_bench and tests/test_cuda; build/cuda
 #   --bundle FILE  unpack what bundle.sh has written and run that
-#   --seconds S    for the half (290)
+#   --seconds S    for the half (290; of a dry run 600)
 #   --dry-run      the same commands on the processor with small models, in a minute; build/release
 #   --tar          pack DIR/HALF to DIR/HALF.tar.gz at the end
 #
@@ -23,7 +23,7 @@ usage() { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
 python=${PYTHON:-python3}
 half=${1:-}
 case $half in first | second) shift ;; *) usage ;; esac
-out='' build='' bundle='' seconds=290 dry='' pack=''
+out='' build='' bundle='' seconds='' dry=0 pack=''
 while [ $# -gt 0 ]; do
   case $1 in
     --out) out=${2:?} && shift ;;
@@ -37,6 +37,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$out" ] || usage
+[ -n "$seconds" ] || seconds=$((dry ? 600 : 290))
 mkdir -p "$out/$half"
 out=$(cd "$out" && pwd)
 room=${TMPDIR:-/tmp}  # in memory where models and data fit into it
@@ -46,12 +47,13 @@ trap 'rm -rf "$work"' EXIT
 
 if [ -n "$bundle" ]; then
   if command -v xz >/dev/null; then tar -xJf "$bundle" -C "$work"; else "$python" -m tarfile -e "$bundle" "$work"; fi || exit 2
-  unpacked=$work/dflop-gpu
-  "$unpacked/experiments/gpu/run_all.sh" "$half" --out "$out" --seconds "$seconds" ${dry:+--dry-run} ${pack:+--tar}
+  unpacked=$work/dflop-gpu dry_run=()
+  [ "$dry" = 0 ] || dry_run=(--dry-run)
+  "$unpacked/experiments/gpu/run_all.sh" "$half" --out "$out" --seconds "$seconds" "${dry_run[@]}" ${pack:+--tar}
   exit
 fi
 
-[ -n "$build" ] || build=$root/build/$([ -n "$dry" ] && [ ! -d "$root/build/cuda" ] && echo release || echo cuda)
+[ -n "$build" ] || build=$root/build/$([ "$dry" = 1 ] && [ ! -d "$root/build/cuda" ] && echo release || echo cuda)
 build=$(cd "$build" 2>/dev/null && pwd) || { echo "run_all.sh: no folder of programs; build them: ./dev build cuda" >&2; exit 2; }
 here=$root/experiments/gpu
 cd "$root" || exit 2
@@ -77,9 +79,10 @@ export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
 deadline=$((SECONDS + seconds))
 names=() statuses=() times=()
 note() { names+=("$1") statuses+=("$2") times+=("$3"); }
-# step SECONDS NAME COMMAND...: runs it for so long at most, and no longer than there is time in all.
+# step SECONDS NAME COMMAND...: runs it for so long at most, and no longer than there is time in all. Only a GPU's time is
+# short: a dry run may be beside others on its processor.
 step() {
-  local most=$1 name=$2 left=$((deadline - SECONDS)) begin=$SECONDS status=0
+  local most=$((dry ? 600 : $1)) name=$2 left=$((deadline - SECONDS)) begin=$SECONDS status=0
   shift 2
   if [ "$left" -lt 5 ]; then
     note "$name" 'no time left' 0
@@ -92,15 +95,15 @@ step() {
 }
 # built STEP PROGRAM: whether it is there. A dry run does without what other builds have.
 built() {
-  [ -z "$dry" ] || [ -x "$build/$2" ] || { note "$1" skipped 0; return 1; }
+  [ "$dry" = 0 ] || [ -x "$build/$2" ] || { note "$1" skipped 0; return 1; }
 }
 
-if [ -n "$dry" ]; then
+if [ "$dry" = 1 ]; then
   device=(--device host --dtype f32) parts=(--device-cores 2) shares=1/2,1 small=(--small) model=tiny-vlm
-  steps=1 budget=0.1 budget_of_shares=0.4 processes=host alone=(--alone) few=(--modalities image --gbs 8 --warm-up 1)
+  steps=1 budget=0.1 budget_of_shares=0.4 processes=host alone=(--alone) few=(--modalities image --gbs 8 --warm-up 1) list=(--list)
 else
   device=(--device cuda --dtype bf16) parts=(--partition) shares=1/4,1/2,3/4,1 small=() model=small-vlm
-  steps=6 budget=8 budget_of_shares=25 processes=nccl alone=() few=()
+  steps=6 budget=8 budget_of_shares=25 processes=nccl alone=() few=() list=()
   nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem --format=csv
   "$dflop" devices || exit 4
 fi
@@ -115,10 +118,10 @@ grid_of() {
 grid_for() { sed "s|\"small-vlm\"|\"$1\"|" "$2"; }
 
 first_half() {
-  built tests tests/test_cuda && step 75 tests "$here/tests.sh" "$test_cuda" "$out/first" ${dry:+--list}
-  step 200 head-to-head "$python" "$here/head_to_head.py" --out "$out/first/head-to-head" --dflop "$dflop" --data "$data" --seconds 185 "${small[@]}"
+  built tests tests/test_cuda && step 75 tests "$here/tests.sh" "$test_cuda" "$out/first" "${list[@]}"
+  step 200 head-to-head "$python" "$here/head_to_head.py" --out "$out/first/head-to-head" --dflop "$dflop" --data "$data" --seconds $((dry ? 600 : 185)) "${small[@]}"
   local length=4096
-  [ -z "$dry" ] || length=32
+  [ "$dry" = 0 ] || length=32
   grid_of "$data/text" >"$work/text.json"
   grid_of "$data/vlm" >"$work/vlm.json"
   grid_for "$model" traces/grids/small-vlm-gpu.json >"$work/small.json"
@@ -156,7 +159,7 @@ second_half() {
     --most-tokens 8192 --out "$out/second/shares.json"
   step 70 fidelity-shares "$dflop" fidelity "${device[@]}" "${parts[@]}" --plans "$work/shared.json" --data "$data/vlm.tar" --profile "$out/second/shares.json" \
     --steps "$steps" --warm-up 2 --out "$out/second/fidelity-shares"
-  if [ -n "$dry" ]; then
+  if [ "$dry" = 1 ]; then
     built benches dflop_bench && step 20 benches "$bench" --benchmark_filter='^cuda' --benchmark_min_time=0.2 --benchmark_list_tests
     return
   fi
@@ -171,7 +174,7 @@ second_half() {
 }
 
 "${half}_half"
-[ -n "$dry" ] || nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv
+[ "$dry" = 1 ] || nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv
 failed=0
 printf '\n%-24s  %12s  %7s\n' step 'exit status' seconds
 for i in "${!names[@]}"; do

@@ -25,7 +25,7 @@ def dflop(source):
 @pytest.mark.parametrize("half, steps", [("first", 5), ("second", 18)])
 def test_dry_run_of_a_half(dflop, tmp_path, half, steps):
     command = [GPU / "run_all.sh", half, "--out", tmp_path, "--dry-run", "--build", dflop.parent]
-    done = subprocess.run(command, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, timeout=700)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     table = (tmp_path / half / "log.txt").read_text().rpartition("exit status  seconds\n")[2].splitlines()
     rows = [line.split() for line in table]
