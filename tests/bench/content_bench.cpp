@@ -1,0 +1,86 @@
+// From pictures that are decoded to what ranks compute with: what a step's contents take of the host.
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/content/sample_content.hpp"
+#include "backend/host/world.hpp"
+#include "backend/model/microbatch.hpp"
+#include "tests/backend/run/live_plans.hpp"
+#include "traces/files/hugging_face.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace content_bench {
+
+constexpr int kSamples = 16;
+constexpr int kMicrobatches = 4;
+constexpr int kValues = 1176;  // of a patch: 2 frames, 3 colours, 14 x 14 pixels
+constexpr std::int64_t kText = 30;
+
+/// Returns a small Qwen2.5-VL whose patches are as large as a released one's.
+ModelSpec picture_model() {
+  const std::string config = DFLOP_SOURCE_DIR "/tests/golden/models/qwen2.5-vl/config.json";
+  ModelSpec model = parse_hugging_face(read_text_file(config), "qwen2.5-vl");
+  model.architecture->front.values = kValues;
+  return model;
+}
+
+/// Returns a sample of one picture and words, of which the last is trained.
+SampleContent picture_sample(const ModelSpec& model, const PatchGrid& grid) {
+  const auto values = static_cast<std::size_t>(grid.slots * grid.rows * grid.columns * kValues);
+  std::vector<float> pixels(values);
+  for (std::size_t i = 0; i < values; ++i) pixels[i] = static_cast<float>(i % 255) / 127.0F - 1.0F;
+  const MediumContent picture = qwen_picture(*model.architecture, grid, pixels, {});
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(picture.tokens), model.architecture->image_token);
+  ids.insert(ids.end(), kText, 1);
+  std::vector<std::int32_t> labels(ids.size(), -1);
+  labels.back() = 1;
+  return make_content(model, "", ids, labels, {&picture, 1});
+}
+
+/// PictureBatch has a batch of 16 pictures, of 33,176 patches in all.
+struct PictureBatch {
+  ModelSpec model = picture_model();
+  Plan plan = testing::uniform_plan(1, 1, 1, kMicrobatches);
+  std::vector<Sample> samples;
+  Assignment assignment = testing::dealt(plan, kSamples);
+  StoredContents contents;
+
+  PictureBatch() {
+    for (int i = 0; i < kSamples; ++i) {
+      SampleContent content = picture_sample(model, i == 0 ? PatchGrid{1, 8, 262} : PatchGrid{1, 28, 74});
+      samples.push_back(shape_of(model, "s" + std::to_string(i), content));
+      contents.keep(samples.back().id, std::move(content));
+    }
+  }
+};
+
+/// Makes what one rank reads of each microbatch, and uploads what the encoder sees, to memory of the host.
+void content_of_pictures(benchmark::State& state) {
+  const PictureBatch batch;
+  HostWorld world(1);
+  LocalRank parts(world, 0, DType::bf16);
+  const RankContext rank = context_of(parts);
+  Tensor uploaded(rank, 10'000, kValues);
+  std::int64_t patches = 0;
+  for (auto _ : state) {
+    const BatchContent content(batch.plan, batch.model, batch.samples, batch.assignment, batch.contents);
+    patches = 0;
+    for (int m = 0; m < kMicrobatches; ++m) {
+      const EncoderInput encoder = content.encoder(m, 0, true);
+      const LlmInput llm = content.llm(m, 0);
+      upload(rank, uploaded.view().data, DType::bf16, std::span<const float>(encoder.values));
+      patches += encoder.rows();
+      benchmark::DoNotOptimize(llm.targets.data());
+    }
+  }
+  state.counters["patches"] = static_cast<double>(patches);
+}
+
+BENCHMARK(content_of_pictures)->Unit(benchmark::kMillisecond);
+
+}  // namespace content_bench
+}  // namespace dflop
