@@ -7,7 +7,8 @@
 
 namespace dflop {
 
-ContentLoader::ContentLoader(std::shared_ptr<const Dataset> data, int threads) : data_(std::move(data)) {
+ContentLoader::ContentLoader(std::shared_ptr<const Dataset> data, int threads, DType dtype)
+    : data_(std::move(data)), dtype_(dtype) {
   for (int t = 0; t < threads; ++t) {
     threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   }
@@ -71,7 +72,7 @@ void ContentLoader::work(const std::stop_token& stop) {
     std::exception_ptr failure;
     SampleContent content;
     try {
-      content = data_->read(request.id, request.values);
+      content = in_precision(data_->read(request.id, request.values), dtype_);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -88,11 +89,12 @@ void ContentLoader::work(const std::stop_token& stop) {
   }
 }
 
-EncoderSequence ContentLoader::encoder(const Sample& sample, std::int64_t sequence, bool values) const {
+std::shared_ptr<const EncoderSequence> ContentLoader::encoder(const Sample& sample, std::int64_t sequence,
+                                                              bool values) const {
   return contents_.encoder(sample, sequence, values);
 }
 
-TokenSequence ContentLoader::tokens(const Sample& sample) const {
+std::shared_ptr<const TokenSequence> ContentLoader::tokens(const Sample& sample) const {
   return contents_.tokens(sample);
 }
 

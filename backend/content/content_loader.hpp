@@ -24,8 +24,9 @@ struct ContentRequest {
 
 class ContentLoader final : public Contents {
  public:
-  /// Reads the samples of a data set.
-  ContentLoader(std::shared_ptr<const Dataset> data, int threads);
+  /// Reads the samples of a data set. What the encoder sees is converted to the precision of the run as soon as
+  /// it is read, once.
+  ContentLoader(std::shared_ptr<const Dataset> data, int threads, DType dtype = DType::f32);
   ~ContentLoader() override;
   ContentLoader(const ContentLoader&) = delete;
   ContentLoader& operator=(const ContentLoader&) = delete;
@@ -42,8 +43,9 @@ class ContentLoader final : public Contents {
   Seconds wait(const std::vector<ContentRequest>& batch);
 
   /// These give what is there. @throws Error (internal) for a sample that is not
-  EncoderSequence encoder(const Sample& sample, std::int64_t sequence, bool values) const override;
-  TokenSequence tokens(const Sample& sample) const override;
+  std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
+                                                 bool values) const override;
+  std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const override;
   /// Returns it for all samples of the data set.
   std::int64_t trained_tokens(const Sample& sample) const override;
 
@@ -58,6 +60,7 @@ class ContentLoader final : public Contents {
   void work(const std::stop_token& stop);
 
   std::shared_ptr<const Dataset> data_;
+  DType dtype_;
   StoredContents contents_;
   std::mutex mutex_;
   std::condition_variable_any queued_;

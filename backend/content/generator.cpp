@@ -106,7 +106,7 @@ Answer Generator::answer(const SampleContent& sample, std::int64_t most, std::in
     answer.expected.push_back(targets[t]);
   }
   StoredContents contents;
-  SampleContent prompt = prompt_of(sample);
+  SampleContent prompt = in_precision(prompt_of(sample), rank_.kernels.dtype());
   Assignment assignment{1, 1, {0}};
   StageInput input;
   Tensor encoded;

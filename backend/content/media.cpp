@@ -35,11 +35,13 @@ void add_newline(MediumContent& medium) {
   medium.newlines.push_back(static_cast<std::int32_t>(medium.tokens++));
 }
 
-/// Appends the patches of one tile, float[3, tile, tile], in the order in which `place(i)` gives row and
+/// Returns the patches of one tile, float[3, tile, tile], in the order in which `place(i)` gives row and
 /// column of the i-th: colour by colour, row by row.
 template <typename Place>
-void append_patches(std::vector<float>& patches, std::span<const float> tile, std::int64_t tile_side,
-                    std::int64_t patch, std::int64_t count, const Place& place) {
+std::vector<float> patches_of(std::span<const float> tile, std::int64_t tile_side, std::int64_t patch,
+                              std::int64_t count, const Place& place) {
+  std::vector<float> patches;
+  patches.reserve(static_cast<std::size_t>(count * 3 * patch * patch));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [row, column] = place(i);
     for (std::int64_t colour = 0; colour < 3; ++colour) {
@@ -49,6 +51,7 @@ void append_patches(std::vector<float>& patches, std::span<const float> tile, st
       }
     }
   }
+  return patches;
 }
 
 std::span<const float> tile_of(std::span<const float> values, std::int64_t tile, std::int64_t side) {
@@ -71,8 +74,9 @@ void add_tiles(MediumContent& medium, const PictureGeometry& picture, std::int64
     sequence.rows = side * side;
     for (std::int32_t row = 0; row < sequence.rows; ++row) sequence.table_rows.push_back(row);
     if (!values.empty()) {
-      append_patches(sequence.values, tile_of(values, t, picture.tile), picture.tile, picture.patch,
-                     sequence.rows, [&](std::int64_t i) { return std::pair(i / side, i % side); });
+      sequence.values =
+          patches_of(tile_of(values, t, picture.tile), picture.tile, picture.patch, sequence.rows,
+                     [&](std::int64_t i) { return std::pair(i / side, i % side); });
     }
     medium.sequences.push_back(std::move(sequence));
   }
@@ -222,8 +226,8 @@ MediumContent internvl_picture(const Architecture& architecture, std::int64_t ti
       sequence.select.add_mean(1 + i, 2 + i);
     }
     if (!values.empty()) {
-      append_patches(sequence.values, tile_of(values, t, picture.tile), picture.tile, picture.patch,
-                     side * side, place);
+      sequence.values =
+          patches_of(tile_of(values, t, picture.tile), picture.tile, picture.patch, side * side, place);
     }
     medium.sequences.push_back(std::move(sequence));
     for (std::int64_t row = 0; row < blocks * blocks; ++row) add_token(medium, {{{t, row}}});
@@ -250,6 +254,8 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
     EncoderSequence sequence;
     sequence.rows = grid.rows * grid.columns;
     sequence.windows.push_back(0);
+    std::vector<float> patches;
+    if (!values.empty()) patches.reserve(static_cast<std::size_t>(sequence.rows * per_patch));
     std::vector<std::int64_t> place_of(static_cast<std::size_t>(merged.rows * merged.columns));
     std::int64_t place = 0;
     const auto add_square = [&](std::int64_t row, std::int64_t column) {
@@ -261,7 +267,7 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
       }
       if (values.empty()) return;
       const auto from = values.begin() + (slot * merged.rows * merged.columns + group) * square * per_patch;
-      sequence.values.insert(sequence.values.end(), from, from + square * per_patch);
+      patches.insert(patches.end(), from, from + square * per_patch);
     };
     for (std::int64_t top = 0; top < merged.rows; top += picture.window) {
       for (std::int64_t left = 0; left < merged.columns; left += picture.window) {
@@ -274,6 +280,7 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
         sequence.windows.push_back(static_cast<std::int32_t>(place * square));
       }
     }
+    sequence.values = std::move(patches);
     medium.sequences.push_back(std::move(sequence));
     for (std::int64_t row = 0; row < merged.rows; ++row) {
       for (std::int64_t column = 0; column < merged.columns; ++column) {
@@ -299,11 +306,14 @@ MediumContent qwen_sound(const Architecture& architecture, std::int64_t frames, 
                  frames, 2 * architecture.front.table);
   }
   for (std::int32_t row = 0; row < sequence.rows; ++row) sequence.table_rows.push_back(row);
+  std::vector<float> by_frames;
+  by_frames.reserve(values.size());
   for (std::int64_t frame = 0; !values.empty() && frame < frames; ++frame) {
     for (std::int64_t bin = 0; bin < bins; ++bin) {
-      sequence.values.push_back(values[static_cast<std::size_t>(bin * frames + frame)]);
+      by_frames.push_back(values[static_cast<std::size_t>(bin * frames + frame)]);
     }
   }
+  sequence.values = std::move(by_frames);
   MediumContent medium;
   for (std::int64_t t = 0; t < tokens; ++t) sequence.select.add_mean(2 * t, 2 * t + 2);
   medium.sequences.push_back(std::move(sequence));

@@ -133,15 +133,17 @@ Sample shape_of(const ModelSpec& model, const std::string& id, const SampleConte
   return sample;
 }
 
+SampleContent in_precision(SampleContent content, DType dtype) {
+  for (EncoderSequence& sequence : content.sequences) sequence.values = sequence.values.as(dtype);
+  return content;
+}
+
 std::int64_t trained_tokens(const TokenSequence& tokens) {
   return std::ssize(tokens.targets) - std::count(tokens.targets.begin(), tokens.targets.end(), kNoTarget);
 }
 
 void StoredContents::keep(const std::string& id, SampleContent content) {
-  Kept kept{std::move(content), {}};
-  for (EncoderSequence& sequence : kept.content.sequences)
-    kept.values.push_back(std::exchange(sequence.values, {}));
-  auto shared = std::make_shared<const Kept>(std::move(kept));
+  auto shared = std::make_shared<const SampleContent>(std::move(content));
   const std::lock_guard lock(mutex_);
   kept_[id] = std::move(shared);
 }
@@ -151,30 +153,29 @@ void StoredContents::drop(const std::string& id) {
   kept_.erase(id);
 }
 
-std::shared_ptr<const StoredContents::Kept> StoredContents::find(const Sample& sample) const {
+std::shared_ptr<const SampleContent> StoredContents::find(const Sample& sample) const {
   const std::lock_guard lock(mutex_);
   const auto found = kept_.find(sample.id);
   if (found == kept_.end()) throw Error(ErrorKind::internal, "sample '" + sample.id + "' has no content");
   return found->second;
 }
 
-EncoderSequence StoredContents::encoder(const Sample& sample, std::int64_t sequence, bool values) const {
+std::shared_ptr<const EncoderSequence> StoredContents::encoder(const Sample& sample, std::int64_t sequence,
+                                                               bool values) const {
   const auto kept = find(sample);
-  const auto number = static_cast<std::size_t>(sequence);
-  EncoderSequence one = kept->content.sequences.at(number);
-  if (!values) return one;
-  one.values = kept->values[number];
-  if (one.values.empty() && one.rows > 0)
+  const EncoderSequence& one = kept->sequences.at(static_cast<std::size_t>(sequence));
+  if (values && one.values.empty() && one.rows > 0)
     throw Error(ErrorKind::internal, "sample '" + sample.id + "' was kept without what the encoder sees");
-  return one;
+  return {kept, &one};
 }
 
-TokenSequence StoredContents::tokens(const Sample& sample) const {
-  return find(sample)->content.tokens;
+std::shared_ptr<const TokenSequence> StoredContents::tokens(const Sample& sample) const {
+  const auto kept = find(sample);
+  return {kept, &kept->tokens};
 }
 
 std::int64_t StoredContents::trained_tokens(const Sample& sample) const {
-  return dflop::trained_tokens(find(sample)->content.tokens);
+  return dflop::trained_tokens(find(sample)->tokens);
 }
 
 }  // namespace dflop

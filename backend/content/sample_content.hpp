@@ -31,6 +31,9 @@ SampleContent make_content(const ModelSpec& model, const std::string& sample,
 /// Returns the shape of a content: what schedulers and cost models see.
 Sample shape_of(const ModelSpec& model, const std::string& id, const SampleContent& content);
 
+/// Returns a content whose sequences have what the encoder sees in a precision. Values of f32 are rounded.
+SampleContent in_precision(SampleContent content, DType dtype);
+
 /// Returns how many targets a sequence has.
 std::int64_t trained_tokens(const TokenSequence& tokens);
 
@@ -42,21 +45,16 @@ class StoredContents final : public Contents {
   void drop(const std::string& id);
 
   /// @throws Error (internal) for values of a content that was kept without
-  EncoderSequence encoder(const Sample& sample, std::int64_t sequence, bool values) const override;
-  TokenSequence tokens(const Sample& sample) const override;
+  std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
+                                                 bool values) const override;
+  std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const override;
   std::int64_t trained_tokens(const Sample& sample) const override;
 
  private:
-  /// A Kept is a content with the values of its sequences apart: most callers do not ask for them.
-  struct Kept {
-    SampleContent content;
-    std::vector<std::vector<float>> values;
-  };
-
-  std::shared_ptr<const Kept> find(const Sample& sample) const;
+  std::shared_ptr<const SampleContent> find(const Sample& sample) const;
 
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const Kept>> kept_;
+  std::map<std::string, std::shared_ptr<const SampleContent>> kept_;
 };
 
 }  // namespace dflop

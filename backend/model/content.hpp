@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "backend/model/host_values.hpp"
 #include "backend/model/row_mix.hpp"
 #include "core/sample.hpp"
 
@@ -29,8 +31,8 @@ struct PackedRows {
 
 /// An EncoderSequence is what the encoder gets of one tile, picture, frame or sound, and what becomes of it.
 struct EncoderSequence {
-  std::int64_t rows = 0;      ///< of the encoder
-  std::vector<float> values;  ///< of patches or frames, EncoderFront::values each; where they are asked for
+  std::int64_t rows = 0;  ///< of the encoder
+  HostValues values;      ///< of patches or frames, EncoderFront::values each; where they are asked for
   std::vector<std::int32_t> value_rows;  ///< per row its patch; -1: the class row. Empty: each its own
   std::vector<std::int32_t> table_rows;  ///< per row that of the table of positions, where there is one
   std::vector<std::int32_t> positions;   ///< per row and axis, where positions are rotary
@@ -53,13 +55,15 @@ struct TokenSequence {
 };
 
 /// Contents give what samples hold. A sample's is asked for wherever a part of it is needed: the same each
-/// time. All calls may come from several threads.
+/// time. Who has asked for it shares it, and may keep it when the contents have dropped it. All calls may come
+/// from several threads.
 class Contents {
  public:
   virtual ~Contents() = default;
-  /// Returns one of a sample's encoder sequences; `values`: with what the encoder sees.
-  virtual EncoderSequence encoder(const Sample& sample, std::int64_t sequence, bool values) const = 0;
-  virtual TokenSequence tokens(const Sample& sample) const = 0;
+  /// Returns one of a sample's encoder sequences; `values`: what the encoder sees is asked for, too.
+  virtual std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
+                                                         bool values) const = 0;
+  virtual std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const = 0;
   /// Returns how many targets a sample has.
   virtual std::int64_t trained_tokens(const Sample& sample) const = 0;
 };

@@ -1,7 +1,7 @@
 #include "backend/model/input_embedding.hpp"
 
 #include <algorithm>
-#include <span>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +15,18 @@ Range own_rows(const RankContext& rank, std::int64_t rows) {
   const std::int64_t held = held_rows(rank, rows);
   const std::int64_t begin = std::min(rows, rank.tp_rank * held);
   return {begin, std::min(rows, begin + held)};
+}
+
+/// Uploads the patches [begin, end) of an input, each sequence's from where its contents have them.
+void upload_patches(const RankContext& rank, Matrix to, const EncoderInput& input, Range patches) {
+  for (std::size_t s = 0; s < input.values.size(); ++s) {
+    const std::int64_t first = input.value_offsets[s];
+    const std::int64_t begin = std::max(patches.begin, first);
+    const std::int64_t end = std::min<std::int64_t>(patches.end, input.value_offsets[s + 1]);
+    if (begin >= end) continue;
+    upload(rank, rows_of(rank, to, begin - patches.begin, end - begin).data, input.values[s],
+           (begin - first) * to.columns, (end - begin) * to.columns);
+  }
 }
 
 std::vector<std::int32_t> zeros(std::int64_t count) {
@@ -91,10 +103,7 @@ class PatchEmbedding final : public InputEmbedding {
     if (rows > patches.size()) {
       rank_.kernels.zero(rows_of(rank_, values.view(), patches.size(), rows - patches.size()));
     }
-    upload(rank_, values.view().data, rank_.kernels.dtype(),
-           std::span<const float>(input.values)
-               .subspan(static_cast<std::size_t>(patches.begin * values_),
-                        static_cast<std::size_t>(patches.size() * values_)));
+    upload_patches(rank_, values, input, patches);
     return values;
   }
 
@@ -198,19 +207,23 @@ class SoundEmbedding final : public InputEmbedding {
     std::vector<std::int32_t> taps(static_cast<std::size_t>(3 * held_rows(rank_, input.rows())), -1);
     std::vector<std::int32_t> joined_rows;
     std::vector<std::int32_t> first_rows;
-    std::vector<float> values;
+    std::vector<std::byte> values;
+    values.reserve(static_cast<std::size_t>(6 * own.size() * bins_) * bytes_of(rank_.kernels.dtype()));
+    HostValues of_sequence;        // in the rank's precision
     std::int64_t made = 0;         // rows of the first convolution
     std::int64_t last_frame = -1;  // that the last of them is of, counted through the sequences
     std::size_t sequence = 0;
     for (std::int64_t row = own.begin; row < own.end; ++row) {
       while (input.offsets[sequence + 1] <= row) ++sequence;
+      if (row == own.begin || row == input.offsets[sequence])
+        of_sequence = input.values[sequence].as(rank_.kernels.dtype());
       const Range frames{input.value_offsets[sequence], input.value_offsets[sequence + 1]};
       const std::int64_t middle = frames.begin + 2 * (row - input.offsets[sequence]);
       for (std::int64_t tap = 0; tap < 3; ++tap) {
         const std::int64_t frame = middle + tap - 1;
         if (frame < frames.begin || frame >= frames.end) continue;
         if (frame > last_frame) {
-          append_frames(input, frames, frame, values);
+          append_frames(of_sequence, frames, frame, values);
           last_frame = frame;
           ++made;
         }
@@ -221,21 +234,22 @@ class SoundEmbedding final : public InputEmbedding {
       }
     }
     tape.values = Tensor(rank_, made, 3 * bins_);
-    upload(rank_, tape.values.view().data, rank_.kernels.dtype(), std::span<const float>(values));
+    if (made > 0) rank_.compute.copy_to_device(tape.values.view().data, values.data(), values.size());
     tape.joined_rows = IndexTensor(rank_, std::move(joined_rows));
     tape.first_rows = IndexTensor(rank_, std::move(first_rows));
     return taps;
   }
 
-  /// Appends a frame with the one before and the one behind it.
-  void append_frames(const EncoderInput& input, Range frames, std::int64_t frame,
-                     std::vector<float>& values) const {
+  /// Appends a frame of a sequence with the one before and the one behind it, zeros where there is none.
+  void append_frames(const HostValues& sequence, Range frames, std::int64_t frame,
+                     std::vector<std::byte>& values) const {
+    const auto bytes = bins_ * static_cast<std::int64_t>(bytes_of(sequence.dtype()));
     for (std::int64_t f = frame - 1; f <= frame + 1; ++f) {
       if (f < frames.begin || f >= frames.end) {
-        values.insert(values.end(), static_cast<std::size_t>(bins_), 0.0F);
+        values.insert(values.end(), static_cast<std::size_t>(bytes), std::byte{0});
       } else {
-        const auto from = input.values.begin() + f * bins_;
-        values.insert(values.end(), from, from + bins_);
+        const std::byte* from = sequence.data() + (f - frames.begin) * bytes;
+        values.insert(values.end(), from, from + bytes);
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/program/loss_weight.hpp"
@@ -129,7 +130,8 @@ std::vector<std::int32_t> runs_of(std::int64_t rows, std::int64_t size) {
 
 }  // namespace
 
-EncoderSequence MadeUpContents::encoder(const Sample& sample, std::int64_t sequence, bool values) const {
+std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sample, std::int64_t sequence,
+                                                               bool values) const {
   const SequencePlace place = place_of(sample, sequence);
   const LayerForm form = model_.encoder.layer_form();
   const EncoderFront front = model_.front();
@@ -153,7 +155,9 @@ EncoderSequence MadeUpContents::encoder(const Sample& sample, std::int64_t seque
   }
   const std::int64_t class_rows = front.class_row ? 1 : 0;
   const std::int64_t frames = front.kind == FrontKind::sound ? 2 * made.rows : made.rows - class_rows;
-  if (values) made.values = made_up_pixels(seed_, sample, sequence, frames, front.values);
+  if (values) {
+    made.values = HostValues(made_up_pixels(seed_, sample, sequence, frames, front.values)).as(dtype_);
+  }
   std::int64_t merged = made.rows - class_rows;
   if (model_.connector_form().averages) merged = merged / merge * merge;  // a last row without a second
   if (merged % merge != 0) {
@@ -174,10 +178,10 @@ EncoderSequence MadeUpContents::encoder(const Sample& sample, std::int64_t seque
   for (std::int64_t at = first; at < last; ++at) {
     made.places.push_back(at < sample.llm_tokens ? static_cast<std::int32_t>(at) : -1);
   }
-  return made;
+  return std::make_shared<const EncoderSequence>(std::move(made));
 }
 
-TokenSequence MadeUpContents::tokens(const Sample& sample) const {
+std::shared_ptr<const TokenSequence> MadeUpContents::tokens(const Sample& sample) const {
   TokenSequence made;
   made.rows = sample.llm_tokens;
   made.ids = text_ids(seed_, sample, model_.llm.vocabulary);
@@ -188,7 +192,7 @@ TokenSequence MadeUpContents::tokens(const Sample& sample) const {
   made.targets = target_ids(seed_, sample, model_.llm.vocabulary);
   const LayerForm form = model_.llm.layer_form();
   made.positions = places_on_axes(made.rows, form.rotary ? form.rotary->axes() : 1);
-  return made;
+  return std::make_shared<const TokenSequence>(std::move(made));
 }
 
 std::int64_t MadeUpContents::trained_tokens(const Sample& sample) const {

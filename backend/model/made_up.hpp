@@ -45,17 +45,20 @@ std::vector<std::int32_t> target_ids(std::uint64_t seed, const Sample& sample, s
 /// axes are its place, and windows are runs of rows.
 class MadeUpContents final : public Contents {
  public:
-  /// The model outlives this.
-  MadeUpContents(const ModelSpec& model, std::uint64_t seed) : model_(model), seed_(seed) {}
+  /// Makes what the encoder sees in the precision of a run. The model outlives this.
+  MadeUpContents(const ModelSpec& model, std::uint64_t seed, DType dtype = DType::f32)
+      : model_(model), seed_(seed), dtype_(dtype) {}
 
   /// @throws Error (input) where the connector cannot merge the sequence's rows
-  EncoderSequence encoder(const Sample& sample, std::int64_t sequence, bool values) const override;
-  TokenSequence tokens(const Sample& sample) const override;
+  std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
+                                                 bool values) const override;
+  std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const override;
   std::int64_t trained_tokens(const Sample& sample) const override;
 
  private:
   const ModelSpec& model_;
   std::uint64_t seed_;
+  DType dtype_;
 };
 
 }  // namespace dflop

@@ -55,17 +55,21 @@ EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool values) 
   std::int64_t selected = 0;
   std::int64_t connected = 0;
   const int joined = model_.joined_rows();
+  const int front_values = model_.front().values;
   for_each_piece(plan_, model_, samples_, bins_, microbatch, [&](const EncoderPiece& piece) {
     if (piece.encoder_dp != encoder_dp) return;
     const Sample& sample = samples_[static_cast<std::size_t>(piece.sample)];
-    const EncoderSequence one = contents_.encoder(sample, piece.sequence, values);
+    const std::shared_ptr<const EncoderSequence> shared = contents_.encoder(sample, piece.sequence, values);
+    const EncoderSequence& one = *shared;
     const std::int64_t first = input.rows();
     input.add_sequence(one.rows, one.positions, one.windows);
     append_from(input.value_rows, one.value_rows, input.value_offsets.back());
     append(input.table_rows, one.table_rows);
-    append(input.values, one.values);
-    input.value_offsets.push_back(
-        static_cast<std::int32_t>(input.values.size() / static_cast<std::size_t>(model_.front().values)));
+    if (values) {
+      input.values.push_back(one.values);
+      const std::int64_t patches = one.values.size() / front_values;
+      input.value_offsets.push_back(static_cast<std::int32_t>(input.value_offsets.back() + patches));
+    }
     input.select.append(one.select, first);
     input.sent.append(one.sent, connected);
     selected += model_.connector_form().selects ? one.select.rows() : one.rows;
@@ -80,7 +84,9 @@ LlmInput BatchContent::llm(int microbatch, int llm_dp) const {
   input.rows_from.assign(static_cast<std::size_t>(plan_.encoder.dp), 0);
   std::vector<std::int64_t> first_rows(samples_.size(), 0);
   for (const std::int32_t i : bins_[static_cast<std::size_t>(microbatch) * plan_.llm.dp + llm_dp]) {
-    const TokenSequence one = contents_.tokens(samples_[static_cast<std::size_t>(i)]);
+    const std::shared_ptr<const TokenSequence> shared =
+        contents_.tokens(samples_[static_cast<std::size_t>(i)]);
+    const TokenSequence& one = *shared;
     const std::int64_t first = input.rows();
     first_rows[static_cast<std::size_t>(i)] = first;
     input.add_sequence(one.rows, one.positions, {});
@@ -92,8 +98,9 @@ LlmInput BatchContent::llm(int microbatch, int llm_dp) const {
   for_each_piece(plan_, model_, samples_, bins_, microbatch, [&](const EncoderPiece& piece) {
     if (piece.llm_dp != llm_dp) return;
     const auto sample = static_cast<std::size_t>(piece.sample);
-    const std::vector<std::int32_t> places =
-        contents_.encoder(samples_[sample], piece.sequence, false).places;
+    const std::shared_ptr<const EncoderSequence> sequence =
+        contents_.encoder(samples_[sample], piece.sequence, false);
+    const std::vector<std::int32_t>& places = sequence->places;
     for (const std::int32_t place : places) {
       if (place >= 0) {
         input.encoded.push_back(static_cast<std::int32_t>(input.encoder_rows));

@@ -17,7 +17,7 @@ namespace dflop {
 /// An EncoderInput is what one dp rank of the encoder encodes of one microbatch: its EncoderSequences, one
 /// after the other.
 struct EncoderInput : PackedRows {
-  std::vector<float> values;                   ///< of patches or frames, where they are asked for
+  std::vector<HostValues> values;  ///< of each sequence's patches or frames, where they are asked for
   std::vector<std::int32_t> value_offsets{0};  ///< of each sequence's first patch or frame, and of the end
   std::vector<std::int32_t> value_rows;
   std::vector<std::int32_t> table_rows;

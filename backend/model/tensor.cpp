@@ -20,6 +20,10 @@ IndexTensor::IndexTensor(const RankContext& rank, std::vector<std::int32_t> numb
 
 namespace {
 
+/// This is the precision of a type of the host.
+template <std::floating_point Value>
+constexpr DType dtype_of = std::is_same_v<Value, float> ? DType::f32 : DType::f64;
+
 template <typename To, typename From>
 To as(From value) {
   if constexpr (std::is_same_v<To, BFloat16>) {
@@ -52,18 +56,24 @@ void zero_rows_from(const RankContext& rank, Tensor& tensor, std::int64_t first)
 }  // namespace
 
 template <std::floating_point From>
-void upload(const RankContext& rank, void* data, DType element, std::span<const From> values) {
-  if (values.empty()) return;
+void convert(std::span<const From> values, DType element, void* out) {
   with_zero_of(element, [&](auto zero) {
     using To = decltype(zero);
-    if constexpr (std::is_same_v<To, From>) {
-      rank.compute.copy_to_device(data, values.data(), values.size_bytes());
-    } else {
-      std::vector<To> converted(values.size());
-      std::transform(values.begin(), values.end(), converted.begin(), as<To, From>);
-      rank.compute.copy_to_device(data, converted.data(), converted.size() * sizeof(To));
-    }
+    std::transform(values.begin(), values.end(), static_cast<To*>(out), as<To, From>);
   });
+}
+
+template void convert(std::span<const float>, DType, void*);
+template void convert(std::span<const double>, DType, void*);
+
+template <std::floating_point From>
+void upload(const RankContext& rank, void* data, DType element, std::span<const From> values) {
+  if (values.empty()) return;
+  const std::size_t bytes = values.size() * bytes_of(element);
+  if (element == dtype_of<From>) return rank.compute.copy_to_device(data, values.data(), bytes);
+  const auto converted = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  convert(values, element, converted.get());
+  rank.compute.copy_to_device(data, converted.get(), bytes);
 }
 
 template void upload(const RankContext&, void*, DType, std::span<const float>);

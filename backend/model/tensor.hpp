@@ -97,8 +97,11 @@ class IndexTensor {
   std::unique_ptr<Buffer> buffer_;
 };
 
-/// Copies numbers, of float or double, to device memory as values of `element`, rounded where they do not
-/// fit. They may go away when the call returns.
+/// Writes numbers, of float or double, to host memory as values of `element`, rounded where they do not fit.
+template <std::floating_point From>
+void convert(std::span<const From> values, DType element, void* out);
+
+/// Copies numbers to device memory, converted in the same way. They may go away when the call returns.
 template <std::floating_point From>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values);
 /// Copies values back as float or double, and waits for the compute stream.

@@ -41,13 +41,15 @@ PackedRows sequences(const TransformerSpec& spec, std::int64_t rows, std::int64_
   return packed;
 }
 
-/// Returns one sequence of rows that all come from patches or frames, if the front has no other.
-EncoderInput front_input(const ModelSpec& model, std::int64_t rows) {
+/// Returns one sequence of rows that all come from patches or frames, if the front has no other, whose values
+/// have the precision of a run, as a run's have before its step.
+EncoderInput front_input(const ModelSpec& model, std::int64_t rows, DType dtype) {
   const EncoderFront front = model.front();
   EncoderInput input;
   input.offsets.push_back(static_cast<std::int32_t>(rows));
   const std::int64_t values = front.kind == FrontKind::sound ? 2 * rows : rows - (front.class_row ? 1 : 0);
-  input.values.assign(static_cast<std::size_t>(values * front.values), 0.5F);
+  input.values = {
+      HostValues(std::vector<float>(static_cast<std::size_t>(values * front.values), 0.5F)).as(dtype)};
   input.value_offsets.push_back(static_cast<std::int32_t>(values));
   for (std::int64_t row = 0; row < rows; ++row) {
     if (front.class_row) input.value_rows.push_back(static_cast<std::int32_t>(row - 1));
@@ -210,7 +212,7 @@ UnitBench::Memory UnitBench::memory_of(const Passes<Tape>& passes, std::int64_t 
 
 UnitBench::Passes<InputTape> UnitBench::patches(std::int64_t tokens) {
   return {[] { return Tensor(); },
-          [this, input = front_input(model_, tokens)](Tensor&, InputTape& tape) {
+          [this, input = front_input(model_, tokens, rank_.kernels.dtype())](Tensor&, InputTape& tape) {
             return input_->forward(input, tape);
           },
           [this, tokens](InputTape& tape) {

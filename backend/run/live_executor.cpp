@@ -125,7 +125,7 @@ void require_live(const Plan& plan) {
 
 LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options)
     : plan_(plan), model_(model), world_(world), seed_(options.seed), contents_(options.contents) {
-  if (contents_ == nullptr) contents_ = std::make_shared<MadeUpContents>(model, options.seed);
+  if (contents_ == nullptr) contents_ = std::make_shared<MadeUpContents>(model, options.seed, options.dtype);
   if (world.ranks() != plan.ranks()) {
     throw Error(ErrorKind::input, "the plan is for " + std::to_string(plan.ranks()) +
                                       " ranks, this run has " + std::to_string(world.ranks()));

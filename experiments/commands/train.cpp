@@ -261,9 +261,9 @@ Provenance made_by_job(const Values& values, const TrainJob& job, const Plan& pl
 }
 
 /// Returns what loads the samples of tars; null where contents are made up.
-std::shared_ptr<ContentLoader> make_loader(const TrainJob& job, int threads) {
+std::shared_ptr<ContentLoader> make_loader(const TrainJob& job, const TrainRequest& request) {
   if (!job.shards) return nullptr;
-  return std::make_shared<ContentLoader>(job.shards, threads);
+  return std::make_shared<ContentLoader>(job.shards, request.data_threads, request.dtype);
 }
 
 /// Tells the user which tensors of a folder the model has no part for.
@@ -355,7 +355,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
     weights.emplace(model, model.name);
     if (world.leads()) say_unused(*weights, model);
   }
-  const std::shared_ptr<ContentLoader> loader = make_loader(job, request.data_threads);
+  const std::shared_ptr<ContentLoader> loader = make_loader(job, request);
   options.loader = loader.get();
   if (!loader && is_model_folder(model.name) && world.leads()) {
     say("dflop: note: contents are made up from the seed; --data with tars or token ids has real ones\n");
@@ -378,7 +378,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   options.seed = job.seed;
   std::optional<HeldOutEvaluation> held_out;
   if (request.held_out) {
-    held_out.emplace(*request.held_out, job, request.scheduler, world, request.data_threads);
+    held_out.emplace(*request.held_out, job, request.scheduler, world, request.data_threads, request.dtype);
     options.held_out = &*held_out;
   }
   if (request.peak_tflops) options.peak_flop_per_s = *request.peak_tflops * 1e12 * job.plan.gpus();

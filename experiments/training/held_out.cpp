@@ -119,7 +119,7 @@ std::vector<Batch> held_out_batches(const std::vector<Sample>& samples, const Pl
 }
 
 HeldOutEvaluation::HeldOutEvaluation(HeldOutData data, const TrainJob& job, const SchedulerChoice& scheduler,
-                                     World& world, int data_threads)
+                                     World& world, int data_threads, DType dtype)
     : data_(std::move(data)),
       job_(job),
       world_(world),
@@ -128,11 +128,11 @@ HeldOutEvaluation::HeldOutEvaluation(HeldOutData data, const TrainJob& job, cons
   if (world.leads()) own = scheduled(batches_, job, scheduler);
   for (const Assignment& assignment : own) assignments_.push_back(shared_assignment(world, assignment));
   if (data_.shards) {
-    loader_ = std::make_shared<ContentLoader>(data_.shards, data_threads);
+    loader_ = std::make_shared<ContentLoader>(data_.shards, data_threads, dtype);
     contents_ = loader_;
     ahead_.emplace(*loader_, job.plan, job.target->model, world);
   } else {
-    contents_ = std::make_shared<MadeUpContents>(job.target->model, job.seed);
+    contents_ = std::make_shared<MadeUpContents>(job.target->model, job.seed, dtype);
   }
   std::size_t taken = 0;
   for (const Batch& batch : batches_) taken += batch.size();

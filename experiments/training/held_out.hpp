@@ -57,10 +57,10 @@ struct HeldOutLoss {
 /// changes nothing that a step reads. All processes of the world make it and call it alike.
 class HeldOutEvaluation {
  public:
-  /// Schedules the batches as the run's are. Job and world outlive it.
+  /// Schedules the batches as the run's are, whose precision is `dtype`. Job and world outlive it.
   /// @throws Error (input) where no schedule obeys the caps
   HeldOutEvaluation(HeldOutData data, const TrainJob& job, const SchedulerChoice& scheduler, World& world,
-                    int data_threads);
+                    int data_threads, DType dtype);
 
   const HeldOutData& data() const { return data_; }
 

@@ -53,7 +53,7 @@ struct PictureBatch {
     for (int i = 0; i < kSamples; ++i) {
       SampleContent content = picture_sample(model, i == 0 ? PatchGrid{1, 8, 262} : PatchGrid{1, 28, 74});
       samples.push_back(shape_of(model, "s" + std::to_string(i), content));
-      contents.keep(samples.back().id, std::move(content));
+      contents.keep(samples.back().id, in_precision(std::move(content), DType::bf16));
     }
   }
 };
@@ -72,7 +72,10 @@ void content_of_pictures(benchmark::State& state) {
     for (int m = 0; m < kMicrobatches; ++m) {
       const EncoderInput encoder = content.encoder(m, 0, true);
       const LlmInput llm = content.llm(m, 0);
-      upload(rank, uploaded.view().data, DType::bf16, std::span<const float>(encoder.values));
+      for (std::size_t s = 0; s < encoder.values.size(); ++s) {
+        const Matrix rows = rows_of(rank, uploaded.view(), encoder.value_offsets[s], 1);
+        upload(rank, rows.data, encoder.values[s], 0, encoder.values[s].size());
+      }
       patches += encoder.rows();
       benchmark::DoNotOptimize(llm.targets.data());
     }
@@ -80,7 +83,17 @@ void content_of_pictures(benchmark::State& state) {
   state.counters["patches"] = static_cast<double>(patches);
 }
 
+/// Rounds what the encoder sees of a batch's pictures, as threads that load it do.
+void round_pictures(benchmark::State& state) {
+  const ModelSpec model = picture_model();
+  const SampleContent content = picture_sample(model, {1, 28, 74});
+  for (auto _ : state) {
+    for (int i = 0; i < kSamples; ++i) benchmark::DoNotOptimize(in_precision(content, DType::bf16));
+  }
+}
+
 BENCHMARK(content_of_pictures)->Unit(benchmark::kMillisecond);
+BENCHMARK(round_pictures)->Unit(benchmark::kMillisecond);
 
 }  // namespace content_bench
 }  // namespace dflop

@@ -4,7 +4,7 @@
 #include "experiments/training/held_out.hpp"
 #include "experiments/training/loop.hpp"
 #include "tests/backend/content/host_process.hpp"
-#include "tests/cli/run.hpp"
+#include "tests/cli/tiny_training.hpp"
 
 namespace dflop {
 namespace data_of_processes_test {
@@ -14,28 +14,8 @@ using testing::HostProcess;
 
 constexpr int kSteps = 3;
 
-struct DataOfProcesses : ::testing::Test {
-  testing::Sandbox sandbox;
-  std::shared_ptr<const Target> target = std::make_shared<const Target>("tiny-vlm", "a100-80g:1");
-  std::shared_ptr<const std::vector<Sample>> samples;
-  Plan plan;
-
-  void SetUp() override {
-    testing::write_all(sandbox.path("images.csv"), testing::image_records(60));
-    PreprocessOptions options;
-    options.rule = target->model.preprocess;
-    options.max_tokens = target->model.max_tokens;
-    samples = std::make_shared<const std::vector<Sample>>(
-        load_samples(sandbox.path("images.csv").string(), options, false, nullptr, {}));
-    plan.model = "tiny-vlm";
-    plan.cluster = "a100-80g:1";
-    plan.layout = Layout::uniform;
-    plan.gbs = 8;
-    plan.encoder = {1, 2, 2, {target->model.encoder.layers, 0}};
-    plan.llm = {1, 2, 2, {1, target->model.llm.layers - 1}};
-    plan.microbatches = 2;
-    plan.recomputation = Recomputation::none;
-  }
+struct DataOfProcesses : testing::TinyTraining {
+  DataOfProcesses() : TinyTraining(2) {}
 
   /// Trains and returns the losses, in the process that leads the run.
   std::vector<double> train(World& world, const std::shared_ptr<const Dataset>& data) const {
@@ -87,26 +67,6 @@ TEST_F(DataOfProcesses, IsThatOfTheirRanks) {
   EXPECT_EQ(sum, std::size_t{kSteps * 8 * 2});
 }
 
-/// A data set of made-up contents, of which one sample cannot be decoded.
-class DamagedDataset final : public Dataset {
- public:
-  DamagedDataset(const ModelSpec& model, const std::vector<Sample>& samples)
-      : whole_(model, samples, 1), damaged_(samples.front().id) {
-    samples_ = samples;
-  }
-
-  std::string fingerprint() const override { return whole_.fingerprint(); }
-  SampleContent read(const std::string& id, bool values) const override {
-    if (id == damaged_ && values) throw Error(ErrorKind::input, "bad.tar: not a picture");
-    return whole_.read(id, values);
-  }
-  std::int64_t trained_tokens(const Sample& sample) const override { return whole_.trained_tokens(sample); }
-
- private:
-  CountedDataset whole_;
-  std::string damaged_;
-};
-
 /// The ranks of one dp rank alone decode the damaged sample; all processes hear of it, and have the step.
 TEST_F(DataOfProcesses, ThatAreHeldOutAndDamagedCostNoStep) {
   TrainJob job;
@@ -121,8 +81,9 @@ TEST_F(DataOfProcesses, ThatAreHeldOutAndDamagedCostNoStep) {
     HeldOutData data;
     data.samples = samples;
     data.batches = 1;
-    data.shards = std::make_shared<const DamagedDataset>(target->model, *samples);
-    HeldOutEvaluation held_out(std::move(data), job, {"lpt"}, process, 1);
+    data.shards =
+        std::make_shared<const testing::DamagedDataset>(target->model, *samples, samples->front().id);
+    HeldOutEvaluation held_out(std::move(data), job, {"lpt"}, process, 1, DType::f64);
     LiveExecutor executor(plan, target->model, process, {DType::f64, 1});
     TrainingOptions options;
     options.held_out = &held_out;

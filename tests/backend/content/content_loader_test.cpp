@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/model/microbatch.hpp"
 #include "core/error.hpp"
 #include "tests/backend/content/host_process.hpp"
 #include "tests/backend/run/live_plans.hpp"
@@ -32,10 +33,10 @@ TEST_F(ContentLoaderTest, KeepsTheLatestTwoBatches) {
   EXPECT_EQ(data->decoded(), (Ids{"s0", "s1"}));
   load({{"s1"}, {"s2"}});
   EXPECT_EQ(data->decoded(), (Ids{"s0", "s1", "s2"}));  // s1 was there
-  for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(loader.tokens(sample(s)).rows, sample(s).llm_tokens);
+  for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(loader.tokens(sample(s))->rows, sample(s).llm_tokens);
   loader.begin({{"s1"}, {"s2"}});
   EXPECT_THROW(static_cast<void>(loader.tokens(sample(0))), Error);
-  EXPECT_EQ(loader.tokens(sample(2)).rows, sample(2).llm_tokens);
+  EXPECT_EQ(loader.tokens(sample(2))->rows, sample(2).llm_tokens);
 }
 
 TEST_F(ContentLoaderTest, DropsAll) {
@@ -44,21 +45,59 @@ TEST_F(ContentLoaderTest, DropsAll) {
   loader.drop_all();
   for (std::size_t s = 0; s < 2; ++s) EXPECT_THROW(static_cast<void>(loader.tokens(sample(s))), Error);
   load({{"s1"}});
-  EXPECT_EQ(loader.tokens(sample(1)).rows, sample(1).llm_tokens);
+  EXPECT_EQ(loader.tokens(sample(1))->rows, sample(1).llm_tokens);
 }
 
 TEST_F(ContentLoaderTest, DecodesWhereValuesAreAskedFor) {
   load({{"s0", false}, {"s1", true}});
   EXPECT_EQ(data->shapes(), Ids{"s0"});
   EXPECT_EQ(data->decoded(), Ids{"s1"});
-  EXPECT_EQ(loader.encoder(sample(0), 0, false).rows, 6);
+  EXPECT_EQ(loader.encoder(sample(0), 0, false)->rows, 6);
   EXPECT_THROW(static_cast<void>(loader.encoder(sample(0), 0, true)), Error);
-  EXPECT_EQ(std::ssize(loader.encoder(sample(1), 0, true).values), 6 * model.front().values);
+  EXPECT_EQ(loader.encoder(sample(1), 0, true)->values.size(), 6 * model.front().values);
   // What is there without values is made again with them, but not the other way round.
   load({{"s0", true}, {"s1", false}});
   EXPECT_EQ(data->decoded(), (Ids{"s0", "s1"}));
   EXPECT_EQ(data->shapes(), Ids{"s0"});
-  for (std::size_t s : {0, 1}) EXPECT_FALSE(loader.encoder(sample(s), 0, true).values.empty());
+  for (std::size_t s : {0, 1}) EXPECT_FALSE(loader.encoder(sample(s), 0, true)->values.empty());
+}
+
+std::vector<std::byte> bytes_of_values(const EncoderSequence& sequence) {
+  const std::byte* begin = sequence.values.data();
+  return {begin,
+          begin + sequence.values.size() * static_cast<std::int64_t>(bytes_of(sequence.values.dtype()))};
+}
+
+/// The precision is the run's when a sample is there, with the bits of made-up contents.
+TEST_F(ContentLoaderTest, RoundsWhatTheEncoderSees) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    ContentLoader rounding(data, 2, dtype);
+    rounding.begin({{"s0"}});
+    rounding.wait({{"s0"}});
+    const auto found = rounding.encoder(sample(0), 0, true);
+    EXPECT_EQ(found->values.dtype(), dtype);
+    EXPECT_EQ(bytes_of_values(*found),
+              bytes_of_values(*MadeUpContents(model, 1, dtype).encoder(sample(0), 0, true)));
+  }
+}
+
+/// A batch may be dropped while a step computes with it.
+TEST_F(ContentLoaderTest, WhatWasGivenStays) {
+  load({{"s0"}});
+  const auto sequence = loader.encoder(sample(0), 0, true);
+  const auto tokens = loader.tokens(sample(0));
+  const Plan plan = testing::uniform_plan(1, 1, 1, 1);
+  const std::vector<Sample> batch{sample(0)};
+  const EncoderInput input =
+      BatchContent(plan, model, batch, testing::dealt(plan, 1), loader).encoder(0, 0, true);
+  loader.drop_all();
+  EXPECT_THROW(static_cast<void>(loader.encoder(sample(0), 0, true)), Error);
+  const MadeUpContents again(model, 1);
+  const auto expected = again.encoder(sample(0), 0, true);
+  EXPECT_EQ(bytes_of_values(*sequence), bytes_of_values(*expected));
+  EXPECT_EQ(tokens->ids, again.tokens(sample(0))->ids);
+  ASSERT_FALSE(input.values.empty());
+  EXPECT_EQ(input.values[0].data(), sequence->values.data());  // which was not copied
 }
 
 /// A batch counts the targets of all its samples, those of others among them.
@@ -79,9 +118,9 @@ TEST_F(ContentLoaderTest, GivesWhatWasAskedForInAnyOrder) {
     loader.wait(batch);
     for (const ContentRequest& request : batch) {
       const Sample& one = sample(static_cast<std::size_t>(request.id[1] - '0'));
-      EXPECT_EQ(loader.tokens(one).rows, one.llm_tokens);
+      EXPECT_EQ(loader.tokens(one)->rows, one.llm_tokens);
       if (!request.values || one.encoder_sequences.empty()) continue;
-      EXPECT_FALSE(loader.encoder(one, 0, true).values.empty());
+      EXPECT_FALSE(loader.encoder(one, 0, true)->values.empty());
     }
   }
 }

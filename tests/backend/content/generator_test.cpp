@@ -42,12 +42,7 @@ TEST_P(GoldenAnswers, AreTheLibrarys) {
     const RankContext context = context_of(rank);
     const Generator generator(golden.spec, context, 1, &weights);
     for (std::size_t s = 0; s < golden.samples.size(); ++s) {
-      SampleContent content;
-      content.tokens = golden.contents->tokens(golden.samples[s]);
-      std::int64_t sequences = 0;
-      for (const EncoderSequences& alike : golden.samples[s].encoder_sequences) sequences += alike.count;
-      for (std::int64_t i = 0; i < sequences; ++i)
-        content.sequences.push_back(golden.contents->encoder(golden.samples[s], i, true));
+      const SampleContent content = content_of(golden, golden.samples[s]);
       const std::vector<std::int32_t> found =
           generator.answer(content, kMost, golden.spec.llm.vocabulary).found;
       EXPECT_EQ(found, expected[s]) << "sample " << s;

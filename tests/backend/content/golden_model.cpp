@@ -187,6 +187,13 @@ GoldenModel read_golden_model(const std::string& name, const std::function<void(
   return model;
 }
 
+SampleContent content_of(const GoldenModel& model, const Sample& sample) {
+  SampleContent content{{}, *model.contents->tokens(sample)};
+  for (std::int64_t s = 0; s < sample.encoder().sequences; ++s)
+    content.sequences.push_back(*model.contents->encoder(sample, s, true));
+  return content;
+}
+
 WholeTensors from_stored(const GoldenModel& model, const GoldenTensors& stored, const WholeTensors& like) {
   const StoredNames names(model.spec, [&](const std::string& name) { return model.weights.count(name) > 0; });
   WholeTensors tensors;

@@ -44,6 +44,9 @@ std::vector<std::string> golden_models();
 /// Reads a model; `change` may change its sizes and forms before samples are put together.
 GoldenModel read_golden_model(const std::string& name, const std::function<void(ModelSpec&)>& change = {});
 
+/// Returns all that a sample holds.
+SampleContent content_of(const GoldenModel& model, const Sample& sample);
+
 /// Returns tensors under the names here from those of transformers, for all of `like`.
 WholeTensors from_stored(const GoldenModel& model, const GoldenTensors& stored, const WholeTensors& like);
 

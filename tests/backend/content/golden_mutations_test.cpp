@@ -330,10 +330,7 @@ class ChangedWeights final : public WeightSource {
 bool change_contents(GoldenModel& model, const Mutation& mutation) {
   bool changed = false;
   for (Sample& sample : model.samples) {
-    SampleContent content{{}, model.contents->tokens(sample)};
-    for (std::int64_t s = 0; s < sample.encoder().sequences; ++s) {
-      content.sequences.push_back(model.contents->encoder(sample, s, true));
-    }
+    SampleContent content = content_of(model, sample);
     changed = mutation.content(model.spec, content) || changed;
     sample = shape_of(model.spec, sample.id, content);
     model.contents->keep(sample.id, std::move(content));

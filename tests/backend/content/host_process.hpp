@@ -8,12 +8,14 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/content/dataset.hpp"
 #include "backend/host/world.hpp"
 #include "backend/model/made_up.hpp"
 #include "backend/process/process_world.hpp"
+#include "core/error.hpp"
 #include "tests/backend/process/free_port.hpp"
 #include "tests/backend/process/in_processes.hpp"
 
@@ -22,7 +24,7 @@ namespace dflop::testing {
 /// A process with one rank.
 class HostProcess final : public ProcessWorld {
  public:
-  HostProcess(int rank, int port, HostWorld& shared, std::mutex& mutex)
+  HostProcess(int rank, int port, World& shared, std::mutex& mutex)
       : ProcessWorld({"127.0.0.1", port, rank, shared.ranks(), Seconds{60}, Seconds{60}}),
         shared_(shared),
         mutex_(mutex) {}
@@ -38,21 +40,27 @@ class HostProcess final : public ProcessWorld {
   }
 
  private:
-  HostWorld& shared_;
+  World& shared_;
   std::mutex& mutex_;
 };
 
-/// Runs `body` in so many processes and returns the message of each one's exception; empty where there was
-/// none.
-inline std::vector<std::string> run_host_processes(int ranks, const WorldOptions& options,
-                                                   const std::function<void(HostProcess&)>& body) {
-  HostWorld shared(ranks, options);
+/// Runs `body` in a process for each rank of a world, whose devices and messages they have, and returns the
+/// message of each one's exception; empty where there was none.
+inline std::vector<std::string> run_processes_on(World& shared,
+                                                 const std::function<void(HostProcess&)>& body) {
   std::mutex mutex;
   const int port = free_port();
-  return messages_of_processes(ranks, [&](int rank) {
+  return messages_of_processes(shared.ranks(), [&](int rank) {
     HostProcess process(rank, port, shared, mutex);
     body(process);
   });
+}
+
+/// Does so on a host of so many ranks.
+inline std::vector<std::string> run_host_processes(int ranks, const WorldOptions& options,
+                                                   const std::function<void(HostProcess&)>& body) {
+  HostWorld shared(ranks, options);
+  return run_processes_on(shared, body);
 }
 
 /// A data set whose contents are made up and that counts what is read.
@@ -72,9 +80,9 @@ class CountedDataset final : public Dataset {
     }
     const Sample& sample = *by_id_.at(id);
     SampleContent content;
-    content.tokens = made_up_.tokens(sample);
+    content.tokens = *made_up_.tokens(sample);
     for (std::int64_t s = 0; s < sample.encoder().sequences; ++s)
-      content.sequences.push_back(made_up_.encoder(sample, s, values));
+      content.sequences.push_back(*made_up_.encoder(sample, s, values));
     return content;
   }
   std::int64_t trained_tokens(const Sample& sample) const override { return made_up_.trained_tokens(sample); }
@@ -90,6 +98,26 @@ class CountedDataset final : public Dataset {
   mutable std::mutex mutex_;
   mutable std::multiset<std::string> decoded_;
   mutable std::multiset<std::string> shapes_;
+};
+
+/// A data set of made-up contents, of which one sample cannot be decoded.
+class DamagedDataset final : public Dataset {
+ public:
+  DamagedDataset(const ModelSpec& model, const std::vector<Sample>& samples, std::string damaged)
+      : whole_(model, samples, 1), damaged_(std::move(damaged)) {
+    samples_ = samples;
+  }
+
+  std::string fingerprint() const override { return whole_.fingerprint(); }
+  SampleContent read(const std::string& id, bool values) const override {
+    if (id == damaged_ && values) throw Error(ErrorKind::input, "bad.tar: not a picture");
+    return whole_.read(id, values);
+  }
+  std::int64_t trained_tokens(const Sample& sample) const override { return whole_.trained_tokens(sample); }
+
+ private:
+  CountedDataset whole_;
+  std::string damaged_;
 };
 
 }  // namespace dflop::testing

@@ -16,11 +16,12 @@ class NotedContents final : public Contents {
  public:
   NotedContents(const ModelSpec& model, std::uint64_t seed) : contents_(model, seed) {}
 
-  EncoderSequence encoder(const Sample& sample, std::int64_t sequence, bool values) const override {
+  std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
+                                                 bool values) const override {
     note(sample, values ? SampleNeed::values : SampleNeed::shape);
     return contents_.encoder(sample, sequence, values);
   }
-  TokenSequence tokens(const Sample& sample) const override {
+  std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const override {
     note(sample, SampleNeed::shape);
     return contents_.tokens(sample);
   }

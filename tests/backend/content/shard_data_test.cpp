@@ -43,7 +43,7 @@ TEST_F(ShardDataTest, ShapesFromHeadersAreThoseOfContents) {
     EXPECT_EQ(decoded.encoder_output_tokens, sample.encoder_output_tokens);
     // A row of the encoder has the values of its patch: 2 frames, 3 colours, 6 x 6 pixels.
     ASSERT_EQ(content.sequences.size(), 1U);
-    EXPECT_EQ(std::ssize(content.sequences[0].values), content.sequences[0].rows * 2 * 3 * 6 * 6);
+    EXPECT_EQ(content.sequences[0].values.size(), content.sequences[0].rows * 2 * 3 * 6 * 6);
   }
 }
 

@@ -1,0 +1,59 @@
+// What the encoder sees is rounded when it is loaded: a step computes the same of it as of what is rounded at
+// the upload.
+#include <gtest/gtest.h>
+
+#include "tests/backend/content/golden_run.hpp"
+
+namespace dflop {
+namespace content_precision_test {
+
+using testing::GoldenModel;
+using testing::GoldenRun;
+
+GoldenModel in_precision_of(const GoldenModel& model, DType dtype) {
+  GoldenModel converted = model;
+  converted.contents = std::make_shared<StoredContents>();
+  for (const Sample& sample : model.samples)
+    converted.contents->keep(sample.id, in_precision(content_of(model, sample), dtype));
+  return converted;
+}
+
+/// Returns the loss of a step, after which the gradients are there.
+double loss_of(const GoldenRun& run) {
+  StepOptions options;
+  options.update = false;
+  return run.executor->step(run.iteration, options).loss;
+}
+
+class ContentPrecision : public ::testing::TestWithParam<std::string> {};
+
+/// Patches, patches behind class rows, sounds; whole on a rank and, with sequence parallelism, a part of
+/// them.
+TEST_P(ContentPrecision, OfARunChangesNoBit) {
+  const GoldenModel model = testing::read_golden_model(GetParam());
+  for (const DType dtype : {DType::bf16, DType::f64}) {
+    const GoldenModel converted = in_precision_of(model, dtype);
+    for (const testing::GoldenWay& way : testing::golden_ways(model.spec)) {
+      SCOPED_TRACE(way.name + ", " + std::string(to_string(dtype)));
+      GoldenRun run(model, way.plan, dtype);
+      GoldenRun found(converted, way.plan, dtype);
+      EXPECT_EQ(loss_of(found), loss_of(run));
+      const WholeTensors gradients = found.executor->read(ParameterStore::Kind::gradient);
+      for (const auto& [name, tensor] : run.executor->read(ParameterStore::Kind::gradient))
+        EXPECT_EQ(gradients.at(name).values, tensor.values) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, ContentPrecision,
+                         ::testing::Values("llava-onevision-qwen2", "internvl-300m-style", "qwen2.5-vl",
+                                           "qwen2-audio"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return name;
+                         });
+
+}  // namespace content_precision_test
+}  // namespace dflop
