@@ -195,17 +195,38 @@ LiveExecutor::Entries LiveExecutor::entries_of(const Iteration& iteration) const
   return {std::move(posts), false};
 }
 
-LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options) const {
+BatchContent LiveExecutor::content_of(const Iteration& iteration, const Contents& contents) const {
+  return {plan_, model_, iteration.samples, iteration.assignment, contents};
+}
+
+StepInputs LiveExecutor::make_inputs(const Iteration& iteration) const {
+  const BatchContent content = content_of(iteration, *contents_);
+  StepInputs inputs;
+  for (const auto& rank : ranks_) inputs.push_back(rank->live.make_inputs(iteration.program, content));
+  return inputs;
+}
+
+bool LiveExecutor::is_synchronous() const {
+  return ranks_.front()->parts.device->is_synchronous();
+}
+
+LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& options,
+                              StepInputs inputs) const {
   require_own(iteration, options);
   const std::lock_guard turn(turn_);
-  const Contents& contents = options.contents != nullptr ? *options.contents : *contents_;
-  const BatchContent content(plan_, model_, iteration.samples, iteration.assignment, contents);
+  std::optional<BatchContent> content;  // of which each rank makes its inputs in its thread
+  if (inputs.empty()) {
+    content.emplace(content_of(iteration, options.contents != nullptr ? *options.contents : *contents_));
+    inputs.resize(ranks_.size());
+  }
   const Entries entries = entries_of(iteration);
-  const LiveStep step{iteration.program, content, options, entries.posts, entries.starts_sums};
+  const LiveStep step{iteration.program, options, entries.posts, entries.starts_sums};
   std::vector<LiveRankResult> results(ranks_.size());
   run_in_threads(ranks_.size(), {[&](std::size_t i) {
                                    ranks_[i]->parts.device->enter_thread();
-                                   ranks_[i]->live.prepare(step);
+                                   LiveRank& live = ranks_[i]->live;
+                                   if (content) inputs[i] = live.make_inputs(step.program, *content);
+                                   live.prepare(step, std::move(inputs[i]));
                                  },
                                  [&](std::size_t i) { results[i] = ranks_[i]->live.run(step); },
                                  [&](std::size_t i, const std::string& message) {

@@ -23,6 +23,9 @@ struct LiveOptions {
       nullptr;  ///< of the parameters' first values, while ranks are made; null: the seed
 };
 
+/// StepInputs are what the ranks of a process read of one iteration, each its own.
+using StepInputs = std::vector<RankInputs>;
+
 /// A LiveResult is what a step of all ranks came to, in the process that leads the world; nothing in its
 /// others.
 struct LiveResult {
@@ -57,9 +60,18 @@ class LiveExecutor final : public Executor {
   /// which only the executor's own members count. The timeline has its spans. With the forwards of a program
   /// alone (core/program/forwards.hpp) it is an evaluation: it gives the loss, keeps no activations, and
   /// leaves parameters, gradients and optimizer states as they are.
+  /// `inputs` are those that make_inputs() made of the iteration; without any, ranks make them first.
   /// @throws Error (internal) for an iteration of another plan, else what the first rank that failed has
   /// thrown; the run cannot be gone on with then.
-  LiveResult step(const Iteration& iteration, const StepOptions& options) const;
+  LiveResult step(const Iteration& iteration, const StepOptions& options, StepInputs inputs = {}) const;
+
+  /// Makes what the ranks of this process read of an iteration, from the executor's contents, in host memory.
+  /// It may be called while another step runs. @throws as Contents
+  StepInputs make_inputs(const Iteration& iteration) const;
+
+  /// Returns whether ranks compute on the cores on which inputs are made, so that making them beside a step
+  /// would only make it longer.
+  bool is_synchronous() const;
 
   /// Returns the variants of operations of a rank of this process.
   VariantNames variant_names() const;
@@ -96,6 +108,7 @@ class LiveExecutor final : public Executor {
   CheckpointIndex divided(const CheckpointIndex& index, bool weights_alone);
   void write_files(const std::string& folder, CheckpointIndex& index);
   void require_own(const Iteration& iteration, const StepOptions& options) const;
+  BatchContent content_of(const Iteration& iteration, const Contents& contents) const;
   /// Entries are the receives that ranks enter ahead of their instructions, where their communicators need
   /// that, and whether sums begin when their gradients are complete.
   struct Entries {

@@ -93,17 +93,24 @@ LiveRank::Slot& LiveRank::slot(const Instruction& instruction) {
   return found->second;
 }
 
-StageInput LiveRank::input_of(const LiveStep& step, int stage, int microbatch) const {
+StageInput LiveRank::input_of(const BatchContent& content, int stage, int microbatch) const {
   const StagePlace& place = held(stage).module->place();
   StageInput input;
-  input.token_weight = step.content.token_weight();
-  if (place.stage.encoder_layers > 0)
-    input.encoder = step.content.encoder(microbatch, dp_rank_, place.patches);
-  if (place.stage.llm_layers > 0) input.llm = step.content.llm(microbatch, dp_rank_);
+  input.token_weight = content.token_weight();
+  if (place.stage.encoder_layers > 0) input.encoder = content.encoder(microbatch, dp_rank_, place.patches);
+  if (place.stage.llm_layers > 0) input.llm = content.llm(microbatch, dp_rank_);
   return input;
 }
 
-void LiveRank::prepare(const LiveStep& step) {
+RankInputs LiveRank::make_inputs(const Program& program, const BatchContent& content) const {
+  RankInputs inputs;
+  for (const Instruction& i : program.instructions_of(program.groups[group_])) {
+    if (i.op == Op::forward) inputs[{i.stage, i.microbatch}] = input_of(content, i.stage, i.microbatch);
+  }
+  return inputs;
+}
+
+void LiveRank::prepare(const LiveStep& step, RankInputs inputs) {
   slots_.clear();
   pieces_.clear();
   weights_left_.clear();
@@ -114,7 +121,7 @@ void LiveRank::prepare(const LiveStep& step) {
   for (const Instruction& i : step.program.instructions_of(step.program.groups[group_])) {
     const std::pair<int, int> key{i.stage, i.microbatch};
     if (i.op == Op::forward) {
-      slots_[key].input = input_of(step, i.stage, i.microbatch);
+      slots_[key].input = std::move(inputs.at(key));
       held(i.stage).module->prepare(slots_[key].input);
     }
     if (makes_input_gradient(i.op)) turned[key] = true;

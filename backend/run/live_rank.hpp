@@ -39,11 +39,13 @@ struct StepOptions {
 /// A LiveStep is what all ranks have of one iteration.
 struct LiveStep {
   const Program& program;
-  const BatchContent& content;
   const StepOptions& options;
   const ReceivePosts& posts;  ///< of receives that are entered ahead
   bool starts_sums;           ///< when their gradients are complete, and not where they are waited for
 };
+
+/// These are what a rank reads of an iteration, by stage and microbatch.
+using RankInputs = std::map<std::pair<int, int>, StageInput>;
 
 /// A LiveSpan says when an instruction ran, on the clock of events.
 struct LiveSpan {
@@ -73,9 +75,12 @@ class LiveRank {
            std::uint64_t seed, const WeightSource* weights, const RankContext& rank,
            ComputeTurn* turn = nullptr);
 
-  /// Makes what an iteration reads. Ranks do so before any of them runs, so that none of their time goes into
-  /// the others' waiting.
-  void prepare(const LiveStep& step);
+  /// Makes what this rank reads of an iteration, in host memory. It may be called from another thread than
+  /// the rank's, also while that runs a step.
+  RankInputs make_inputs(const Program& program, const BatchContent& content) const;
+  /// Has all ready that an iteration needs, `inputs` being of its program. Ranks do so before any of them
+  /// runs, so that none of their time goes into the others' waiting.
+  void prepare(const LiveStep& step, RankInputs inputs);
   /// Runs the iteration that was prepared. Every rank of the run does so at the same time, each in a thread
   /// of its own.
   LiveRankResult run(const LiveStep& step);
@@ -164,7 +169,7 @@ class LiveRank {
   void end_turn();
   Range rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
                   bool activations) const;
-  StageInput input_of(const LiveStep& step, int stage, int microbatch) const;
+  StageInput input_of(const BatchContent& content, int stage, int microbatch) const;
   RankGroup ranks_of(const Program& program, const Collective& collective) const;
   const HeldStage& held(int stage) const;
   Slot& slot(const Instruction& instruction);

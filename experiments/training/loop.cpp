@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "costmodel/analytic/flops.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/training/content_ahead.hpp"
 #include "experiments/training/held_out.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "sim/engine.hpp"
@@ -50,13 +50,6 @@ std::uint64_t hash_of(const Program& program) {
   }
   for (const Collective& collective : program.collectives) writer.add(collective.groups);
   return stable_hash(writer.take());
-}
-
-/// Checks that a step has a schedule. @throws Error (input)
-void require_feasible(std::int64_t step, const std::optional<ScheduledBatch>& batch) {
-  if (batch && batch->result.feasible()) return;
-  refuse_input("", "step {}: no schedule obeys the caps{}{}", step, batch ? ": " : "",
-               batch ? batch->result.reason : std::string());
 }
 
 /// Checks a step's loss and norm of gradients. @throws Error (input)
@@ -112,35 +105,29 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
     service.emplace(std::move(input), options);
   }
   SharedSource source(world_, service ? &*service : nullptr, batches);
-  std::optional<ContentAhead> content;
-  if (options_.loader != nullptr) content.emplace(*options_.loader, plan_, target_->model, world_);
-  // The only process has all samples of a step, whatever its schedule; one of several knows its own by the
-  // schedule, which it then takes a step ahead.
-  const bool takes_ahead = content && std::ssize(world_.local_ranks()) < world_.ranks();
-  BatchStream ahead = batches;
-  const auto begin_content = [&](std::int64_t step, const std::optional<ScheduledBatch>& next) {
-    if (!content || step > options_.last_step) return;
-    if (!takes_ahead) return content->begin_all(ahead.next());
-    if (next && next->result.feasible()) content->begin(*next->samples, next->result.assignment);
-  };
-  std::optional<ScheduledBatch> next;
-  if (takes_ahead && options_.first_step <= options_.last_step) next = source.next();
-  begin_content(options_.first_step, next);
+  StepsAhead ahead({.plan = plan_,
+                    .target = *target_,
+                    .cost = scheduling_cost(),
+                    .world = world_,
+                    .executor = executor_,
+                    .loader = options_.loader,
+                    .batches = batches,
+                    .are_known_before = !options_.correct && !options.limits.time_limit},
+                   source);
+  // What is prepared when the loop ends waits for no schedule any more.
+  const auto stop = [](SchedulingService* running) { running->stop(); };
+  const std::unique_ptr<SchedulingService, decltype(stop)> stopped(service ? &*service : nullptr, stop);
+  if (options_.first_step <= options_.last_step) ahead.begin(options_.first_step);
   for (std::int64_t step = options_.first_step; step <= options_.last_step; ++step) {
-    const std::optional<ScheduledBatch> batch = takes_ahead ? std::move(next) : source.next();
-    std::optional<Seconds> data_waited;
-    between_steps([&] {
-      require_feasible(step, batch);
-      if (content) data_waited = content->wait();
-    });
-    for (const ScheduleEvent& event : batch->events) {
+    PreparedStep prepared;
+    ahead.take_schedule();
+    between_steps([&] { prepared = ahead.take(); });
+    for (const ScheduleEvent& event : prepared.batch.events) {
       say("dflop: note: step {}: {}: {}\n", event.iteration + 1, to_string(event.kind), event.message);
     }
-    if (takes_ahead && step < options_.last_step) next = source.next();
-    begin_content(step + 1, next);
+    if (step < options_.last_step) ahead.begin(step + 1);
     Timeline timeline;
-    TrainingStep done = run_step(step, *batch, timeline);
-    done.data_waited = data_waited;
+    TrainingStep done = run_step(step, std::move(prepared), timeline);
     std::exception_ptr failure;
     if (options_.held_out != nullptr && options_.held_out->data().is_due(step, options_.last_step)) {
       try {
@@ -197,9 +184,9 @@ void TrainingLoop::evaluate(TrainingStep& done) const {
   done.eval_time = held_out.time;
 }
 
-TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline) {
-  const Iteration iteration = make_iteration({target_->model, target_->cluster, *scheduling_cost()}, plan_,
-                                             *batch.samples, batch.result.assignment);
+TrainingStep TrainingLoop::run_step(std::int64_t step, PreparedStep prepared, Timeline& timeline) {
+  const ScheduledBatch& batch = prepared.batch;
+  const Iteration& iteration = prepared.iteration;
   require_same_program(world_, iteration.program);
   if (options_.check_program) between_steps([&] { options_.check_program(iteration.program); });
   const std::vector<Nanoseconds> longer = delays(iteration);
@@ -213,13 +200,17 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
     options.kernels = &done.kernels;
   }
   if (correction_) correction_->begin_step(batch, iteration);
-  LiveResult result = executor_.step(iteration, options);
+  LiveResult result = executor_.step(iteration, options, std::move(prepared.inputs));
+  const auto ended = std::chrono::steady_clock::now();
+  if (last_end_) done.step_to_step = ended - *last_end_;
+  last_end_ = ended;
   if (options_.kernels != nullptr && world_.leads()) {
     options_.kernels->planner().end_step(result.kernels,
                                          static_cast<double>(result.timeline.makespan.count()));
   }
   if (correction_) correction_->end_step(batch, result.timeline);
   done.step = step;
+  done.data_waited = prepared.data_waited;
   done.loss = result.loss;
   done.gradient_norm = result.gradient_norm;
   between_steps([&] {
@@ -245,7 +236,7 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, const ScheduledBatch& bat
   }
   done.idle_fraction = idle_fraction(result.timeline);
   done.peak_memory = peak_memory(result.timeline);
-  done.waited = batch.waited;
+  done.waited = prepared.waited;
   timeline = std::move(result.timeline);
   return done;
 }

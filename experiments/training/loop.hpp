@@ -2,6 +2,7 @@
 // schedule serves all processes of a run: the leading one makes it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,16 +20,18 @@
 #include "experiments/training/correction.hpp"
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/optimizer.hpp"
+#include "experiments/training/steps_ahead.hpp"
 
 namespace dflop {
 
 /// A TrainingStep is what one step came to.
 struct TrainingStep {
-  std::int64_t step = 0;  ///< from 1 on
-  double loss = 0;        ///< mean over the trained tokens of the batch, before the update
-  Seconds time{0};
-  std::optional<Seconds> predicted;  ///< where there is a profile to do so
-  double extrapolated_fraction = 0;  ///< of compute instructions, beyond the profile's points
+  std::int64_t step = 0;                ///< from 1 on
+  double loss = 0;                      ///< mean over the trained tokens of the batch, before the update
+  Seconds time{0};                      ///< from its first instruction to the end of its last
+  std::optional<Seconds> step_to_step;  ///< from the end of the step before to this one's; none of the first
+  std::optional<Seconds> predicted;     ///< where there is a profile to do so
+  double extrapolated_fraction = 0;     ///< of compute instructions, beyond the profile's points
   std::int64_t samples = 0;
   std::int64_t encoder_tokens = 0;
   std::int64_t llm_tokens = 0;
@@ -44,6 +47,10 @@ struct TrainingStep {
   std::optional<Seconds> eval_time;
   KernelChoices kernels;  ///< that all its ranks had, where they were chosen
 
+  /// Returns how long no rank ran between the step before and this one.
+  std::optional<Seconds> between_steps() const {
+    return step_to_step ? std::optional(*step_to_step - time) : std::nullopt;
+  }
   double tokens_per_s() const { return static_cast<double>(llm_tokens) / time.count(); }
 };
 
@@ -79,8 +86,11 @@ struct TrainingOptions {
 /// `batches` begins with that of step 1, also where the first step is a later one. The schedule of a step is
 /// made while the one before it runs, or a step earlier where the ranks of several processes load what their
 /// schedules give them, each its own; target and batches are owned with the scheduler, which may outlive the
-/// loop where it does not return in time. All processes of the world run the same loop; steps of all but the
-/// leading one have no loss, time and timeline.
+/// loop where it does not return in time. On devices that compute beside the host, Program and inputs of a
+/// step are made while the one before it runs, too, in a thread, which takes memory for the inputs of one
+/// step more: not where the schedule is not known before, as it learns from that step or has until its end.
+/// What fails there is thrown when its step is to begin. All processes of the world run the same loop; steps
+/// of all but the leading one have no loss, time and timeline.
 class TrainingLoop {
  public:
   TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
@@ -102,7 +112,7 @@ class TrainingLoop {
  private:
   void between_steps(const std::function<void()>& work);
   void evaluate(TrainingStep& done) const;
-  TrainingStep run_step(std::int64_t step, const ScheduledBatch& batch, Timeline& timeline);
+  TrainingStep run_step(std::int64_t step, PreparedStep prepared, Timeline& timeline);
 
   std::shared_ptr<const CostModel> scheduling_cost() const;
   KernelChoices shared_choices() const;
@@ -116,7 +126,8 @@ class TrainingLoop {
   LiveExecutor& executor_;
   TrainingOptions options_;
   bool failed_between_steps_ = false;
-  std::shared_ptr<TrainingCorrection> correction_;  ///< null: none
+  std::optional<std::chrono::steady_clock::time_point> last_end_;  ///< of a step
+  std::shared_ptr<TrainingCorrection> correction_;                 ///< null: none
 };
 
 /// A SharedSource gives in all processes what `source` gives in the leading one: a scheduler with a time
