@@ -19,6 +19,7 @@ TrainingStep full_step() {
   step.eval_time = Seconds(6);
   step.learning_rate = 0.125;
   step.time = Seconds(4);
+  step.step_to_step = Seconds(4.5);
   step.predicted = Seconds(5);
   step.samples = 16;
   step.encoder_tokens = 300;
@@ -31,7 +32,8 @@ TrainingStep full_step() {
   return step;
 }
 
-/// 2000 tokens in 4 s are 500 a second; the rest stands as given.
+/// 2000 tokens in 4 s are 500 a second; 4.5 s after the end of the step before, 0.5 s lie between the two;
+/// the rest stands as given.
 TEST(StepLog, LineHasAllFigures) {
   const json expected = {{"step", 7},
                          {"loss", 2.5},
@@ -40,6 +42,8 @@ TEST(StepLog, LineHasAllFigures) {
                          {"eval_s", 6},
                          {"learning_rate", 0.125},
                          {"iteration_s", 4},
+                         {"step_to_step_s", 4.5},
+                         {"between_steps_s", 0.5},
                          {"predicted_s", 5},
                          {"samples", 16},
                          {"encoder_tokens", 300},
@@ -58,20 +62,22 @@ TEST(StepLog, UnknownAndNotFiniteFiguresAreNull) {
   step.loss = std::numeric_limits<double>::quiet_NaN();
   step.mfu.reset();
   step.predicted.reset();
+  step.step_to_step.reset();
   const json line = json::parse(step_line(step));
-  for (const char* key : {"loss", "mfu", "predicted_s"}) EXPECT_TRUE(line.at(key).is_null()) << key;
-  EXPECT_EQ(line.size(), 17U);
+  for (const char* key : {"loss", "mfu", "predicted_s", "step_to_step_s", "between_steps_s"})
+    EXPECT_TRUE(line.at(key).is_null()) << key;
+  EXPECT_EQ(line.size(), 19U);
 }
 
-/// A step has 16 figures beside its number. One that is not known makes no point; one that is not finite
+/// A step has 18 figures beside its number. One that is not known makes no point; one that is not finite
 /// does.
 TEST(StepLog, CurvesHaveWhatIsKnown) {
   TrainingStep step = full_step();
-  EXPECT_EQ(step_scalars(step).size(), 16U);
+  EXPECT_EQ(step_scalars(step).size(), 18U);
   step.mfu.reset();
   step.loss = std::numeric_limits<double>::infinity();
   const std::vector<Scalar> scalars = step_scalars(step);
-  ASSERT_EQ(scalars.size(), 15U);
+  ASSERT_EQ(scalars.size(), 17U);
   EXPECT_EQ(scalars[0].tag, "train/loss");
   EXPECT_EQ(scalars[0].value, step.loss);
 }

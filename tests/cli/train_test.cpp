@@ -182,6 +182,9 @@ TEST_F(Train, LossFalls) {
     EXPECT_LE(step["idle_fraction"], 1.0);
     EXPECT_GT(step["peak_memory_bytes"], 0);
   }
+  EXPECT_EQ(steps[0]["step_to_step_s"], nullptr);
+  for (std::size_t i = 1; i < steps.size(); ++i)
+    EXPECT_GT(steps[i]["step_to_step_s"].get<double>(), steps[i]["iteration_s"].get<double>());
 }
 
 TEST_F(Train, GoesOnFromACheckpointAsIfItHadNotStopped) {
