@@ -12,6 +12,7 @@
 #include "costmodel/analytic/analytic.hpp"
 #include "experiments/cli/say.hpp"
 #include "sim/engine.hpp"
+#include "traces/files/hugging_face.hpp"
 
 namespace dflop {
 namespace {
@@ -47,6 +48,27 @@ TransformerSpec llama(const TruthRow& row) {
   return {row.model, row.layers, 8192, 28672, 64, 8, 128, true, true, 128256};
 }
 
+/// Returns a model of the Llama family, whose logits dflop makes in chunks.
+TransformerSpec live(const TruthRow& row) {
+  TransformerSpec spec{row.model,    row.layers,   row.hidden, row.ffn, row.heads,
+                       row.kv_heads, row.head_dim, true,       true,    row.vocabulary};
+  spec.tied_embeddings = true;
+  spec.logits_at_once = kLogitsAtOnce;
+  return spec;
+}
+
+TransformerSpec spec_of(TruthKind kind, const TruthRow& row) {
+  switch (kind) {
+    case TruthKind::megatron_gpt:
+      return gpt(row);
+    case TruthKind::llama:
+      return llama(row);
+    case TruthKind::dflop_live:
+      return live(row);
+  }
+  throw Error(ErrorKind::internal, "a kind of measured iterations that is none");
+}
+
 ClusterSpec nodes_for(const Program& program, ClusterSpec cluster) {
   cluster.nodes = static_cast<int>(round_up(program.ranks(), cluster.gpus_per_node) / cluster.gpus_per_node);
   return cluster;
@@ -57,9 +79,9 @@ ClusterSpec nodes_for(const Program& program, ClusterSpec cluster) {
 TruthCase truth_case(TruthKind kind, const TruthRow& row) {
   const bool megatron = kind == TruthKind::megatron_gpt;
   TruthCase run;
-  run.model.llm = megatron ? gpt(row) : llama(row);
+  run.model.llm = spec_of(kind, row);
   run.model.name = run.model.llm.name;
-  run.sequence = megatron ? row.seq : kLlamaSequence;
+  run.sequence = kind == TruthKind::llama ? kLlamaSequence : row.seq;
   run.fp16_gradients = megatron;
   run.plan.layout = Layout::uniform;
   run.plan.llm = {row.tp, row.pp, row.dp, split_layers(row.layers, row.pp)};

@@ -30,6 +30,9 @@ struct TruthCase {
 /// llama (Megatron-LM with Transformer Engine, 2025): published widths, vocabulary 128,256, sequence 4096,
 /// flash attention, no recomputation, ZeRO-1, sequence parallelism. 405b has 16 KV heads, as SimuMax's launch
 /// script (run_pretrain_llama3.sh) sets them, not the 8 of the released model.
+///
+/// dflop_live (dflop train): tied embeddings, flash attention, logits in chunks, no recomputation, ZeRO-1,
+/// sequence parallelism.
 TruthCase truth_case(TruthKind kind, const TruthRow& row);
 
 struct Prediction {

@@ -62,11 +62,41 @@ TEST(GroundTruth, ReadsLlamaRowsWithColumnsInAnyOrder) {
             parse_ground_truth(plain, "t.csv").rows);
 }
 
+TEST(GroundTruth, ReadsRowsOfOwnRuns) {
+  const std::string header =
+      "model,hidden,ffn,heads,kv_heads,head_dim,vocabulary,layers,seq,micro_batch,microbatches,tp,dp,pp,iteration_s,"
+      "commit,note\n";
+  const TruthSet set =
+      parse_ground_truth(header + "own,64,96,8,2,16,100,4,128,2,3,1,2,4,0.5,abc,\"a, b\"\n", "t.csv");
+  EXPECT_EQ(set.kind, TruthKind::dflop_live);
+  ASSERT_EQ(set.rows.size(), 1u);
+  TruthRow expected;
+  expected.row = 2;
+  expected.model = "own";
+  expected.hidden = 64;
+  expected.ffn = 96;
+  expected.heads = 8;
+  expected.kv_heads = 2;
+  expected.head_dim = 16;
+  expected.vocabulary = 100;
+  expected.layers = 4;
+  expected.seq = 128;
+  expected.micro_batch = 2;
+  expected.microbatches = 3;
+  expected.dp = 2;
+  expected.pp = 4;
+  expected.iteration = Seconds(0.5);
+  EXPECT_EQ(set.rows[0], expected);
+  expect_error(header + "own,64,96,8,3,16,100,4,128,2,3,1,2,4,0.5,abc,\n",
+               "t.csv:row 2, column 'kv_heads': expected a divisor of the 8 heads, found '3'");
+}
+
 TEST(GroundTruth, ReadsTheBundledFiles) {
   const std::string folder = std::string(DFLOP_SOURCE_DIR) + "/traces/ground_truth/";
   EXPECT_EQ(read_ground_truth(folder + "megatron_a100_single.csv").rows.size(), 720u);
   EXPECT_EQ(read_ground_truth(folder + "megatron_a100_multi.csv").rows.size(), 54u);
   EXPECT_EQ(read_ground_truth(folder + "llama_b200.csv").rows.size(), 12u);
+  EXPECT_EQ(read_ground_truth(folder + "dflop_h100.csv").rows.size(), 2u);
 }
 
 TEST(GroundTruth, RefusesOtherHeadersAndEmptyFiles) {

@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int64_t kMostBatch = 1 << 20;
 constexpr std::int64_t kMostWidth = 1 << 20;
+constexpr std::int64_t kMostVocabulary = 1 << 26;
 constexpr std::int64_t kMostLayers = 10'000;
 constexpr std::int64_t kMostMemory = 1'000'000'000'000'000;
 constexpr double kLeastSeconds = 1e-6;
@@ -30,6 +31,10 @@ const std::vector<std::string> kLlamaColumns = {"model",
                                                 "iteration_s",
                                                 "peak_allocated_bytes_max_rank",
                                                 "peak_allocated_bytes_min_rank"};
+
+const std::vector<std::string> kLiveColumns = {
+    "model",       "hidden",       "ffn", "heads", "kv_heads", "head_dim",    "vocabulary", "layers", "seq",
+    "micro_batch", "microbatches", "tp",  "dp",    "pp",       "iteration_s", "commit",     "note"};
 
 /// Fields are one row's by the names of the header.
 class Fields {
@@ -133,16 +138,42 @@ TruthRow read_llama(const Fields& fields) {
   return truth;
 }
 
-/// Returns the kind whose columns these are, in any order.
-TruthKind kind_of(const std::vector<std::string>& header, const std::string& file) {
-  if (std::is_permutation(header.begin(), header.end(), kGptColumns.begin(), kGptColumns.end())) {
-    return TruthKind::megatron_gpt;
+TruthRow read_live(const Fields& fields) {
+  TruthRow truth = read_parallelism(fields);
+  truth.model = std::string(fields.text("model"));
+  truth.hidden = fields.count("hidden", kMostWidth);
+  truth.ffn = fields.count("ffn", kMostWidth);
+  truth.heads = fields.count("heads", kMostWidth);
+  truth.kv_heads = fields.count("kv_heads", kMostWidth);
+  truth.head_dim = fields.count("head_dim", kMostWidth);
+  truth.vocabulary = fields.count("vocabulary", kMostVocabulary);
+  truth.seq = fields.count("seq", kMostWidth);
+  truth.micro_batch = fields.count("micro_batch", kMostBatch);
+  truth.microbatches = fields.count("microbatches", kMostBatch);
+  if (truth.heads % truth.kv_heads != 0)
+    fields.refuse("kv_heads", fmt::format("a divisor of the {} heads", truth.heads));
+  return truth;
+}
+
+/// A Form is a kind of files: its columns, in any order, and what reads a row.
+struct Form {
+  TruthKind kind;
+  const std::vector<std::string>& columns;
+  TruthRow (*read)(const Fields&);
+};
+const Form kForms[] = {{TruthKind::megatron_gpt, kGptColumns, read_gpt},
+                       {TruthKind::llama, kLlamaColumns, read_llama},
+                       {TruthKind::dflop_live, kLiveColumns, read_live}};
+
+const Form& form_of(const std::vector<std::string>& header, const std::string& file) {
+  std::vector<std::string> expected;
+  for (const Form& form : kForms) {
+    const std::vector<std::string>& columns = form.columns;
+    if (std::is_permutation(header.begin(), header.end(), columns.begin(), columns.end())) return form;
+    expected.push_back(fmt::format("{}", fmt::join(columns, ",")));
   }
-  if (std::is_permutation(header.begin(), header.end(), kLlamaColumns.begin(), kLlamaColumns.end())) {
-    return TruthKind::llama;
-  }
-  refuse_input(file + ":row 1", "expected the columns {} or {}, found {}", fmt::join(kGptColumns, ","),
-               fmt::join(kLlamaColumns, ","), fmt::join(header, ","));
+  refuse_input(file + ":row 1", "expected the columns {}, found {}", fmt::join(expected, " or "),
+               fmt::join(header, ","));
 }
 
 }  // namespace
@@ -152,11 +183,9 @@ TruthSet parse_ground_truth(std::string_view csv, const std::string& file) {
   std::vector<std::string_view> fields;
   std::vector<std::string> header;
   if (reader.next(fields)) header.assign(fields.begin(), fields.end());
-  TruthSet set{file, kind_of(header, file), {}};
-  while (reader.next(fields, header.size())) {
-    const Fields row(reader, header, fields);
-    set.rows.push_back(set.kind == TruthKind::llama ? read_llama(row) : read_gpt(row));
-  }
+  const Form& form = form_of(header, file);
+  TruthSet set{file, form.kind, {}};
+  while (reader.next(fields, header.size())) set.rows.push_back(form.read(Fields(reader, header, fields)));
   if (set.rows.empty()) refuse_input(file, "expected at least one row of measurements");
   return set;
 }

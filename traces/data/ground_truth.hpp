@@ -1,4 +1,4 @@
-// Others measured and published these training iterations, to compare predictions with.
+// Measured training iterations, which predictions are compared with: published ones and our own.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,24 @@
 
 namespace dflop {
 
-/// A TruthKind is one of the two kinds of files, which the header tells apart.
+/// A TruthKind is one of the kinds of files, which the header tells apart.
 enum class TruthKind : std::uint8_t {
   megatron_gpt,  ///< any GPT widths, no memory
   llama,         ///< a named Llama-3 model cut to some layers, with memory
+  dflop_live,    ///< runs of 'dflop train' on a text model of any widths
 };
 
 /// A TruthRow is one measured iteration.
 struct TruthRow {
   std::int64_t row = 0;  ///< line in the file, the header being line 1
   std::string model;     ///< "llama3-70b"; empty for megatron_gpt
-  int hidden = 0;        ///< megatron_gpt only, as are heads and seq
+  int hidden = 0;        ///< not of llama, as are heads and seq
   int heads = 0;
   int seq = 0;
+  int ffn = 0;  ///< dflop_live only, as are kv_heads, head_dim and vocabulary
+  int kv_heads = 0;
+  int head_dim = 0;
+  int vocabulary = 0;
   int layers = 0;
   int tp = 1;
   int dp = 1;
@@ -47,7 +52,9 @@ struct TruthSet {
 /// Reads the CSV text of one file, whose columns may stand in any order:
 ///   gpus,global_batch,micro_batch,hidden,heads,layers,seq,tp,dp,pp,iteration_s, or
 ///   model,layers,tp,pp,dp,microbatches,iteration_s,peak_allocated_bytes_max_rank,
-///   peak_allocated_bytes_min_rank.
+///   peak_allocated_bytes_min_rank, or
+///   model,hidden,ffn,heads,kv_heads,head_dim,vocabulary,layers,seq,micro_batch,microbatches,tp,dp,pp,
+///   iteration_s,commit,note, whose last two are for readers.
 /// @throws Error (input) with "file:row N, column 'x'" for a header of neither kind, a missing or out of
 /// range value, gpus other than tp x dp x pp, a global batch that dp x micro_batch does not divide, layers
 /// that pp does not divide, heads that do not divide hidden or that tp does not divide, and a file without

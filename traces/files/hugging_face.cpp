@@ -21,8 +21,6 @@ constexpr int kMostPatchDepth = 16;  // frames
 constexpr int kMostMerge = 16;       // side of a square of patches
 constexpr int kMostTileSide = 1 << 16;
 constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets, and at most
-/// Logits take 512 MiB in bf16 then, 1 GiB in f32: of 152,064 words those of 1,765 rows.
-constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 
 constexpr std::string_view kInternVlChat = "internvl_chat";  // InternVL as OpenGVLab publishes it
 

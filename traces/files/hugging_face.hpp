@@ -1,6 +1,7 @@
 // A model of transformers says in its config.json what it is.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,10 @@
 #include "core/model.hpp"
 
 namespace dflop {
+
+/// Models of transformers make so many logits at once: 512 MiB in bf16, 1 GiB in f32, of 152,064 words those
+/// of 1,765 rows.
+inline constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 
 /// Reads the config.json of a Qwen2, Llama, LLaVA-OneVision, Qwen2.5-VL, InternVL (transformers' own form) or
 /// Qwen2-Audio model, in the forms of transformers 4 and 5: sizes, forms of layers, positions, connector.
