@@ -1,4 +1,4 @@
-// This file has rope, and chooses between attention on tensor cores and on plain ones.
+// This file has rope, and chooses between attention by a library, on tensor cores and on plain ones.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/themes.hpp"
@@ -85,7 +85,7 @@ __global__ void delta_kernel(float* delta, const bf16* dout, const bf16* out, st
 
 void tensor_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                                ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
-                               AttentionTiles tiles) {
+                               AttentionWay tiles) {
   constexpr const char* kOperation = "attention_backward";
   const std::int64_t count = layout.rows * layout.heads;
   const StreamBuffer delta(target, kOperation, count);
@@ -104,9 +104,8 @@ bool takes_tensor_cores(const CudaTarget& target, const AttentionShape& shape, P
          fit_vectors<bf16>(shape.head_dim, pointers...);
 }
 
-template <AttentionTiles tiles>
-void attention(const CudaTarget& target, Matrix out, Sums statistics, ConstMatrix qkv,
-               const AttentionShape& shape, Indices offsets) {
+void own_attention(const CudaTarget& target, Matrix out, Sums statistics, ConstMatrix qkv,
+                   const AttentionShape& shape, Indices offsets, AttentionWay tiles) {
   if (qkv.rows == 0) return;
   const AttentionLayout layout(shape, offsets, qkv.rows);
   if (takes_tensor_cores(target, shape, out.data, qkv.data)) {
@@ -116,9 +115,9 @@ void attention(const CudaTarget& target, Matrix out, Sums statistics, ConstMatri
   }
 }
 
-template <AttentionTiles tiles>
-void attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
-                        ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
+void own_attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
+                            ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape,
+                            Indices offsets, AttentionWay tiles) {
   if (qkv.rows == 0) return;
   const AttentionLayout layout(shape, offsets, qkv.rows);
   if (takes_tensor_cores(target, shape, dqkv.data, dout.data, out.data, qkv.data)) {
@@ -128,15 +127,70 @@ void attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix dout,
   }
 }
 
+/// An AttentionState is what all ways of attention share.
+struct AttentionState {
+  const CudaTarget& target;
+  std::unique_ptr<AttentionLibrary> library;  ///< may be none
+};
+
+/// Computes by attention_way(), with own tiles where the library does not take the call.
+void attention_by_rule(AttentionState& state, Matrix out, Sums statistics, ConstMatrix qkv,
+                       const AttentionShape& shape, Indices offsets) {
+  const std::int64_t longest = longest_sequence(offsets.host);
+  const bool library = attention_way(longest, state.library != nullptr) == AttentionWay::library;
+  if (library && state.library->forward(out, statistics, qkv, shape, offsets)) return;
+  own_attention(state.target, out, statistics, qkv, shape, offsets, attention_way(longest, false));
+}
+
+void attention_backward_by_rule(AttentionState& state, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
+                                ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape,
+                                Indices offsets) {
+  const std::int64_t longest = longest_sequence(offsets.host);
+  const bool library = attention_way(longest, state.library != nullptr) == AttentionWay::library;
+  if (library && state.library->backward(dqkv, dout, out, statistics, qkv, shape, offsets)) return;
+  own_attention_backward(state.target, dqkv, dout, out, statistics, qkv, shape, offsets,
+                         attention_way(longest, false));
+}
+
+template <AttentionWay way>
+void attention(AttentionState& state, Matrix out, Sums statistics, ConstMatrix qkv,
+               const AttentionShape& shape, Indices offsets) {
+  if constexpr (way != AttentionWay::library) {
+    own_attention(state.target, out, statistics, qkv, shape, offsets, way);
+  } else if (!state.library->forward(out, statistics, qkv, shape, offsets)) {
+    attention_by_rule(state, out, statistics, qkv, shape, offsets);
+  }
+}
+
+template <AttentionWay way>
+void attention_backward(AttentionState& state, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
+                        ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
+  if constexpr (way != AttentionWay::library) {
+    own_attention_backward(state.target, dqkv, dout, out, statistics, qkv, shape, offsets, way);
+  } else if (!state.library->backward(dqkv, dout, out, statistics, qkv, shape, offsets)) {
+    attention_backward_by_rule(state, dqkv, dout, out, statistics, qkv, shape, offsets);
+  }
+}
+
+template <AttentionWay way>
+void add_way(Kernels& kernels, std::string_view name, AttentionState& state) {
+  kernels.attention.add<attention<way>>(name, state);
+  kernels.attention_backward.add<attention_backward<way>>(name, state);
+}
+
 }  // namespace
 
-void set_attention(Kernels& kernels, const CudaTarget& target) {
+std::shared_ptr<void> set_attention(Kernels& kernels, const CudaTarget& target,
+                                    std::unique_ptr<AttentionLibrary> library) {
+  const std::shared_ptr<AttentionState> state(new AttentionState{target, std::move(library)});
   kernels.rope.set<rope>(target);
-  kernels.attention.set<attention<AttentionTiles::large>>(target);
-  kernels.attention_backward.set<attention_backward<AttentionTiles::large>>(target);
-  if (target.dtype != DType::bf16) return;  // there are no tiles
-  kernels.attention.add<attention<AttentionTiles::small>>("tiles-64", target);
-  kernels.attention_backward.add<attention_backward<AttentionTiles::small>>("tiles-64", target);
+  kernels.attention.set<attention_by_rule>(*state);
+  kernels.attention_backward.set<attention_backward_by_rule>(*state);
+  if (target.dtype != DType::bf16) return state;  // there are no tiles
+  add_way<AttentionWay::tiles_128>(kernels, "tiles-128", *state);
+  add_way<AttentionWay::tiles_64>(kernels, "tiles-64", *state);
+  if (state->library) add_way<AttentionWay::library>(kernels, state->library->name(), *state);
+  return state;
 }
 
 }  // namespace dflop::cuda

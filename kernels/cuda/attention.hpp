@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "kernels/cuda/attention_rule.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/sequence_tiles.hpp"
 
@@ -52,13 +53,8 @@ void plain_attention_backward(const CudaTarget& target, const AttentionLayout& l
 // attention_forward.cu, attention_queries.cu and attention_keys.cu beside this file have these: on tensor
 // cores, in bf16, heads of up to 128 in eights, all matrices aligned to 16 bytes.
 
-/// AttentionTiles say how many queries, or keys in the pass over keys, a block has: 128, or 64, where more
-/// blocks have room beside each other and fewer rows lie behind the end of a sequence, but each row that is
-/// read serves half as many products.
-enum class AttentionTiles { large, small };
-
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
-                      ConstMatrix qkv, AttentionTiles tiles);
+                      ConstMatrix qkv, AttentionWay tiles);
 
 /// AttentionGradients are what the two passes of the gradient read, and dqkv, which they write.
 struct AttentionGradients {
@@ -70,9 +66,9 @@ struct AttentionGradients {
 };
 /// Sets dq = scale * ds k.
 void query_gradients(const CudaTarget& target, const AttentionLayout& layout,
-                     const AttentionGradients& gradients, AttentionTiles tiles);
+                     const AttentionGradients& gradients, AttentionWay tiles);
 /// Sets dk = scale * ds^T q and dv = p^T dout.
 void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
-                   const AttentionGradients& gradients, AttentionTiles tiles);
+                   const AttentionGradients& gradients, AttentionWay tiles);
 
 }  // namespace dflop::cuda

@@ -177,10 +177,10 @@ void start(const CudaTarget& target, const AttentionLayout& layout, Matrix out, 
 }  // namespace attention_forward
 
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
-                      ConstMatrix qkv, AttentionTiles tiles) {
+                      ConstMatrix qkv, AttentionWay tiles) {
   using namespace attention_forward;
   const bool narrow = layout.head_dim <= 64;
-  if (tiles == AttentionTiles::small) {
+  if (tiles == AttentionWay::tiles_64) {
     const auto run = narrow ? start<Shape<64, 1, 4>> : start<Shape<128, 1, 3>>;
     run(target, layout, out, statistics, qkv);
   } else {

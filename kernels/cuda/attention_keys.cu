@@ -261,11 +261,11 @@ void start(const CudaTarget& target, const AttentionLayout& layout, const Attent
 }  // namespace attention_keys
 
 void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
-                   const AttentionGradients& gradients, AttentionTiles tiles) {
+                   const AttentionGradients& gradients, AttentionWay tiles) {
   using namespace attention_keys;
   using Wide = Shape<128, 64, 2, 8, 1>;
   const bool narrow = layout.head_dim <= 64;
-  if (tiles == AttentionTiles::small) {
+  if (tiles == AttentionWay::tiles_64) {
     const auto run = narrow ? start<Shape<64, 64, 1, 4, 2>> : start<Shape<128, 32, 1, 4, 2>>;
     run(target, layout, gradients);
   } else if (narrow) {

@@ -147,10 +147,10 @@ void start(const CudaTarget& target, const AttentionLayout& layout, const Attent
 }  // namespace attention_queries
 
 void query_gradients(const CudaTarget& target, const AttentionLayout& layout,
-                     const AttentionGradients& gradients, AttentionTiles tiles) {
+                     const AttentionGradients& gradients, AttentionWay tiles) {
   using namespace attention_queries;
   const bool narrow = layout.head_dim <= 64;
-  if (tiles == AttentionTiles::small) {
+  if (tiles == AttentionWay::tiles_64) {
     const auto run = narrow ? start<Shape<64, 1, 4>> : start<Shape<128, 1, 3>>;
     run(target, layout, gradients);
   } else {

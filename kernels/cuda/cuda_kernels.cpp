@@ -10,16 +10,23 @@
 namespace dflop {
 namespace {
 
+std::unique_ptr<cuda::AttentionLibrary> library_of([[maybe_unused]] const cuda::CudaTarget& target,
+                                                   [[maybe_unused]] const AttentionOptions& options) {
+#ifdef DFLOP_HAVE_CUDNN
+  return cuda::make_cudnn_attention(target, options);
+#else
+  return nullptr;
+#endif
+}
+
 class CudaKernels final : public Kernels {
  public:
-  CudaKernels(const cuda::CudaTarget& target, int multiprocessors) : Kernels(target.dtype), target_(target) {
-    linear_ = cuda::set_linear(*this, target_, multiprocessors);
+  CudaKernels(const cuda::CudaTarget& target, const CudaKernelOptions& options)
+      : Kernels(target.dtype), target_(target) {
+    linear_ = cuda::set_linear(*this, target_, options.multiprocessors);
     cuda::set_norms(*this, target_);
     cuda::set_activations(*this, target_);
-    cuda::set_attention(*this, target_);
-#ifdef DFLOP_HAVE_CUDNN
-    cudnn_ = cuda::add_cudnn_attention(*this, target_);
-#endif
+    attention_ = cuda::set_attention(*this, target_, library_of(target_, options.attention));
     cuda::set_rows(*this, target_);
     cuda::set_loss(*this, target_);
     cuda::set_elementwise(*this, target_);
@@ -27,8 +34,8 @@ class CudaKernels final : public Kernels {
 
  private:
   cuda::CudaTarget target_;
-  std::shared_ptr<void> linear_;  ///< what linear layers keep
-  std::shared_ptr<void> cudnn_;   ///< what cuDNN's attention keeps, where there is it
+  std::shared_ptr<void> linear_;     ///< what linear layers keep
+  std::shared_ptr<void> attention_;  ///< what attention keeps
 };
 
 /// Returns the current device. @throws Error (no_device) where it has no bf16 on tensor cores.
@@ -75,8 +82,16 @@ std::unique_ptr<Kernels> make_cuda_kernels(DType dtype, const CudaKernelOptions&
   auto* pool = static_cast<cudaMemPool_t>(options.pool);
   if (pool == nullptr) pool = pool_of_device(device);
   const cuda::CudaTarget target{static_cast<cudaStream_t>(options.stream), dtype, pool,
-                                shared_bytes_of(device, options.shared_bytes)};
-  return std::make_unique<CudaKernels>(target, options.multiprocessors);
+                                shared_bytes_of(device, options.shared_bytes), options.allocate};
+  return std::make_unique<CudaKernels>(target, options);
+}
+
+std::string attention_library() {
+#ifdef DFLOP_HAVE_CUDNN
+  return cuda::cudnn_version();
+#else
+  return {};
+#endif
 }
 
 }  // namespace dflop

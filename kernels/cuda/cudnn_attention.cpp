@@ -1,5 +1,5 @@
 // Graphs of cuDNN's frontend over packed sequences ("ragged" there): each matrix lies as it is, and lists of
-// starts say where a sequence's part begins. No GPU has run this yet.
+// starts say where a sequence's part begins.
 #include "kernels/cuda/cudnn_attention.hpp"
 
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/support/shared_library.hpp"
+#include "kernels/cuda/attention_rule.hpp"
 #include "kernels/cuda/flat_table.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/runtime.hpp"
@@ -69,8 +70,8 @@ enum Uid : std::int64_t {
 /// A GraphMaker makes the graph of one shape.
 class GraphMaker {
  public:
-  GraphMaker(const CudnnShape& shape, int compute_capability)
-      : shape_(shape), graph_(std::make_shared<fe::graph::Graph>()) {
+  GraphMaker(const CudnnShape& shape, int compute_capability, AttentionSums sums)
+      : shape_(shape), sums_(sums), graph_(std::make_shared<fe::graph::Graph>()) {
     graph_->set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT)
@@ -94,7 +95,7 @@ class GraphMaker {
         .set_data_type(fe::DataType_t::FLOAT);
     if (shape_.backward) {
       auto options = with_masks(fe::graph::SDPA_backward_attributes(), query_lengths, key_lengths);
-      options.set_deterministic_algorithm(true)
+      options.set_deterministic_algorithm(sums_ == AttentionSums::fixed)
           .set_max_total_seq_len_q(shape_.tokens)
           .set_max_total_seq_len_kv(shape_.tokens);
       const Tensor dout = graph_->tensor(values(kDout, heads.heads, heads.out_columns(), of_out));
@@ -156,10 +157,12 @@ class GraphMaker {
   }
 
   CudnnShape shape_;
+  AttentionSums sums_;
   std::shared_ptr<fe::graph::Graph> graph_;
 };
 
-/// A CudnnPlan is a graph that is ready to run, or none where cuDNN does not take its shape.
+/// A CudnnPlan is a graph that is ready to run, or none where cuDNN does not take its shape, or wants more
+/// memory than it may have.
 struct CudnnPlan {
   std::shared_ptr<fe::graph::Graph> graph;
   std::int64_t workspace_bytes = 0;
@@ -167,38 +170,36 @@ struct CudnnPlan {
 };
 
 /// CudnnAttention is what one stream keeps: the library's handle, and plans by shapes.
-class CudnnAttention {
+class CudnnAttention final : public AttentionLibrary {
  public:
-  CudnnAttention(Kernels& kernels, const CudaTarget& target, int compute_capability)
-      : kernels_(kernels), target_(target), compute_capability_(compute_capability) {
-    check_cudnn(fe::detail::create_handle(&handle_), "attention: start of cuDNN");
-    check_cudnn(fe::detail::set_stream(handle_, target.stream), "attention: stream of cuDNN");
+  CudnnAttention(const CudaTarget& target, const AttentionOptions& options, int compute_capability)
+      : target_(target), options_(options), compute_capability_(compute_capability) {}
+  ~CudnnAttention() override {
+    if (handle_ != nullptr) fe::detail::destroy_handle(handle_);
   }
-  ~CudnnAttention() { fe::detail::destroy_handle(handle_); }
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  void forward(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
+  std::string_view name() const override { return "cudnn"; }
+
+  bool forward(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape,
+               Indices offsets) override {
     CudnnPlan* plan = plan_of(shape, false, offsets, {qkv.data, out.data});
-    if (plan == nullptr) {
-      kernels_.attention.run_variant(0, out, statistics, qkv, shape, offsets);
-      return;
-    }
+    if (plan == nullptr) return false;
     run(*plan, "attention", shape, offsets, qkv, out, statistics, nullptr, nullptr);
+    return true;
   }
 
-  void backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
-                const AttentionShape& shape, Indices offsets) {
+  bool backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
+                const AttentionShape& shape, Indices offsets) override {
     CudnnPlan* plan = plan_of(shape, true, offsets, {qkv.data, out.data, dout.data, dqkv.data});
-    if (plan == nullptr) {
-      kernels_.attention_backward.run_variant(0, dqkv, dout, out, statistics, qkv, shape, offsets);
-      return;
-    }
+    if (plan == nullptr) return false;
     run(*plan, "attention_backward", shape, offsets, qkv, out, statistics, dout.data, dqkv.data);
+    return true;
   }
 
  private:
-  /// Returns the plan for a call, or none where the default must do it.
+  /// Returns the plan for a call, or none where others must do it.
   CudnnPlan* plan_of(const AttentionShape& shape, bool backward, Indices offsets,
                      std::initializer_list<const void*> pointers) {
     if (offsets.host.empty() || offsets.host.back() == 0) return nullptr;
@@ -210,12 +211,8 @@ class CudnnAttention {
     for (const void* pointer : pointers) {
       if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0) return nullptr;
     }
-    std::int64_t longest = 0;
-    for (std::size_t i = 1; i < offsets.host.size(); ++i) {
-      longest = std::max<std::int64_t>(longest, offsets.host[i] - offsets.host[i - 1]);
-    }
-    const CudnnShape asked{shape, backward, cudnn_bucket(std::ssize(offsets.host) - 1), cudnn_bucket(longest),
-                           cudnn_bucket(tokens)};
+    const CudnnShape asked{shape, backward, cudnn_bucket(std::ssize(offsets.host) - 1),
+                           cudnn_bucket(longest_sequence(offsets.host)), cudnn_bucket(tokens)};
     CudnnPlan& plan = plans_.get(key_of(asked), [&] { return make_plan(asked); });
     return plan.graph ? &plan : nullptr;
   }
@@ -228,15 +225,24 @@ class CudnnAttention {
                 word(heads.head_dim / 8) << 2U | word(heads.causal) << 1U | word(shape.backward)};
   }
 
+  /// Returns the library's handle, which the first plan makes.
+  cudnnHandle_t handle() {
+    if (handle_ == nullptr) {
+      check_cudnn(fe::detail::create_handle(&handle_), "attention: start of cuDNN");
+      check_cudnn(fe::detail::set_stream(handle_, target_.stream), "attention: stream of cuDNN");
+    }
+    return handle_;
+  }
+
   std::unique_ptr<CudnnPlan> make_plan(const CudnnShape& shape) {
     auto plan = std::make_unique<CudnnPlan>();
-    auto graph = GraphMaker(shape, compute_capability_).make();
-    fe::error_t status = graph->build(handle_, {fe::HeurMode_t::A});
+    auto graph = GraphMaker(shape, compute_capability_, options_.sums).make();
+    fe::error_t status = graph->build(handle(), {fe::HeurMode_t::A});
     if (status.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED) return plan;
     const std::string what = shape.backward ? "attention_backward: plan" : "attention: plan";
     check_cudnn(status, what);
     check_cudnn(graph->get_workspace_size(plan->workspace_bytes), what);
-    plan->graph = std::move(graph);
+    if (plan->workspace_bytes <= options_.workspace->count) plan->graph = std::move(graph);
     return plan;
   }
 
@@ -249,7 +255,8 @@ class CudnnAttention {
     const SequenceLists lists{reinterpret_cast<std::int32_t*>(numbers.data()), count};
     fill_sequence_lists(target_, operation, lists, offsets.device, sequences,
                         {shape.qkv_columns(), shape.out_columns(), shape.heads});
-    const StreamBuffer workspace(target_, operation, pieces(plan.workspace_bytes, sizeof(float)));
+    const std::shared_ptr<void> workspace =
+        counted_memory(target_, operation, static_cast<std::size_t>(plan.workspace_bytes));
     const auto bytes_to = [&](std::int64_t heads) {
       return heads * shape.head_dim * static_cast<std::int64_t>(kBf16Bytes);
     };
@@ -273,35 +280,53 @@ class CudnnAttention {
       pointers[kDkeys] = at(dqkv, bytes_to(shape.heads));
       pointers[kDvalues] = at(dqkv, bytes_to(shape.heads + shape.kv_heads));
     }
-    check_cudnn(plan.graph->execute(handle_, pointers, workspace.data()), operation);
+    check_cudnn(plan.graph->execute(handle(), pointers, workspace.get()), operation);
   }
 
-  Kernels& kernels_;
-  CudaTarget target_;
+  const CudaTarget& target_;
+  AttentionOptions options_;  ///< with a workspace
   int compute_capability_;
   cudnnHandle_t handle_ = nullptr;
   FlatTable<CudnnPlan> plans_;
 };
 
-void cudnn_attention(CudnnAttention& state, Matrix out, Sums statistics, ConstMatrix qkv,
-                     const AttentionShape& shape, Indices offsets) {
-  state.forward(out, statistics, qkv, shape, offsets);
+/// Returns whether the library can be loaded.
+bool has_cudnn() {
+  try {
+    load_cudnn();
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::no_device) return false;
+    throw;
+  }
 }
-void cudnn_attention_backward(CudnnAttention& state, Matrix dqkv, ConstMatrix dout, ConstMatrix out,
-                              ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape,
-                              Indices offsets) {
-  state.backward(dqkv, dout, out, statistics, qkv, shape, offsets);
+
+/// Returns what a call may take where nothing is said.
+Bytes usual_workspace() {
+  constexpr std::int64_t kPercent = 3;  // of the device's memory
+  std::size_t free_bytes = 0;
+  std::size_t all_bytes = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &all_bytes), "memory of the device");
+  return {static_cast<std::int64_t>(all_bytes) / 100 * kPercent};
 }
 
 }  // namespace
 
-std::string cudnn_refusal(const CudnnShape& shape, int compute_capability) {
+std::string cudnn_refusal(const CudnnShape& shape, int compute_capability, AttentionSums sums) {
   load_cudnn();
-  fe::error_t status = GraphMaker(shape, compute_capability).make()->validate();
+  fe::error_t status = GraphMaker(shape, compute_capability, sums).make()->validate();
   return status.is_good() ? "" : status.get_message();
 }
 
-std::shared_ptr<void> add_cudnn_attention(Kernels& kernels, const CudaTarget& target) {
+std::string cudnn_version() {
+  if (!has_cudnn()) return {};
+  const auto version = static_cast<std::int64_t>(fe::detail::get_backend_version());
+  return "cuDNN " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+std::unique_ptr<AttentionLibrary> make_cudnn_attention(const CudaTarget& target,
+                                                       const AttentionOptions& options) {
   int device = 0;
   int major = 0;
   int minor = 0;
@@ -309,17 +334,10 @@ std::shared_ptr<void> add_cudnn_attention(Kernels& kernels, const CudaTarget& ta
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
   check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "compute capability");
   constexpr int kOldest = 9;
-  if (target.dtype != DType::bf16 || major < kOldest) return nullptr;
-  try {
-    load_cudnn();
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::no_device) return nullptr;  // own kernels do it all
-    throw;
-  }
-  auto state = std::make_shared<CudnnAttention>(kernels, target, 10 * major + minor);
-  kernels.attention.add<cudnn_attention>("cudnn", *state);
-  kernels.attention_backward.add<cudnn_attention_backward>("cudnn", *state);
-  return state;
+  if (target.dtype != DType::bf16 || major < kOldest || !has_cudnn()) return nullptr;
+  AttentionOptions bounded = options;
+  if (!bounded.workspace) bounded.workspace = usual_workspace();
+  return std::make_unique<CudnnAttention>(target, bounded, 10 * major + minor);
 }
 
 }  // namespace dflop::cuda

@@ -5,6 +5,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "core/error.hpp"
@@ -21,6 +23,8 @@ struct CudaTarget {
   DType dtype = DType::f32;                      ///< f32 or bf16
   cudaMemPool_t pool = nullptr;                  ///< of StreamBuffers
   std::size_t shared_bytes = kUsualSharedBytes;  ///< that a block may have
+  std::function<std::shared_ptr<void>(std::size_t bytes)> allocate =
+      nullptr;  ///< as CudaKernelOptions has it
 };
 
 template <typename T>
@@ -108,5 +112,15 @@ class StreamBuffer {
   cudaStream_t stream_ = nullptr;
   void* data_ = nullptr;
 };
+
+/// Returns memory for what is large within an operation: like that of a StreamBuffer, but counted as the
+/// rank's, where the target counts.
+inline std::shared_ptr<void> counted_memory(const CudaTarget& target, const char* operation,
+                                            std::size_t bytes) {
+  if (target.allocate != nullptr) return target.allocate(bytes);
+  const auto buffer = std::make_shared<StreamBuffer>(target, operation,
+                                                     pieces(static_cast<std::int64_t>(bytes), sizeof(float)));
+  return {buffer, buffer->data()};
+}
 
 }  // namespace dflop::cuda

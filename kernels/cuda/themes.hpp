@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "kernels/cuda/attention_library.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/kernels.hpp"
 
@@ -16,10 +17,14 @@ namespace dflop::cuda {
 // Each sets the functions of one theme, in the file of its name. The target must outlive the kernels.
 void set_norms(Kernels& kernels, const CudaTarget& target);
 void set_activations(Kernels& kernels, const CudaTarget& target);
-void set_attention(Kernels& kernels, const CudaTarget& target);
 void set_rows(Kernels& kernels, const CudaTarget& target);
 void set_loss(Kernels& kernels, const CudaTarget& target);
 void set_elementwise(Kernels& kernels, const CudaTarget& target);
+
+/// Sets the functions of attention: by default attention_way() chooses, and each way is a variant. The result
+/// is what they keep, and must outlive the kernels. `library` may be none.
+std::shared_ptr<void> set_attention(Kernels& kernels, const CudaTarget& target,
+                                    std::unique_ptr<AttentionLibrary> library);
 
 /// Sets the functions of linear layers. The result is what they keep, and must outlive the kernels, too: the
 /// library with a workspace from the target's pool. `multiprocessors` is as in CudaKernelOptions.

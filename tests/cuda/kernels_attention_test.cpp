@@ -1,4 +1,8 @@
-// Attention and its gradient, on tensor cores and without.
+// Attention and its gradient, on tensor cores, without, and by a library.
+#include <utility>
+
+#include "kernels/cuda/attention_rule.hpp"
+#include "kernels/cuda/themes.hpp"
 #include "tests/cuda/on_both.hpp"
 
 namespace dflop::testing {
@@ -74,8 +78,8 @@ TEST_P(CudaAttention, Lengths) {
 /// Scores of 20 and more: one key takes nearly all.
 TEST_P(CudaAttention, LargeScores) {
   for (const bool causal : {false, true}) {
-    expect_attention({2, 1, 64, causal}, {90, 10}, 4.0);
-    expect_attention({2, 1, 128, causal}, {90, 10}, 4.0);
+    expect_attention({2, 1, 64, causal}, {100, 10}, 4.0);
+    expect_attention({2, 1, 128, causal}, {100, 10}, 4.0);
   }
 }
 
@@ -100,14 +104,16 @@ TEST_P(CudaAttention, SmallSharedMemory) {
   gpu = make_cuda_kernels(GetParam(), {stream, 0, nullptr, 99 * 1024});
   for (const bool causal : {false, true}) {
     expect_attention({1, 1, 128, causal}, {31, 0, 33, 65, 140});
-    expect_attention({4, 2, 72, causal}, {70});
+    expect_attention({4, 2, 72, causal}, {100});
   }
 }
 
-/// Each variant after the default, forward and backward, in what the other tests have for the default.
+/// Each variant after the default, forward and backward, in what the other tests have for the default. A
+/// library's has a test of its own, as it makes a plan for each shape.
 TEST_P(CudaAttention, Variants) {
   ASSERT_EQ(gpu->attention.variants(), gpu->attention_backward.variants());
   for (variant = 1; variant < gpu->attention.variants(); ++variant) {
+    if (gpu->attention.variant_name(variant) == "cudnn") continue;
     SCOPED_TRACE(std::string(gpu->attention.variant_name(variant)));
     for (const bool causal : {false, true}) {
       for (const int head_dim : {8, 64, 72, 128, 136}) expect_attention({2, 1, head_dim, causal}, {70});
@@ -127,6 +133,142 @@ TEST_P(CudaAttention, Variants) {
     expect_attention({2, 1, 64, true}, {40, 3});
     shift = 0;
   }
+}
+
+/// The library takes what its test has time for: a plan for each shape and direction.
+TEST_P(CudaAttention, Library) {
+  for (const AttentionSums sums : {AttentionSums::fixed, AttentionSums::any}) {
+    CudaKernelOptions options{stream};
+    options.attention.sums = sums;
+    gpu = make_cuda_kernels(GetParam(), options);
+    repeats = sums == AttentionSums::fixed;
+    variant = gpu->attention.variants() - 1;
+    if (gpu->attention.variant_name(variant) != "cudnn") GTEST_SKIP() << "no library of attention";
+    expect_attention({4, 2, 64, true}, {600, 0, 200});
+    expect_attention({2, 2, 80, false}, {520});
+    expect_attention({4, 1, 128, true}, {512, 300, 1});
+  }
+}
+
+/// A FakeLibrary notes the longest sequences of the calls that it is asked to take, and computes nothing.
+class FakeLibrary final : public cuda::AttentionLibrary {
+ public:
+  FakeLibrary(std::vector<std::int64_t>& asked, bool takes) : asked_(asked), takes_(takes) {}
+  std::string_view name() const override { return "fake"; }
+  bool forward(Matrix, Sums, ConstMatrix, const AttentionShape&, Indices offsets) override {
+    return note(offsets);
+  }
+  bool backward(Matrix, ConstMatrix, ConstMatrix, ConstSums, ConstMatrix, const AttentionShape&,
+                Indices offsets) override {
+    return note(offsets);
+  }
+
+ private:
+  bool note(Indices offsets) {
+    asked_.push_back(cuda::longest_sequence(offsets.host));
+    return takes_;
+  }
+  std::vector<std::int64_t>& asked_;
+  bool takes_;
+};
+
+/// Kernels that have attention alone.
+class AttentionKernels final : public Kernels {
+ public:
+  AttentionKernels(cudaStream_t stream, std::vector<std::int64_t>& asked, bool takes)
+      : Kernels(DType::bf16), target_{stream, DType::bf16} {
+    check_cuda(cudaDeviceGetDefaultMemPool(&target_.pool, 0), "memory pool of a test");
+    state_ = cuda::set_attention(*this, target_, std::make_unique<FakeLibrary>(asked, takes));
+  }
+
+ private:
+  cuda::CudaTarget target_;
+  std::shared_ptr<void> state_;
+};
+
+/// The default asks the library from 512 tokens of the longest sequence on, and computes what it does not
+/// take; its own variant asks it always.
+TEST_P(CudaAttention, LongSequencesGoToTheLibrary) {
+  if (GetParam() != DType::bf16) return;
+  const AttentionShape shape{1, 1, 8, true};
+  for (const bool takes : {false, true}) {
+    std::vector<std::int64_t> asked;
+    AttentionKernels kernels(stream, asked, takes);
+    const std::size_t library = kernels.attention.variants() - 1;
+    EXPECT_EQ(kernels.attention.variant_name(library), "fake");
+    EXPECT_EQ(kernels.attention_backward.variant_name(library), "fake");
+    const std::vector<std::pair<std::size_t, int>> calls = {{0, 511}, {0, 512}, {library, 20}};
+    for (const auto& [way, length] : calls) {
+      const IntsOnBoth offsets({0, 3, 3 + length});
+      const std::int64_t n = 3 + length;
+      Both &qkv = values("qkv", n, shape.qkv_columns()), &out = values("out", n, shape.out_columns());
+      Both& statistics = sums("statistics", n, shape.heads);
+      for (const auto& both : kept) both->reset();
+      const std::vector<char> before = out.read();
+      kernels.attention.run_variant(way, out.on_gpu(), statistics.on_gpu(), qkv.on_gpu(), shape,
+                                    offsets.on_gpu());
+      check_cuda(cudaStreamSynchronize(stream), "attention");
+      EXPECT_EQ(out.read() == before, takes && length != 511) << length;
+      kept.clear();
+    }
+    // By the rule for 512; the variant asks for 20 and, where that is not taken, goes by the rule, which does
+    // not.
+    EXPECT_EQ(asked, (std::vector<std::int64_t>{512, 20}));
+  }
+}
+
+/// Below 96 tokens the default has the bits of tiles of 64, then those of 128. They are told apart by dv of
+/// wide heads, whose sums the two take in different orders: all probabilities are 1, and the second half of
+/// dout is the first with the other sign, so that what is left of numbers up to 2^24 is their rounding.
+TEST_P(CudaAttention, LengthsChooseTiles) {
+  if (GetParam() != DType::bf16) return;
+  const AttentionShape shape{1, 1, 128, false};
+  ASSERT_EQ(gpu->attention_backward.variant_name(1), "tiles-128");
+  ASSERT_EQ(gpu->attention_backward.variant_name(2), "tiles-64");
+  for (const int length : {95, 96}) {
+    const IntsOnBoth offsets({0, length});
+    Reals slopes = random_values(random, length, shape.out_columns());
+    for (int row = 0; row < length; ++row) {
+      for (std::int64_t column = 0; column < slopes.columns; ++column) {
+        double& slope = slopes(row, column);
+        slope = row < length / 2 ? std::ldexp(slope, row % 24) : -slopes(row - length / 2, column);
+      }
+    }
+    Both& qkv = keep("qkv", Reals(length, shape.qkv_columns()), DType::bf16);
+    Both& statistics = keep("statistics", Reals(length, 1), DType::f32);
+    Both &dout = keep("dout", slopes, DType::bf16), &out = values("out", length, shape.out_columns());
+    Both& dqkv = values("dqkv", length, shape.qkv_columns());
+    std::vector<std::vector<char>> bits;
+    for (std::size_t way = 0; way < 3; ++way) {
+      for (const auto& both : kept) both->reset();
+      gpu->attention_backward.run_variant(way, dqkv.on_gpu(), dout.on_gpu(), out.on_gpu(),
+                                          statistics.on_gpu(), qkv.on_gpu(), shape, offsets.on_gpu());
+      check_cuda(cudaStreamSynchronize(stream), "attention");
+      bits.push_back(dqkv.read());
+    }
+    EXPECT_TRUE(bits[1] != bits[2]) << "nothing is learned from equal bits";
+    EXPECT_TRUE(bits[0] == bits[length < 96 ? 2 : 1]) << length;
+    kept.clear();
+  }
+}
+
+TEST(AttentionRule, TakesTheLongestSequence) {
+  const Ints offsets = {0, 5, 5, 69, 70};
+  EXPECT_EQ(cuda::longest_sequence(offsets), 64);
+  EXPECT_EQ(cuda::longest_sequence({}), 0);
+}
+
+TEST(AttentionRule, ChoosesByTheLongestSequence) {
+  using cuda::attention_way;
+  using cuda::AttentionWay;
+  for (const bool library : {false, true}) {
+    EXPECT_EQ(attention_way(0, library), AttentionWay::tiles_64);
+    EXPECT_EQ(attention_way(95, library), AttentionWay::tiles_64);
+    EXPECT_EQ(attention_way(96, library), AttentionWay::tiles_128);
+    EXPECT_EQ(attention_way(511, library), AttentionWay::tiles_128);
+  }
+  EXPECT_EQ(attention_way(512, true), AttentionWay::library);
+  EXPECT_EQ(attention_way(512, false), AttentionWay::tiles_128);
 }
 
 INSTANTIATE_TEST_SUITE_P(Precision, CudaAttention, ::testing::Values(DType::f32, DType::bf16), dtype_name);

@@ -38,7 +38,8 @@ dflop_test(cuda_on_host OWN_MAIN
   SLOW Precision/* Kernels/Mutations* SHARDS 4 UNSANITIZED Kernels/Mutations* *WithFewMulti*)
 target_include_directories(test_cuda_on_host BEFORE PRIVATE ${cuda_on_host}/instead ${cuda_on_host_copies})
 # With the CUDA Toolkit the same program has the real ones, too.
-target_compile_definitions(test_cuda_on_host PRIVATE cuda=cuda_on_host make_cuda_kernels=make_cuda_kernels_on_host)
+target_compile_definitions(test_cuda_on_host PRIVATE cuda=cuda_on_host
+  make_cuda_kernels=make_cuda_kernels_on_host attention_library=attention_library_on_host)
 # The tests compare many numbers; what is optimised cannot have headers that were compiled without.
 target_compile_options(test_cuda_on_host PRIVATE -O1)
 set_target_properties(test_cuda_on_host PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)

@@ -15,13 +15,13 @@ using dflop::cuda::cudnn_refusal;
 using dflop::cuda::CudnnShape;
 
 TEST(CudnnAttention, BucketsHoldTheirCountsClosely) {
-  EXPECT_EQ(cudnn_bucket(1), 4);
+  for (const std::int64_t count : {1, 2, 3, 4}) EXPECT_EQ(cudnn_bucket(count), count);
   EXPECT_EQ(cudnn_bucket(5), 6);
   EXPECT_EQ(cudnn_bucket(7), 8);
   EXPECT_EQ(cudnn_bucket(9), 12);
   EXPECT_EQ(cudnn_bucket(729), 768);
   EXPECT_EQ(cudnn_bucket(4096), 4096);
-  for (std::int64_t count = 4; count < 5'000; ++count) {
+  for (std::int64_t count = 1; count < 5'000; ++count) {
     EXPECT_GE(cudnn_bucket(count), count);
     EXPECT_LT(2 * cudnn_bucket(count), 3 * count + 1) << count;
     EXPECT_EQ(cudnn_bucket(cudnn_bucket(count)), cudnn_bucket(count));
@@ -53,6 +53,7 @@ TEST(CudnnAttention, TakesWhatOurModelsHave) {
 TEST(CudnnAttention, RefusesOlderDevices) {
   try {
     EXPECT_NE(cudnn_refusal({{32, 32, 128, false}, true, 16, 4096, 32768}, 80), "");
+    EXPECT_EQ(cudnn_refusal({{32, 32, 128, false}, true, 16, 4096, 32768}, 90, AttentionSums::any), "");
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::no_device) throw;
     GTEST_SKIP() << error.what();

@@ -7,6 +7,7 @@ set(norms "*CudaRows.NormsOfWideRows/f32")
 set(rows "*CudaLookup.*ManyTokens/f32")
 set(linear "*CudaLinear.UnalignedMatrices/f32")
 set(squares "*CudaRows.Squares/f32")
+set(tiles "*CudaAttention.LengthsChooseTiles/bf16")
 
 mutation("forward: keys are not waited for" attention_forward.cu 1 "wait_copies();" "" ${tensor})
 mutation("forward: no barrier before keys are read" attention_forward.cu 1 "__syncthreads();" "" ${tensor})
@@ -42,6 +43,11 @@ mutation("keys: warps take what they handed over" attention_keys.cu 1 "(warp ^ 1
 mutation("keys: masks are off by one" attention_keys.cu 1
   "query + fragment_column(j) + c % 2 < key + fragment_row(i, c / 2)"
   "query + fragment_column(j) + c % 2 <= key + fragment_row(i, c / 2)" ${tensor})
+
+mutation("rule: tiles of 128 for all lengths" attention.cu 2
+  "attention_way(longest, false)" "AttentionWay::tiles_128" ${tiles})
+mutation("rule: long sequences do not go to the library" attention.cu 1
+  "state.library != nullptr" "false" "*CudaAttention.LongSequences*/bf16")
 
 mutation("plain forward: lanes do not wait for the query" attention_plain.cu 1 "__syncwarp();" "" ${plain})
 mutation("plain queries: lanes do not wait for the query" attention_plain.cu 3 "__syncwarp();" "" ${plain})
