@@ -13,6 +13,7 @@
 #include "backend/communicator.hpp"
 #include "backend/device.hpp"
 #include "core/units.hpp"
+#include "kernels/attention_options.hpp"
 
 namespace dflop {
 
@@ -40,6 +41,7 @@ struct WorldOptions {
   /// encoder's of a shared plan. 0: each rank has a device, on a GPU one of as many equal parts.
   int shared_devices = 0;
   double first_share = 0;
+  AttentionOptions attention = {};  ///< on GPUs
 };
 
 /// A World makes what the ranks of one live run work with, and tells their processes of each other.

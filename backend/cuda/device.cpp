@@ -17,6 +17,7 @@ class CudaRank {
       : gpu_(std::move(gpu)),
         partition_(options.partition),
         rank_(options.rank),
+        attention_(options.attention),
         account_("rank " + std::to_string(options.rank) + " on " + gpu_->name(), options.memory),
         first_(new_stream()) {}
   CudaRank(const CudaRank&) = delete;
@@ -31,6 +32,7 @@ class CudaRank {
   CudaGpu& gpu() { return *gpu_; }
   const std::shared_ptr<CudaGpu>& shared_gpu() const { return gpu_; }
   MemoryAccount& account() { return account_; }
+  const AttentionOptions& attention() const { return attention_; }
   int multiprocessors() const { return partition_ ? partition_->multiprocessors_of(rank_) : 0; }
 
   void* take(std::size_t bytes) {
@@ -83,6 +85,7 @@ class CudaRank {
   std::shared_ptr<CudaGpu> gpu_;
   std::shared_ptr<CudaPartition> partition_;
   int rank_;
+  AttentionOptions attention_;
   MemoryAccount account_;
   cudaStream_t first_;
   std::vector<cudaStream_t> further_;
@@ -140,8 +143,13 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) override {
     rank_->gpu().use();
-    return make_cuda_kernels(dtype,
-                             {of_cuda(stream).handle(), rank_->multiprocessors(), rank_->gpu().pool()});
+    CudaKernelOptions options{of_cuda(stream).handle(), rank_->multiprocessors(), rank_->gpu().pool()};
+    options.attention = rank_->attention();
+    options.allocate = [rank = rank_](std::size_t bytes) -> std::shared_ptr<void> {
+      const auto buffer = std::make_shared<CudaBuffer>(rank, bytes);
+      return {buffer, buffer->data()};
+    };
+    return make_cuda_kernels(dtype, options);
   }
 
   Bytes in_use() const override { return rank_->account().in_use(); }

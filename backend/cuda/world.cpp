@@ -136,11 +136,12 @@ class CudaWorld final : public World {
     return partition_ ? std::to_string(partition_->multiprocessors_of(rank)) + " multiprocessors" : "";
   }
   std::string software() const override {
-    return "CUDA driver " + version(cudaDriverGetVersion) + ", runtime " + version(cudaRuntimeGetVersion);
+    return "CUDA driver " + version(cudaDriverGetVersion) + ", runtime " + version(cudaRuntimeGetVersion) +
+           attention_software(options_.attention);
   }
   int ranks() const override { return run_->ranks(); }
   std::unique_ptr<Device> make_device(int rank) override {
-    return make_cuda_device(gpu_, {rank, options_.memory, partition_});
+    return make_cuda_device(gpu_, {rank, options_.memory, partition_, options_.attention});
   }
   std::unique_ptr<Communicator> make_communicator(int rank) override {
     return std::make_unique<CudaCommunicator>(gpu_, run_, rank);
@@ -154,6 +155,15 @@ class CudaWorld final : public World {
 };
 
 }  // namespace
+
+std::string attention_software(const AttentionOptions& options) {
+  const std::string library = attention_library();
+  if (library.empty()) return {};
+  std::string text = ", " + library;
+  if (options.sums != AttentionSums::fixed) text += " with sums in any order";
+  if (options.workspace) text += " in " + std::to_string(options.workspace->count >> 20) + " MiB";
+  return text;
+}
 
 std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options) {
   if (ranks > kMostCudaSummands) {

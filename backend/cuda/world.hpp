@@ -77,6 +77,7 @@ struct CudaDeviceOptions {
   int rank = 0;                 ///< for messages
   std::optional<Bytes> memory;  ///< the most that may be in use at once; none: what the GPU has left
   std::shared_ptr<CudaPartition> partition;  ///< of the multiprocessors, by rank; none: all are shared
+  AttentionOptions attention = {};
 };
 
 /// Makes a device whose streams run behind the calling thread. Buffers are given back in the order of the
@@ -94,6 +95,10 @@ inline constexpr int kMostCudaSummands = 64;
 /// Does ThreadCommunicator::add_up() for memory of the current device, in order on `stream`, a cudaStream_t,
 /// with the bits of the host but where NaN meet. @throws Error (internal)
 void add_up_on_gpu(const HostSum& sum, std::size_t begin, std::size_t end, void* stream, int multiprocessors);
+
+/// Returns the libraries beside CUDA's that kernels with these options compute with, after a comma: ", cuDNN
+/// 9.19.0"; empty for none.
+std::string attention_software(const AttentionOptions& options);
 
 /// Makes a World whose threads meet on the host and then enter their work into their streams, which wait for
 /// each other's events: a call returns when its partners have come to it, not when its work is done. A send

@@ -27,8 +27,8 @@ int gpu_of(const LaunchEnvironment& launch, int gpus) {
 /// An NcclWorld has one rank, on a GPU of its own.
 class NcclWorld final : public ProcessWorld {
  public:
-  NcclWorld(const RendezvousOptions& meeting, const NcclTable& table, int gpu, std::optional<Bytes> memory)
-      : ProcessWorld(meeting), table_(table), rank_(meeting.rank), memory_(memory) {
+  NcclWorld(const RendezvousOptions& meeting, const NcclTable& table, int gpu, const WorldOptions& options)
+      : ProcessWorld(meeting), table_(table), rank_(meeting.rank), options_(options) {
     try {
       gpu_ = std::make_shared<CudaGpu>(gpu);
     } catch (const std::exception& error) {
@@ -41,10 +41,12 @@ class NcclWorld final : public ProcessWorld {
   /// NCCL's version is not in profiles yet, which are measured within one process.
   std::string software() const override {
     int version = 0;
-    if (table_.get_version(&version) != ncclSuccess) return "NCCL";
-    return "NCCL " + nccl_version_text(version);
+    const bool known = table_.get_version(&version) == ncclSuccess;
+    return (known ? "NCCL " + nccl_version_text(version) : "NCCL") + attention_software(options_.attention);
   }
-  std::unique_ptr<Device> make_device(int) override { return make_cuda_device(gpu_, {rank_, memory_, {}}); }
+  std::unique_ptr<Device> make_device(int) override {
+    return make_cuda_device(gpu_, {rank_, options_.memory, {}, options_.attention});
+  }
 
   std::unique_ptr<Communicator> make_communicator(int) override {
     NcclSeam seam;
@@ -61,7 +63,7 @@ class NcclWorld final : public ProcessWorld {
   NcclTable table_;
   std::shared_ptr<CudaGpu> gpu_;
   int rank_;
-  std::optional<Bytes> memory_;
+  WorldOptions options_;
 };
 
 }  // namespace
@@ -73,7 +75,7 @@ std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const Wo
   const NcclTable table = load_nccl();
   const RendezvousOptions meeting{launch.host,  launch.port,     launch.rank, launch.ranks,
                                   kMeetingTime, options.timeout, launch.token};
-  return std::make_unique<NcclWorld>(meeting, table, gpu, options.memory);
+  return std::make_unique<NcclWorld>(meeting, table, gpu, options);
 }
 
 }  // namespace dflop

@@ -132,7 +132,7 @@ int run_steps(const TrainJob& job, const Checkpoints& checkpoints, const std::st
   std::int64_t saved = 0;
   const auto save = [&](std::int64_t step) {
     save_checkpoint(*checkpoints.folder, identity, job.plan, scheduler, step, world, executor, settings,
-                    kernels);
+                    kernels, job.attention_sums);
     saved = step;
   };
   try {
@@ -375,6 +375,10 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
       make_run_kernels(kernel_request, world, executor->variant_names(), job.plan, model);
   if (kernels) require_same_variants(world, kernels->names());
   say_parts(job.plan, world);
+  if (job.attention_sums != AttentionSums::fixed && world.leads()) {
+    say("dflop: note: sums of attention are taken in {} order: a run does not repeat to the bit\n",
+        to_string(job.attention_sums));
+  }
   options.kernels = kernels.get();
   if (checkpoints.resume) {
     const ResumedRun resumed = resume_training(*checkpoints.folder, identity, values, options.optimizer,
@@ -456,6 +460,7 @@ int run_train(const Values& values) {
   device.device_cores = read_device_cores(values, device);
   const KernelRequest kernels = read_kernel_request(values, device, KernelUse::trained);
   TrainJob job = read_train_job(values);
+  job.attention_sums = device.attention.sums;
   request.held_out = read_held_out(values, job);
   if (!job.shards && !(request.held_out && request.held_out->shards))
     refuse_given(values, {"data-threads"}, "is about tars and token ids, and no data set here is of them");

@@ -20,6 +20,7 @@
 #include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/training/live_setup.hpp"
 #include "traces/checkpoints/folder.hpp"
 #include "traces/checkpoints/pieces.hpp"
 #include "traces/text/staged_file.hpp"
@@ -174,7 +175,8 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
 
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
-                     const OptimizerSettings& optimizer, const RunKernels* kernels) {
+                     const OptimizerSettings& optimizer, const RunKernels* kernels,
+                     AttentionSums attention_sums) {
   CheckpointIndex index;
   static_cast<RunIdentity&>(index) = run;
   index.step = step;
@@ -183,6 +185,7 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
   index.plan = describe(plan);
   index.optimizer = optimizer;
   if (kernels != nullptr) index.kernels = kernels->checkpoint();
+  if (attention_sums != AttentionSums::fixed) index.attention_sums = to_string(attention_sums);
   try {
     executor.save(folder, index);
   } catch (const Error& error) {
@@ -212,6 +215,12 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
     if (values.count("dtype") > 0 && dtype_of_index(read_dtype(values)) != index.dtype) {
       say("dflop: note: the run goes on in {}; it was in {} before\n",
           to_string(dtype_of_index(read_dtype(values))), to_string(index.dtype));
+    }
+    const std::string_view sums = to_string(read_attention_sums(values));
+    const std::string_view sums_before = index.attention_sums.empty() ? to_string(AttentionSums::fixed)
+                                                                      : std::string_view(index.attention_sums);
+    if (sums != sums_before) {
+      say("dflop: note: the run goes on with --attention-sums {}; it had {} before\n", sums, sums_before);
     }
     say("dflop: goes on after step {} of {}\n", index.step, *path);
     for (const std::string& aside : set_aside_steps(folder, index.step)) {

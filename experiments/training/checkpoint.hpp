@@ -13,6 +13,7 @@
 #include "core/sample.hpp"
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/optimizer.hpp"
+#include "kernels/attention_options.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -25,11 +26,12 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
 
 /// Writes the state after `step` into the run's folder, which all processes of the world see; all call it,
 /// and each rank writes its part. The leading one removes all but the two newest. `kernels`, where it is not
-/// null, is kept with it.
+/// null, is kept with it, and so are sums of attention in no fixed order.
 /// @throws Error (output)
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
-                     const OptimizerSettings& optimizer, const RunKernels* kernels);
+                     const OptimizerSettings& optimizer, const RunKernels* kernels,
+                     AttentionSums attention_sums = AttentionSums::fixed);
 
 /// A ResumedRun is where a run goes on.
 struct ResumedRun {

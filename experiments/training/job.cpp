@@ -237,6 +237,7 @@ std::vector<std::pair<std::string, std::string>> train_agreement(const Values& v
       {"profile", options.profile ? fmt::format("{:016x}", stable_hash(to_json(options.profile->profile())))
                                   : "none"},  // orders of programs depend on it
       {"--kernels", values["kernels"].as<std::string>()},
+      {"--attention-sums", std::string(to_string(read_attention_sums(values)))},
       {"--random-weights", values["random-weights"].as<bool>() ? "given" : "not given"},
       {"optimizer", describe(options.optimizer)},
       {"evaluation", held_out},

@@ -30,6 +30,7 @@ struct TrainJob {
   std::int64_t steps = 0;
   std::uint64_t seed = 0;
   OutlierDelay delay;
+  AttentionSums attention_sums = AttentionSums::fixed;
 
   /// Returns the batches of the steps, from the first on.
   BatchStream batches() const { return {samples, plan.gbs, seed, delay, target->model}; }

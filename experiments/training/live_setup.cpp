@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -48,6 +49,7 @@ void keep_freed_memory() {
 std::unique_ptr<World> make_world_of(const LiveDevice& device, int ranks, WorldOptions options) {
   options.cores = device.cores;
   options.device_cores = device.device_cores;
+  options.attention = device.attention;
   const WorldKind& kind = world_kind(device.name);
   if (kind.processes) {
     options.timeout = kProcessTimeout;
@@ -125,6 +127,24 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
   }
 }
 
+/// Reads the options of attention, which is the same on other devices than GPUs.
+AttentionOptions read_attention(const Values& values, bool on_host) {
+  constexpr double kMostWorkspace = 1 << 20;  // MiB
+  AttentionOptions attention{read_attention_sums(values)};
+  if (values.count("attention-workspace") > 0) {
+    const double mib = read_number(values, "attention-workspace", 0, kMostWorkspace);
+    attention.workspace = Bytes{std::llround(mib * (1 << 20))};
+  }
+  const auto require_gpu = [&](const char* option) {
+    if (!on_host) return;
+    refuse_option(option, fmt::format("is about cuDNN's attention; expected --device {} with it",
+                                      world_names([](const WorldKind& kind) { return !kind.on_host; })));
+  };
+  if (attention.sums != AttentionSums::fixed) require_gpu("attention-sums");
+  if (attention.workspace) require_gpu("attention-workspace");
+  return attention;
+}
+
 }  // namespace
 
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
@@ -174,7 +194,17 @@ void add_live_options(Options& options, bool processes) {
       {"dtype", text("f32|bf16", "f32"),
        "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
        "weights of bf16, which checkpoints hold"},
+      {"attention-sums", text(joined<AttentionSums>(), "fixed"),
+       "of a GPU, the order in which cuDNN takes the sums of attention's gradients: in any order it needs less memory, "
+       "and a run does not repeat to the bit"},
+      {"attention-workspace", number("MIB"),
+       "of a GPU, the most memory that a call of cuDNN's attention may take for itself: own kernels compute what needs "
+       "more; default: 3 % of the GPU's memory"},
   });
+}
+
+AttentionSums read_attention_sums(const Values& values) {
+  return read_named<AttentionSums>(values, "attention-sums");
 }
 
 LiveDevice read_live_device(const Values& values) {
@@ -188,7 +218,9 @@ LiveDevice read_live_device(const Values& values) {
   };
   if (device.partition) require("partition", &WorldKind::partitions);
   if (values.count("cores") > 0) require("cores", &WorldKind::on_host);
-  world_kind(device.name).require();
+  const WorldKind& kind = world_kind(device.name);
+  device.attention = read_attention(values, kind.on_host);
+  kind.require();
   return device;
 }
 

@@ -20,6 +20,7 @@ struct LiveDevice {
   int cores = 0;              ///< of the host, on which ranks take turns; see Conditions::cores
   bool partition = false;     ///< of one GPU: each rank has multiprocessors of its own
   int device_cores = 1;       ///< of the host: of each device; see WorldOptions::device_cores
+  AttentionOptions attention = {};  ///< of GPUs
 };
 
 /// Makes a world of backend/run/worlds.hpp whose ranks have a device each. With the host's the process keeps
@@ -39,13 +40,15 @@ void require_device(const LiveDevice& device, const Plan& plan);
 /// Makes the world of a plan's ranks. @throws as these
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan);
 
-/// Adds --device, --partition and --dtype. `processes`: whether devices are offered whose ranks are
+/// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace. `processes`: whether devices are offered whose ranks are
 /// processes.
 void add_live_options(Options& options, bool processes);
 /// Reads a device that is there. @throws Error (usage), (no_device)
 LiveDevice read_live_device(const Values& values);
 /// Reads a device on which one process runs all ranks, like read_live_device().
 LiveDevice read_local_device(const Values& values);
+/// Reads --attention-sums, whatever the device.
+AttentionSums read_attention_sums(const Values& values);
 /// Reads --dtype. @throws Error (usage)
 DType read_dtype(const Values& values);
 

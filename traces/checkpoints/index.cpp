@@ -291,6 +291,7 @@ std::string to_json(const CheckpointIndex& index) {
     writer.end_object();
   }
   if (!index.kernels.empty()) writer.field("kernels", index.kernels);
+  if (!index.attention_sums.empty()) writer.field("attention_sums", index.attention_sums);
   writer.begin_array("files");
   for (const CheckpointFile& file : index.files) {
     writer.begin_object();
@@ -315,7 +316,7 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const std::string&
   const JsonValue root = document.root(kIndexSchema, kIndexVersion);
   root.require_keys({"schema", "version", "model", "model_spec", "step", "seed", "dtype", "gbs", "scheduler",
                      "data_file", "data_fingerprint", "samples_drawn", "plan", "files", "tensors", "crc32"},
-                    {"kernels", "optimizer"});
+                    {"attention_sums", "kernels", "optimizer"});
   CheckpointIndex index;
   index.model = root.at("model").string();
   index.model_spec = root.at("model_spec").string();
@@ -333,6 +334,7 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const std::string&
       index.optimizer.emplace(option, value.string());
   }
   if (root.has("kernels")) index.kernels = root.at("kernels").string();
+  if (root.has("attention_sums")) index.attention_sums = root.at("attention_sums").string();
   index.files = read_files(root.at("files"));
   std::set<std::pair<TensorKind, std::string>> known;
   for (const JsonValue& element : root.at("tensors").elements()) {
