@@ -291,8 +291,8 @@ void check_round(std::string_view operation, Matrix y, ConstSums x) {
 }
 
 /// Checks an operation that takes one matrix, of any shape: that there is memory for it.
-template <typename AnyMatrix, typename... Numbers>
-void check_memory(std::string_view operation, AnyMatrix y, Numbers...) {
+template <typename AnyMatrix>
+void check_memory(std::string_view operation, AnyMatrix y) {
   require_shape({operation, "y"}, y, y.rows, y.columns);
 }
 
@@ -421,7 +421,6 @@ Kernels::Kernels(DType dtype)
       zero_values("zero", check_memory<Matrix>),
       zero_sums("zero", check_memory<Sums>),
       round("round", check_round),
-      scale("scale", check_memory<Sums, double>),
       sum_of_squares("sum_of_squares", check_sum_of_squares),
       adamw("adamw", check_adamw),
       dtype_(dtype) {}

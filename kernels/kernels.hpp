@@ -34,7 +34,8 @@ struct AdamWStep {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
-  std::int64_t step = 1;  ///< from 1 on
+  std::int64_t step = 1;       ///< from 1 on
+  double gradient_factor = 1;  ///< gradients are multiplied by it before they are used, and stay as they are
 };
 
 /// Kernels are the operations of one rank, in order on its compute stream; a call may return before its work
@@ -158,13 +159,11 @@ class Kernels {
   void zero(Sums y) const { zero_sums(y); }
   /// y = x, in the other precision.
   Operation<void(Matrix y, ConstSums x)> round;
-  /// y *= factor.
-  Operation<void(Sums y, double factor)> scale;
   /// sum[1, 1] += the sum of x^2.
   Operation<void(Sums sum, ConstSums x)> sum_of_squares;
-  /// This is AdamW, with decoupled weight decay (Loshchilov and Hutter 2019): m = b1 m + (1 - b1) g, v = b2 v
-  /// + (1 - b2) g^2, master -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon) + decay master); weight
-  /// = master, rounded.
+  /// This is AdamW, with decoupled weight decay (Loshchilov and Hutter 2019), of g = gradient * its factor: m
+  /// = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, master -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) +
+  /// epsilon) + decay master); weight = master, rounded.
   Operation<void(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient, const AdamWStep& step)>
       adamw;
 
@@ -186,7 +185,7 @@ void for_each_operation(F f) {
   call(&K::mix_rows, &K::gather_rows, &K::scatter_add_rows);
   call(&K::scale_columns, &K::column_products);
   call(&K::cross_entropy_parts, &K::cross_entropy_merge, &K::cross_entropy_backward);
-  call(&K::add, &K::zero_values, &K::zero_sums, &K::round, &K::scale, &K::sum_of_squares);
+  call(&K::add, &K::zero_values, &K::zero_sums, &K::round, &K::sum_of_squares);
   call(&K::adamw);
 }
 

@@ -185,54 +185,65 @@ double ModuleRates::of(const Parameter& parameter) const {
   return parameter.connects ? connector : encoder;
 }
 
+/// Calls visit(first, run) for each run of neighbors in a part of the flat arrays that are alike, with the
+/// zeros between and behind them: what is done to all of a run takes one call. `first` is a parameter of it.
+template <typename Alike, typename Visit>
+void ParameterStore::for_each_run(const Range& part, const Alike& alike, const Visit& visit) const {
+  const Parameter* first = nullptr;
+  std::int64_t begin = part.begin;
+  const auto end_run = [&](std::int64_t end) {
+    if (first != nullptr && begin < end) visit(*first, Range{begin, end});
+    begin = end;
+  };
+  for (const Parameter* parameter : by_place_) {
+    if (first != nullptr && alike(*first, *parameter)) continue;
+    end_run(std::clamp(parameter->offset, part.begin, part.end));
+    first = parameter;
+  }
+  end_run(part.end);
+}
+
 void ParameterStore::add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts,
                                  Sums sum) {
-  for (const Parameter& parameter : list_) {
-    if (counts(parameter)) rank.kernels.sum_of_squares(sum, gradient(parameter));
-  }
+  const auto alike = [&](const Parameter& a, const Parameter& b) { return counts(a) == counts(b); };
+  for_each_run({0, length_}, alike, [&](const Parameter& first, const Range& run) {
+    if (counts(first)) rank.kernels.sum_of_squares(sum, gradients_of(run));
+  });
+}
+
+Sums ParameterStore::gradients_of(const Range& range) {
+  return {at(gradients_.view().data, range.begin, sum_bytes_of(dtype_)), 1, range.size()};
 }
 
 /// Takes the step for values [begin, end) of the flat arrays, which lie in this rank's shard.
 void ParameterStore::step_range(const RankContext& rank, const Range& range, const AdamWStep& step) {
   const std::int64_t size = range.size();
   const std::int64_t in_shard = range.begin - shard_ * shard_size();
-  const std::size_t sums = sum_bytes_of(dtype_);
   const auto of_shard = [&](SumTensor& tensor) {
-    return Sums{at(tensor.view().data, in_shard, sums), 1, size};
+    return Sums{at(tensor.view().data, in_shard, sum_bytes_of(dtype_)), 1, size};
   };
   const Matrix weight{at(weights_.view().data, range.begin, bytes_of(dtype_)), 1, size};
-  const Sums gradient{at(gradients_.view().data, range.begin, sums), 1, size};
   const Sums master = has_master() ? of_shard(master_) : Sums{weight.data, 1, size};
-  rank.kernels.adamw(weight, master, of_shard(moment1_), of_shard(moment2_), gradient, step);
+  rank.kernels.adamw(weight, master, of_shard(moment1_), of_shard(moment2_), gradients_of(range), step);
 }
 
 void ParameterStore::step(const RankContext& rank, const OptimizerStep& step) {
+  const auto decay_of = [&](const Parameter& parameter) {
+    return parameter.decayed ? step.weight_decay : 0.0;
+  };
+  const auto alike = [&](const Parameter& a, const Parameter& b) {
+    const double rate = step.rates.of(a);
+    return rate == step.rates.of(b) && (rate == 0 || decay_of(a) == decay_of(b));
+  };
   const Range shard{shard_ * shard_size(), (shard_ + 1) * shard_size()};
-  if (shard.size() == 0) return;
-  // Neighbours that are treated alike take the step in one call, with the zeros between them; those of all
-  // presets are, while nothing is decayed.
-  Range run{shard.begin, shard.begin};
-  AdamWStep of_run = step;
-  double rate_of_run = -1;  // none yet
-  for (const Parameter* parameter : by_place_) {
-    const double rate = step.rates.of(*parameter);
-    const double decay = parameter->decayed ? step.weight_decay : 0;
-    const std::int64_t begin = std::clamp(parameter->offset, shard.begin, shard.end);
-    if (rate_of_run < 0) {
-      rate_of_run = rate;
-      of_run.weight_decay = decay;
-    } else if (rate != rate_of_run || (rate > 0 && decay != of_run.weight_decay)) {
-      run.end = begin;
-      of_run.learning_rate = step.learning_rate * rate_of_run;
-      if (rate_of_run > 0 && run.size() > 0) step_range(rank, run, of_run);
-      run.begin = begin;
-      rate_of_run = rate;
-      of_run.weight_decay = decay;
-    }
-  }
-  run.end = shard.end;
-  of_run.learning_rate = step.learning_rate * rate_of_run;
-  if (rate_of_run > 0 && run.size() > 0) step_range(rank, run, of_run);
+  for_each_run(shard, alike, [&](const Parameter& first, const Range& run) {
+    const double rate = step.rates.of(first);
+    if (rate <= 0) return;
+    AdamWStep of_run = step;
+    of_run.learning_rate = step.learning_rate * rate;
+    of_run.weight_decay = decay_of(first);
+    step_range(rank, run, of_run);
+  });
 }
 
 void ParameterStore::gather(const RankContext& rank, const RankGroup& group) {

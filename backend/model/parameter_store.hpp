@@ -63,11 +63,8 @@ class ParameterStore {
 
   /// Adds the squares of gradients to sum[1, 1]: of those parameters that `counts` says.
   void add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts, Sums sum);
-  /// Multiplies all gradients.
-  void scale_gradients(const RankContext& rank, double factor) { rank.kernels.scale(gradients(), factor); }
-
   /// Does one step of the optimizer on this rank's shard. Frozen parameters keep their values, and what is
-  /// not decayed has no weight decay.
+  /// not decayed has no weight decay. Gradients stay as they are, whatever the step's factor for them.
   void step(const RankContext& rank, const OptimizerStep& step);
   /// Brings the shards of all ranks of a group together, which are in its order.
   void gather(const RankContext& rank, const RankGroup& group);
@@ -99,6 +96,9 @@ class ParameterStore {
 
  private:
   void place(bool by_held_rows);
+  template <typename Alike, typename Visit>
+  void for_each_run(const Range& part, const Alike& alike, const Visit& visit) const;
+  Sums gradients_of(const Range& range);
   void step_range(const RankContext& rank, const Range& range, const AdamWStep& step);
   void load(const RankContext& rank, const WeightSource& source);
   void initialize(const RankContext& rank, std::uint64_t seed);

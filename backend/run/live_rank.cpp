@@ -143,6 +143,7 @@ void LiveRank::prepare(const LiveStep& step, RankInputs inputs) {
   rank_.kernels.zero(Sums(loss_));
   rank_.kernels.zero(Sums(checked_));
   gradient_norm_.reset();
+  gradient_factor_ = 1;
   is_finite_ = true;
   if (step.options.kernels != nullptr) guide_.begin_step(*step.options.kernels);
   rank_.kernels.guide(step.options.kernels != nullptr ? &guide_ : nullptr);
@@ -517,8 +518,8 @@ bool LiveRank::counts(const LiveStep& step, const HeldStage& stage, const Parame
   return true;
 }
 
-/// Finds the norm of all gradients and the loss, which every rank then has, and clips the gradients of this
-/// rank. So all ranks know alike whether they may take the step.
+/// Finds the norm of all gradients and the loss, which every rank then has, and the factor that clips
+/// gradients. So all ranks know alike whether they may take the step.
 void LiveRank::find_norm(const LiveStep& step, const Instruction&, Arrival& arrival) {
   const DType type = sum_type_of(rank_.kernels.dtype());
   const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
@@ -538,8 +539,7 @@ void LiveRank::find_norm(const LiveStep& step, const Instruction&, Arrival& arri
   is_finite_ = std::isfinite(checked[0]) && std::isfinite(checked[1]);
   const double factor =
       step.options.clip_norm / (*gradient_norm_ + 1e-6);  // as torch.nn.utils.clip_grad_norm_
-  if (!(factor < 1)) return;
-  for (const HeldStage& stage : stages_) stage.module->parameters().scale_gradients(rank_, factor);
+  if (factor < 1) gradient_factor_ = factor;
 }
 
 void LiveRank::end_turn() {
@@ -553,7 +553,9 @@ void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, No
   if (!is_finite_) return;  // weights stay as they are
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();
-  store.step(rank_, step.options.optimizer);
+  OptimizerStep clipped = step.options.optimizer;
+  clipped.gradient_factor = gradient_factor_;
+  store.step(rank_, clipped);
   if (stage.shards == 1) return;
   const Collective* reduction = reduction_of(step.program, group_, instruction.stage);
   end_turn();  // the others of its dp ranks may need it to come so far

@@ -26,7 +26,7 @@ namespace dflop {
 /// StepOptions say how a training step is run, whatever its iteration.
 struct StepOptions {
   OptimizerStep optimizer = {};
-  /// With a plan that clips, gradients are scaled to this norm where theirs is larger.
+  /// With a plan that clips, the optimizer takes gradients scaled to this norm where theirs is larger.
   double clip_norm = 1;
   bool update = true;                  ///< false: gradients are made, and parameters stay
   const Contents* contents = nullptr;  ///< of the step's samples; null: the executor's
@@ -185,6 +185,7 @@ class LiveRank {
   SumTensor loss_;
   SumTensor checked_;                    ///< the sum of the gradients' squares, and the loss
   std::optional<double> gradient_norm_;  ///< of this step
+  double gradient_factor_ = 1;           ///< of this step, which clips gradients
   bool is_finite_ = true;                ///< gradients and loss of this step are, as far as is known
   Slots slots_;
   bool is_warm_ = false;

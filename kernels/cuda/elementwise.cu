@@ -39,20 +39,6 @@ struct Round {
   }
 };
 
-struct Scale {
-  float* y;
-  float factor;
-
-  template <int width>
-  __device__ void operator()(Width<width>, std::int64_t first) const {
-    float values[width];
-    load(values, y + first);
-#pragma unroll
-    for (float& value : values) value *= factor;
-    store(y + first, values);
-  }
-};
-
 /// Factors are the numbers of a step that all values share.
 struct Factors {
   float b1;
@@ -64,6 +50,7 @@ struct Factors {
   float rate;
   float kept;
   float epsilon;
+  float gradient;
 };
 
 Factors factors_of(const AdamWStep& step) {
@@ -76,7 +63,8 @@ Factors factors_of(const AdamWStep& step) {
           static_cast<float>(1.0 / (1.0 - std::pow(step.beta2, power))),
           static_cast<float>(step.learning_rate),
           static_cast<float>(1.0 - step.learning_rate * step.weight_decay),
-          static_cast<float>(step.epsilon)};
+          static_cast<float>(step.epsilon),
+          static_cast<float>(step.gradient_factor)};
 }
 
 /// AdamW is a step of the optimizer. In f32 `weight` and `master` may be the same memory.
@@ -101,6 +89,7 @@ struct AdamW {
     load(value, master + first);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
+      g[i] *= factors.gradient;
       mean[i] = factors.b1 * mean[i] + factors.rest1 * g[i];
       square[i] = factors.b2 * square[i] + factors.rest2 * g[i] * g[i];
       const float size = sqrtf(square[i] * factors.v_scale) + factors.epsilon;
@@ -164,11 +153,6 @@ void round(const CudaTarget& target, Matrix y, ConstSums x) {
   });
 }
 
-void scale(const CudaTarget& target, Sums y, double factor) {
-  const Scale f{values_of(y), static_cast<float>(factor)};
-  each_value<kVector<float>>(target, "scale", y.size(), fit_vectors<float>(0, y.data), f);
-}
-
 void clear(const CudaTarget& target, void* data, std::int64_t count, std::size_t bytes) {
   if (count == 0) return;
   check_cuda(cudaMemsetAsync(data, 0, static_cast<std::size_t>(count) * bytes, target.stream), "zero");
@@ -200,7 +184,6 @@ void set_elementwise(Kernels& kernels, const CudaTarget& target) {
   kernels.zero_values.set<zero_values>(target);
   kernels.zero_sums.set<zero_sums>(target);
   kernels.round.set<round>(target);
-  kernels.scale.set<scale>(target);
   kernels.sum_of_squares.set<sum_of_squares>(target);
   kernels.adamw.set<adamw>(target);
 }

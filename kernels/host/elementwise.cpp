@@ -27,11 +27,6 @@ void round(Matrix y, ConstSums x) {
   flat<T>(y) = flat<T>(x);  // sums have the precision of values here
 }
 
-template <typename T>
-void scale(Sums y, double factor) {
-  flat<T>(y) *= static_cast<T>(factor);
-}
-
 /// Sums in double, as a model has more values than f32 has digits for, and in lanes of their own, which
 /// compilers make vectors of: Eigen reduces an array of another type value by value, four times as slowly.
 template <typename T>
@@ -62,8 +57,9 @@ void adamw(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient, const
   const auto b1 = static_cast<T>(step.beta1);
   const auto b2 = static_cast<T>(step.beta2);
   const auto epsilon = static_cast<T>(step.epsilon);
+  const auto factor = static_cast<T>(step.gradient_factor);
   for_each_chunk(weight.size(), [&](Index first, Index count) {
-    const auto g = flat<T>(gradient).segment(first, count);
+    const auto g = flat<T>(gradient).segment(first, count) * factor;
     auto mean = flat<T>(m).segment(first, count);
     auto square = flat<T>(v).segment(first, count);
     auto value = flat<T>(master).segment(first, count);
@@ -83,7 +79,6 @@ void set_elementwise(Kernels& kernels) {
     kernels.zero_values.set<zero_values<T>>();
     kernels.zero_sums.set<zero_sums<T>>();
     kernels.round.set<round<T>>();
-    kernels.scale.set<scale<T>>();
     kernels.sum_of_squares.set<sum_of_squares<T>>();
     kernels.adamw.set<adamw<T>>();
   });

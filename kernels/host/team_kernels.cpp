@@ -449,7 +449,6 @@ class TeamKernels final : public Kernels {
     cut_values(&K::zero_values);
     cut_values(&K::zero_sums);
     cut_values(&K::round);
-    cut_values(&K::scale);
     cut_nothing(&K::sum_of_squares);
     cut_values(&K::adamw);
   }

@@ -75,4 +75,6 @@ mutation("squares: every thread writes the sum of its warp" elementwise.cu 1
 mutation("squares: too little memory between kernels" elementwise.cu 2
   "blocks" "blocks - blocks / 64" ${squares})
 mutation("mix: windows begin where the first does" rows.cu 1 "begin[row]" "begin[0]" "*CudaRows.Mixes*/f32")
+mutation("adamw: gradients without their factor" elementwise.cu 1
+  "g[i] *= factors.gradient;" "" "*CudaRows.AdamW/f32")
 mutation("rope: turned back as forth" attention.cu 1 "inverse ? -1.0f : 1.0f" "1.0f" "*CudaRows.Rope/f32")

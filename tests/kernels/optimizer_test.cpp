@@ -53,5 +53,31 @@ TEST(AdamW, StepsEachValueAlone) {
   }
 }
 
+/// The factor of gradients gives the bits of gradients that were multiplied before, rounded once.
+template <typename T>
+void expect_factor_alike() {
+  Random random(67);
+  const auto gradient = random_values<T>(random, 7, 100);
+  const auto start = random_values<T>(random, 7, 100);
+  AdamWStep step{0.01, 0.9, 0.95, 1e-8, 0.1, 5};
+  auto scaled = gradient;
+  for (T& g : scaled.data) g *= static_cast<T>(1.0 / 3.0);
+  auto expected = start, m1 = start, v1 = Values<T>(7, 100, T(2)), weight1 = start;
+  host<T>()->adamw(weight1, expected, m1, v1, scaled, step);
+  step.gradient_factor = 1.0 / 3.0;
+  auto found = start, m2 = start, v2 = Values<T>(7, 100, T(2)), weight2 = start;
+  host<T>()->adamw(weight2, found, m2, v2, gradient, step);
+  EXPECT_EQ(found.data, expected.data);
+  EXPECT_EQ(m2.data, m1.data);
+  EXPECT_EQ(v2.data, v1.data);
+  EXPECT_EQ(weight2.data, weight1.data);
+  EXPECT_NE(m1.data, start.data);
+}
+
+TEST(AdamW, TakesAFactorOfGradientsToTheBit) {
+  expect_factor_alike<double>();
+  expect_factor_alike<float>();
+}
+
 }  // namespace optimizer_test
 }  // namespace dflop::testing

@@ -136,7 +136,6 @@ Outputs row_outputs(HostTarget target) {
   kernels->gather_rows(gathered, x, indices(begin));
   kernels->scatter_add_rows(sum, gathered, indices(begin));
   kernels->add(sum, x);
-  kernels->scale(sum, 1.0 / 3.0);
   Outputs outputs;
   for (const auto* values : {&mixed, &scaled, &products, &gathered, &sum, &squares}) keep(outputs, *values);
   return outputs;

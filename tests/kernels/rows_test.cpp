@@ -130,13 +130,11 @@ TEST(Rows, GatherTakesAndScatterAddsRepeatedRows) {
   EXPECT_EQ(sum.data, (std::vector<double>{13, 14, 10, 10, 16, 18, 10, 10}));
 }
 
-TEST(Rows, AddZeroRoundAndScale) {
+TEST(Rows, AddRoundAndZero) {
   const auto kernels = host<double>();
   Reals y(3, 2, 1.0);
   kernels->add(y, kThree);
   EXPECT_EQ(y.data, (std::vector<double>{2, 3, 4, 5, 6, 7}));
-  kernels->scale(y, -0.5);
-  EXPECT_EQ(y.data, (std::vector<double>{-1, -1.5, -2, -2.5, -3, -3.5}));
   kernels->round(y, kThree);
   EXPECT_EQ(y.data, kThree.data);
   kernels->zero(static_cast<Matrix>(y));

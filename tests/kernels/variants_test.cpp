@@ -347,13 +347,11 @@ std::vector<Case> cases() {
     const ConstSums x = a.sums_in(n, 200);
     call(a.out(n, 200), x);
   });
-  add(&K::scale,
-      [=](const K&, Arguments& a, std::int64_t n, auto call) { call(a.sums_out(n, 200, 1.0), 1.0 / 3.0); });
   add(&K::adamw, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = 2 * width(a);
     const ConstSums gradient = a.sums_in(n, c);
     const Sums master = a.sums_out(n, c, 1.0), m = a.sums_out(n, c, 1.0), v = a.sums_out(n, c);
-    call(a.out(n, c), master, m, v, gradient, AdamWStep{1e-3, 0.9, 0.95, 1e-8, 0.1, 3});
+    call(a.out(n, c), master, m, v, gradient, AdamWStep{1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 1.0 / 3.0});
   });
   return all;
 }
