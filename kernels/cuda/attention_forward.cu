@@ -20,7 +20,7 @@ struct Shape {
   static constexpr int kRowTiles = row_tiles;
   static constexpr int kBlocks = blocks;
   static constexpr int kQueries = kWarps * row_tiles * 16;
-  static constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * dim * sizeof(bf16);
+  static constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * Tile<dim>::kRowBytes;
 };
 
 /// Running has the lane's rows' [i][half] largest score so far and sum of exponentials over the lane's keys.
@@ -179,14 +179,12 @@ void start(const CudaTarget& target, const AttentionLayout& layout, Matrix out, 
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv, AttentionWay tiles) {
   using namespace attention_forward;
-  const bool narrow = layout.head_dim <= 64;
-  if (tiles == AttentionWay::tiles_64) {
-    const auto run = narrow ? start<Shape<64, 1, 4>> : start<Shape<128, 1, 3>>;
+  with_width(layout.head_dim, [&](auto width) {
+    using Small = Shape<width(), 1, width() <= 80 ? 4 : 3>;
+    using Large = Shape<width(), 2, 2>;
+    const auto run = tiles == AttentionWay::tiles_64 ? start<Small> : start<Large>;
     run(target, layout, out, statistics, qkv);
-  } else {
-    const auto run = narrow ? start<Shape<64, 2, 2>> : start<Shape<128, 2, 2>>;
-    run(target, layout, out, statistics, qkv);
-  }
+  });
 }
 
 }  // namespace dflop::cuda

@@ -29,7 +29,7 @@ struct Shape {
   using PackedScores = Packed<together, own_queries / 16>;
   using Sums = Fragments<together, own_columns / 8>;
 
-  static constexpr int kTileValues = (2 * kKeys + 4 * queries) * dim;
+  static constexpr int kTileValues = (2 * kKeys + 4 * queries) * Tile<dim>::kColumns;
   static constexpr int kLineValues = 4 * queries;  ///< log sums and deltas of two buffers
   /// This is what a warp hands to the other: packed probabilities, and as many slopes, in 16 bytes each.
   static constexpr int kWarpVectors = together * own_queries / 16 * kWarp;
@@ -263,18 +263,15 @@ void start(const CudaTarget& target, const AttentionLayout& layout, const Attent
 void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
                    const AttentionGradients& gradients, AttentionWay tiles) {
   using namespace attention_keys;
-  using Wide = Shape<128, 64, 2, 8, 1>;
-  const bool narrow = layout.head_dim <= 64;
-  if (tiles == AttentionWay::tiles_64) {
-    const auto run = narrow ? start<Shape<64, 64, 1, 4, 2>> : start<Shape<128, 32, 1, 4, 2>>;
+  with_width(layout.head_dim, [&](auto width) {
+    using Small = Shape<width(), width() <= 64 ? 64 : 32, 1, 4, 2>;
+    using Large = Shape<width(), 64, width() <= 80 ? 1 : 2, 8, 1>;
+    using LessMemory = Shape<width(), width() <= 64 ? 64 : 32, 1, 8, 1>;
+    const auto run = tiles == AttentionWay::tiles_64              ? start<Small>
+                     : Large::kSharedBytes <= target.shared_bytes ? start<Large>
+                                                                  : start<LessMemory>;
     run(target, layout, gradients);
-  } else if (narrow) {
-    start<Shape<64, 64, 1, 8, 1>>(target, layout, gradients);
-  } else if (Wide::kSharedBytes <= target.shared_bytes) {
-    start<Wide>(target, layout, gradients);
-  } else {
-    start<Shape<128, 32, 1, 8, 1>>(target, layout, gradients);
-  }
+  });
 }
 
 }  // namespace dflop::cuda

@@ -149,14 +149,12 @@ void start(const CudaTarget& target, const AttentionLayout& layout, const Attent
 void query_gradients(const CudaTarget& target, const AttentionLayout& layout,
                      const AttentionGradients& gradients, AttentionWay tiles) {
   using namespace attention_queries;
-  const bool narrow = layout.head_dim <= 64;
-  if (tiles == AttentionWay::tiles_64) {
-    const auto run = narrow ? start<Shape<64, 1, 4>> : start<Shape<128, 1, 3>>;
+  with_width(layout.head_dim, [&](auto width) {
+    using Small = Shape<width(), 1, width() <= 64 ? 4 : 3>;
+    using Large = Shape<width(), 2, 2>;
+    const auto run = tiles == AttentionWay::tiles_64 ? start<Small> : start<Large>;
     run(target, layout, gradients);
-  } else {
-    const auto run = narrow ? start<Shape<64, 2, 2>> : start<Shape<128, 2, 2>>;
-    run(target, layout, gradients);
-  }
+  });
 }
 
 }  // namespace dflop::cuda

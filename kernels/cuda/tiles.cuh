@@ -3,6 +3,8 @@
 
 #include <cuda_bf16.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/values.cuh"
@@ -15,13 +17,15 @@ __device__ inline unsigned pack(float low, float high) {
   return *reinterpret_cast<const unsigned*>(&pair);
 }
 
-/// A Tile is rows of `dim` values of one head, which may be narrower: the rest is zeros. The 16-byte chunks
+/// A Tile is rows of `width` values of one head, which may be narrower: the rest is zeros. The 16-byte chunks
 /// of a row are exchanged by the row's number, so that eight rows of a column of chunks lie in different
-/// banks.
-template <int dim>
+/// banks; for that rows have whole units of 8 chunks, of which those behind `width` are neither written nor
+/// read.
+template <int width>
 struct Tile {
-  static constexpr int kChunks = dim / 8;
-  static constexpr unsigned kRowBytes = dim * sizeof(bf16);
+  static constexpr int kColumns = (width + 63) / 64 * 64;  ///< of a row in memory
+  static constexpr int kChunks = kColumns / 8;
+  static constexpr unsigned kRowBytes = kColumns * sizeof(bf16);
   static constexpr unsigned kAlignment = 128;  ///< of the shared address `data`
 
   unsigned data;
@@ -34,7 +38,7 @@ struct Tile {
     return data + static_cast<unsigned>(row) * kRowBytes + exchanged * 16;
   }
   /// Returns where chunk c + `chunks` of a row is, from the place of chunk c, for numbers that have no bit of
-  /// their last three in common: one operation on a register, as rows have whole units of 8 chunks.
+  /// their last three in common: one operation on a register.
   static __device__ unsigned ahead(unsigned place, int chunks) {
     return (place ^ static_cast<unsigned>(chunks % 8 * 16)) + static_cast<unsigned>(chunks / 8 * 8 * 16);
   }
@@ -48,6 +52,7 @@ struct Tile {
     static_assert(threads % kChunks == 0 && kStep % 8 == 0 && rows % kStep == 0);
     const int row = static_cast<int>(threadIdx.x) / kChunks;
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+    if (chunk * 8 >= width) return;
     const bool in_head = chunk * 8 < head_dim;
     const char* column = reinterpret_cast<const char*>(from + (in_head ? chunk * 8 : 0));
     const int stride_bytes = stride * static_cast<int>(sizeof(bf16));
@@ -66,15 +71,15 @@ template <int m, int n>
 using Fragments = float[m][n][4];
 
 /// Adds rows [first, first + 16 m) of left * (rows [second, second + 8 n) of right)^T to sums.
-template <int m, int n, int dim>
-__device__ void add_row_products(Fragments<m, n>& sums, Tile<dim> left, int first, Tile<dim> right,
+template <int m, int n, int width>
+__device__ void add_row_products(Fragments<m, n>& sums, Tile<width> left, int first, Tile<width> right,
                                  int second = 0) {
-  using Rows = Tile<dim>;
+  using Rows = Tile<width>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const unsigned from_left = left.at(first + lane % 16, lane / 16);
   const unsigned from_right = right.at(second + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
-  for (int k = 0; k < dim / 16; ++k) {
+  for (int k = 0; k < width / 16; ++k) {
     unsigned a[m][4];
 #pragma unroll
     for (int i = 0; i < m; ++i) load_matrices(a[i], Rows::ahead(from_left, 2 * k) + 16 * i * Rows::kRowBytes);
@@ -112,11 +117,11 @@ __device__ void pack_products(Packed<m, n / 2>& packed, const Fragments<m, n>& p
 }
 
 /// Adds left * right to sums, where right is the tile's rows from `row` on and its 8 n columns from `column`
-/// on, a multiple of 8 n.
-template <int m, int n, int steps, int dim>
-__device__ void add_products(Fragments<m, n>& sums, const Packed<m, steps>& left, Tile<dim> right, int row,
+/// on: 0, or a multiple of 8 n, which is a power of two then.
+template <int m, int n, int steps, int width>
+__device__ void add_products(Fragments<m, n>& sums, const Packed<m, steps>& left, Tile<width> right, int row,
                              int column) {
-  using Rows = Tile<dim>;
+  using Rows = Tile<width>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const unsigned from_right = right.at(row + lane % 16, column / 8 + lane / 16);
 #pragma unroll
@@ -174,16 +179,28 @@ __device__ void mask(Fragments<m, n>& scores, int query, int key, int length, bo
   }
 }
 
-/// Writes the lane's part of row [i][...][2 half], times `factor`, to the head that begins at `to`.
-template <int m, int n>
-__device__ void store_row(bf16* to, int head_dim, const Fragments<m, n>& sums, int i, int half,
-                          float factor) {
+/// Writes the lane's part of row [i][...][2 half], times `factor`, to the head that begins at `to`, in bf16
+/// or f32.
+template <typename T, int m, int n>
+__device__ void store_row(T* to, int head_dim, const Fragments<m, n>& sums, int i, int half, float factor) {
 #pragma unroll
   for (int j = 0; j < n; ++j) {
     if (8 * j >= head_dim) break;
-    const float(&sum)[4] = sums[i][j];
-    *reinterpret_cast<unsigned*>(to + fragment_column(j)) =
-        pack(sum[2 * half] * factor, sum[2 * half + 1] * factor);
+    const float pair[2] = {sums[i][j][2 * half] * factor, sums[i][j][2 * half + 1] * factor};
+    store(to + fragment_column(j), pair);
+  }
+}
+
+/// Calls f with the width, as a std::integral_constant, for which products of a head are computed: the
+/// head's, rounded up to 64, 80 or 128. @pre head_dim is at most 128
+template <typename F>
+void with_width(int head_dim, F f) {
+  if (head_dim <= 64) {
+    f(std::integral_constant<int, 64>());
+  } else if (head_dim <= 80) {
+    f(std::integral_constant<int, 80>());
+  } else {
+    f(std::integral_constant<int, 128>());
   }
 }
 

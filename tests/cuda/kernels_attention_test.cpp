@@ -48,7 +48,7 @@ class CudaAttention : public CudaKernelTest {
 };
 
 TEST_P(CudaAttention, WidthsOfHeads) {
-  for (const int head_dim : {1, 8, 20, 40, 64, 72, 128, 136}) {
+  for (const int head_dim : {1, 8, 20, 40, 64, 72, 80, 96, 128, 136}) {
     for (const bool causal : {false, true}) {
       expect_attention({2, 2, head_dim, causal}, {70});
     }
@@ -81,6 +81,12 @@ TEST_P(CudaAttention, LargeScores) {
     expect_attention({2, 1, 64, causal}, {100, 10}, 4.0);
     expect_attention({2, 1, 128, causal}, {100, 10}, 4.0);
   }
+}
+
+/// Windows of 64, of which one is cut off, with the heads of Qwen2.5-VL's encoder, and a long sequence.
+TEST_P(CudaAttention, Windows) {
+  expect_attention({2, 2, 80, false}, {64, 64, 64, 16});
+  expect_attention({2, 2, 80, false}, {208});
 }
 
 /// All scores are about -sqrt(head_dim). A key of zeros, as lie behind a sequence in a tile, would have the
@@ -116,7 +122,7 @@ TEST_P(CudaAttention, Variants) {
     if (gpu->attention.variant_name(variant) == "cudnn") continue;
     SCOPED_TRACE(std::string(gpu->attention.variant_name(variant)));
     for (const bool causal : {false, true}) {
-      for (const int head_dim : {8, 64, 72, 128, 136}) expect_attention({2, 1, head_dim, causal}, {70});
+      for (const int head_dim : {8, 64, 72, 80, 128, 136}) expect_attention({2, 1, head_dim, causal}, {70});
       for (const int head_dim : {64, 128}) {
         expect_attention({4, 2, head_dim, causal}, {0, 5, 0, 64, 1});
         expect_attention({1, 1, head_dim, causal}, {63, 65, 140, 31});

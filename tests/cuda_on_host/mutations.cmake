@@ -44,6 +44,8 @@ mutation("keys: masks are off by one" attention_keys.cu 1
   "query + fragment_column(j) + c % 2 < key + fragment_row(i, c / 2)"
   "query + fragment_column(j) + c % 2 <= key + fragment_row(i, c / 2)" ${tensor})
 
+mutation("tiles: the last columns of a head are left out" tiles.cuh 1
+  "k < width / 16" "k < width / 16 - 1" "*CudaAttention.Windows/bf16")
 mutation("rule: tiles of 128 for all lengths" attention.cu 2
   "attention_way(longest, false)" "AttentionWay::tiles_128" ${tiles})
 mutation("rule: long sequences do not go to the library" attention.cu 1
