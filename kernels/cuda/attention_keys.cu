@@ -1,11 +1,14 @@
-// In the pass over keys a block has 128 or 64 keys of a key head and goes over the queries that see them,
-// head after head. Each of 8 or 4 warps has its own sums of the two gradients in registers, in one of two
-// ways:
+// In the pass over keys a block has 128 or 64 keys of a key head and goes over the queries that see them, of
+// all heads of its group or of some (KeyParts), head after head. Each of 8 or 4 warps has its own sums of the
+// two gradients in registers, in one of two ways:
 //   alone: 16 keys, with all queries and all columns of the head;
 //   in pairs: 32 keys, of whose scores a warp computes those of half of the queries, and of whose sums it has
 //   half of the columns. For these it needs the other half's scores, which the two hand each other through
 //   shared memory. What is read from shared memory, of which there is not enough a second, then serves twice
 //   as many products: a warp alone reads a fragment of the other factor for 2 products, a pair's for 4.
+#include <algorithm>
+#include <memory>
+
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
 
@@ -37,6 +40,50 @@ struct Shape {
   static constexpr std::size_t kSharedBytes =
       kTileValues * sizeof(bf16) + kLineValues * sizeof(float) + 2 * kBlockVectors * sizeof(uint4);
   static_assert(together <= 2 && kKeys % queries == 0);
+};
+
+/// KeyParts say how the query heads of a key head are dealt to blocks. Where there are few key heads and few
+/// tiles, a block for each pair of them would leave most of the device without work.
+struct KeyParts {
+  int count = 1;
+  int heads = 1;  ///< of a part: all heads of a group are in `count` parts
+  /// These are [count, rows, 2 * kv_heads * head_dim]: sums of each part, as dk and dv lie in a row of dqkv.
+  /// None where there is one part, which writes the gradients.
+  float* sums = nullptr;
+};
+
+/// Deals the heads of a group by counts alone, so that sums are the same on all devices: in equal parts, as
+/// many as bring the blocks to two for each multiprocessor of a large device or less.
+KeyParts parts_of(const AttentionLayout& layout, std::int64_t tiles) {
+  constexpr std::int64_t kEnoughBlocks = 256;
+  const int group = layout.heads / layout.kv_heads;
+  auto count =
+      static_cast<int>(std::min<std::int64_t>(group, pieces(kEnoughBlocks, tiles * layout.kv_heads)));
+  while (group % count != 0) --count;
+  return {count, group / count};
+}
+
+/// AddKeyParts is the second pass: it adds the parts of dk and dv in their order.
+struct AddKeyParts {
+  bf16* dqkv;
+  KeyParts parts;
+  AttentionLayout layout;
+
+  template <int width>
+  __device__ void operator()(Width<width>, std::int64_t first) const {
+    const std::int64_t columns = 2 * (layout.value(0) - layout.key(0));  // of dk and dv
+    float sums[width] = {};
+    for (int part = 0; part < parts.count; ++part) {
+      float values[width];
+      load(values, parts.sums + part * layout.rows * columns + first);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sums[i] += values[i];
+    }
+    const std::int64_t column = layout.key(0) + first % columns;
+#pragma unroll
+    for (float& sum : sums) sum *= column < layout.value(0) ? layout.scale : 1.0f;
+    store(dqkv + first / columns * layout.qkv_columns() + column, sums);
+  }
 };
 
 /// Makes scores of keys by queries -inf where a query comes before the key. `key` and `query` are the first.
@@ -178,9 +225,24 @@ struct WarpPart {
   }
 };
 
+/// Writes the warp's rows of sums, those of `count` rows that there are, times `factor`. Rows lie `stride`
+/// values apart.
+template <typename T, int m, int n>
+__device__ void store_keys(T* to, std::int64_t stride, int count, int columns, const Fragments<m, n>& sums,
+                           float factor) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = fragment_row(i, half);
+      if (row < count) store_row(to + row * stride, columns, sums, i, half, factor);
+    }
+  }
+}
+
 template <typename S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
-    keys_kernel(AttentionGradients gradients, AttentionLayout layout) {
+    keys_kernel(AttentionGradients gradients, AttentionLayout layout, KeyParts parts) {
   constexpr int dim = S::dim;
   constexpr int kThreads = S::kThreads;
   constexpr int kKeys = S::kKeys;
@@ -190,7 +252,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   extern __shared__ __align__(Tile<128>::kAlignment) bf16 backward_memory[];
   const SequenceTile tile = find_tile(layout.offsets, layout.sequences, blockIdx.x, kKeys, false);
   if (tile.first >= tile.length) return;
-  const int kv_head = static_cast<int>(blockIdx.y);
+  const int first_head = static_cast<int>(blockIdx.y) * parts.heads;
+  const int kv_head = layout.kv_head_of(first_head);
   const Tile<dim> keys{shared_address(backward_memory)};
   const Tile<dim> values = keys.after(kKeys);
   const int stride = layout.qkv_columns();
@@ -203,9 +266,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const auto buffer_of = [&](int which) { return Buffer(values.after(kKeys), lines, which); };
 
   const int start = layout.causal ? tile.first : 0;  // the first query that sees any of these keys
-  const int group = layout.heads / layout.kv_heads;
-  const int last_head = (kv_head + 1) * group;
-  QueryTile some{kv_head * group, start};
+  const int last_head = first_head + parts.heads;
+  QueryTile some{first_head, start};
   buffer_of(0).copy(gradients, tile, some, layout);
 
   const WarpPart<S> part;
@@ -236,26 +298,38 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     key_slopes(slopes, scores, buffer.delta + part.queries);
     part.add_queries(dkeys, slopes, buffer.queries, handed + S::kBlockVectors);
   }
-#pragma unroll
-  for (int i = 0; i < kKeyTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = key + fragment_row(i, half);
-      if (row >= tile.length) continue;
-      bf16* to = gradients.dqkv + (tile.begin + row) * stride + part.columns;
-      const int columns = layout.head_dim - part.columns;
-      store_row(to + layout.key(kv_head), columns, dkeys, i, half, layout.scale);
-      store_row(to + layout.value(kv_head), columns, dvalues, i, half, 1.0f);
-    }
+  const std::int64_t to_values = layout.value(0) - layout.key(0);
+  const std::int64_t column = layout.key(kv_head) + part.columns;
+  const int columns = layout.head_dim - part.columns;
+  const int rows_left = tile.length - key;
+  if (parts.sums == nullptr) {
+    bf16* to = gradients.dqkv + (tile.begin + key) * stride + column;
+    store_keys(to, stride, rows_left, columns, dkeys, layout.scale);
+    store_keys(to + to_values, stride, rows_left, columns, dvalues, 1.0f);
+  } else {
+    const int which = static_cast<int>(blockIdx.y) % parts.count;
+    const std::int64_t row = which * layout.rows + tile.begin + key;
+    float* to = parts.sums + row * 2 * to_values + column - layout.key(0);
+    store_keys(to, 2 * to_values, rows_left, columns, dkeys, 1.0f);
+    store_keys(to + to_values, 2 * to_values, rows_left, columns, dvalues, 1.0f);
   }
 }
 
 template <typename S>
 void start(const CudaTarget& target, const AttentionLayout& layout, const AttentionGradients& gradients) {
   constexpr const char* kOperation = "attention_backward";
-  const dim3 grid(grid_size(kOperation, tile_numbers(layout.rows, layout.sequences, S::kKeys)),
-                  static_cast<unsigned>(layout.kv_heads));
-  launch(target, kOperation, keys_kernel<S>, grid, S::kThreads, S::kSharedBytes, gradients, layout);
+  const std::int64_t tiles = tile_numbers(layout.rows, layout.sequences, S::kKeys);
+  KeyParts parts = parts_of(layout, tiles);
+  const std::int64_t size = 2 * layout.rows * (layout.value(0) - layout.key(0));  // of dk and dv
+  std::shared_ptr<void> sums;
+  if (parts.count > 1) {
+    sums = counted_memory(target, kOperation, static_cast<std::size_t>(parts.count * size) * sizeof(float));
+    parts.sums = static_cast<float*>(sums.get());
+  }
+  const dim3 grid(grid_size(kOperation, tiles), static_cast<unsigned>(layout.kv_heads * parts.count));
+  launch(target, kOperation, keys_kernel<S>, grid, S::kThreads, S::kSharedBytes, gradients, layout, parts);
+  if (parts.count == 1) return;
+  each_value<kVector<bf16>>(target, kOperation, size, true, AddKeyParts{gradients.dqkv, parts, layout});
 }
 
 }  // namespace attention_keys

@@ -83,6 +83,14 @@ TEST_P(CudaAttention, LargeScores) {
   }
 }
 
+/// The heads of a group are dealt to blocks: one each; two each, where there are 134 tiles of one key head.
+TEST_P(CudaAttention, FewKeyHeads) {
+  expect_attention({4, 1, 64, true}, {31, 100});
+  expect_attention({3, 1, 80, false}, {70});
+  expect_attention({2, 1, 128, true}, {100});
+  expect_attention({4, 1, 8, true}, Ints(130, 2));
+}
+
 /// Windows of 64, of which one is cut off, with the heads of Qwen2.5-VL's encoder, and a long sequence.
 TEST_P(CudaAttention, Windows) {
   expect_attention({2, 2, 80, false}, {64, 64, 64, 16});
@@ -256,6 +264,27 @@ TEST_P(CudaAttention, LengthsChooseTiles) {
     EXPECT_TRUE(bits[0] == bits[length < 96 ? 2 : 1]) << length;
     kept.clear();
   }
+}
+
+/// Sums of parts of 8 heads, 8 x 128 rows x 2 x 64 values in f32, are memory that counts, until the call's
+/// end.
+TEST_P(CudaAttention, LargeMemoryCounts) {
+  if (GetParam() != DType::bf16) return;
+  std::vector<std::size_t> taken;
+  std::weak_ptr<void> last;
+  CudaKernelOptions options{stream};
+  options.allocate = [&](std::size_t bytes) {
+    void* data = nullptr;
+    check_cuda(cudaMalloc(&data, bytes), "memory of a test");
+    taken.push_back(bytes);
+    std::shared_ptr<void> memory(data, [](void* freed) { cudaFree(freed); });
+    last = memory;
+    return memory;
+  };
+  gpu = make_cuda_kernels(DType::bf16, options);
+  expect_attention({8, 1, 64, false}, {128});
+  EXPECT_EQ(taken, std::vector<std::size_t>(2, 8 * 128 * 2 * 64 * 4));  // each run once
+  EXPECT_TRUE(last.expired());
 }
 
 TEST(AttentionRule, TakesTheLongestSequence) {

@@ -7,6 +7,7 @@ set(norms "*CudaRows.NormsOfWideRows/f32")
 set(rows "*CudaLookup.*ManyTokens/f32")
 set(linear "*CudaLinear.UnalignedMatrices/f32")
 set(squares "*CudaRows.Squares/f32")
+set(few "*CudaAttention.FewKeyHeads/bf16")
 set(tiles "*CudaAttention.LengthsChooseTiles/bf16")
 
 mutation("forward: keys are not waited for" attention_forward.cu 1 "wait_copies();" "" ${tensor})
@@ -44,6 +45,14 @@ mutation("keys: masks are off by one" attention_keys.cu 1
   "query + fragment_column(j) + c % 2 < key + fragment_row(i, c / 2)"
   "query + fragment_column(j) + c % 2 <= key + fragment_row(i, c / 2)" ${tensor})
 
+mutation("keys: parts are written over each other" attention_keys.cu 1 "which * layout.rows" "0" ${few})
+mutation("keys: each part has all heads" attention_keys.cu 1
+  "first_head + parts.heads" "first_head + layout.heads / layout.kv_heads" ${few})
+mutation("keys: all parts but the first are left out" attention_keys.cu 1 "part < parts.count" "part < 1" ${few})
+mutation("keys: sums of parts have no factor" attention_keys.cu 1
+  "column < layout.value(0) ? layout.scale : 1.0f" "1.0f" ${few})
+mutation("keys: too little memory for parts" attention_keys.cu 1
+  "parts.count * size" "(parts.count - 1) * size" ${few})
 mutation("tiles: the last columns of a head are left out" tiles.cuh 1
   "k < width / 16" "k < width / 16 - 1" "*CudaAttention.Windows/bf16")
 mutation("rule: tiles of 128 for all lengths" attention.cu 2
