@@ -13,6 +13,7 @@ using namespace held_fixtures;
 CheckpointIndex two_ranks_index() {
   CheckpointIndex index = example_index(50);
   index.optimizer = {{"beta1", "0.9"}, {"clip-norm", "none"}};
+  index.attention_sums = "any";
   divide_among_files(two_ranks(), index);
   for (std::size_t f = 0; f < index.files.size(); ++f) index.files[f].crc32 = 4294967295U;  // the largest
   return index;
