@@ -49,6 +49,12 @@ void check_cudnn(cudnnStatus_t status, const std::string& what) {
   throw Error(ErrorKind::internal, what + ": cuDNN says " + fe::detail::get_error_string(status));
 }
 
+/// Returns whether the library says that it has no engine for a graph: no failure, as others compute it.
+bool is_refusal(fe::error_code_t code) {
+  return code == fe::error_code_t::GRAPH_NOT_SUPPORTED || code == fe::error_code_t::HEURISTIC_QUERY_FAILED ||
+         code == fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED;
+}
+
 /// These are the names of a graph's tensors. Those of a backward alone come last.
 enum Uid : std::int64_t {
   kQkvStarts = 1,
@@ -238,7 +244,7 @@ class CudnnAttention final : public AttentionLibrary {
     auto plan = std::make_unique<CudnnPlan>();
     auto graph = GraphMaker(shape, compute_capability_, options_.sums).make();
     fe::error_t status = graph->build(handle(), {fe::HeurMode_t::A});
-    if (status.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED) return plan;
+    if (is_refusal(status.get_code())) return plan;
     const std::string what = shape.backward ? "attention_backward: plan" : "attention: plan";
     check_cudnn(status, what);
     check_cudnn(graph->get_workspace_size(plan->workspace_bytes), what);
