@@ -115,6 +115,9 @@ class Device {
   /// Returns what a cache keeps between kernels that a training step would not find there, so that
   /// measurements have to flush it; none where steps find it, too.
   virtual Bytes cache() const { return {}; }
+  /// Returns to a multiple of how many values zeros fill up rows within MLPs in memory (Parameter); 1: rows
+  /// are as wide as the model says.
+  virtual int row_alignment() const { return 1; }
 
   /// Returns memory of so many bytes. @throws OutOfMemory
   virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;

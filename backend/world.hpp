@@ -42,6 +42,9 @@ struct WorldOptions {
   int shared_devices = 0;
   double first_share = 0;
   AttentionOptions attention = {};  ///< on GPUs
+  /// Of the host, as Device::row_alignment(). Its products are no faster for padded rows, and are summed in
+  /// other blocks then, which gives other bits; so only tests ask for more than 1.
+  int row_alignment = 1;
 };
 
 /// A World makes what the ranks of one live run work with, and tells their processes of each other.

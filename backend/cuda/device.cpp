@@ -124,6 +124,8 @@ class CudaDevice final : public Device {
   std::string name() const override { return rank_->gpu().name(); }
   void enter_thread() override { rank_->gpu().use(); }
   Bytes cache() const override { return {static_cast<std::int64_t>(rank_->gpu().cache_bytes())}; }
+  /// Rows of 16 bytes in bf16: cuBLASLt has fast products only for these, and kernels go by vectors.
+  int row_alignment() const override { return 8; }
 
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<CudaBuffer>(rank_, bytes);

@@ -109,12 +109,15 @@ class HostStream final : public DeviceStream {
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const HostDeviceOptions& options)
-      : memory_(std::make_shared<HostMemory>(options)), processor_(options.processor) {
+      : memory_(std::make_shared<HostMemory>(options)),
+        processor_(options.processor),
+        row_alignment_(options.row_alignment) {
     if (options.team > 0) team_.emplace(options.team, options.team_processors);
   }
 
   std::string name() const override { return "host"; }
   bool is_synchronous() const override { return true; }
+  int row_alignment() const override { return row_alignment_; }
   void enter_thread() override {
     if (processor_) stay_on_processor(*processor_);
   }
@@ -134,6 +137,7 @@ class HostDevice final : public Device {
  private:
   std::shared_ptr<HostMemory> memory_;
   std::optional<int> processor_;
+  int row_alignment_;
   std::optional<Team> team_;
 };
 
@@ -308,6 +312,7 @@ std::unique_ptr<Device> HostWorld::make_device(int rank) {
   HostDeviceOptions options{rank, options_.memory, budget_};
   const CoreRange own = cores_of(rank);
   if (options_.device_cores > 1) options.team = own.count;
+  options.row_alignment = options_.row_alignment;
   if (!processors_.empty()) {
     const auto begin = processors_.begin() + own.first;
     options.processor = *begin;

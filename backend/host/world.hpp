@@ -23,6 +23,7 @@ struct HostDeviceOptions {
   /// cut into chunks. Members stay on the processors, from the second on, as far as there are some.
   int team = 0;
   std::vector<int> team_processors = {};
+  int row_alignment = 1;  ///< as Device::row_alignment()
 };
 
 /// Makes a device whose streams run what is put into them at once, in the calling thread: a rank is one

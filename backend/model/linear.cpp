@@ -43,13 +43,13 @@ Tensor Linear::product(std::int64_t rows, std::int64_t columns, const char* sum,
 }
 
 Tensor Linear::forward(ConstMatrix x) const {
-  return product(x.rows, weight_.held_rows(),
+  return product(x.rows, weight_.padded_rows(),
                  split_ == Split::columns ? "the parts of a linear layer's output" : nullptr,
                  [&](Matrix y) { rank_.kernels.linear(y, x, store_.weight(weight_), bias()); });
 }
 
 Tensor Linear::backward_input(ConstMatrix dy) const {
-  return product(dy.rows, weight_.held_columns(),
+  return product(dy.rows, weight_.padded_columns(),
                  split_ == Split::rows ? "the parts of a linear layer's input gradient" : nullptr,
                  [&](Matrix dx) { backward_input_part(dx, dy); });
 }

@@ -1,5 +1,6 @@
 #include "backend/model/parameter_list.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.hpp"
@@ -10,7 +11,8 @@ namespace {
 /// A Listing writes down the tensors of one stage on one tp rank.
 class Listing {
  public:
-  Listing(int tp, int tp_rank) : tp_(tp), tp_rank_(tp_rank) {}
+  Listing(int tp, int tp_rank, int row_alignment)
+      : tp_(tp), tp_rank_(tp_rank), row_alignment_(row_alignment) {}
 
   std::vector<Parameter> take() { return std::move(list_); }
 
@@ -42,6 +44,21 @@ class Listing {
   void by_columns(const std::string& name, std::int64_t rows, std::int64_t columns) {
     list_.push_back({name, rows, columns, {{0, rows}}, share_of(columns, name), Initial::normal});
   }
+  /// Adds the linear layer before an activation, of which each of `parts` is as wide as the activation.
+  void before_activation(const std::string& name, const std::vector<std::int64_t>& parts,
+                         std::int64_t columns) {
+    by_rows(name, parts, columns, Initial::normal);
+    list_.back().row_multiple = row_alignment_;
+  }
+  void bias_before_activation(const std::string& name, const std::vector<std::int64_t>& parts) {
+    bias_by_rows(name, parts);
+    list_.back().row_multiple = row_alignment_;
+  }
+  /// Adds the linear layer behind it.
+  void after_activation(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    by_columns(name, rows, columns);
+    list_.back().column_multiple = row_alignment_;
+  }
 
   void layer(const TransformerSpec& spec, const std::string& name) {
     const LayerForm form = spec.layer_form();
@@ -61,8 +78,8 @@ class Listing {
     }
     by_columns(name + ".attention_out", hidden, queries);
     norm(name + ".norm2", hidden, form.norm, true);
-    by_rows(name + ".up", ups, hidden, Initial::normal);
-    by_columns(name + ".down", hidden, spec.ffn);
+    before_activation(name + ".up", ups, hidden);
+    after_activation(name + ".down", hidden, spec.ffn);
     if (form.layer_scale) {
       for (const char* scale : {".scale1", ".scale2"}) {
         vector(name + scale, hidden, Initial::ones, true);
@@ -75,7 +92,7 @@ class Listing {
     }
     if (form.output_bias) vector(name + ".attention_out.bias", hidden, Initial::zeros);
     if (form.mlp_bias) {
-      bias_by_rows(name + ".up", ups);
+      bias_before_activation(name + ".up", ups);
       vector(name + ".down.bias", hidden, Initial::zeros);
     }
   }
@@ -121,11 +138,11 @@ class Listing {
     for (std::size_t i = 0; i < linears; ++i) {
       const std::string name = "connector." + std::to_string(i);
       if (i % 2 == 1) {
-        by_columns(name, spec.widths[i + 1], spec.widths[i]);
+        after_activation(name, spec.widths[i + 1], spec.widths[i]);
         vector(name + ".bias", spec.widths[i + 1], Initial::zeros);
       } else if (i + 1 < linears) {
-        by_rows(name, {spec.widths[i + 1]}, spec.widths[i], Initial::normal);
-        bias_by_rows(name, {spec.widths[i + 1]});
+        before_activation(name, {spec.widths[i + 1]}, spec.widths[i]);
+        bias_before_activation(name, {spec.widths[i + 1]});
       } else {
         whole(name, spec.widths[i + 1], spec.widths[i], Initial::normal);
         vector(name + ".bias", spec.widths[i + 1], Initial::zeros);
@@ -153,6 +170,7 @@ class Listing {
 
   int tp_;
   int tp_rank_;
+  int row_alignment_;
   std::vector<Parameter> list_;
 };
 
@@ -193,6 +211,37 @@ std::int64_t Parameter::held_rows() const {
   return rows_held;
 }
 
+std::int64_t Parameter::padded_rows() const {
+  std::int64_t rows_padded = 0;
+  for (const Range& range : row_ranges) rows_padded += round_up(range.size(), row_multiple);
+  return rows_padded;
+}
+
+std::int64_t Parameter::place_of(std::int64_t value) const {
+  std::int64_t row = value / held_columns();
+  std::int64_t first = 0;  // row in memory, of the range
+  for (const Range& range : row_ranges) {
+    if (row < range.size()) return (first + row) * padded_columns() + value % held_columns();
+    row -= range.size();
+    first += round_up(range.size(), row_multiple);
+  }
+  return padded_count();
+}
+
+std::int64_t Parameter::values_before(std::int64_t place) const {
+  std::int64_t row = place / padded_columns();  // in memory, from the range's first on
+  std::int64_t first = 0;                       // held row, of the range
+  for (const Range& range : row_ranges) {
+    if (row < range.size()) {
+      return (first + row) * held_columns() + std::min(place % padded_columns(), held_columns());
+    }
+    first += range.size();
+    row -= round_up(range.size(), row_multiple);
+    if (row < 0) break;  // among the zeros of this range
+  }
+  return first * held_columns();
+}
+
 std::vector<StagePlace> stage_places(const std::vector<Stage>& stages) {
   std::vector<StagePlace> places;
   int encoder = 0;
@@ -205,9 +254,10 @@ std::vector<StagePlace> stage_places(const std::vector<Stage>& stages) {
   return places;
 }
 
-std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank) {
+std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
+                                            int row_alignment) {
   const Stage& stage = place.stage;
-  Listing list(stage.tp, tp_rank);
+  Listing list(stage.tp, tp_rank, row_alignment);
   if (place.patches) list.front(model.front(), model.encoder.hidden);
   for (int i = 0; i < stage.encoder_layers; ++i) {
     list.layer(model.encoder, "encoder.layers." + std::to_string(place.first_encoder_layer + i));

@@ -31,7 +31,11 @@ enum class Initial : std::uint8_t {
               ///< (Whisper)
 };
 
-/// A Parameter is the part of one tensor that a rank holds: some rows, one run of columns.
+/// A Parameter is the part of one tensor that a rank holds: some rows, one run of columns. In memory zeros
+/// may fill up the rows of each range, or the columns: those that are the width of what an activation gives,
+/// whose rows are then aligned (Device::row_alignment()). Zeros stay zeros: an activation of zero is zero,
+/// and so are the gradients of what is multiplied with zeros alone. Nothing but the memory has them: values
+/// are counted without, row by row.
 struct Parameter {
   std::string name;          ///< of the whole tensor, as "llm.layers.3.qkv"
   std::int64_t rows = 0;     ///< of the whole
@@ -46,12 +50,22 @@ struct Parameter {
   bool frozen = false;        ///< never trained
   bool connects = false;      ///< whether it counts as the connector's: its rate is that
   double initial_factor = 1;  ///< what Initial::ones are multiplied with
-  Range fixed_rows = {};    ///< of those held, rows that stay as they are: keys' biases where keys have none
-  std::int64_t offset = 0;  ///< of its first value in the flat arrays
+  Range fixed_rows = {};  ///< of those held, rows that stay as they are: keys' biases where keys have none
+  std::int64_t row_multiple = 1;     ///< to which the rows of each range are filled up in memory
+  std::int64_t column_multiple = 1;  ///< to which columns are
+  std::int64_t offset = 0;           ///< of its first value in the flat arrays
 
   std::int64_t held_rows() const;
   std::int64_t held_columns() const { return column_range.size(); }
   std::int64_t count() const { return held_rows() * held_columns(); }
+
+  std::int64_t padded_rows() const;
+  std::int64_t padded_columns() const { return round_up(held_columns(), column_multiple); }
+  std::int64_t padded_count() const { return padded_rows() * padded_columns(); }
+  /// Returns where a value stands in the parameter's memory.
+  std::int64_t place_of(std::int64_t value) const;
+  /// Returns how many values stand before a place in the parameter's memory.
+  std::int64_t values_before(std::int64_t place) const;
 };
 
 /// A StagePlace says which layers of the whole model a stage holds, and whether its pixels come in here.
@@ -65,10 +79,11 @@ struct StagePlace {
 /// Returns the place of each stage, which are in model order.
 std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 
-/// Returns what tp rank `tp_rank` of a stage holds, in a fixed order.
+/// Returns what tp rank `tp_rank` of a stage holds, in a fixed order, on a device of this row_alignment().
 /// @throws Error (input) where tp does not divide heads or KV heads, is more than a width or the vocabulary,
 /// and for norms of queries over all heads with tp.
-std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank);
+std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
+                                            int row_alignment = 1);
 
 /// Checks a model. @throws Error (input) naming what of the model cannot be computed, as a connector that is
 /// missing or of other widths than encoder and LLM, or heads that cannot be turned in pairs.

@@ -46,6 +46,26 @@ void for_each_value(const Parameter& parameter, const Visit& visit) {
   }
 }
 
+/// Returns from where to where some values, one at least, stand in a parameter's memory.
+Range places_of(const Parameter& parameter, Range values) {
+  return {parameter.place_of(values.begin), parameter.place_of(values.end - 1) + 1};
+}
+
+/// Calls visit(value, place, count) for each run of some values that stand side by side in a parameter's
+/// memory, the values counted from the first.
+template <typename Visit>
+void for_each_run(const Parameter& parameter, Range values, const Visit& visit) {
+  if (places_of(parameter, values).size() == values.size()) {
+    return visit(std::int64_t{0}, parameter.place_of(values.begin), values.size());
+  }
+  const std::int64_t columns = parameter.held_columns();
+  for (std::int64_t value = values.begin; value < values.end;) {
+    const std::int64_t end = std::min(values.end, (value / columns + 1) * columns);
+    visit(value - values.begin, parameter.place_of(value), end - value);
+    value = end;
+  }
+}
+
 /// Reads a parameter's place in the whole tensor.
 Parameter read_parameter(ByteReader& reader) {
   Parameter parameter;
@@ -85,7 +105,7 @@ void ParameterStore::place(bool by_held_rows) {
   for (Parameter& parameter : list_) {
     if (parameter.by_held_rows != by_held_rows) continue;
     parameter.offset = length_;
-    length_ += round_up(parameter.count(), kAligned);
+    length_ += round_up(parameter.padded_count(), kAligned);
   }
 }
 
@@ -97,13 +117,13 @@ const Parameter& ParameterStore::find(const std::string& name) const {
 }
 
 Matrix ParameterStore::weight(const Parameter& parameter) {
-  return {at(weights_.view().data, parameter.offset, bytes_of(dtype_)), parameter.held_rows(),
-          parameter.held_columns()};
+  return {at(weights_.view().data, parameter.offset, bytes_of(dtype_)), parameter.padded_rows(),
+          parameter.padded_columns()};
 }
 
 Sums ParameterStore::gradient(const Parameter& parameter) {
-  return {at(gradients_.view().data, parameter.offset, sum_bytes_of(dtype_)), parameter.held_rows(),
-          parameter.held_columns()};
+  return {at(gradients_.view().data, parameter.offset, sum_bytes_of(dtype_)), parameter.padded_rows(),
+          parameter.padded_columns()};
 }
 
 void ParameterStore::zero_fixed_rows(const RankContext& rank, std::int64_t begin, std::int64_t end) {
@@ -262,29 +282,34 @@ ModelState ParameterStore::memory() const {
   return {bytes(length_, bytes_of(dtype_)), bytes(length_, sum), bytes(states * shard_size(), sum)};
 }
 
-void* ParameterStore::in_shard(const Parameter& parameter, const Range& range, Kind which) {
+ParameterStore::Memory ParameterStore::in_all(const Parameter& parameter, Kind which, std::int64_t place) {
+  const bool is_weight = which == Kind::weight;
+  const DType element = is_weight ? dtype_ : sum_type_of(dtype_);
+  void* all = is_weight ? weights_.view().data : gradients_.view().data;
+  return {at(all, parameter.offset + place, bytes_of(element)), element};
+}
+
+ParameterStore::Memory ParameterStore::in_shard(const Parameter& parameter, Kind which, std::int64_t place) {
   SumTensor& all = which == Kind::weight ? master_ : which == Kind::moment1 ? moment1_ : moment2_;
-  return at(all.view().data, parameter.offset + range.begin - shard_ * shard_size(), sum_bytes_of(dtype_));
+  const DType element = sum_type_of(dtype_);
+  return {at(all.view().data, parameter.offset + place - shard_ * shard_size(), bytes_of(element)), element};
 }
 
 Range ParameterStore::held(const Parameter& parameter, Kind which) const {
   if (!is_sharded(which)) return {0, parameter.count()};
-  const std::int64_t first = std::max(parameter.offset, shard_ * shard_size());
-  const std::int64_t end = std::min(parameter.offset + parameter.count(), (shard_ + 1) * shard_size());
-  return {first - parameter.offset, std::max(first, end) - parameter.offset};
+  const auto before = [&](std::int64_t value) {  // of the flat arrays
+    return parameter.values_before(
+        std::clamp<std::int64_t>(value - parameter.offset, 0, parameter.padded_count()));
+  };
+  return {before(shard_ * shard_size()), before((shard_ + 1) * shard_size())};
 }
 
 std::vector<double> ParameterStore::read(const RankContext& rank, const Parameter& parameter, Kind which) {
-  const auto count = static_cast<std::size_t>(parameter.count());
-  const DType sums = sum_type_of(dtype_);
-  if (which == Kind::gradient) return download(rank, gradient(parameter).data, sums, count);
-  if (!is_sharded(which)) return download(rank, weight(parameter).data, dtype_, count);
-  std::vector<double> values(count, 0.0);
+  std::vector<double> values(static_cast<std::size_t>(parameter.count()), 0.0);
   const Range range = held(parameter, which);
-  if (range.size() == 0) return values;
-  const std::vector<double> mine =
-      download(rank, in_shard(parameter, range, which), sums, static_cast<std::size_t>(range.size()));
-  std::copy(mine.begin(), mine.end(), values.begin() + range.begin);
+  read_values(rank, parameter, which, range.begin,
+              std::span(values).subspan(static_cast<std::size_t>(range.begin),
+                                        static_cast<std::size_t>(range.size())));
   return values;
 }
 
@@ -301,15 +326,17 @@ void ParameterStore::write(const RankContext& rank, const Parameter& parameter, 
 template <std::floating_point Real>
 void ParameterStore::read_values(const RankContext& rank, const Parameter& parameter, Kind which,
                                  std::int64_t first, std::span<Real> out) {
-  const DType sums = sum_type_of(dtype_);
+  if (out.empty()) return;
   const Range range{first, first + static_cast<std::int64_t>(out.size())};
-  if (is_sharded(which)) {
-    download(rank, in_shard(parameter, range, which), sums, out);
-  } else if (which == Kind::gradient) {
-    download(rank, at(gradient(parameter).data, first, sum_bytes_of(dtype_)), sums, out);
-  } else {
-    download(rank, at(weight(parameter).data, first, bytes_of(dtype_)), dtype_, out);
-  }
+  const Range places = places_of(parameter, range);
+  const Memory memory =
+      is_sharded(which) ? in_shard(parameter, which, places.begin) : in_all(parameter, which, places.begin);
+  if (places.size() == range.size()) return download(rank, memory.data, memory.element, out);
+  std::vector<Real> padded(static_cast<std::size_t>(places.size()));
+  download(rank, memory.data, memory.element, std::span<Real>(padded));
+  for_each_run(parameter, range, [&](std::int64_t value, std::int64_t place, std::int64_t count) {
+    std::copy_n(padded.begin() + (place - places.begin), count, out.begin() + value);
+  });
 }
 
 template void ParameterStore::read_values(const RankContext&, const Parameter&, Kind, std::int64_t,
@@ -317,23 +344,33 @@ template void ParameterStore::read_values(const RankContext&, const Parameter&, 
 template void ParameterStore::read_values(const RankContext&, const Parameter&, Kind, std::int64_t,
                                           std::span<double>);
 
+/// Copies values to memory that begins with the first of them, and the zeros between them.
+template <std::floating_point Real>
+void ParameterStore::put(const RankContext& rank, const Parameter& parameter, Memory memory,
+                         std::int64_t first, std::span<const Real> values) {
+  const Range range{first, first + static_cast<std::int64_t>(values.size())};
+  const Range places = places_of(parameter, range);
+  if (places.size() == range.size()) return upload(rank, memory.data, memory.element, values);
+  std::vector<Real> padded(static_cast<std::size_t>(places.size()), Real{0});
+  for_each_run(parameter, range, [&](std::int64_t value, std::int64_t place, std::int64_t count) {
+    std::copy_n(values.begin() + value, count, padded.begin() + (place - places.begin));
+  });
+  upload(rank, memory.data, memory.element, std::span<const Real>(padded));
+}
+
 template <std::floating_point Real>
 void ParameterStore::write_values(const RankContext& rank, const Parameter& parameter, Kind which,
                                   std::int64_t first, std::span<const Real> values) {
-  const DType sums = sum_type_of(dtype_);
-  if (which == Kind::weight) {
-    upload(rank, at(weight(parameter).data, first, bytes_of(dtype_)), dtype_, values);
-  }
-  if (which == Kind::gradient) {
-    upload(rank, at(gradient(parameter).data, first, sum_bytes_of(dtype_)), sums, values);
+  if (values.empty()) return;
+  if (which == Kind::weight || which == Kind::gradient) {
+    put(rank, parameter, in_all(parameter, which, parameter.place_of(first)), first, values);
   }
   if (!is_sharded(which)) return;
   const Range all = held(parameter, which);
   const Range range{std::max(all.begin, first),
                     std::min(all.end, first + static_cast<std::int64_t>(values.size()))};
   if (range.begin >= range.end) return;
-  upload(
-      rank, in_shard(parameter, range, which), sums,
+  put(rank, parameter, in_shard(parameter, which, parameter.place_of(range.begin)), range.begin,
       values.subspan(static_cast<std::size_t>(range.begin - first), static_cast<std::size_t>(range.size())));
 }
 

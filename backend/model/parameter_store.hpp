@@ -34,9 +34,9 @@ struct OptimizerStep : AdamWStep {
 };
 
 /// A ParameterStore has a stage's parameters in flat arrays of equal length, in which they and `shards` begin
-/// where vector accesses want it, with zeros between: weights as kernels read them, gradients, and of one
-/// shard the optimizer's states. Where weights are less precise than sums, these have the weights as the
-/// optimizer sees them (master weights), too.
+/// where vector accesses want it, with zeros between and, of padded ones, within: weights as kernels read
+/// them, gradients, and of one shard the optimizer's states. Where weights are less precise than sums, these
+/// have the weights as the optimizer sees them (master weights), too.
 class ParameterStore {
  public:
   /// Takes values from a source or, where that is null, draws values that depend on `seed` and the tensor's
@@ -47,6 +47,7 @@ class ParameterStore {
   const std::vector<Parameter>& list() const { return list_; }
   const Parameter& find(const std::string& name) const;
 
+  /// Returns what kernels work with: padded_rows() x padded_columns().
   Matrix weight(const Parameter& parameter);
   Sums gradient(const Parameter& parameter);
 
@@ -106,7 +107,18 @@ class ParameterStore {
   bool is_sharded(Kind which) const {
     return which == Kind::moment1 || which == Kind::moment2 || (which == Kind::weight && has_master());
   }
-  void* in_shard(const Parameter& parameter, const Range& range, Kind which);
+  /// A Memory is the place of some values, and what they are there.
+  struct Memory {
+    void* data = nullptr;
+    DType element = DType::f32;
+  };
+  /// Returns where weights as kernels read them, or gradients, are from a place of the parameter's on.
+  Memory in_all(const Parameter& parameter, Kind which, std::int64_t place);
+  /// Returns where this rank's shard has what is sharded.
+  Memory in_shard(const Parameter& parameter, Kind which, std::int64_t place);
+  template <std::floating_point Real>
+  void put(const RankContext& rank, const Parameter& parameter, Memory memory, std::int64_t first,
+           std::span<const Real> values);
   std::int64_t shard_size() const { return length_ / shards_; }
 
   std::vector<Parameter> list_;

@@ -19,7 +19,8 @@ StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int sh
     : model_(model),
       place_(place),
       rank_(rank),
-      store_(rank, stage_parameter_list(model, place, rank.tp_rank), shards, shard, seed, weights),
+      store_(rank, stage_parameter_list(model, place, rank.tp_rank, rank.device.row_alignment()), shards,
+             shard, seed, weights),
       encoder_packer_(model.encoder),
       llm_packer_(model.llm),
       encoder_(model.encoder, place.stage.recomputation, "encoder", place.first_encoder_layer,
@@ -85,7 +86,9 @@ std::int64_t StageModule::complete_from(bool encoder, int layer) const {
     const bool is_complete = encoder ? !name.starts_with("encoder.") || name.starts_with("encoder.norm") ||
                                            layer_of(name, "encoder") >= layer
                                      : name == "llm.head" || layer_of(name, "llm") >= layer;
-    if (!is_complete || parameter.by_held_rows) from = std::max(from, parameter.offset + parameter.count());
+    if (!is_complete || parameter.by_held_rows) {
+      from = std::max(from, parameter.offset + parameter.padded_count());
+    }
   }
   return from;
 }

@@ -127,6 +127,7 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   profile.kernels = options.kernels_hash;
   profile.value_bytes = static_cast<std::int64_t>(bytes_of(options.dtype));
   profile.sum_bytes = static_cast<std::int64_t>(sum_bytes_of(options.dtype));
+  profile.row_alignment = ranks.front().device->row_alignment();
   profile.model = profiled_model(model);
   profile.quanta = std::max(1, world.quanta());
   profile.settings = {options.seed, options.budget.count(), most_tokens(options), options.busy};

@@ -192,6 +192,7 @@ struct ProfileTables {
   std::string kernels;                    ///< hash of the file that chose kernels; empty: default ones ran
   std::int64_t value_bytes = kFp32Bytes;  ///< of an activation or weight
   std::int64_t sum_bytes = kFp32Bytes;    ///< of a gradient or optimizer state
+  int row_alignment = 1;                  ///< of rows within MLPs, as with_padded_rows() takes it
   ModelSpec model;                        ///< as profiled_model() returns it
   ProfileSettings settings;
   /// A device is given to its ranks in so many quanta: cores of the host, groups of a GPU's multiprocessors.

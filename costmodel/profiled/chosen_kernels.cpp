@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 
+#include "core/padded_model.hpp"
+
 namespace dflop {
 namespace {
 
@@ -13,7 +15,8 @@ std::array<double, kKernelPasses> savings(const KernelTable& table, const Profil
   const auto dtype = std::find(kDTypeNames.begin(), kDTypeNames.end(), profile.dtype) - kDTypeNames.begin();
   std::array<double, kKernelPasses> saved{};
   const Workload work{1, point.tokens, point.tokens * point.length};
-  for (const UnitCall& made : unit_kernel_calls(profile.model, unit, mode, work)) {
+  const ModelSpec model = with_padded_rows(profile.model, mode.tp, profile.row_alignment);
+  for (const UnitCall& made : unit_kernel_calls(model, unit, mode, work)) {
     KernelCall call = made.call;
     call.dtype = static_cast<std::uint8_t>(dtype);
     constexpr double kSecondsPerNs = 1e-9;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/padded_model.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 
@@ -291,7 +292,8 @@ ModelState ProfiledCostModel::model_state(const Stage& stage) const {
     throw Error(ErrorKind::input, "a profile is of training all parts, found a plan that trains " +
                                       describe(stage.trained) + "; without a profile it is priced by shapes");
   }
-  const std::int64_t parameters = stage_parameters(stage, profile_.model);
+  const std::int64_t parameters =
+      stage_parameters(stage, with_padded_rows(profile_.model, stage.tp, profile_.row_alignment));
   const std::int64_t states = profile_.value_bytes < profile_.sum_bytes ? 3 : 2;
   const std::int64_t owned = parameters / (stage.zero1 ? stage.dp : 1);
   return {Bytes{parameters * profile_.value_bytes}, Bytes{parameters * profile_.sum_bytes},

@@ -222,11 +222,11 @@ TuningRequest read_tuning(const Values& values) {
   return request;
 }
 
-/// Returns the calls of the data's microbatches.
-std::vector<TunedCall> calls_of(const Values& values, const TuningRequest& request) {
+/// Returns the calls of the data's microbatches on a rank's device.
+std::vector<TunedCall> calls_of(const Values& values, const TuningRequest& request, const LocalRank& rank) {
   const std::vector<Sample> samples = read_samples(values, request.model, request.draws.seed);
   return calls_of_microbatches(request.model, request.modes, draw_microbatches(samples, request.draws),
-                               request.dtype);
+                               request.dtype, rank.device->row_alignment());
 }
 
 void add_tuning_options(Options& options) {
@@ -277,9 +277,9 @@ int run_tune(const Values& values) {
             "option '--kernels-file': '{}' is there already; add to it with --merge, or name another file",
             path));
   }
-  const std::vector<TunedCall> calls = calls_by_key(calls_of(values, request));
   const std::unique_ptr<World> world = make_live_world(request.device, 1);
   const LocalRank rank(*world, 0, request.dtype);
+  const std::vector<TunedCall> calls = calls_by_key(calls_of(values, request, rank));
   const KernelFile fresh{DFLOP_VERSION, kernel_machine(*world), KernelTable(rank.kernels->variant_names())};
   if (exists) read_kernel_file(path, fresh.machine, fresh.table.names());  // refused before the measuring
   KernelTable measured(fresh.table.names());
@@ -319,9 +319,10 @@ int run_check(const Values& values) {
   const TuningRequest request = read_tuning(values);
   const std::int64_t count = read_integer(values, "calls", 1, kMostChecked);
   const auto rounds = static_cast<int>(read_integer(values, "rounds", 1, kMostRounds));
-  const std::vector<TunedCall> calls = held_out_calls(calls_of(values, request), count, request.draws.seed);
   const std::unique_ptr<World> world = make_live_world(request.device, 1);
   const LocalRank rank(*world, 0, request.dtype);
+  const std::vector<TunedCall> calls =
+      held_out_calls(calls_of(values, request, rank), count, request.draws.seed);
   const KernelFile file = read_kernel_file(path, kernel_machine(*world), rank.kernels->variant_names());
   ChoiceQuality quality;
   const int exit_code = run_until_stopped("checking", request.options, [&](const TuningOptions& options) {

@@ -2,6 +2,7 @@
 
 #include "core/kernel_choice/kernel_calls.hpp"
 #include "core/kernel_choice/kernel_map.hpp"
+#include "core/padded_model.hpp"
 #include "core/support/random.hpp"
 
 namespace dflop {
@@ -23,9 +24,11 @@ std::vector<Work> draw_microbatches(std::span<const Sample> samples, const Micro
 }
 
 std::vector<TunedCall> calls_of_microbatches(const ModelSpec& model, const std::vector<TpMode>& modes,
-                                             std::span<const Work> microbatches, DType dtype) {
+                                             std::span<const Work> microbatches, DType dtype,
+                                             int row_alignment) {
   std::vector<TunedCall> calls;
   for (const TpMode& mode : modes) {
+    const ModelSpec padded = with_padded_rows(model, mode.tp, row_alignment);
     Stage stage;
     stage.encoder_layers = model.encoder.layers;
     stage.llm_layers = model.llm.layers;
@@ -36,7 +39,7 @@ std::vector<TunedCall> calls_of_microbatches(const ModelSpec& model, const std::
     stage.recomputation = Recomputation::none;
     for (const Work& work : microbatches) {
       for (const Op op : {Op::forward, Op::backward}) {
-        for (const StageCall& made : stage_kernel_calls(model, stage, stage.connector, op, work)) {
+        for (const StageCall& made : stage_kernel_calls(padded, stage, stage.connector, op, work)) {
           KernelCall call = made.call;
           call.dtype = static_cast<std::uint8_t>(dtype);
           calls.push_back({call, static_cast<double>(made.times)});

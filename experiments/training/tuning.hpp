@@ -25,9 +25,11 @@ std::vector<Work> draw_microbatches(std::span<const Sample> samples, const Micro
 
 /// Returns what one rank of a stage of each mode calls in forward and backward of these microbatches with
 /// all layers of the model, itself, not the middle of its buckets; `weight` counts calls.
+/// @param row_alignment  of the device (Device::row_alignment())
 /// @pre tp splits the model
 std::vector<TunedCall> calls_of_microbatches(const ModelSpec& model, const std::vector<TpMode>& modes,
-                                             std::span<const Work> microbatches, DType dtype);
+                                             std::span<const Work> microbatches, DType dtype,
+                                             int row_alignment = 1);
 
 /// Returns one call for each key of these, in the middle of its buckets, with the sum of their weights.
 std::vector<TunedCall> calls_by_key(std::span<const TunedCall> calls);

@@ -18,6 +18,7 @@ class ForwardingDevice : public Device {
   bool is_synchronous() const override { return to_->is_synchronous(); }
   void enter_thread() override { to_->enter_thread(); }
   Bytes cache() const override { return to_->cache(); }
+  int row_alignment() const override { return to_->row_alignment(); }
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return to_->allocate(bytes); }
   std::unique_ptr<DeviceStream> make_stream() override { return to_->make_stream(); }
   std::unique_ptr<DeviceEvent> make_event() override { return to_->make_event(); }

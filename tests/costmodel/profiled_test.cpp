@@ -447,6 +447,16 @@ TEST(ProfiledCostModel, PricesCommunicationByItsLines) {
   EXPECT_DOUBLE_EQ(time(7), 18e-3);
 }
 
+/// An ffn of 12 has 16 values in memory: 4 more rows or columns of 8 in each of three matrices, 96 a layer.
+/// That of the encoder, 16, stays.
+TEST(ProfiledCostModel, CountsTheZerosOfPaddedRows) {
+  ProfileTables profile = known_profile();
+  profile.row_alignment = 8;
+  Stage stage = whole_stage(Recomputation::none);
+  const std::int64_t parameters = stage_parameters(stage, profile.model) + 3 * 96;
+  EXPECT_EQ(ProfiledCostModel(profile).model_state(stage).parameters, Bytes{4 * parameters});
+}
+
 TEST(ProfiledCostModel, CountsStatesAndActivations) {
   const ProfiledCostModel cost(known_profile());
   Stage stage;  // three LLM layers of 480 parameters

@@ -23,13 +23,18 @@ TEST(ProfileTables, LaterKeysAreOptional) {
   ProfileTables profile = fixtures::known_profile();
   EXPECT_EQ(to_json(profile).find("busy_ranks"), std::string::npos);
   EXPECT_EQ(to_json(profile).find("recompute_s"), std::string::npos);
+  EXPECT_EQ(to_json(profile).find("row_alignment"), std::string::npos);
   profile.settings.busy_ranks = 3;
+  profile.row_alignment = 8;
   for (ProfilePoint& p : profile.tp[0].of(ProfileUnit::llm_linear)) p.recompute_s = 0.25 * p.forward_s;
   const std::string text = to_json(profile);
   EXPECT_EQ(parse_profile_tables(text, "p.json"), profile);
   expect_refused(
       [&] { parse_profile_tables(replaced(text, "\"busy_ranks\": 3", "\"busy_ranks\": 0"), "p.json"); },
       "p.json: key 'settings.busy_ranks'", {"0"});
+  expect_refused(
+      [&] { parse_profile_tables(replaced(text, "\"row_alignment\": 8", "\"row_alignment\": 0"), "p.json"); },
+      "p.json: key 'row_alignment'", {"0"});
   expect_refused(
       [&] { parse_profile_tables(replaced(text, "\"recompute_s\": [", "\"recompute_s\": [1, "), "p.json"); },
       "p.json: key 'tables[0].units.llm_linear.recompute_s'", {"3 numbers"});

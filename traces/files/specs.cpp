@@ -398,6 +398,7 @@ constexpr std::string_view kProfileSchema = "dflop.profile";
 constexpr int kProfileVersion = 3;
 constexpr std::int64_t kProfileMostTokens = std::int64_t{1} << 32;
 constexpr int kProfileMostRanks = 1 << 20;
+constexpr int kProfileMostAlignment = 1 << 10;
 constexpr int kProfileMostSize = 1 << 26;
 constexpr double kMostFactor = 1e3;
 constexpr double kProfileMostSeconds = 1e6;
@@ -675,6 +676,7 @@ std::string to_json(const ProfileTables& profile) {
   if (!profile.kernels.empty()) writer.field("kernels", profile.kernels);
   writer.field("value_bytes", profile.value_bytes);
   writer.field("sum_bytes", profile.sum_bytes);
+  if (profile.row_alignment != 1) writer.field("row_alignment", profile.row_alignment);
   write_model(writer, profile.model);
   writer.begin_object("settings");
   writer.field("seed", profile.settings.seed);
@@ -742,7 +744,8 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
     root.require_keys(required, {"software", "kernels", kActivation});
     activation = read_bytes(root.at(kActivation));
   } else {
-    root.require_keys(required, {"software", "kernels", "quanta", "encoder_windows", "norm"});
+    root.require_keys(required,
+                      {"software", "kernels", "row_alignment", "quanta", "encoder_windows", "norm"});
   }
   ProfileTables profile;
   profile.dflop_version = root.at("dflop_version").string();
@@ -753,6 +756,8 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
   if (root.has("kernels")) profile.kernels = root.at("kernels").string();
   profile.value_bytes = root.at("value_bytes").integer<std::int64_t>(1, 16);
   profile.sum_bytes = root.at("sum_bytes").integer<std::int64_t>(1, 16);
+  if (root.has("row_alignment"))
+    profile.row_alignment = root.at("row_alignment").integer(1, kProfileMostAlignment);
   profile.model = read_model(root.at("model"));
   const JsonValue settings = root.at("settings");
   settings.require_keys({"seed", "budget_s", "most_tokens"}, {"busy_ranks"});

@@ -65,14 +65,17 @@ std::vector<GoldenWay> golden_ways(const ModelSpec& model) {
   return all;
 }
 
-GoldenRun::GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights)
+GoldenRun::GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights,
+                     int row_alignment)
     : model(of.spec), plan(p) {
   plan.gbs = static_cast<int>(of.samples.size());
   iteration.plan = plan;
   iteration.samples = of.samples;
   iteration.assignment = dealt(plan, of.samples.size());
   iteration.program = lower(plan, model, of.samples, iteration.assignment, plan_order(plan));
-  world = std::make_unique<HostWorld>(iteration.program.ranks());
+  WorldOptions options;
+  options.row_alignment = row_alignment;
+  world = std::make_unique<HostWorld>(iteration.program.ranks(), options);
   std::optional<FolderWeights> own;
   if (weights == nullptr) weights = &own.emplace(model, of.folder);
   executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7, of.contents, weights});

@@ -25,7 +25,8 @@ std::vector<GoldenWay> golden_ways(const ModelSpec& model);
 /// A GoldenRun is a golden model at work under a plan.
 struct GoldenRun {
   /// Weights are those of the model's folder where none are given.
-  GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights = nullptr);
+  GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights = nullptr,
+            int row_alignment = 1);
 
   /// Runs a golden step of AdamW, from 0 on; the one behind the last gives the loss after it alone.
   LiveResult adamw_step(const GoldenModel& of, std::size_t step) const;

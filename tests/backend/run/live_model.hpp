@@ -30,8 +30,10 @@ class OwnWorldExecutor final : public Executor {
 };
 
 /// Returns options of a world that a plan can run in: a shared one has devices of four cores.
-inline WorldOptions world_options(const Plan& plan, std::optional<Bytes> memory = {}, int cores = 0) {
+inline WorldOptions world_options(const Plan& plan, std::optional<Bytes> memory = {}, int cores = 0,
+                                  int row_alignment = 1) {
   WorldOptions options{Seconds(30), memory, cores};
+  options.row_alignment = row_alignment;
   if (plan.layout != Layout::shared) return options;
   options.device_cores = 4;
   options.shared_devices = plan.gpus();
@@ -51,14 +53,16 @@ struct LiveRun {
 
   LiveRun(const Plan& p, const std::vector<Sample>& batch, DType dtype)
       : LiveRun(p, live_model(), batch, dealt(p, batch.size()), plan_order(p), dtype) {}
-  LiveRun(const Plan& p, const ModelSpec& m, const std::vector<Sample>& batch, DType dtype)
-      : LiveRun(p, m, batch, dealt(p, batch.size()), plan_order(p), dtype) {}
+  LiveRun(const Plan& p, const ModelSpec& m, const std::vector<Sample>& batch, DType dtype,
+          int row_alignment = 1)
+      : LiveRun(p, m, batch, dealt(p, batch.size()), plan_order(p), dtype, {}, 0, row_alignment) {}
   LiveRun(const Plan& p, const ModelSpec& m, const std::vector<Sample>& batch, const Assignment& to_bins,
-          const PipelineOrder& order, DType dtype, std::optional<Bytes> memory = {}, int cores = 0)
+          const PipelineOrder& order, DType dtype, std::optional<Bytes> memory = {}, int cores = 0,
+          int row_alignment = 1)
       : plan(p), model(m), samples(batch), assignment(to_bins) {
     plan.gbs = static_cast<int>(batch.size());
     program = lower(plan, model, samples, assignment, order);
-    world = std::make_unique<HostWorld>(program.ranks(), world_options(plan, memory, cores));
+    world = std::make_unique<HostWorld>(program.ranks(), world_options(plan, memory, cores, row_alignment));
     executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7});
   }
   /// On another world, which is made for the plan's number of ranks.

@@ -1,0 +1,23 @@
+// Devices may pad rows within MLPs in memory: they compute and hold what a somewhat wider model would.
+#pragma once
+
+#include <cstddef>
+
+#include "core/model.hpp"
+
+namespace dflop {
+
+/// Returns the model as a device of this alignment computes it on tp ranks: what lies between the two linear
+/// layers of an MLP, or of the connector, is rounded up to a multiple of `row_alignment` on each rank.
+inline ModelSpec with_padded_rows(ModelSpec model, int tp, int row_alignment) {
+  if (row_alignment == 1) return model;
+  const auto pad = [&](int& width) {
+    width = static_cast<int>(tp * round_up(round_up(width, tp) / tp, row_alignment));
+  };
+  pad(model.encoder.ffn);
+  pad(model.llm.ffn);
+  for (std::size_t i = 1; i + 1 < model.connector.widths.size(); i += 2) pad(model.connector.widths[i]);
+  return model;
+}
+
+}  // namespace dflop
