@@ -8,7 +8,6 @@
 #include <set>
 
 #include "backend/profile/profiler.hpp"
-#include "backend/run/worlds.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
@@ -105,14 +104,6 @@ Table unit_table(const ProfileTables& profile) {
   return table;
 }
 
-/// Reads --most-tokens: by default few on a host, where many take long, and on a GPU as many as its
-/// microbatches have.
-std::int64_t read_most_tokens(const Values& values, const LiveDevice& device) {
-  constexpr std::int64_t kGpuTokens = 16'384;
-  const auto given = read_optional_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens);
-  return given.value_or(world_kind(device.name).on_host ? PointRange{}.tokens : kGpuTokens);
-}
-
 std::vector<std::string> modes_of(const ProfileTables& tables) {
   std::vector<std::string> modes;
   for (const TpProfile& tp : tables.tp) modes.push_back(to_string(tp.mode, tp.quanta, tables.quanta));
@@ -164,7 +155,8 @@ int run_profile(const Values& values) {
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
   options.budget = Seconds(read_number(values, "budget-s", 0, kProfileMostBudgetS));
-  const std::int64_t most = read_most_tokens(values, device);
+  const std::int64_t most = read_optional_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens)
+                                .value_or(usual_most_tokens(device));
   options.llm = {most, most};
   options.modes = read_tp_modes(values);
   options.shares = read_shares(values, device);

@@ -308,10 +308,12 @@ void add_operations(std::vector<OperationFidelity>& operations, const Program& p
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
                                const std::function<void()>& progress, const ProfilerKernels& kernels,
-                               const PlanPoints& points) {
+                               const std::optional<PlanPoints>& points) {
   ProfilerOptions options;
-  options.llm = points.llm;
-  options.encoder = points.encoder;
+  const std::int64_t usual = usual_most_tokens(device);
+  const PlanPoints most = points.value_or(PlanPoints{{usual, usual}});
+  options.llm = most.llm;
+  options.encoder = most.encoder;
   kernels.set(options);
   options.seed = seed;
   options.budget = budget;

@@ -115,8 +115,8 @@ struct PlanPoints {
 /// A MeasureRequest asks for a profile with the kernels that the steps of a plan have.
 struct MeasureRequest {
   ProfilerKernels kernels = {};
-  double part = 1;  ///< of the plan's budget
-  PlanPoints points = {};
+  double part = 1;                        ///< of the plan's budget
+  std::optional<PlanPoints> points = {};  ///< none: the usual ones
 };
 
 /// A FidelityInput has either `profile` or `measure`.
@@ -150,14 +150,14 @@ PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const
 void add_operations(std::vector<OperationFidelity>& operations, const Program& program,
                     const ProgramCosts& predicted, const ProgramCosts& measured);
 
-/// Measures what a plan needs up to these points, with as many ranks busy as it has and the device has cores
-/// for, in `budget`: of a shared one on the parts of devices that its ranks have. Calls `progress` in
-/// between; what it throws ends the measurement.
+/// Measures what a plan needs up to these points, or usual_most_tokens(), with as many ranks busy as it has
+/// and the device has cores for, in `budget`: of a shared one on the parts of devices that its ranks have.
+/// Calls `progress` in between; what it throws ends the measurement.
 /// @throws as measure_profile()
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
                                const std::function<void()>& progress, const ProfilerKernels& kernels = {},
-                               const PlanPoints& points = {});
+                               const std::optional<PlanPoints>& points = {});
 
 /// Returns columns and cells of a table of operations; `all` is the time of all that was measured beside one.
 std::vector<Column> operation_columns();

@@ -13,6 +13,7 @@
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"
 #include "backend/process/process_world.hpp"
+#include "backend/profile/profiler.hpp"
 #include "backend/run/live_executor.hpp"
 #include "backend/run/worlds.hpp"
 #include "core/program/lowering.hpp"
@@ -247,6 +248,11 @@ void add_device_cores_option(Options& options) {
        "the encoder's rank of a device has its share of them and the LLM's the rest, at least one each. Results "
        "do not depend on D where it is 2 or more"},
   });
+}
+
+std::int64_t usual_most_tokens(const LiveDevice& device) {
+  constexpr std::int64_t kGpuTokens = 16'384;
+  return world_kind(device.name).on_host ? PointRange{}.tokens : kGpuTokens;
 }
 
 void add_cores_option(Options& options) {

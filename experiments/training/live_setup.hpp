@@ -16,10 +16,10 @@ namespace dflop {
 
 /// A LiveDevice is what ranks run on.
 struct LiveDevice {
-  std::string name = "host";  ///< as make_world() takes it
-  int cores = 0;              ///< of the host, on which ranks take turns; see Conditions::cores
-  bool partition = false;     ///< of one GPU: each rank has multiprocessors of its own
-  int device_cores = 1;       ///< of the host: of each device; see WorldOptions::device_cores
+  std::string name = "host";        ///< as make_world() takes it
+  int cores = 0;                    ///< of the host, on which ranks take turns; see Conditions::cores
+  bool partition = false;           ///< of one GPU: each rank has multiprocessors of its own
+  int device_cores = 1;             ///< of the host: of each device; see WorldOptions::device_cores
   AttentionOptions attention = {};  ///< of GPUs
 };
 
@@ -40,8 +40,8 @@ void require_device(const LiveDevice& device, const Plan& plan);
 /// Makes the world of a plan's ranks. @throws as these
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan);
 
-/// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace. `processes`: whether devices are offered whose ranks are
-/// processes.
+/// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace. `processes`: whether
+/// devices are offered whose ranks are processes.
 void add_live_options(Options& options, bool processes);
 /// Reads a device that is there. @throws Error (usage), (no_device)
 LiveDevice read_live_device(const Values& values);
@@ -55,6 +55,9 @@ DType read_dtype(const Values& values);
 /// Returns, for the host, how many processors this process may use; 0 of other devices, whose ranks take no
 /// turns.
 int default_cores(const LiveDevice& device);
+/// Returns how many tokens the points of a profile have at most where nothing is known of microbatches: few
+/// on a host, where many take long, and on a GPU as many as its microbatches have.
+std::int64_t usual_most_tokens(const LiveDevice& device);
 /// Adds --cores and --device-cores.
 void add_cores_option(Options& options);
 /// Reads --cores: default_cores() where the user says nothing; 0: ranks take no turns. @throws Error (usage)
