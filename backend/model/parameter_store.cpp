@@ -54,7 +54,7 @@ Range places_of(const Parameter& parameter, Range values) {
 /// Calls visit(value, place, count) for each run of some values that stand side by side in a parameter's
 /// memory, the values counted from the first.
 template <typename Visit>
-void for_each_run(const Parameter& parameter, Range values, const Visit& visit) {
+void for_each_stretch(const Parameter& parameter, Range values, const Visit& visit) {
   if (places_of(parameter, values).size() == values.size()) {
     return visit(std::int64_t{0}, parameter.place_of(values.begin), values.size());
   }
@@ -334,7 +334,7 @@ void ParameterStore::read_values(const RankContext& rank, const Parameter& param
   if (places.size() == range.size()) return download(rank, memory.data, memory.element, out);
   std::vector<Real> padded(static_cast<std::size_t>(places.size()));
   download(rank, memory.data, memory.element, std::span<Real>(padded));
-  for_each_run(parameter, range, [&](std::int64_t value, std::int64_t place, std::int64_t count) {
+  for_each_stretch(parameter, range, [&](std::int64_t value, std::int64_t place, std::int64_t count) {
     std::copy_n(padded.begin() + (place - places.begin), count, out.begin() + value);
   });
 }
@@ -352,7 +352,7 @@ void ParameterStore::put(const RankContext& rank, const Parameter& parameter, Me
   const Range places = places_of(parameter, range);
   if (places.size() == range.size()) return upload(rank, memory.data, memory.element, values);
   std::vector<Real> padded(static_cast<std::size_t>(places.size()), Real{0});
-  for_each_run(parameter, range, [&](std::int64_t value, std::int64_t place, std::int64_t count) {
+  for_each_stretch(parameter, range, [&](std::int64_t value, std::int64_t place, std::int64_t count) {
     std::copy_n(values.begin() + value, count, padded.begin() + (place - places.begin));
   });
   upload(rank, memory.data, memory.element, std::span<const Real>(padded));
