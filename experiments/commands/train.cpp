@@ -492,8 +492,8 @@ Command train_command() {
 from the image's class and the token before, so that the loss falls. Without a plan one rank encodes and one has the LLM.
 A plan by wish has the parallelism, microbatches, layout or order that options give; the rest is the best that the planner
 search finds on one node of eight GPUs. SIGINT, SIGTERM and SIGHUP end the run after the step that is under way. At the end the
-mean, 95th percentile and spread of the steps, without the first of a run, stand on standard error, with tokens a second
-and the part of the machine's time that others took.)",
+mean, 95th percentile and spread of the steps, without the first of a run, stand on standard error, with tokens a second, the time
+from step to step, and the part of the machine's time that others took.)",
       .example = "dflop train --model tiny-vlm --device host --steps 10 --log run.jsonl",
       .run = run_train,
   };
