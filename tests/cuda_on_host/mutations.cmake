@@ -52,7 +52,7 @@ mutation("keys: all parts but the first are left out" attention_keys.cu 1 "part 
 mutation("keys: sums of parts have no factor" attention_keys.cu 1
   "column < layout.value(0) ? layout.scale : 1.0f" "1.0f" ${few})
 mutation("keys: too little memory for parts" attention_keys.cu 1
-  "parts.count * size" "(parts.count - 1) * size" ${few})
+  "parts.count * size" "parts.count * size - 1" ${few})
 mutation("tiles: the last columns of a head are left out" tiles.cuh 1
   "k < width / 16" "k < width / 16 - 1" "*CudaAttention.Windows/bf16")
 mutation("rule: tiles of 128 for all lengths" attention.cu 2
