@@ -290,6 +290,25 @@ void check_round(std::string_view operation, Matrix y, ConstSums x) {
   require_shape({operation, "y"}, y, x.rows, x.columns);
 }
 
+/// Requires a number for each value.
+void require_numbers(std::string_view operation, std::int64_t values, const StoredNumbers& x) {
+  if (x.count != values) {
+    fail_check(operation, fmt::format("x has {} numbers, expected {}", x.count, values));
+  }
+  if (x.count > 0 && x.data == nullptr) fail_check(operation, "x has no memory");
+}
+
+void check_unpack_values(std::string_view operation, Matrix y, Sums not_finite, const StoredNumbers& x) {
+  require_shape({operation, "y"}, y, y.rows, y.columns);
+  require_shape({operation, "not_finite"}, not_finite, 1, 1);
+  require_numbers(operation, y.size(), x);
+}
+
+void check_unpack_sums(std::string_view operation, Sums y, const StoredNumbers& x) {
+  require_shape({operation, "y"}, y, y.rows, y.columns);
+  require_numbers(operation, y.size(), x);
+}
+
 /// Checks an operation that takes one matrix, of any shape: that there is memory for it.
 template <typename AnyMatrix>
 void check_memory(std::string_view operation, AnyMatrix y) {
@@ -421,6 +440,8 @@ Kernels::Kernels(DType dtype)
       zero_values("zero", check_memory<Matrix>),
       zero_sums("zero", check_memory<Sums>),
       round("round", check_round),
+      unpack_values("unpack_values", check_unpack_values),
+      unpack_sums("unpack_sums", check_unpack_sums),
       sum_of_squares("sum_of_squares", check_sum_of_squares),
       adamw("adamw", check_adamw),
       dtype_(dtype) {}

@@ -6,6 +6,7 @@
 
 #include "kernels/dtype.hpp"
 #include "kernels/operation.hpp"
+#include "kernels/stored_numbers.hpp"
 
 namespace dflop {
 
@@ -159,6 +160,11 @@ class Kernels {
   void zero(Sums y) const { zero_sums(y); }
   /// y = x, in the other precision.
   Operation<void(Matrix y, ConstSums x)> round;
+  /// y = x, rounded; x has as many numbers. not_finite[1, 1] becomes positive where one of them is not
+  /// finite.
+  Operation<void(Matrix y, Sums not_finite, const StoredNumbers& x)> unpack_values;
+  /// y = x, rounded.
+  Operation<void(Sums y, const StoredNumbers& x)> unpack_sums;
   /// sum[1, 1] += the sum of x^2.
   Operation<void(Sums sum, ConstSums x)> sum_of_squares;
   /// This is AdamW, with decoupled weight decay (Loshchilov and Hutter 2019), of g = gradient * its factor: m
@@ -185,8 +191,8 @@ void for_each_operation(F f) {
   call(&K::mix_rows, &K::gather_rows, &K::scatter_add_rows);
   call(&K::scale_columns, &K::column_products);
   call(&K::cross_entropy_parts, &K::cross_entropy_merge, &K::cross_entropy_backward);
-  call(&K::add, &K::zero_values, &K::zero_sums, &K::round, &K::sum_of_squares);
-  call(&K::adamw);
+  call(&K::add, &K::zero_values, &K::zero_sums, &K::round, &K::unpack_values, &K::unpack_sums);
+  call(&K::sum_of_squares, &K::adamw);
 }
 
 }  // namespace dflop

@@ -30,6 +30,7 @@ class CudaKernels final : public Kernels {
     cuda::set_rows(*this, target_);
     cuda::set_loss(*this, target_);
     cuda::set_elementwise(*this, target_);
+    cuda::set_unpack(*this, target_);
   }
 
  private:

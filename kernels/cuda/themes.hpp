@@ -20,6 +20,7 @@ void set_activations(Kernels& kernels, const CudaTarget& target);
 void set_rows(Kernels& kernels, const CudaTarget& target);
 void set_loss(Kernels& kernels, const CudaTarget& target);
 void set_elementwise(Kernels& kernels, const CudaTarget& target);
+void set_unpack(Kernels& kernels, const CudaTarget& target);
 
 /// Sets the functions of attention: by default attention_way() chooses, and each way is a variant. The result
 /// is what they keep, and must outlive the kernels. `library` may be none.

@@ -1,6 +1,8 @@
 #include "kernels/host/host_kernels.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <new>
 #include <string>
 #include <tuple>
@@ -89,12 +91,24 @@ void compute_rounded(const host::VariantOf<Args...>& wide, Args... args) {
       widened);
 }
 
+/// Unpacks some numbers at a time, and no copy of all values: folders have many.
+void unpack_rounded(Kernels& wide, Matrix y, Sums not_finite, const StoredNumbers& x) {
+  std::array<float, 4096> values;
+  auto* rounded = static_cast<BFloat16*>(y.data);
+  for (std::int64_t first = 0; first < x.count; first += std::ssize(values)) {
+    const std::int64_t count = std::min(std::ssize(values), x.count - first);
+    wide.unpack_values(Matrix{values.data(), 1, count}, not_finite, part_of(x, first, count));
+    rounded = std::transform(values.begin(), values.begin() + count, rounded, to_bfloat16);
+  }
+}
+
 /// Bf16Kernels are for a processor that computes in f32: for tests of what GPUs do, and slow. Sums are f32 in
 /// both.
 class Bf16Kernels final : public Kernels {
  public:
   explicit Bf16Kernels(std::unique_ptr<Kernels> wide) : Kernels(DType::bf16), wide_(std::move(wide)) {
     for_each_operation([this](auto operation) { add_rounded(this->*operation, (*wide_).*operation); });
+    unpack_values.set<unpack_rounded>(*wide_);
   }
 
  private:

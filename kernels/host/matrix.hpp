@@ -39,6 +39,7 @@ void set_attention(Kernels& kernels);
 void set_rows(Kernels& kernels);
 void set_loss(Kernels& kernels);
 void set_elementwise(Kernels& kernels);
+void set_unpack(Kernels& kernels);
 /// Adds the linear layers as variants, to kernels whose first ones are of another target.
 void add_linear(Kernels& kernels);
 /// Adds attention in tiles (attention_tiles.cpp) as variants.

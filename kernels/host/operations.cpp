@@ -56,6 +56,7 @@ void add_operations(Kernels& kernels, bool own) {
     set_rows(kernels);
     set_loss(kernels);
     set_elementwise(kernels);
+    set_unpack(kernels);
   } else {
     add_linear(kernels);
   }

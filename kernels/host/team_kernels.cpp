@@ -311,6 +311,25 @@ void cross_entropy_backward(const Call<InOutMatrix, Sums, ConstSums, Indices, st
   sums.add_to(loss, 0);
 }
 
+void unpack_values(const Call<Matrix, Sums, const StoredNumbers&>& call, Matrix y, Sums not_finite,
+                   const StoredNumbers& x) {
+  TeamPlace& place = call.place;
+  const std::int64_t chunks = chunks_of(y.size(), kChunkValues);
+  const PartialSums found(place, chunks, 1);
+  place.team.run(chunks, [&](std::int64_t chunk, int) {
+    const Range range = chunk_range(chunk, kChunkValues, y.size());
+    call(values_of(place, y, range), found.of_chunk(chunk, {0, 1}), part_of(x, range.first, range.count));
+  });
+  found.add_to(not_finite, 0);
+}
+
+void unpack_sums(const Call<Sums, const StoredNumbers&>& call, Sums y, const StoredNumbers& x) {
+  call.place.team.run(chunks_of(y.size(), kChunkValues), [&](std::int64_t chunk, int) {
+    const Range range = chunk_range(chunk, kChunkValues, y.size());
+    call(values_of(call.place, y, range), part_of(x, range.first, range.count));
+  });
+}
+
 /// Joins sequences until they have the rows of a chunk.
 void find_runs(TeamPlace& place, Indices offsets) {
   place.runs.clear();
@@ -449,6 +468,8 @@ class TeamKernels final : public Kernels {
     cut_values(&K::zero_values);
     cut_values(&K::zero_sums);
     cut_values(&K::round);
+    cut<team::unpack_values>(&K::unpack_values);
+    cut<team::unpack_sums>(&K::unpack_sums);
     cut_nothing(&K::sum_of_squares);
     cut_values(&K::adamw);
   }

@@ -1,5 +1,6 @@
 // Operations on values and rows: activations, norms, rope, rows, AdamW.
 #include "tests/cuda/on_both.hpp"
+#include "tests/kernels/stored.hpp"
 
 namespace dflop::testing {
 namespace kernels_rows_test {
@@ -124,6 +125,52 @@ TEST_P(CudaRows, AddRoundAndZero) {
       k.zero(Sums(at(no_sums)));
     });
   });
+}
+
+/// Returns the bytes of some numbers of the host.
+template <typename T>
+std::vector<char> bytes_of_all(const std::vector<T>& numbers) {
+  const auto* begin = reinterpret_cast<const char*>(numbers.data());
+  return {begin, begin + numbers.size() * sizeof(T)};
+}
+
+/// The host's bits, of whole vectors and of others, aligned or not; in some runs a number is not finite.
+TEST_P(CudaRows, UnpackGivesTheHostsBits) {
+  const std::unique_ptr<Kernels> of_host = make_host_kernels(GetParam());
+  const std::size_t width = bytes_of(GetParam());
+  for (const NumberType type : kNumberTypes) {
+    for (const std::size_t count : {1U, 64U, 1001U, 4096U}) {
+      for (const std::size_t s : {0U, 1U}) {
+        SCOPED_TRACE(std::to_string(static_cast<int>(type)) + ", " + std::to_string(count) +
+                     " numbers, shift " + std::to_string(s));
+        Stored stored = random_stored(random, type, count);
+        for (const bool is_finite : {true, false}) {
+          if (!is_finite) stored.set(count - 1, Special::infinity);
+          const auto n = static_cast<std::int64_t>(count);
+          std::vector<char> values(count * width);
+          std::vector<float> sums(count);
+          std::vector<float> flag(1);
+          of_host->unpack_values(Matrix{values.data(), 1, n}, Sums{flag.data(), 1, 1}, stored.numbers());
+          of_host->unpack_sums(Sums{sums.data(), 1, n}, stored.numbers());
+          EXPECT_EQ(flag[0] > 0, !is_finite);
+
+          GuardedMemory from(stored.bytes.size(), s * bytes_of(type)), to(count * width, s * width),
+              to_sums(4 * count, 4 * s), found(4, 0);
+          from.write(bytes_of_all(stored.bytes));
+          to.write(std::vector<char>(count * width, 1));
+          to_sums.write(std::vector<char>(4 * count, 1));
+          found.write({0, 0, 0, 0});
+          const StoredNumbers numbers{type, from.data(), n};
+          gpu->unpack_values(Matrix{to.data(), 1, n}, Sums{found.data(), 1, 1}, numbers);
+          gpu->unpack_sums(Sums{to_sums.data(), 1, n}, numbers);
+          check_cuda(cudaStreamSynchronize(stream), "wait for numbers");
+          EXPECT_TRUE(to.read() == values);
+          EXPECT_TRUE(to_sums.read() == bytes_of_all(sums));
+          EXPECT_TRUE(found.read() == bytes_of_all(flag));
+        }
+      }
+    }
+  }
 }
 
 TEST_P(CudaRows, AdamW) {

@@ -48,6 +48,9 @@ class Arguments {
   Sums sums_out(std::int64_t rows, std::int64_t columns, double size = 0.0) {
     return {written(sum_type_of(dtype_), rows * columns, size), rows, columns};
   }
+  StoredNumbers stored(std::int64_t count) {
+    return {NumberType::f32, filled(DType::f32, count, 1.0), count};
+  }
   Indices indices(Ints numbers) {
     const auto& kept = numbers_.emplace_back(std::make_unique<Ints>(std::move(numbers)));
     return {*kept, kept->data()};
@@ -346,6 +349,15 @@ std::vector<Case> cases() {
   add(&K::round, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const ConstSums x = a.sums_in(n, 200);
     call(a.out(n, 200), x);
+  });
+  add(&K::unpack_values, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const StoredNumbers x = a.stored(n * 200);
+    const Matrix y = a.out(n, 200);
+    call(y, a.sums_out(1, 1), x);
+  });
+  add(&K::unpack_sums, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const StoredNumbers x = a.stored(n * 200);
+    call(a.sums_out(n, 200), x);
   });
   add(&K::adamw, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = 2 * width(a);

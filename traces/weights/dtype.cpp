@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "core/error.hpp"
+#include "core/support/half.hpp"
 
 namespace dflop {
 namespace {
@@ -20,17 +21,6 @@ constexpr std::uint32_t kInfinity = 0x7F80'0000;  // of f32: all bits of the exp
 
 [[noreturn]] void refuse_dtype(Dtype dtype) {
   throw Error(ErrorKind::internal, "no conversion is known of the dtype " + std::string(to_string(dtype)));
-}
-
-/// An f16 has the exponent's bias 15 where f32 has 127: its bits, moved into the places of those of f32, are
-/// too small by 2^112. The product with it is exact, of subnormal numbers, too.
-float from_f16(std::uint16_t half) {
-  constexpr std::uint32_t kHalfExponent = 0x7C00;
-  const std::uint32_t magnitude = (half & 0x7FFFU) << 13;
-  const std::uint32_t finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
-  const bool is_special = (half & kHalfExponent) == kHalfExponent;  // infinity or NaN
-  const std::uint32_t bits = is_special ? magnitude | kInfinity : finite;
-  return std::bit_cast<float>(bits | (half & 0x8000U) << 16);
 }
 
 float from_bf16(std::uint16_t half) {

@@ -1,0 +1,94 @@
+// Numbers as files store them become values and sums.
+#include "core/support/half.hpp"
+#include "kernels/cuda/themes.hpp"
+#include "kernels/cuda/values.cuh"
+
+namespace dflop::cuda {
+namespace {
+
+struct F16 {
+  std::uint16_t bits;
+};
+struct F64 {
+  double number;
+};
+
+__device__ float to_float(F16 x) {
+  return from_f16(x.bits);
+}
+/// Rounds to the nearest, and to infinity beyond the largest.
+__device__ float to_float(F64 x) {
+  return static_cast<float>(x.number);
+}
+
+/// Returns whether a number that was read as `value` is finite. Of f64 some are that f32 has not.
+template <typename Stored>
+__device__ bool is_finite(const Stored*, float value) {
+  return isfinite(value);
+}
+__device__ bool is_finite(const F64* x, float) {
+  return isfinite(x->number);
+}
+
+/// Without `not_finite` it is not looked for.
+template <typename T, typename Stored>
+struct Unpack {
+  T* y;
+  const Stored* x;
+  float* not_finite;
+
+  template <int width>
+  __device__ void operator()(Width<width>, std::int64_t first) const {
+    float values[width];
+    load(values, x + first);
+    store(y + first, values);
+    if (not_finite == nullptr) return;
+    bool finite = true;
+#pragma unroll
+    for (int i = 0; i < width; ++i) finite = finite && is_finite(x + first + i, values[i]);
+    if (!finite) *not_finite = 1.0f;  // whoever comes last writes the same
+  }
+};
+
+/// Calls f with the numbers in the type in which they are stored.
+template <typename F>
+void with_numbers(const StoredNumbers& x, F f) {
+  switch (x.type) {
+    case NumberType::f64:
+      return f(static_cast<const F64*>(x.data));
+    case NumberType::f32:
+      return f(static_cast<const float*>(x.data));
+    case NumberType::f16:
+      return f(static_cast<const F16*>(x.data));
+    case NumberType::bf16:
+      return f(static_cast<const bf16*>(x.data));
+  }
+}
+
+template <typename T>
+void unpack(const CudaTarget& target, const char* operation, T* y, const StoredNumbers& x,
+            float* not_finite) {
+  with_numbers(x, [&](const auto* numbers) {
+    const Unpack<T, std::remove_cvref_t<decltype(*numbers)>> f{y, numbers, not_finite};
+    each_value<kVector<T>>(target, operation, x.count, fit_vectors<T>(0, y, numbers), f);
+  });
+}
+
+void unpack_values(const CudaTarget& target, Matrix y, Sums not_finite, const StoredNumbers& x) {
+  with_type(target, [&](auto type) {
+    unpack(target, "unpack_values", values_of<decltype(type)>(y), x, values_of(not_finite));
+  });
+}
+
+void unpack_sums(const CudaTarget& target, Sums y, const StoredNumbers& x) {
+  unpack(target, "unpack_sums", values_of(y), x, nullptr);
+}
+
+}  // namespace
+
+void set_unpack(Kernels& kernels, const CudaTarget& target) {
+  kernels.unpack_values.set<unpack_values>(target);
+  kernels.unpack_sums.set<unpack_sums>(target);
+}
+
+}  // namespace dflop::cuda

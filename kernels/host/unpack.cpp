@@ -1,0 +1,89 @@
+// Numbers as files store them become values and sums.
+#include <bit>
+#include <cstdint>
+
+#include "core/support/half.hpp"
+#include "kernels/host/matrix.hpp"
+
+namespace dflop::DFLOP_HOST_TARGET {
+namespace {
+
+struct F16 {
+  std::uint16_t bits;
+};
+
+// Each returns a stored number in the narrowest type that has all of them.
+
+double widened(double number) {
+  return number;
+}
+float widened(float number) {
+  return number;
+}
+float widened(F16 number) {
+  return from_f16(number.bits);
+}
+float widened(BFloat16 number) {
+  return to_float(number);
+}
+
+// Each returns 1 for an infinity or NaN, all bits of whose exponent are set, and else 0: a number, so that a
+// loop of them becomes one of vectors.
+
+std::uint64_t is_not_finite(double number) {
+  constexpr std::uint64_t kExponent = 0x7FF0'0000'0000'0000;
+  return (std::bit_cast<std::uint64_t>(number) & kExponent) == kExponent ? 1 : 0;
+}
+std::uint32_t is_not_finite(float number) {
+  constexpr std::uint32_t kExponent = 0x7F80'0000;
+  return (std::bit_cast<std::uint32_t>(number) & kExponent) == kExponent ? 1 : 0;
+}
+
+/// Calls f with numbers in the type in which they are stored.
+template <typename F>
+void with_numbers(const StoredNumbers& x, F f) {
+  switch (x.type) {
+    case NumberType::f64:
+      return f(static_cast<const double*>(x.data));
+    case NumberType::f32:
+      return f(static_cast<const float*>(x.data));
+    case NumberType::f16:
+      return f(static_cast<const F16*>(x.data));
+    case NumberType::bf16:
+      return f(static_cast<const BFloat16*>(x.data));
+  }
+}
+
+template <typename T>
+void unpack_values(Matrix y, Sums not_finite, const StoredNumbers& x) {
+  with_numbers(x, [&](const auto* numbers) {
+    T* const values = static_cast<T*>(y.data);
+    decltype(is_not_finite(widened(*numbers))) found = 0;
+    for (Index i = 0; i < y.size(); ++i) {
+      const auto number = widened(numbers[i]);
+      found |= is_not_finite(number);
+      values[i] = static_cast<T>(number);
+    }
+    if (found != 0) *static_cast<T*>(not_finite.data) = T(1);
+  });
+}
+
+template <typename T>
+void unpack_sums(Sums y, const StoredNumbers& x) {
+  with_numbers(x, [&](const auto* numbers) {
+    T* const sums = static_cast<T*>(y.data);
+    for (Index i = 0; i < y.size(); ++i) sums[i] = static_cast<T>(widened(numbers[i]));
+  });
+}
+
+}  // namespace
+
+void set_unpack(Kernels& kernels) {
+  with_type(kernels, [&](auto type) {
+    using T = decltype(type);
+    kernels.unpack_values.set<unpack_values<T>>();
+    kernels.unpack_sums.set<unpack_sums<T>>();
+  });
+}
+
+}  // namespace dflop::DFLOP_HOST_TARGET

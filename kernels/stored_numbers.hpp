@@ -1,0 +1,41 @@
+// Numbers as a file stores them, in a device's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/units.hpp"
+
+namespace dflop {
+
+/// A NumberType says how numbers lie in memory.
+enum class NumberType : std::uint8_t { f64, f32, f16, bf16 };
+
+/// Returns the bytes of one number.
+constexpr std::size_t bytes_of(NumberType type) {
+  switch (type) {
+    case NumberType::f64:
+      return kFp64Bytes;
+    case NumberType::f32:
+      return kFp32Bytes;
+    case NumberType::f16:
+    case NumberType::bf16:
+      return kBf16Bytes;
+  }
+  return 0;
+}
+
+/// StoredNumbers lie one after the other, aligned to their size.
+struct StoredNumbers {
+  NumberType type = NumberType::f32;
+  const void* data = nullptr;
+  std::int64_t count = 0;
+};
+
+/// Returns `count` of some numbers, from `first` on.
+inline StoredNumbers part_of(const StoredNumbers& all, std::int64_t first, std::int64_t count) {
+  const auto before = static_cast<std::size_t>(first) * bytes_of(all.type);
+  return {all.type, static_cast<const std::byte*>(all.data) + before, count};
+}
+
+}  // namespace dflop
