@@ -4,8 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -34,6 +33,13 @@ StagePlace whole_model(const ModelSpec& model) {
   return place;
 }
 
+/// @pre is_decoded(dtype)
+NumberType number_type(Dtype dtype) {
+  if (dtype == Dtype::f64) return NumberType::f64;
+  if (dtype == Dtype::f32) return NumberType::f32;
+  return dtype == Dtype::f16 ? NumberType::f16 : NumberType::bf16;
+}
+
 }  // namespace
 
 FolderWeights::FolderWeights(const ModelSpec& model, const std::string& folder)
@@ -52,55 +58,51 @@ std::vector<std::string> FolderWeights::unused(const ModelSpec& model) const {
   return unused;
 }
 
-void FolderWeights::read(const Parameter& tensor, Range rows, Range columns, std::span<double> out) const {
-  const std::int64_t width = columns.size();
+void FolderWeights::visit(const Parameter& tensor, Range rows, Range columns,
+                          const std::function<void(const StoredRun&)>& visit) const {
   std::int64_t first = 0;  // row of the part
   for (const StoredPart& part : names_.parts(tensor.name, tensor.rows, tensor.columns)) {
     const Range within{std::max(rows.begin, first), std::min(rows.end, first + part.rows)};
     if (within.size() > 0) {
-      const auto place = static_cast<std::size_t>((within.begin - rows.begin) * width);
-      const auto values = out.subspan(place, static_cast<std::size_t>(within.size() * width));
-      read_part(part, tensor, {within.begin - first, within.end - first}, columns, values);
-      // The sum is finite only if all numbers are; those of F32 and narrower types cannot overflow it.
-      if (!std::isfinite(std::accumulate(values.begin(), values.end(), 0.0)))
-        refuse_input(folder_.at(part.name).file->path(),
-                     "tensor '{}': expected finite numbers, found another", part.name);
+      visit_part(part, tensor, {within.begin - first, within.end - first}, columns, visit);
     }
     first += part.rows;
   }
 }
 
-void FolderWeights::read_part(const StoredPart& part, const Parameter& tensor, Range rows, Range columns,
-                              std::span<double> out) const {
+void FolderWeights::visit_part(const StoredPart& part, const Parameter& tensor, Range rows, Range columns,
+                               const std::function<void(const StoredRun&)>& visit) const {
   if (part.absent) {
-    std::fill(out.begin(), out.end(), 0.0);
-    return;
+    const std::vector<float> zeros(static_cast<std::size_t>(rows.size() * columns.size()), 0.0F);
+    return visit({{NumberType::f32, zeros.data(), std::ssize(zeros)}, part.name, folder_.path()});
   }
   const Weight weight = folder_.at(part.name);
+  const std::string& file = weight.file->path();
   if (weight.tensor->shape != part.shape) {
-    refuse_input(weight.file->path(), "tensor '{}': expected the shape {}, as config.json says, found {}",
-                 part.name, part.shape, weight.tensor->shape);
+    refuse_input(file, "tensor '{}': expected the shape {}, as config.json says, found {}", part.name,
+                 part.shape, weight.tensor->shape);
   }
-  if (part.taps > 1) {
+  if (part.taps > 1) {  // of convolutions, which are small: converted, to be put into another order
     const std::int64_t inputs = tensor.columns / part.taps;
     std::vector<double> stored(static_cast<std::size_t>(rows.size() * tensor.columns));
     weight.file->read_block(*weight.tensor, {rows.begin, rows.end, 0, tensor.columns}, stored);
-    std::size_t to = 0;
+    std::vector<double> ordered;
     for (std::int64_t row = 0; row < rows.size(); ++row) {
       for (std::int64_t column = columns.begin; column < columns.end; ++column) {
         const std::int64_t from = row * tensor.columns + column % inputs * part.taps + column / inputs;
-        out[to++] = stored[static_cast<std::size_t>(from)];
+        ordered.push_back(stored[static_cast<std::size_t>(from)]);
       }
     }
-    return;
+    return visit({{NumberType::f64, ordered.data(), std::ssize(ordered)}, part.name, file});
   }
-  if (weight.tensor->rows == part.rows) {
-    weight.file->read_block(*weight.tensor, {rows.begin, rows.end, columns.begin, columns.end}, out);
-    return;
-  }
-  // What is stored as one row has rows here: a bias of a value each, or a table. Its columns are whole.
-  weight.file->read_block(*weight.tensor, {0, 1, rows.begin * tensor.columns, rows.end * tensor.columns},
-                          out);
+  // What is stored as one row may have rows here: a bias of a value each, or a table. Its columns are whole.
+  const bool is_one_row = weight.tensor->rows != part.rows;
+  const Block block = is_one_row ? Block{0, 1, rows.begin * tensor.columns, rows.end * tensor.columns}
+                                 : Block{rows.begin, rows.end, columns.begin, columns.end};
+  weight.file->visit_block(*weight.tensor, block, [&](const std::byte* bytes, std::size_t numbers) {
+    const NumberType type = number_type(weight.tensor->dtype);
+    visit({{type, bytes, static_cast<std::int64_t>(numbers)}, part.name, file});
+  });
 }
 
 }  // namespace dflop

@@ -1,6 +1,7 @@
 // A folder of transformers gives a model its weights.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,11 +26,12 @@ class FolderWeights final : public WeightSource {
   std::vector<std::string> unused(const ModelSpec& model) const;
 
   /// @throws Error (input) for a tensor that is missing or has another shape than the model says
-  void read(const Parameter& tensor, Range rows, Range columns, std::span<double> out) const override;
+  void visit(const Parameter& tensor, Range rows, Range columns,
+             const std::function<void(const StoredRun&)>& visit) const override;
 
  private:
-  void read_part(const StoredPart& part, const Parameter& tensor, Range rows, Range columns,
-                 std::span<double> out) const;
+  void visit_part(const StoredPart& part, const Parameter& tensor, Range rows, Range columns,
+                  const std::function<void(const StoredRun&)>& visit) const;
 
   WeightsFolder folder_;
   StoredNames names_;

@@ -4,14 +4,16 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/model/stored_upload.hpp"
 #include "core/error.hpp"
+#include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr std::int64_t kAligned = 8;  // values; 16 bytes of the narrowest
-constexpr std::size_t kValuesAtATime = std::size_t{1} << 20;
+constexpr std::int64_t kValuesAtATime = std::int64_t{1} << 20;
 
 /// Returns the sum of twelve uniform numbers less six: mean 0, variance 1, and no library function in it.
 double normal(Random& random) {
@@ -26,6 +28,32 @@ double sinusoid(std::int64_t row, std::int64_t column, std::int64_t columns) {
   const double step = std::log(10'000.0) / static_cast<double>(std::max<std::int64_t>(1, half - 1));
   const double angle = static_cast<double>(row) * std::exp(-step * static_cast<double>(column % half));
   return column < half ? std::sin(angle) : std::cos(angle);
+}
+
+/// Sets the first values of the columns that a rank holds of a row.
+void draw_row(const Parameter& parameter, std::int64_t row, std::uint64_t seed, std::span<double> out) {
+  const Range columns = parameter.column_range;
+  switch (parameter.initial) {
+    case Initial::zeros:
+      std::ranges::fill(out, 0.0);
+      return;
+    case Initial::ones:
+      std::ranges::fill(out, parameter.initial_factor);
+      return;
+    case Initial::sinusoids:
+      for (std::int64_t column = columns.begin; column < columns.end; ++column) {
+        out[static_cast<std::size_t>(column - columns.begin)] = sinusoid(row, column, parameter.columns);
+      }
+      return;
+    case Initial::normal:
+      break;
+  }
+  const double deviation = 1.0 / std::sqrt(static_cast<double>(parameter.columns));
+  Random random(seed, stable_hash(parameter.name) + static_cast<std::uint64_t>(row));
+  for (std::int64_t column = 0; column < columns.end; ++column) {
+    const double value = deviation * normal(random);
+    if (column >= columns.begin) out[static_cast<std::size_t>(column - columns.begin)] = value;
+  }
 }
 
 void* at(void* data, std::int64_t value, std::size_t width) {
@@ -144,58 +172,61 @@ void ParameterStore::complete_gradients(const RankContext& rank, std::int64_t en
                                "gradients over the rows of tensor parallelism");
 }
 
-/// Takes some rows at a time, as all values in double are more than the parameter.
 void ParameterStore::load(const RankContext& rank, const WeightSource& source) {
+  StoredUpload upload(rank);
+  for (const Parameter& parameter : list_) {
+    upload.begin([&](std::int64_t first, const StoredNumbers& numbers, Sums not_finite) {
+      unpack(rank, parameter, first, numbers, not_finite);
+    });
+    std::int64_t value = 0;  // the run's first
+    for (const Range& range : parameter.row_ranges) {
+      source.visit(parameter, range, parameter.column_range, [&](const StoredRun& run) {
+        const Range values{value, value + run.numbers.count};
+        for_each_run(parameter, values, [&](std::int64_t from, std::int64_t place, std::int64_t count) {
+          upload.add(run, from, count, place);
+        });
+        value = values.end;
+      });
+    }
+    upload.end();
+  }
+  upload.require_finite();
+}
+
+/// Makes weights and, in this rank's shard, masters of numbers from a place of a parameter on.
+void ParameterStore::unpack(const RankContext& rank, const Parameter& parameter, std::int64_t first,
+                            const StoredNumbers& numbers, Sums not_finite) {
+  const Matrix weights{in_all(parameter, Kind::weight, first).data, 1, numbers.count};
+  rank.kernels.unpack_values(weights, not_finite, numbers);
+  if (!has_master()) return;
+  const std::int64_t shard = shard_ * shard_size() - parameter.offset;  // its first place
+  const Range own{std::max(first, shard), std::min(first + numbers.count, shard + shard_size())};
+  if (own.begin >= own.end) return;
+  const Sums masters{in_shard(parameter, Kind::weight, own.begin).data, 1, own.size()};
+  rank.kernels.unpack_sums(masters, part_of(numbers, own.begin - first, own.size()));
+}
+
+/// Draws some rows at a time, as all values in double are more than the parameter. A row's values depend on
+/// nothing but its seed, so threads draw them side by side.
+void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
   std::vector<double> values;
   for (const Parameter& parameter : list_) {
     const std::int64_t columns = parameter.held_columns();
-    const std::int64_t at_once = std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(kValuesAtATime) / std::max<std::int64_t>(1, columns));
+    const std::int64_t at_once = std::max<std::int64_t>(1, kValuesAtATime / columns);
     std::int64_t written = 0;
     for (const Range& range : parameter.row_ranges) {
-      for (std::int64_t row = range.begin; row < range.end; row += at_once) {
-        const Range rows{row, std::min(row + at_once, range.end)};
-        values.resize(static_cast<std::size_t>(rows.size() * columns));
-        source.read(parameter, rows, parameter.column_range, values);
+      for (std::int64_t first = range.begin; first < range.end; first += at_once) {
+        const auto rows = static_cast<std::size_t>(std::min(at_once, range.end - first));
+        values.resize(rows * static_cast<std::size_t>(columns));
+        parallel_for(rows, [&](std::size_t r) {
+          const auto row = std::span(values).subspan(r * static_cast<std::size_t>(columns),
+                                                     static_cast<std::size_t>(columns));
+          draw_row(parameter, first + static_cast<std::int64_t>(r), seed, row);
+        });
         write_values<double>(rank, parameter, Kind::weight, written, values);
-        written += rows.size() * columns;
+        written += std::ssize(values);
       }
     }
-  }
-}
-
-void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
-  std::vector<double> values;  // some rows at a time, as all values in double are more than the parameter
-  for (const Parameter& parameter : list_) {
-    std::int64_t written = 0;
-    const auto write_drawn = [&] {
-      write_values<double>(rank, parameter, Kind::weight, written, values);
-      written += static_cast<std::int64_t>(values.size());
-      values.clear();
-    };
-    const double deviation = 1.0 / std::sqrt(static_cast<double>(parameter.columns));
-    for (const Range& range : parameter.row_ranges) {
-      for (std::int64_t row = range.begin; row < range.end; ++row) {
-        if (values.size() >= kValuesAtATime) write_drawn();
-        if (parameter.initial == Initial::ones || parameter.initial == Initial::zeros) {
-          values.insert(values.end(), static_cast<std::size_t>(parameter.held_columns()),
-                        parameter.initial == Initial::ones ? parameter.initial_factor : 0.0);
-          continue;
-        }
-        if (parameter.initial == Initial::sinusoids) {
-          for (std::int64_t column = parameter.column_range.begin; column < parameter.column_range.end;
-               ++column)
-            values.push_back(sinusoid(row, column, parameter.columns));
-          continue;
-        }
-        Random random(seed, stable_hash(parameter.name) + static_cast<std::uint64_t>(row));
-        for (std::int64_t column = 0; column < parameter.column_range.end; ++column) {
-          const double value = deviation * normal(random);
-          if (column >= parameter.column_range.begin) values.push_back(value);
-        }
-      }
-    }
-    write_drawn();
   }
 }
 

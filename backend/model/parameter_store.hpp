@@ -102,6 +102,8 @@ class ParameterStore {
   Sums gradients_of(const Range& range);
   void step_range(const RankContext& rank, const Range& range, const AdamWStep& step);
   void load(const RankContext& rank, const WeightSource& source);
+  void unpack(const RankContext& rank, const Parameter& parameter, std::int64_t first,
+              const StoredNumbers& numbers, Sums not_finite);
   void initialize(const RankContext& rank, std::uint64_t seed);
   bool has_master() const { return bytes_of(dtype_) < sum_bytes_of(dtype_); }
   bool is_sharded(Kind which) const {

@@ -133,7 +133,7 @@ void SafetensorsFile::read_block(const StoredTensor& tensor, const Block& block,
   read(tensor, block, out);
 }
 
-void SafetensorsFile::check_block(const StoredTensor& tensor, const Block& block, std::size_t out) const {
+void SafetensorsFile::check_block(const StoredTensor& tensor, const Block& block) const {
   const std::string place = fmt::format("{}: tensor '{}'", path_, tensor.name);
   if (!is_decoded(tensor.dtype)) {
     refuse_input(place, "expected numbers of F64, F32, F16 or BF16, found {}", to_string(tensor.dtype));
@@ -147,23 +147,19 @@ void SafetensorsFile::check_block(const StoredTensor& tensor, const Block& block
                  range_text(block.row_begin, block.row_end), range_text(block.column_begin, block.column_end),
                  tensor.rows, tensor.columns, fmt::join(tensor.shape, ", "));
   }
-  const auto numbers = static_cast<std::size_t>(block.rows() * block.columns());
-  if (out != numbers) {
-    throw Error(ErrorKind::internal, fmt::format("expected memory for {} numbers, found {}", numbers, out),
-                place);
-  }
 }
 
-template <typename Real>
-void SafetensorsFile::read(const StoredTensor& tensor, const Block& block, std::span<Real> out) const {
-  check_block(tensor, block, out.size());
-  if (out.empty()) return;
+void SafetensorsFile::visit_block(
+    const StoredTensor& tensor, const Block& block,
+    const std::function<void(const std::byte* bytes, std::size_t numbers)>& visit) const {
+  check_block(tensor, block);
+  if (block.rows() == 0 || block.columns() == 0) return;
   const auto index = [](std::int64_t number) { return static_cast<std::size_t>(number); };
   const std::size_t width = index(bits_of(tensor.dtype)) / 8;
   // Whole rows lie one after the other and are one run of numbers; otherwise each row has its own.
   const bool is_whole = block.columns() == tensor.columns;
   const std::size_t runs = is_whole ? 1 : index(block.rows());
-  const std::size_t run = out.size() / runs;
+  const std::size_t run = index(block.rows() * block.columns()) / runs;
   const std::size_t stride = index(tensor.columns) * width;
   const std::size_t first =
       tensor.begin + index(block.row_begin) * stride + index(block.column_begin) * width;
@@ -172,11 +168,27 @@ void SafetensorsFile::read(const StoredTensor& tensor, const Block& block, std::
     for (std::size_t done = 0; done < run;) {
       const std::size_t count = std::min(run - done, kPieceBytes / width);
       const std::size_t begin = first + r * stride + done * width;
-      decode(tensor.dtype, mapping_.bytes().data() + begin, out.subspan(r * run + done, count));
+      visit(mapping_.bytes().data() + begin, count);
       passed.pass(begin + count * width);
       done += count;
     }
   }
+}
+
+template <typename Real>
+void SafetensorsFile::read(const StoredTensor& tensor, const Block& block, std::span<Real> out) const {
+  check_block(tensor, block);
+  const auto numbers = static_cast<std::size_t>(block.rows() * block.columns());
+  if (out.size() != numbers) {
+    throw Error(ErrorKind::internal,
+                fmt::format("expected memory for {} numbers, found {}", numbers, out.size()),
+                fmt::format("{}: tensor '{}'", path_, tensor.name));
+  }
+  std::size_t done = 0;
+  visit_block(tensor, block, [&](const std::byte* bytes, std::size_t count) {
+    decode(tensor.dtype, bytes, out.subspan(done, count));
+    done += count;
+  });
 }
 
 }  // namespace dflop

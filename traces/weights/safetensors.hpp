@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -75,19 +76,23 @@ class SafetensorsFile {
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
   void drop_pages(const StoredTensor& tensor) const;
 
-  /// Writes the numbers of a block, row by row, to `out`, as decode() converts them. The file's pages do not
-  /// stay in memory, nor is more than a few MiB of them there meanwhile, whatever the block's size.
+  /// Calls visit(bytes, numbers) for each run of a block's numbers that follow each other in the file, row by
+  /// row, at most a few MiB at once. The bytes are there until it returns: the file's pages do not stay in
+  /// memory.
   /// @param tensor  one of this file, F64, F32, F16 or BF16
-  /// @param out     as many numbers as the block has
-  /// @throws Error (input) with the file and tensor for other dtypes, and a block that is not within it;
-  ///         Error (internal) for another size of `out`
+  /// @throws Error (input) with the file and tensor for other dtypes, and a block that is not within it
+  void visit_block(const StoredTensor& tensor, const Block& block,
+                   const std::function<void(const std::byte* bytes, std::size_t numbers)>& visit) const;
+  /// Writes the numbers of a block, row by row, to `out`, as decode() converts them.
+  /// @param out  as many numbers as the block has
+  /// @throws as visit_block(); Error (internal) for another size of `out`
   void read_block(const StoredTensor& tensor, const Block& block, std::span<float> out) const;
   void read_block(const StoredTensor& tensor, const Block& block, std::span<double> out) const;
 
  private:
   template <typename Real>
   void read(const StoredTensor& tensor, const Block& block, std::span<Real> out) const;
-  void check_block(const StoredTensor& tensor, const Block& block, std::size_t out) const;
+  void check_block(const StoredTensor& tensor, const Block& block) const;
 
   std::string path_;
   Mapping mapping_;

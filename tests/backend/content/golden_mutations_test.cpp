@@ -301,21 +301,32 @@ std::vector<Mutation> weight_mutations() {
   };
 }
 
+Dtype dtype_of(NumberType type) {
+  return *from_string<Dtype>(type == NumberType::f64   ? "F64"
+                             : type == NumberType::f32 ? "F32"
+                             : type == NumberType::f16 ? "F16"
+                                                       : "BF16");
+}
+
 /// ChangedWeights are a folder's after a mutation.
 class ChangedWeights final : public WeightSource {
  public:
   ChangedWeights(const ModelSpec& model, const std::string& folder, const Mutation& mutation)
       : model_(model), weights_(model, folder), mutation_(mutation) {}
 
-  void read(const Parameter& tensor, Range rows, Range columns, std::span<double> out) const override {
-    std::vector<double> whole(static_cast<std::size_t>(tensor.rows * tensor.columns));
-    weights_.read(tensor, {0, tensor.rows}, {0, tensor.columns}, whole);
+  void visit(const Parameter& tensor, Range rows, Range columns,
+             const std::function<void(const StoredRun&)>& visit) const override {
+    std::vector<double> whole;
+    weights_.visit(tensor, {0, tensor.rows}, {0, tensor.columns}, [&](const StoredRun& run) {
+      const auto* bytes = static_cast<const std::byte*>(run.numbers.data);
+      const std::size_t begin = whole.size();
+      whole.resize(begin + static_cast<std::size_t>(run.numbers.count));
+      decode(dtype_of(run.numbers.type), bytes, std::span(whole).subspan(begin));
+    });
     if (mutation_.weights && mutation_.weights(model_, tensor, whole)) changed_ = true;
-    std::size_t to = 0;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      for (std::int64_t column = columns.begin; column < columns.end; ++column) {
-        out[to++] = whole[static_cast<std::size_t>(row * tensor.columns + column)];
-      }
+      const double* held = whole.data() + row * tensor.columns + columns.begin;
+      visit({{NumberType::f64, held, columns.size()}, tensor.name, "changed weights"});
     }
   }
   bool changed() const { return changed_; }
