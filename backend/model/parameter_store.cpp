@@ -182,7 +182,7 @@ void ParameterStore::load(const RankContext& rank, const WeightSource& source) {
     for (const Range& range : parameter.row_ranges) {
       source.visit(parameter, range, parameter.column_range, [&](const StoredRun& run) {
         const Range values{value, value + run.numbers.count};
-        for_each_run(parameter, values, [&](std::int64_t from, std::int64_t place, std::int64_t count) {
+        for_each_stretch(parameter, values, [&](std::int64_t from, std::int64_t place, std::int64_t count) {
           upload.add(run, from, count, place);
         });
         value = values.end;
