@@ -1,4 +1,6 @@
 // Numbers as files store them become values and sums.
+#include <cmath>
+
 #include "core/support/half.hpp"
 #include "kernels/cuda/themes.hpp"
 #include "kernels/cuda/values.cuh"
@@ -24,10 +26,10 @@ __device__ float to_float(F64 x) {
 /// Returns whether a number that was read as `value` is finite. Of f64 some are that f32 has not.
 template <typename Stored>
 __device__ bool is_finite(const Stored*, float value) {
-  return isfinite(value);
+  return std::isfinite(value);
 }
 __device__ bool is_finite(const F64* x, float) {
-  return isfinite(x->number);
+  return std::isfinite(x->number);
 }
 
 /// Without `not_finite` it is not looked for.
