@@ -172,6 +172,7 @@ class GraphMaker {
 struct CudnnPlan {
   std::shared_ptr<fe::graph::Graph> graph;
   std::int64_t workspace_bytes = 0;
+  bool is_too_large = false;                         ///< it is none for its memory's sake
   std::unordered_map<std::int64_t, void*> pointers;  ///< of the call in progress
 };
 
@@ -190,37 +191,66 @@ class CudnnAttention final : public AttentionLibrary {
 
   bool forward(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape,
                Indices offsets) override {
-    CudnnPlan* plan = plan_of(shape, false, offsets, {qkv.data, out.data});
-    if (plan == nullptr) return false;
-    run(*plan, "attention", shape, offsets, qkv, out, statistics, nullptr, nullptr);
-    return true;
+    return in_parts(shape, false, offsets, {qkv.data, out.data}, [&](CudnnPlan& plan, const Part& part) {
+      run(plan, "attention", shape, part, qkv, out, statistics, nullptr, nullptr);
+    });
   }
 
   bool backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
                 const AttentionShape& shape, Indices offsets) override {
-    CudnnPlan* plan = plan_of(shape, true, offsets, {qkv.data, out.data, dout.data, dqkv.data});
-    if (plan == nullptr) return false;
-    run(*plan, "attention_backward", shape, offsets, qkv, out, statistics, dout.data, dqkv.data);
-    return true;
+    return in_parts(shape, true, offsets, {qkv.data, out.data, dout.data, dqkv.data},
+                    [&](CudnnPlan& plan, const Part& part) {
+                      run(plan, "attention_backward", shape, part, qkv, out, statistics, dout.data,
+                          dqkv.data);
+                    });
   }
 
  private:
-  /// Returns the plan for a call, or none where others must do it.
-  CudnnPlan* plan_of(const AttentionShape& shape, bool backward, Indices offsets,
-                     std::initializer_list<const void*> pointers) {
-    if (offsets.host.empty() || offsets.host.back() == 0) return nullptr;
+  /// A Part of a call has some of its sequences.
+  struct Part {
+    const std::int32_t* offsets;  ///< of the first one's first row, and so on, on the device
+    std::int64_t sequences;
+  };
+
+  /// Computes a call by run(plan, part), with as many sequences at once as the workspace allows, whose size
+  /// goes with them: all, or halves of halves. Each sequence is computed by itself, so that parts change no
+  /// bit. Returns whether it is computed; others must do it else.
+  template <typename Run>
+  bool in_parts(const AttentionShape& shape, bool backward, Indices offsets,
+                std::initializer_list<const void*> pointers, const Run& run) {
+    if (!takes(shape, offsets, pointers)) return false;
+    const std::int64_t all = std::ssize(offsets.host) - 1;
+    std::int64_t at_once = all;
+    CudnnPlan* plan = &plan_of(shape, backward, offsets, at_once);
+    while (plan->is_too_large && at_once > 1) {
+      at_once = (at_once + 1) / 2;
+      plan = &plan_of(shape, backward, offsets, at_once);
+    }
+    if (!plan->graph) return false;
+    for (std::int64_t first = 0; first < all; first += at_once)
+      run(*plan, Part{offsets.device + first, std::min(at_once, all - first)});
+    return true;
+  }
+
+  /// Returns whether plans can be of a call: its sizes and where its memory lies.
+  static bool takes(const AttentionShape& shape, Indices offsets,
+                    std::initializer_list<const void*> pointers) {
+    if (offsets.host.empty() || offsets.host.back() == 0) return false;
     const std::int64_t tokens = offsets.host.back();
     constexpr std::int64_t kMostStarts = 0x7fffffff;  // starts are 32 bits wide
     if (tokens * shape.qkv_columns() > kMostStarts || shape.head_dim % 8 != 0 || shape.head_dim > 128) {
-      return nullptr;
+      return false;
     }
-    for (const void* pointer : pointers) {
-      if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0) return nullptr;
-    }
-    const CudnnShape asked{shape, backward, cudnn_bucket(std::ssize(offsets.host) - 1),
-                           cudnn_bucket(longest_sequence(offsets.host)), cudnn_bucket(tokens)};
-    CudnnPlan& plan = plans_.get(key_of(asked), [&] { return make_plan(asked); });
-    return plan.graph ? &plan : nullptr;
+    return std::all_of(pointers.begin(), pointers.end(), [](const void* pointer) {
+      return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+    });
+  }
+
+  /// Returns the plan of so many sequences of a call. They lie anywhere among all of its rows.
+  CudnnPlan& plan_of(const AttentionShape& shape, bool backward, Indices offsets, std::int64_t sequences) {
+    const CudnnShape asked{shape, backward, cudnn_bucket(sequences),
+                           cudnn_bucket(longest_sequence(offsets.host)), cudnn_bucket(offsets.host.back())};
+    return plans_.get(key_of(asked), [&] { return make_plan(asked); });
   }
 
   static PackedKey key_of(const CudnnShape& shape) {
@@ -248,18 +278,18 @@ class CudnnAttention final : public AttentionLibrary {
     const std::string what = shape.backward ? "attention_backward: plan" : "attention: plan";
     check_cudnn(status, what);
     check_cudnn(graph->get_workspace_size(plan->workspace_bytes), what);
-    if (plan->workspace_bytes <= options_.workspace->count) plan->graph = std::move(graph);
+    plan->is_too_large = plan->workspace_bytes > options_.workspace->count;
+    if (!plan->is_too_large) plan->graph = std::move(graph);
     return plan;
   }
 
   /// Begins the call. Gradients are none in a forward, whose out and statistics are written.
-  void run(CudnnPlan& plan, const char* operation, const AttentionShape& shape, Indices offsets,
+  void run(CudnnPlan& plan, const char* operation, const AttentionShape& shape, const Part& part,
            ConstMatrix qkv, ConstMatrix out, ConstSums statistics, const void* dout, void* dqkv) {
-    const std::int64_t sequences = std::ssize(offsets.host) - 1;
-    const std::int64_t count = cudnn_bucket(sequences);
+    const std::int64_t count = cudnn_bucket(part.sequences);
     const StreamBuffer numbers(target_, operation, SequenceLists::numbers(count));
     const SequenceLists lists{reinterpret_cast<std::int32_t*>(numbers.data()), count};
-    fill_sequence_lists(target_, operation, lists, offsets.device, sequences,
+    fill_sequence_lists(target_, operation, lists, part.offsets, part.sequences,
                         {shape.qkv_columns(), shape.out_columns(), shape.heads});
     const std::shared_ptr<void> workspace =
         counted_memory(target_, operation, static_cast<std::size_t>(plan.workspace_bytes));

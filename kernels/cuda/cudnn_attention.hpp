@@ -43,8 +43,9 @@ std::string cudnn_refusal(const CudnnShape& shape, int compute_capability,
                           AttentionSums sums = AttentionSums::fixed);
 
 /// Makes cuDNN's attention of bf16, where the library can be loaded and the device is new enough; else null.
-/// It does not take shapes for which the library has no engine, or whose workspace is larger than the options
-/// allow. With fixed sums its backward is the one that cuDNN calls deterministic. The target outlives it.
+/// It computes as many sequences at once as the workspace that the options allow, and does not take shapes
+/// for which the library has no engine, or of which one sequence needs more. With fixed sums its backward is
+/// the one that cuDNN calls deterministic. The target outlives it.
 std::unique_ptr<AttentionLibrary> make_cudnn_attention(const CudaTarget& target,
                                                        const AttentionOptions& options);
 
