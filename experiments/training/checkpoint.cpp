@@ -216,11 +216,12 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
       say("dflop: note: the run goes on in {}; it was in {} before\n",
           to_string(dtype_of_index(read_dtype(values))), to_string(index.dtype));
     }
-    const std::string_view sums = to_string(read_attention_sums(values));
-    const std::string_view sums_before = index.attention_sums.empty() ? to_string(AttentionSums::fixed)
-                                                                      : std::string_view(index.attention_sums);
-    if (sums != sums_before) {
-      say("dflop: note: the run goes on with --attention-sums {}; it had {} before\n", sums, sums_before);
+    const std::string_view sums_before = index.attention_sums.empty()
+                                             ? to_string(AttentionSums::fixed)
+                                             : std::string_view(index.attention_sums);
+    if (values.count("attention-sums") > 0 && to_string(read_attention_sums(values)) != sums_before) {
+      say("dflop: note: the run goes on with --attention-sums {}; it had {} before\n",
+          to_string(read_attention_sums(values)), sums_before);
     }
     say("dflop: goes on after step {} of {}\n", index.step, *path);
     for (const std::string& aside : set_aside_steps(folder, index.step)) {

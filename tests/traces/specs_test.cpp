@@ -40,7 +40,7 @@ TEST(Presets, AllAreReadAndNamedAsTheirFileAndSayWhereTheyComeFrom) {
     EXPECT_EQ(parse_model(text, name).name, name);
     EXPECT_GT(nlohmann::json::parse(text).at("source").get<std::string>().size(), 80U) << name;
   }
-  EXPECT_EQ(presets("clusters").size(), 5U);
+  EXPECT_EQ(presets("clusters").size(), 6U);
   for (const auto& [name, text] : presets("clusters")) {
     const ClusterSpec cluster = parse_cluster(text, name);
     EXPECT_EQ(cluster.name, name);
