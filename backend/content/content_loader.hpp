@@ -24,8 +24,8 @@ struct ContentRequest {
 
 class ContentLoader final : public Contents {
  public:
-  /// Reads the samples of a data set. What the encoder sees is converted to the precision of the run as soon as
-  /// it is read, once.
+  /// Reads the samples of a data set. What the encoder sees is converted to the precision of the run as soon
+  /// as it is read, once.
   ContentLoader(std::shared_ptr<const Dataset> data, int threads, DType dtype = DType::f32);
   ~ContentLoader() override;
   ContentLoader(const ContentLoader&) = delete;

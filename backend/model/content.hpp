@@ -55,8 +55,8 @@ struct TokenSequence {
 };
 
 /// Contents give what samples hold. A sample's is asked for wherever a part of it is needed: the same each
-/// time. Who has asked for it shares it, and may keep it when the contents have dropped it. All calls may come
-/// from several threads.
+/// time. Who has asked for it shares it, and may keep it when the contents have dropped it. All calls may
+/// come from several threads.
 class Contents {
  public:
   virtual ~Contents() = default;

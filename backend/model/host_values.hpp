@@ -34,8 +34,8 @@ class HostValues {
   DType dtype_ = DType::f32;
 };
 
-/// Copies `count` values from `begin` on to device memory, in the rank's precision: as they are where they have
-/// it, else rounded before. They may go away when the call returns.
+/// Copies `count` values from `begin` on to device memory, in the rank's precision: as they are where they
+/// have it, else rounded before. They may go away when the call returns.
 void upload(const RankContext& rank, void* data, const HostValues& values, std::int64_t begin,
             std::int64_t count);
 

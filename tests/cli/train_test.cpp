@@ -500,8 +500,9 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --partition", 2, "option '--partition': expected --device cuda with it, found host");
   refused("--steps 2 --attention-sums any", 2,
           "option '--attention-sums': is about cuDNN's attention; expected --device cuda or nccl with it");
-  refused("--steps 2 --attention-workspace 5", 2,
-          "option '--attention-workspace': is about cuDNN's attention; expected --device cuda or nccl with it");
+  refused(
+      "--steps 2 --attention-workspace 5", 2,
+      "option '--attention-workspace': is about cuDNN's attention; expected --device cuda or nccl with it");
   refused("--steps 2 --attention-sums none", 2, "option '--attention-sums': expected fixed or any");
   refused("--steps 2 --dtype f16", 2, "option '--dtype': expected f32 or bf16, found 'f16'");
   refused("--steps 2 --resume", 2, "expected '--checkpoint DIR' with it");

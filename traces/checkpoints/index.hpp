@@ -85,8 +85,8 @@ struct CheckpointIndex : RunIdentity {
   std::string plan;                              ///< a description
   std::map<std::string, std::string> optimizer;  ///< values of its options by their names; empty: unknown
   std::string kernels;  ///< what choosing kernels has learned, as JSON text; empty for nothing
-  /// This is in which order a GPU took the sums of attention, where it was no fixed one: "any". Steps that are
-  /// run again may then differ.
+  /// This is in which order a GPU took the sums of attention, where it was no fixed one: "any". Steps that
+  /// are run again may then differ.
   std::string attention_sums;
   std::vector<CheckpointFile> files;
   std::vector<PiecedTensor> tensors;  ///< one at most of each kind and name

@@ -60,8 +60,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> attention_of(const ProfileTab
 
 using Points = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// Points double from 16 on, the last is the most in whole 16ths: 608 and 112. Attention has 256 tokens and the most, in whole sequences:
-/// 3 of 80 are 240, 7 of 80 are 560.
+/// Points double from 16 on, the last is the most in whole 16ths: 608 and 112. Attention has 256 tokens and
+/// the most, in whole sequences: 3 of 80 are 240, 7 of 80 are 560.
 TEST(ProfilerOfLaunches, GoesToTheMostOfEachModule) {
   LaunchingRanks world;
   const ProfileTables profile = measured(world, Seconds(20));
