@@ -1,4 +1,4 @@
-// Attention on a GPU may be that of a library, within these limits.
+// A library may compute attention on a GPU, within these limits.
 #pragma once
 
 #include <cstdint>

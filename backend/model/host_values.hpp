@@ -1,4 +1,4 @@
-// What the encoder sees lies in host memory in the precision of a run, once, and whoever reads it shares it.
+// The encoder's inputs lie once in host memory, in the precision of a run; their readers share them.
 #pragma once
 
 #include <cstddef>

@@ -141,6 +141,12 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
                      [&](std::size_t, const std::string& message) { first.communicator->abort(message); }});
   measure_links(ranks, sum_type_of(options.dtype), profile);
   if (options.earlier != nullptr) {
+    if (options.earlier->row_alignment != profile.row_alignment) {
+      refuse_input(
+          "",
+          "key 'row_alignment' of the tables that are there: expected {}, as the device pads rows, found {}",
+          profile.row_alignment, options.earlier->row_alignment);
+    }
     profile.tp = options.earlier->tp;
     profile.quanta = options.earlier->quanta;
     profile.all_reduce.insert(options.earlier->all_reduce.begin(),

@@ -232,7 +232,7 @@ class UnitProfiler {
 
   /// Measures the optimizer in the first rank, whose thread is the only one that is asked.
   PartProfile part_of(const std::vector<Samples>& points) {
-    constexpr double kParameters = 1 << 20;  // as many as are measured at most
+    constexpr double kParameters = 1 << 20;  // on which both lines are compared
     PartProfile part;
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       part.beside[u] = factors_of(static_cast<ProfileUnit>(u), points);
@@ -287,7 +287,7 @@ class UnitProfiler {
       const Seconds begin = watch_.elapsed();
       if (!agree(kept.size() < two_of_each || begin + growth * time <= budget)) continue;
       bench_.run(point.unit, point.tokens, point.length);
-      time = watch_.elapsed() - begin;
+      time = std::max(launches() ? time : Seconds(0), watch_.elapsed() - begin);  // there smaller ones follow
       kept.push_back(std::move(point));
       tell(progress);
     }

@@ -502,20 +502,24 @@ void LiveRank::join_ends(const LiveStep& step, const Instruction& instruction, A
   arrival = rank_.communicator.arrival();
 }
 
-/// Returns whether this rank counts a parameter in the norm: of copies one rank does, that of the first group
-/// that holds the stage, and of what is whole on every tp rank the first of these. Of one matrix on two
-/// stages the embedding counts.
-bool LiveRank::counts(const LiveStep& step, const HeldStage& stage, const Parameter& parameter) const {
-  if (step.options.optimizer.rates.of(parameter) == 0) return false;
-  const StagePlace& place = stage.module->place();
-  if (parameter.name == "llm.embedding" && !place.stage.embedding) return false;
-  if (rank_.tp_rank > 0 && parameter.count() == parameter.rows * parameter.columns) return false;
+/// Returns whether this rank's group is the first that holds a stage.
+bool LiveRank::is_first_with(const LiveStep& step, const HeldStage& stage) const {
   for (std::size_t g = 0; g < group_; ++g) {
     for (const Instruction& i : step.program.instructions_of(step.program.groups[g])) {
       if (i.op == Op::optimizer_step && i.stage == stage.stage) return false;
     }
   }
   return true;
+}
+
+/// Returns whether this rank, whose group is the first with the stage, counts a parameter in the norm. Of
+/// copies one rank does, the first tp rank of a parameter that each has whole; of one matrix on two stages
+/// the embedding counts.
+bool LiveRank::counts(const LiveStep& step, const HeldStage& stage, const Parameter& parameter) const {
+  if (step.options.optimizer.rates.of(parameter) == 0) return false;
+  const StagePlace& place = stage.module->place();
+  if (parameter.name == "llm.embedding" && !place.stage.embedding) return false;
+  return rank_.tp_rank == 0 || parameter.count() != parameter.rows * parameter.columns;
 }
 
 /// Finds the norm of all gradients and the loss, which every rank then has, and the factor that clips
@@ -525,6 +529,7 @@ void LiveRank::find_norm(const LiveStep& step, const Instruction&, Arrival& arri
   const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
   const Sums squares{checked_.view().data, 1, 1};
   for (const HeldStage& stage : stages_) {
+    if (!is_first_with(step, stage)) continue;
     stage.module->parameters().add_squares(
         rank_, [&](const Parameter& parameter) { return counts(step, stage, parameter); }, squares);
   }

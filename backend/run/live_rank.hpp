@@ -163,6 +163,7 @@ class LiveRank {
   CollectiveCall sum_of(int stage, const Range& range) const;
   void* gradients_at(int stage, std::int64_t value) const;
   void find_norm(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
+  bool is_first_with(const LiveStep& step, const HeldStage& stage) const;
   bool counts(const LiveStep& step, const HeldStage& stage, const Parameter& parameter) const;
   void join_ends(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void optimize(const LiveStep& step, const Instruction& instruction, Note& note);

@@ -179,6 +179,11 @@ Seconds ProfiledCostModel::host_time(const Stage& stage, const Work& work) const
 
 std::vector<Nanoseconds> ProfiledCostModel::compute_times(const Program& program) const {
   std::vector<Nanoseconds> times = SumCostModel::compute_times(program);
+  add_host_times(program, times);
+  return times;
+}
+
+void ProfiledCostModel::add_host_times(const Program& program, std::vector<Nanoseconds>& times) const {
   for (const Group& group : program.groups) {
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Instruction& instruction = program.instructions[i];
@@ -188,7 +193,6 @@ std::vector<Nanoseconds> ProfiledCostModel::compute_times(const Program& program
       if (!work.encoder.empty()) break;
     }
   }
-  return times;
 }
 
 Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) const {
@@ -250,7 +254,7 @@ Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Progra
     for (const std::int32_t group : collective.groups) {
       double parameters = 0;
       for (const std::int32_t stage : stages_of(program, program.groups[group]))
-        parameters += owned_parameters(program.stages[stage]);
+        parameters += held_parameters(program.stages[stage]);  // one of the dp ranks takes them all
       squares = std::max(squares, Seconds(profile_.norm.at(parameters)));
     }
   }
@@ -273,12 +277,13 @@ Seconds ProfiledCostModel::sum_time(int ranks, Bytes program_bytes) const {
   return Seconds(std::lerp(below->second.at(bytes), above->second.at(bytes), part));
 }
 
-double ProfiledCostModel::owned_parameters(const Stage& stage) const {
-  return static_cast<double>(stage_parameters(stage, profile_.model)) / (stage.zero1 ? stage.dp : 1);
+double ProfiledCostModel::held_parameters(const Stage& stage) const {
+  return static_cast<double>(
+      stage_parameters(stage, with_padded_rows(profile_.model, stage.tp, profile_.row_alignment)));
 }
 
 Seconds ProfiledCostModel::optimizer_step(const Stage& stage) const {
-  const double owned = owned_parameters(stage);
+  const double owned = held_parameters(stage) / (stage.zero1 ? stage.dp : 1);
   if (stage.share == 1) return Seconds(profile_.optimizer.at(owned));  // whatever its tp
   const auto [fewer, more, weight] = between(stage);
   return Seconds(std::lerp(fewer.optimizer.at(owned), more.optimizer.at(owned), weight));

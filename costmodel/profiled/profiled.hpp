@@ -57,6 +57,10 @@ class ProfiledCostModel final : public SumCostModel {
   /// Returns the farthest that any compute instruction of a program goes. @throws as compute()
   ProfileReach reach(const Program& program) const;
 
+  /// Adds to the first forward with patches of each group what the host does for it. `times` has those of a
+  /// program's instructions. @throws as compute()
+  void add_host_times(const Program& program, std::vector<Nanoseconds>& times) const;
+
   /// Goes by the fitted line over the bytes that the profile's values have (a program counts two for each).
   /// All of a message goes to each rank of the destination, as live runs send it, but under sequence
   /// parallelism between stages of one module, where each rank sends its shard.
@@ -96,7 +100,7 @@ class ProfiledCostModel final : public SumCostModel {
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
  protected:
-  /// Adds to the first forward with patches of each group what the host does for it.
+  /// Returns them with add_host_times().
   std::vector<Nanoseconds> compute_times(const Program& program) const override;
 
  private:
@@ -147,8 +151,8 @@ class ProfiledCostModel final : public SumCostModel {
   /// Returns what a sum over so many ranks takes. @throws as all_reduce()
   Seconds sum_time(int ranks, Bytes program_bytes) const;
   Seconds host_time(const Stage& stage, const Work& work) const;
-  /// Returns the parameters whose optimizer states a rank of the stage has.
-  double owned_parameters(const Stage& stage) const;
+  /// Returns the parameters that a rank of the stage holds, with the zeros of padded rows.
+  double held_parameters(const Stage& stage) const;
 
   ProfileTables profile_;
   std::map<TpMode, std::map<int, Tables>> by_mode_;  ///< and by quanta

@@ -35,8 +35,6 @@ Options live_options() {
   options.add({
       {"foreign-profile", flag(), "take one that was measured on another machine"},
       {"budget-s", number("S", 4), "seconds of each plan for measuring profiles, at least"},
-      {"extrapolate", flag(),
-       "predict with a GPU's profile that is of less than half of what a plan asks for"},
       {"steps", whole("N", 12), "iterations of each plan that count"},
       {"warm-up", whole("N", 3), "iterations before them, which do not"},
       {"gbs", whole("N"), "global batch size; the grid's"},
@@ -96,7 +94,7 @@ Request read_request(const Values& values) {
   options.seed = read_seed(values);
   options.kernels = read_kernel_request(values, options.device, KernelUse::run);
   request.foreign_profile = read_foreign_profile(values);
-  request.extrapolate = values["extrapolate"].as<bool>();
+  request.extrapolate = values["extrapolate"].as<bool>();  // also of profiles that are measured
   request.budget = Seconds(read_number(values, "budget-s", 0, kFidelityMostBudgetS));
   options.scheduler.name = "lpt";
   return request;
@@ -260,7 +258,7 @@ int judge_recordings(const Values& values) {
   std::vector<PlanFidelity> judged;
   for (const std::string& file : read_texts(values, "recordings")) {
     const TimelineFile recording = parse_timelines(read_text_file(file), file);
-    judged.push_back(judge_recording(recording, file, *profile));
+    judged.push_back(judge_recording(recording, file, *profile, values["extrapolate"].as<bool>()));
     if (recording.made_by && !made_by.model) made_by.model = recording.made_by->model;
   }
   report.write(made_by, judged);
@@ -306,6 +304,8 @@ file a row. Of several steps of a run the first one, which warms up, does not co
       {"out", text("DIR"),
        "write report.html, fidelity.json, fidelity.csv, operations.csv and the profile of each plan"},
   });
+  command.options.add({{"extrapolate", flag(),
+                        "predict with a GPU's profile that is of less than half of what a plan asks for"}});
   const Options live = live_options();
   for (const Option& option : live.rows()) command.options.add({option});
   return command;

@@ -276,7 +276,7 @@ int run_plan(const Values& values) {
                                 values["best-parts"].as<bool>());
   if (profile && result.plan) {
     require_measured(*profile, *result.plan, target.model);
-    require_reach(*profile, *result.plan, target.model, batches, values["extrapolate"].as<bool>());
+    require_reach(*profile, *result.plan, target.model, batches, read_extrapolate(values));
   }
   const Seconds seconds = std::chrono::steady_clock::now() - start;
   say("dflop: planned in {:.2f} s, {} configurations\n", seconds.count(), result.candidates);
@@ -378,6 +378,7 @@ nothing fits, saying why; JSON is then of schema dflop.infeasible with the reaso
   add_target_options(command.options);
   add_link_options(command.options);
   add_profile_option(command.options);
+  add_extrapolate_option(command.options);
   add_batch_options(command.options);
   add_delay_options(command.options, "needed, as there is no plan yet");
   command.options.add({

@@ -151,7 +151,7 @@ int run_schedule(const Values& values) {
                                               batches, choice.limits.objective, seed)
                                : schedule_batches(plan, target, batches, choice, seed, &seconds);
   schedule.made_by = made_by;
-  if (profile) require_reach(*profile, plan, target.model, batches, values["extrapolate"].as<bool>());
+  if (profile) require_reach(*profile, plan, target.model, batches, read_extrapolate(values));
   report_reasons(schedule);
   if (!schedule.iterations.back().feasible()) {
     print_infeasible(format, schedule.iterations.back().reason);
@@ -217,6 +217,7 @@ makespan of that is reported. For the makespan the scheduler is auto unless --sc
   });
   add_link_options(command.options);
   add_profile_option(command.options);
+  add_extrapolate_option(command.options);
   command.options.add({
       {"correction", text("FILE"), "from 'dflop correction': loads and C_max count what was learned there"},
       {"out", text("FILE"), "write all iterations as JSON"},

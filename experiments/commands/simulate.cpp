@@ -313,7 +313,7 @@ int simulate_plan(const Values& values) {
     const auto instructions = std::ssize(make(files, 0, order).program.instructions);
     require_few_spans(outputs, instructions * std::ssize(schedule.iterations));
   }
-  if (profile) require_reach(*profile, files, order, values["extrapolate"].as<bool>());
+  if (profile) require_reach(*profile, files, order, read_extrapolate(values));
   RunTables tables;
   Evaluation result = evaluate_under(what_if, files, traced, reprice, order, tables.roles);
   const WhatIfExecutor executor(what_if, target.cluster, reprice);
@@ -467,6 +467,7 @@ iteration by its own batch; the file has one order for all, and --order-out writ
       {"perfetto", text("FILE"), "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)"},
   });
   add_profile_option(command.options);
+  add_extrapolate_option(command.options);
   add_what_if_options(command.options);
   add_cluster_what_if_options(command.options);
   add_stage_gpu_option(command.options);

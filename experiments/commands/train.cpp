@@ -342,8 +342,9 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   if (options.profile) {
     options.profile = with_kernels_of_run(world, *options.profile, values, kernel_request);
     options.check_program = [cost = options.profile, path = values["profile"].as<std::string>(),
-                             extrapolate = values["extrapolate"].as<bool>()](const Program& program) {
-      require_reach(*cost, cost->reach(program), path, extrapolate);
+                             extrapolate = read_extrapolate(values),
+                             leads = world.leads()](const Program& program) {
+      if (leads) require_reach(*cost, cost->reach(program), path, extrapolate);
     };
   }
   read_correction(values, job, options);

@@ -71,13 +71,17 @@ std::string describe_recorded(const Timeline& step) {
 }  // namespace
 
 PlanFidelity judge_recording(const TimelineFile& recording, const std::string& file,
-                             const NamedProfile& profile) {
+                             const NamedProfile& profile, bool extrapolate) {
   for (const Timeline& step : recording.iterations) require_step(step, file);
   require_profile_of(recording, file, profile);
   const int first = begins_with_warm_up(recording) ? 1 : 0;
   const std::span steps(recording.iterations.begin() + first, recording.iterations.end());
-  PlanFidelity result = judge_steps(file, describe_recorded(steps.front()), steps,
-                                    ProfiledCostModel(profile.tables), file, first);
+  const ProfiledCostModel cost(profile.tables);
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const RecordedProgram recorded = recorded_program(steps[s], file, first + static_cast<int>(s));
+    require_reach(cost, cost.reach(recorded.program), profile.path, extrapolate);
+  }
+  PlanFidelity result = judge_steps(file, describe_recorded(steps.front()), steps, cost, file, first);
   if (recording.made_by && recording.made_by->machine) result.others = recording.made_by->machine->others;
   return result;
 }

@@ -13,8 +13,8 @@ namespace dflop {
 /// up. The plan is what the recording's groups and stages show of it. `file` is the recording's place for
 /// errors.
 /// @throws Error (input) for a recording without shapes of stages or work, for a profile of another model
-/// than the recording names or without what its stages need, and as judge_steps()
+/// than the recording names or without what its stages need, and as judge_steps() and require_reach()
 PlanFidelity judge_recording(const TimelineFile& recording, const std::string& file,
-                             const NamedProfile& profile);
+                             const NamedProfile& profile, bool extrapolate);
 
 }  // namespace dflop

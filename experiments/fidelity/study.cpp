@@ -83,6 +83,8 @@ UnitPoints median_points(const std::vector<const UnitPoints*>& units) {
     if (std::all_of(same.begin(), same.end(), has)) {
       median_point.recompute_s = median_of(same, [](const ProfilePoint& p) { return *p.recompute_s; });
     }
+    if (std::ranges::all_of(same, [](const ProfilePoint& p) { return p.host_s.has_value(); }))
+      median_point.host_s = median_of(same, [](const ProfilePoint& p) { return *p.host_s; });
     medians.push_back(median_point);
   }
   return medians;
@@ -279,6 +281,7 @@ ProfileTables median_profile(const std::vector<ProfileTables>& profiles) {
     }
   }
   result.optimizer = median_line(profiles, [](const ProfileTables& p) { return p.optimizer; });
+  result.norm = median_line(profiles, [](const ProfileTables& p) { return p.norm; });
   result.message = median_line(profiles, [](const ProfileTables& p) { return p.message; });
   for (auto& entry : result.all_reduce) {
     entry.second =
@@ -370,6 +373,12 @@ PlanFidelity study_plan(const NamedPlan& named, const FidelityInput& input, cons
   std::optional<ProfileTables> measured;
   if (input.profile == nullptr) measured = median_profile(live.profiles);
   const ProfiledCostModel cost(measured ? *measured : *input.profile);
+  if (measured && launches_kernels(*measured)) {
+    for (const Timeline& step : live.timelines) {
+      const RecordedProgram recorded = recorded_program(step, "the recorded step", 0);
+      require_reach(cost, cost.reach(recorded.program), "the measured profile", input.extrapolate);
+    }
+  }
   PlanFidelity result =
       judge_steps(named.name, describe(named.plan), live.timelines, cost, "the recorded step");
   result.others = others;

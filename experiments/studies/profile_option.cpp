@@ -55,6 +55,15 @@ class MeasuredCostModel final : public SumCostModel {
     return has_tp(stage) ? cost_.workspace(op, stage, work) : Bytes{};
   }
 
+ protected:
+  std::vector<Nanoseconds> compute_times(const Program& program) const override {
+    std::vector<Nanoseconds> times = SumCostModel::compute_times(program);
+    const bool is_known =
+        std::ranges::all_of(program.stages, [&](const Stage& stage) { return has_tp(stage); });
+    if (is_known) cost_.add_host_times(program, times);
+    return times;
+  }
+
  private:
   static constexpr Seconds kNever{1e3};  // a part of a plan that is not run; sums of it stay numbers
   static constexpr Bytes kTooMuch{std::int64_t{1} << 50};
@@ -75,7 +84,6 @@ void add_profile_option(Options& options) {
        "from 'dflop kernels tune' on the profile's machine: the profile, measured with the default kernels, as it "
        "would be with the fastest by that file"},
   });
-  add_extrapolate_option(options);
 }
 
 NamedProfile read_named_profile(const std::string& path) {
@@ -184,22 +192,33 @@ void add_extrapolate_option(Options& options) {
         "with --profile of a GPU: predict microbatches more than twice as large as what was measured"}});
 }
 
+bool read_extrapolate(const Values& values) {
+  const bool extrapolate = values["extrapolate"].as<bool>();
+  if (extrapolate && values.count("profile") == 0)
+    refuse_option("extrapolate", "expected '--profile FILE' with it");
+  return extrapolate;
+}
+
 void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, const std::string& path,
                    bool extrapolate) {
   constexpr double kFarthest = 2;
   if (reach.times() <= 1) return;
-  const std::string found = fmt::format(
-      "the unit '{}' was measured up to {:.0f} {}, and {:.0f} are asked for ({:.1f} times as many)",
-      to_string(reach.unit), reach.last, is_attention(reach.unit) ? "tokens of a sequence" : "tokens",
-      reach.asked, reach.times());
+  const std::string found =
+      fmt::format("the unit '{}' was measured up to {:.0f} {}", to_string(reach.unit), reach.last,
+                  is_attention(reach.unit) ? "tokens of a sequence" : "tokens");
   if (reach.times() > kFarthest && launches_kernels(cost.profile()) && !extrapolate) {
+    const bool of_torch = cost.profile().software.starts_with("torch ");
+    const std::string measure =
+        of_torch ? fmt::format("dflop.torch.profile(most_tokens={:.0f})", reach.asked)
+                 : fmt::format("'dflop profile --most-tokens {:.0f}' and a larger --budget-s", reach.asked);
     refuse_input(
         path,
-        "{}: expected at most twice as many; measure it with 'dflop profile --most-tokens {:.0f}' and a "
-        "larger --budget-s, or add --extrapolate",
-        found, reach.asked);
+        "{}, and {:.0f} are asked for ({:.1f} times as many): expected at most twice as many; measure it "
+        "with {}, or add --extrapolate",
+        found, reach.asked, reach.times(), measure);
   }
-  say_once(fmt::format("dflop: note: {}: {}; longer times are guesses\n", printable(path), found));
+  say_once(fmt::format("dflop: note: {}: {}, and microbatches have more; their times are guesses\n",
+                       printable(path), found));
 }
 
 void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpec& model,

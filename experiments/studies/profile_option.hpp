@@ -62,6 +62,8 @@ void require_measured(const NamedProfile& profile, const Plan& plan, const Model
 
 /// Adds --extrapolate, which belongs to --profile.
 void add_extrapolate_option(Options& options);
+/// Reads it. @throws Error (usage) without --profile
+bool read_extrapolate(const Values& values);
 
 /// Says once where a program goes beyond a profile's points. `path` is the profile's place.
 /// @throws Error (input) for more than twice what was measured on a device that launches kernels, where few

@@ -47,7 +47,8 @@ struct TrainingStep {
   std::optional<Seconds> eval_time;
   KernelChoices kernels;  ///< that all its ranks had, where they were chosen
 
-  /// Returns how long no rank ran between the step before and this one.
+  /// Returns the time between the end of the step before and the begin of this one, with evaluations and
+  /// checkpoints.
   std::optional<Seconds> between_steps() const {
     return step_to_step ? std::optional(*step_to_step - time) : std::nullopt;
   }

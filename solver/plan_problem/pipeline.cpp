@@ -101,7 +101,14 @@ WorkTime tangent(const std::function<Seconds(const Work&)>& duration, const Work
 }
 
 /// Returns the plane through `work` with mean differences: a guess, for any function.
-WorkTime mean_plane(const std::function<Seconds(const Work&)>& duration, const Work& work) {
+WorkTime mean_plane(const std::function<Seconds(const Work&)>& of_work, const Work& work) {
+  const double untrained = work.llm.tokens > 0 ? static_cast<double>(work.llm.untrained_tokens) /
+                                                     static_cast<double>(work.llm.tokens)
+                                               : 0;
+  const std::function<Seconds(const Work&)> duration = [&](Work near) {
+    near.llm.untrained_tokens = std::llround(untrained * static_cast<double>(near.llm.tokens));
+    return of_work(near);
+  };
   const Counts at = scaled_counts(work, 1);
   WorkTime plane{duration(work_of(at)).count(), {}};
   for (std::size_t k = 0; k < kWorkCounts; ++k) {

@@ -16,7 +16,9 @@ TEST(MedianProfile, IsPointByPoint) {
     for (UnitPoints& points : profile.tp[0].units) {
       for (ProfilePoint& p : points) p.forward_s *= factor;
     }
+    for (ProfilePoint& p : profile.tp[0].of(ProfileUnit::patches)) p.host_s = p.forward_s / 2;
     profile.optimizer.s_per_unit *= factor;
+    profile.norm.start_s = factor;
     profile.all_reduce.at(4).start_s *= factor;
     profiles.push_back(profile);
   }
@@ -28,6 +30,8 @@ TEST(MedianProfile, IsPointByPoint) {
       EXPECT_EQ(result.tp[0].units[u][i].backward_input_s, known.tp[0].units[u][i].backward_input_s);
     }
   }
+  for (const ProfilePoint& p : result.tp[0].of(ProfileUnit::patches)) EXPECT_EQ(p.host_s, p.forward_s / 2);
+  EXPECT_EQ(result.norm.start_s, 2);
   EXPECT_EQ(result.optimizer.s_per_unit, 2 * known.optimizer.s_per_unit);
   EXPECT_EQ(result.all_reduce.at(4).start_s, 2 * known.all_reduce.at(4).start_s);
   EXPECT_EQ(median_profile({known}), known);

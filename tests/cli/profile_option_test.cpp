@@ -45,6 +45,21 @@ TEST(MeasuredCost, IsOfWhatWasMeasuredAndLeavesTheRestOut) {
   EXPECT_LT(alone->model_state(stage).parameters, any_gpu);
 }
 
+/// Patches take 1 us a token, all of it the host's here: 100 us in the first of two forwards.
+TEST(MeasuredCost, ShowsTheHostInTheFirstForward) {
+  ProfileTables profile = fixtures::known_profile();
+  for (ProfilePoint& p : profile.tp[0].of(ProfileUnit::patches)) p.host_s = p.forward_s;
+  Program program;
+  Stage stage;
+  stage.encoder_layers = 2;
+  program.stages = {stage};
+  program.works = {{{1, 100, 1000}, {}}};
+  program.instructions = {{Op::forward, 0, 0, 0}, {Op::forward, 0, 1, 0}};
+  program.groups = {{0, 1, 0, 0, 0, 2}};
+  const std::vector<Nanoseconds> times = measured_cost(profile)->price(program).instruction;
+  EXPECT_EQ(times[0] - times[1], Nanoseconds(100'000));
+}
+
 // Options of links and collectives change nothing where both were measured, but for the shared links of
 // contention.
 TEST(ProfileOption, RefusesOptionsOfLinksThatWereMeasured) {

@@ -392,7 +392,8 @@ TEST(ProfiledCostModel, AddsSquaresToTheNorm) {
   Program program;
   Stage stage;
   stage.llm_layers = 3;
-  stage.zero1 = false;
+  stage.dp = 4;
+  stage.zero1 = true;  // one of the dp ranks takes the squares of all parameters all the same
   program.stages = {stage};
   for (std::int32_t g = 0; g < 4; ++g) program.groups.push_back({g, 1, 0, g, 0, 0});
   Collective norm;

@@ -152,6 +152,7 @@ TruthRow read_live(const Fields& fields) {
   truth.microbatches = fields.count("microbatches", kMostBatch);
   if (truth.heads % truth.kv_heads != 0)
     fields.refuse("kv_heads", fmt::format("a divisor of the {} heads", truth.heads));
+  if (truth.heads % truth.tp != 0) fields.refuse("tp", fmt::format("a divisor of the {} heads", truth.heads));
   return truth;
 }
 

@@ -55,7 +55,7 @@ struct TruthSet {
 ///   peak_allocated_bytes_min_rank, or
 ///   model,hidden,ffn,heads,kv_heads,head_dim,vocabulary,layers,seq,micro_batch,microbatches,tp,dp,pp,
 ///   iteration_s,commit,note, whose last two are for readers.
-/// @throws Error (input) with "file:row N, column 'x'" for a header of neither kind, a missing or out of
+/// @throws Error (input) with "file:row N, column 'x'" for a header of no kind, a missing or out of
 /// range value, gpus other than tp x dp x pp, a global batch that dp x micro_batch does not divide, layers
 /// that pp does not divide, heads that do not divide hidden or that tp does not divide, and a file without
 /// rows.

@@ -508,6 +508,10 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
   }
   attention ? require_rising(json.at("lengths"), lengths, &tokens)
             : require_rising(json.at("tokens"), tokens);
+  for (std::size_t i = 0; attention && i < tokens.size(); ++i) {
+    if (tokens[i] % lengths[i] != 0)
+      json.at("tokens").elements()[i].refuse_type("whole sequences of {} tokens", lengths[i]);
+  }
   const auto seconds = [&](std::string_view key) {
     return json.at(key).numbers(tokens.size(), 0, kProfileMostSeconds);
   };
@@ -524,7 +528,12 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
   }
   if (json.has("host_s")) {
     const auto host = seconds("host_s");
-    for (std::size_t i = 0; i < points.size(); ++i) points[i].host_s = host[i];
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      if (host[i] > forward[i])
+        json.at("host_s").elements()[i].refuse_type("at most the forward, {}, of which it is a part",
+                                                    forward[i]);
+      points[i].host_s = host[i];
+    }
   }
   return points;
 }
