@@ -509,8 +509,8 @@ UnitPoints read_points(const JsonValue& json, bool attention) {
   attention ? require_rising(json.at("lengths"), lengths, &tokens)
             : require_rising(json.at("tokens"), tokens);
   for (std::size_t i = 0; attention && i < tokens.size(); ++i) {
-    if (tokens[i] % lengths[i] != 0)
-      json.at("tokens").elements()[i].refuse_type("whole sequences of {} tokens", lengths[i]);
+    if (tokens[i] < lengths[i])
+      json.at("tokens").elements()[i].refuse_type("at least the {} tokens of a sequence", lengths[i]);
   }
   const auto seconds = [&](std::string_view key) {
     return json.at(key).numbers(tokens.size(), 0, kProfileMostSeconds);

@@ -37,7 +37,7 @@ class ParameterRuns : public ::testing::Test {
   /// Counts the calls of an operation from now on, and computes nothing.
   template <typename... Args>
   void count(Operation<void(Args...)>& operation) {
-    operation.set<[](int& calls, Args...) { ++calls; }>(calls_);
+    operation.template set<[](int& calls, Args...) { ++calls; }>(calls_);
   }
   double squares(const std::function<bool(const Parameter&)>& counts) {
     SumTensor sum(rank_, 1, 1);

@@ -78,8 +78,9 @@ TEST(StoredUpload, RunsOfAnyLengthBecomeWeightsAndMasters) {
     std::int64_t end;
     std::int64_t most_run;
   };
-  for (const auto& [end, most_run] :
-       {Case{9, 3}, {9, 100}, {1001, 50}, {300'000, 400'000}, {70'000, 30'000}}) {
+  for (const Case& of : {Case{9, 3}, {9, 100}, {1001, 50}, {300'000, 400'000}, {70'000, 30'000}}) {
+    const std::int64_t end = of.end;
+    const std::int64_t most_run = of.most_run;
     for (const std::int64_t multiple : {1, 8}) {
       const Parameter parameter = parameter_of(end, multiple);
       for (const auto& [shards, shard] : {std::pair{1, 0}, {3, 1}, {3, 2}}) {
