@@ -215,6 +215,12 @@ def read_options():
     options.begin = time.monotonic()
     if options.small:
         options.steps, options.warm = options.steps or 3, 1
+    if options.warm < 0 or (options.steps is not None and options.steps <= options.warm):
+        parser.error(f"--steps: expected more than the {options.warm} of --warm, which do not count, found {options.steps}")
+    if not os.access(options.dflop, os.X_OK):
+        parser.error(f"--dflop: expected a program, found none at {options.dflop}: ./dev build cuda, or release for --small")
+    if os.path.exists(options.out) and not os.path.isdir(options.out):
+        parser.error(f"--out: expected a folder or a new name, found a file, {options.out}")
     options.gpu = "" if options.small else gpu_name()
     if not options.gpu and not options.small:
         sys.exit("head_to_head.py: there is no GPU; --small runs small models on the processor")

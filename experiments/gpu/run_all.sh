@@ -26,10 +26,10 @@ case $half in first | second) shift ;; *) usage ;; esac
 out='' build='' bundle='' seconds='' dry=0 pack=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --out) out=${2:?} && shift ;;
-    --build) build=${2:?} && shift ;;
-    --bundle) bundle=${2:?} && shift ;;
-    --seconds) seconds=${2:?} && shift ;;
+    --out) out=${2:-} && shift ;;
+    --build) build=${2:-} && shift ;;
+    --bundle) bundle=${2:-} && shift ;;
+    --seconds) seconds=${2:-none} && shift ;;
     --dry-run) dry=1 ;;
     --tar) pack=1 ;;
     *) usage ;;
@@ -37,8 +37,9 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$out" ] || usage
+[[ ${seconds:-1} =~ ^[0-9]+$ ]] || { echo "run_all.sh: --seconds: expected a whole number, found '$seconds'" >&2; exit 2; }
 [ -n "$seconds" ] || seconds=$((dry ? 600 : 290))
-mkdir -p "$out/$half"
+mkdir -p "$out/$half" || exit 2
 out=$(cd "$out" && pwd)
 room=${TMPDIR:-/tmp}  # in memory where models and data fit into it
 if [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 16000000 ] 2>/dev/null; then room=/dev/shm; fi
