@@ -54,8 +54,8 @@ TEST(ProfileTables, KeepWhatAGpuHasMore) {
   EXPECT_EQ(parse_profile_tables(text, "p.json"), profile);
   expect_refused([&] { parse_profile_tables(replaced(text, "[256,8192,", "[256,256,"), "p.json"); },
                  "p.json: key 'tables[0].units.llm_attention.lengths[1]'", {"16"});
-  expect_refused([&] { parse_profile_tables(replaced(text, "[256,8192,", "[256,15,"), "p.json"); },
-                 "p.json: key 'tables[0].units.llm_attention.tokens[1]'", {"at least the 16 tokens", "15"});
+  expect_refused([&] { parse_profile_tables(replaced(text, "[256,8192,", "[15,8192,"), "p.json"); },
+                 "p.json: key 'tables[0].units.llm_attention.tokens[0]'", {"at least the 16 tokens", "15"});
   profile.tp[0].of(ProfileUnit::patches)[1].host_s = 1;
   expect_refused([&] { parse_profile_tables(to_json(profile), "p.json"); },
                  "p.json: key 'tables[0].units.patches.host_s[1]'", {"at most the forward", "1"});

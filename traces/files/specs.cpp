@@ -651,9 +651,7 @@ TpProfile read_tp(const JsonValue& json, const ModelSpec& model, const std::vect
   return profile;
 }
 
-constexpr int kWithHostTimes = 3;  ///< from this version on
-
-/// Names the host's part of the patches' forward in a profile of dflop's on a GPU that does not: the host
+/// Names the host's part of the patches' forward in a profile of a GPU of before version 3: the host
 /// converted pixels there while the device waited, which took next to all of the time.
 void name_host_times(ProfileTables& profile) {
   if (!profile.software.starts_with("CUDA driver")) return;
@@ -785,7 +783,7 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
     profile.tp.push_back(read_tp(element, profile.model, profile.tp, activation, profile.quanta));
   }
   if (profile.tp.empty()) root.at("tables").refuse_type("at least one table");
-  if (version < kWithHostTimes) name_host_times(profile);
+  if (version < 3) name_host_times(profile);
   root.at("optimizer").require_keys({"start_s", "s_per_parameter"});
   profile.optimizer = read_line(root.at("optimizer"), "s_per_parameter");
   if (root.has("norm")) {
