@@ -35,8 +35,9 @@ struct AdamWStep {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
-  std::int64_t step = 1;       ///< from 1 on
-  double gradient_factor = 1;  ///< gradients are multiplied by it before they are used, and stay as they are
+  std::int64_t step = 1;  ///< from 1 on
+  double gradient_factor =
+      1;  ///< gradients are multiplied by it when they are used, and stay unchanged in memory
 };
 
 /// Kernels are the operations of one rank, in order on its compute stream; a call may return before its work

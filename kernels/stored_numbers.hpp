@@ -32,6 +32,21 @@ struct StoredNumbers {
   std::int64_t count = 0;
 };
 
+/// Calls f with the numbers as a device names their types.
+template <typename F64, typename F32, typename F16, typename BF16, typename F>
+void with_numbers(const StoredNumbers& x, const F& f) {
+  switch (x.type) {
+    case NumberType::f64:
+      return f(static_cast<const F64*>(x.data));
+    case NumberType::f32:
+      return f(static_cast<const F32*>(x.data));
+    case NumberType::f16:
+      return f(static_cast<const F16*>(x.data));
+    case NumberType::bf16:
+      return f(static_cast<const BF16*>(x.data));
+  }
+}
+
 /// Returns `count` of some numbers, from `first` on.
 inline StoredNumbers part_of(const StoredNumbers& all, std::int64_t first, std::int64_t count) {
   const auto before = static_cast<std::size_t>(first) * bytes_of(all.type);

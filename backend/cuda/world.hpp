@@ -96,8 +96,8 @@ inline constexpr int kMostCudaSummands = 64;
 /// with the bits of the host but where NaN meet. @throws Error (internal)
 void add_up_on_gpu(const HostSum& sum, std::size_t begin, std::size_t end, void* stream, int multiprocessors);
 
-/// Returns the libraries beside CUDA's that kernels with these options compute with, after a comma: ", cuDNN
-/// 9.19.0"; empty for none.
+/// Returns the libraries, other than CUDA's, that kernels with these options compute with, after a comma: ",
+/// cuDNN 9.19.0"; empty for none.
 std::string attention_software(const AttentionOptions& options);
 
 /// Makes a World whose threads meet on the host and then enter their work into their streams, which wait for

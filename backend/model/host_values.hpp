@@ -34,7 +34,7 @@ class HostValues {
   DType dtype_ = DType::f32;
 };
 
-/// Copies `count` values from `begin` on to device memory, in the rank's precision: as they are where they
+/// Copies `count` values from `begin` on to device memory, in the rank's precision: unchanged where they
 /// have it, else rounded before. They may go away when the call returns.
 void upload(const RankContext& rank, void* data, const HostValues& values, std::int64_t begin,
             std::int64_t count);

@@ -34,8 +34,8 @@ enum class Initial : std::uint8_t {
 /// A Parameter is the part of one tensor that a rank holds: some rows, one run of columns. In memory zeros
 /// may fill up the rows of each range, or the columns: those that are the width of what an activation gives,
 /// whose rows are then aligned (Device::row_alignment()). Zeros stay zeros: an activation of zero is zero,
-/// and so are the gradients of what is multiplied with zeros alone. Nothing but the memory has them: values
-/// are counted without, row by row.
+/// and so are the gradients of values that are multiplied with zeros alone. Nothing but the memory has them:
+/// values are counted without, row by row.
 struct Parameter {
   std::string name;          ///< of the whole tensor, as "llm.layers.3.qkv"
   std::int64_t rows = 0;     ///< of the whole
@@ -50,7 +50,7 @@ struct Parameter {
   bool frozen = false;        ///< never trained
   bool connects = false;      ///< whether it counts as the connector's: its rate is that
   double initial_factor = 1;  ///< what Initial::ones are multiplied with
-  Range fixed_rows = {};  ///< of those held, rows that stay as they are: keys' biases where keys have none
+  Range fixed_rows = {};  ///< of the held rows, the range that stays fixed: keys' biases where keys have none
   std::int64_t row_multiple = 1;     ///< to which the rows of each range are filled up in memory
   std::int64_t column_multiple = 1;  ///< to which columns are
   std::int64_t offset = 0;           ///< of its first value in the flat arrays

@@ -237,7 +237,7 @@ double ModuleRates::of(const Parameter& parameter) const {
 }
 
 /// Calls visit(first, run) for each run of neighbors in a part of the flat arrays that are alike, with the
-/// zeros between and behind them: what is done to all of a run takes one call. `first` is a parameter of it.
+/// zeros between and behind them: one call treats a whole run. `first` is a parameter of it.
 template <typename Alike, typename Visit>
 void ParameterStore::for_each_run(const Range& part, const Alike& alike, const Visit& visit) const {
   const Parameter* first = nullptr;

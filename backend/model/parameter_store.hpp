@@ -65,7 +65,7 @@ class ParameterStore {
   /// Adds the squares of gradients to sum[1, 1]: of those parameters that `counts` says.
   void add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts, Sums sum);
   /// Does one step of the optimizer on this rank's shard. Frozen parameters keep their values, and what is
-  /// not decayed has no weight decay. Gradients stay as they are, whatever the step's factor for them.
+  /// not decayed has no weight decay. Gradients stay unchanged, whatever the step's factor for them.
   void step(const RankContext& rank, const OptimizerStep& step);
   /// Brings the shards of all ranks of a group together, which are in its order.
   void gather(const RankContext& rank, const RankGroup& group);

@@ -1,4 +1,4 @@
-// Numbers go to device memory as they are stored, and become values there.
+// Numbers go to device memory in the file's type, and are converted there.
 #pragma once
 
 #include <cstddef>

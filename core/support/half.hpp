@@ -7,7 +7,7 @@
 namespace dflop {
 
 /// Returns the number whose bits as an f16 (5 bits of exponent, 10 of fraction) these are; exact. An f16 has
-/// the exponent's bias 15 where f32 has 127: its bits, moved into the places of those of f32, are too small
+/// the exponent's bias 15 where f32 has 127: its bits, moved into the places of an f32's, are too small
 /// by 2^112. The product with it is exact, of subnormal numbers, too.
 constexpr float from_f16(std::uint16_t half) {
   const std::uint32_t magnitude = (half & 0x7FFFU) << 13;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kBoundFloors = 4;  // launches bind what takes less than so many floors
 
-/// Returns the value at x on the lines between knots; beyond the ends on those of the first and last piece.
+/// Returns the value at x on the lines between knots; beyond the ends on the first and the last line.
 double on_lines(std::span<const CurveKnot> knots, double x) {
   if (knots.size() == 1) return knots.front().y;
   const auto next =

@@ -61,10 +61,11 @@ struct TimedPoint {
 /// that no line through one of them is followed beyond the last point, whose time a token is taken instead.
 ///
 /// Attention takes start(length) + tokens * rate(length). Where a length was measured on two numbers of
-/// tokens, both are those of the line through them. Where there is one number, the rate is its time a token;
-/// of a point that launches bind, the rate is that of the next longer length that they do not bind, in
-/// proportion to the length as pairs are, and the start what the point took beyond it. Beyond the longest
-/// sequence a device that launches kernels takes the last point's time of a pair, a host the last line.
+/// tokens, both come from the line through the two points. Where there is one number, the rate is its time a
+/// token; of a point that launches bind, it takes the rate of the next longer length that launches do not
+/// bind, in proportion to the length as pairs are, and the start what the point took beyond it. Beyond the
+/// longest sequence a device that launches kernels takes the last point's time of a pair, a host the last
+/// line.
 class PassCurve {
  public:
   /// `points` rise in length, then in tokens. @param launches  whether the device launches kernels

@@ -104,8 +104,8 @@ ProfiledCostModel::Between ProfiledCostModel::between(const Stage& stage) const 
 }
 
 /// Visits attention of so many encoder layers. `work` has pairs as their mean over all layers of the model:
-/// P = w W + (1 - w) S, where a part w of the layers has windows, whose pairs W are tokens times those of a
-/// window.
+/// P = w W + (1 - w) S, where a part w of the layers has windows, whose pairs W are tokens times the tokens
+/// of a window.
 template <typename Visit>
 void ProfiledCostModel::for_each_encoder_attention(double layers, const Workload& work,
                                                    const Visit& visit) const {
@@ -221,9 +221,8 @@ ProfileReach ProfiledCostModel::reach(const Stage& stage, const Work& work) cons
   const Tables& measured = tables(stage);
   ProfileReach farthest;
   for_each_unit(stage, work, [&](const UnitCalls& made) {
-    const ProfileReach own{made.unit, is_attention(made.unit) ? made.length : made.tokens,
-                           curves_of(measured, made.unit).last};
-    if (own.times() > farthest.times()) farthest = own;
+    farthest.extend({made.unit, is_attention(made.unit) ? made.length : made.tokens,
+                     curves_of(measured, made.unit).last});
   });
   return farthest;
 }
@@ -231,9 +230,7 @@ ProfileReach ProfiledCostModel::reach(const Stage& stage, const Work& work) cons
 ProfileReach ProfiledCostModel::reach(const Program& program) const {
   ProfileReach farthest;
   for (const Instruction& i : program.instructions) {
-    if (!is_compute(i.op)) continue;
-    const ProfileReach own = reach(program.stages[i.stage], program.works[i.index]);
-    if (own.times() > farthest.times()) farthest = own;
+    if (is_compute(i.op)) farthest.extend(reach(program.stages[i.stage], program.works[i.index]));
   }
   return farthest;
 }

@@ -20,6 +20,10 @@ struct ProfileReach {
   double last = 1;
 
   double times() const { return asked / last; }
+  /// Becomes the other one where that goes farther.
+  void extend(const ProfileReach& other) {
+    if (other.times() > times()) *this = other;
+  }
 };
 
 /// A ProfiledCostModel adds up the durations of a profile's units. It has no state and is safe to use from
@@ -57,7 +61,7 @@ class ProfiledCostModel final : public SumCostModel {
   /// Returns the farthest that any compute instruction of a program goes. @throws as compute()
   ProfileReach reach(const Program& program) const;
 
-  /// Adds to the first forward with patches of each group what the host does for it. `times` has those of a
+  /// Adds to the first forward with patches of each group the host's time for it. `times` has the times of a
   /// program's instructions. @throws as compute()
   void add_host_times(const Program& program, std::vector<Nanoseconds>& times) const;
 

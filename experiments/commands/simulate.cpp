@@ -263,8 +263,7 @@ void require_reach(const NamedProfile& profile, const PlanFiles& files, const Us
   const ProfiledCostModel cost(profile.tables);
   ProfileReach farthest;
   for (std::size_t k = 0; k < files.schedule.iterations.size(); ++k) {
-    const ProfileReach reach = cost.reach(make(files, k, order).program);
-    if (reach.times() > farthest.times()) farthest = reach;
+    farthest.extend(cost.reach(make(files, k, order).program));
   }
   require_reach(cost, farthest, profile.path, extrapolate);
 }

@@ -524,8 +524,6 @@ from step to step, and the part of the machine's time that others took.)",
        "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "
        "passes that are larger than any measured point"},
       {"foreign-profile", flag(), "take a profile that was measured on another machine"},
-      {"extrapolate", flag(),
-       "predict with a GPU's profile that is of less than half of what the plan asks for"},
       {"correction", text("RULE", "off"),
        "with --profile, learn from the steps which shapes take longer than it says and schedule with that: off, "
        "always, or only while it pays, as published or to keep at rest what paid ('dflop correction' studies "
@@ -545,6 +543,7 @@ from step to step, and the part of the machine's time that others took.)",
   add_held_out_options(command.options);
   add_optimizer_options(command.options);
   add_kernel_options(command.options, KernelUse::trained);
+  add_extrapolate_option(command.options);
   add_delay_options(
       command.options,
       "those of the plan, or of the first run where one goes on under another. A plan that is looked for is "

@@ -110,7 +110,7 @@ class Study:
         return command + (["--device", "cpu"] if self.small else [])
 
     def run(self, variant):
-        """Returns the row of a variant, which says in `note` what is wrong, if anything is, and in `state` how it ended."""
+        """Returns the row of a variant, which names an error in `note`, if there is one, and in `state` how it ended."""
         row = {"kind": variant.kind, "who": variant.who, "run": variant.name, "steps": 0, "state": "ok", "note": ""}
         left = self.deadline - time.monotonic()
         if left < LEAST_S:
@@ -133,7 +133,7 @@ class Study:
         return {**row, "note": f"cut off after {len(lines)} steps" if cut else ""}
 
     def compare(self, rows):
-        """Holds losses and samples of each peer's row against those of dflop."""
+        """Holds losses and samples of each peer's row against dflop's."""
         of_dflop = {row["kind"]: row for row in rows if row["who"] == "dflop"}
         for row in rows:
             ours = of_dflop.get(row["kind"])
@@ -145,7 +145,7 @@ class Study:
 
 
 def difference(ours, theirs, small=False):
-    """Returns the largest relative difference of losses, and what is wrong with the steps, or nothing."""
+    """Returns the largest relative difference of losses, and the error of the steps, or nothing."""
     most = 0.0
     for a, b in zip(ours, theirs):
         for key in ("llm_tokens", "encoder_tokens"):

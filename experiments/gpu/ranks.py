@@ -3,8 +3,8 @@
 
     python3 ranks.py RANKS --out DIR [--like LOG] [--kill RANK] -- dflop train --device nccl ...
 
-Each process has an NCCL_HOSTID of its own, so that NCCL takes the processes for those of several machines and lets them
-share the GPU. Outputs and the log of the steps go to DIR. --like: losses have to be those of another log. --kill: ends
+Each process has an NCCL_HOSTID of its own, so that NCCL takes the processes for several machines and lets them
+share the GPU. Outputs and the log of the steps go to DIR. --like: losses have to equal another log's. --kill: ends
 that rank with SIGKILL in the middle of a step; then each other has to end by itself, with one line that says why.
 --alone: without NCCL; each process is a run of its own, which checks the command where there is no GPU.
 """
@@ -87,7 +87,7 @@ class Run:
 
 
 def problem_of_killed(run, statuses):
-    """Returns what is wrong with how a run ended of which a rank was killed."""
+    """Returns the error in how a run ended after one rank was killed, or nothing."""
     killed = run.options.kill
     if statuses[killed] != -signal.SIGKILL:
         return f"rank {killed} ended with status {statuses[killed]} before it was killed"
@@ -110,7 +110,7 @@ def losses_of(path):
 
 
 def problem_of_whole(run, statuses):
-    """Returns what is wrong with a run that should have ended well."""
+    """Returns the error of a run that should have ended well, or nothing."""
     if any(statuses):
         return f"exit statuses {statuses}: {run.last_lines()}"
     losses = losses_of(run.log)
@@ -124,7 +124,7 @@ def problem_of_whole(run, statuses):
         return f"{len(losses)} steps, and {len(others)} in {run.options.like}"
     apart = max(abs(a / b - 1) for a, b in zip(losses, others))
     print(f"at most {apart:.2%} from {run.options.like}")
-    return "" if apart <= TOLERANCE else f"losses are more than {TOLERANCE:.0%} from those of {run.options.like}"
+    return "" if apart <= TOLERANCE else f"losses are more than {TOLERANCE:.0%} from {run.options.like}"
 
 
 def read_options():

@@ -81,7 +81,7 @@ deadline=$((SECONDS + seconds))
 names=() statuses=() times=()
 note() { names+=("$1") statuses+=("$2") times+=("$3"); }
 # step SECONDS NAME COMMAND...: runs it for so long at most, and no longer than there is time in all. Only a GPU's time is
-# short: a dry run may be beside others on its processor.
+# short: a dry run may share its processor with others.
 step() {
   local most=$((dry ? 600 : $1)) name=$2 left=$((deadline - SECONDS)) begin=$SECONDS status=0
   shift 2

@@ -227,9 +227,8 @@ void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpe
   ProfileReach farthest;
   for (const Stage& stage : plan_stages(plan, model)) {
     const auto ask = [&](const Work& work) {
-      const ProfileReach reach = cost.reach(stage, {stage.encoder_layers > 0 ? work.encoder : Workload{},
-                                                    stage.llm_layers > 0 ? work.llm : Workload{}});
-      if (reach.times() > farthest.times()) farthest = reach;
+      farthest.extend(cost.reach(stage, {stage.encoder_layers > 0 ? work.encoder : Workload{},
+                                         stage.llm_layers > 0 ? work.llm : Workload{}}));
     };
     for (const Batch& batch : batches) {
       const Work total = total_work(batch);

@@ -87,7 +87,7 @@ struct TrainingOptions {
 /// `batches` begins with that of step 1, also where the first step is a later one. The schedule of a step is
 /// made while the one before it runs, or a step earlier where the ranks of several processes load what their
 /// schedules give them, each its own; target and batches are owned with the scheduler, which may outlive the
-/// loop where it does not return in time. On devices that compute beside the host, Program and inputs of a
+/// loop where it does not return in time. On devices that run asynchronously, Program and inputs of a
 /// step are made while the one before it runs, too, in a thread, which takes memory for the inputs of one
 /// step more: not where the schedule is not known before, as it learns from that step or has until its end.
 /// What fails there is thrown when its step is to begin. All processes of the world run the same loop; steps

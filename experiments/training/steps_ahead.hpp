@@ -35,11 +35,11 @@ struct StepsToPrepare {
   World& world;
   const LiveExecutor& executor;
   ContentLoader* loader;  ///< null: contents are made up
-  BatchStream batches;    ///< which begins with that of the first step
+  BatchStream batches;    ///< which begins with the first step's batch
   bool are_known_before;  ///< schedules of steps do not depend on when they are asked for
 };
 
-/// StepsAhead prepare the steps of a run, one after the other. On devices that compute beside the host a step
+/// StepsAhead prepare the steps of a run, one after the other. On devices that run asynchronously a step
 /// is prepared in a thread, which takes memory for the inputs of one step more; on others, and where the
 /// schedule is not known before, when it is taken. All processes of the world make the same calls.
 class StepsAhead {

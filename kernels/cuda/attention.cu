@@ -130,15 +130,15 @@ void own_attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix d
 /// An AttentionState is what all ways of attention share.
 struct AttentionState {
   const CudaTarget& target;
-  std::unique_ptr<AttentionLibrary> library;  ///< may be none
+  std::unique_ptr<AttentionLibrary> packaged;  ///< of a library, which may be none
 };
 
 /// Computes by attention_way(), with own tiles where the library does not take the call.
 void attention_by_rule(AttentionState& state, Matrix out, Sums statistics, ConstMatrix qkv,
                        const AttentionShape& shape, Indices offsets) {
   const std::int64_t longest = longest_sequence(offsets.host);
-  const bool library = attention_way(longest, state.library != nullptr) == AttentionWay::library;
-  if (library && state.library->forward(out, statistics, qkv, shape, offsets)) return;
+  const bool library = attention_way(longest, state.packaged != nullptr) == AttentionWay::library;
+  if (library && state.packaged->forward(out, statistics, qkv, shape, offsets)) return;
   own_attention(state.target, out, statistics, qkv, shape, offsets, attention_way(longest, false));
 }
 
@@ -146,8 +146,8 @@ void attention_backward_by_rule(AttentionState& state, Matrix dqkv, ConstMatrix 
                                 ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape,
                                 Indices offsets) {
   const std::int64_t longest = longest_sequence(offsets.host);
-  const bool library = attention_way(longest, state.library != nullptr) == AttentionWay::library;
-  if (library && state.library->backward(dqkv, dout, out, statistics, qkv, shape, offsets)) return;
+  const bool library = attention_way(longest, state.packaged != nullptr) == AttentionWay::library;
+  if (library && state.packaged->backward(dqkv, dout, out, statistics, qkv, shape, offsets)) return;
   own_attention_backward(state.target, dqkv, dout, out, statistics, qkv, shape, offsets,
                          attention_way(longest, false));
 }
@@ -157,7 +157,7 @@ void attention(AttentionState& state, Matrix out, Sums statistics, ConstMatrix q
                const AttentionShape& shape, Indices offsets) {
   if constexpr (way != AttentionWay::library) {
     own_attention(state.target, out, statistics, qkv, shape, offsets, way);
-  } else if (!state.library->forward(out, statistics, qkv, shape, offsets)) {
+  } else if (!state.packaged->forward(out, statistics, qkv, shape, offsets)) {
     attention_by_rule(state, out, statistics, qkv, shape, offsets);
   }
 }
@@ -167,7 +167,7 @@ void attention_backward(AttentionState& state, Matrix dqkv, ConstMatrix dout, Co
                         ConstSums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets) {
   if constexpr (way != AttentionWay::library) {
     own_attention_backward(state.target, dqkv, dout, out, statistics, qkv, shape, offsets, way);
-  } else if (!state.library->backward(dqkv, dout, out, statistics, qkv, shape, offsets)) {
+  } else if (!state.packaged->backward(dqkv, dout, out, statistics, qkv, shape, offsets)) {
     attention_backward_by_rule(state, dqkv, dout, out, statistics, qkv, shape, offsets);
   }
 }
@@ -189,7 +189,7 @@ std::shared_ptr<void> set_attention(Kernels& kernels, const CudaTarget& target,
   if (target.dtype != DType::bf16) return state;  // there are no tiles
   add_way<AttentionWay::tiles_128>(kernels, "tiles-128", *state);
   add_way<AttentionWay::tiles_64>(kernels, "tiles-64", *state);
-  if (state->library) add_way<AttentionWay::library>(kernels, state->library->name(), *state);
+  if (state->packaged) add_way<AttentionWay::library>(kernels, state->packaged->name(), *state);
   return state;
 }
 

@@ -225,7 +225,7 @@ struct WarpPart {
   }
 };
 
-/// Writes the warp's rows of sums, those of `count` rows that there are, times `factor`. Rows lie `stride`
+/// Writes the warp's rows of sums, as far as `count` rows go, times `factor`. Rows lie `stride`
 /// values apart.
 template <typename T, int m, int n>
 __device__ void store_keys(T* to, std::int64_t stride, int count, int columns, const Fragments<m, n>& sums,

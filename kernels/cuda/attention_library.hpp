@@ -1,4 +1,4 @@
-// A library's attention takes some calls of attention, in bf16, beside the own kernels.
+// A library's attention takes some calls of attention, in bf16, in place of the own kernels.
 #pragma once
 
 #include <string_view>

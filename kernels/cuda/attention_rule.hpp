@@ -9,7 +9,7 @@
 namespace dflop::cuda {
 
 /// An AttentionWay is what computes a call: a library, or own kernels whose blocks have 128 or 64 queries,
-/// and keys in the pass over keys. With 64 more blocks have room beside each other and fewer rows lie behind
+/// and keys in the pass over keys. With 64 more blocks have room at once and fewer rows lie behind
 /// the end of a sequence, but each row that is read serves half as many products.
 enum class AttentionWay : std::uint8_t { library, tiles_128, tiles_64 };
 

@@ -113,7 +113,7 @@ class StreamBuffer {
   void* data_ = nullptr;
 };
 
-/// Returns memory for what is large within an operation: like that of a StreamBuffer, but counted as the
+/// Returns memory for an operation's large temporaries: like a StreamBuffer's, but counted as the
 /// rank's, where the target counts.
 inline std::shared_ptr<void> counted_memory(const CudaTarget& target, const char* operation,
                                             std::size_t bytes) {

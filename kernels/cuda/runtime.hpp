@@ -36,7 +36,7 @@ struct CudaKernelOptions {
   void* pool = nullptr;     ///< cudaMemPool_t for memory within operations; outlives them. None: the device's
   int shared_bytes = 0;     ///< of shared memory that a block may have; 0: what the device gives
   AttentionOptions attention = {};
-  /// This gives memory for what is large within operations, so that it counts as the rank's. Who lets go of
+  /// This gives memory for large temporaries of operations, so that it counts as the rank's. Who lets go of
   /// it has put all work with it into the stream. Null: it is the pool's.
   std::function<std::shared_ptr<void>(std::size_t bytes)> allocate = nullptr;
 };

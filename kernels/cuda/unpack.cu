@@ -52,25 +52,10 @@ struct Unpack {
   }
 };
 
-/// Calls f with the numbers in the type in which they are stored.
-template <typename F>
-void with_numbers(const StoredNumbers& x, F f) {
-  switch (x.type) {
-    case NumberType::f64:
-      return f(static_cast<const F64*>(x.data));
-    case NumberType::f32:
-      return f(static_cast<const float*>(x.data));
-    case NumberType::f16:
-      return f(static_cast<const F16*>(x.data));
-    case NumberType::bf16:
-      return f(static_cast<const bf16*>(x.data));
-  }
-}
-
 template <typename T>
 void unpack(const CudaTarget& target, const char* operation, T* y, const StoredNumbers& x,
             float* not_finite) {
-  with_numbers(x, [&](const auto* numbers) {
+  with_numbers<F64, float, F16, bf16>(x, [&](const auto* numbers) {
     const Unpack<T, std::remove_cvref_t<decltype(*numbers)>> f{y, numbers, not_finite};
     each_value<kVector<T>>(target, operation, x.count, fit_vectors<T>(0, y, numbers), f);
   });

@@ -39,24 +39,9 @@ std::uint32_t is_not_finite(float number) {
   return (std::bit_cast<std::uint32_t>(number) & kExponent) == kExponent ? 1 : 0;
 }
 
-/// Calls f with numbers in the type in which they are stored.
-template <typename F>
-void with_numbers(const StoredNumbers& x, F f) {
-  switch (x.type) {
-    case NumberType::f64:
-      return f(static_cast<const double*>(x.data));
-    case NumberType::f32:
-      return f(static_cast<const float*>(x.data));
-    case NumberType::f16:
-      return f(static_cast<const F16*>(x.data));
-    case NumberType::bf16:
-      return f(static_cast<const BFloat16*>(x.data));
-  }
-}
-
 template <typename T>
 void unpack_values(Matrix y, Sums not_finite, const StoredNumbers& x) {
-  with_numbers(x, [&](const auto* numbers) {
+  with_numbers<double, float, F16, BFloat16>(x, [&](const auto* numbers) {
     T* const values = static_cast<T*>(y.data);
     decltype(is_not_finite(widened(*numbers))) found = 0;
     for (Index i = 0; i < y.size(); ++i) {
@@ -70,7 +55,7 @@ void unpack_values(Matrix y, Sums not_finite, const StoredNumbers& x) {
 
 template <typename T>
 void unpack_sums(Sums y, const StoredNumbers& x) {
-  with_numbers(x, [&](const auto* numbers) {
+  with_numbers<double, float, F16, BFloat16>(x, [&](const auto* numbers) {
     T* const sums = static_cast<T*>(y.data);
     for (Index i = 0; i < y.size(); ++i) sums[i] = static_cast<T>(widened(numbers[i]));
   });

@@ -1,6 +1,6 @@
-// How fast a rank takes its weights from a folder of transformers, beside reading and copying the same bytes,
-// and how fast it draws them: by processor time, so that a disk's waits are not in it. DFLOP_BENCH_FOLDER is
-// where the folder is made, by default /dev/shm.
+// How fast a rank takes its weights from a folder of transformers, against reading and copying the same
+// bytes, and how fast it draws them: by processor time, so that a disk's waits are not in it.
+// DFLOP_BENCH_FOLDER is where the folder is made, by default /dev/shm.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ Nanoseconds processor_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-/// A Folder is that of a Llama of 0.1 billion parameters, 0.2 GB in bf16.
+/// A Folder holds a Llama of 0.1 billion parameters, 0.2 GB in bf16.
 class Folder {
  public:
   Folder() {

@@ -69,7 +69,7 @@ TEST(StepLog, UnknownAndNotFiniteFiguresAreNull) {
   EXPECT_EQ(line.size(), 19U);
 }
 
-/// A step has 18 figures beside its number. One that is not known makes no point; one that is not finite
+/// A step has its number and 18 figures. One that is not known makes no point; one that is not finite
 /// does.
 TEST(StepLog, CurvesHaveWhatIsKnown) {
   TrainingStep step = full_step();

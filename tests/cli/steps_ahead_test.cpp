@@ -1,4 +1,4 @@
-// Where devices compute beside the host a step is prepared while the one before it runs: with the same
+// Where devices run asynchronously a step is prepared while the one before it runs: with the same
 // result, and what fails there fails its own step.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ constexpr int kSteps = 3;
 constexpr std::chrono::seconds kPatience{30};
 const std::string kNoPicture = "bad.tar: not a picture";
 
-/// A device of the host that says of itself that it computes beside it.
+/// A device of the host that claims to run asynchronously.
 class BesideDevice final : public testing::ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
@@ -190,7 +190,7 @@ TEST_F(StepsAheadTest, EndWithTheLoop) {
   EXPECT_EQ(train(world, nullptr).losses.size(), 1U);
 }
 
-/// The time from step to step has that of a step and what lies between two.
+/// The time from step to step is the time of a step and of the pause before it.
 TEST_F(StepsAheadTest, AreTimedFromEndToEnd) {
   constexpr std::chrono::milliseconds kPause{50};
   HostWorld world(plan.ranks());

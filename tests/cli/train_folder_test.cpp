@@ -325,7 +325,7 @@ TEST_F(TrainFolder, FiguresAreComplete) {
     EXPECT_EQ(lines[i]["samples"], 4);
     EXPECT_GT(lines[i]["encoder_tokens"].get<int>(), 0);
   }
-  EXPECT_EQ(lines[0]["between_steps_s"], nullptr);  // nor is there a step before that of a run's first
+  EXPECT_EQ(lines[0]["between_steps_s"], nullptr);  // nor is there a step before a run's first
   EXPECT_GT(lines[1]["between_steps_s"].get<double>(), 0);
   EXPECT_EQ(lines[4]["mfu"], nullptr);
   EXPECT_EQ(lines[4]["data_wait_s"], nullptr);  // contents are made up

@@ -15,7 +15,8 @@ double at(const PassCurve& curve, double tokens, double length = 0) {
   return curve.at(tokens, length).count();
 }
 
-/// Launches bind points below four times the shortest, 10 us: those of 20 and 30 us, not that of 50 us.
+/// Launches bind points below four times the shortest, 10 us: the points of 20 and 30 us, not the one of 50
+/// us.
 TEST(PassCurve, FollowsNoLineThroughPointsThatLaunchesBind) {
   const std::vector<TimedPoint> points = {{16, 0, 10e-6}, {32, 0, 20e-6}, {64, 0, 30e-6}};
   // A host goes on by 10 us in 32 tokens: 30 + 2 * 10; a GPU by 30 us in 64 tokens: twice 30.

@@ -231,9 +231,10 @@ TEST_P(CudaAttention, LongSequencesGoToTheLibrary) {
   }
 }
 
-/// Below 96 tokens the default has the bits of tiles of 64, then those of 128. They are told apart by dv of
-/// wide heads, whose sums the two take in different orders: all probabilities are 1, and the second half of
-/// dout is the first with the other sign, so that what is left of numbers up to 2^24 is their rounding.
+/// Below 96 tokens the default has the bits of tiles of 64, above them the bits of tiles of 128. They are
+/// told apart by dv of wide heads, whose sums the two take in different orders: all probabilities are 1, and
+/// the second half of dout is the first with the other sign, so that only the rounding of numbers up to 2^24
+/// is left.
 TEST_P(CudaAttention, LengthsChooseTiles) {
   if (GetParam() != DType::bf16) return;
   const AttentionShape shape{1, 1, 128, false};

@@ -58,7 +58,7 @@ mutation("tiles: the last columns of a head are left out" tiles.cuh 1
 mutation("rule: tiles of 128 for all lengths" attention.cu 2
   "attention_way(longest, false)" "AttentionWay::tiles_128" ${tiles})
 mutation("rule: long sequences do not go to the library" attention.cu 1
-  "state.library != nullptr" "false" "*CudaAttention.LongSequences*/bf16")
+  "state.packaged != nullptr" "false" "*CudaAttention.LongSequences*/bf16")
 
 mutation("plain forward: lanes do not wait for the query" attention_plain.cu 1 "__syncwarp();" "" ${plain})
 mutation("plain queries: lanes do not wait for the query" attention_plain.cu 3 "__syncwarp();" "" ${plain})

@@ -50,7 +50,7 @@ struct Stored {
   }
 };
 
-/// Any finite bits of 16; wider numbers in [-1, 1), which is where those of models are.
+/// Any finite bits of 16; wider numbers in [-1, 1), the range of models' weights.
 inline Stored random_stored(Random& random, NumberType type, std::size_t count) {
   Stored stored{type, std::vector<std::byte>(count * bytes_of(type))};
   const std::uint16_t exponent = type == NumberType::f16 ? 0x7C00 : 0x7F80;

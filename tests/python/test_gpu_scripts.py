@@ -31,7 +31,7 @@ def test_dry_run_of_a_half(dflop, tmp_path, half, steps):
     rows = [line.split() for line in table]
     assert len(rows) == steps
     assert {status for _, status, _ in rows} <= {"0", "skipped"}
-    assert len([name for name, status, _ in rows if status == "skipped"]) <= 1  # what is built with CUDA alone
+    assert len([name for name, status, _ in rows if status == "skipped"]) <= 1  # a program that CUDA builds alone
 
 
 def test_a_step_that_fails_is_in_the_table_and_ends_no_other(tmp_path):

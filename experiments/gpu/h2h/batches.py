@@ -91,7 +91,7 @@ class PictureSteps(Dataset):
 
 
 def positions_of(ids, rows, columns):
-    """Returns the positions of tokens for time, row and column: those of a picture begin behind the words before it, and
+    """Returns the positions of tokens for time, row and column: a picture's begin behind the words before it, and
     the words behind it after the longer of its sides (Qwen2-VL)."""
     first = ids.index(models.ID_OF["<|image_pad|>"])
     last = first + rows * columns

@@ -34,7 +34,7 @@ def attend(q, k, v, limits, longest, causal):
     if q.is_cuda:
         from torch.nn.attention.varlen import varlen_attn
 
-        # Versions without the option take fewer heads of keys as they are.
+        # Versions without the option take fewer heads of keys directly.
         grouped = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
         return varlen_attn(q, k, v, limits, limits, longest, longest, window_size=(-1, 0 if causal else -1), **grouped)
     parts = []

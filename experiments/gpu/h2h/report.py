@@ -21,7 +21,7 @@ COLUMNS = (
     ("note", "note", None),
 )
 MEANING = """Ready: from the start of the process to its first step. Step: the median of the steps that count, from first to last
-instruction; step to step: from the end of one to the end of the next, with what is between them. Tokens are the LLM's, and
+instruction; step to step: from the end of one to the end of the next, pauses included. Tokens are the LLM's, and
 TFLOP/s the model's FLOP without padding and recomputation, with the head of trained tokens alone, over the time from step to
 step. Counted: the program's own most; device: the GPU's whole memory in use. Loss apart: the largest difference from dflop's
 loss in any step."""

@@ -95,7 +95,7 @@ def figures(seen, lines, flop, warm, peak_tflops):
     intervals = [b - a for a, b in zip(seen, seen[1:])][max(0, first - 1) :]
     median_step = statistics.median(line["iteration_s"] for line in late)
     between = statistics.median(intervals) if intervals else median_step
-    # From the line before the first counted step on, where there is one: what is between steps belongs to them.
+    # From the line before the first counted step on, where there is one: the pause before a step belongs to it.
     elapsed = seen[-1] - seen[first - 1] if first > 0 else sum(line["iteration_s"] for line in late)
     tflops = sum(flop[line["step"] - 1] for line in late) / elapsed / 1e12
     memory = [line["peak_memory_bytes"] for line in lines if line.get("peak_memory_bytes")]

@@ -1,5 +1,5 @@
-// What the encoder sees is rounded when it is loaded: a step computes the same of it as of what is rounded at
-// the upload.
+// What the encoder sees is rounded when it is loaded: a step computes the same from it as from values that
+// are rounded at the upload.
 #include <gtest/gtest.h>
 
 #include "tests/backend/content/golden_run.hpp"

@@ -23,7 +23,7 @@ void take_few_rows_at_once(ModelSpec& model) {
   model.llm.logits_at_once = 7 * model.llm.vocabulary;
 }
 
-/// Rows in multiples of 32 pad all MLPs but those of 96, and under tp 2 these, too.
+/// Rows in multiples of 32 pad all MLPs but the ones of width 96, and under tp 2 these, too.
 TEST_P(GoldenModels, LossAndGradientsAreTheLibrarysUnderEveryPlan) {
   struct Numbers {
     DType dtype;

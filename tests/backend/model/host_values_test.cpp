@@ -16,7 +16,7 @@
 namespace dflop {
 namespace host_values_test {
 
-/// Returns values of all sizes, ties between two bf16 numbers, and what is none.
+/// Returns values of all sizes, ties between two bf16 numbers, and NaN.
 std::vector<float> values_of_all_kinds() {
   using Limits = std::numeric_limits<float>;
   std::vector<float> values{0.0F,

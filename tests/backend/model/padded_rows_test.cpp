@@ -112,7 +112,7 @@ TEST(PaddedRows, WhatIsWrittenIsReadFromAnyShardInAnyParts) {
             }
           }
         }
-        // Twice, as weights and as gradients: what is no value is zero.
+        // Twice, as weights and as gradients: padding is zero.
         const std::vector<double> memory = memory_of(rank, store, own);
         for (std::int64_t i = 0; i < 2 * own.padded_count(); ++i) {
           const std::int64_t p = i % own.padded_count();

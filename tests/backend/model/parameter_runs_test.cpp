@@ -99,7 +99,7 @@ TEST_F(ParameterRuns, StepsOfNeighborsTakeOneCall) {
   EXPECT_EQ(calls_of(0.1, 1), 3);
 }
 
-/// A step with a factor is that of gradients which were multiplied before, and leaves them.
+/// A step with a factor equals a step of gradients that were multiplied before, and leaves them unchanged.
 TEST_F(ParameterRuns, StepsTakeAFactorOfGradients) {
   OptimizerStep step;
   step.gradient_factor = 0.25;

@@ -113,7 +113,7 @@ TEST(StoredUpload, RunsOfAnyLengthBecomeWeightsAndMasters) {
                       }();
                       double sum = 0;
                       for (const double number : memory) sum += number;
-                      EXPECT_EQ(sum, sum_of_values);  // all positive: what is no value is zero
+                      EXPECT_EQ(sum, sum_of_values);  // all positive: padding is zero
                     });
       }
     }
