@@ -107,8 +107,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  ///< "host", "NVIDIA H200"
-  /// Returns whether work is done when the call returns that puts it into a stream. Threads do not run ahead
-  /// then, and who waits for another's work sleeps.
+  /// Returns whether work is done when the call returns that puts it into a stream, and may be given any
+  /// memory of the host. Threads do not run ahead then, and who waits for another's work sleeps.
   virtual bool is_synchronous() const { return false; }
   /// Prepares a thread; it is called in each one before it works with the device, its streams or kernels.
   virtual void enter_thread() {}

@@ -14,8 +14,7 @@
 
 namespace dflop {
 
-/// FolderWeights reads the weights of a folder. Ranks read their own parts; files are mapped, so that no more
-/// of them is in memory than is being read.
+/// FolderWeights reads the weights of a folder. Ranks read their own parts, a few MiB at once.
 class FolderWeights final : public WeightSource {
  public:
   /// Opens the folder's files. @throws Error (input) as WeightsFolder and StoredNames

@@ -14,8 +14,8 @@ constexpr std::int64_t kPartsAtOnce = 1024;
 
 }  // namespace
 
-StoredUpload::StoredUpload(const RankContext& rank)
-    : rank_(rank), on_device_(rank.device.allocate(kBytesAtOnce)), not_finite_(rank, 1, kPartsAtOnce) {
+StoredUpload::StoredUpload(const RankContext& rank) : rank_(rank), not_finite_(rank, 1, kPartsAtOnce) {
+  if (!rank.device.is_synchronous()) on_device_ = rank.device.allocate(kBytesAtOnce);
   gathered_.reserve(kBytesAtOnce);
   rank.kernels.zero(Sums(not_finite_));
 }
@@ -57,10 +57,14 @@ void StoredUpload::flush() {
   gathered_.clear();
 }
 
-void StoredUpload::send(const void* bytes, std::int64_t place, std::int64_t count) {
-  rank_.compute.copy_to_device(on_device_->data(), bytes, static_cast<std::size_t>(count) * bytes_of(type_));
+void StoredUpload::send(const void* numbers, std::int64_t place, std::int64_t count) {
+  if (on_device_ != nullptr) {
+    rank_.compute.copy_to_device(on_device_->data(), numbers,
+                                 static_cast<std::size_t>(count) * bytes_of(type_));
+    numbers = on_device_->data();
+  }
   const std::size_t flag = (parts_.size() - 1) * sum_bytes_of(rank_.kernels.dtype());
-  unpack_(place, {type_, on_device_->data(), count}, Sums{offset(not_finite_.view().data, flag), 1, 1});
+  unpack_(place, {type_, numbers, count}, Sums{offset(not_finite_.view().data, flag), 1, 1});
 }
 
 void StoredUpload::require_finite() {

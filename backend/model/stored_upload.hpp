@@ -43,10 +43,10 @@ class StoredUpload {
 
   void enter_part(const StoredRun& run);
   void flush();
-  void send(const void* bytes, std::int64_t place, std::int64_t count);
+  void send(const void* numbers, std::int64_t place, std::int64_t count);
 
   const RankContext& rank_;
-  std::unique_ptr<Buffer> on_device_;
+  std::unique_ptr<Buffer> on_device_;  ///< none where kernels read the host's memory
   std::vector<std::byte> gathered_;  ///< of the type, in the places from first_ on
   std::int64_t first_ = 0;
   NumberType type_ = NumberType::f32;

@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// A StoredRun is some numbers of a tensor as its source stores them. They need not be aligned.
+/// A StoredRun is some numbers of a tensor as its source stores them.
 struct StoredRun {
   StoredNumbers numbers;
   std::string_view tensor;  ///< as the source names it; for messages, as the next

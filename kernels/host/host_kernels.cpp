@@ -91,8 +91,22 @@ void compute_rounded(const host::VariantOf<Args...>& wide, Args... args) {
       widened);
 }
 
+/// Copies numbers of bf16, and says where one is infinite or NaN: all bits of its exponent are set.
+void copy_bf16(Matrix y, Sums not_finite, const StoredNumbers& x) {
+  constexpr std::uint16_t kExponent = 0x7F80;
+  const auto* numbers = static_cast<const std::uint16_t*>(x.data);
+  auto* values = static_cast<std::uint16_t*>(y.data);
+  std::uint16_t found = 0;
+  for (std::int64_t i = 0; i < x.count; ++i) {
+    found |= static_cast<std::uint16_t>((numbers[i] & kExponent) == kExponent);
+    values[i] = numbers[i];
+  }
+  if (found != 0) *static_cast<float*>(not_finite.data) = 1;
+}
+
 /// Unpacks some numbers at a time, and no copy of all values: folders have many.
 void unpack_rounded(Kernels& wide, Matrix y, Sums not_finite, const StoredNumbers& x) {
+  if (x.type == NumberType::bf16) return copy_bf16(y, not_finite, x);
   std::array<float, 4096> values;
   auto* rounded = static_cast<BFloat16*>(y.data);
   for (std::int64_t first = 0; first < x.count; first += std::ssize(values)) {

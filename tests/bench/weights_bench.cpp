@@ -1,6 +1,6 @@
 // How fast a rank takes its weights from a folder of transformers, against reading and copying the same
-// bytes, and how fast it draws them: by processor time, so that a disk's waits are not in it.
-// DFLOP_BENCH_FOLDER is where the folder is made, by default /dev/shm.
+// bytes, and how fast it draws them. DFLOP_BENCH_FOLDER is where the folder is made, by default the system's
+// place for temporary files. On a disk, what is read cold comes from the disk.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,30 +27,27 @@ namespace weights_bench {
 
 namespace fs = std::filesystem;
 
-/// Returns the time of all processors that this process had: others may use the machine, too.
-Nanoseconds processor_time() {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+Nanoseconds now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-/// A Folder holds a Llama of 0.1 billion parameters, 0.2 GB in bf16.
+/// A Folder holds a Llama with two layers of the 7B model: 0.54 billion parameters, 1.07 GB in bf16.
 class Folder {
  public:
   Folder() {
     const char* where = std::getenv("DFLOP_BENCH_FOLDER");
-    path_ = std::string(where != nullptr ? where : "/dev/shm") + "/dflop_weights_bench";
+    path_ = (where != nullptr ? fs::path(where) : fs::temp_directory_path()) / "dflop_weights_bench";
     fs::remove_all(path_);
     fs::create_directories(path_);
     auto config =
         nlohmann::json::parse(read_text_file(DFLOP_SOURCE_DIR "/tests/golden/models/llama3/config.json"));
-    config["hidden_size"] = 1024;
-    config["num_attention_heads"] = 16;
-    config["num_key_value_heads"] = 16;
-    config["head_dim"] = 64;
-    config["intermediate_size"] = 4096;
-    config["num_hidden_layers"] = 5;
-    config["vocab_size"] = 8'000;
+    config["hidden_size"] = 4096;
+    config["num_attention_heads"] = 32;
+    config["num_key_value_heads"] = 32;
+    config["head_dim"] = 128;
+    config["intermediate_size"] = 11'008;
+    config["num_hidden_layers"] = 2;
+    config["vocab_size"] = 16'000;
     write_file_atomically(path_ + "/config.json", config.dump());
     model_ = parse_hugging_face(config.dump(), path_ + "/config.json");
     StagePlace place;
@@ -101,68 +97,87 @@ const Folder& folder() {
   return made;
 }
 
+/// Drops a file out of the system's cache, where that has a disk behind it.
+void make_cold(const Folder& of) {
+  const int file = ::open(of.file().c_str(), O_RDONLY);
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(file);
+}
+
 /// Reads a file into 1 MiB again and again, as dd does.
 double read_seconds(const Folder& of) {
   std::vector<char> memory(std::size_t{1} << 20);
-  const Nanoseconds begin = processor_time();
+  const Nanoseconds begin = now();
   const int file = ::open(of.file().c_str(), O_RDONLY);
   while (::read(file, memory.data(), memory.size()) > 0) benchmark::ClobberMemory();
   ::close(file);
-  return Seconds(processor_time() - begin).count();
+  return Seconds(now() - begin).count();
 }
 
-/// Copies as many bytes from memory to memory, of 256 MiB each, both of which are there.
-double copy_seconds(const Folder& of) {
+/// Copies as many bytes as the weights take in memory, 256 MiB after the other, from and to what is there.
+double copy_seconds(std::int64_t bytes) {
   constexpr std::size_t kMemory = std::size_t{256} << 20;
   static const std::vector<char> from(kMemory, 1);
   static std::vector<char> to(kMemory, 2);
-  const Nanoseconds begin = processor_time();
-  for (auto left = static_cast<std::size_t>(of.bytes()); left > 0;) {
+  const Nanoseconds begin = now();
+  for (auto left = static_cast<std::size_t>(bytes); left > 0;) {
     const std::size_t count = std::min(left, kMemory);
     std::memcpy(to.data(), from.data(), count);
     benchmark::ClobberMemory();
     left -= count;
   }
-  return Seconds(processor_time() - begin).count();
+  return Seconds(now() - begin).count();
 }
 
-/// Makes what a rank of ZeRO-1 over eight holds, in which weights of the source are.
-double store_seconds(const Folder& of, DType dtype, const WeightSource& source) {
+/// TimedWeights says when the first weights were asked for: memory for them is there then.
+class TimedWeights final : public WeightSource {
+ public:
+  explicit TimedWeights(const WeightSource& source) : source_(source) {}
+  void visit(const Parameter& tensor, Range rows, Range columns,
+             const std::function<void(const StoredRun&)>& visit) const override {
+    if (begin_ == Nanoseconds{}) begin_ = now();
+    source_.visit(tensor, rows, columns, visit);
+  }
+  Nanoseconds begin() const { return begin_; }
+
+ private:
+  const WeightSource& source_;
+  mutable Nanoseconds begin_{};
+};
+
+/// Loads what a rank of ZeRO-1 over eight holds.
+double load_seconds(const Folder& of, DType dtype, const WeightSource& source) {
   HostWorld world(1);
   const LocalRank local(world, 0, dtype);
   const RankContext rank = context_of(local);
-  const Nanoseconds begin = processor_time();
-  const ParameterStore store(rank, of.list(), 8, 0, 1, &source);
+  const TimedWeights timed(source);
+  const ParameterStore store(rank, of.list(), 8, 0, 1, &timed);
   benchmark::DoNotOptimize(store.memory());
-  return Seconds(processor_time() - begin).count();
+  return Seconds(now() - timed.begin()).count();
 }
 
-/// Has a store's memory made, and puts nothing there.
-class NoWeights final : public WeightSource {
- public:
-  void visit(const Parameter&, Range, Range, const std::function<void(const StoredRun&)>&) const override {}
-};
-
-/// Reports the loading alone: less what a store takes without. Of reads and copies in the same run it is so
-/// much.
+/// Loads, reads and copies in turn, and reports the loading's share of the others' speed.
 void load_weights(benchmark::State& state) {
   const auto dtype = static_cast<DType>(state.range(0));
+  const bool is_cold = state.range(1) == 1;
   const Folder& of = folder();
   const FolderWeights weights(of.model(), of.path());
   double load = 0;
   double read = 0;
   double copy = 0;
   for (auto _ : state) {
-    const double without = store_seconds(of, dtype, NoWeights());
-    const double with = store_seconds(of, dtype, weights);
-    read += read_seconds(of);
-    copy += copy_seconds(of);
-    load += with - without;
-    state.SetIterationTime(with - without);
+    // Read before and after: what is read second may come out of a cache behind the disk.
+    if (is_cold) make_cold(of);
+    read += read_seconds(of) / 2;
+    if (is_cold) make_cold(of);
+    const double seconds = load_seconds(of, dtype, weights);
+    if (is_cold) make_cold(of);
+    read += read_seconds(of) / 2;
+    copy += copy_seconds(of.bytes() / 2 * static_cast<std::int64_t>(bytes_of(dtype)));
+    load += seconds;
+    state.SetIterationTime(seconds);
   }
   state.SetBytesProcessed(state.iterations() * of.bytes());
-  state.counters["ns_a_parameter"] =
-      1e9 * load / static_cast<double>(state.iterations()) / (static_cast<double>(of.bytes()) / 2);
   state.counters["of_read"] = read / load;
   state.counters["of_memcpy"] = copy / load;
 }
@@ -178,11 +193,10 @@ void draw_weights(benchmark::State& state) {
 }
 
 BENCHMARK(load_weights)
-    ->ArgName("dtype")
-    ->Arg(static_cast<int>(DType::f32))
-    ->Arg(static_cast<int>(DType::bf16))
+    ->ArgNames({"dtype", "cold"})
+    ->ArgsProduct({{static_cast<int>(DType::f32), static_cast<int>(DType::bf16)}, {0, 1}})
     ->UseManualTime()
-    ->Iterations(1)
+    ->Iterations(3)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(draw_weights)->UseRealTime()->Unit(benchmark::kMillisecond);
 

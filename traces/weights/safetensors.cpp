@@ -6,15 +6,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <functional>
+#include <semaphore>
+#include <stop_token>
+#include <thread>
+#include <utility>
 
 #include "core/refuse.hpp"
 
 namespace dflop {
 namespace {
 
-/// So many bytes of a file are in memory at once, at most, while a block is read.
+/// So many bytes of a block are read at once.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
 /// An open file, or -1, that is closed.
@@ -42,30 +49,60 @@ std::size_t size_of_file(const std::string& path) {
   return static_cast<std::size_t>(status.st_size);
 }
 
-/// PassedPages drops the pages of a file that reading has passed, a piece at a time, and the last ones at
-/// its end.
-class PassedPages {
+/// A ReadAhead has a thread that reads the next piece while the last one is looked at. Two are in memory.
+class ReadAhead {
  public:
-  PassedPages(const Mapping& mapping, std::size_t begin) : mapping_(mapping), begin_(begin), end_(begin) {}
-  ~PassedPages() { drop(); }
-  PassedPages(const PassedPages&) = delete;
-  PassedPages& operator=(const PassedPages&) = delete;
+  /// Reads the bytes from `begin` on that fit into a piece.
+  using Read = std::function<void(std::size_t begin, std::span<std::byte> piece)>;
 
-  /// Says that reading has come to `end`, a place in the file.
-  void pass(std::size_t end) {
-    end_ = end;
-    if (end_ - begin_ >= kPieceBytes) drop();
+  ReadAhead(std::size_t bytes, Read read) : bytes_(bytes), read_(std::move(read)) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+  ~ReadAhead() {
+    thread_.request_stop();
+    free_.release();
+  }
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  /// Returns the next piece, which is there until the next call. @throws what reading it has thrown
+  std::span<const std::byte> next() {
+    if (taken_ > 0) free_.release();
+    full_.acquire();
+    const Piece& piece = pieces_[taken_++ % pieces_.size()];
+    if (piece.failure) std::rethrow_exception(piece.failure);
+    return piece.bytes;
   }
 
  private:
-  void drop() {
-    mapping_.drop(begin_, end_ - begin_);
-    begin_ = end_;
+  struct Piece {
+    std::vector<std::byte> bytes;
+    std::exception_ptr failure;
+  };
+
+  void run(const std::stop_token& stop) {
+    for (std::size_t begin = 0; begin < bytes_; begin += kPieceBytes) {
+      free_.acquire();
+      if (stop.stop_requested()) return;
+      Piece& piece = pieces_[begin / kPieceBytes % pieces_.size()];
+      try {
+        piece.bytes.resize(std::min(kPieceBytes, bytes_ - begin));
+        read_(begin, piece.bytes);
+      } catch (...) {
+        piece.failure = std::current_exception();
+      }
+      full_.release();
+      if (piece.failure) return;
+    }
   }
 
-  const Mapping& mapping_;
-  std::size_t begin_;
-  std::size_t end_;
+  std::size_t bytes_;
+  Read read_;
+  std::array<Piece, 2> pieces_;
+  std::size_t taken_ = 0;
+  std::counting_semaphore<3> free_{2};  // one more, as the end frees one
+  std::counting_semaphore<2> full_{0};
+  std::jthread thread_;
 };
 
 std::string range_text(std::int64_t begin, std::int64_t end) {
@@ -100,6 +137,7 @@ void Mapping::drop(std::size_t begin, std::size_t size) const {
 SafetensorsFile::SafetensorsFile(const std::string& path)
     : path_(path),
       mapping_(path),
+      file_(path),
       header_(parse_header(as_text(mapping_.bytes()), mapping_.bytes().size(), path)) {
   mapping_.drop(0, header_.data_begin);
   for (const StoredTensor& tensor : header_.tensors) by_name_.emplace(tensor.name, &tensor);
@@ -156,22 +194,32 @@ void SafetensorsFile::visit_block(
   if (block.rows() == 0 || block.columns() == 0) return;
   const auto index = [](std::int64_t number) { return static_cast<std::size_t>(number); };
   const std::size_t width = index(bits_of(tensor.dtype)) / 8;
-  // Whole rows lie one after the other and are one run of numbers; otherwise each row has its own.
+  // Whole rows lie one after the other and are one run of bytes; otherwise each row has its own.
   const bool is_whole = block.columns() == tensor.columns;
-  const std::size_t runs = is_whole ? 1 : index(block.rows());
-  const std::size_t run = index(block.rows() * block.columns()) / runs;
+  const std::size_t all = index(block.rows() * block.columns()) * width;
+  const std::size_t run = is_whole ? all : index(block.columns()) * width;
   const std::size_t stride = index(tensor.columns) * width;
   const std::size_t first =
       tensor.begin + index(block.row_begin) * stride + index(block.column_begin) * width;
-  PassedPages passed(mapping_, first);
-  for (std::size_t r = 0; r < runs; ++r) {
-    for (std::size_t done = 0; done < run;) {
-      const std::size_t count = std::min(run - done, kPieceBytes / width);
-      const std::size_t begin = first + r * stride + done * width;
-      visit(mapping_.bytes().data() + begin, count);
-      passed.pass(begin + count * width);
+  const auto read_piece = [&](std::size_t begin, std::span<std::byte> piece) {
+    for (std::size_t done = 0; done < piece.size();) {
+      const std::size_t row = (begin + done) / run;
+      const std::size_t before = (begin + done) % run;
+      const std::size_t count = std::min(run - before, piece.size() - done);
+      file_.read(first + row * stride + before, piece.data() + done, count);
       done += count;
     }
+  };
+  if (all <= kPieceBytes) {
+    std::vector<std::byte> piece(all);
+    read_piece(0, piece);
+    return visit(piece.data(), all / width);
+  }
+  ReadAhead pieces(all, read_piece);
+  for (std::size_t done = 0; done < all;) {
+    const std::span<const std::byte> piece = pieces.next();
+    visit(piece.data(), piece.size() / width);
+    done += piece.size();
   }
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "traces/text/readable_file.hpp"
 #include "traces/weights/header.hpp"
 
 namespace dflop {
@@ -76,9 +77,8 @@ class SafetensorsFile {
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
   void drop_pages(const StoredTensor& tensor) const;
 
-  /// Calls visit(bytes, numbers) for each run of a block's numbers that follow each other in the file, row by
-  /// row, at most a few MiB at once. The bytes are there until it returns: the file's pages do not stay in
-  /// memory.
+  /// Calls visit(bytes, numbers) for a block's numbers, row by row, a few MiB at once. The bytes are there
+  /// until it returns. A thread reads the next ones meanwhile.
   /// @param tensor  one of this file, F64, F32, F16 or BF16
   /// @throws Error (input) with the file and tensor for other dtypes, and a block that is not within it
   void visit_block(const StoredTensor& tensor, const Block& block,
@@ -96,6 +96,7 @@ class SafetensorsFile {
 
   std::string path_;
   Mapping mapping_;
+  ReadableFile file_;
   SafetensorsHeader header_;
   std::map<std::string_view, const StoredTensor*> by_name_;
 };

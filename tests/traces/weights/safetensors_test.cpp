@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
+#include <stdexcept>
 #include <thread>
 
 #include "core/support/process_memory.hpp"
@@ -227,6 +229,53 @@ std::int64_t growth_of_memory(const std::function<void()>& work) {
   return grown / 1024;
 }
 
+/// A tensor of 2,500 rows of 1,000 floats, which count up: three pieces of at most 4 MiB.
+class SafetensorsPieces : public WeightsTest {
+ protected:
+  static constexpr std::int64_t kRows = 2500;
+  static constexpr std::int64_t kColumns = 1000;
+
+  SafetensorsPieces() {
+    std::vector<float> values(kRows * kColumns);
+    std::iota(values.begin(), values.end(), 0.0F);
+    const std::string header = R"({"t":{"dtype":"F32","shape":[2500,1000],"data_offsets":[0,10000000]}})";
+    const std::string data(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    file_ = write("pieces.safetensors", safetensors_bytes(header, data));
+  }
+
+  std::string file_;
+};
+
+TEST_F(SafetensorsPieces, BlocksHaveTheirNumbersAcrossPieces) {
+  const SafetensorsFile file(file_);
+  for (const Block& block : {whole(file.at("t")), Block{7, 2493, 0, kColumns}, {3, 2499, 11, 991}}) {
+    const std::vector<float> read = numbers<float>(file, file.at("t"), block);
+    std::size_t i = 0;
+    for (std::int64_t row = block.row_begin; row < block.row_end; ++row) {
+      for (std::int64_t column = block.column_begin; column < block.column_end; ++column) {
+        ASSERT_EQ(read[i++], static_cast<float>(row * kColumns + column));
+      }
+    }
+  }
+}
+
+/// Who looks at the first piece may fail, while the next is read.
+TEST_F(SafetensorsPieces, AVisitMayFail) {
+  const SafetensorsFile file(file_);
+  const auto visit = [](const std::byte*, std::size_t) { throw std::runtime_error("enough"); };
+  EXPECT_THROW(file.visit_block(file.at("t"), whole(file.at("t")), visit), std::runtime_error);
+}
+
+/// The bytes of the last piece are gone by the time it is read.
+TEST_F(SafetensorsPieces, AFileThatBecomesShorterIsRefused) {
+  const SafetensorsFile file(file_);
+  fs::resize_file(file_, 9'000'000);
+  std::vector<float> out(kRows * kColumns);
+  const Error error = error_of([&] { file.read_block(file.at("t"), whole(file.at("t")), std::span(out)); });
+  EXPECT_EQ(error.kind(), ErrorKind::input);
+  EXPECT_NE(error.message().find("to the file's end"), std::string::npos) << error.message();
+}
+
 /// A file of 1 GiB without blocks on the disk.
 class SafetensorsMemory : public WeightsTest {
  protected:
@@ -245,8 +294,8 @@ class SafetensorsMemory : public WeightsTest {
   std::string file_;
 };
 
-/// Of 1 GiB 64 blocks of 16 MiB are read into the same 16 MiB; the pages of a piece of 4 MiB are there with
-/// them. Without dropping pages it would be 1 GiB.
+/// Of 1 GiB 64 blocks of 16 MiB are read into the same 16 MiB, through two pieces of 4 MiB. All of the file
+/// would be 1 GiB.
 TEST_F(SafetensorsMemory, BlocksOfRowsLeaveNoPages) {
   const std::int64_t grown = growth_of_memory([&] {
     const SafetensorsFile file(file_);
@@ -259,7 +308,7 @@ TEST_F(SafetensorsMemory, BlocksOfRowsLeaveNoPages) {
   EXPECT_LE(grown, 40);
 }
 
-/// One block of 16 of the 4,096 columns looks at pages all over the 1 GiB for 4 MiB of numbers.
+/// One block of 16 of the 4,096 columns reads 64 bytes of each row of the 1 GiB, for 4 MiB of numbers.
 TEST_F(SafetensorsMemory, ABlockOfColumnsLeavesNoPagesMeanwhile) {
   const std::int64_t grown = growth_of_memory([&] {
     const SafetensorsFile file(file_);
