@@ -136,7 +136,7 @@ void check_linear_backward_input(std::string_view operation, Matrix dx, ConstMat
 }
 
 void check_linear_backward_weight(std::string_view operation, Sums dweight, Sums dbias, ConstMatrix dy,
-                                  ConstMatrix x) {
+                                  ConstMatrix x, Beta) {
   require_shape({operation, "dweight"}, dweight, dy.columns, x.columns);
   require_shape({operation, "dy"}, dy, x.rows, dweight.rows);
   require_shape({operation, "x"}, x, dy.rows, dweight.columns);
@@ -350,7 +350,7 @@ KernelCall key_of_linear_backward_input(Matrix, ConstMatrix dy, ConstMatrix weig
   return key_of_product(KernelOperation::linear_backward_input, weight, dy.rows);
 }
 
-KernelCall key_of_linear_backward_weight(Sums dweight, Sums, ConstMatrix dy, ConstMatrix) {
+KernelCall key_of_linear_backward_weight(Sums dweight, Sums, ConstMatrix dy, ConstMatrix, Beta) {
   return key_of_product(KernelOperation::linear_backward_weight, {nullptr, dweight.rows, dweight.columns},
                         dy.rows);
 }

@@ -40,6 +40,10 @@ struct AdamWStep {
       1;  ///< gradients are multiplied by it when they are used, and stay unchanged in memory
 };
 
+/// A Beta is the factor of what a product's result held before, as in BLAS. With zero nothing of that is
+/// read.
+enum class Beta : std::uint8_t { zero, one };
+
 /// Kernels are the operations of one rank, in order on its compute stream; a call may return before its work
 /// is done. They are not safe to call from several threads. Outputs do not overlap inputs unless a comment
 /// says so. Matrices without rows are allowed everywhere.
@@ -60,8 +64,9 @@ class Kernels {
   Operation<void(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias)> linear;
   /// dx[n, in] = dy[n, out] * weight[out, in].
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix weight)> linear_backward_input;
-  /// dweight[out, in] += dy^T * x; dbias[1, out] += column sums of dy, unless it has no columns.
-  Operation<void(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x)> linear_backward_weight;
+  /// dweight[out, in] = beta * dweight + dy^T * x; dbias[1, out] += column sums of dy, unless it has no
+  /// columns.
+  Operation<void(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x, Beta beta)> linear_backward_weight;
 
   // These are norms.
 

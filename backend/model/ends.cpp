@@ -194,13 +194,14 @@ Tensor TokenEmbedding::backward(const Tensor& d_held, TokenTape& tape) const {
   {
     Tensor d_text(rank_, tape.text_rows.size(), table_.columns);
     kernels.gather_rows(d_text, d_out, tape.text_rows);
-    kernels.embedding_backward(store_.gradient(table_), d_text, tape.text_ids,
+    kernels.embedding_backward(store_.gradient_to_add_to(rank_, table_), d_text, tape.text_ids,
                                table_.row_ranges.front().begin);
   }
   if (newline_ != nullptr) {
     Tensor d_newlines(rank_, tape.newline_rows.size(), table_.columns);
     kernels.gather_rows(d_newlines, d_out, tape.newline_rows);
-    kernels.embedding_backward(store_.gradient(*newline_), d_newlines, zeros_of(rank_, d_newlines.rows()), 0);
+    kernels.embedding_backward(store_.gradient_to_add_to(rank_, *newline_), d_newlines,
+                               zeros_of(rank_, d_newlines.rows()), 0);
   }
   Tensor d_used(rank_, tape.encoded.size(), table_.columns);
   kernels.gather_rows(d_used, d_out, tape.encoded_rows);

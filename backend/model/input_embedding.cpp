@@ -51,7 +51,8 @@ class PositionTable {
   }
   void backward(const InputTape& tape) const {
     if (table_ == nullptr || table_->frozen) return;
-    rank_.kernels.embedding_backward(store_.gradient(*table_), tape.d_rows, tape.table_rows, 0);
+    rank_.kernels.embedding_backward(store_.gradient_to_add_to(rank_, *table_), tape.d_rows, tape.table_rows,
+                                     0);
   }
 
  private:
@@ -83,7 +84,7 @@ class PatchEmbedding final : public InputEmbedding {
       linear_.backward_weight(tape.d_rows, tape.values);
     } else {
       const Tensor d_class = gathered(tape.d_rows, tape.class_rows);
-      rank_.kernels.embedding_backward(store_.gradient(*class_), d_class,
+      rank_.kernels.embedding_backward(store_.gradient_to_add_to(rank_, *class_), d_class,
                                        IndexTensor(rank_, zeros(d_class.rows())), 0);
       linear_.backward_weight(gathered(tape.d_rows, tape.value_rows), tape.values);
     }

@@ -55,9 +55,8 @@ Tensor Linear::backward_input(ConstMatrix dy) const {
 }
 
 void Linear::backward_weight(ConstMatrix dy, ConstMatrix x) const {
-  const Sums none{};
-  rank_.kernels.linear_backward_weight(store_.gradient(weight_),
-                                       bias_ != nullptr ? as_row(store_.gradient(*bias_)) : none, dy, x);
+  const Sums dbias = bias_ != nullptr ? as_row(store_.gradient_to_add_to(rank_, *bias_)) : Sums{};
+  rank_.kernels.linear_backward_weight(store_.gradient(weight_), dbias, dy, x, store_.enter_product(weight_));
 }
 
 void apply(Kernels& kernels, Activation activation, Matrix y, ConstMatrix x) {
@@ -108,11 +107,12 @@ Tensor Norm::backward(ConstMatrix dy, NormTape& tape) const {
   const ConstMatrix x = std::as_const(tape.x);
   Tensor dx(rank_, x.rows, x.columns);
   if (beta_ != nullptr) {
-    rank_.kernels.layer_norm_backward(dx, store_.gradient(gamma_), store_.gradient(*beta_), dy, x,
-                                      store_.weight(gamma_), tape.statistics);
+    rank_.kernels.layer_norm_backward(dx, store_.gradient_to_add_to(rank_, gamma_),
+                                      store_.gradient_to_add_to(rank_, *beta_), dy, x, store_.weight(gamma_),
+                                      tape.statistics);
   } else {
-    rank_.kernels.rms_norm_backward(dx, store_.gradient(gamma_), dy, x, store_.weight(gamma_),
-                                    tape.statistics);
+    rank_.kernels.rms_norm_backward(dx, store_.gradient_to_add_to(rank_, gamma_), dy, x,
+                                    store_.weight(gamma_), tape.statistics);
   }
   tape.x = {};
   tape.statistics = {};

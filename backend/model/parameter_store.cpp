@@ -124,7 +124,8 @@ ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> p
   if (has_master()) master_ = SumTensor(rank, 1, shard_size());
   rank.kernels.zero(weights_);
   for (SumTensor* sums : {&moment1_, &moment2_, &master_}) rank.kernels.zero(Sums(*sums));
-  zero_gradients(rank);
+  rank.kernels.zero(gradients());
+  begin_gradients();
   source != nullptr ? load(rank, *source) : initialize(rank, seed);
 }
 
@@ -154,10 +155,24 @@ Sums ParameterStore::gradient(const Parameter& parameter) {
           parameter.padded_columns()};
 }
 
-void ParameterStore::zero_fixed_rows(const RankContext& rank, std::int64_t begin, std::int64_t end) {
+Beta ParameterStore::enter_product(const Parameter& parameter) {
+  const std::size_t index = index_of(parameter);
+  const Beta beta = begun_[index] ? Beta::one : Beta::zero;
+  begun_[index] = true;
+  return beta;
+}
+
+Sums ParameterStore::gradient_to_add_to(const RankContext& rank, const Parameter& parameter) {
+  const Sums sums = gradient(parameter);
+  if (enter_product(parameter) == Beta::zero) rank.kernels.zero(sums);
+  return sums;
+}
+
+void ParameterStore::zero_left_gradients(const RankContext& rank, std::int64_t begin, std::int64_t end) {
   for (const Parameter& parameter : list_) {
-    if (parameter.fixed_rows.size() == 0 || parameter.offset < begin || parameter.offset >= end) continue;
-    const Sums all = gradient(parameter);
+    if (parameter.offset < begin || parameter.offset >= end) continue;
+    const Sums all = gradient_to_add_to(rank, parameter);
+    if (parameter.fixed_rows.size() == 0) continue;
     const std::int64_t before = parameter.fixed_rows.begin * all.columns;
     rank.kernels.zero(
         Sums{at(all.data, before, sum_bytes_of(dtype_)), parameter.fixed_rows.size(), all.columns});
@@ -165,7 +180,7 @@ void ParameterStore::zero_fixed_rows(const RankContext& rank, std::int64_t begin
 }
 
 void ParameterStore::complete_gradients(const RankContext& rank, std::int64_t end) {
-  zero_fixed_rows(rank, 0, end);
+  zero_left_gradients(rank, 0, end);
   if (!has_shards(rank) || by_held_rows_ == 0) return;
   rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(by_held_rows_),
                                sum_type_of(dtype_), rank.tp, rank.compute,
@@ -393,6 +408,7 @@ template <std::floating_point Real>
 void ParameterStore::write_values(const RankContext& rank, const Parameter& parameter, Kind which,
                                   std::int64_t first, std::span<const Real> values) {
   if (values.empty()) return;
+  if (which == Kind::gradient) begun_[index_of(parameter)] = true;
   if (which == Kind::weight || which == Kind::gradient) {
     put(rank, parameter, in_all(parameter, which, parameter.place_of(first)), first, values);
   }

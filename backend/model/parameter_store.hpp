@@ -51,16 +51,22 @@ class ParameterStore {
   Matrix weight(const Parameter& parameter);
   Sums gradient(const Parameter& parameter);
 
+  /// Begins the sums of a step. No gradient is read or written for it: the first product of a parameter sets
+  /// it, what else adds to it finds zeros, and so does complete_gradients() where nothing did.
+  void begin_gradients() { begun_.assign(list_.size(), false); }
+  /// Returns a gradient to which sums are added.
+  Sums gradient_to_add_to(const RankContext& rank, const Parameter& parameter);
+  /// Returns how a product gets into gradient(parameter), and takes it to be there from now on.
+  Beta enter_product(const Parameter& parameter);
   /// Returns all gradients as one row.
   Sums gradients() { return gradients_; }
-  void zero_gradients(const RankContext& rank) { rank.kernels.zero(gradients()); }
   /// Completes the gradients, once, when all backwards are done: with sequence parallelism those of which
-  /// each rank has the part of its rows are summed over tp, and those of rows that stay are zero.
-  /// Those from `end` on are complete already and may be under way to others: they are left alone.
+  /// each rank has the part of its rows are summed over tp; those of rows that stay, and of parameters that
+  /// no backward came to, are zero. Those from `end` on are complete already and may be under way to others:
+  /// they are left alone.
   void complete_gradients(const RankContext& rank, std::int64_t end);
-  /// Does so for values in [begin, end) of gradients() that are no sums over tp: those of rows that stay
-  /// become zero.
-  void zero_fixed_rows(const RankContext& rank, std::int64_t begin, std::int64_t end);
+  /// Does so for values in [begin, end) of gradients() that are no sums over tp.
+  void zero_left_gradients(const RankContext& rank, std::int64_t begin, std::int64_t end);
 
   /// Adds the squares of gradients to sum[1, 1]: of those parameters that `counts` says.
   void add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts, Sums sum);
@@ -100,6 +106,9 @@ class ParameterStore {
   template <typename Alike, typename Visit>
   void for_each_run(const Range& part, const Alike& alike, const Visit& visit) const;
   Sums gradients_of(const Range& range);
+  std::size_t index_of(const Parameter& parameter) const {
+    return static_cast<std::size_t>(&parameter - list_.data());
+  }
   void step_range(const RankContext& rank, const Range& range, const AdamWStep& step);
   void load(const RankContext& rank, const WeightSource& source);
   void unpack(const RankContext& rank, const Parameter& parameter, std::int64_t first,
@@ -125,6 +134,7 @@ class ParameterStore {
 
   std::vector<Parameter> list_;
   std::vector<const Parameter*> by_place_;  // in the flat arrays
+  std::vector<bool> begun_;                 // of each parameter: its gradient has some sums of this step
   int shards_;
   int shard_;
   std::int64_t by_held_rows_ = 0;  // values at the beginning of the arrays

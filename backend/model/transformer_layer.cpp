@@ -134,7 +134,7 @@ Tensor TransformerLayer::scaled(Tensor result, const Parameter* scale, Tensor& k
 
 /// Returns the gradient of what was scaled, of which there is one, and adds to that of the scale.
 Tensor TransformerLayer::scaled_backward(const Tensor& d_sum, const Parameter* scale, Tensor& kept) const {
-  rank_.kernels.column_products(store_.gradient(*scale), d_sum, kept);
+  rank_.kernels.column_products(store_.gradient_to_add_to(rank_, *scale), d_sum, kept);
   kept = {};
   Tensor d_result(rank_, d_sum.rows(), d_sum.columns());
   rank_.kernels.scale_columns(d_result, d_sum, store_.weight(*scale));

@@ -74,8 +74,8 @@ void KernelBench::prepare_product(const KernelCall& call) {
     kernels.zero(Sums(*sums));
     variants_ = kernels.linear_backward_weight.variants();
     run_ = [&kernels, x, y, sums](std::size_t variant) {
-      kernels.linear_backward_weight.run_variant(variant, *sums, Sums{}, std::as_const(*y),
-                                                 std::as_const(*x));
+      kernels.linear_backward_weight.run_variant(variant, *sums, Sums{}, std::as_const(*y), std::as_const(*x),
+                                                 Beta::one);
     };
     return;
   }

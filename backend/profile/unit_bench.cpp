@@ -116,7 +116,7 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
     input_ = make_input_embedding(model, store_, rank);
     connector_.emplace(model, store_, rank);
   }
-  store_.zero_gradients(rank);
+  store_.begin_gradients();
   rank.kernels.zero(Sums(loss_));
   rank.kernels.zero(Sums(meeting_));
 }

@@ -138,7 +138,7 @@ void LiveRank::prepare(const LiveStep& step, RankInputs inputs) {
   rank_.communicator.connect(routes_of(step.program));
   if (rank_.communicator.posts_receives()) meet(step.program);
   if (updates_ || warms_up) {
-    for (const HeldStage& held : stages_) held.module->parameters().zero_gradients(rank_);
+    for (const HeldStage& held : stages_) begin_gradients(held);
   }
   rank_.kernels.zero(Sums(loss_));
   rank_.kernels.zero(Sums(checked_));
@@ -148,6 +148,16 @@ void LiveRank::prepare(const LiveStep& step, RankInputs inputs) {
   if (step.options.kernels != nullptr) guide_.begin_step(*step.options.kernels);
   rank_.kernels.guide(step.options.kernels != nullptr ? &guide_ : nullptr);
   rank_.compute.synchronize();  // none of it goes into the first instruction
+}
+
+/// Begins a stage's gradients, which are zeros where none of the step's backwards are of it, as of an encoder
+/// on more groups than there are microbatches.
+void LiveRank::begin_gradients(const HeldStage& held) {
+  ParameterStore& parameters = held.module->parameters();
+  parameters.begin_gradients();
+  if (weights_left_.count(held.stage) == 0) {
+    parameters.zero_left_gradients(rank_, 0, parameters.gradients().columns);
+  }
 }
 
 /// Takes a first sum with each group with which gradients are summed, for which its ranks wait for each other
@@ -447,7 +457,7 @@ void LiveRank::enter_reduction(const Instruction& instruction) {
 void LiveRank::start_pieces(const LiveStep& step, int stage, std::int64_t from) {
   Pieces& pieces = pieces_[stage];
   if (pieces.started.size() == pieces.entered.size()) return;
-  held(stage).module->parameters().zero_fixed_rows(rank_, from, pieces.complete_from);
+  held(stage).module->parameters().zero_left_gradients(rank_, from, pieces.complete_from);
   pieces.complete_from = from;
   while (pieces.started.size() < pieces.entered.size()) {
     const std::size_t piece = pieces.started.size();

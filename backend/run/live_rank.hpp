@@ -139,6 +139,7 @@ class LiveRank {
   };
 
   void warm_up();
+  void begin_gradients(const HeldStage& held);
   void meet(const Program& program);
   Note run_noted(const LiveStep& step, const Instruction& instruction);
   void run(const LiveStep& step, const Instruction& instruction, Note& note);

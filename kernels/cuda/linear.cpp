@@ -76,15 +76,16 @@ Operand operand(ConstMatrix matrix, bool transposed = false) {
   return {matrix.data, matrix.rows, matrix.columns, transposed};
 }
 
-/// A Request asks for result[m, n] = left[m, k] * right[k, n], with a bias of n values, or added to a result
-/// of sums.
+/// A Request asks for result[m, n] = left[m, k] * right[k, n], with a bias of n values, or with beta times
+/// the result that was there. A result of sums is f32.
 struct Request {
   const char* operation;
   void* result;
   Operand left;
   Operand right;
   const void* bias = nullptr;
-  bool add_to_sums = false;
+  bool to_sums = false;
+  Beta beta = Beta::zero;
 
   std::int64_t m() const { return left.outer_rows(); }
   std::int64_t n() const { return right.outer_columns(); }
@@ -115,7 +116,7 @@ PackedKey key_of(const Request& request) {
   append(1, static_cast<std::uint64_t>(request.left.transposed));
   append(1, static_cast<std::uint64_t>(request.right.transposed));
   append(1, static_cast<std::uint64_t>(request.bias != nullptr));
-  append(1, static_cast<std::uint64_t>(request.add_to_sums));
+  append(1, static_cast<std::uint64_t>(request.to_sums));
   for (const void* pointer :
        {request.left.data, request.right.data, static_cast<const void*>(request.result), request.bias}) {
     append(4, static_cast<std::uint64_t>(std::countr_zero(alignment_of(pointer))));
@@ -155,7 +156,7 @@ struct Description {
     }
     make_layout(first, type, request.right.rows, request.right.columns, what);
     make_layout(second, type, request.left.rows, request.left.columns, what);
-    make_layout(result, request.add_to_sums ? CUDA_R_32F : type, request.m(), request.n(), what);
+    make_layout(result, request.to_sums ? CUDA_R_32F : type, request.m(), request.n(), what);
     describe_rows(request);
   }
 
@@ -226,7 +227,7 @@ class Linear {
     plain_product(
         target_, request.operation,
         {request.m(), request.n(), request.k(), request.left.data, request.left.strides(), request.right.data,
-         request.right.strides(), request.result, request.bias, request.add_to_sums});
+         request.right.strides(), request.result, request.bias, request.to_sums, request.beta});
   }
 
   const CudaTarget& target() const { return target_; }
@@ -286,7 +287,7 @@ class Linear {
         plan.algorithms[static_cast<std::size_t>(variant < plan.count ? variant : 0)];
     const Description& description = plan.description;
     const float one = 1.0f;
-    const float kept = request.add_to_sums ? 1.0f : 0.0f;
+    const float kept = request.beta == Beta::one ? 1.0f : 0.0f;
     const cublasStatus_t status =
         lt_.multiply(handle_, description.product.get(), &one, request.right.data, description.first.get(),
                      request.left.data, description.second.get(), &kept, request.result,
@@ -321,10 +322,11 @@ void linear_backward_input(Linear& layers, Matrix dx, ConstMatrix dy, ConstMatri
 }
 
 template <int variant>
-void linear_backward_weight(Linear& layers, Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
-  if (dy.rows == 0) return;
+void linear_backward_weight(Linear& layers, Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x,
+                            Beta beta) {
+  if (dy.rows == 0 && beta == Beta::one) return;
   constexpr const char* kOperation = "linear_backward_weight";
-  layers.run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true}, variant);
+  layers.run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true, beta}, variant);
   // The library's epilogue is not used: it overwrites, and takes dbias in bf16 only.
   if (dbias.columns > 0) add_column_sums(layers.target(), kOperation, dbias, dy);
 }

@@ -37,8 +37,9 @@ __global__ void __launch_bounds__(kTile* kTile) product_kernel(Product product) 
   }
   if (i >= product.m || j >= product.n) return;
   const std::int64_t place = i * product.n + j;
-  if (product.add_to_sums) {
-    static_cast<float*>(product.result)[place] += sum;
+  if (product.to_sums) {
+    float& result = static_cast<float*>(product.result)[place];
+    result = product.beta == Beta::one ? result + sum : sum;
     return;
   }
   if (product.bias != nullptr) sum += to_float(static_cast<const T*>(product.bias)[j]);

@@ -53,7 +53,8 @@ struct Product {
   Strides right_strides;
   void* result = nullptr;      ///< row after row
   const void* bias = nullptr;  ///< may be none
-  bool add_to_sums = false;    ///< the result is f32 and is added to
+  bool to_sums = false;        ///< the result is f32, and beta times what it was is added
+  Beta beta = Beta::zero;
 };
 void plain_product(const CudaTarget& target, const char* operation, const Product& product);
 

@@ -78,7 +78,7 @@ void linear_backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
 }
 
 template <typename T, Multiply<T> multiply>
-void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
+void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x, Beta beta) {
   multiply_any<T, multiply>({.rows = dweight.rows,
                              .columns = dweight.columns,
                              .inner = dy.rows,
@@ -86,7 +86,7 @@ void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatri
                              .transposed_a = true,
                              .b = values_of<T>(x),
                              .c = static_cast<T*>(dweight.data),
-                             .add = true});
+                             .add = beta == Beta::one});
   if (dbias.columns == 0) return;
   auto* sum = static_cast<T*>(dbias.data);
   for (std::int64_t row = 0; row < dy.rows; ++row) {

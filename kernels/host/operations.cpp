@@ -17,8 +17,9 @@ void linear_backward_input(Matrix dx, ConstMatrix dy, ConstMatrix weight) {
 }
 
 template <typename T>
-void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x) {
+void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x, Beta beta) {
   const auto gradient = view<T>(dy);
+  if (beta == Beta::zero) view<T>(dweight).setZero();
   add_transposed_product(part(view<T>(dweight)), T(1), const_part(gradient), const_part(view<T>(x)));
   if (dbias.columns == 0) return;
   auto sum = view<T>(dbias).row(0);

@@ -210,14 +210,14 @@ class Packing {
   void* next_;
 };
 
-void linear_backward_weight(const Call<Sums, Sums, ConstMatrix, ConstMatrix>& call, Sums dweight, Sums dbias,
-                            ConstMatrix dy, ConstMatrix x) {
+void linear_backward_weight(const Call<Sums, Sums, ConstMatrix, ConstMatrix, Beta>& call, Sums dweight,
+                            Sums dbias, ConstMatrix dy, ConstMatrix x, Beta beta) {
   TeamPlace& place = call.place;
   place.team.run(chunks_of(dweight.rows, kChunkOutputs), [&](std::int64_t chunk, int member) {
     const Range outputs = chunk_range(chunk, kChunkOutputs, dweight.rows);
     Packing packing(place, member, dy.rows * outputs.count);
     const auto gradient = packing.copy_of(dy, {0, dy.rows}, outputs);
-    call(rows_of(place, dweight, outputs), columns_of_row(place, dbias, outputs), gradient, x);
+    call(rows_of(place, dweight, outputs), columns_of_row(place, dbias, outputs), gradient, x, beta);
   });
 }
 

@@ -105,7 +105,7 @@ void kernels_linear_backward(benchmark::State& state) {
   Floats dx(kRows, kWidth), dweight(kHidden, kWidth), dbias(1, kHidden);
   for (auto _ : state) {
     kernels->linear_backward_input(dx, dy, weight);
-    kernels->linear_backward_weight(dweight, dbias, dy, x);
+    kernels->linear_backward_weight(dweight, dbias, dy, x, Beta::one);
   }
   set_flop(state, 2.0 * kLinearFlop);
 }
@@ -232,7 +232,9 @@ void register_linear(std::int64_t in, std::int64_t out) {
     return [=, &k](std::size_t i) { k.linear_backward_input.run_variant(i, *x, *y, *weight); };
   });
   register_variants(&Kernels::linear_backward_weight, shape, flop, [=](const Kernels& k) {
-    return [=, &k](std::size_t i) { k.linear_backward_weight.run_variant(i, *weight, Sums(), *y, *x); };
+    return [=, &k](std::size_t i) {
+      k.linear_backward_weight.run_variant(i, *weight, Sums(), *y, *x, Beta::one);
+    };
   });
 }
 

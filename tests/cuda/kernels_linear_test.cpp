@@ -12,15 +12,16 @@ class CudaLinear : public CudaKernelTest {
     Both &y = values("y", n, out), &without_bias = values("y without bias", n, out);
     Both &dy = values("dy", n, out), &dx = values("dx", n, in);
     Both &dweight = sums("dweight", out, in), &dbias = sums("dbias", 1, out);
-    Both& dweight_alone = sums("dweight alone", out, in);
+    Both &dweight_alone = sums("dweight alone", out, in), &dweight_set = sums("dweight set", out, in);
     expect_alike(
         "linear " + std::to_string(n) + " rows from " + std::to_string(in) + " to " + std::to_string(out),
         [&](Kernels& k, Side at) {
           run(k.linear, at, at(y), at(x), at(weight), at(bias));
           run(k.linear, at, at(without_bias), at(x), at(weight), ConstMatrix());
           run(k.linear_backward_input, at, at(dx), at(dy), at(weight));
-          run(k.linear_backward_weight, at, at(dweight), at(dbias), at(dy), at(x));
-          run(k.linear_backward_weight, at, at(dweight_alone), Sums(), at(dy), at(x));
+          run(k.linear_backward_weight, at, at(dweight), at(dbias), at(dy), at(x), Beta::one);
+          run(k.linear_backward_weight, at, at(dweight_alone), Sums(), at(dy), at(x), Beta::one);
+          run(k.linear_backward_weight, at, at(dweight_set), Sums(), at(dy), at(x), Beta::zero);
         });
   }
 };

@@ -59,7 +59,7 @@ TEST(HostKernels, AllowMatricesWithoutRows) {
   const Indices empty;
   k->linear(none4, none2, weight, ConstMatrix());
   k->linear_backward_input(none2, none4, weight);
-  k->linear_backward_weight(dweight, dbias, none4, none2);
+  k->linear_backward_weight(dweight, dbias, none4, none2, Beta::one);
   k->layer_norm(none2, kept2, none2, row, row, 1e-5);
   k->layer_norm_backward(none2, drow, drow, none2, none2, row, kept2);
   k->rms_norm(none2, kept1, none2, row, 1e-5);
@@ -125,7 +125,7 @@ TEST(HostKernels, NameTheOperationAndBothShapes) {
       {"linear_backward_input: dy is 1 x 2, expected 3 x 2",
        [&](auto& k) { k.linear_backward_input(b, row, Reals(2, 4)); }},
       {"linear_backward_weight: dweight is 3 x 4, expected 2 x 4",
-       [&](auto& k) { k.linear_backward_weight(b, {}, a, b); }},
+       [&](auto& k) { k.linear_backward_weight(b, {}, a, b, Beta::one); }},
       {"layer_norm: gamma is 1 x 4, expected 1 x 2",
        [&](auto& k) { k.layer_norm(a, pair, a, row4, row, 0.1); }},
       {"layer_norm: statistics is 3 x 3, expected 3 x 2",

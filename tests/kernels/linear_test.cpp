@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <tuple>
 
 #include "tests/kernels/values.hpp"
@@ -52,15 +53,22 @@ TEST_P(Linear, BackwardIsTheDerivative) {
   const Reals bias_start = random_values(random, 1, out);
   Reals dweight = weight_start;
   Reals dbias = bias_start;
-  kernels->linear_backward_weight(dweight, dbias, dy, x);
+  kernels->linear_backward_weight(dweight, dbias, dy, x, Beta::one);
   const Reals weight_gradient = numeric_gradient(weight, [this] { return loss(); });
   expect_close(dweight, plus(weight_start, weight_gradient), kGradient, "dweight");
   const Reals bias_gradient = numeric_gradient(bias, [this] { return loss(); });
   expect_close(dbias, plus(bias_start, bias_gradient), kGradient, "dbias");
 
   Reals again = weight_start;
-  kernels->linear_backward_weight(again, Sums(), dy, x);
+  kernels->linear_backward_weight(again, Sums(), dy, x, Beta::one);
   EXPECT_EQ(again.data, dweight.data);
+
+  // With beta 0 nothing of what was there is read, and the result is that of zeros to which it is added.
+  Reals added(out, in, 0.0);
+  kernels->linear_backward_weight(added, Sums(), dy, x, Beta::one);
+  Reals set(out, in, std::numeric_limits<double>::quiet_NaN());
+  kernels->linear_backward_weight(set, Sums(), dy, x, Beta::zero);
+  EXPECT_EQ(set.data, added.data);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Linear,

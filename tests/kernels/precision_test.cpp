@@ -39,7 +39,7 @@ Outputs linear_outputs(HostTarget target) {
   const auto kernels = host<T>(target);
   kernels->linear(y, x, weight, bias);
   kernels->linear_backward_input(dx, dy, weight);
-  kernels->linear_backward_weight(dweight, dbias, dy, x);
+  kernels->linear_backward_weight(dweight, dbias, dy, x, Beta::one);
   Outputs outputs;
   for (const auto* values : {&y, &dx, &dweight, &dbias}) keep(outputs, *values);
   return outputs;

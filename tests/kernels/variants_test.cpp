@@ -186,8 +186,9 @@ std::vector<Case> cases() {
     const std::int64_t in = width(a), out = width(a);
     const bool biased = a.below(2) == 0;
     const ConstMatrix dy = a.in(n, out), x = a.in(n, in);
+    const Beta beta = a.below(2) == 0 ? Beta::zero : Beta::one;
     const Sums dweight = a.sums_out(out, in, 1.0), dbias = a.sums_out(1, out, 1.0);
-    call(dweight, biased ? dbias : Sums(), dy, x);
+    call(dweight, biased ? dbias : Sums(), dy, x, beta);
   });
   add(&K::layer_norm, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a) + 1;

@@ -80,7 +80,7 @@ Found run_head(const RankContext& rank, const Case& of, const ModelSpec& model) 
   place.stage.llm_layers = 1;
   place.stage.head = true;
   ParameterStore store(rank, stage_parameter_list(model, place, rank.tp_rank), 1, 0, 7);
-  store.zero_gradients(rank);
+  store.begin_gradients();
   SumTensor loss(rank, 1, 1);
   rank.kernels.zero(Sums(loss));
   const LmHead head(model, store, rank);

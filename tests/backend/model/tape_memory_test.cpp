@@ -39,7 +39,7 @@ void on_ranks(int tp, bool sequence_parallel, const Body& body) {
     const RankContext rank{*device,          *stream, *kernels, *communicator, group, static_cast<int>(r),
                            sequence_parallel};
     ParameterStore store(rank, stage_parameter_list(model, all_units(tp), rank.tp_rank), 1, 0, 7);
-    store.zero_gradients(rank);
+    store.begin_gradients();
     body(rank, store, model);
   };
   run_in_threads(tp, {[](std::size_t) {}, run, [](std::size_t, const std::string&) {}});

@@ -56,7 +56,8 @@ using Snapshot = std::pair<std::int64_t, std::vector<double>>;  // of gradients 
 
 /// Takes one microbatch through a whole model on one rank, and returns what the backward says is complete,
 /// and all gradients after it.
-std::pair<std::vector<Snapshot>, std::vector<double>> backward_of(const ModelSpec& model) {
+/// `before` is in all gradients when the step begins.
+std::pair<std::vector<Snapshot>, std::vector<double>> backward_of(const ModelSpec& model, double before = 0) {
   Plan plan = uniform_plan(1, 1, 1, 1);
   const std::vector<Sample> samples = testing::live_samples(6, 5);
   const MadeUpContents contents(model, 7);
@@ -65,7 +66,11 @@ std::pair<std::vector<Snapshot>, std::vector<double>> backward_of(const ModelSpe
   LocalRank parts(*world, 0, DType::f64);
   const RankContext rank = context_of(parts, consecutive_ranks(0, 1), 0, false);
   StageModule module(model, stage_places(plan_stages(plan, model)).front(), 1, 0, 7, rank);
-  module.parameters().zero_gradients(rank);
+  for (const Parameter& parameter : module.parameters().list()) {
+    const std::vector<double> values(static_cast<std::size_t>(parameter.count()), before);
+    module.parameters().write(rank, parameter, ParameterStore::Kind::gradient, values);
+  }
+  module.parameters().begin_gradients();
   const StageInput input{content.encoder(0, 0, true), content.llm(0, 0), content.token_weight()};
   SumTensor loss(rank, 1, 1);
   rank.kernels.zero(Sums(loss));
@@ -79,7 +84,16 @@ std::pair<std::vector<Snapshot>, std::vector<double>> backward_of(const ModelSpe
   module.forward({}, input, loss, tape);
   std::vector<Snapshot> snapshots;
   module.backward({}, tape, [&](std::int64_t from) { snapshots.emplace_back(from, gradients_from(from)); });
+  module.parameters().complete_gradients(rank, module.parameters().gradients().columns);
   return {snapshots, gradients_from(0)};
+}
+
+/// A step's sums begin anew: nothing of the NaNs that stood there is read, and nothing stays.
+TEST(LiveReduction, NoGradientOfTheStepBeforeIsRead) {
+  const auto [snapshots, expected] = backward_of(testing::live_model());
+  const auto [other_snapshots, found] =
+      backward_of(testing::live_model(), std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(found, expected);
 }
 
 /// Each of the seven layers completes more gradients, and what is complete does not change any more. After

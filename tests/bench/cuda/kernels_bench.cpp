@@ -219,7 +219,7 @@ struct LinearBackward {
   Zeros dweight{out, in}, dbias{1, out};
   void operator()(Kernels& k) {
     k.linear_backward_input(dx, dy, weight);
-    k.linear_backward_weight(dweight, dbias, dy, x);
+    k.linear_backward_weight(dweight, dbias, dy, x, Beta::one);
   }
   double work() const { return 4.0 * kTokens * in * out; }
 };

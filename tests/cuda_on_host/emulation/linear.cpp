@@ -29,9 +29,9 @@ void linear_backward_input(const CudaTarget& target, Matrix dx, ConstMatrix dy, 
                  dx.data});
 }
 
-void linear_backward_weight(const CudaTarget& target, Sums dweight, Sums dbias, ConstMatrix dy,
-                            ConstMatrix x) {
-  if (dy.rows == 0) return;
+void linear_backward_weight(const CudaTarget& target, Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x,
+                            Beta beta) {
+  if (dy.rows == 0 && beta == Beta::one) return;
   constexpr const char* kOperation = "linear_backward_weight";
   plain_product(target, kOperation,
                 {dy.columns,
@@ -43,7 +43,8 @@ void linear_backward_weight(const CudaTarget& target, Sums dweight, Sums dbias, 
                  {x.columns, 1},
                  dweight.data,
                  nullptr,
-                 true});
+                 true,
+                 beta});
   if (dbias.columns > 0) add_column_sums(target, kOperation, dbias, dy);
 }
 
