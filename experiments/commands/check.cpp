@@ -29,6 +29,12 @@ Table schedule_check_table(const ScheduleFile& schedule, const std::vector<Check
   return table;
 }
 
+std::vector<Batch> batches_of(const ScheduleFile& schedule) {
+  std::vector<Batch> batches;
+  for (const ScheduledIteration& iteration : schedule.iterations) batches.push_back(iteration.samples);
+  return batches;
+}
+
 int run_schedule_check(const Values& values) {
   const Format format = read_format(values);
   const std::optional<NamedProfile> profile = read_profile(values);
@@ -36,6 +42,9 @@ int run_schedule_check(const Values& values) {
   const auto file = values["schedule"].as<std::string>();
   const PlanFiles files(values["plan"].as<std::string>(), file, read_link_changes(values),
                         profile ? &*profile : nullptr);
+  if (profile)
+    require_reach(*profile, files.plan, files.target.model, batches_of(files.schedule),
+                  read_extrapolate(values));
   const std::vector<CheckedIteration> checked = check_schedule(files.schedule, files.plan, files.target);
   print_table(schedule_check_table(files.schedule, checked), format);
   bool fits = true;
@@ -70,6 +79,7 @@ options; with --correction figures are others.)",
   });
   add_link_options(command.options);
   add_profile_option(command.options);
+  add_extrapolate_option(command.options);
   return command;
 }
 

@@ -95,7 +95,7 @@ std::vector<NamedPlan> read_plans(const Values& values) {
 class Costs {
  public:
   Costs(const Values& values, const Target& target, const std::vector<Variant>& variants,
-        const VerificationOptions& options, Provenance& made_by) {
+        const std::vector<Batch>& batches, const VerificationOptions& options, Provenance& made_by) {
     const std::optional<std::string> profile = read_text(values, "profile");
     const std::optional<std::string> trace = read_text(values, "trace");
     if (profile && trace) refuse_option("trace", "takes the place of '--profile', found both");
@@ -104,7 +104,7 @@ class Costs {
       read_trace(values, *trace, target, options, made_by);
     } else if (profile) {
       refuse_given(values, {"budget-s"}, "is of a profile that is measured, found '--profile'");
-      read_profile(values, *profile, target, variants, options, made_by);
+      read_profile(values, *profile, target, variants, batches, options, made_by);
     } else {
       measure(values, target, variants, options);
     }
@@ -142,8 +142,8 @@ class Costs {
   }
 
   void read_profile(const Values& values, const std::string& file, const Target& target,
-                    const std::vector<Variant>& variants, const VerificationOptions& options,
-                    Provenance& made_by) {
+                    const std::vector<Variant>& variants, const std::vector<Batch>& batches,
+                    const VerificationOptions& options, Provenance& made_by) {
     const std::string text = read_text_file(file);
     const ProfileTables tables = parse_profile_tables(text, file);
     made_by.profile = {file, content_hash(to_json(tables))};  // as fidelity has it: without what made it
@@ -152,6 +152,8 @@ class Costs {
       const std::unique_ptr<World> world = make_live_world(options.device, variant.plan);
       require_profile(tables, file, target.model, variant.plan, *world, options.dtype,
                       read_foreign_profile(values));
+      require_reach(*cost, reach_of(*cost, variant.plan, target.model, batches), file,
+                    read_extrapolate(values));
       by_variant_.push_back(cost);
     }
   }
@@ -233,7 +235,7 @@ int run_verify(const Values& values) {
   input.batches = make_batches(samples, first.gbs, batches, options.seed);
   if (out) check_output_directory(*out, kOutputs[0]);
 
-  const Costs costs(values, *target, variants, options, made_by);
+  const Costs costs(values, *target, variants, input.batches, options, made_by);
   input.cost = [&](std::size_t variant, std::size_t batch) -> const SumCostModel& {
     return costs.of(variant, batch);
   };
@@ -309,6 +311,7 @@ are in memory at once. Measured seconds are not the same in two runs.)",
   add_cores_option(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   add_mixed_option(command.options);
+  add_extrapolate_option(command.options);
   return command;
 }
 

@@ -299,7 +299,10 @@ class PlanSession final : public ServiceSession {
                                          Use::shape)) {
     require_session_keys(json, {"plan", "program", "profile"});
     validate(plan_, target_->model, target_->cluster, "plan");
-    if (profile_) require_measured(*profile_, plan_, target_->model);
+    if (profile_) {
+      require_measured(*profile_, plan_, target_->model);
+      measured_.emplace(profile_->tables);
+    }
     with_program_ = json.has("program") && json.at("program").boolean();
     SessionOptions options = read_session_options(json);
     ScheduleLimits& limits = options.service.limits;
@@ -333,6 +336,10 @@ class PlanSession final : public ServiceSession {
     std::vector<Sample> samples;
     for (const JsonValue& sample : json.at("samples").elements()) samples.push_back(read_sample(sample));
     require_enough_samples(samples.size(), plan_);
+    if (measured_) {  // a note: the server refuses no batch of a run for it
+      const ProfileReach reach = reach_of(*measured_, plan_, target_->model, {&samples, 1});
+      require_reach(*measured_, reach, profile_->path, true);
+    }
     check_batch(json, samples);
     check_size(json.at("samples"), samples.size());
     const std::size_t items = samples.size();
@@ -370,6 +377,7 @@ class PlanSession final : public ServiceSession {
  private:
   Plan plan_;
   std::optional<NamedProfile> profile_;
+  std::optional<ProfiledCostModel> measured_;  // of the profile
   std::shared_ptr<Target> target_;
   std::map<std::uint64_t, std::vector<Sample>> held_;  // that were pushed, until their window is full
   std::shared_ptr<BatchNumbers> numbers_ = std::make_shared<BatchNumbers>();

@@ -184,6 +184,12 @@ void require_measured(const NamedProfile& profile, std::span<const Stage> stages
 
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model) {
   require_measured(profile, plan_stages(plan, model));
+  const std::vector<bool> windowed = model.encoder.layer_form().windowed;
+  if (std::ranges::count(windowed, true) == 0 || profile.tables.windows) return;
+  say_once(
+      fmt::format("dflop: note: {}: attention within windows was not measured apart; the encoder's layers "
+                  "that have them are priced by the mean length of their sequences\n",
+                  printable(profile.path)));
 }
 
 void add_extrapolate_option(Options& options) {
@@ -221,9 +227,8 @@ void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, con
                        printable(path), found));
 }
 
-void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpec& model,
-                   std::span<const Batch> batches, bool extrapolate) {
-  const ProfiledCostModel cost(profile.tables);
+ProfileReach reach_of(const ProfiledCostModel& cost, const Plan& plan, const ModelSpec& model,
+                      std::span<const Batch> batches) {
   ProfileReach farthest;
   for (const Stage& stage : plan_stages(plan, model)) {
     const auto ask = [&](const Work& work) {
@@ -238,7 +243,13 @@ void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpe
       for (const Sample& sample : batch) ask({{}, sample.llm()});
     }
   }
-  require_reach(cost, farthest, profile.path, extrapolate);
+  return farthest;
+}
+
+void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpec& model,
+                   std::span<const Batch> batches, bool extrapolate) {
+  const ProfiledCostModel cost(profile.tables);
+  require_reach(cost, reach_of(cost, plan, model, batches), profile.path, extrapolate);
 }
 
 std::unique_ptr<const SumCostModel> measured_cost(const ProfileTables& profile) {

@@ -58,6 +58,7 @@ void require_recorded_model(const NamedProfile& profile, const Origin& model);
 /// @throws Error (input) for a tp or a part of a device that was not measured, and for dp > 1 where no
 /// all-reduce was
 void require_measured(const NamedProfile& profile, std::span<const Stage> stages);
+/// Does so, and says once where attention within windows was not measured apart.
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
 
 /// Adds --extrapolate, which belongs to --profile.
@@ -71,7 +72,10 @@ bool read_extrapolate(const Values& values);
 void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, const std::string& path,
                    bool extrapolate);
 
-/// Does so for the mean microbatches of a plan, and for its batches' longest samples.
+/// Returns how far the mean microbatches of a plan, and its batches' longest samples, go.
+ProfileReach reach_of(const ProfiledCostModel& cost, const Plan& plan, const ModelSpec& model,
+                      std::span<const Batch> batches);
+/// Checks that a profile reaches so far.
 void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpec& model,
                    std::span<const Batch> batches, bool extrapolate);
 

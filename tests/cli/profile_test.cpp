@@ -174,18 +174,28 @@ TEST_F(Profile, PredictsTrainingSteps) {
   EXPECT_FALSE(testing::rows_of(without.out)[0].contains("predicted_s"));
 }
 
-/// Points of up to 32 tokens of a GPU do not reach microbatches of four samples: no step is run.
+/// Points of up to 32 tokens of a GPU do not reach microbatches of four samples: no command gives a number, and
+/// no step is run. Each does with --extrapolate.
 TEST_F(Profile, PredictsNothingFarBeyondAGpusPoints) {
   write_profile();
   const ProfileTables profile = tables_in(sandbox.path("p.json"));
   testing::write_all(sandbox.path("p.json"), to_json(fixtures::as_of_gpu(profile, 32)));
-  const std::string train =
-      "train --steps 1 --data small.csv --gbs 4 --format json --profile p.json --foreign-profile";
-  const RunResult result = sandbox.run(train);
-  EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_TRUE(result.out.empty()) << result.out;
-  EXPECT_NE(result.err.find("was measured up to 32 tokens"), std::string::npos) << result.err;
-  EXPECT_EQ(sandbox.run(train + " --extrapolate").exit_code, 0);
+  const std::string plan = DFLOP_SOURCE_DIR "/traces/plans/tiny-vlm-pp2.json";
+  const std::string data = " --data small.csv --gbs 16";
+  ASSERT_EQ(sandbox.run("schedule --plan " + plan + data + " --iterations 1 --out s.json").exit_code, 0);
+  for (const std::string& command :
+       {"train --steps 1 --foreign-profile --plan " + plan + data, "schedule --plan " + plan + data,
+        "check --schedule s.json --plan " + plan, "simulate --schedule s.json --plan " + plan,
+        "verify --steps 10 --warm-up 0 --orders 1f1b,gpipe --foreign-profile --plans " + plan + data}) {
+    SCOPED_TRACE(command);
+    const RunResult result = sandbox.run(command + " --profile p.json --format json");
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_TRUE(result.out.empty()) << result.out;
+    EXPECT_NE(result.err.find("was measured up to 32 tokens"), std::string::npos) << result.err;
+    const RunResult guesses = sandbox.run(command + " --profile p.json --format json --extrapolate");
+    EXPECT_FALSE(guesses.out.empty()) << guesses.err;
+    EXPECT_NE(guesses.err.find("their times are guesses"), std::string::npos) << guesses.err;
+  }
 }
 
 /// Every measured second is 0 but those of the optimizer: both ranks end with their step of 2 s, which
