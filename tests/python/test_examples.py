@@ -1,5 +1,5 @@
 """The examples on two gloo ranks: each sample of other packages' loops is trained once an epoch, and train_vlm.py runs
-as the README shows it."""
+as docs/tasks.md shows it."""
 
 import importlib.util
 import json
@@ -70,7 +70,7 @@ def test_modules_are_trained_under_plans_that_are_made_for_them(source, tmp_path
     if is_old():
         pytest.skip(f"the plans may have orders that split backwards, which need torch {OLDEST_TORCH}")
     command = "python experiments/examples/pytorch/train_vlm.py --ranks 2 --out run"
-    assert command in (source / "README.md").read_text()
+    assert command in (source / "docs/tasks.md").read_text()
     environment = {**os.environ, "PYTHONPATH": str(source / "experiments" / "python")}
     words = command.replace("experiments/", f"{source}/experiments/").split()[1:]
     run = subprocess.run(
