@@ -69,7 +69,7 @@ class NcclWorld final : public ProcessWorld {
 }  // namespace
 
 std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const WorldOptions& options) {
-  // With it a receive that waits would keep back the sends of other routes; see backend/README.md.
+  // With it a receive that waits would keep back the sends of other routes; see docs/backend-notes.md.
   ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
   const int gpu = gpu_of(launch, cuda_device_count());
   const NcclTable table = load_nccl();

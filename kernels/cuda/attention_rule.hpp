@@ -23,7 +23,7 @@ inline std::int64_t longest_sequence(std::span<const std::int32_t> offsets) {
 }
 
 /// Returns what computes a call whose longest sequence has so many tokens. `library`: there is one that takes
-/// the call. Its lead is in long sequences, and it loses in short ones; kernels/README.md has the figures.
+/// the call. Its lead is in long sequences, and it loses in short ones; docs/kernel-notes.md has the figures.
 constexpr AttentionWay attention_way(std::int64_t longest, bool library) {
   constexpr std::int64_t kLibraryFrom = 512;
   constexpr std::int64_t kLargeTilesFrom = 96;  // three quarters of a tile of 128
