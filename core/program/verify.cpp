@@ -96,23 +96,24 @@ void check_messages(const Program& program) {
       position = i;
     }
   }
-  std::vector<std::int32_t> order(program.messages.size());
-  for (std::size_t m = 0; m < order.size(); ++m) {
+  for (std::size_t m = 0; m < program.messages.size(); ++m) {
     const Message& message = program.messages[m];
-    order[m] = static_cast<std::int32_t>(m);
     if (sent[m] < 0) refuse(program, message.source, -1, "message {} is never sent", m);
     if (received[m] < 0) refuse(program, message.destination, -1, "message {} is never received", m);
   }
-  const auto channel = [&](std::int32_t m) {
-    return std::tuple(program.messages[m].source, program.instructions[sent[m]].stage,
-                      program.messages[m].destination, program.instructions[received[m]].stage);
-  };
-  const auto key = [&](std::int32_t m) { return std::tuple(channel(m), sent[m]); };
-  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
-  for (std::size_t k = 1; k < order.size(); ++k) {
-    if (channel(order[k - 1]) == channel(order[k]) && received[order[k - 1]] > received[order[k]]) {
-      refuse(program, program.messages[order[k]].destination, received[order[k]],
-             "received before a message sent earlier on this channel");
+  for (const Group& group : program.groups) {
+    // The place where the last message of a channel was received, by both stages and the destination.
+    std::map<std::tuple<int, std::int32_t, int>, std::int64_t> last;
+    for (std::int64_t i = group.begin; i < group.end; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!is_send(instruction.op)) continue;
+      const std::int32_t destination = program.messages[instruction.index].destination;
+      const std::int64_t place = received[instruction.index];
+      std::int64_t& before = last[{instruction.stage, destination, program.instructions[place].stage}];
+      if (place < before) {
+        refuse(program, destination, place, "received before a message sent earlier on this channel");
+      }
+      before = place;
     }
   }
 }
