@@ -174,15 +174,23 @@ TEST_F(Profile, PredictsTrainingSteps) {
   EXPECT_FALSE(testing::rows_of(without.out)[0].contains("predicted_s"));
 }
 
-/// Points of up to 32 tokens of a GPU do not reach microbatches of four samples: no command gives a number, and
-/// no step is run. Each does with --extrapolate.
-TEST_F(Profile, PredictsNothingFarBeyondAGpusPoints) {
-  write_profile();
-  const ProfileTables profile = tables_in(sandbox.path("p.json"));
-  testing::write_all(sandbox.path("p.json"), to_json(fixtures::as_of_gpu(profile, 32)));
+/// The profile of a GPU that was measured with up to 32 tokens, a plan, and a schedule of 16 samples, whose
+/// microbatches have more.
+struct ProfileOfFewTokens : Profile {
   const std::string plan = DFLOP_SOURCE_DIR "/traces/plans/tiny-vlm-pp2.json";
   const std::string data = " --data small.csv --gbs 16";
-  ASSERT_EQ(sandbox.run("schedule --plan " + plan + data + " --iterations 1 --out s.json").exit_code, 0);
+
+  ProfileOfFewTokens() {
+    write_profile();
+    const ProfileTables profile = tables_in(sandbox.path("p.json"));
+    testing::write_all(sandbox.path("p.json"), to_json(fixtures::as_of_gpu(profile, 32)));
+    const std::string schedule = "schedule --plan " + plan + data + " --iterations 1 --out s.json";
+    EXPECT_EQ(sandbox.run(schedule).exit_code, 0);
+  }
+};
+
+/// No command gives a number, and no step is run. Each does with --extrapolate.
+TEST_F(ProfileOfFewTokens, PredictsNothingFarBeyondItsPoints) {
   for (const std::string& command :
        {"train --steps 1 --foreign-profile --plan " + plan + data, "schedule --plan " + plan + data,
         "check --schedule s.json --plan " + plan, "simulate --schedule s.json --plan " + plan,
@@ -196,6 +204,20 @@ TEST_F(Profile, PredictsNothingFarBeyondAGpusPoints) {
     EXPECT_FALSE(guesses.out.empty()) << guesses.err;
     EXPECT_NE(guesses.err.find("their times are guesses"), std::string::npos) << guesses.err;
   }
+}
+
+/// A server rejects no batch for it.
+TEST_F(ProfileOfFewTokens, IsNotedByASession) {
+  const json samples = json::parse(testing::read_all(sandbox.path("s.json")))["samples"];
+  const json open = {{"id", 0}, {"method", "open"}, {"params", {{"plan", plan}, {"profile", "p.json"}}}};
+  const json push = {
+      {"id", 1}, {"method", "push"}, {"params", {{"session", 1}, {"batch", {{"samples", samples}}}}}};
+  testing::write_all(sandbox.path("requests"), open.dump() + '\n' + push.dump() + '\n');
+  const RunResult result = sandbox.run("serve", "requests");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out.find("error"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("p.json: the unit"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("their times are guesses"), std::string::npos) << result.err;
 }
 
 /// Every measured second is 0 but those of the optimizer: both ranks end with their step of 2 s, which
