@@ -1,4 +1,4 @@
-// This file solves bounded nonlinear least squares, for fitting a GPU type's parameters to measurements.
+// This file solves bounded nonlinear least-squares problems, to fit a GPU type's parameters to measurements.
 #pragma once
 
 #include <functional>
@@ -14,28 +14,28 @@ struct LeastSquares {
   std::vector<double> start;  ///< inside the bounds
   std::vector<double> lower;
   std::vector<double> upper;
-  /// Residuals beyond this count less: the cost of one is 2 s² (sqrt(1 + r² / s²) - 1), which is r² near zero
-  /// and 2 s |r| far out (Charbonnier et al. 1997; "soft L1"). 0: plain squares.
+  /// Residuals larger than this count less: each costs 2 s² (sqrt(1 + r² / s²) - 1), which is r² near zero
+  /// and 2 s |r| far out (Charbonnier et al. 1997; "soft L1"). 0 means plain squares.
   double robust_scale = 0;
   int most_steps = 200;
 };
 
-/// Returns half the sum of the residuals' squares, or of their robust costs as LeastSquares::robust_scale
-/// says.
+/// Returns half the sum of the residuals' squares, or of their robust costs (see LeastSquares::robust_scale).
 double robust_cost(std::span<const double> residuals, double scale);
 
 /// A LeastSquaresFit is the point at which the search ended.
 struct LeastSquaresFit {
   std::vector<double> point;
-  double cost = 0;  ///< half the sum
+  double cost = 0;  ///< half the sum; see robust_cost()
   int steps = 0;    ///< accepted
 };
 
-/// Minimizes by Levenberg-Marquardt (Marquardt 1963) with projection on the bounds: variables at a bound
-/// whose gradient points outward are held for the step, the others' step is clipped (Kanzow, Yamashita and
-/// Fukushima 2004). Robust costs by reweighting in each step (Triggs et al. 2000, without their second-order
-/// term). Derivatives by forward differences of 1e-4, so that variables should be of the order of 1. Ends
-/// when a step changes the cost by less than 1e-9 of it. Deterministic.
+/// Minimizes by Levenberg-Marquardt (Marquardt 1963) with projection on the bounds: a variable at a bound
+/// whose gradient points outward is held for the step, and the steps of other variables are clipped (Kanzow,
+/// Yamashita and Fukushima 2004). It handles robust costs by reweighting in each step (Triggs et al. 2000,
+/// without their second-order term). Derivatives are forward differences of 1e-4, so variables should be of
+/// the order of 1. The search ends when a step changes the cost by less than a relative 1e-9. It is
+/// deterministic.
 /// @throws Error (internal) if sizes differ, the start is out of bounds, or a residual is not finite there.
 LeastSquaresFit minimize(const LeastSquares& problem);
 

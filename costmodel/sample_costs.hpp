@@ -1,4 +1,5 @@
-// These are the costs that each sample adds to the load of each module, for schedulers.
+// This file computes the cost that each sample adds to the load of each module; schedulers balance these
+// costs.
 #pragma once
 
 #include <span>
@@ -11,31 +12,31 @@ namespace dflop {
 /// Returns the sum of the work of all samples.
 Work total_work(std::span<const Sample> samples);
 
-/// Returns the mean of `count` parts of a total, rounded up so that it is empty only if all are.
+/// Returns one of `count` equal parts of a total, rounded up so that it is empty only if the total is.
 Workload mean_part(const Workload& total, std::int64_t count);
 
-/// SampleCosts are seconds per sample, forward and backward, on the slowest of the pipeline ranks that hold
-/// encoder layers and on the slowest of those that hold only LLM layers. A rank's load is the sum over its
-/// chunks. A rank of a uniform plan may hold both; its load is the sum of both, and so is what a sample adds
-/// to it; in a colocated plan the encoder's part counts 1 / pp, as a rank encodes one microbatch in pp. Where
-/// every rank holds encoder layers the two are the same.
+/// SampleCosts holds seconds per sample, forward and backward, on the slowest of the pipeline ranks that hold
+/// encoder layers and on the slowest of the ranks that hold only LLM layers. A rank's load is the sum over
+/// its chunks. A rank of a uniform plan may hold layers of both modules; its load, and the cost that a sample
+/// adds to it, is then the sum of both. In a colocated plan the encoder's part counts 1 / pp, because a rank
+/// encodes one microbatch in pp. If every rank holds encoder layers, both costs are equal.
 struct SampleCosts {
-  std::vector<double> encoder_s;  ///< zero for samples without work for that stage
+  std::vector<double> encoder_s;  ///< zero for samples without encoder work
   std::vector<double> llm_s;
 };
 
-/// Returns the marginal cost of every sample: what it adds to a microbatch that already carries the mean
-/// load, the mean over plan.bins() for the LLM and over microbatches * encoder.dp for an encoder apart.
-/// Marginal and not alone, because the fixed overheads and the low efficiency of small shapes are paid once a
-/// microbatch: counted per sample they would make many small samples look heavier than they are together.
-/// What a cost model knows of a sample beyond its work (CostModel::sample_excess()) comes on top.
+/// Returns the marginal cost of every sample: the time that it adds to a microbatch that already carries the
+/// mean load, the mean over plan.bins() for the LLM and over microbatches * encoder.dp for a separate
+/// encoder. Costs are marginal because a microbatch pays the fixed overheads and the low efficiency of small
+/// shapes only once: counted per sample, they would make many small samples look heavier than they are
+/// together. CostModel::sample_excess(), the known cost of a sample beyond its work, is added.
 ///
 /// encoder_s is the published per-bin value: the duration on one encoder dp rank times llm.dp / encoder.dp,
-/// as a microbatch's encoder work is shared by all encoder ranks and a scheduler sees one bin for each LLM dp
-/// rank. It asks more than the hardware does: there only the sum over a microbatch's bins is limited. Uniform
-/// and colocated plans encode a sample on its own dp rank, and the factor is one.
+/// because all encoder ranks share a microbatch's encoder work and a scheduler sees one bin for each LLM dp
+/// rank. This is stricter than the hardware, which only limits the sum over a microbatch's bins. Uniform and
+/// colocated plans encode a sample on its own dp rank, and the factor is one.
 ///
-/// Work that costs nothing by the model is given a nanosecond, so that it is never free to pile up.
+/// Work that the model prices at zero gets one nanosecond, so that piling it up is never free.
 SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpec& model,
                          std::span<const Sample> samples);
 

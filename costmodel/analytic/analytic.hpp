@@ -1,4 +1,4 @@
-// The AnalyticCostModel takes every cost from shapes and GPU data alone.
+// The AnalyticCostModel predicts every cost from shapes and GPU specifications, without measurements.
 #pragma once
 
 #include <vector>
@@ -10,40 +10,41 @@
 
 namespace dflop {
 
-/// An AnalyticCostModel takes a roofline for compute, latency and bandwidth for communication, and counts the
-/// bytes of memory. It has no state and is safe to use from several threads.
+/// An AnalyticCostModel prices compute by a roofline, prices communication by latency and bandwidth, and
+/// counts bytes of memory. It has no state and is safe to use from several threads.
 ///
-/// On a cluster of several GPU types a program's instructions are priced for the GPUs of the ranks that run
-/// them; a tp group takes as long as its slowest. What is asked without a rank is answered for all of them:
-/// compute() is that of the slowest type, while convex_floor() and optimizer_step(), on which bounds rest,
-/// are below those of any.
+/// On a cluster with several GPU types, the model prices a program's instructions for the GPUs of the ranks
+/// that run them; a tp group takes as long as its slowest rank. Calls that name no rank answer for all GPU
+/// types: compute() returns the slowest type's time, while convex_floor() and optimizer_step(), which lower
+/// bounds rely on, return times that no type beats.
 class AnalyticCostModel final : public SumCostModel {
  public:
   AnalyticCostModel(ModelSpec model, ClusterSpec cluster);
 
   /// Prices front, layers, connector, embedding and head of the stage by roofline, with recomputation and
-  /// tensor-parallel communication: per layer two all-reduces of tokens * hidden in bf16 forward and two
-  /// backward, full recomputation repeating the forward's (Narayanan et al. 2021); under sequence parallelism
-  /// each is an all-gather and a reduce-scatter of the same volume (Korthikanti et al. 2022; their extra
-  /// all-gather for the weight gradients overlaps with compute). One more: connector, forward (output) and
-  /// backward (input); embedding, forward; head, backward. Only layers are recomputed. backward =
-  /// backward_input + backward_weight, the weight part being the weights' own products. No pass takes less
-  /// than the host needs to launch its kernels: layer_launch for each layer's forward pass, once more where
-  /// it is recomputed, and as long for the backward pass, half of it for inputs and half for weights. Kernels
-  /// are queued, so that this is a floor of the pass and not of each kernel. On a share of a GPU each kernel
-  /// takes what Processor says of it; communication and launches take as long as on a whole one.
+  /// tensor-parallel communication. Each layer takes two all-reduces of tokens * hidden in bf16 forward and
+  /// two backward; full recomputation repeats the forward ones (Narayanan et al. 2021). Under sequence
+  /// parallelism, each is an all-gather and a reduce-scatter of the same volume (Korthikanti et al. 2022;
+  /// their extra all-gather for the weight gradients overlaps with compute). The connector adds one
+  /// all-reduce forward (output) and one backward (input), the embedding one forward, and the head one
+  /// backward. Only layers are recomputed. backward = backward_input + backward_weight; the weight part holds
+  /// only the products for weight gradients. No pass is shorter than the host's time to launch its kernels:
+  /// layer_launch for each layer's forward pass, once more if the layer is recomputed, and as long for the
+  /// backward pass, half of it for inputs and half for weights. Kernels are queued, so this floor applies to
+  /// the whole pass and not to each kernel. On a share of a GPU, Processor gives each kernel's time;
+  /// communication and launches take as long as on a whole GPU.
   ///
-  /// Frozen parts (TrainedParts) have no products for gradients of weights, and those before all that is
-  /// trained no backward, recomputation included: a frozen encoder is forward alone, a frozen LLM forward and
-  /// gradients of inputs. The first layer's input counts as any other's: under LoRA alone nothing needs its
-  /// gradient.
+  /// Frozen parts (TrainedParts) have no products for weight gradients, and frozen parts before all trained
+  /// parts have no backward pass and no recomputation: a frozen encoder runs only forward, a frozen LLM runs
+  /// forward and computes input gradients. The first layer's input gradient is counted even if only LoRA
+  /// pairs are trained, when nothing needs it.
   /// @throws Error (internal) for an op that is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
   Seconds both_passes(const Stage& stage, const Work& work) const override;
 
-  /// Returns compute() itself, which is made of sums and maxima of functions that are affine in the counts;
-  /// on several GPU types that of a GPU with the best figures of each.
+  /// Returns compute(), which consists of sums and maxima of functions that are affine in the counts. With
+  /// several GPU types, it assumes a GPU with the best figures of all types.
   std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
     return fastest_.empty() ? compute(op, stage, work) : fastest_.front().compute(op, stage, work);
   }
@@ -55,15 +56,15 @@ class AnalyticCostModel final : public SumCostModel {
     return all_reduce_time(cluster_, collective, program);
   }
 
-  /// Adam streams 30 bytes for each parameter whose states the rank owns (1 / dp of them under ZeRO-1): reads
-  /// the fp32 gradient, parameter, mean and variance (16), writes the last three (12) and the bf16 parameter
-  /// (2). With OptimizerStates::bf16 it reads four of 2 bytes and writes three: 14. all_reduce() charges the
-  /// all-gather that follows under ZeRO-1.
+  /// Prices the Adam update by its memory traffic: 30 bytes for each parameter whose states the rank owns (1
+  /// / dp of them under ZeRO-1). It reads the fp32 gradient, parameter, mean and variance (16), and writes
+  /// the last three (12) and the bf16 parameter (2). With OptimizerStates::bf16 it reads four values of 2
+  /// bytes and writes three: 14. all_reduce() charges the all-gather that follows under ZeRO-1.
   Seconds optimizer_step(const Stage& stage) const override;
 
   bool knows_shares() const override { return true; }
 
-  /// Returns the time of the stage's traffic at the whole bandwidth over compute().
+  /// Returns the stage's memory traffic time at full bandwidth, divided by compute().
   double bandwidth(Op op, const Stage& stage, const Work& work) const override;
   double optimizer_bandwidth(const Stage& stage) const override;
 
@@ -83,19 +84,19 @@ class AnalyticCostModel final : public SumCostModel {
   std::vector<Nanoseconds> compute_times(const Program& program) const override;
 
  private:
-  /// Returns the share of its GPUs that a stage is granted.
+  /// Returns the share of its GPUs that the stage is granted.
   double granted_share(const Stage& stage) const;
   Processor processor_of(const Stage& stage) const {
     return stage.share == 1 ? Processor(cluster_) : Processor(cluster_, granted_share(stage));
   }
-  /// LayerTimes are the times of one layer of each module that a stage has.
+  /// LayerTimes holds the times of one layer of each module on a stage.
   struct LayerTimes {
     PassTimes encoder;
     PassTimes llm;
   };
   LayerTimes layers_of(const Processor& gpu, const Stage& stage, const Work& work) const;
-  /// Returns the times of one layer, whose weights are `trained` or frozen; with LoRA's pairs where there is
-  /// a rank.
+  /// Returns the times of one layer with trained or frozen weights, including LoRA's pairs if `lora_rank` is
+  /// not 0.
   PassTimes layer_times(const Processor& gpu, const TransformerSpec& spec, const Stage& stage,
                         const Workload& work, bool trained, int lora_rank) const;
   PassTimes stage_times(const Processor& gpu, const Stage& stage, const Work& work) const {
@@ -107,10 +108,10 @@ class AnalyticCostModel final : public SumCostModel {
                           const PassTimes& layer) const;
   PassTimes llm_times(const Processor& gpu, const Stage& stage, const Workload& work,
                       const PassTimes& layer) const;
-  /// Returns the times of a stage, of which none is shorter than its launches. @pre the cluster is not mixed
+  /// Returns the times of a stage, none shorter than its kernel launches. @pre the cluster is not mixed
   PassTimes launched_times(const Processor& gpu, const Stage& stage, const Work& work,
                            const LayerTimes& layers) const;
-  /// Returns what the host needs to launch the passes of all layers.
+  /// Returns the host's time to launch the passes of all layers.
   PassTimes launch_times(const Stage& stage, const Work& work) const;
   /// Returns the time of an all-reduce of one bf16 tensor over the stage's tp ranks.
   Seconds tensor_all_reduce(const Processor& gpu, const Stage& stage, double tokens, int width) const {
@@ -121,10 +122,10 @@ class AnalyticCostModel final : public SumCostModel {
 
   ModelSpec model_;
   ClusterSpec cluster_;
-  // Of a mixed cluster alone:
+  // Filled only for a mixed cluster:
   std::vector<AnalyticCostModel> types_;    ///< one for each type of GPU
-  std::vector<int> type_of_node_;           ///< in types_
-  std::vector<AnalyticCostModel> fastest_;  ///< one
+  std::vector<int> type_of_node_;           ///< index into types_
+  std::vector<AnalyticCostModel> fastest_;  ///< one element: the best figures of all types
 };
 
 }  // namespace dflop

@@ -1,6 +1,6 @@
-// Messages and collectives take a time by latency and bandwidth: alpha + bytes / beta (Hockney 1994),
-// uncontended. A gradient reduction goes over the links in phases: what each participant's ports carry, phase
-// by phase.
+// This file prices messages and collectives by latency and bandwidth: alpha + bytes / beta (Hockney 1994),
+// without contention. A gradient reduction consists of phases; each phase counts the bytes that a
+// participant's ports carry.
 #pragma once
 
 #include <vector>
@@ -11,37 +11,37 @@
 
 namespace dflop {
 
-/// A phase is the bytes that each rank of each participant sends and as many that it receives, at the same
+/// A CollectivePhase holds the bytes that each rank of each participant sends, and also receives, at the same
 /// time over both kinds of links.
 struct CollectivePhase {
-  Seconds latency{0};        ///< of all steps together
+  Seconds latency{0};        ///< sum over all steps
   double node_bytes = 0;     ///< over links inside a node
   double network_bytes = 0;  ///< over links between nodes
 
   bool operator==(const CollectivePhase&) const = default;
 };
 
-/// Returns the phases of an all-reduce of B bytes over n participants on k nodes with g on the fullest and e
-/// on the emptiest. Ranks with the same tp index form one, all of them at once. One node: a ring, whatever
-/// the algorithm.
+/// Returns the phases of an all-reduce of B bytes over n participants on k nodes, with g participants on the
+/// fullest node and e on the emptiest. The ranks of each tp index form one all-reduce; all of these run at
+/// once. On one node every algorithm is a ring.
 ///   ring          2 (n - 1) steps over all ranks, in as many rings as a node has participants, each of which
-///                 leaves the node by another card (Thakur et al. 2005; NCCL): 2 (n - 1) / n B inside the
-///                 node, 1 / e of that between nodes
+///                 leaves the node through its own network card (Thakur et al. 2005; NCCL): 2 (n - 1) / n B
+///                 inside the node, 1 / e of it between nodes
 ///   tree          reduction and broadcast in a chain inside each node and, between nodes, in two
 ///                 binary trees that each carry half (Sanders et al. 2009; NCCL): 2 B inside a node,
 ///                 2 B / e between nodes, 2 (g - 1) steps inside and 2 ceil(log2 k) between
 ///   hierarchical  reduce-scatter inside each node, ring all-reduce of each participant's share B / e
 ///                 over the nodes, all-gather inside each node
-///   fastest       that of these which takes least
-/// Fewer than two participants: no phases.
+///   fastest       the fastest of these three
+/// Fewer than two participants have no phases.
 std::vector<CollectivePhase> all_reduce_phases(const ClusterSpec& cluster, const Collective& collective,
                                                const Program& program);
 
-/// Tells whether a collective's rings share node_ring_bandwidth_bytes_per_s out of a node.
+/// Tells whether a collective's rings share the node's node_ring_bandwidth_bytes_per_s.
 bool shares_node_ring(const ClusterSpec& cluster, const Collective& collective, const Program& program);
 
-/// Returns the bandwidth between nodes of each rank of a participant in a collective, the others of its node
-/// being at work too.
+/// Returns the bandwidth between nodes that each rank of a participant gets in a collective while the node's
+/// other participants also send.
 double network_bandwidth(const ClusterSpec& cluster, const Collective& collective, const Program& program);
 
 /// Returns the time of a phase with nothing else on the links.
@@ -49,52 +49,52 @@ Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, dou
 
 /// Returns the time of a ring all-reduce of `bytes` on each of `ranks`: 2 (n - 1) steps of bytes / n (Thakur
 /// et al. 2005; Patarasuk and Yuan 2009). An all-gather and a reduce-scatter, as under sequence parallelism,
-/// together move the same. One rank: zero.
+/// together move as many bytes. One rank takes no time.
 Seconds ring_all_reduce(const Link& link, int ranks, double bytes);
 
-/// Returns the time of an all-reduce of one tensor over a tp group: a ring in its node; where tp is more than
-/// a node's GPUs, rings in each node and between the nodes, a part of the tensor between each GPU and its
-/// likes. NCCL sends in chunks, the rings work at the same time on different ones, and the slower link
-/// decides.
+/// Returns the time of an all-reduce of one tensor over a tp group. Inside one node it is a ring. If tp
+/// exceeds the GPUs of a node, there are rings inside each node and rings between nodes, each over GPUs of
+/// the same position, which carry a part of the tensor. NCCL sends in chunks and the rings work on different
+/// chunks at the same time, so the slower link decides.
 Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes);
 
 /// Tells whether all ranks of both groups of a message are on one node.
 bool inside_node(const ClusterSpec& cluster, const Message& message, const Program& program);
 
-/// Returns what each link that a message uses carries of its exchange: port_bytes, split as message_time()
-/// says; all of them through the one link of a hub.
+/// Returns the bytes that each link used by a message carries: the exchange's port_bytes, split as in
+/// message_time(). A hub has one link, which carries all of them.
 double bytes_on_link(const Message& message, const Program& program);
 
-/// Returns the time in which the ranks of a message that stays on its GPUs copy their parts.
+/// Returns the time in which the ranks copy their parts of a message that stays on its GPUs.
 Seconds copy_time(const ClusterSpec& cluster, const Message& message, const Program& program);
 
-/// Returns what a message takes beside its bytes on the link: the link's latency, the cluster's
-/// message_overhead and, without sequence parallelism, where every rank needs a whole copy, the all-gather
-/// inside the node that makes it of the parts (Narayanan et al. 2021, section 4.1: scatter/gather). A hub
-/// sends whole copies, and nothing is gathered. The link is that inside a node if all ranks of both groups
-/// are on one, else that between nodes. A message that stays on its GPUs has no link.
+/// Returns the part of a message's time that does not depend on its link's bandwidth: the link's latency, the
+/// cluster's message_overhead and, without sequence parallelism, when every rank needs a whole copy, the
+/// all-gather inside the node that assembles it from the parts (Narayanan et al. 2021, section 4.1:
+/// scatter/gather). A hub sends whole copies, so it needs no all-gather. The link is the node's if all ranks
+/// of both groups are on one node, else the network's. A message that stays on its GPUs has no link.
 Seconds message_latency(const ClusterSpec& cluster, const Message& message, const Program& program);
 
 /// Returns the time from send to arrival. The message is split over min(source ranks, destination ranks)
-/// pairs of ranks, but for those of a hub, whose one rank sends and receives all (hub_copies()). The link
-/// carries port_bytes, not bytes: what the busier end moves in the same exchange shares that end's NIC, so
-/// several messages of one reshard do not each get all of it. A message that stays on its GPUs is a copy
-/// there: each rank reads its part and writes it.
+/// pairs of ranks, except at a hub, whose one rank sends and receives everything (hub_copies()). The link
+/// carries port_bytes, not bytes: all transfers of the busier end in the same exchange share its NIC, so the
+/// messages of one reshard do not each get the full bandwidth. A message that stays on its GPUs is a local
+/// copy: each rank reads its part and writes it.
 Seconds message_time(const ClusterSpec& cluster, const Message& message, const Program& program);
 
 /// Returns the time of a gradient reduction: the sum over all_reduce_phases().
 ///
-/// Where the cluster says so (node_ring_bandwidth_bytes_per_s), groups with several ranks in a node do not
-/// get a card for each: the rings of all tp indices share that bandwidth. So it was measured on A100 nodes of
+/// If the cluster sets node_ring_bandwidth_bytes_per_s, groups with several ranks in a node do not get a
+/// network card each: the rings of all tp indices share that bandwidth. This was measured on A100 nodes of
 /// 2022; see docs/calibration.md.
 ///
 /// Under ZeRO-1 the reduction is a reduce-scatter of fp32 gradients and, after the optimizer step, an
-/// all-gather of bf16 parameters (Rajbhandari et al. 2020). Both are charged here, as the all-reduce, which
-/// is an upper bound: 8 bytes a parameter instead of 6.
+/// all-gather of bf16 parameters (Rajbhandari et al. 2020). This function charges both as one all-reduce,
+/// which is an upper bound: 8 bytes a parameter instead of 6.
 Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective, const Program& program);
 
-/// ReductionTimes say what a gradient reduction waits for, phase by phase for the slower of its two kinds of
-/// links; together they are all_reduce_time().
+/// ReductionTimes splits all_reduce_time() by its cause. Each phase counts for the slower of its two kinds of
+/// links.
 struct ReductionTimes {
   Seconds latency{0};
   Seconds intra_node{0};  ///< bytes on links inside a node

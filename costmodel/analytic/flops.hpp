@@ -33,23 +33,23 @@ inline Flop layer_forward_flop(const TransformerSpec& spec, const Workload& work
          attention_flop(spec, work, tp);
 }
 
-/// Returns the encoder's rows that come out of what it sees: all but those with which sequences begin where
-/// a front has such a row.
+/// Returns the encoder rows that come from patches or sound frames: all rows except the class rows that start
+/// sequences, if the front has class rows.
 inline double seen_rows(const ModelSpec& model, const Workload& encoder) {
   const std::int64_t class_rows = model.front().class_row ? encoder.sequences : 0;
   return static_cast<double>(std::max<std::int64_t>(0, encoder.tokens - class_rows));
 }
 
-/// FrontFlop are the forward FLOP of what makes rows of an encoder: of the product with what the encoder
-/// sees, of which no gradient is needed, and of what comes after it.
+/// FrontFlop holds the forward FLOP of an encoder's front: `first` for the product with the input data, which
+/// needs no input gradient, and `rest` for everything after it.
 struct FrontFlop {
   Flop first;
   Flop rest;
 };
 
-/// Returns the FLOP of a front. Patches: 2 * values * width a row. Sounds: a row is of two frames, each of
-/// which takes a convolution of three frames, 2 * 3 * bins * width, and itself one of three rows, 2 * 3 *
-/// width². None without an architecture.
+/// Returns the FLOP of a front. Patches take 2 * values * width a row. A row of sounds covers two frames:
+/// each frame takes a convolution over three frames, 2 * 3 * bins * width, and the row takes one over three
+/// rows, 2 * 3 * width². Returns zero for models without an architecture.
 inline FrontFlop front_flop(const ModelSpec& model, const Workload& encoder) {
   if (!model.architecture) return {};
   const EncoderFront front = model.front();
@@ -59,7 +59,7 @@ inline FrontFlop front_flop(const ModelSpec& model, const Workload& encoder) {
   return {linear_flop(3 * front.values * width, 2 * rows), linear_flop(3 * width * width, rows)};
 }
 
-/// Returns the connector tokens that come out of an encoder workload: seen_rows() / merge.
+/// Returns the number of tokens that the connector makes from an encoder workload: seen_rows() / merge.
 inline double connector_tokens(const ModelSpec& model, const Workload& encoder) {
   return seen_rows(model, encoder) / model.connector.merge;
 }
@@ -70,21 +70,21 @@ inline Flop connector_flop(const ModelSpec& model, const Workload& encoder, int 
 }
 
 /// Returns the FLOP of the vocabulary head, forward, on one of `tp` ranks: 2 * hidden * vocabulary per token.
-/// The embedding is a lookup, no FLOP.
+/// The embedding is a lookup and takes no FLOP.
 inline Flop head_flop(const TransformerSpec& spec, const Workload& work, int tp = 1) {
   return linear_flop(static_cast<double>(spec.hidden * spec.vocabulary_per_rank(tp)),
                      static_cast<double>(work.tokens));
 }
 
-/// Returns the forward FLOP of the front, all encoder layers and the connector; the unpadded model. Attention
-/// within windows is in the workload's pairs, which are the mean over the layers.
+/// Returns the forward FLOP of the front, all encoder layers and the connector of the unpadded model. The
+/// workload's pairs already account for attention windows; they are the mean over the layers.
 inline Flop encoder_flop(const ModelSpec& model, const Workload& encoder) {
   const FrontFlop front = front_flop(model, encoder);
   return front.first + front.rest + layer_forward_flop(model.encoder, encoder) * model.encoder.layers +
          connector_flop(model, encoder);
 }
 
-/// Returns the forward FLOP of all LLM layers and the vocabulary head; the unpadded model.
+/// Returns the forward FLOP of all LLM layers and the vocabulary head of the unpadded model.
 inline Flop llm_flop(const ModelSpec& model, const Workload& llm) {
   return layer_forward_flop(model.llm, llm) * model.llm.layers + head_flop(model.llm, llm);
 }
@@ -96,12 +96,12 @@ inline Flop adapter_flop(const ModelSpec& model, const TrainedParts& trained, co
 }
 
 /// Returns the forward and backward FLOP of the unpadded model without recomputation: the numerator of MFU
-/// (PaLM, appendix B). For each product forward a backward has two, the gradient of its input and that of its
-/// weights, but only the latter for what the encoder sees.
+/// (PaLM, appendix B). Each forward product has two backward products, for its input gradient and its weight
+/// gradient; the front's first product has only the weight gradient.
 ///
-/// What is frozen has no gradient of its weights; what lies before all trained parameters none at all.
-/// Attention, which has no weights, has two backward or none. A connector that begins the backward has no
-/// gradient of its first product's input, unless a norm that is trained stands before that.
+/// Frozen parts have no weight gradients, and parts before all trained parameters have no gradients.
+/// Attention has no weights; it has two backward products or none. A connector at the start of the backward
+/// pass needs no input gradient of its first product, unless a trained norm stands before it.
 inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm,
                        const TrainedParts& trained = {}) {
   const Flop front = front_flop(model, encoder).first;
@@ -120,18 +120,19 @@ inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Wo
   return {count + 3 * adapter_flop(model, trained, llm).count};
 }
 
-/// StageFlop are the forward FLOP of a stage on a microbatch, unpadded, by what a backward makes of them.
+/// StageFlop holds a stage's forward FLOP on a microbatch, unpadded, grouped by the backward products they
+/// need.
 struct StageFlop {
-  Flop attention;  ///< the layers' core, which has no weights
-  Flop layers;     ///< their weights
-  Flop first;      ///< of the front, to which no gradient goes back
+  Flop attention;  ///< the layers' attention core, which has no weights
+  Flop layers;     ///< the layers' weights
+  Flop first;      ///< the front's first product, which needs no input gradient
   Flop ends;       ///< the rest of the front, and the connector
   Flop head;
 
   Flop all() const { return attention + layers + first + ends + head; }
 };
 
-/// Returns the FLOP of a stage on all its tp ranks together.
+/// Returns the FLOP of a stage, summed over its tp ranks.
 inline StageFlop stage_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
   StageFlop flop;
   const auto add = [&](const TransformerSpec& spec, int layers, const Workload& of) {

@@ -1,4 +1,4 @@
-// A CorrectedCostModel is a cost model with what runs have taught about it.
+// A CorrectedCostModel applies the corrections learned from runs to another cost model.
 #pragma once
 
 #include "core/cost_model.hpp"
@@ -7,7 +7,7 @@
 
 namespace dflop {
 
-/// A CostModelOver is another cost model but for what it overrides.
+/// A CostModelOver forwards every call to another cost model; subclasses override some of them.
 class CostModelOver : public CostModel {
  public:
   /// `base` must outlive it.
@@ -54,13 +54,13 @@ class CostModelOver : public CostModel {
   const CostModel& base_;
 };
 
-/// A CorrectedCostModel computes as the base does, times the level of that kind of stage and op;
-/// sample_excess() adds the penalty of the sample's buckets to the base's. Backwards learned in two parts
-/// correct those in one, and the other way round. Without observations all are exactly the base's.
-/// Communication, optimizer and memory are the base's.
+/// A CorrectedCostModel multiplies the base's compute time by the level learned for the stage's kind and op;
+/// sample_excess() adds the penalty of the sample's buckets to the base's. Corrections learned from backward
+/// passes in two parts also apply to whole ones, and vice versa. Without observations all costs equal the
+/// base's. Communication, optimizer and memory costs are the base's.
 class CorrectedCostModel final : public CostModelOver {
  public:
-  /// Base and correction must outlive the model, and it sees what the correction learns later.
+  /// Base and correction must outlive the model, which also uses whatever the correction learns later.
   CorrectedCostModel(const CostModel& base, const Correction& correction)
       : CostModelOver(base), correction_(correction) {}
 
@@ -70,9 +70,10 @@ class CorrectedCostModel final : public CostModelOver {
 
  private:
   ProgramCosts price_sums(const Program& program) const override;
-  /// Tells whether runs had the two parts of this backward.
+  /// Tells whether the observed runs split this backward pass in two parts.
   bool in_parts(Op op, const Stage& stage) const;
-  /// Returns the op whose correction stands for `op`: that of the whole backward, where runs had no parts.
+  /// Returns the op whose correction applies to `op`: the whole backward if the observed runs did not split
+  /// it.
   Op learned_op(Op op, const Stage& stage) const;
   double level(Op op, const Stage& stage) const {
     return is_compute(op) ? correction_.level(kind_of(stage), learned_op(op, stage)) : 1.0;

@@ -1,4 +1,4 @@
-// ShapeDrift tells whether the data are still those that a plan was made for.
+// ShapeDrift tells whether the data still resemble the samples that a plan was made for.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace dflop {
 
-/// A DriftMeasure compares one quantity of the recent samples with the planning profile's. It has drifted
-/// outside of [least, most], where 99.9 % of draws of as many samples from the profile are expected.
+/// A DriftMeasure compares one quantity of the recent samples with the planning profile. It has drifted if it
+/// is outside of [least, most], the range of 99.9 % of same-sized random draws from the profile.
 struct DriftMeasure {
   std::string name;
   double profile = 0;
@@ -27,23 +27,24 @@ struct DriftMeasure {
 
 struct DriftAdvice {
   std::vector<DriftMeasure> measures;  ///< encoder_flop, llm_flop, flop_ratio, shape_distance
-  bool replan = false;                 ///< any has drifted and matters
+  bool replan = false;                 ///< whether any measure has drifted far enough to matter
 };
 
 struct DriftOptions {
-  int resamples = 3999;  ///< at least 1999, of which the smallest and the largest have 99.9 % between them
-  /// Smaller drifts leave the plan a good one: of loads and their ratio relative, of the distance the part of
-  /// samples beyond what chance would move.
+  int resamples = 3999;  ///< at least 1999; 99.9 % lie between the smallest and the largest
+  /// Smaller drifts do not call for a new plan. For loads and their ratio the change is relative; for the
+  /// distance it is the part of samples beyond what chance would move.
   double least_change = 0.05;
   std::uint64_t seed = 1;
 };
 
-/// A ShapeDrift compares the shapes of batches with those a plan was made from: mean FLOP of each module, on
-/// which the split of GPUs rests, their ratio, and the total variation distance of the histograms over shape
-/// buckets of both modules. Ranges by bootstrap (Efron 1979). Deterministic.
+/// A ShapeDrift compares the shapes of batches with the samples that a plan was made from: the mean FLOP of
+/// each module, which the split of GPUs depends on; the ratio of both; and the total variation distance
+/// between the histograms over shape buckets of both modules. Ranges come from a bootstrap (Efron 1979). It
+/// is deterministic.
 class ShapeDrift {
  public:
-  /// Keeps the profile's quantities.
+  /// Computes the profile's quantities and their ranges.
   /// @throws Error (input) for an empty profile or too few resamples
   ShapeDrift(const ModelSpec& model, std::span<const Sample> profile, DriftOptions options = {});
 
@@ -64,7 +65,8 @@ class ShapeDrift {
   const ModelSpec& model_;
   DriftOptions options_;
   std::map<Key, std::size_t> buckets_;
-  std::vector<double> histogram_;  ///< of the profile; the last entry, 0, is for all buckets that it lacks
+  std::vector<double>
+      histogram_;  ///< the profile's; the last entry, 0, stands for all buckets that the profile lacks
   std::vector<Shape> profile_;
 };
 

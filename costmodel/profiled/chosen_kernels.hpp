@@ -1,4 +1,4 @@
-// A profile that was measured with the default kernels tells what the chosen ones would take.
+// This file predicts, from a profile measured with the default kernels, the times with the chosen kernels.
 #pragma once
 
 #include "core/kernel_choice/kernel_calls.hpp"
@@ -7,14 +7,15 @@
 
 namespace dflop {
 
-/// Returns by how much less a call takes, in nanoseconds, with the variant that the table chooses for it than
-/// with the default: the difference of their means at the call's key, or the nearest that has any, brought
-/// from there to the call's tokens and length by work_of(). 0 where nothing is chosen.
+/// Returns how much faster a call is with the variant that the table chooses than with the default, in
+/// nanoseconds. It is the difference of their mean times at the call's key, or at the nearest key with times,
+/// scaled to the call's tokens and length by work_of(). Returns 0 if the table chooses no variant.
 double chosen_saving_ns(const KernelTable& table, const KernelCall& call);
 
-/// Returns a profile whose points take less by what their units' calls save. They take no less than nothing.
-/// @pre the profile's precision is one of kDTypeNames, and its tables are of whole devices: on a part kernels
-/// take other times, of which the table knows nothing
+/// Returns a copy of the profile with each point's time reduced by the savings of its units' calls, but not
+/// below zero.
+/// @pre the profile's precision is one of kDTypeNames, and its tables are for whole devices: the kernel table
+/// has no times for parts of a device
 ProfileTables with_chosen_kernels(ProfileTables profile, const KernelTable& table);
 
 }  // namespace dflop

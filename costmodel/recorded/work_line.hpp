@@ -1,5 +1,5 @@
-// A WorkLine says how the duration of an operation grows with its work and with what its stage holds, from
-// recorded ones.
+// A WorkLine predicts the duration of an operation from its work and its stage's contents. It is fitted to
+// recorded operations.
 #pragma once
 
 #include <array>
@@ -13,22 +13,23 @@
 namespace dflop {
 
 /// A WorkLine is duration = c0 + layers of the encoder (c1 tokens + c2 attention pairs) + c3 encoder tokens
-/// where the connector is + layers of the LLM (c4 tokens + c5 attention pairs) + c6 LLM tokens where the
-/// embedding is + c7 LLM tokens where the head is, none of them negative, through recorded operations of one
-/// kind, with the least squares of its errors. Of all choices of terms it is that with the least variance of
-/// its errors, degrees of freedom counted, so that few recordings do not make up many terms.
+/// if the connector is there + layers of the LLM (c4 tokens + c5 attention pairs) + c6 LLM tokens if the
+/// embedding is there + c7 LLM tokens if the head is there. It is the least-squares fit through recorded
+/// operations of one kind, with no negative coefficient. Of all subsets of terms it uses the one with the
+/// least error variance, counting degrees of freedom, so that few recordings do not support many terms.
 ///
-/// Operations may be of one stage or of several, whose layers then tell a layer's time from that of the ends.
+/// Operations may come from one stage or from several, whose different layer counts separate a layer's time
+/// from the time of connector, embedding and head.
 class WorkLine {
  public:
   void add(const Stage& stage, const Work& work, Seconds duration);
 
-  /// Finds the line. It is none with fewer than four different works, or where its errors are over 10 % of
-  /// the mean duration (standard deviation): something else than these terms decides then.
+  /// Fits the line. There is none with fewer than four different works, or if its errors exceed 10 % of the
+  /// mean duration (standard deviation): then other factors than these terms dominate.
   void settle();
 
-  /// Returns the duration of a work; nothing without a line, and for work that has over four times as much of
-  /// anything as any recorded one.
+  /// Returns the duration of a work; nothing without a line, or if any term of the work is over four times
+  /// the largest recorded one.
   std::optional<Seconds> price(const Stage& stage, const Work& work) const;
 
  private:
@@ -36,14 +37,14 @@ class WorkLine {
   using Terms = std::array<double, kTerms>;
 
   static Terms terms_of(const Stage& stage, const Work& work);
-  using Equation = std::array<double, kTerms + 1>;  ///< terms, and the duration
+  using Equation = std::array<double, kTerms + 1>;  ///< terms, then the duration
 
   std::vector<Equation> reduced() const;
   std::optional<Terms> fit(unsigned subset, const std::vector<Equation>& equations, double& error) const;
 
   std::vector<Terms> works_;
   std::vector<double> durations_;  ///< seconds
-  Terms most_{};                   ///< of the recorded works
+  Terms most_{};                   ///< max of each term over the recorded works
   std::optional<Terms> line_;
 };
 
