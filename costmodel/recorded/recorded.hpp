@@ -57,8 +57,7 @@ struct LinkSample {
 struct LinkFit {
   Seconds latency{0};
   double seconds_per_byte = 0;
-  bool has_known_latency =
-      true;  ///< false: the samples do not determine the latency, and all of the time counts as bandwidth
+  bool has_known_latency = true;  ///< false: unknown latency, all time counts as bandwidth
 
   Seconds duration(double bytes) const { return latency + Seconds(bytes * seconds_per_byte); }
 };
