@@ -93,8 +93,7 @@ class Correction {
 
   CorrectionOptions options_;
   std::vector<CorrectionFit> fits_;
-  std::vector<std::vector<double>>
-      solutions_;  ///< per fit and column; the level is stored as its difference from 1
+  std::vector<std::vector<double>> solutions_;  ///< per fit and column; stores level - 1
   std::int64_t changes_ = 0;
 };
 

@@ -65,8 +65,7 @@ class ShapeDrift {
   const ModelSpec& model_;
   DriftOptions options_;
   std::map<Key, std::size_t> buckets_;
-  std::vector<double>
-      histogram_;  ///< the profile's; the last entry, 0, stands for all buckets that the profile lacks
+  std::vector<double> histogram_;  ///< of the profile; the last entry, 0, is for buckets that it lacks
   std::vector<Shape> profile_;
 };
 

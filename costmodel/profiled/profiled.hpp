@@ -128,8 +128,7 @@ class ProfiledCostModel final : public SumCostModel {
   };
 
   struct Tables {
-    std::array<std::optional<UnitCurves>, kProfileUnits>
-        curves;  ///< indexed by ProfileUnit; empty for absent units
+    std::array<std::optional<UnitCurves>, kProfileUnits> curves;  ///< by ProfileUnit; empty if absent
     BytesPerToken activation;
     BytesPerToken forward_buffers;
     BytesPerToken backward_buffers;

@@ -1,12 +1,12 @@
-// The index of a checkpoint says what the files of its folder hold: which pieces of which tensors.
+// The index of a checkpoint says which pieces of which tensors each file in its folder holds.
 //
 //     step-00000050/
 //         rank-00000.safetensors   what rank 0 held, and so on
 //         rank-00003.safetensors
 //         checkpoint.json          the index, "dflop.checkpoint", version 2
 //
-// The index ends with the CRC-32 of its own text before that number, and has that of each file. So no byte of
-// a checkpoint can change, and none be lost, without the reader's notice.
+// The index ends with the CRC-32 of its preceding text, and contains the CRC-32 of each file. So the reader
+// detects any changed or lost byte.
 #pragma once
 
 #include <compare>
@@ -25,7 +25,7 @@ namespace dflop {
 
 inline constexpr std::string_view kCheckpointIndex = "checkpoint.json";
 
-/// An IndexRun has rows, columns or values that follow each other: [begin, end).
+/// An IndexRun is a range of consecutive rows, columns or values: [begin, end).
 struct IndexRun {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -35,7 +35,7 @@ struct IndexRun {
 };
 
 /// A TensorBlock is a part of a matrix: runs of its rows, in this order, and one run of its columns. Its
-/// values count row by row.
+/// values are numbered row by row.
 struct TensorBlock {
   std::vector<IndexRun> rows;
   IndexRun columns;
@@ -45,22 +45,22 @@ struct TensorBlock {
   auto operator<=>(const TensorBlock&) const = default;
 };
 
-/// A TensorPiece is what a file holds of a tensor: some values of a block, one after the other. They are all
-/// of them but where ranks that hold the same block have a shard of it each.
+/// A TensorPiece is the part of a tensor that one file holds: consecutive values of a block. It is the whole
+/// block unless the ranks that hold the same block each keep a shard of it.
 struct TensorPiece {
-  std::size_t file = 0;  ///< of CheckpointIndex::files
-  std::string name;      ///< in the file
+  std::size_t file = 0;  ///< index into CheckpointIndex::files
+  std::string name;      ///< name in the file
   TensorBlock block;
-  IndexRun values;  ///< of the block
+  IndexRun values;  ///< range of the block's values
 
   bool operator==(const TensorPiece&) const = default;
 };
 
-/// A PiecedTensor is a whole tensor, each value of which is in one piece.
+/// A PiecedTensor is a whole tensor, divided into pieces: each value is in exactly one.
 struct PiecedTensor {
   std::string name;
   TensorKind kind = TensorKind::weight;
-  std::int64_t rows = 0;  ///< at least 1, as columns
+  std::int64_t rows = 0;  ///< at least 1, like columns
   std::int64_t columns = 0;
   std::vector<TensorPiece> pieces;
 
@@ -75,21 +75,21 @@ struct CheckpointFile {
   bool operator==(const CheckpointFile&) const = default;
 };
 
-/// A CheckpointIndex has all that training needs to go on as if it had never stopped, and to notice that it
-/// would not, but for the values of tensors.
+/// A CheckpointIndex holds everything except tensor values that training needs to resume exactly, and to
+/// detect when it would not.
 struct CheckpointIndex : RunIdentity {
-  std::int64_t step = 0;     ///< optimizer steps that are done
-  Dtype dtype = Dtype::f32;  ///< that training computes in
+  std::int64_t step = 0;     ///< completed optimizer steps
+  Dtype dtype = Dtype::f32;  ///< the type in which training computes
   std::string scheduler;
   std::int64_t samples_drawn = 0;
   std::string plan;                              ///< a description
-  std::map<std::string, std::string> optimizer;  ///< values of its options by their names; empty: unknown
-  std::string kernels;  ///< what choosing kernels has learned, as JSON text; empty for nothing
-  /// This is in which order a GPU took the sums of attention, where it was no fixed one: "any". Steps that
-  /// are run again may then differ.
+  std::map<std::string, std::string> optimizer;  ///< option values by name; empty: unknown
+  std::string kernels;  ///< the state of kernel selection, as JSON text; may be empty
+  /// The order in which a GPU added the sums of attention, if it was not fixed: "any". Repeated steps may
+  /// then differ.
   std::string attention_sums;
   std::vector<CheckpointFile> files;
-  std::vector<PiecedTensor> tensors;  ///< one at most of each kind and name
+  std::vector<PiecedTensor> tensors;  ///< at most one for each kind and name
 
   /// Returns the tensor, or null.
   const PiecedTensor* find(TensorKind kind, std::string_view name) const;
@@ -97,34 +97,34 @@ struct CheckpointIndex : RunIdentity {
   bool operator==(const CheckpointIndex&) const = default;
 };
 
-/// A HeldPart is what a rank holds of a tensor and could write.
+/// A HeldPart is a part of a tensor that a rank holds and could write.
 struct HeldPart {
   std::string tensor;
   TensorKind kind = TensorKind::weight;
-  std::int64_t rows = 0;  ///< of the whole tensor, as columns
+  std::int64_t rows = 0;  ///< of the whole tensor, like columns
   std::int64_t columns = 0;
   TensorBlock block;
-  IndexRun values;  ///< of the block; empty for a rank whose shard has none of it
+  IndexRun values;  ///< range of the block's values; empty for a rank whose shard has none
   int rank = 0;
-  int stage = 0;    ///< of which the rank holds it
+  int stage = 0;    ///< the stage for which the rank holds it
   int tp_rank = 0;  ///< in the stage
 };
 
-/// Divides tensors among the files of those ranks that have to write something: each value is written once,
-/// whoever else holds it. Sets `files`, without sizes, and `tensors` of the index.
-/// Copies of a block on several tp ranks or stages are those of the first stage and its first tp rank that
-/// hold it; equal parts are the first rank's.
-/// @throws Error (internal) naming a tensor of which ranks hold different shapes, or not each value once.
+/// Divides tensors among the files of the ranks, so that each value is written once, even if several ranks
+/// hold it. Sets the index's `files`, without sizes, and `tensors`. If several stages or tp ranks hold copies
+/// of a block, the first stage and its first tp rank write it; among equal parts, the first rank writes.
+/// @throws Error (internal) naming a tensor whose shape differs between ranks, or whose values are not each
+/// held once.
 void divide_among_files(std::span<const HeldPart> parts, CheckpointIndex& index);
 
 /// Returns the name of a rank's file, "rank-00003.safetensors".
 std::string rank_file_name(int rank);
 
-/// Returns an index as text. Strings are written as UTF-8; bytes that are not come back as U+FFFD.
+/// Returns an index as text. Strings are written as UTF-8; invalid bytes become U+FFFD.
 std::string to_json(const CheckpointIndex& index);
 
-/// Reads an index. @throws Error (input) with `file` and key for one of another version, one that is damaged,
-/// and for tensors of which some value is in no piece, or in two.
+/// Reads an index. @throws Error (input) with `file` and key for an index of another version, for a damaged
+/// one, and for tensors with a value in no piece or in two.
 CheckpointIndex parse_checkpoint_index(std::string_view text, const std::string& file);
 
 }  // namespace dflop

@@ -1,5 +1,6 @@
-// Pieces of tensors are written by the ranks that hold them and read by those that need them, whatever plan
-// either has: no value passes through another rank, and none is in memory but those that are on their way.
+// This file writes tensors in pieces from the ranks that hold them, and reads them on the ranks that need
+// them, even under another plan. No value passes through another rank, and only values in transit are in
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +18,13 @@
 
 namespace dflop {
 
-/// A PlacedPiece is a piece and the tensor that it is of.
+/// A PlacedPiece is a piece together with its tensor.
 struct PlacedPiece {
   const PiecedTensor* tensor = nullptr;
   const TensorPiece* piece = nullptr;
 };
 
-/// Returns the pieces of a file, in the order in which they are written.
+/// Returns the pieces of a file, in writing order.
 std::vector<PlacedPiece> pieces_of(const CheckpointIndex& index, std::size_t file);
 
 /// A PieceWriter writes one file of a checkpoint:
@@ -33,24 +34,24 @@ std::vector<PlacedPiece> pieces_of(const CheckpointIndex& index, std::size_t fil
 ///       for (...) writer.append(placed, values);
 ///     writer.finish();
 ///
-/// Values come in the order of the piece, in as many parts as it takes.
+/// Append the values in the order of the piece, in any number of parts.
 class PieceWriter {
  public:
-  /// Makes the file. The index outlives the writer.
+  /// Makes the file. The index must outlive the writer.
   /// @param dtype  of the values in the file: F32 or F64
   /// @throws Error (output)
   PieceWriter(const std::string& folder, const CheckpointIndex& index, std::size_t file, Dtype dtype);
 
   const std::vector<PlacedPiece>& pieces() const { return pieces_; }
 
-  /// Appends values. @throws Error (internal) for a piece out of turn and values beyond its last;
-  /// Error (output)
+  /// Appends values. @throws Error (internal) for a piece out of order and for values beyond its end; Error
+  /// (output)
   template <typename Real>
   void append(const PlacedPiece& placed, std::span<const Real> values) {
     writer_.append(placed.piece->name, values);
   }
 
-  /// Returns when the file is on the disk; says what it came to. @throws Error (internal) where values are
+  /// Returns the file's name, size and checksum when it is on disk. @throws Error (internal) if values are
   /// missing; Error (output)
   CheckpointFile finish();
 
@@ -60,28 +61,28 @@ class PieceWriter {
   SafetensorsWriter writer_;
 };
 
-/// A CheckpointReader reads the tensors of one checkpoint. Several threads may do so at once.
+/// A CheckpointReader reads the tensors of one checkpoint. Several threads may read at once.
 class CheckpointReader {
  public:
-  /// Reads the index of a folder; files are opened when they are needed.
-  /// @throws Error (input) where there is no index; as parse_checkpoint_index()
+  /// Reads the index of a folder; opens files on first use.
+  /// @throws Error (input) if there is no index; as parse_checkpoint_index()
   explicit CheckpointReader(const std::string& folder);
 
   const std::string& path() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
 
-  /// Reads all files, several at once, or those whose places in the index `counts` holds for. @throws Error
-  /// (input) naming the first one, in the index's order, that is missing, or has other bytes than when it was
-  /// written; as read()
+  /// Reads all files, several at once, or only those whose indices `counts` selects. @throws Error (input)
+  /// naming the first file, in the index's order, that is missing or has changed since it was written; as
+  /// read()
   void verify(const std::function<bool(std::size_t)>& counts = {}) const;
 
-  /// Returns the tensor. @throws Error (input) where there is none
+  /// Returns the tensor. @throws Error (input) if there is none
   const PiecedTensor& at(TensorKind kind, std::string_view name) const;
 
-  /// Reads rows x columns of a whole tensor of this checkpoint, row by row, out of the pieces that have them.
-  /// @param out  as many numbers as that are
-  /// @throws Error (input) naming a file that is missing, or lacks a piece that the index says it has;
-  ///         Error (internal) for rows and columns that are not within the tensor, and another size of `out`
+  /// Reads rows x columns of a whole tensor of this checkpoint, row by row, from the pieces that hold them.
+  /// @param out  as many numbers as rows x columns
+  /// @throws Error (input) naming a file that is missing, or that lacks a piece that the index lists; Error
+  /// (internal) for rows and columns that are not within the tensor, and for a wrong size of `out`
   void read(const PiecedTensor& tensor, IndexRun rows, IndexRun columns, std::span<float> out) const;
   void read(const PiecedTensor& tensor, IndexRun rows, IndexRun columns, std::span<double> out) const;
 

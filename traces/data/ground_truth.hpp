@@ -1,4 +1,4 @@
-// Measured training iterations, which predictions are compared with: published ones and our own.
+// This file reads measured training iterations, published ones and our own, to compare predictions with.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// A TruthKind is one of the kinds of files, which the header tells apart.
+/// A TruthKind is a format of ground-truth files; the header identifies it.
 enum class TruthKind : std::uint8_t {
   megatron_gpt,  ///< any GPT widths, no memory
   llama,         ///< a named Llama-3 model cut to some layers, with memory
@@ -22,10 +22,10 @@ enum class TruthKind : std::uint8_t {
 struct TruthRow {
   std::int64_t row = 0;  ///< line in the file, the header being line 1
   std::string model;     ///< "llama3-70b"; empty for megatron_gpt
-  int hidden = 0;        ///< not of llama, as are heads and seq
+  int hidden = 0;        ///< not set for llama, like heads and seq
   int heads = 0;
   int seq = 0;
-  int ffn = 0;  ///< dflop_live only, as are kv_heads, head_dim and vocabulary
+  int ffn = 0;  ///< set only for dflop_live, like kv_heads, head_dim and vocabulary
   int kv_heads = 0;
   int head_dim = 0;
   int vocabulary = 0;
@@ -34,9 +34,9 @@ struct TruthRow {
   int dp = 1;
   int pp = 1;
   int micro_batch = 1;   ///< sequences
-  int microbatches = 1;  ///< an iteration, per dp rank
+  int microbatches = 1;  ///< per iteration and dp rank
   Seconds iteration{0};
-  std::optional<Bytes> peak_memory_max_rank;  ///< allocated, on the rank with most
+  std::optional<Bytes> peak_memory_max_rank;  ///< allocated, on the rank with the max
   std::optional<Bytes> peak_memory_min_rank;
 
   int gpus() const { return tp * dp * pp; }
@@ -49,16 +49,15 @@ struct TruthSet {
   std::vector<TruthRow> rows;
 };
 
-/// Reads the CSV text of one file, whose columns may stand in any order:
+/// Reads the CSV text of one file, with columns in any order:
 ///   gpus,global_batch,micro_batch,hidden,heads,layers,seq,tp,dp,pp,iteration_s, or
 ///   model,layers,tp,pp,dp,microbatches,iteration_s,peak_allocated_bytes_max_rank,
 ///   peak_allocated_bytes_min_rank, or
 ///   model,hidden,ffn,heads,kv_heads,head_dim,vocabulary,layers,seq,micro_batch,microbatches,tp,dp,pp,
-///   iteration_s,commit,note, whose last two are for readers.
-/// @throws Error (input) with "file:row N, column 'x'" for a header of no kind, a missing or out of
-/// range value, gpus other than tp x dp x pp, a global batch that dp x micro_batch does not divide, layers
-/// that pp does not divide, heads that do not divide hidden or that tp does not divide, and a file without
-/// rows.
+///   iteration_s,commit,note; the last two are for people.
+/// @throws Error (input) with "file:row N, column 'x'" for an unknown header, a missing or out-of-range
+/// value, gpus other than tp x dp x pp, a global batch that dp x micro_batch does not divide, layers that pp
+/// does not divide, heads that do not divide hidden or that tp does not divide, and for a file without rows.
 TruthSet parse_ground_truth(std::string_view csv, const std::string& file);
 
 /// Reads a file. @throws as parse_ground_truth(), and Error (input) for one that cannot be read.

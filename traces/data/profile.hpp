@@ -1,4 +1,4 @@
-// A DataProfile says how the shapes of a data set are spread, as one model sees them.
+// A DataProfile describes the distribution of the shapes of a data set, as one model sees them.
 #pragma once
 
 #include <array>
@@ -12,16 +12,16 @@
 
 namespace dflop {
 
-/// A Histogram counts values: counts[i] of them lie in [edges[i], edges[i + 1]). Edges are powers of two,
-/// with 1, 1.25, 1.5, 1.75 or 1, 1.5 times a power in between for narrow ranges and only every k-th power for
-/// wide ones: 20 bins at most, and one more, [0, first power), if a value is below the first power.
+/// A Histogram counts values: counts[i] of them lie in [edges[i], edges[i + 1]). Edges are powers of two;
+/// narrow ranges add 1.25, 1.5 and 1.75 or only 1.5 times a power, and wide ranges use every k-th power.
+/// There are at most 20 bins, and one more, [0, first power), if a value is below the first power.
 struct Histogram {
   std::vector<double> edges;
   std::vector<std::int64_t> counts;
 };
 
 /// A Series describes one quantity over all samples. Quantiles interpolate linearly between the two nearest
-/// values (Hyndman and Fan 1996, type 7). All zero and without bins where there are no values.
+/// values (Hyndman and Fan 1996, type 7). Without values, all fields are zero and there are no bins.
 struct Series {
   std::string name;
   double min = 0;
@@ -43,18 +43,19 @@ struct DataProfile {
   std::vector<Series> series;  ///< encoder_tiles, encoder_tokens, llm_tokens and, if given, flop_ratio
 };
 
-/// Describes values. @throws Error (internal) for a value that is negative or not finite.
+/// Summarizes values. @throws Error (internal) for a value that is negative or not finite.
 Series summarize(std::string name, std::vector<double> values);
 
 /// Describes a data set. `flop_ratio`: encoder FLOP / LLM FLOP per sample, or empty. Encoder tiles are
 /// encoder sequences of any kind.
-/// @throws Error (internal) if flop_ratio has another length than samples, or as summarize() does.
+/// @throws Error (internal) if flop_ratio and samples differ in length, and as summarize().
 DataProfile profile_data(std::span<const Sample> samples, std::span<const double> flop_ratio);
 
-/// Returns a file of schema "dflop.data_profile", version 1. `data` and `model` name what was profiled.
+/// Returns a file of schema "dflop.data_profile", version 1. `data` and `model` name the data set and the
+/// model.
 std::string to_json(const DataProfile& profile, const std::string& data, const std::string& model);
 
-/// A DataProfileFile is what such a file holds.
+/// A DataProfileFile holds the contents of a data profile's file.
 struct DataProfileFile {
   std::string data;
   std::string model;
@@ -62,7 +63,7 @@ struct DataProfileFile {
 };
 
 /// Reads a data profile.
-/// @throws Error (input) naming the key, also where counts do not add up or quantiles do not rise.
+/// @throws Error (input) naming the key; also if counts do not add up or quantiles do not rise.
 DataProfileFile parse_data_profile(std::string_view json, const std::string& file);
 
 }  // namespace dflop

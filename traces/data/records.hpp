@@ -10,10 +10,10 @@
 
 namespace dflop {
 
-/// These are the largest values that a table may hold. They keep every product and square made from a Record
-/// inside 64 bits.
+/// These are the largest values that a table may hold, so that every product and square of a Record's values
+/// fits in 64 bits.
 inline constexpr std::int32_t kMaxImageSide = 1'000'000;  ///< pixels
-inline constexpr std::int64_t kMaxImages = 10'000;        ///< a row
+inline constexpr std::int64_t kMaxImages = 10'000;        ///< in a row
 inline constexpr std::int64_t kMaxFrames = 1'000'000'000;
 inline constexpr std::int64_t kMaxTextTokens = 1'000'000'000;
 inline constexpr double kMinSeconds = 1e-3;

@@ -1,4 +1,4 @@
-// A cluster's file says, beside its figures, how far they can be trusted: notes for people who read results.
+// A cluster's file contains notes on how far its figures can be trusted, for people who read results.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace dflop {
 
-/// A Grade says what the figures of a cluster were held against.
+/// A Grade says how the figures of a cluster were obtained.
 enum class Grade : std::uint8_t {
   unknown,   ///< the file does not say
-  nominal,   ///< data sheets and what others have published; no iteration was measured
+  nominal,   ///< from data sheets and publications; no iteration was measured
   fitted,    ///< fitted to measured iterations
-  measured,  ///< measured on this very device, operation by operation
+  measured,  ///< measured on this device, operation by operation
 };
 
 template <>
@@ -24,32 +24,33 @@ inline constexpr NameTable<Grade, 4> kNames<Grade> = {{{Grade::unknown, "unknown
                                                        {Grade::fitted, "fitted"},
                                                        {Grade::measured, "measured"}}};
 
-/// ClusterNotes are what a cluster's file says of its figures.
+/// ClusterNotes are a cluster file's notes on its figures.
 struct ClusterNotes {
   Grade grade = Grade::unknown;
-  std::optional<double> error = {};  ///< mean absolute error of iteration times, as a part of them
-  std::string of = {};               ///< what was measured, or why nothing was
-  /// So much longer than its simulated step, as a part of it, was a step from its begin to that of the next
-  /// where it was measured; none: it was not.
+  std::optional<double> error = {};  ///< mean absolute error of iteration times, relative to them
+  std::string of = {};               ///< the basis of `error`: what was measured, or why nothing was
+  /// The measured time from the begin of one step to the next exceeded the simulated step by this fraction of
+  /// it; empty if it was not measured.
   std::optional<double> allowance = {};
-  std::string allowance_source = {};  ///< what is in it, and where it was measured
-  /// Line rates are those of a GPU in one direction, as printed on the box.
+  std::string allowance_source = {};  ///< what it covers, and where it was measured
+  /// Line rates are nominal, for one GPU in one direction.
   std::optional<double> intra_node_line_rate_bytes_per_s = {};
   std::optional<double> inter_node_line_rate_bytes_per_s = {};
 
   bool operator==(const ClusterNotes&) const = default;
 };
 
-/// These keys of a cluster's root are notes; "line_rate_bytes_per_s" is one of its links.
+/// These keys of a cluster's root are notes; "line_rate_bytes_per_s" is a note of each link.
 inline constexpr std::string_view kGradeKey = "grade";
 inline constexpr std::string_view kAllowanceKey = "allowance";
-inline constexpr std::string_view kPlaceholderKey = "placeholder";  ///< of ClusterSpec, and no note
+inline constexpr std::string_view kPlaceholderKey = "placeholder";  ///< a ClusterSpec key, not a note
 inline constexpr std::string_view kLineRateKey = "line_rate_bytes_per_s";
 
-/// Reads the notes of a cluster's root; what is not there stays unknown. @throws Error (input) naming the key
+/// Reads the notes of a cluster's root; missing notes stay unknown. @throws Error (input) naming the key
 ClusterNotes read_cluster_notes(const JsonValue& root);
 
-/// Reads them from the text of a cluster's file. @throws Error (input) also for a text that is no cluster
+/// Reads the notes from the text of a cluster's file. @throws Error (input) also for a text that is not a
+/// cluster
 ClusterNotes parse_cluster_notes(std::string_view json, const std::string& file);
 
 /// Returns "fitted, error 2.1 % (what was measured)".

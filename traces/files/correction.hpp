@@ -1,4 +1,4 @@
-// Files keep what Adaptive Correction has learned of a model on a cluster.
+// This file stores the state of Adaptive Correction for a model on a cluster.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 
 namespace dflop {
 
-/// A CorrectionFile has what Adaptive Correction has learned of one model on one cluster.
+/// A CorrectionFile holds the corrections learned for one model on one cluster.
 struct CorrectionFile {
   std::string model;
   std::string cluster;
-  std::vector<CorrectionFit> fits;  ///< one at most of each kind and op
+  std::vector<CorrectionFit> fits;  ///< at most one for each kind and op
 
   bool operator==(const CorrectionFile&) const = default;
 };
 
-/// Returns a file of schema "dflop.correction", version 1. It reads back as the same, so that learning goes
-/// on as if it had never stopped.
+/// Returns a file of schema "dflop.correction", version 1. It reads back unchanged, so that learning resumes
+/// exactly.
 std::string to_json(const CorrectionFile& correction);
 
-/// Reads a correction. `file` is the text's place for errors.
-/// @throws Error (input) naming the key, what was expected and found.
+/// Reads a correction. `file` names the text in errors.
+/// @throws Error (input) naming the key, the expected and the found value.
 CorrectionFile parse_correction(std::string_view json, const std::string& file);
 
 }  // namespace dflop

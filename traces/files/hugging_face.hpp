@@ -1,4 +1,4 @@
-// A model of transformers says in its config.json what it is.
+// This file reads a ModelSpec from the config.json of a Hugging Face model.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace dflop {
 
-/// Models of transformers make so many logits at once: 512 MiB in bf16, 1 GiB in f32, of 152,064 words those
-/// of 1,765 rows.
+/// Hugging Face models compute at most this many logits at once: 512 MiB in bf16, 1 GiB in f32; with a
+/// vocabulary of 152,064 that is 1,765 rows.
 inline constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 
 /// Reads the config.json of a Qwen2, Llama, LLaVA-OneVision, Qwen2.5-VL, InternVL (transformers' own form) or
-/// Qwen2-Audio model, in the forms of transformers 4 and 5: sizes, forms of layers, positions, connector.
-/// Where a key is absent, its class's default stands. The name of the model is `file`. What a model has no
-/// part for, a text LLM for an encoder, has no layers.
-/// The LLM's head is its embedding where the text model or the model around it says so, as released configs
-/// contradict themselves (LLaVA-OneVision 0.5B), and the weights do not belie it: as in transformers 5.
-/// @param own_head  what the folder's weights say, as has_own_head(), if that is known
-/// @throws Error (input) naming the key for another architecture, or one that asks for what is not computed,
-/// with what was found and expected.
+/// Qwen2-Audio model, as written by transformers 4 and 5: sizes, forms of layers, positions, connector.
+/// Missing keys get the default of their class. The model's name is `file`. An absent part, such as the
+/// encoder of a text LLM, has no layers. The LLM's head is tied to its embedding if the text model or the
+/// enclosing model says so, because released configs contradict themselves (LLaVA-OneVision 0.5B), unless the
+/// weights show otherwise: as in transformers 5.
+/// @param own_head  has_own_head() of the folder's weights, if known
+/// @throws Error (input) naming the key for another architecture or an unsupported setting, with the found
+/// and the expected value.
 ModelSpec parse_hugging_face(std::string_view json, const std::string& file,
                              std::optional<bool> own_head = {});
 
-/// Tells whether a config.json is that of InternVL as OpenGVLab publishes it, which is read by the code
-/// beside it and not by transformers alone. @throws Error (input) for what is no JSON object
+/// Tells whether a config.json is in the form that OpenGVLab publishes for InternVL, which needs the code
+/// next to it and not only transformers. @throws Error (input) if it is not a JSON object
 bool is_of_opengvlab(std::string_view json, const std::string& file);
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// Items of a partition problem are CSV with columns id, encoder_s, llm_s and, if it is there, tokens.
+// This file reads the items of a partition problem from CSV with columns id, encoder_s, llm_s and,
+// optionally, tokens.
 #pragma once
 
 #include <string>
@@ -14,14 +15,14 @@ struct ItemList {
   std::vector<double> tokens;  ///< empty without the column
 };
 
-/// These are the longest time of an item, in seconds, and most tokens.
+/// These are the max time of an item, in seconds, and its max tokens.
 inline constexpr double kLongestItem = 1e9;
 inline constexpr double kMostItemTokens = 1e12;
 
-/// Reads items in file order; the columns may be in any.
+/// Reads items in file order; columns may be in any order.
 /// @throws Error (input) naming file, row and column for a missing, unknown or repeated column, a row of
-/// another length, a time that is no finite number from 0 up, tokens that are no whole number from 0 up, an
-/// empty or repeated id; and for a file without items.
+/// another length, a time that is not a finite number >= 0, tokens that are not a whole number >= 0, an empty
+/// or repeated id; and for a file without items.
 ItemList parse_items(std::string_view csv, const std::string& file);
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// Files keep programs, so that another executor, as that of PyTorch, runs what the simulator runs.
+// This file exports programs, so that another executor, such as the PyTorch one, runs the same program as the
+// simulator.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,7 +13,7 @@ namespace dflop {
 
 /// Returns an iteration's program, complete for an executor that knows neither plan nor model:
 ///
-///   "layout"       of the plan: in a disaggregated one the encoder has dp ranks of its own
+///   "layout"       the plan's; if disaggregated, the encoder has its own dp ranks
 ///   "stages"       {encoder_layers, llm_layers, connector, embedding, head} of each stage
 ///   "groups"       {rank, ranks, stage, dp_rank, instructions: [[op, stage, microbatch, index], ...]}; the
 ///                  index is one of messages or collectives, -1 where there is none

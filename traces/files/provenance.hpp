@@ -1,5 +1,5 @@
-// A Provenance says what made a file. Files of all schemas may carry one under kMadeBy; results on standard
-// output carry none, so that they are the same on every machine.
+// A Provenance says how a file was made. Files of all schemas may contain one under kMadeBy. Results on
+// standard output contain none, so that they are the same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@
 
 namespace dflop {
 
-/// An Origin is something that has a name and contents; the hash tells contents apart.
+/// An Origin identifies an input by name and by a hash of its contents.
 struct Origin {
   std::string name;
-  std::string hash;  ///< 16 hexadecimal digits; empty where unknown
+  std::string hash;  ///< 16 hexadecimal digits; empty if unknown
 
   bool operator==(const Origin&) const = default;
 };
 
-/// A DataOrigin is the file of a data set, and what was made of it.
+/// A DataOrigin identifies a data set's file and how it was processed.
 struct DataOrigin : Origin {
   std::int64_t samples = 0;
-  std::vector<std::string> assumptions = {};  ///< for records that leave something out
+  std::vector<std::string> assumptions = {};  ///< made for records with missing values
   SampleCut cut = {};
-  std::string delay = {};  ///< how outliers changed the order of samples; empty: they are as drawn
+  std::string delay = {};  ///< how outliers changed the order of samples; empty: as drawn
 
   bool operator==(const DataOrigin&) const = default;
 };
 
-/// A MachineOrigin is where it was made.
+/// A MachineOrigin describes the machine on which a file was made.
 struct MachineOrigin {
   std::string host;
   std::string processor;
   std::int64_t cores = 0;
-  /// This is the part of the machine's processor time that others took meanwhile. It is there for what was
-  /// measured: other results do not depend on it, and would only stop being the same bytes.
+  /// The share of the processor's time that other processes took meanwhile. Only measured results have it;
+  /// other results do not depend on it, and it would make their bytes differ between runs.
   std::optional<double> others = {};
 
   bool operator==(const MachineOrigin&) const = default;
@@ -45,17 +45,17 @@ struct MachineOrigin {
 
 struct Provenance {
   std::string version;
-  std::string commit;  ///< with "-dirty" where the tree had changes; empty where unknown
+  std::string commit;  ///< with "-dirty" if the tree had changes; empty if unknown
   std::string command;
   std::optional<Origin> model = {};
   std::optional<Origin> cluster = {};
   std::optional<Origin> plan = {};
   std::optional<Origin> profile = {};
-  std::optional<Origin> kernels = {};  ///< the file by which kernels were chosen, or the profile adjusted
+  std::optional<Origin> kernels = {};  ///< the file that chose the kernels or adjusted the profile
   std::optional<DataOrigin> data = {};
   std::optional<std::int64_t> gbs = {};
   std::optional<std::uint64_t> seed = {};
-  std::optional<std::int64_t> first_iteration = {};  ///< of the run or batches, from 0 on
+  std::optional<std::int64_t> first_iteration = {};  ///< of the run or batches, counting from 0
   std::optional<MachineOrigin> machine = {};
 
   bool operator==(const Provenance&) const = default;
@@ -67,19 +67,20 @@ std::string content_hash(std::string_view contents);
 /// Returns a file's JSON text, an object, with the key "made_by" at its end.
 std::string with_provenance(std::string json, const Provenance& made_by);
 
-/// Reads the key of a file's root; nothing where the file has none. Keys that a newer version has added are
-/// passed over.
+/// Reads the provenance under kMadeBy; nothing if the file has none. Unknown keys from newer versions are
+/// ignored.
 /// @throws Error (input) naming the key of a value of another type.
 std::optional<Provenance> read_provenance(const JsonValue& root);
 
-/// Reads it from a file's text. @throws Error (input) for a text that is no JSON object, and as above.
+/// Reads the provenance from a file's text. @throws Error (input) for a text that is not a JSON object, and
+/// as above.
 std::optional<Provenance> parse_provenance(std::string_view json, const std::string& file);
 
-/// Returns lines for people, as "data       vision_mix.csv (2,000 samples, 41c2...)".
+/// Returns lines for people, such as "data       vision_mix.csv (2,000 samples, 41c2...)".
 std::vector<std::string> provenance_lines(const Provenance& made_by);
 
-/// Returns what two files that are to be used together contradict each other in, of model, cluster and data:
-/// "model tiny-vlm (0f3a...) and small-vlm (9e11...)". What one of them does not know is no contradiction.
+/// Lists how the models, clusters and data of two files that are used together contradict each other: "model
+/// tiny-vlm (0f3a...) and small-vlm (9e11...)". Values that either file leaves out do not contradict.
 std::vector<std::string> contradictions(const Provenance& a, const Provenance& b);
 
 }  // namespace dflop

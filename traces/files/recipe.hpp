@@ -1,4 +1,4 @@
-// A recipe has the options of a command in a file: YAML, of which JSON is a part.
+// A recipe is a YAML (or JSON) file with the options of a command.
 #pragma once
 
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace dflop {
 
-/// A RecipeEntry is one option as it is in the file.
+/// A RecipeEntry is one option in the file.
 struct RecipeEntry {
   std::string key;
-  std::vector<std::string> values;  ///< one, or those of a list
-  int line = 0;                     ///< of the key, from 1 on
+  std::vector<std::string> values;  ///< one value, or the elements of a list
+  int line = 0;                     ///< of the key, counting from 1
 };
 
-/// Reads a flat map of keys to values or lists of values; values are texts, whatever they look like. What
-/// they may be is the command's to say.
-/// @throws Error (input) with "file:line" for what is no such map, for a key that stands twice, a key without
-/// a value, and for aliases that make more of the text than there is
+/// Reads a flat map from keys to values or lists of values. All values are read as text; the command
+/// validates them.
+/// @throws Error (input) with "file:line" for anything but such a map, for a repeated key, for a key without
+/// a value, and for aliases that expand beyond the text's size
 std::vector<RecipeEntry> parse_recipe(const std::string& text, const std::string& file);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// The readers of both kinds of picture, and what they have in common, are the inside of decode_image().
+// These are the internal JPEG and PNG readers of decode_image(), and the helpers that they share.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// A PictureFile is the bytes of a file with what errors and limits need.
+/// A PictureFile is the bytes of a file with its name for errors and its limit of pixels.
 struct PictureFile {
   std::string_view bytes;
   const std::string& name;
@@ -21,10 +21,10 @@ ImageSize jpeg_size(const PictureFile& file);
 RgbImage decode_png(const PictureFile& file);
 ImageSize png_size(const PictureFile& file);
 
-/// Returns a size that a header gives. @throws Error (input) for more than the file's limit of pixels.
+/// Returns a size read from a header. @throws Error (input) if it exceeds the file's limit of pixels.
 ImageSize checked_size(const PictureFile& file, std::uint64_t width, std::uint64_t height);
 
-/// Returns the place of an error: "file: offset 17".
+/// Returns the place for an error: "file: offset 17".
 std::string place_at(const PictureFile& file, std::size_t offset);
 
 }  // namespace dflop

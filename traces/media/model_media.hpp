@@ -1,5 +1,5 @@
-// The shapes of records as a model's own processors make them: of its patches, tiles, limits and windows, and
-// not of those that its family's rule has.
+// This file computes the shapes of records with a model's own processor settings (patches, tiles, limits and
+// windows) instead of its family's rule.
 #pragma once
 
 #include "core/model.hpp"
@@ -8,15 +8,15 @@
 
 namespace dflop {
 
-/// A ModelMedia gives what a model of transformers makes of pictures and sounds of a size. Frames of videos
-/// are sampled as the family's rule says, and of Qwen limited as there, as folders say nothing of it; sounds
-/// are cut into pieces of 30 s. Where attention is within windows, pairs are the mean over the layers,
-/// rounded.
+/// A ModelMedia predicts the shapes that a Hugging Face model makes of pictures and sounds of a given size.
+/// Frames of videos are sampled by the family's rule, and Qwen's also limited by it, because model folders do
+/// not define this; sounds are cut into pieces of 30 s. If attention is within windows, pairs are the mean
+/// over the layers, rounded.
 class ModelMedia final : public MediaShapes {
  public:
   ModelMedia(const ModelSpec& model, ModelProcessor processor);
 
-  /// @throws Error (input) naming the row for media that the model has no processor for, and as that says
+  /// @throws Error (input) naming the row for media that the model has no processor for, and as the processor
   Encoding encode(const RecordShapes& shapes, Modality modality) const override;
 
  private:

@@ -1,5 +1,5 @@
-// Processors make of pictures what encoders take, as transformers' PIL image processors (version 5.23) do, to
-// the last bit. What a picture becomes is known from its size alone.
+// These processors turn pictures into the inputs of encoders, bit for bit like transformers' PIL image
+// processors (version 5.23). The shape of the result depends only on a picture's size.
 #pragma once
 
 #include <array>
@@ -13,68 +13,70 @@
 
 namespace dflop {
 
-/// A byte b of channel c becomes (float(b * rescale) - mean[c]) / deviation[c], in floats.
+/// A PixelScale maps a byte b of channel c to (float(b * rescale) - mean[c]) / deviation[c], in floats.
 struct PixelScale {
   double rescale = 1.0 / 255;
   std::array<double, 3> mean = {0.48145466, 0.4578275, 0.40821073};
   std::array<double, 3> deviation = {0.26862954, 0.26130258, 0.27577711};
 };
 
-/// Tiles are [count, 3, side, side].
+/// Tiles holds pixels of shape [count, 3, side, side].
 struct Tiles {
   std::int64_t count = 0;
   std::int64_t side = 0;
   std::vector<float> pixels;
 };
 
-/// LLaVA-OneVision: first the whole picture squeezed into one tile, then the tiles of the picture laid into
-/// the pinpoint that wastes least, with black around it. Mean and deviation are those of transformers' class:
-/// a model's file says its own.
+/// A LlavaProcessor is LLaVA-OneVision's: it makes one tile of the whole picture squeezed, then the tiles of
+/// the picture placed into the pinpoint that wastes the least area, with black padding. The defaults of mean
+/// and deviation come from transformers' class; a model's file has its own.
 struct LlavaProcessor {
   std::int32_t tile = 384;
   std::vector<ImageSize> pinpoints = default_pinpoints();
   PixelScale scale = {1.0 / 255, {0.48145466, 0.4578275, 0.40821073}, {0.26862954, 0.26130258, 0.27577711}};
 
-  /// Returns all of 1 to 6 times 1 to 6 tiles of 384.
+  /// Returns all sizes of 1 to 6 by 1 to 6 tiles of 384.
   static std::vector<ImageSize> default_pinpoints();
 };
 
-/// Reads a preprocessor_config.json. Absent keys have the values of the struct. @throws Error
-/// (input) with `file` and key for another processor, resampling that is not bicubic, do_* flags that are
-/// off, and sizes out of range.
+/// Reads a preprocessor_config.json. Missing keys keep the defaults of the struct. @throws Error (input) with
+/// `file` and key for another processor, resampling that is not bicubic, do_* flags that are off, and sizes
+/// out of range.
 LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file);
 
-/// Returns the size of the pinpoint for a picture of a size. @throws Error (input) for a picture of which no
-/// pinpoint would show a pixel.
+/// Returns the size of the pinpoint for a picture. @throws Error (input) if no pinpoint would show a pixel of
+/// the picture.
 ImageSize llava_pinpoint(ImageSize image, const LlavaProcessor& processor);
-/// A LlavaGrid says what the LLM sees of the patches of a picture's tiles.
+/// A LlavaGrid says which patches of a picture's tiles reach the LLM.
 struct LlavaGrid {
   std::int64_t tile_rows = 0;
   std::int64_t tile_columns = 0;
-  std::int64_t top = 0;   ///< patches of padding that are cut off above, and as many below
-  std::int64_t left = 0;  ///< on either side
-  std::int64_t rows = 0;  ///< of patches that are left
+  std::int64_t top = 0;   ///< padding patches cut off above, and as many below
+  std::int64_t left = 0;  ///< padding patches cut off on each side
+  std::int64_t rows = 0;  ///< remaining patches
   std::int64_t columns = 0;
-  std::int64_t shown_rows = 0;  ///< to which those are shrunk
+  std::int64_t shown_rows = 0;  ///< size after shrinking
   std::int64_t shown_columns = 0;
 };
 
-/// Returns the grid of a picture laid into a pinpoint, `side` being the patches of a tile's side. More
-/// patches than `most_tiles` tiles have are shrunk to about as many, if they are 1.1 times as wide
-/// (transformers modeling_llava_onevision.py, pack_image_features).
+/// Returns the grid of a picture placed into a pinpoint; `side` is the number of patches on a tile's side. If
+/// the picture has more patches than `most_tiles` tiles and is at least 1.1 times as wide, it is shrunk to
+/// about that many (transformers modeling_llava_onevision.py, pack_image_features).
 LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, std::int64_t side,
                       std::int64_t most_tiles);
 /// Returns how many tiles llava_tiles() gives. @throws as llava_pinpoint()
 std::int64_t llava_tile_count(ImageSize image, const LlavaProcessor& processor);
-/// Makes the tiles of a picture that is alone in its sample. @throws as llava_pinpoint()
+/// Makes the tiles of the only picture of a sample. @throws as llava_pinpoint()
 Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor);
-/// Refuses a picture whose square would be too large, of one that is one of several. @throws Error (input)
+/// Rejects a picture whose padded square would be too large; used for one of several pictures. @throws Error
+/// (input)
 void require_llava_square(ImageSize image);
-/// Makes the one tile of a picture that is one of several: padded to a square with the mean colour.
+/// Makes the one tile of a picture among several: padded to a square with the mean color.
 /// @throws as require_llava_square()
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor);
 
-/// Qwen2-VL and 2.5-VL: one size that patches divide, and a row for each patch.
+/// A QwenProcessor is that of Qwen2-VL and 2.5-VL: it resizes a picture to multiples of the patch and makes a
+/// row for each patch.
 struct QwenProcessor {
   std::int32_t patch = 14;
   std::int32_t merge = 2;           ///< a block of merge x merge patches becomes one token
@@ -101,23 +103,24 @@ struct Patches {
       rows;  ///< [patches, 3 * temporal_patch * patch * patch], block by block of merge x merge
 };
 
-/// Returns the grid for `frames` pictures of a size (1: a picture). The last frame is repeated up to a
-/// multiple of temporal_patch. All frames are resized by the limits of one picture: transformers' video
-/// processors have limits of their own, for which these are changed.
-/// @throws Error (input) for sides that are more than 200 times each other, or too large a result
+/// Returns the grid for `frames` pictures of one size (1: a picture). The last frame is repeated up to a
+/// multiple of temporal_patch. All frames use the limits of one picture; transformers' video processors have
+/// their own limits, which callers set instead.
+/// @throws Error (input) for an aspect ratio over 200, or too large a result
 QwenGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames = 1);
 /// Makes the patches of one picture, or of a video's frames. @throws Error (input) as qwen_grid(), for no
-/// frame, and frames that differ in size
+/// frames, and for frames that differ in size
 Patches qwen_patches(std::span<const RgbImage> frames, const QwenProcessor& processor);
 
-/// InternVL: the grid of tiles whose aspect is nearest, and behind it a thumbnail where it has more than one.
+/// An InternvlProcessor makes the grid of tiles with the nearest aspect ratio, followed by a thumbnail if
+/// there is more than one tile.
 struct InternvlProcessor {
   std::int32_t tile = 448;
   std::int32_t min_tiles = 1;
   std::int32_t max_tiles = 12;
   PixelScale scale = {1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 };
-/// Passes over crop_to_patches: transformers' InternVLProcessor always cuts (processing_internvl.py).
+/// Ignores crop_to_patches: transformers' InternVLProcessor always crops (processing_internvl.py).
 InternvlProcessor parse_internvl_processor(std::string_view json, const std::string& file);
 
 std::int64_t internvl_tile_count(ImageSize image, const InternvlProcessor& processor);

@@ -1,17 +1,17 @@
-// Pictures are resized as Pillow's Image.resize() does, to the byte.
+// This file resizes pictures byte for byte like Pillow's Image.resize().
 #pragma once
 
 #include "traces/media/image.hpp"
 
 namespace dflop {
 
-/// Resizes a picture with the bicubic filter (a = -0.5), which is stretched where the picture shrinks, in two
-/// passes: along rows and then along columns, or the other way round where Pillow 13 does so; weights of 22
-/// bits behind the point, 8 bits between the passes (Pillow, Resample.c). A pass that changes nothing is left
-/// out. torchvision's antialiased bicubic of bytes differs by up to 2: the processors' PIL forms, which this
-/// follows, do not use it.
+/// Resizes a picture with the bicubic filter (a = -0.5), which is stretched when the picture shrinks, in two
+/// passes: along rows and then along columns, or the other way round if Pillow 13 does so. Weights have 22
+/// fractional bits, and values between the passes have 8 bits (Pillow, Resample.c). A pass that changes
+/// nothing is skipped. torchvision's antialiased bicubic on bytes differs by up to 2; the PIL processors,
+/// which this follows, do not use it.
 /// @pre both sides of `image` and `size` are at least 1
-/// @throws Error (input) where the result, or what is between the passes, has more than kMostPixels
+/// @throws Error (input) if the result, or the picture between the passes, has more than kMostPixels
 RgbImage resize_bicubic(const RgbImage& image, ImageSize size);
 
 }  // namespace dflop

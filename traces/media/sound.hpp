@@ -1,5 +1,5 @@
-// Sounds are read from WAV files, and become the log-mel spectrum that Whisper's encoder takes
-// (Qwen2-Audio's, too), as transformers' WhisperFeatureExtractor computes it with numpy.
+// This file reads sounds from WAV files and computes the log-mel spectrum that Whisper's encoder takes
+// (Qwen2-Audio's, too), like transformers' WhisperFeatureExtractor with numpy.
 #pragma once
 
 #include <cstdint>
@@ -10,60 +10,59 @@
 
 namespace dflop {
 
-/// The models hear at this rate.
+/// The models require this sample rate.
 inline constexpr std::int32_t kSoundRate = 16'000;
 
-/// A SoundShape is what the headers of a WAV file say.
+/// A SoundShape holds the headers of a WAV file.
 struct SoundShape {
-  std::int32_t rate = 0;  ///< samples a second and channel
+  std::int32_t rate = 0;  ///< in Hz
   std::int32_t channels = 0;
-  std::int64_t samples = 0;  ///< of one channel
+  std::int64_t samples = 0;  ///< per channel
 
   double seconds() const { return static_cast<double>(samples) / rate; }
   bool operator==(const SoundShape&) const = default;
 };
 
-/// Returns the shape of a WAV file from its headers. Of a file that ends before its samples do it is an
-/// error, too, so `bytes` is the whole file. A size of ffffffff, which writers into a pipe leave, means up to
-/// the end.
-/// @throws Error (input) for another form (RF64 among them), samples that are no PCM of 8, 16, 24 or 32 bits
-/// nor floats of 32, no or over 64 channels, and sizes that do not fit together.
+/// Returns the shape of a WAV file from its headers. `bytes` is the whole file, because a file that ends
+/// before its samples is an error. A size of ffffffff, which writers into a pipe leave, means up to the end.
+/// @throws Error (input) for another format (such as RF64), samples that are neither PCM of 8, 16, 24 or 32
+/// bits nor 32-bit floats, no or over 64 channels, and sizes that do not fit together.
 SoundShape sound_shape(std::string_view bytes, const std::string& file);
 
-/// Checks that a sound has the rate that models hear at. @throws Error (input) with what to do otherwise
+/// Checks that a sound has the models' sample rate. @throws Error (input) that says how to convert it
 void require_rate(const SoundShape& shape, const std::string& file, std::int32_t rate = kSoundRate);
 
-/// Returns the samples of a WAV file, 1 being full scale, the mean over channels. Nothing is resampled.
-/// @throws Error (input) as sound_shape() does, for another rate, and for floats that are not finite.
+/// Returns the samples of a WAV file as the mean over channels, with full scale 1. Nothing is resampled.
+/// @throws Error (input) as sound_shape(), for another rate, and for floats that are not finite.
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file,
                                 std::int32_t rate = kSoundRate);
 
-/// MelOptions say which spectrum a model takes.
+/// MelOptions select a model's spectrum.
 struct MelOptions {
-  std::int32_t bins = 128;   ///< 128 of Qwen2-Audio and Whisper large-v3, 80 of older ones
-  bool pad_to_chunk = true;  ///< with silence to kChunkSamples
+  std::int32_t bins = 128;   ///< 128 for Qwen2-Audio and Whisper large-v3, 80 for older models
+  bool pad_to_chunk = true;  ///< with silence, to kSoundChunk samples
 };
 
-inline constexpr std::int64_t kMelWindow = 400;               ///< samples of a frame
-inline constexpr std::int64_t kMelHop = 160;                  ///< samples from frame to frame
+inline constexpr std::int64_t kMelWindow = 400;               ///< samples in a frame
+inline constexpr std::int64_t kMelHop = 160;                  ///< samples between frame starts
 inline constexpr std::int64_t kSoundChunk = 30 * kSoundRate;  ///< samples that an encoder takes at once
 
-/// Reads the settings of a WhisperFeatureExtractor, in the form of a preprocessor_config.json. Absent keys
-/// have the values that are computed with; of bins those of `usual`.
-/// @throws Error (input) with `file` and key for another extractor, and for another rate, window, hop or
-/// padding than what is computed
+/// Reads the settings of a WhisperFeatureExtractor from a preprocessor_config.json. Missing keys get the
+/// supported values; bins come from `usual`.
+/// @throws Error (input) with `file` and key for another extractor, and for an unsupported rate, window, hop
+/// or padding
 MelOptions parse_sound_processor(std::string_view json, const std::string& file, const MelOptions& usual);
 
 /// A MelSpectrum has a frame for every kMelHop samples.
 struct MelSpectrum {
   std::int32_t bins = 0;
   std::int64_t frames = 0;
-  std::int64_t valid_frames = 0;  ///< that begin within the sound; the others are padding
+  std::int64_t valid_frames = 0;  ///< frames that begin within the sound; the others are padding
   std::vector<float> values;      ///< [bins, frames]
 };
 
-/// Returns how many frames, and valid ones, log_mel() makes of so many samples.
-/// @throws Error (input) as log_mel() does.
+/// Returns how many frames, and valid frames, log_mel() makes of `samples` samples.
+/// @throws Error (input) as log_mel().
 MelSpectrum mel_shape(std::int64_t samples, const MelOptions& options);
 
 /// Returns the triangular filters between 0 and 8,000 Hz on Slaney's mel scale, each of area 1: [bins, 201].
@@ -71,8 +70,8 @@ std::vector<double> mel_filters(std::int32_t bins);
 
 /// Returns (max(log10 p, m - 8) + 4) / 4 for the mel power p, at least 1e-10, and its maximum m: frames of
 /// 400 samples under a Hann window, the sound mirrored at both ends.
-/// @throws Error (input) for no samples or fewer than a frame's hop, bins outside 1 to 512, and where it is
-/// to be padded, more samples than kSoundChunk: the caller cuts.
+/// @throws Error (input) for no samples or fewer than a frame's hop, bins outside 1 to 512, and, with
+/// padding, more than kSoundChunk samples: the caller cuts longer sounds.
 MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options = {});
 
 }  // namespace dflop

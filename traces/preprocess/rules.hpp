@@ -1,4 +1,4 @@
-// The rules of the model families, and what they see of a record, are the inside of preprocess().
+// These are the internals of preprocess(): the rules of the model families and their view of a record.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct VideoTiming {
   double fps = 0;
 };
 
-/// RecordShapes are the shapes of one record with its gaps filled. A gap costs an assumption, or an error
+/// RecordShapes gives the shapes of one record with its gaps filled. A gap counts as an assumption, or fails
 /// under strict, only when a rule asks for the value; a rule asks at most once.
 class RecordShapes {
  public:
@@ -39,8 +39,8 @@ class RecordShapes {
   double audio_s() const { return *record_.audio_s; }
   std::int64_t text_tokens() const;
 
-  /// Returns random numbers that depend on the seed and the record's id alone, so that the order of records
-  /// is free.
+  /// Returns random numbers that depend only on the seed and the record's id, so that the order of records
+  /// does not matter.
   Random random() const;
 
   [[noreturn]] void fail(std::string_view column, std::string_view message) const;
@@ -58,8 +58,8 @@ using Encode = Encoding (*)(const RecordShapes&);
 
 struct Rule {
   std::string_view name;
-  std::array<Encode, kModalities> encode{};  ///< by Modality; null where the model takes none
-  std::optional<std::int64_t> max_text_tokens = std::nullopt;  ///< longer texts are cut to it
+  std::array<Encode, kModalities> encode{};  ///< by Modality; null if the model does not take it
+  std::optional<std::int64_t> max_text_tokens = std::nullopt;  ///< longer texts are cut to this
 };
 
 inline Encoding encode_text(const RecordShapes&) {
@@ -79,7 +79,7 @@ inline Rule text_rule() {
   return {"text", {encode_text}};
 }
 
-/// A TileGrid has the tiles that an image is cut into, without base tile or thumbnail.
+/// A TileGrid describes the tiles of an image, without base tile or thumbnail.
 struct TileGrid {
   std::int64_t columns = 0;
   std::int64_t rows = 0;
@@ -91,11 +91,12 @@ struct TileGrid {
 /// the largest effective resolution, then the least waste, then the first.
 TileGrid llava_grid(ImageSize image);
 
-/// Returns the frames that LLaVA-OneVision takes of a video: one a second, or 32 spread evenly if that would
-/// be more (llava/utils.py, process_video_with_decord).
+/// Returns the number of frames that LLaVA-OneVision takes from a video: one a second, or 32 spread evenly if
+/// that would be more (llava/utils.py, process_video_with_decord).
 std::int64_t llava_frames(VideoTiming video);
 
-/// Returns how many frames InternVL's training draws of a video, a uniform number whatever its length.
+/// Returns how many frames InternVL's training draws from a video: a uniform random number, whatever its
+/// length.
 std::int64_t internvl_frames(const RecordShapes& shapes);
 
 /// Returns the grid of up to `max_tiles` (at most 12) tiles of 448 pixels with the closest aspect ratio
@@ -111,12 +112,12 @@ struct PixelLimits {
   double max = 0;
 };
 
-/// Returns the limits of each of so many sampled frames of a video, `token_pixels` being those of one LLM
-/// token (qwen-vl-utils, fetch_video).
+/// Returns the limits of each of `frames` sampled frames of a video; `token_pixels` is the number of pixels
+/// of one LLM token (qwen-vl-utils, fetch_video).
 PixelLimits qwen_video_limits(std::int64_t frames, double token_pixels);
 
-/// Returns the frames that are sampled from a video, an even number (qwen-vl-utils, smart_nframes: 2 a
-/// second, 4 to 768). Below 2 where the video has a single frame.
+/// Returns the number of frames sampled from a video, which is even (qwen-vl-utils, smart_nframes: 2 a
+/// second, 4 to 768). Below 2 if the video has a single frame.
 std::int64_t qwen_sampled_frames(VideoTiming video);
 
 }  // namespace dflop
