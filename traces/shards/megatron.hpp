@@ -1,5 +1,5 @@
-// A MegatronFile is a Megatron indexed data set: token ids of many sequences in a .bin, and in an .idx where
-// each of them lies.
+// A MegatronFile is a Megatron indexed data set: a .bin with the token ids of many sequences, and an .idx
+// with the position of each.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace dflop {
 
-/// MegatronFiles may be read by several threads at once. They hold no file open: there may be thousands of
-/// them.
+/// A MegatronFile may be read by several threads at once. It keeps no file open, because there may be
+/// thousands.
 class MegatronFile {
  public:
-  /// Opens both files and checks the whole index against the size of the .bin, of which nothing is read.
-  /// @param prefix      the paths without .idx and .bin
-  /// @param vocabulary  ids are below it, which is checked as they are read
-  /// @throws Error (input) with file and offset, as Mapping does, for ids but of 16 bits unsigned and 32
-  /// bits, and for sequences that have more ids together than the .bin
+  /// Opens both files and checks the whole index against the size of the .bin, without reading the .bin.
+  /// @param prefix      the path without .idx and .bin
+  /// @param vocabulary  ids must be below it; they are checked when they are read
+  /// @throws Error (input) with file and offset, as Mapping, for ids other than unsigned 16 bits and 32 bits,
+  /// and for sequences with more ids in total than the .bin
   explicit MegatronFile(const std::string& prefix, std::int64_t vocabulary = std::int64_t{1} << 31);
 
   const std::string& index_path() const { return index_path_; }
@@ -35,12 +35,12 @@ class MegatronFile {
   std::size_t length(std::size_t sequence) const;
 
   /// Returns the tokens of a sequence. @pre sequence < size()
-  /// @throws Error (input) with the .bin and offset for an id that is negative or not in the vocabulary
+  /// @throws Error (input) with the .bin and offset for a negative id or one outside the vocabulary
   std::vector<std::int32_t> read(std::size_t sequence) const;
-  /// Does so with those from `begin` on, as many as `ids` has. @pre they are within the sequence
+  /// Reads ids.size() tokens, starting at `begin`. @pre they are within the sequence
   void read(std::size_t sequence, std::size_t begin, std::span<std::int32_t> ids) const;
 
-  /// Returns "file.bin: offset N" of a token, for errors. @pre it is within the sequence
+  /// Returns a token's place for errors, "file.bin: offset N". @pre it is within the sequence
   std::string place_of(std::size_t sequence, std::size_t token) const;
 
  private:

@@ -1,4 +1,4 @@
-// A data set's shards are named by a folder or by a pattern.
+// This file finds the shards of a data set that is named by a folder or a pattern.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,27 @@
 
 namespace dflop {
 
-/// A ShardKind is a form that shards have: WebDataset tars, or Megatron indexed data sets.
+/// A ShardKind is a format of shards: WebDataset tars, or Megatron indexed data sets.
 enum class ShardKind : std::uint8_t { tar, megatron };
 
-/// Returns what shards a data set's name stands for, or nothing where it stands for another kind of data: a
-/// folder is one of tars, unless it has files *.idx and none; a name may end in .tar, .idx or .bin; and it
-/// may be a Megatron data set's without an ending, a pattern of such names, too.
+/// Returns the kind of shards that a data set's name denotes, or nothing for other data. A folder has tars,
+/// unless it has *.idx files and no tars. A name may end in .tar, .idx or .bin. A Megatron data set may also
+/// be named without an ending, or by a pattern of such names.
 std::optional<ShardKind> kind_of_shards(const std::string& name);
 
-/// Returns the shards that a name stands for:
+/// Returns the shards that a name denotes:
 ///   a folder                        its files *.tar, sorted by their names
 ///   data/shard-{000000..000009}.tar a file for each number, from the first to the last; several braces give
 ///                                   all combinations, the last number running fastest
-///   anything else                   the file of this name, which need not be there
-/// Numbers have as many digits as the longer end where one of the ends begins with a zero, as in shells.
-/// @throws Error (input) for a folder without shards, braces that hold no such range, and more than
-/// 1,000,000 shards
+///   anything else                   the file of this name, which need not exist
+/// As in shells, numbers are padded to the digits of the longer end if either end begins with a zero.
+/// @throws Error (input) for a folder without shards, braces without such a range, and more than 1,000,000
+/// shards
 std::vector<std::string> expand_shards(const std::string& name);
 
-/// Returns the paths of Megatron indexed data sets, without .idx and .bin, that a name stands for, which may
-/// have either ending: those of a folder's files *.idx, and else as expand_shards(). @throws Error (input) as
-/// that
+/// Returns the paths, without .idx and .bin, of the Megatron indexed data sets that a name denotes. The name
+/// may have either ending. A folder denotes its *.idx files; other names work as in expand_shards(). @throws
+/// Error (input) as expand_shards()
 std::vector<std::string> expand_prefixes(const std::string& name);
 
 }  // namespace dflop

@@ -11,11 +11,11 @@
 
 namespace dflop {
 
-/// A CsvReader hands out the rows of a text one after the other.
+/// A CsvReader returns the rows of a text one by one.
 class CsvReader {
  public:
-  /// Begins at the first row, after a byte order mark where there is one. `text` must outlive the reader and
-  /// the fields that it hands out; `file` is named in errors.
+  /// Starts at the first row, after an optional byte order mark. `text` must outlive the reader and the
+  /// fields that it returns; `file` is named in errors.
   CsvReader(std::string_view text, std::string file);
 
   /// Reads the next row into `fields`; false at the end of the text. A quoted field comes without its outer
@@ -23,7 +23,8 @@ class CsvReader {
   /// @throws Error (input) for a quote that is never closed or stands inside a field, and for a lone CR.
   bool next(std::vector<std::string_view>& fields);
 
-  /// Reads as next() a row that must have `width` fields. @throws Error (input) for another number of them
+  /// Reads a row like next(), which must have `width` fields. @throws Error (input) for another number of
+  /// fields
   bool next(std::vector<std::string_view>& fields, std::size_t width);
 
   /// Returns the line on which the last row begins; the first line is 1.
@@ -32,8 +33,8 @@ class CsvReader {
   std::string place() const;
   std::string place(std::string_view column) const;
 
-  /// Returns the id that stands in a field of the last row. @throws Error (input) for bytes that are not
-  /// UTF-8: JSON outputs could not repeat them, and two ids would become one.
+  /// Returns the id in a field of the last row. @throws Error (input) for bytes that are not UTF-8, because
+  /// JSON outputs could not repeat them and two ids would become one.
   std::string id(std::string_view field, std::string_view column) const;
 
  private:
@@ -49,19 +50,19 @@ class CsvReader {
   std::int64_t row_ = 0;
 };
 
-/// Returns the value of a field, with doubled quotes made single. An unquoted field has none.
+/// Returns the value of a field, with doubled quotes made single. An unquoted field stays unchanged.
 std::string unquote(std::string_view field);
 
-/// Returns a text as a field of CSV, in quotes where it needs them. A spreadsheet takes a text that begins
-/// with = + - @, a tab or the end of a line for a formula, and runs it: before such a text, and before one
-/// that has nothing but ' before that, stands one ' more. Plain numbers and percentages, as "-1.5" and "-82
-/// %", stay as they are: there is nothing in them to run.
+/// Returns a text as a CSV field, quoted if necessary. Spreadsheets run a text that begins with = + - @, a
+/// tab or a line end as a formula. To prevent this, one ' is put before such a text, and before a text with
+/// only ' characters in front of such a beginning. Plain numbers and percentages, such as "-1.5" and "-82 %",
+/// are harmless and stay unchanged.
 std::string to_csv_field(std::string_view text);
 
-/// Returns the text of a field that to_csv_field() has written, or anybody.
+/// Returns the text of a field, whether to_csv_field() wrote it or not.
 std::string text_of_csv_field(std::string_view field);
 
-/// Reads a field that is a number and nothing else; returns false for any other.
+/// Reads a field that contains only a number; returns false for any other.
 template <typename Number>
 bool parse_number(std::string_view field, Number& number) {
   const char* end = field.data() + field.size();

@@ -1,4 +1,4 @@
-// A GrowingFile is an output that others read while it is written.
+// A GrowingFile is an output file that others can read while it is written.
 #pragma once
 
 #include <string>
@@ -6,13 +6,13 @@
 
 namespace dflop {
 
-/// A GrowingFile has whole pieces: one is in the file, as far as the system is concerned, when add() returns,
-/// and none of it where add() fails.
+/// A GrowingFile consists of whole pieces: a piece is in the file (as the operating system sees it) when
+/// add() returns, and no part of it is if add() fails.
 class GrowingFile {
  public:
   enum class Mode {
-    append,  ///< behind what is there, if there is a file
-    create,  ///< a new file; there may be none of this name
+    append,  ///< adds to the end of an existing file, if any
+    create,  ///< makes a new file; none of this name may exist
   };
 
   /// @throws Error (output) with the path and the system's reason
@@ -21,7 +21,7 @@ class GrowingFile {
   GrowingFile(GrowingFile&& other) noexcept;
   GrowingFile& operator=(GrowingFile&& other) noexcept;
 
-  /// Writes a piece behind those before. @throws Error (output), as on a full disk
+  /// Appends a piece. @throws Error (output), for example on a full disk
   void add(std::string_view piece);
 
  private:

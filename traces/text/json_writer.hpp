@@ -1,4 +1,4 @@
-// A JsonWriter makes indented JSON text, with long arrays of numbers on one line each.
+// A JsonWriter builds indented JSON text and puts each long array of numbers on one line.
 #pragma once
 
 #include <charconv>
@@ -19,7 +19,7 @@ void append_json_number(std::string& text, double value);
 template <typename Range, typename Project = std::identity>
 void append_json_row(std::string& text, const Range& items, Project project = {});
 
-/// Appends a scalar: bool, integer, double or string; or a row of such.
+/// Appends a scalar (bool, integer, double or string) or a row of scalars.
 template <typename Value>
 void append_json(std::string& text, const Value& value) {
   if constexpr (std::is_same_v<Value, bool>) {
@@ -36,7 +36,7 @@ void append_json(std::string& text, const Value& value) {
   }
 }
 
-/// Appends the scalars that `project` makes of the items, as [1,2,3].
+/// Appends the scalars that `project` makes of the items, such as [1,2,3].
 template <typename Range, typename Project>
 void append_json_row(std::string& text, const Range& items, Project project) {
   text += '[';
@@ -54,7 +54,7 @@ class JsonWriter {
  public:
   /// Begins the root object.
   JsonWriter() { begin_object(); }
-  /// Begins the root object of a file with the keys 'schema' and 'version'.
+  /// Begins the root object of a file, with the keys 'schema' and 'version'.
   JsonWriter(std::string_view schema, int version) : JsonWriter() {
     field("schema", schema);
     field("version", version);
@@ -79,7 +79,7 @@ class JsonWriter {
     append_json_row(text_, items, project);
   }
 
-  /// Writes one item that is JSON already.
+  /// Writes one item that already is JSON text.
   void raw(std::string_view key, std::string_view json) {
     begin_item(key);
     text_ += json;

@@ -1,5 +1,5 @@
-// A ReadableFile is read at any place, as often as need be, while others may change it: what is gone is an
-// error and not the end of the process, as it is of a Mapping.
+// A ReadableFile allows reads at any offset while other processes may change the file. Missing bytes cause an
+// Error, whereas a Mapping would end the process.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,20 @@
 
 namespace dflop {
 
-/// ReadableFiles may be read by several threads at once.
+/// A ReadableFile is an open regular file. Several threads may read it at once.
 class ReadableFile {
  public:
-  /// Opens a file. @throws Error (input) for what is no regular file, or cannot be opened
+  /// Opens a file. @throws Error (input) if it is not a regular file or cannot be opened
   explicit ReadableFile(const std::string& path);
   ~ReadableFile();
   ReadableFile(const ReadableFile&) = delete;
   ReadableFile& operator=(const ReadableFile&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Returns the bytes that it had when it was opened.
+  /// Returns the size at the time of opening.
   std::uint64_t size() const { return size_; }
 
-  /// Reads `size` bytes from an offset on. @throws Error (input) with file and offset where there are fewer
+  /// Reads `size` bytes at `offset`. @throws Error (input) with file and offset if there are fewer
   void read(std::uint64_t offset, void* out, std::size_t size) const;
 
  private:

@@ -1,4 +1,4 @@
-// A StagedFolder is one output folder that is complete or not there.
+// A StagedFolder is an output folder that is either complete or absent.
 #pragma once
 
 #include <optional>
@@ -8,16 +8,17 @@
 
 namespace dflop {
 
-/// A StagedFolder is a folder for files under another name beside its own, "<path>.part". It goes unless it
-/// takes the final name. What a killed process has left of one is removed by the next that writes there.
+/// A StagedFolder holds files in a folder with a temporary name, "<path>.part", next to the final one. It is
+/// removed unless it takes the final name. The next process that writes there removes leftovers of a killed
+/// one.
 ///
 ///     StagedFolder folder("model");
 ///     ... write files into folder.part() ...
 ///     folder.take_final_name();
 class StagedFolder {
  public:
-  /// Makes the empty folder, and those above it.
-  /// @throws Error (output) as check_output_folder(), and where another process is writing there
+  /// Makes the empty folder and missing parent folders.
+  /// @throws Error (output) as check_output_folder(), and if another process is writing there
   explicit StagedFolder(const std::string& path);
   ~StagedFolder();
   StagedFolder(const StagedFolder&) = delete;
@@ -25,17 +26,17 @@ class StagedFolder {
 
   const std::string& part() const { return part_; }
 
-  /// Gives the folder its name. Returns when the name is on the disk. @throws Error (output)
+  /// Gives the folder its final name. Returns when the name is on disk. @throws Error (output)
   void take_final_name();
 
  private:
   std::string path_;
   std::string part_;
-  std::optional<FolderLock> lock_;  // while the folder is there under the other name
+  std::optional<FolderLock> lock_;  // held while the folder has its temporary name
 };
 
-/// Says early that a StagedFolder could not be made: something of the name is there that is no empty folder,
-/// or "<path>.part" is, and was not made by a StagedFolder.
+/// Checks early that a StagedFolder can be made: fails if `path` exists and is not an empty folder, or if
+/// "<path>.part" exists and no StagedFolder made it.
 /// @throws Error (output) with the path, what was found and what to do
 void check_output_folder(const std::string& path);
 

@@ -1,5 +1,5 @@
-// JSON is read strictly: every surprise is an Error that names the file, the key, what was expected and what
-// was found.
+// This file reads JSON strictly: anything unexpected is an Error that names the file, the key, the expected
+// and the found value.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,25 +20,26 @@
 
 namespace dflop {
 
-/// Files of all schemas may say under this key of their root what made them (traces/files/provenance.hpp).
+/// Files of all schemas may say under this key of their root how they were made
+/// (traces/files/provenance.hpp).
 inline constexpr std::string_view kMadeBy = "made_by";
 
-/// A JsonValue is a view of one value of a document and its place: the document must outlive it.
-/// All getters throw Error (input) with the context "file: key 'llm.layers[3]'".
+/// A JsonValue is a view of one value of a document, together with its place for errors. The document must
+/// outlive it. All getters throw Error (input) with the context "file: key 'llm.layers[3]'".
 class JsonValue {
  public:
   JsonValue(const nlohmann::json& json, const std::string& file, std::string path)
       : json_(&json), file_(&file), path_(std::move(path)) {}
 
-  /// Refuses all but an object with all `required` keys and beside them only `optional` ones, and kMadeBy at
-  /// the root.
+  /// Rejects anything but an object that has all `required` keys and otherwise only `optional` ones, and
+  /// kMadeBy at the root.
   void require_keys(const std::vector<std::string_view>& required,
                     const std::vector<std::string_view>& optional = {}) const;
 
-  /// Refuses all but an object.
+  /// Rejects anything but an object.
   void require_object() const;
 
-  /// Returns a member of an object, which must be there.
+  /// Returns a required member of an object.
   JsonValue at(std::string_view key) const;
   bool has(std::string_view key) const;
   bool is_array() const;
@@ -47,7 +48,7 @@ class JsonValue {
   /// Returns the value as JSON text.
   std::string text() const;
 
-  /// Returns the keys of an object and their values, in the order of the keys' bytes.
+  /// Returns the keys and values of an object, in byte order of the keys.
   std::vector<std::pair<std::string, JsonValue>> members() const;
   /// Returns the elements of an array.
   std::vector<JsonValue> elements() const;
@@ -87,14 +88,14 @@ class JsonValue {
   /// Returns the index of this string in `names`.
   std::size_t choice_index(const std::vector<std::string_view>& names) const;
 
-  /// Refuses the value with a message, or what fmt::format() makes of one and values.
+  /// Rejects the value with a message, or with fmt::format() of a message and values.
   /// @throws Error (input) with this value's place.
   [[noreturn]] void refuse(const std::string& message) const;
   template <typename First, typename... Rest>
   [[noreturn]] void refuse(fmt::format_string<First, Rest...> message, First&& first, Rest&&... rest) const {
     refuse(fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
   }
-  /// Refuses likewise with "expected ..., found ...", the latter from the value itself.
+  /// Rejects the value with "expected ..., found ..."; the latter describes the value itself.
   [[noreturn]] void refuse_type(const std::string& expected) const;
   template <typename First, typename... Rest>
   [[noreturn]] void refuse_type(fmt::format_string<First, Rest...> expected, First&& first,
@@ -111,18 +112,18 @@ class JsonValue {
   std::string path_;
 };
 
-/// A JsonDocument is a parsed text.
+/// A JsonDocument is a parsed JSON text.
 class JsonDocument {
  public:
   /// Parses a text.
-  /// @throws Error (input) with "file:line:column" for a syntax error (a document that ends early among
-  /// them), or the key that stands twice in an object or whose number no double can hold.
+  /// @throws Error (input) with "file:line:column" for a syntax error, including a truncated document, or
+  /// with the key that is repeated in an object or whose number does not fit a double.
   JsonDocument(std::string_view text, std::string file);
   ~JsonDocument();
   JsonDocument(const JsonDocument&) = delete;
   JsonDocument& operator=(const JsonDocument&) = delete;
 
-  /// Returns the root, an object with "schema": schema and a "version" of at most `version`.
+  /// Returns the root, an object with this "schema" and a "version" of at most `version`.
   /// @throws Error (input) for another schema or a newer version.
   JsonValue root(std::string_view schema, int version) const;
   JsonValue root() const;

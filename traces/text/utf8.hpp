@@ -1,4 +1,4 @@
-// Checks bytes that should be UTF-8.
+// This file checks whether bytes are UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace dflop {
 
-/// Returns the offset of the first byte that begins no character of UTF-8; nothing where all is UTF-8.
+/// Returns the offset of the first byte that does not begin a valid UTF-8 character; nothing if there is
+/// none.
 std::optional<std::size_t> find_no_utf8(std::string_view text);
 
 }  // namespace dflop

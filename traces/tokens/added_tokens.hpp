@@ -1,5 +1,5 @@
-// Added tokens are found in a text before it is split into words: <|im_start|> is one token wherever it
-// stands.
+// AddedTokens finds a tokenizer's added tokens in a text before it is split into words: <|im_start|> is one
+// token wherever it occurs.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace dflop {
 
 class AddedTokens {
  public:
-  /// A token in a text; its size is 0 where there is none.
+  /// A Found is a token in a text; its size is 0 if there is none.
   struct Found {
     std::size_t begin = 0;
     std::size_t size = 0;
@@ -22,7 +22,7 @@ class AddedTokens {
   /// Adds a token. @pre the content is not empty
   void add(std::string content, std::int32_t id);
 
-  /// Returns the first token at or behind `from`, and of several that begin there the longest.
+  /// Returns the first token at or after `from`; if several begin there, the longest.
   Found find(std::string_view text, std::size_t from) const;
 
  private:
@@ -31,7 +31,7 @@ class AddedTokens {
     std::int32_t id;
   };
 
-  std::array<std::vector<Token>, 256> by_first_byte_;  // of each the longest first
+  std::array<std::vector<Token>, 256> by_first_byte_;  // longest first in each
 };
 
 }  // namespace dflop

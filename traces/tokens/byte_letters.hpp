@@ -1,5 +1,5 @@
-// Byte-level vocabularies write each byte as one letter that can be printed, so that tokens are texts in JSON
-// even where they end within a character: 'Ġ' is a space. The alphabet is that of GPT-2's encoder.py
+// Byte-level vocabularies write each byte as one printable letter, so that tokens are valid JSON strings even
+// if they end inside a character: 'Ġ' is a space. The alphabet is the one in GPT-2's encoder.py
 // (bytes_to_unicode).
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// Returns the bytes that a token's letters stand for, or nothing where one of them is not in the alphabet.
+/// Returns the bytes that a token's letters encode, or nothing if a letter is not in the alphabet.
 /// @param token  valid UTF-8
 std::optional<std::string> bytes_of_letters(std::string_view token);
 

@@ -1,5 +1,5 @@
-// Byte-pair encoding makes tokens of a word: it begins with a token for each byte and joins two neighbours at
-// a time, the pair that training joined first before all others (Sennrich, Haddow, Birch 2016).
+// Byte-pair encoding turns a word into tokens. It starts with a token for each byte and repeatedly joins two
+// neighbors, always the pair that was learned first in training (Sennrich, Haddow, Birch 2016).
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 
 namespace dflop {
 
-/// A TextHash finds texts in tables by parts of others, without a copy.
+/// A TextHash lets tables of texts be searched with string views, without a copy.
 struct TextHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 
-/// A WordCache is what one encoding thread keeps between calls: words it has seen lately, and memory to work
-/// in. It belongs to the tokenizer that it was first used with.
+/// A WordCache belongs to one encoding thread and keeps recently seen words and working memory between calls.
+/// It must be used with one tokenizer only.
 class WordCache {
  public:
   WordCache() : slots_(kSlots) {}
@@ -27,30 +27,31 @@ class WordCache {
  private:
   friend class BytePairs;
 
-  /// Words that are longer, or have more tokens, are not kept.
+  /// Longer words, or words with more tokens, are not cached.
   static constexpr std::size_t kLongestWord = 26;
   static constexpr std::size_t kMostIds = 8;
   static constexpr std::size_t kSlots = std::size_t{1} << 15;
 
-  /// A word and its tokens. A later word of the same slot takes its place.
+  /// A Slot holds a word and its tokens. A later word for the same slot replaces it.
   struct Slot {
-    std::uint8_t length = 0;  ///< 0: none
+    std::uint8_t length = 0;  ///< 0: empty
     std::uint8_t count = 0;
     std::array<char, kLongestWord> word;
     std::array<std::int32_t, kMostIds> ids;
   };
 
-  /// A part of a word that is a token, in a list of neighbours; -1 is no neighbour.
+  /// A Part is a token within a word, in a linked list of neighbors; -1 means no neighbor.
   struct Part {
     std::int32_t id;
     std::int32_t before;
     std::int32_t after;
   };
 
-  /// A pair of neighbours that can be joined. It is stale once one of them is another token.
+  /// A Join is a pair of neighbors that can be joined. It becomes stale when either of them has become
+  /// another token.
   struct Join {
     std::int32_t rank;
-    std::int32_t at;  ///< the left one
+    std::int32_t at;  ///< the left part
     std::int32_t left;
     std::int32_t right;
     std::int32_t joined;
@@ -61,25 +62,25 @@ class WordCache {
   std::vector<Join> joins_;  // a heap, the first join on top
 };
 
-/// BytePairs are tokens of bytes, and which pairs of them are joined. Many threads may encode
-/// at once, each with its own WordCache.
+/// BytePairs holds tokens as bytes, and the pairs to join. Many threads may encode at once, each with its own
+/// WordCache.
 class BytePairs {
  public:
-  /// Adds a token that encode() begins with, of a single byte, or that is taken whole. @return false if its
-  /// bytes are there already
+  /// Adds a token: a single byte, which encode() starts from, or a token that is taken whole. @return false
+  /// if its bytes are already there
   bool add_token(std::string bytes, std::int32_t id) { return ids_.emplace(std::move(bytes), id).second; }
 
-  /// Returns the token of these bytes, or -1.
+  /// Returns the token with these bytes, or -1.
   std::int32_t find(std::string_view bytes) const;
 
-  /// Says that `left` and `right` are joined to `joined`, before all pairs of higher rank. Of two ranks of a
-  /// pair the later call's counts, as in Hugging Face's library.
+  /// Adds the rule that `left` and `right` are joined to `joined`, before all pairs of higher rank. If a pair
+  /// is added twice, the later rank counts, as in Hugging Face's library.
   void add_merge(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t joined);
 
-  /// Sets the tokens of single bytes. @return the first byte that has none, or -1
+  /// Looks up the tokens of single bytes. @return the first byte without a token, or -1
   int set_bytes();
 
-  /// Takes words that are tokens themselves as such, whatever merges would make of them.
+  /// If `takes`, a word that is a token itself becomes that token, regardless of the merges.
   void take_whole_words(bool takes) { takes_whole_ = takes; }
 
   /// Appends the tokens of a word of any length, in time n log n. @pre set_bytes() found all, and the word
@@ -103,7 +104,7 @@ class BytePairs {
 
   std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> ids_;
   std::array<std::int32_t, 256> byte_ids_{};
-  std::vector<Merge> merges_;  // a hash table with open addressing, half full at most
+  std::vector<Merge> merges_;  // a hash table with open addressing, at most half full
   std::size_t merge_count_ = 0;
   bool takes_whole_ = false;
 };

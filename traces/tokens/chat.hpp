@@ -1,5 +1,5 @@
-// A ChatTokenizer turns conversations into what a model is trained on: token ids, which of them it learns to
-// say, and where the tokens of its images, videos and sounds are.
+// A ChatTokenizer turns conversations into training input: token ids, which of them the loss covers, and the
+// positions of image, video and sound tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// A MediumPlace says which tokens stand for one medium: its encoder's outputs take their rows.
+/// A MediumPlace says which tokens stand for one medium; the encoder's outputs replace their rows.
 struct MediumPlace {
   ChatMedium medium = ChatMedium::image;
   std::size_t begin = 0;
@@ -24,60 +24,60 @@ struct MediumPlace {
 
 struct ChatTokens {
   std::vector<std::int32_t> ids;
-  std::vector<std::uint8_t> is_trained;  ///< of each id, 1 where the loss counts it as a prediction's target
-  std::vector<MediumPlace> media;        ///< as they come
+  std::vector<std::uint8_t> is_trained;  ///< for each id, 1 if the loss covers it as a prediction target
+  std::vector<MediumPlace> media;        ///< in order
 
   /// Keeps the first `longest` tokens.
   /// @param sample  its name, for errors
-  /// @throws Error (input) naming `sample`, where the cut would take tokens of a medium, or all that are
-  /// trained
+  /// @throws Error (input) naming `sample`, if the cut would remove tokens of a medium, or all trained tokens
   void cut(std::size_t longest, const std::string& sample);
 };
 
 /// Returns the names of chat forms:
-///   chatml   <|im_start|>role, a line's end, the words, <|im_end|>, a line's end
-///   qwen2    chatml with "You are a helpful assistant." as the system's turn where there is none
+///   chatml   <|im_start|>role, newline, the words, <|im_end|>, newline
+///   qwen2    chatml with "You are a helpful assistant." as the system turn if there is none
 ///            (Qwen2, Qwen2-VL, Qwen2.5-VL, Qwen2-Audio, LLaVA-OneVision with Qwen2)
 ///   qwen2.5  the same with "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-///   llama3   <|begin_of_text|>, then <|start_header_id|>role<|end_header_id|>, two line's ends, the words
-///            without the spaces around them, <|eot_id|>
-///   plain    the words alone
+///   llama3   <|begin_of_text|>, then <|start_header_id|>role<|end_header_id|>, two newlines, the words
+///            without surrounding spaces, <|eot_id|>
+///   plain    only the words
 std::vector<std::string_view> chat_forms();
 
-/// Returns the names of the families whose media have tokens: each medium is a token repeated, between tokens
-/// for its begin and end but for llava-ov.
+/// Returns the names of the families whose media have tokens: each medium is a repeated token, between begin
+/// and end tokens except in llava-ov.
 std::vector<std::string_view> media_families();
 
-/// MediumIds are the tokens of one kind of media.
+/// MediumIds holds the token ids of one kind of media.
 struct MediumIds {
   ChatMedium medium = ChatMedium::image;
   std::int32_t begin = -1;  ///< -1: none
-  std::int32_t token = -1;  ///< repeated for each output of the encoder; -1: the tokenizer lacks it
+  std::int32_t token = -1;  ///< repeated for each encoder output; -1: not in the tokenizer
   std::int32_t end = -1;    ///< -1: none
 };
 
-/// Many threads may use one ChatTokenizer at once, each with a WordCache of its own.
+/// A ChatTokenizer encodes conversations in one chat form. Many threads may use it at once, each with its own
+/// WordCache.
 class ChatTokenizer {
  public:
-  /// @param tokenizer  outlives this
+  /// @param tokenizer  must outlive this
   /// @param form       one of chat_forms()
-  /// @param family     one of media_families(), or empty: texts alone
-  /// @throws Error (input) for other names, and with the tokenizer's file for a token of the form that it
-  /// lacks, or that is to stand around media of which it has the token
+  /// @param family     one of media_families(), or empty for text only
+  /// @throws Error (input) for other names, and with the tokenizer's file if it lacks a token of the form, or
+  /// a begin or end token of media whose own token it has
   ChatTokenizer(const Tokenizer& tokenizer, std::string_view form, std::string_view family);
 
-  /// Returns the tokens of a conversation. Trained are the assistant's words and the token that ends its
-  /// turn; media never are. Of a text as for pretraining all is trained but what the form puts before it.
-  /// Words up to an answer are encoded as one text, as the families' chat templates are, and answers each by
-  /// itself: what is trained begins where a model that is asked begins.
-  /// @param counts  how many tokens each medium has, as conversation.media() lists them
+  /// Returns the tokens of a conversation. The loss covers the assistant's words and the token that ends its
+  /// turn, but never media. A pretraining text is trained completely, except for the tokens that the form
+  /// puts before it. All words up to an answer are encoded as one text, like the families' chat templates,
+  /// and each answer separately, so training starts where a prompted model starts to answer.
+  /// @param counts  how many tokens each medium has, in the order of conversation.media()
   /// @param place   of the sample, for errors
-  /// @throws Error (input) with `place` for another number of counts or one below 1, media of which the
-  /// family or the tokenizer has no token, words that are a medium's token, and as Tokenizer::encode()
+  /// @throws Error (input) with `place` for a wrong number of counts or one below 1, media whose token the
+  /// family or the tokenizer lacks, words that equal a medium's token, and as Tokenizer::encode()
   ChatTokens encode(const Conversation& conversation, std::span<const std::int64_t> counts, WordCache& cache,
                     const std::string& place) const;
 
-  /// A form is a row of the table of chat forms.
+  /// A Form is a row of the table of chat forms.
   struct Form;
 
  private:

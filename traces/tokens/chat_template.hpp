@@ -1,15 +1,15 @@
-// A model's folder has a template, a program in Jinja, of how its chats are written. It is not run: chat
-// forms are (chat.hpp), and words of it tell which of them is meant.
+// This file reads a model's chat template, a Jinja program that says how its chats are written. dflop does
+// not run it; it searches the template for words that identify the chat form (chat.hpp).
 #pragma once
 
 #include <string>
 
 namespace dflop {
 
-/// Returns the text of a folder's chat template, of the file that transformers takes first:
-/// chat_template.jinja, chat_template.json or tokenizer_config.json; of several templates in the last the one
-/// that is called "default". It is empty where there is none.
-/// @throws Error (input) with the file for one that is no JSON
+/// Returns the text of a folder's chat template, from the first file that transformers would use:
+/// chat_template.jinja, chat_template.json or tokenizer_config.json. If the last has several templates, it
+/// takes the one called "default". Returns an empty text if there is none.
+/// @throws Error (input) with the file if it is not JSON
 std::string read_chat_template(const std::string& folder);
 
 }  // namespace dflop

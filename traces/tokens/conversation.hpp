@@ -1,4 +1,4 @@
-// A Conversation is what a sample says: words, and places for its images, videos and sounds.
+// A Conversation is the text of a sample, with placeholders for its images, videos and sounds.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// A medium stands in a text as its placeholder: <image>, <video>, <audio>.
+/// A ChatMedium appears in a text as its placeholder: <image>, <video>, <audio>.
 enum class ChatMedium : std::uint8_t { image, video, audio };
 
 template <>
@@ -23,38 +23,38 @@ template <>
 inline constexpr NameTable<ChatRole, 3> kNames<ChatRole> = {
     {{ChatRole::system, "system"}, {ChatRole::user, "user"}, {ChatRole::assistant, "assistant"}}};
 
-/// A turn is what one side says.
+/// A ChatTurn is one side's message.
 struct ChatTurn {
   ChatRole role = ChatRole::user;
-  /// Words stand between media, so that there is one more of them: words[0], media[0], words[1], ... They may
-  /// be empty.
+  /// The words before, between and after media: words[0], media[0], words[1], ... There is one more text than
+  /// media. They may be empty.
   std::vector<std::string> words = {""};
   std::vector<ChatMedium> media;
-  bool is_trained = true;  ///< an answer's words
+  bool is_trained = true;  ///< for the words of an answer
 
   bool operator==(const ChatTurn&) const = default;
 };
 
 struct Conversation {
   std::vector<ChatTurn> turns;
-  bool is_text = false;  ///< one turn of the assistant that is no answer to anything, as for pretraining
+  bool is_text = false;  ///< one assistant turn without a question, as for pretraining
 
-  /// Returns all media, as they come.
+  /// Returns all media, in order.
   std::vector<ChatMedium> media() const;
 
   bool operator==(const Conversation&) const = default;
 };
 
-/// Reads a sample's JSON in one of the forms that trainers have, and passes over other keys:
+/// Reads a sample's JSON in one of the forms that other trainers use, and ignores other keys:
 ///   {"conversations": [{"from": "human", "value": "<image>\nWhat is this?"}, {"from": "gpt", ...}]}
 ///   {"messages": [{"role": "user", "content": "..." or [{"type": "image"}, {"type": "text", "text": ...}]}]}
 ///   {"text": "..."}
-/// A turn of the assistant may have a "weight", 0 or 1: with 0 it is not trained.
-/// Roles are system, user (human) and assistant (gpt) in either of the first two; a system's turn is the
-/// first. Placeholders are found in texts, but not in those of a list's parts: there a medium is a part.
+/// A turn of the assistant may have a "weight", 0 or 1: with 0 it is not trained. Roles are system, user
+/// (human) and assistant (gpt) in either of the first two; a system turn must be the first. Placeholders are
+/// recognized in plain texts, but not in the texts of a list's parts, where a medium is a part of its own.
 /// @param place  of the JSON, for errors
-/// @throws Error (input) with `place` and key for what is damaged, of none or several of these forms, and for
-/// a conversation in which the assistant has no turn: nothing could be learned from it
+/// @throws Error (input) with `place` and key for damaged JSON, for none or several of these forms, and for a
+/// conversation without an assistant turn, from which nothing could be learned
 Conversation parse_conversation(std::string_view json, const std::string& place);
 
 }  // namespace dflop

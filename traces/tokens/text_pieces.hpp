@@ -1,4 +1,5 @@
-// Texts are normalised and split into words by ICU, before byte pairs are joined within each word.
+// This file normalizes texts and splits them into words with ICU, before byte pairs are joined within each
+// word.
 #pragma once
 
 #include <cstdint>
@@ -9,34 +10,34 @@
 
 namespace dflop {
 
-/// A text has at most so many bytes: NFC makes at most three times as many units of 16 bits, which ICU counts
+/// A text has at most this many bytes: NFC makes at most three times as many 16-bit units, which ICU counts
 /// in 32 bits.
 inline constexpr std::size_t kLongestText = std::size_t{256} << 20;
 
-/// Refuses a text that is not UTF-8, or too long. @throws Error (input) with `place` and the offset of the
+/// Rejects a text that is not UTF-8, or too long. @throws Error (input) with `place` and the offset of the
 /// first wrong byte
 void check_text(std::string_view text, const std::string& place);
 
-/// Returns a text in Unicode's normal form C. @param text  as check_text() takes it
+/// Returns a text in Unicode's normal form C. @param text  must pass check_text()
 std::string to_nfc(std::string_view text);
 
-/// Returns the valid UTF-8 nearest to any bytes: each longest beginning of a character that is not one
-/// becomes U+FFFD, as in Unicode's chapter 3.9 and Rust's from_utf8_lossy.
+/// Replaces invalid UTF-8: each longest incomplete beginning of a character becomes U+FFFD, as in Unicode's
+/// chapter 3.9 and Rust's from_utf8_lossy.
 std::string to_valid_utf8(std::string_view bytes);
 
-/// A WordSplitter cuts texts by a regular expression: each match is a word, and so is each text between
+/// A WordSplitter splits texts by a regular expression: each match is a word, and so is each text between
 /// matches.
 class WordSplitter {
  public:
   /// @param place  of the expression, for errors
-  /// @throws Error (input) with `place` for what is no regular expression of ICU
+  /// @throws Error (input) with `place` if ICU does not accept the expression
   WordSplitter(const std::string& pattern, const std::string& place);
   ~WordSplitter();
   WordSplitter(WordSplitter&&) noexcept;
 
-  /// Sets `ends` to where the words of a text end, in bytes, rising; the last is the text's size. The steps
-  /// of the search are bounded by the text's length. @param text  as check_text() takes it
-  /// @throws Error (input) with the expression's place where it needs more steps, or keeps more
+  /// Sets `ends` to the ends of the words of a text, in bytes, rising; the last is the text's size. The
+  /// number of search steps is bounded by the text's length. @param text  must pass check_text()
+  /// @throws Error (input) with the expression's place if it needs more steps or more memory
   void split(std::string_view text, std::vector<std::size_t>& ends) const;
 
  private:

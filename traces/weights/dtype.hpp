@@ -1,4 +1,4 @@
-// A Dtype says how the numbers of a stored tensor lie in its bytes.
+// A Dtype says how the numbers of a stored tensor are encoded in bytes.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace dflop {
 
-/// Dtypes are those of the safetensors format, version 0.8. Numbers are little endian.
+/// A Dtype is a number type of the safetensors format, version 0.8. Numbers are little endian.
 enum class Dtype {
   f64,
   f32,
   f16,   ///< 5 bits of exponent, 10 of fraction
   bf16,  ///< 8 bits of exponent, 7 of fraction
-  c64,   ///< complex, of two f32
+  c64,   ///< complex, two f32
   i64,
   u64,
   i32,
@@ -60,7 +60,7 @@ inline constexpr NameTable<Dtype, 22> kNames<Dtype> = {{{Dtype::f64, "F64"},
                                                         {Dtype::f6_e2m3, "F6_E2M3"},
                                                         {Dtype::f4, "F4"}}};
 
-/// Returns the bits of one number; those of less than 8 bits are packed without gaps.
+/// Returns the bits of one number; numbers with less than 8 bits are packed without gaps.
 int bits_of(Dtype dtype);
 
 /// Tells whether decode() knows the dtype: F64, F32, F16, BF16.
@@ -68,19 +68,19 @@ bool is_decoded(Dtype dtype);
 /// Tells whether encode() knows the dtype: F64, F32, F16, BF16.
 bool is_encoded(Dtype dtype);
 
-/// Converts the numbers at `bytes`, which need no alignment, to those of `out`. All are exact but F64 as
-/// float: that is rounded to the nearest, to even where two are, and to infinity beyond the largest.
-/// @pre is_decoded(dtype), and the bytes of out.size() numbers
+/// Converts the numbers at `bytes`, which need no alignment, to the type of `out`. All conversions are exact
+/// except F64 to float, which rounds to nearest even, and to infinity beyond the largest float.
+/// @pre is_decoded(dtype), and `bytes` has out.size() numbers
 void decode(Dtype dtype, const std::byte* bytes, std::span<float> out);
 void decode(Dtype dtype, const std::byte* bytes, std::span<double> out);
 
-/// Converts numbers to the bytes at `out`, which need no alignment. They are rounded once, to the nearest,
-/// to even where two are, and to infinity beyond the largest. NaN stays NaN.
-/// @pre is_encoded(dtype), and room for all numbers
+/// Converts numbers to the bytes at `out`, which need no alignment. Each is rounded once, to nearest even,
+/// and to infinity beyond the largest number. NaN stays NaN.
+/// @pre is_encoded(dtype), and `out` has room for all numbers
 void encode(Dtype dtype, std::span<const float> values, std::byte* out);
 void encode(Dtype dtype, std::span<const double> values, std::byte* out);
 
-/// Returns bytes as text, which is the same memory.
+/// Returns the same memory, viewed as text.
 inline std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

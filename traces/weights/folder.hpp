@@ -1,5 +1,5 @@
-// A WeightsFolder is a model's weights as Hugging Face keeps them: one file, or several with an index of
-// them.
+// A WeightsFolder holds a model's weights in Hugging Face's layout: one safetensors file, or several with an
+// index.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace dflop {
 
-/// The file that holds all weights, where they are in one.
+/// The file that holds all weights, if there is only one.
 inline constexpr std::string_view kWeightsFile = "model.safetensors";
 /// The file that says which of several files holds which tensor.
 inline constexpr std::string_view kWeightsIndex = "model.safetensors.index.json";
@@ -22,26 +22,26 @@ inline constexpr std::string_view kWeightsIndex = "model.safetensors.index.json"
 /// The file of each tensor, by the tensor's name.
 using WeightMap = std::map<std::string, std::string, std::less<>>;
 
-/// Reads an index: {"metadata": {...}, "weight_map": {tensor: file}}. What the metadata say is not used, as
-/// sizes in published models are at times wrong.
-/// @throws Error (input) with `file` and key, also for a file of another folder.
+/// Reads an index: {"metadata": {...}, "weight_map": {tensor: file}}. The metadata are ignored, because sizes
+/// in published models are sometimes wrong.
+/// @throws Error (input) with `file` and key, also for a file in another folder.
 WeightMap parse_weight_map(std::string_view text, const std::string& file);
 
-/// Returns the text of an index. `total_bytes` are those of all tensors.
+/// Returns the text of an index. `total_bytes` is the sum over all tensors.
 std::string weight_map_text(const WeightMap& weights, std::uint64_t total_bytes);
 
-/// A Weight is a tensor and the file that it is in.
+/// A Weight is a tensor together with its file.
 struct Weight {
   const SafetensorsFile* file = nullptr;
   const StoredTensor* tensor = nullptr;
 };
 
-/// WeightsFolders may be read by several threads at once. Of weights in one file and in several the one file
-/// counts, as where the models' own library reads them.
+/// A WeightsFolder may be read by several threads at once. If a folder has both the one file and several, the
+/// one file counts, as in the models' own library.
 class WeightsFolder {
  public:
-  /// Opens the one file, or reads the index: its files are opened when they are needed.
-  /// @throws Error (input) if the folder has no weights, or only such as run code when they are read
+  /// Opens the one file, or reads the index and opens its files on first use.
+  /// @throws Error (input) if the folder has no weights, or only formats that run code when they are read
   /// (PyTorch's pickles); as SafetensorsFile, parse_weight_map()
   explicit WeightsFolder(const std::string& folder);
 
@@ -49,15 +49,15 @@ class WeightsFolder {
   /// Returns the names of all tensors, sorted.
   std::vector<std::string> names() const;
 
-  /// Opens all files, so that what is wrong with any is known at once. @throws as find()
+  /// Opens all files, so that all errors show up at once. @throws as find()
   void open_all() const;
 
-  /// Returns the tensor of a name, or nothing; it lives as long as the folder. Opens the file that has it.
-  /// @throws Error (input) for a file that is not there or lacks a tensor of the index, or that has one which
-  /// the index gives to another file; as SafetensorsFile
+  /// Returns a tensor by name, or nothing; it lives as long as the folder. Opens its file.
+  /// @throws Error (input) for a missing file, a file that lacks a tensor of the index, or one with a tensor
+  /// that the index assigns to another file; as SafetensorsFile
   std::optional<Weight> find(std::string_view name) const;
 
-  /// Returns the tensor of a name. @throws Error (input) where there is none; as find()
+  /// Returns a tensor by name. @throws Error (input) if there is none; as find()
   Weight at(std::string_view name) const;
 
  private:

@@ -1,9 +1,9 @@
-// The header of a safetensors file says which tensors it holds, and where. The file is:
+// The header of a safetensors file lists its tensors and their positions. The file consists of:
 //
-//     8 bytes   bytes of the header, little endian
+//     8 bytes   size of the header in bytes, little endian
 //     header    JSON: {name: {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {key: text}},
-//               with spaces behind it
-//     data      of the tensors, row by row, without gaps; offsets count from here
+//               padded with spaces
+//     data      the tensors, row by row, without gaps; offsets count from here
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,23 @@
 
 namespace dflop {
 
-/// A header has at most so many bytes, as in the format's own library: a guard against files of other kinds.
+/// A header has at most this many bytes, as in the format's own library; larger values indicate another kind
+/// of file.
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
 
-/// A TensorShape is what a tensor is before it has a place in a file.
+/// A TensorShape is a tensor's name, type and shape, before it has a place in a file.
 struct TensorShape {
   std::string name;
   Dtype dtype = Dtype::f32;
-  std::vector<std::int64_t> shape;  ///< the slowest dimension first; empty for a single number
+  std::vector<std::int64_t> shape;  ///< slowest dimension first; empty for a single number
 
   bool operator==(const TensorShape&) const = default;
 };
 
-/// A StoredTensor is a tensor of a file. It is seen as a matrix, too: a shape [r, ...] is r rows of as many
-/// columns as the product of the others, a vector and a single number are one row.
+/// A StoredTensor is a tensor in a file. It can also be viewed as a matrix: a shape [r, ...] has r rows, and
+/// the product of the other sizes as columns; a vector or a single number is one row.
 struct StoredTensor : TensorShape {
-  std::uint64_t begin = 0;  ///< the first of its bytes, from the beginning of the file
+  std::uint64_t begin = 0;  ///< offset of its first byte in the file
   std::uint64_t bytes = 0;
   std::int64_t rows = 1;
   std::int64_t columns = 1;
@@ -40,35 +41,35 @@ struct StoredTensor : TensorShape {
   bool operator==(const StoredTensor&) const = default;
 };
 
-/// Texts that a file carries beside its tensors, as {"format": "pt"}.
+/// Metadata are texts that a file carries in addition to its tensors, such as {"format": "pt"}.
 using Metadata = std::map<std::string, std::string>;
 
 struct SafetensorsHeader {
   std::vector<StoredTensor> tensors;  ///< in the order of their data
   Metadata metadata;
-  std::uint64_t data_begin = 0;  ///< from the beginning of the file
+  std::uint64_t data_begin = 0;  ///< offset in the file
   std::uint64_t file_bytes = 0;
 };
 
-/// Reads a header. `beginning` is the file's beginning, of which the header has to be a part if the file of
-/// `file_bytes` has it. Memory is taken in proportion to the header's bytes.
-/// @throws Error (input) with `file`, the tensor and its place for anything that the format does not allow:
-/// a header that is longer than the file or kLongestHeader, not UTF-8 or no JSON object; a name that stands
-/// twice; shapes whose bytes are not those of the offsets, or whose sizes overflow; data that overlap, leave
-/// holes, or have another length than the file has left.
+/// Reads a header. `beginning` is the start of the file and must contain the whole header, if the file of
+/// `file_bytes` does. Memory use is proportional to the header's size.
+/// @throws Error (input) with `file`, the tensor and its place for anything that the format does not allow: a
+/// header that is longer than the file or kLongestHeader, is not UTF-8 or not a JSON object; a repeated name;
+/// shapes whose bytes do not match the offsets, or whose sizes overflow; data that overlap, leave gaps, or do
+/// not fill the rest of the file.
 SafetensorsHeader parse_header(std::string_view beginning, std::uint64_t file_bytes, const std::string& file);
 
-/// Lays out tensors one after the other, and returns where they are. The header that says so is
-/// header_bytes().
-/// @throws Error (internal) for names that stand twice, are empty, "__metadata__" or not UTF-8; for negative
-/// or overflowing sizes; and for a tensor whose data would not be aligned to its numbers, which other readers
-/// need: sort wider dtypes before narrower ones.
+/// Lays out tensors one after the other, and returns their positions. header_bytes() returns the header.
+/// @throws Error (internal) for names that are repeated, empty, "__metadata__" or not UTF-8; for negative or
+/// overflowing sizes; and for a tensor whose data would not be aligned to its numbers, as other readers
+/// require: sort wider dtypes before narrower ones.
 SafetensorsHeader lay_out(std::span<const TensorShape> tensors, const Metadata& metadata);
 
-/// Returns the bytes of a tensor's data. @throws Error (internal) as lay_out() for its shape
+/// Returns the size of a tensor's data in bytes. @throws Error (internal) as lay_out() for its shape
 std::uint64_t stored_bytes(const TensorShape& tensor);
 
-/// Returns the bytes of a file before its data: the length, and the header with spaces up to a multiple of 8.
+/// Returns the bytes of a file before its data: the header's size, and the header padded with spaces to a
+/// multiple of 8.
 std::string header_bytes(const SafetensorsHeader& header);
 
 }  // namespace dflop

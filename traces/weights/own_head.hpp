@@ -1,4 +1,5 @@
-// An LLM's head may be its embedding: what a folder's config.json says of that, its weights can belie.
+// This file checks whether an LLM's head is tied to its embedding, because a folder's config.json may
+// contradict its weights.
 #pragma once
 
 #include <optional>
@@ -6,9 +7,9 @@
 
 namespace dflop {
 
-/// Tells whether the weights of a folder have a head, "lm_head.weight", that is not a copy of its embedding:
-/// of both, at least 64 rows are compared, or all where there are fewer. Returns nothing where the folder has
-/// no weights, or none that can be read.
+/// Tells whether a folder's weights have a head, "lm_head.weight", that is not a copy of the embedding.
+/// Compares at least 64 rows of both, or all if there are fewer. Returns nothing if the folder has no
+/// weights, or none that can be read.
 std::optional<bool> has_own_head(const std::string& folder);
 
 }  // namespace dflop

@@ -1,5 +1,4 @@
-// A SafetensorsFile is a file of tensors that is read where it lies: blocks of it come into memory, never
-// all.
+// A SafetensorsFile reads blocks of the tensors in a file without loading the whole file into memory.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +15,8 @@
 
 namespace dflop {
 
-/// A Block is a part of a tensor seen as a matrix (StoredTensor): rows and columns from begin up to, not
-/// with, end.
+/// A Block is a part of a tensor viewed as a matrix (StoredTensor): the rows and columns from begin up to,
+/// but excluding, end.
 struct Block {
   std::int64_t row_begin = 0;
   std::int64_t row_end = 0;
@@ -28,17 +27,17 @@ struct Block {
   std::int64_t columns() const { return column_end - column_begin; }
 };
 
-/// Returns the block that is the whole tensor.
+/// Returns the block that covers the whole tensor.
 inline Block whole(const StoredTensor& tensor) {
   return {0, tensor.rows, 0, tensor.columns};
 }
 
-/// A Mapping is a file as memory that is only read. Pages come from the disk when they are looked at. A file
-/// that becomes shorter meanwhile ends the process (SIGBUS), as the system has nothing to give: weights are
-/// replaced by renaming, as StagedFile does, not in place.
+/// A Mapping is a file mapped into memory for reading. Pages are loaded from disk on access. If the file
+/// becomes shorter in the meantime, an access ends the process (SIGBUS). So weights must be replaced by
+/// renaming, as StagedFile does, not in place.
 class Mapping {
  public:
-  /// @throws Error (input) for what is no regular file, or cannot be opened or mapped
+  /// @throws Error (input) if it is not a regular file, or cannot be opened or mapped
   explicit Mapping(const std::string& path);
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -46,8 +45,8 @@ class Mapping {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  /// Takes the pages of a range out of the process's memory, those at its ends, too. They come back when they
-  /// are looked at again, most likely out of the system's cache.
+  /// Releases the memory pages of a range, including those at its ends. They are loaded again on the next
+  /// access, most likely from the system's cache.
   void drop(std::size_t begin, std::size_t size) const;
 
  private:
@@ -55,7 +54,7 @@ class Mapping {
   std::size_t size_ = 0;
 };
 
-/// SafetensorsFiles may be read by several threads at once.
+/// A SafetensorsFile is a mapped file of tensors. Several threads may read it at once.
 class SafetensorsFile {
  public:
   /// Maps a file and reads its header. @throws Error (input) as Mapping and parse_header()
@@ -66,26 +65,26 @@ class SafetensorsFile {
   const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
   const Metadata& metadata() const { return header_.metadata; }
 
-  /// Returns the tensor of a name, or null.
+  /// Returns a tensor by name, or null.
   const StoredTensor* find(std::string_view name) const;
 
-  /// Returns the tensor of a name. @throws Error (input) where there is none
+  /// Returns a tensor by name. @throws Error (input) if there is none
   const StoredTensor& at(std::string_view name) const;
 
-  /// Returns the bytes of a tensor of this file, which may not be aligned to its numbers. What is looked at
-  /// stays in memory until drop_pages().
+  /// Returns the bytes of a tensor of this file, which may not be aligned to its numbers. Accessed pages stay
+  /// in memory until drop_pages().
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
   void drop_pages(const StoredTensor& tensor) const;
 
-  /// Calls visit(bytes, numbers) for a block's numbers, row by row, a few MiB at once. The bytes are there
-  /// until it returns. A thread reads the next ones meanwhile.
+  /// Calls visit(bytes, numbers) for a block's numbers, row by row, a few MiB at a time. The bytes are valid
+  /// until it returns. Meanwhile a thread reads the next ones.
   /// @param tensor  one of this file, F64, F32, F16 or BF16
-  /// @throws Error (input) with the file and tensor for other dtypes, and a block that is not within it
+  /// @throws Error (input) with the file and tensor for other dtypes, and for a block outside the tensor
   void visit_block(const StoredTensor& tensor, const Block& block,
                    const std::function<void(const std::byte* bytes, std::size_t numbers)>& visit) const;
   /// Writes the numbers of a block, row by row, to `out`, as decode() converts them.
   /// @param out  as many numbers as the block has
-  /// @throws as visit_block(); Error (internal) for another size of `out`
+  /// @throws as visit_block(); Error (internal) for a wrong size of `out`
   void read_block(const StoredTensor& tensor, const Block& block, std::span<float> out) const;
   void read_block(const StoredTensor& tensor, const Block& block, std::span<double> out) const;
 

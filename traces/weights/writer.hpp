@@ -1,4 +1,5 @@
-// Weights are written as they come: what is declared first is then appended in pieces, never all in memory.
+// This file writes weights in pieces: tensors are declared first and then appended, so they are never all in
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -16,43 +17,42 @@
 namespace dflop {
 
 struct WriterOptions {
-  Metadata metadata = {{"format", "pt"}};  ///< some readers refuse a file without this format
-  bool sync = false;                       ///< finish() returns when all is on the disk
-  bool checksum = false;                   ///< the CRC-32 of the file is counted while it is written
+  Metadata metadata = {{"format", "pt"}};  ///< some readers reject a file without this format
+  bool sync = false;                       ///< finish() returns when everything is on disk
+  bool checksum = false;                   ///< compute the CRC-32 of the file while it is written
 };
 
-/// A SafetensorsWriter writes one file, which is complete or not there (StagedFile):
+/// A SafetensorsWriter writes one file, which is either complete or absent (StagedFile):
 ///
 ///     SafetensorsWriter writer(path, tensors);
 ///     for (const TensorShape& tensor : tensors)
 ///       for (...) writer.append(tensor.name, piece);
 ///     writer.finish();
 ///
-/// Pieces come in the order of the tensors, each row by row, and may end anywhere. A tensor without numbers
-/// needs none.
+/// Append the tensors in order, each row by row, in pieces of any size. A tensor without numbers needs no
+/// piece.
 class SafetensorsWriter {
  public:
-  /// Makes the file under another name and writes its header. @throws Error (output); as lay_out()
+  /// Makes the file under a temporary name and writes its header. @throws Error (output); as lay_out()
   SafetensorsWriter(const std::string& path, std::span<const TensorShape> tensors,
                     const WriterOptions& options = {});
 
-  /// Appends bytes as they are.
-  /// @throws Error (internal) for a tensor that is not the one in turn, and more than it has left;
-  ///         Error (output)
+  /// Appends bytes unchanged.
+  /// @throws Error (internal) for a tensor out of order, and for more bytes than it has left; Error (output)
   void append(std::string_view tensor, std::span<const std::byte> bytes);
-  /// Appends numbers, as encode() converts them to the tensor's dtype. @throws as above, Error (internal)
-  /// for a dtype that encode() does not know
+  /// Appends numbers, converted by encode() to the tensor's dtype. @throws as above, Error (internal) for a
+  /// dtype that encode() does not support
   void append(std::string_view tensor, std::span<const float> numbers);
   void append(std::string_view tensor, std::span<const double> numbers);
 
-  /// Tells whether all tensors have their data.
+  /// Tells whether all tensors are complete.
   bool has_all() const { return turn_ == header_.tensors.size(); }
 
-  /// Writes what is left in memory and closes the file, which has still the other name.
-  /// @throws Error (internal) where data of a tensor are missing; Error (output)
+  /// Writes the rest of the buffer and closes the file, which keeps its temporary name.
+  /// @throws Error (internal) if data of a tensor are missing; Error (output)
   void complete();
 
-  /// Completes the file if it is not, and gives it its name. @throws as complete()
+  /// Completes the file if necessary, and gives it its final name. @throws as complete()
   void finish();
 
   std::uint64_t file_bytes() const { return header_.file_bytes; }
@@ -62,9 +62,9 @@ class SafetensorsWriter {
  private:
   template <typename Real>
   void append_numbers(std::string_view tensor, std::span<const Real> numbers);
-  /// Returns the tensor in turn. @throws Error (internal) if it is not `tensor`
+  /// Returns the next tensor. @throws Error (internal) if it is not `tensor`
   const StoredTensor& in_turn(std::string_view tensor) const;
-  /// Counts bytes of the tensor in turn, and goes on to the next one behind its last.
+  /// Counts bytes of the next tensor, and moves on when it is complete.
   /// @throws Error (internal) for more than it has left
   void count(std::uint64_t bytes);
   void pass_finished();
@@ -75,45 +75,45 @@ class SafetensorsWriter {
   SafetensorsHeader header_;
   bool sync_;
   bool counts_checksum_;
-  std::uint32_t checksum_ = 0;  // of what is written
+  std::uint32_t checksum_ = 0;  // of the bytes written
   StagedFile file_;
   std::vector<std::byte> buffer_;
-  std::size_t filled_ = 0;     // of the buffer
-  std::size_t turn_ = 0;       // the tensor in turn
+  std::size_t filled_ = 0;     // bytes in the buffer
+  std::size_t turn_ = 0;       // the next tensor
   std::uint64_t counted_ = 0;  // bytes of it
   bool is_complete_ = false;
 };
 
-/// Returns how many of the first tensors make a file each, as the models' own library divides them: a file
-/// ends before the tensor with which it would have more than `most_bytes` of data.
+/// Divides tensors into files like the models' own library, and returns the number of tensors in each file: a
+/// file ends before the tensor that would make it exceed `most_bytes` of data.
 std::vector<std::size_t> divide_into_files(std::span<const TensorShape> tensors, std::uint64_t most_bytes);
 
-/// A file of a folder has at most so many bytes of data, but for one larger tensor, as those of most
-/// published models.
+/// A file of a folder has at most this many bytes of data, unless a single tensor is larger. Most published
+/// models use the same limit.
 inline constexpr std::uint64_t kMostFileBytes = 5'000'000'000;
 
-/// A WeightsWriter writes a folder's weights as WeightsFolder reads them: one file, or several and their
-/// index. They appear together, at the end. It is used as SafetensorsWriter is.
+/// A WeightsWriter writes a folder's weights in the layout of WeightsFolder: one file, or several and their
+/// index. They appear together at the end. Use it like SafetensorsWriter.
 class WeightsWriter {
  public:
-  /// Begins the first file. The folder has to be there.
-  /// @throws Error (output) also where several files would be made beside one that readers would take for
-  /// all; as SafetensorsWriter
+  /// Begins the first file. The folder must exist.
+  /// @throws Error (output) also if several files would be made next to a single file, which readers would
+  /// take for all weights; as SafetensorsWriter
   WeightsWriter(const std::string& folder, std::vector<TensorShape> tensors,
                 const WriterOptions& options = {}, std::uint64_t most_file_bytes = kMostFileBytes);
 
-  /// Appends as SafetensorsWriter does.
+  /// Appends like SafetensorsWriter.
   template <typename Value>
   void append(std::string_view tensor, std::span<const Value> values) {
     current().append(tensor, values);
   }
 
-  /// Completes the files and gives all their names. @throws as SafetensorsWriter::finish(); only renaming can
-  /// leave some files done and others not
+  /// Completes all files and gives them their final names. @throws as SafetensorsWriter::finish(); only
+  /// renaming can leave some files done and others not
   void finish();
 
  private:
-  /// Returns the writer of the first file that lacks data; of the last one where none does.
+  /// Returns the writer of the first incomplete file, or of the last one if all are complete.
   SafetensorsWriter& current();
   void check_all();
   void begin_file();
@@ -122,10 +122,10 @@ class WeightsWriter {
   std::string folder_;
   std::vector<TensorShape> tensors_;
   WriterOptions options_;
-  std::vector<std::size_t> counts_;  // of tensors, of each file
+  std::vector<std::size_t> counts_;  // number of tensors in each file
   WeightMap weights_;
-  std::uint64_t total_bytes_ = 0;  // of all tensors
-  std::size_t begun_ = 0;          // tensors of the files that are begun
+  std::uint64_t total_bytes_ = 0;  // sum over all tensors
+  std::size_t begun_ = 0;          // number of tensors in the files begun so far
   std::vector<std::unique_ptr<SafetensorsWriter>> files_;
 };
 
