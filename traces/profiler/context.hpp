@@ -1,5 +1,5 @@
-// Names and ranges of a PyTorch-profiler trace say of the device activities which communication they are and
-// how many bytes it moves, and which part of a training step they belong to.
+// These functions use the names and ranges in a PyTorch-profiler trace to tell which communication a device
+// activity belongs to, how many bytes it moves, and which part of a training step it is in.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,19 @@
 
 namespace dflop {
 
-/// Returns the operation of a kernel of NCCL ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "AllReduce") or of
+/// Returns the operation of a kernel of NCCL ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "AllReduce") or
 /// DeepEP
 /// ("deep_ep::internode::dispatch<...>": "dispatch"); nothing for another kernel.
 std::optional<std::string> communication_name(std::string_view kernel);
 
-/// Returns the size of an element by one of the names that PyTorch uses for process groups ("BFloat16") and
-/// for operations
-/// ("c10::BFloat16", "long int"); nothing for an unknown one.
+/// Returns the size of an element from PyTorch's name of its type, for process groups ("BFloat16") or
+/// operations ("c10::BFloat16", "long int"); nothing for an unknown name.
 std::optional<Bytes> kineto_element_size(std::string_view dtype);
 
-/// Returns the bytes of all inputs of an operation; nothing where a type or shape is not known.
+/// Returns the bytes of all inputs of an operation; nothing if a type or shape is unknown.
 std::optional<Bytes> kineto_input_bytes(const KinetoEvent& event);
 
-/// A KinetoMarkKind is what a mark says.
+/// A KinetoMarkKind is the kind of a KinetoMark.
 enum class KinetoMarkKind : std::uint8_t {
   forward,      ///< an annotation
   backward,     ///< autograd::engine, a backward operation, or an annotation
@@ -36,27 +35,27 @@ enum class KinetoMarkKind : std::uint8_t {
   collective,   ///< "nccl:..." around the launch of a collective
 };
 
-/// A KinetoMark is a range of time on a host thread that says something about the launches inside it.
+/// A KinetoMark is a time range on a host thread that classifies the launches inside it.
 struct KinetoMark {
   std::int64_t thread = 0;
   Nanoseconds start{0};
   Nanoseconds end{0};
   KinetoMarkKind kind = KinetoMarkKind::forward;
-  std::int32_t annotation = -1;  ///< of a collective: index into the caller's list
+  std::int32_t annotation = -1;  ///< for a collective: index into the caller's list
 };
 
-/// A KinetoContext is what the ranges around a launch say.
+/// A KinetoContext is the classification of a launch by the ranges around it.
 struct KinetoContext {
   KinetoPhase phase = KinetoPhase::other;
   std::int32_t collective = -1;  ///< annotation of the innermost collective
 };
 
-/// Returns the kind of a cpu_op or user_annotation; nothing for one that says nothing.
+/// Returns the mark kind of a cpu_op or user_annotation; nothing if it is not a mark.
 std::optional<KinetoMarkKind> kineto_mark(const KinetoEvent& event);
 
 /// Returns the context of each launch, in the order of `launches`. A range inside another overrides it,
-/// except that a forward inside a backward is recomputation and stays backward. A launch outside all ranges
-/// on a thread that has only backward ranges is backward.
+/// except that a forward inside a backward is recomputation and counts as backward. A launch outside all
+/// ranges on a thread that has only backward ranges is backward.
 std::vector<KinetoContext> kineto_contexts(const std::vector<KinetoLaunch>& launches,
                                            std::vector<KinetoMark> marks);
 

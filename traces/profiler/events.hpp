@@ -1,5 +1,4 @@
-// This file reads the events of a PyTorch-profiler trace, one after the other, without holding the JSON
-// document.
+// This file reads the events of a PyTorch-profiler trace one by one, without holding the whole JSON document.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace dflop {
 
-/// Events have one of these categories ("cat"); all that are not used are `other`.
+/// A KinetoCategory is an event's category ("cat"); unused categories are `other`.
 enum class KinetoCategory : std::uint8_t {
   cpu_op,
   annotation,  ///< user_annotation
@@ -25,8 +24,8 @@ enum class KinetoCategory : std::uint8_t {
   other,
 };
 
-/// A KinetoEvent is a complete one ("ph": "X"), or the instant "Record Window End". What an event does not
-/// have is empty. Times are as in the file, in nanoseconds.
+/// A KinetoEvent is a complete event ("ph": "X"), or the instant "Record Window End". Missing fields are
+/// empty. Times are as in the file, in nanoseconds.
 struct KinetoEvent {
   std::size_t index = 0;  ///< in traceEvents
   KinetoCategory category = KinetoCategory::other;
@@ -46,31 +45,31 @@ struct KinetoEvent {
   std::optional<std::int64_t> out_elements;
   std::optional<std::int64_t> group_size;
   std::string group_name;
-  std::vector<std::int32_t> group_ranks;  ///< empty where none or not all are in the file
+  std::vector<std::int32_t> group_ranks;  ///< empty if the file lists none or not all
   std::optional<std::int64_t> sequence;   ///< "Seq" of the process group
-  std::optional<std::int64_t> source;     ///< "Src Rank", of a receive
+  std::optional<std::int64_t> source;     ///< "Src Rank", for a receive
   std::optional<std::int64_t> destination;
   std::vector<std::int64_t> input_elements;  ///< product of each shape of "Input Dims"
   std::vector<std::string> input_types;
-  /// "Concrete Inputs", of which long ones are empty: of c10d::send and c10d::recv_ the third is the peer's
-  /// rank in the process group and the fourth the tag.
+  /// "Concrete Inputs"; long ones are left empty. For c10d::send and c10d::recv_ the third is the peer's rank
+  /// in the process group and the fourth the tag.
   std::vector<std::string> concrete_inputs;
 };
 
-/// A KinetoHeader is what stands beside the events of a file.
+/// A KinetoHeader holds the data of a file other than its events.
 struct KinetoHeader {
   std::optional<std::int64_t> rank;  ///< distributedInfo.rank
   std::optional<std::int64_t> world_size;
   Nanoseconds base_time{0};  ///< baseTimeNanoseconds; 0 in old traces, whose times are absolute
-  bool fractions = false;    ///< whether any time has decimals; else times are known to a microsecond
-  /// Ranks of each process group, by rank in the group (distributedInfo.pg_config).
+  bool fractions = false;    ///< whether any time has decimals; if not, times are exact only to a microsecond
+  /// The ranks of each process group, by rank in the group (distributedInfo.pg_config).
   std::vector<std::vector<std::int32_t>> process_groups;
 };
 
-/// Gives each event to `take`, in the order of the file. Keys that are not used may hold anything.
+/// Passes each event to `take`, in the order of the file. Unused keys may have any value.
 /// @throws Error (input) naming the event's index and name, and the key, for a complete event without ts, dur
-/// or name, a negative duration, a number out of range or another type where a value is used; and for what is
-/// not JSON or has no traceEvents.
+/// or name, a negative duration, a number out of range, or a value of a wrong type in a used key; and for
+/// text that is not JSON or has no traceEvents.
 KinetoHeader read_kineto_events(std::string_view json, const std::string& file,
                                 const std::function<void(const KinetoEvent&)>& take);
 

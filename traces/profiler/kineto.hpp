@@ -1,4 +1,5 @@
-// PyTorch-profiler (Kineto) traces say what one rank's GPU did, and from where it was launched.
+// This file reads PyTorch-profiler (Kineto) traces: what one rank's GPU did, and where on the host each
+// activity was launched.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace dflop {
 
-/// A KinetoPhase is the part of a training step to which a kernel belongs, found from its launch;
-/// docs/replay.md says how.
+/// A KinetoPhase is the part of a training step that a kernel belongs to, determined from its launch;
+/// docs/replay.md explains how.
 enum class KinetoPhase : std::uint8_t { forward, backward, optimizer, other };
 
 template <>
@@ -23,7 +24,7 @@ inline constexpr NameTable<KinetoPhase, 4> kNames<KinetoPhase> = {{{KinetoPhase:
                                                                    {KinetoPhase::optimizer, "optimizer"},
                                                                    {KinetoPhase::other, "other"}}};
 
-/// An activity of a device is one of these.
+/// A KinetoWork is the kind of a device activity.
 enum class KinetoWork : std::uint8_t {
   compute,        ///< kernels
   communication,  ///< kernels of NCCL and of DeepEP
@@ -45,9 +46,9 @@ struct KinetoLaunch {
   Nanoseconds start{0};
   Nanoseconds end{0};
   std::int32_t name = 0;     ///< index into KinetoTrace::names
-  bool starts_work = false;  ///< by its name: launch, memcpy or memset
-  bool waits = false;        ///< by its name: the host goes on only when the device has done its work
-  bool has_work = false;     ///< the trace has a device activity of this correlation
+  bool starts_work = false;  ///< judged by its name: launch, memcpy or memset
+  bool waits = false;        ///< judged by its name: the host continues only when the device is done
+  bool has_work = false;     ///< the trace has a device activity with this correlation
   std::size_t event = 0;
 };
 
@@ -58,30 +59,30 @@ struct KinetoActivity {
   std::int32_t name = 0;  ///< index into KinetoTrace::names
   KinetoWork work = KinetoWork::compute;
   KinetoPhase phase = KinetoPhase::other;
-  std::int32_t step = -1;        ///< index into KinetoTrace::steps, by its launch (without one, by its start)
+  std::int32_t step = -1;        ///< index into KinetoTrace::steps, from its launch, else from its start
   std::int32_t collective = -1;  ///< index into KinetoTrace::collectives
   std::int32_t launch = -1;      ///< index into KinetoTrace::launches
   Nanoseconds start{0};
   Nanoseconds duration{0};
-  Bytes bytes;  ///< of copies and memsets
+  Bytes bytes;  ///< copies and memsets only
   std::size_t event = 0;
 
   Nanoseconds end() const { return start + duration; }
 };
 
-/// A KinetoCollective is what is known of a communication kernel's collective or message. What the trace does
-/// not say is empty.
+/// A KinetoCollective describes the collective or message of a communication kernel. Values that the trace
+/// lacks are empty.
 struct KinetoCollective {
   std::size_t activity = 0;  ///< index into KinetoTrace::activities
-  std::string name;          ///< as PyTorch names it ("allreduce", "send"), else from the kernel's name
+  std::string name;          ///< PyTorch's name ("allreduce", "send"), else from the kernel's name
   std::string dtype;
   std::optional<Bytes> in;
   std::optional<Bytes> out;
   std::string group;                ///< process group name
-  std::int64_t group_size = 0;      ///< 0: not known
-  std::vector<std::int32_t> ranks;  ///< of the group, ascending; empty: not known
+  std::int64_t group_size = 0;      ///< 0: unknown
+  std::vector<std::int32_t> ranks;  ///< the group's, ascending; empty: unknown
   std::optional<std::int64_t> sequence;
-  std::optional<std::int64_t> source;  ///< global ranks, of a receive and a send
+  std::optional<std::int64_t> source;  ///< global rank, for a receive and a send
   std::optional<std::int64_t> destination;
 
   /// Returns the size of the operation: the larger of input and output, as NCCL's tests count it
@@ -96,11 +97,12 @@ struct KinetoHostMessage {
   std::int64_t tag = 0;
   std::int64_t thread = 0;
   Nanoseconds start{0};  ///< of the call
-  /// The message was there, or away, at this time, by the range "gloo:recv" or "gloo:send": at the latest, as
-  /// the range ends when somebody has waited for it. Without such a range the end of the call.
+  /// The time at which the message had arrived or left at the latest, from the range "gloo:recv" or
+  /// "gloo:send", which ends when somebody has waited for the message. Without such a range, the end of the
+  /// call.
   Nanoseconds end{0};
-  bool is_awaited = false;     ///< it has such a range
-  std::optional<Bytes> bytes;  ///< by the shapes of that range
+  bool is_awaited = false;     ///< whether it has such a range
+  std::optional<Bytes> bytes;  ///< from the shapes of that range
   std::size_t event = 0;
 };
 
@@ -109,39 +111,39 @@ struct KinetoHostReduction {
   std::int64_t thread = 0;
   Nanoseconds start{0};  ///< of the call
   Nanoseconds end{0};
-  /// The range "gloo:all_reduce" says when the rank took part; nothing without one.
+  /// The range "gloo:all_reduce": when the rank took part; nothing without one.
   std::optional<Nanoseconds> run_start;
   std::optional<Nanoseconds> run_end;
   std::optional<std::int64_t> elements;
-  std::optional<Bytes> bytes;  ///< by the shapes of that range
+  std::optional<Bytes> bytes;  ///< from the shapes of that range
   std::size_t event = 0;
 };
 
-/// A KinetoTrace is what one rank did. Times count from its earliest event.
+/// A KinetoTrace is the record of one rank. Times count from its earliest event.
 struct KinetoTrace {
   std::string file;
   std::optional<std::int32_t> rank;
   std::optional<std::int64_t> world_size;
-  Nanoseconds base{0};        ///< absolute time of time 0, which aligns traces of one machine
-  Nanoseconds resolution{1};  ///< a microsecond where no time has decimals
+  Nanoseconds base{0};        ///< absolute time of time 0, to align traces of one machine
+  Nanoseconds resolution{1};  ///< a microsecond if no time has decimals
   std::optional<Nanoseconds> record_end;
   std::vector<std::string> names;
-  std::vector<KinetoStep> steps;                ///< by start
-  std::int64_t renumbered = 0;                  ///< what align_steps() took off their numbers
-  std::vector<KinetoLaunch> launches;           ///< in the order of the file
-  std::vector<KinetoActivity> activities;       ///< by start, then in the order of the file
-  std::vector<KinetoCollective> collectives;    ///< in the order of their activities
-  std::vector<KinetoRange> ranges;              ///< by start
-  std::vector<std::size_t> unread_ranges;       ///< events whose names are meant as ranges and are none
-  std::vector<KinetoHostMessage> messages;      ///< by start
-  std::vector<KinetoHostReduction> reductions;  ///< by start
+  std::vector<KinetoStep> steps;              ///< by start
+  std::int64_t renumbered = 0;                ///< number that align_steps() subtracted from the step numbers
+  std::vector<KinetoLaunch> launches;         ///< in the order of the file
+  std::vector<KinetoActivity> activities;     ///< by start, then in the order of the file
+  std::vector<KinetoCollective> collectives;  ///< in the order of their activities
+  std::vector<KinetoRange> ranges;            ///< by start
+  std::vector<std::size_t> unread_ranges;     ///< events whose names look like ranges but cannot be read
+  std::vector<KinetoHostMessage> messages;    ///< by start
+  std::vector<KinetoHostReduction> reductions;            ///< by start
   std::vector<std::vector<std::int32_t>> process_groups;  ///< ranks by their number in the group
 };
 
-/// Reads a trace of torch.profiler, as export_chrome_trace() writes it: events of the categories cpu_op,
-/// user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy and gpu_memset; all else is passed over.
-/// @throws Error (input) as read_kineto_events(), and where the events are more than 13 days apart or none is
-/// of these categories, or the world size is too small for the rank or a process group.
+/// Reads a trace of torch.profiler, as written by export_chrome_trace(): events of the categories cpu_op,
+/// user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy and gpu_memset; everything else is ignored.
+/// @throws Error (input) as read_kineto_events(), and if the events are more than 13 days apart or none is of
+/// these categories, or the world size is too small for the rank or a process group.
 KinetoTrace parse_kineto(std::string_view json, const std::string& file);
 
 }  // namespace dflop

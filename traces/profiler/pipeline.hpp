@@ -1,4 +1,5 @@
-// Ranges and messages of PyTorch-profiler traces become timelines of a pipeline, which can be replayed.
+// This file turns the ranges and messages of PyTorch-profiler traces into timelines of a pipeline, which can
+// be replayed.
 #pragma once
 
 #include <cstdint>
@@ -12,47 +13,47 @@
 
 namespace dflop {
 
-/// A PipelineStep is a step that all ranks have, with all that happened in it in its place.
+/// A PipelineStep is a step recorded on all ranks, as a timeline in which every event has its place.
 struct PipelineStep {
-  std::int64_t number = 0;  ///< of ProfilerStep#N; 0 without such marks
+  std::int64_t number = 0;  ///< N of ProfilerStep#N; 0 without such marks
   Timeline timeline;
   std::int64_t messages = 0;
-  std::int64_t known = 0;  ///< of them: the receiver was already waiting when they came
-  Nanoseconds typical{0};  ///< median transfer of those
+  std::int64_t known = 0;  ///< messages whose receiver was already waiting when they came
+  Nanoseconds typical{0};  ///< median transfer time of the known messages
   Nanoseconds longest{0};
   std::set<std::vector<std::int32_t>> joint =
-      {};  ///< ranks that meet inside forwards, as of tensor parallelism
+      {};  ///< ranks that meet inside forwards, as in tensor parallelism
 };
 
 struct PipelineImport {
-  std::vector<PipelineStep> steps;      ///< rising; those alone in which everything has its place
-  std::vector<KinetoFinding> findings;  ///< what has none, and why a step is left out
-  /// Of ranges: so long, at most, ranks are in a step while others are in the one before it.
+  std::vector<PipelineStep> steps;      ///< rising; only steps in which every event has its place
+  std::vector<KinetoFinding> findings;  ///< events without a place, and why a step is left out
+  /// From ranges: the max time for which some ranks are in a step while others are in the previous one.
   Nanoseconds overlap{0};
 };
 
 /// Tells whether any trace has ranges of a pipeline's steps.
 bool has_pipeline_ranges(const std::vector<KinetoTrace>& traces);
 
-/// Makes timelines of the host's ranges: a group for each rank, compute from its ranges, messages from the
-/// calls of c10d::send and c10d::recv_ or, where these are not recorded, from the ranges of sends and
-/// receives. A message belongs to the range around it, else to the forward or backward before a send and
-/// after a receive; its ends are joined by direction, microbatch, tag, bytes and the ranks of their process
+/// Makes timelines from the host's ranges. Each rank is a group; compute comes from its ranges, and messages
+/// from the calls of c10d::send and c10d::recv_ or, if these are not recorded, from the ranges of sends and
+/// receives. A message belongs to the range around it, else to the forward or backward before a send or after
+/// a receive. Its two ends are matched by direction, microbatch, tag, bytes and the ranks of their process
 /// group.
 ///
-/// A receive ends when it is waited for, and not when the data came. So an arrival is known only where the
-/// receiver was already waiting; elsewhere the message takes as long as is typical of those that are known,
-/// and arrives no later than its receive has ended.
+/// A receive ends when somebody waits for it, not when the data arrive. So an arrival is known only if the
+/// receiver was already waiting. Otherwise the message takes the typical time of the known ones, and arrives
+/// no later than the end of its receive.
 ///
-/// Where ranks begin steps before others have ended the one before, by a notable part of a step, a rank's
-/// step begins where its own step before it ended, and the makespan is from the last rank's end of the
-/// step before to the last rank's end of this one, so that no time counts twice.
+/// If ranks begin steps notably earlier than others end the previous one, a rank's step begins at the end of
+/// its own previous step, and the makespan is from the last rank's end of the previous step to the last
+/// rank's end of this one, so that no time counts twice.
 ///
-/// What a rank does between ranges counts to the range that follows, unless it waits. Memory, shapes of
+/// A rank's time between ranges counts towards the following range, unless the rank waits. Memory, shapes of
 /// stages and bytes of reductions are not recorded.
 ///
-/// Every rank needs a trace, with every forward's backward and both ends of every message: a step that lacks
-/// one is left out, with a finding.
+/// Every rank needs a trace with the backward of every forward and both ends of every message. A step that
+/// lacks one is left out, with a finding.
 PipelineImport import_pipeline(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// A PipelineRecord holds what the ranks did in one step of a pipeline, while it is read from traces and
-// before it is a timeline. The functions of this file fill it, one after the other.
+// A PipelineRecord collects the ranks' activities in one step of a pipeline while traces are converted into a
+// timeline. The functions of this file fill it, one after the other.
 #pragma once
 
 #include <cstddef>
@@ -20,19 +20,19 @@ namespace dflop {
 
 inline constexpr std::size_t kNoIndex = static_cast<std::size_t>(-1);
 
-/// A PipelineAct is what a rank does in one range: compute, an optimizer step, or a part of a reduction.
+/// A PipelineAct is a rank's work in one range: compute, an optimizer step, or a part of a reduction.
 struct PipelineAct {
-  const KinetoRange* range = nullptr;  ///< nothing of a wait for a reduction that no range says
+  const KinetoRange* range = nullptr;  ///< null for a wait for a reduction that has no range
   Op op = Op::forward;
   std::int32_t stage = 0;
   std::int32_t microbatch = -1;
-  Nanoseconds called{0};    ///< when the range began on the host, on the common clock, as all times here
-  Nanoseconds returned{0};  ///< and ended
-  /// Of the kernels launched inside the range where a device was recorded, else of the range; later without
-  /// what it waited for inside.
+  Nanoseconds called{0};    ///< when the range began on the host; all times here use the common clock
+  Nanoseconds returned{0};  ///< when the range ended on the host
+  /// Time of the kernels launched inside the range if a device was recorded, else time of the range. Waits
+  /// inside the range are removed later.
   Nanoseconds start{0};
   Nanoseconds end{0};
-  std::vector<std::size_t> receives{};  ///< halves that it needs, in the order of their calls
+  std::vector<std::size_t> receives{};  ///< halves that it needs, in order of their calls
   std::size_t reduction = kNoIndex;
 };
 
@@ -44,42 +44,42 @@ struct PipelineHalf {
   bool reshard = false;
   std::int32_t stage = -1;
   std::int32_t microbatch = -1;
-  Nanoseconds called{0};   ///< by the host
-  Nanoseconds start{0};    ///< of the call, or of the kernel
-  Nanoseconds awaited{0};  ///< since when the rank may have waited for it: its range's begin, else `start`
-  Nanoseconds end{0};      ///< of a receive: the data was there, at the latest
+  Nanoseconds called{0};   ///< time of the host's call
+  Nanoseconds start{0};    ///< begin of the call, or of the kernel
+  Nanoseconds awaited{0};  ///< earliest wait: its range's begin, else `start`
+  Nanoseconds end{0};      ///< for a receive: the latest possible arrival of the data
   bool is_awaited = false;
-  bool is_kernel = false;  ///< its end is when the data came, whoever waited
+  bool is_kernel = false;  ///< its end is the arrival of the data, regardless of waiting
   std::optional<Bytes> bytes{};
   std::optional<std::int32_t> global_peer{};
   std::optional<std::int32_t> group_peer{};  ///< rank in a process group
-  std::optional<std::int32_t> message{};     ///< the number that its range gives it
+  std::optional<std::int32_t> message{};     ///< message number given by its range
   std::int64_t tag = 0;
   std::size_t event = 0;
-  std::size_t act = 0;  ///< that made it, or needs it
+  std::size_t act = 0;  ///< the act that made it, or needs it
   std::size_t other = kNoIndex;
 };
 
-/// A PipelineReduction is one rank's part in a sum over the dp ranks of a stage, or over all ranks that give
-/// it the same number.
+/// A PipelineReduction is one rank's part in a sum over the dp ranks of a stage, or over all ranks that use
+/// the same number.
 struct PipelineReduction {
   std::size_t rank = 0;
   std::int32_t stage = 0;
   Nanoseconds start{0};
   Nanoseconds end{0};
   bool overlaps = false;  ///< begun by an all_reduce_start
-  bool end_known = true;  ///< else `end` is when somebody asked for it
+  bool end_known = true;  ///< else `end` is when the result was requested
   std::optional<Bytes> bytes{};
-  std::vector<std::int32_t> participants{};  ///< global ranks; empty where the trace does not say
-  std::optional<std::int32_t> message{};     ///< the number that its range gives it
+  std::vector<std::int32_t> participants{};  ///< global ranks; empty if the trace does not say
+  std::optional<std::int32_t> message{};     ///< message number given by its range
   std::size_t event = 0;
-  std::int32_t number = -1;  ///< of the sum, the same on all its ranks; -1: of one rank alone
+  std::int32_t number = -1;  ///< number of the sum, equal on all its ranks; -1: a sum on a single rank
 };
 
-/// A PipelineKernel is a kernel or copy of a step, with the range in which it was launched.
+/// A PipelineKernel is a kernel or copy of a step, with the range that launched it.
 struct PipelineKernel {
   const KinetoActivity* activity = nullptr;
-  const KinetoRange* range = nullptr;  ///< innermost; nothing outside all
+  const KinetoRange* range = nullptr;  ///< innermost range; null outside all ranges
 };
 
 struct PipelineInterval {
@@ -87,28 +87,29 @@ struct PipelineInterval {
   Nanoseconds end{0};
 };
 
-/// A PipelineRank is what one rank does in a step.
+/// A PipelineRank holds one rank's activities in a step.
 struct PipelineRank {
   std::size_t trace = 0;
-  bool device = false;  ///< kernels were recorded
+  bool device = false;  ///< whether kernels were recorded
   std::vector<const KinetoRange*> ranges{};
   std::vector<PipelineKernel> kernels{};
   std::vector<PipelineAct> acts{};
-  /// The rank does nothing but wait here, as its ranges say it; of a device, its messages are under way.
+  /// Intervals in which the rank only waits, according to its ranges; with a device, in which its messages
+  /// are in transit.
   std::vector<PipelineInterval> waits{};
-  std::vector<std::size_t> halves{};  ///< in the order of their calls
-  Nanoseconds ahead{0};               ///< how far its clock is, by its messages, ahead of the first rank's
+  std::vector<std::size_t> halves{};  ///< in order of their calls
+  Nanoseconds ahead{0};  ///< how far its clock is ahead of the first rank's, judged by its messages
 
-  /// Tells whether it waits for a message before it computes anything.
+  /// Tells whether the rank waits for a message before it computes anything.
   bool receives_first() const { return !acts.front().receives.empty(); }
 };
 
 struct PipelineRecord {
   const std::vector<KinetoTrace>& traces;
   const KinetoRanks& clocks;
-  std::int64_t number = 0;  ///< of the step
+  std::int64_t number = 0;  ///< the step's number
   std::vector<KinetoFinding>& findings;
-  std::size_t before = 0;  ///< findings of other steps
+  std::size_t before = 0;  ///< number of findings before this step
   std::vector<PipelineRank> ranks{};
   std::vector<PipelineHalf> halves{};
   std::vector<PipelineReduction> reductions{};
@@ -121,12 +122,12 @@ struct PipelineRecord {
     return clocks.aligned(traces, rank.trace, time) - rank.ahead;
   }
 
-  /// Adds a finding of the step at an event of a rank's trace, or of all of it.
+  /// Adds a finding about this step, at an event of a rank's trace or for the whole trace.
   void add(KinetoFindingKind kind, const PipelineRank& rank, std::size_t event, const std::string& name,
            const std::string& text);
   void add(KinetoFindingKind kind, const PipelineRank& rank, const std::string& text);
 
-  /// Returns the part of a trace's time that is the step: all of it without marks of steps.
+  /// Returns the time range of the step in a trace: the whole trace if steps are not marked.
   PipelineInterval window_of(const KinetoTrace& trace) const;
 
   template <typename T>
@@ -140,14 +141,14 @@ struct PipelineRecord {
   }
 };
 
-/// Tells whether a collective of this name sums: all-reduces, and reduce-scatters where what is summed is
-/// split.
+/// Tells whether a collective of this name computes a sum: an all-reduce, or a reduce-scatter, which splits
+/// the sum.
 inline bool sums(const std::string& name) {
   return name.find("reduce") != std::string::npos || name.find("Reduce") != std::string::npos;
 }
 
-/// Tells whether what a collective of this name brings is needed by what comes after it: all-gathers, as of
-/// FSDP, and all-to-alls.
+/// Tells whether later compute needs the result of a collective of this name: an all-gather, as in FSDP, or
+/// an all-to-all.
 inline bool gathers(const std::string& name) {
   return name.find("gather") != std::string::npos || name.find("to_all") != std::string::npos ||
          name.find("toall") != std::string::npos;
@@ -156,37 +157,38 @@ inline bool gathers(const std::string& name) {
 /// Returns "forward stage=1 mb=0".
 std::string name_of(const KinetoRange& range);
 
-/// Reads ranges and kernels, and checks that every rank has each forward with its backward, once, and all
-/// stages at the same time.
+/// Reads ranges and kernels. Checks that every rank has each forward and its backward exactly once, and that
+/// all stages run at the same time.
 void read_acts(PipelineRecord& record);
 
-/// Reads both ends of all messages, and finds for each the compute that made or needs it.
+/// Reads both ends of all messages, and finds the compute that made or needs each message.
 void read_messages(PipelineRecord& record);
 
-/// Joins the ends of messages. @pre read_messages()
+/// Matches the two ends of each message. @pre read_messages()
 void join_messages(PipelineRecord& record);
 
-/// Moves the clocks of ranks whose messages come before they are sent. @pre join_messages()
+/// Shifts the clocks of ranks whose messages would arrive before they are sent. @pre join_messages()
 void align_clocks(PipelineRecord& record);
 
-/// Sets the ends of receives to when the data came, counts known arrivals in `step`, and begins what waited
-/// for data inside its range then. @pre align_clocks()
+/// Sets the ends of receives to the arrival of their data, counts known arrivals in `step`, and delays the
+/// start of compute that waited for data inside its range. @pre align_clocks()
 void set_arrivals(PipelineRecord& record, PipelineStep& step);
 
-/// Reads the reductions of all ranks: those in ranges and, of calls and kernels that begin in a stage's last
-/// backward, those beside compute. Their waits become acts where no range says them. @pre read_acts()
+/// Reads the reductions of all ranks: those in ranges and, from calls and kernels that begin in a stage's
+/// last backward, those that overlap with compute. Waits without a range become acts. @pre read_acts()
 void read_reductions(PipelineRecord& record);
 
-/// Joins reductions by their participants and order. @pre read_reductions()
+/// Matches reductions by their participants and order. @pre read_reductions()
 void join_reductions(PipelineRecord& record);
 
 /// Returns when each rank ends the step. @pre all of the above
 std::vector<Nanoseconds> rank_ends(const PipelineRecord& record);
 
-/// Returns the record as a timeline. Without `ends_before` all ranks begin together. Else a rank begins where
-/// its own step before this one ended, by these times, and what it does until its first range counts to that,
-/// unless it waits; the makespan is from the last rank's end before to the last rank's own. Where they are
-/// empty nobody knows them: a rank begins then as early as what it does allows. @pre all of the above
+/// Returns the record as a timeline. Without `ends_before` all ranks begin together. Otherwise a rank begins
+/// at the end of its previous step, given by these times, and its time until its first range counts towards
+/// that range, unless it waits; the makespan is from the last rank's previous end to the last rank's end of
+/// this step. If `ends_before` is empty, the ends are unknown: a rank then begins as early as its activities
+/// allow. @pre all of the above
 Timeline pipeline_timeline(const PipelineRecord& record,
                            const std::vector<Nanoseconds>* ends_before = nullptr);
 

@@ -1,6 +1,6 @@
-// Ranges of a PyTorch-profiler trace say which step of a pipeline a rank is at: those of
-// torch.distributed.pipelining ("PP:1F0") and those that a user puts around calls ("dflop:forward stage=1
-// mb=0").
+// This file reads ranges in PyTorch-profiler traces that tell which step of a pipeline a rank executes: the
+// ranges of torch.distributed.pipelining ("PP:1F0"), and ranges that users put around calls ("dflop:forward
+// stage=1 mb=0").
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@
 
 namespace dflop {
 
-/// A KinetoRangeKind is what a rank does in a range.
+/// A KinetoRangeKind is a rank's activity in a range.
 enum class KinetoRangeKind : std::uint8_t {
   forward,
   backward,
   backward_input,
   backward_weight,
-  send_forward,      ///< of what a forward made
-  send_backward,     ///< of what a backward made
-  receive_forward,   ///< of what a forward needs
-  receive_backward,  ///< of what a backward needs
-  send,              ///< of what the forward or backward before it made
-  receive,           ///< of what the forward or backward after it needs
-  reshard_send,      ///< the same between ranks of different dp
+  send_forward,      ///< the output of a forward
+  send_backward,     ///< the output of a backward
+  receive_forward,   ///< the input of a forward
+  receive_backward,  ///< the input of a backward
+  send,              ///< the output of the preceding forward or backward
+  receive,           ///< the input of the following forward or backward
+  reshard_send,      ///< a send between ranks of different dp
   reshard_receive,
-  all_reduce,        ///< of a stage's gradients
-  all_reduce_start,  ///< of the same beside compute
+  all_reduce,        ///< a stage's gradients
+  all_reduce_start,  ///< the same, overlapping with compute
   all_reduce_wait,
   optimizer_step,
-  wait,  ///< for messages that were sent or asked for before
+  wait,  ///< for messages that were sent or requested before
 };
 
 template <>
@@ -75,27 +75,28 @@ constexpr bool is_reduction(KinetoRangeKind kind) {
 /// A KinetoRange is a range on a thread of the host.
 struct KinetoRange {
   KinetoRangeKind kind = KinetoRangeKind::forward;
-  std::int32_t stage = -1;                ///< of the rank; -1: not said
-  std::int32_t microbatch = -1;           ///< -1: of none
+  std::int32_t stage = -1;                ///< of the rank; -1: unknown
+  std::int32_t microbatch = -1;           ///< -1: none
   std::optional<std::int32_t> peer{};     ///< global rank at the other end of a message
-  std::optional<std::int32_t> message{};  ///< number of a message or sum, the same at all of its ends
+  std::optional<std::int32_t> message{};  ///< number of a message or sum, the same at all its ends
   std::int64_t thread = 0;
   Nanoseconds start{0};
   Nanoseconds end{0};
   std::size_t event = 0;  ///< index in traceEvents
 };
 
-/// Tells whether a name is meant as a range: "PP:..." or "dflop:...".
+/// Tells whether a name looks like a range: "PP:..." or "dflop:...".
 bool names_a_range(std::string_view name);
 
 /// Reads a name: kind, stage, microbatch, peer and number.
 ///   PP:<stage><action>[<microbatch>]   actions F B I W, SEND_F SEND_B RECV_F RECV_B, REDUCE_GRAD, and all
-///                                      that begin with WAIT; others, as UNSHARD, are not steps of a pipeline
+///                                      that begin with WAIT; others, such as UNSHARD, are not pipeline steps
 ///   dflop:<kind> [stage=S] [mb=M] [peer=R] [msg=N]
-/// @returns nothing for another name, and for one that is not of this form
+/// @returns nothing for other names, and for names that do not match these forms
 std::optional<KinetoRange> parse_range(std::string_view name);
 
-/// Tells whether a name is of torch.distributed.pipelining and of no step of a pipeline, as "PP:1UNSHARD".
+/// Tells whether a name comes from torch.distributed.pipelining but is not a step of a pipeline, such as
+/// "PP:1UNSHARD".
 bool is_other_action(std::string_view name);
 
 }  // namespace dflop

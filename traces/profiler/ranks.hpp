@@ -1,4 +1,5 @@
-// Traces of several ranks of one run are put beside each other: clocks, and the waiting inside communication.
+// This file compares the traces of several ranks of one run: it aligns their clocks and finds the waiting
+// time inside communication.
 #pragma once
 
 #include <optional>
@@ -8,27 +9,27 @@
 
 namespace dflop {
 
-/// A KinetoExchange is one collective or message on the ranks that have it.
+/// A KinetoExchange is one collective or message, with its ends on all recorded ranks.
 struct KinetoExchange {
   struct End {
     std::size_t trace = 0;
     std::size_t collective = 0;  ///< index into that trace's collectives
   };
   std::vector<End> ends;  ///< of different traces, in their order
-  bool recorded = false;  ///< joined by what the traces say; else by name and time
+  bool recorded = false;  ///< matched by recorded groups and numbers; else by name and time
 };
 
-/// A KinetoClock says how far one rank is ahead of the first rank.
+/// A KinetoClock says how far one rank's clock is ahead of the first rank's.
 struct KinetoClock {
   Nanoseconds offset{0};
   Nanoseconds spread{0};    ///< median distance of the end differences from their median
-  std::size_t matches = 0;  ///< exchanges that the estimate rests on; 0: nothing is known, the offset is 0
+  std::size_t matches = 0;  ///< exchanges used for the estimate; 0: unknown, and the offset is 0
 };
 
-/// A KinetoShare is one rank's part. Communication kernels wait inside for the other ranks: the last to come
-/// shows how long the transfer takes.
+/// A KinetoShare is one rank's part of an exchange. Communication kernels include the wait for other ranks;
+/// the last rank to arrive shows how long the transfer itself takes.
 struct KinetoShare {
-  std::optional<Nanoseconds> transfer;  ///< the shortest kernel of the exchange; nothing where it has one end
+  std::optional<Nanoseconds> transfer;  ///< the shortest kernel of the exchange; empty if it has one end
   std::size_t exchange = 0;
 };
 
@@ -36,28 +37,28 @@ struct KinetoRanks {
   std::vector<KinetoClock> clocks;  ///< a row per trace
   std::vector<KinetoExchange> exchanges;
   std::vector<std::vector<KinetoShare>> shares;  ///< a row per trace, an entry per collective
-  Nanoseconds origin{0};                         ///< absolute time, on the first rank's clock, of time 0
+  Nanoseconds origin{0};                         ///< absolute time of time 0, on the first rank's clock
 
-  /// Returns a time of `trace` on the common clock, from `origin` on.
+  /// Converts a time of `trace` to the common clock, counting from `origin`.
   Nanoseconds aligned(const std::vector<KinetoTrace>& traces, std::size_t trace, Nanoseconds time) const {
     return time + traces[trace].base - clocks[trace].offset - origin;
   }
 };
 
-/// Numbers the steps of ranks that share collectives alike, as most of them do: what the ranks of a
-/// collective call the step in which it lies differs by a constant where one began to count elsewhere. A
-/// collective that no constant brings together stays in different steps.
+/// Renumbers steps so that ranks that share collectives use the same numbers, following the majority. If
+/// ranks started counting at different steps, their numbers differ by a constant. A collective that no
+/// constant brings together stays in different steps.
 void align_steps(std::vector<KinetoTrace>& traces);
 
-/// Joins the communication of the traces and estimates their clocks.
+/// Matches the communication of the traces and estimates their clocks.
 ///
-/// Collectives are joined by process group and sequence number, messages by group, source, destination and
-/// their order within a step. Where a trace does not say these (as of older versions of PyTorch), kernels of
-/// one name are joined that overlap in time, by their ends; that needs clocks that agree better than a kernel
-/// is long.
+/// Collectives are matched by process group and sequence number, messages by group, source, destination and
+/// their order within a step. If a trace lacks these (older versions of PyTorch), kernels of the same name
+/// that overlap in time are matched, by their ends; that requires clocks that differ by less than a kernel's
+/// duration.
 ///
-/// A collective ends on all its ranks together, so the clock offset of a rank is the median difference of
-/// the ends of what it shares with ranks that are aligned already, beginning with the first.
+/// A collective ends on all its ranks at once, so a rank's clock offset is the median difference between the
+/// ends of the exchanges that it shares with already aligned ranks, beginning with the first rank.
 KinetoRanks compare_ranks(const std::vector<KinetoTrace>& traces);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Ranks that do the same wait for the slowest of them: which that is.
+// This file finds stragglers: among ranks that do the same work, those that the others wait for.
 #pragma once
 
 #include <cstdint>
@@ -14,42 +14,43 @@ namespace dflop {
 
 struct PipelineStep;
 
-/// A KinetoStraggler is a rank for which others wait. Parts are of steps, all together.
+/// A KinetoStraggler is a rank that others wait for. Parts refer to all steps together.
 struct KinetoStraggler {
   std::size_t trace = 0;
-  double compute_ratio = 1;  ///< its compute time in a step over the median of all ranks
-  double idle = 0;           ///< part of its steps in which nothing runs on its device
+  double compute_ratio = 1;  ///< its compute time in a step relative to the median of all ranks
+  double idle = 0;           ///< part of its steps in which its device is idle
 };
 
-/// KinetoStragglers are the ranks for which the others wait, that which waits least first.
+/// KinetoStragglers are the ranks that the others wait for, sorted by their own wait, least first.
 struct KinetoStragglers {
   std::vector<KinetoStraggler> ranks;
-  bool hidden = false;     ///< whether waiting counts that goes on behind a rank's own compute
-  std::size_t others = 0;  ///< ranks that wait for them
+  bool hidden = false;     ///< whether waits hidden behind a rank's own compute count
+  std::size_t others = 0;  ///< number of ranks that wait for them
   double median_idle = 0;  ///< of all ranks
-  /// This part of the others' steps, beyond that of the first straggler's, a collective waits for ranks that
-  /// are not there yet, and, unless it is hidden, they compute nothing.
+  /// The part of the others' steps, minus the first straggler's, in which a collective waits for missing
+  /// ranks and (unless `hidden`) nothing is computed.
   double others_wait_more = 0;
 };
 
-/// From this part of the others' steps on a rank is a straggler.
+/// A rank is a straggler if the others wait at least this part of their steps for it.
 inline constexpr double kLeastStraggling = 0.05;
 
-/// Returns why ranks cannot be compared, as they do not do the same: they send each other messages, or have
-/// ranges of different stages. Nothing where they can.
+/// Returns why ranks cannot be compared because they do different work: they send each other messages, or
+/// have ranges of different stages. Returns nothing if they can.
 std::optional<std::string> why_not_compared(const std::vector<KinetoTrace>& traces);
 
-/// Returns the ranks that wait less than half as long, beyond the least, as any rank does in the collectives
-/// that they share, where the others wait for more. Where that is more than half of the ranks it is the one
-/// that waits least, if all others wait by kLeastStraggling more: else these are as ranks usually are, and
-/// those that wait are fast or have less to do. None where ranks wait the one a little more than the other,
-/// as by noise, or where they cannot be compared. Ranks without activities of a device are left out; where
-/// none has any, `steps` say what their ranges took and how long they waited in reductions. With `hidden`,
-/// waits are all those of collectives: whether they cost anything, only a replay tells.
+/// Returns the stragglers: ranks whose wait in shared collectives is closer to the shortest than to the
+/// longest wait of any rank, if the others wait longer. If this applies to more than half of the ranks, they
+/// are the normal ones, and the waiting ranks are just fast or have less work; then the only straggler is the
+/// rank that waits least, if all others wait kLeastStraggling more. Returns none if waits differ gradually,
+/// as by noise, or if ranks cannot be compared. Ranks without device activities are left out; if no rank has
+/// any, `steps` give the time of ranges and the waits in reductions. With `hidden`, all waits of collectives
+/// count; only a replay tells whether they cost anything.
 KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                  const std::vector<PipelineStep>& steps, bool hidden = false);
 
-/// Returns the stragglers without all but these traces, for which all other ranks wait then.
+/// Returns the same stragglers reduced to the traces in `kept`; all other ranks then count as waiting for
+/// these.
 KinetoStragglers stragglers_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                const std::vector<PipelineStep>& steps, const KinetoStragglers& found,
                                const std::vector<std::size_t>& kept);
@@ -59,16 +60,16 @@ KinetoStragglers stragglers_of(const std::vector<KinetoTrace>& traces, const Kin
 std::string describe(const KinetoStragglers& stragglers, std::size_t index,
                      const std::vector<KinetoTrace>& traces);
 
-/// A KinetoWaiting says that ranks wait for each other without one that is behind it in all steps.
+/// A KinetoWaiting says that ranks wait for each other, but no single rank is late in all steps.
 struct KinetoWaiting {
-  double waits = 0;                    ///< part of the steps of those that wait
-  std::vector<KinetoStraggler> ranks;  ///< that wait, where they are half of all or fewer
+  double waits = 0;                    ///< waiting time as a part of the steps of the waiting ranks
+  std::vector<KinetoStraggler> ranks;  ///< the waiting ranks, if they are at most half of all
   std::vector<std::pair<std::int64_t, std::size_t>>
-      late_rank;  ///< by step number: the trace that all wait for
+      late_rank;  ///< by step number: the trace that all others wait for
 };
 
-/// Returns how ranks wait from kLeastStraggling of their steps on; nothing where find_stragglers() looks for
-/// none.
+/// Returns how ranks wait, if they do so for at least kLeastStraggling of their steps; nothing if
+/// find_stragglers() cannot compare them.
 /// @pre there are no stragglers
 std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                           const std::vector<PipelineStep>& steps);

@@ -1,4 +1,4 @@
-// These tables say how the ranks of PyTorch-profiler traces spent their steps: usage by step, stream and
+// These tables show how the ranks of PyTorch-profiler traces spent their steps: usage by step, stream and
 // process group, and the steps as timelines.
 #pragma once
 
@@ -13,9 +13,9 @@
 
 namespace dflop {
 
-/// A KinetoWindow is the part of a trace's device time that belongs to a step: from the first activity that
-/// the step launched to the first of the next step, or to the end of its own last one. Without steps, one
-/// window over all.
+/// A KinetoWindow is the part of a trace's device time that belongs to a step: from the first activity
+/// launched by the step to the first of the next step, or to the end of its own last one. Without steps, one
+/// window covers everything.
 struct KinetoWindow {
   std::int32_t step = -1;  ///< index into KinetoTrace::steps; -1 without steps
   Nanoseconds begin{0};
@@ -25,8 +25,8 @@ struct KinetoWindow {
 /// Returns one window per step that launched something, in order; they do not overlap.
 std::vector<KinetoWindow> device_windows(const KinetoTrace& trace);
 
-/// A KinetoStepUsage says how one step was spent: times in which at least one activity of the kind runs. busy
-/// + idle = end - begin.
+/// A KinetoStepUsage says how one step was spent. Each time counts while at least one activity of its kind
+/// runs. busy + idle = end - begin.
 struct KinetoStepUsage {
   KinetoWindow window;
   std::optional<Nanoseconds> host;  ///< ProfilerStep#N's own duration
@@ -43,7 +43,7 @@ struct KinetoStepUsage {
 /// Returns a row per window, in order.
 std::vector<KinetoStepUsage> step_usage(const KinetoTrace& trace);
 
-/// A KinetoStreamUsage is what ran on one stream of a device.
+/// A KinetoStreamUsage sums up one stream of a device.
 struct KinetoStreamUsage {
   std::int64_t device = 0;
   std::int64_t stream = 0;
@@ -57,16 +57,16 @@ struct KinetoStreamUsage {
 /// Returns a row per stream, by device, then stream.
 std::vector<KinetoStreamUsage> stream_usage(const KinetoTrace& trace);
 
-/// A KinetoGroupUsage has all of one operation in one process group on one rank.
+/// A KinetoGroupUsage sums up one operation in one process group on one rank.
 struct KinetoGroupUsage {
-  std::string group;  ///< process group name; empty: not known
+  std::string group;  ///< process group name; empty: unknown
   std::string name;
-  std::int64_t group_size = 0;  ///< 0: not known
+  std::int64_t group_size = 0;  ///< 0: unknown
   std::int64_t count = 0;
-  std::int64_t matched = 0;    ///< those of which another rank's end is known
-  std::optional<Bytes> bytes;  ///< sum; nothing where one is not known
+  std::int64_t matched = 0;    ///< number whose end on another rank is known
+  std::optional<Bytes> bytes;  ///< sum; empty if any is unknown
   Nanoseconds time{0};         ///< sum of the kernels' times
-  Nanoseconds transfer{0};     ///< sums over those matched; transfer + wait = their time
+  Nanoseconds transfer{0};     ///< sum over the matched ones; transfer + wait = their time
   Nanoseconds wait{0};
   std::optional<Bytes> matched_bytes;
 };
@@ -74,12 +74,13 @@ struct KinetoGroupUsage {
 /// Returns a row per process group and operation, by group, then name.
 std::vector<KinetoGroupUsage> group_usage(const KinetoTrace& trace, const std::vector<KinetoShare>& shares);
 
-/// Returns the time of the trace's steps, or of one of them (an index into them), in which no kernel computes
-/// and a collective waits for other ranks.
+/// Returns the time in the trace's steps, or in one step (an index), in which no kernel computes and a
+/// collective waits for other ranks.
 Nanoseconds exposed_wait(const KinetoTrace& trace, const std::vector<KinetoShare>& shares,
                          std::optional<std::int32_t> step = std::nullopt);
 
-/// Returns the time in which a collective of the trace's steps waits for other ranks, whatever computes then.
+/// Returns the time in the trace's steps in which a collective waits for other ranks, regardless of
+/// concurrent compute.
 Nanoseconds collective_wait(const KinetoTrace& trace, const std::vector<KinetoShare>& shares);
 
 /// Returns one timeline per step that all ranks have, in the order of step numbers; one group per rank, in
@@ -87,12 +88,13 @@ Nanoseconds collective_wait(const KinetoTrace& trace, const std::vector<KinetoSh
 ///
 /// The compute stream of a rank is the one with the most compute time. Its contiguous kernels of one phase
 /// become one span (forward, backward, optimizer_step), numbered within the step as microbatch; kernels of no
-/// known phase end a span and make none. Messages whose direction is known become send and receive spans, all
-/// other communication all_reduce spans, which begin no earlier than the one before them ends. Spans end with
-/// the step. Of the usage, busy is the time of compute kernels on all streams, wait the communication outside
-/// of it, bubble the rest of the makespan, transfer the time with any communication; memory is not recorded.
-/// @throws Error (input) naming the file where there are no steps with kernels, a trace has no rank, or two
-/// have the same.
+/// known phase end a span and make none. Messages whose direction is known become send and receive spans; all
+/// other communication becomes all_reduce spans, which begin no earlier than the previous one ends. Spans end
+/// with the step. In the usage, busy is the time of compute kernels on all streams, wait is communication
+/// outside of it, bubble is the rest of the makespan, and transfer is the time with any communication; memory
+/// is not recorded.
+/// @throws Error (input) naming the file if there are no steps with kernels, a trace has no rank, or two have
+/// the same rank.
 std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 }  // namespace dflop
