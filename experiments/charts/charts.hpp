@@ -1,4 +1,4 @@
-// Pages and pictures: HTML, parts of SVG with time to the right, timelines of groups and memory of a rank.
+// This file draws HTML pages and SVG pictures: timelines of groups, and the memory of a rank over time.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@
 
 namespace dflop {
 
-/// Returns the text with <, >, &, ' and " as entities.
+/// Escapes <, >, &, ' and " as HTML entities.
 std::string html_escaped(std::string_view text);
 
-/// Returns lines as a part of a page, which breaks long ones.
+/// Returns lines as a part of a page; long lines wrap.
 std::string html_lines(const std::vector<std::string>& lines);
 
-/// Makes a page with style and title, which is also its first heading, around `body`. It refers to nothing
-/// outside.
+/// Makes a page with style and title, which is also its first heading, around `body`. The page loads nothing
+/// external.
 std::string html_page(std::string_view title, std::string_view body);
 
-/// These are pixels. Pictures below each other with these have one time scale.
+/// These are pixels. Pictures that use them share one time scale when stacked.
 inline constexpr double kLabelWidth = 150;
 inline constexpr double kPlotWidth = 1000;
 inline constexpr double kAxisHeight = 22;
@@ -30,36 +30,38 @@ inline constexpr double kAxisHeight = 22;
 /// Returns the opening tag of a picture.
 std::string svg_open(double width, double height);
 
-/// Returns a line of text at a place; `anchor` is SVG's: start, middle or end.
+/// Returns SVG text at a position; `anchor` is SVG's: start, middle or end.
 std::string svg_text(double x, double y, std::string_view anchor, std::string_view text);
 
-/// Draws grid lines from 0 to `height` and their times below.
+/// Draws grid lines of height `height`, and their times below.
 std::string time_axis(Nanoseconds end, double height);
 
-/// Returns a distance of 1, 2 or 5 times a power of ten that gives four to ten ticks from 0 to `range` > 0.
+/// Returns a tick distance of 1, 2 or 5 times a power of ten, which gives four to ten ticks from 0 to `range`
+/// > 0.
 double tick_step(double range);
 
-/// Returns the decimals that tell multiples of `step` apart.
+/// Returns how many decimals distinguish multiples of `step`.
 int tick_decimals(double step);
 
-/// Returns pixels a nanosecond, where the picture ends at `end`.
+/// Returns pixels per nanosecond for a picture that ends at `end`.
 double time_scale(Nanoseconds end);
 
 /// Draws one traced iteration as an SVG, one row per tp group. All pictures with the same `end` have the same
-/// time scale. A critical path is drawn over it: what it runs over is outlined, the rest is pale, and lines
-/// are its messages and collectives. Rows beyond 48 (128 with a path, whose own come first) are thinned out
-/// evenly, which the picture says.
+/// time scale. A critical path is drawn over it: its instructions are outlined, everything else is pale, and
+/// lines show its messages and collectives. Beyond 48 rows (128 with a path, whose own rows come first), rows
+/// are thinned out evenly, and the picture says so.
 std::string timeline_svg(const Timeline& timeline, Nanoseconds end, const std::vector<PathLink>& path = {});
 
-/// Draws timeline_svg() under its legend, as a picture of its own.
+/// Draws timeline_svg() under its legend, as a separate picture.
 std::string timeline_picture_svg(const Timeline& timeline);
 
-/// Draws the colours of timeline_svg() and what they stand for, as an SVG.
+/// Draws the color legend of timeline_svg() as an SVG.
 std::string timeline_legend_svg(bool with_path = false);
 
-/// Draws parameters, gradients, optimizer, activations and buffers of a group's ranks on top of each other,
-/// with the time scale of timeline_svg(timeline, timeline.makespan); the peak is marked, and `limit` is a
-/// line. `timeline` has its memory points. Times nearer than half a pixel are drawn as the fullest of them.
+/// Draws the memory of a group's ranks as a stack of parameters, gradients, optimizer, activations and
+/// buffers, with the time scale of timeline_svg(timeline, timeline.makespan). It marks the peak and draws
+/// `limit` as a line. `timeline` must have memory points. Of times closer than half a pixel, the one with the
+/// most memory is drawn.
 std::string memory_svg(const Timeline& timeline, std::size_t group, std::optional<Bytes> limit);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// These draw curves over whole numbers, as those of a training run's steps, in panels below each other.
+// This file draws curves over whole numbers, such as the steps of a training run, in stacked panels.
 #pragma once
 
 #include <string>
@@ -8,24 +8,24 @@
 
 namespace dflop {
 
-/// A ChartCurve is a line through points, or, with `marks`, the points alone.
+/// A ChartCurve is a line through points or, with `marks`, only the points.
 struct ChartCurve {
   std::string name;
   std::vector<std::pair<double, double>> points;  ///< rising in x
   std::string_view colour = "#4c78a8";
   bool marks = false;
-  bool pale = false;  ///< drawn thin, as what another curve is the mean of
+  bool pale = false;  ///< drawn thin, for raw data behind another curve's mean
 };
 
-/// A ChartPanel has curves with one scale.
+/// A ChartPanel holds curves with one scale.
 struct ChartPanel {
-  std::string title;  ///< with the unit
+  std::string title;  ///< including the unit
   std::vector<ChartCurve> curves;
 };
 
-/// Draws panels, whose x axes are the same, with `x_title` below and `caption` above all. A scale begins at
-/// 0; what lies above one and a half times the value below which 99 % of a panel's points lie is cut off,
-/// with a note. Lines of more points than pixels are thinned out to the least and the most of each pixel.
+/// Draws panels with a common x axis, `x_title` below and `caption` above. Scales begin at 0. Points above
+/// 1.5 times the 99th percentile of a panel are cut off, with a note. Lines with more points than pixels are
+/// reduced to the min and max of each pixel.
 std::string curves_svg(const std::string& caption, const std::string& x_title,
                        const std::vector<ChartPanel>& panels);
 

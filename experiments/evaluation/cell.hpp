@@ -1,4 +1,4 @@
-// A cell of a study is what is run at once: some systems, or schedulers, on one model, cluster and data set.
+// A cell of a study is one unit of work: several systems, or schedulers, on one model, cluster and data set.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace dflop {
 
 /// A StudyCellKind says what a cell compares.
 enum class StudyCellKind : std::uint8_t {
-  systems,     ///< the baselines and the published method, in both readings
-  schedulers,  ///< methods on the plan of the published method
+  systems,     ///< the baselines and both readings of the published method
+  schedulers,  ///< schedulers on the plan of the published method
   correction,  ///< anomalies on that plan, with Adaptive Correction
 };
 template <>
@@ -27,45 +27,45 @@ inline constexpr NameTable<StudyCellKind, 3> kNames<StudyCellKind> = {
      {StudyCellKind::schedulers, "schedulers"},
      {StudyCellKind::correction, "correction"}}};
 
-/// All studies are on this cluster.
+/// All studies use this cluster.
 inline constexpr std::string_view kStudyCluster = "a100-80g";
 
 struct StudyCell {
-  std::string label;  ///< what it stands for in its study
+  std::string label;  ///< the cell's label in its study
   std::string model;
   int nodes = 1;
-  std::string data;  ///< file in the folder of data sets
+  std::string data;  ///< a file in the data sets folder
   int gbs = 0;
   int iterations = 1;
-  std::vector<Modality> modalities = {};  ///< none: all that the data has
+  std::vector<Modality> modalities = {};  ///< empty: all that the data has
   StudyCellKind kind = StudyCellKind::systems;
 };
 
-/// A FigureColumn is a figure that rows may have.
+/// A FigureColumn is a figure that rows can have.
 struct FigureColumn {
-  std::string_view key;  ///< with its unit
+  std::string_view key;  ///< includes the unit
   std::string_view title;
   int decimals = 0;
-  double scale = 1;  ///< tables show figure * scale
+  double scale = 1;  ///< tables show the figure times this
 };
 
 /// Returns all figures, in the order of tables.
 std::span<const FigureColumn> figure_columns();
 
-/// A FigureRow is one system, scheduler or anomaly of a cell, or "data", what the data is like.
+/// A FigureRow holds the figures of one system, scheduler or anomaly of a cell, or of "data", the data set.
 struct FigureRow {
   std::string name;
   std::string detail;  ///< the plan, or why there are no figures
   std::map<std::string, double, std::less<>> figures = {};
 
-  /// Returns a figure; nothing where the row has none.
+  /// Returns a figure; nothing if the row lacks it.
   std::optional<double> find(std::string_view key) const;
 
   bool operator==(const FigureRow&) const = default;
 };
 
-/// Runs a cell. Figures are the same in every run, but for measured seconds and what an ILP finds in its
-/// time.
+/// Runs a cell. Figures are the same in every run, except measured seconds and what an ILP finds within its
+/// time limit.
 /// @throws Error (input) for data that cannot be read
 std::vector<FigureRow> run_cell(const StudyCell& cell, const Setting& setting, const std::string& folder);
 

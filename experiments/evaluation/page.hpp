@@ -1,4 +1,4 @@
-// What studies have found, as tables and as a page.
+// This file presents the results of studies as tables and as a page.
 #pragma once
 
 #include <span>
@@ -16,8 +16,8 @@ Table study_figures(std::span<const StudyResult> results);
 /// Returns a row for each claim under each setting.
 Table study_claims(std::span<const StudyResult> results);
 
-/// Returns a page that refers to nothing outside: of each study its claims, a picture under each setting and
-/// its figures.
+/// Returns a page that loads nothing external: each study's claims, a picture for each setting, and its
+/// figures.
 std::string study_page(const Provenance& made_by, std::span<const StudyResult> results);
 
 }  // namespace dflop

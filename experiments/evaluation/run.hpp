@@ -1,4 +1,4 @@
-// Studies are run cell by cell, under each setting.
+// This file runs studies cell by cell, under each setting.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// A StudyResult is a study under one setting.
+/// A StudyResult is the result of a study under one setting.
 struct StudyResult {
   const StudyKind* study = nullptr;
   const Setting* setting = nullptr;
@@ -18,9 +18,10 @@ struct StudyResult {
   std::vector<Claim> claims;
 };
 
-/// Runs studies under all settings, those of a study one after the other. Cells that `store` has are not run,
-/// and those that are run it keeps; standard error has a line for each. `data` is the folder of data sets.
-/// @throws Error (input) for data that cannot be read, Error (output) for a cell that cannot be kept
+/// Runs studies under all settings; the settings of a study run one after the other. Cells in `store` are not
+/// run again, and newly run cells are added to it; standard error gets a line for each. `data` is the folder
+/// of data sets.
+/// @throws Error (input) for data that cannot be read, Error (output) for a cell that cannot be stored
 std::vector<StudyResult> run_studies(std::span<const StudyKind* const> studies, const CellStore& store,
                                      const std::string& data);
 

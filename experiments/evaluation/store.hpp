@@ -1,5 +1,5 @@
-// Figures of finished cells are kept in a folder, so that a study that was stopped goes on where it was, and
-// studies that have cells in common run them once.
+// A CellStore keeps the figures of finished cells in a folder, so that a stopped study resumes, and studies
+// with common cells run them once.
 #pragma once
 
 #include <optional>
@@ -12,17 +12,16 @@ namespace dflop {
 
 class CellStore {
  public:
-  /// Keeps cells in `folder`/cells, which it makes; `data` is the folder of data sets.
+  /// Stores cells in `folder`/cells, which it makes; `data` is the folder of data sets.
   /// @throws Error (output)
   CellStore(const std::string& folder, std::string data);
 
-  /// Returns what is kept of a cell; nothing where there is nothing, or where the data, the model, the
-  /// cluster or the program's version was another then. Says where a file is damaged.
-  /// @throws Error (input) for a file that cannot be read; Error (output) where its place is taken by a
-  /// folder or a link
+  /// Returns the stored figures of a cell; nothing if there are none, or if the data, the model, the cluster
+  /// or the program's version has changed since. Reports damaged files.
+  /// @throws Error (input) for a file that cannot be read; Error (output) if a folder or a link has its name
   std::optional<std::vector<FigureRow>> find(const StudyCell& cell, const Setting& setting) const;
 
-  /// Keeps a cell. @throws Error (output)
+  /// Stores a cell. @throws Error (output)
   void keep(const StudyCell& cell, const Setting& setting, const std::vector<FigureRow>& rows) const;
 
  private:

@@ -1,4 +1,4 @@
-// Recordings of runs are judged as live runs are, wherever they were made.
+// This file judges the predictions for a recorded run, wherever it was recorded, like those for live runs.
 #pragma once
 
 #include <string>
@@ -9,9 +9,8 @@
 
 namespace dflop {
 
-/// Predicts a recording's steps by a profile and compares, without the first step of a live run, which warms
-/// up. The plan is what the recording's groups and stages show of it. `file` is the recording's place for
-/// errors.
+/// Predicts a recording's steps with a profile and compares. It skips the first step of a live run, a warm-up
+/// step. The plan is derived from the recording's groups and stages. `file` names the recording in errors.
 /// @throws Error (input) for a recording without shapes of stages or work, for a profile of another model
 /// than the recording names or without what its stages need, and as judge_steps() and require_reach()
 PlanFidelity judge_recording(const TimelineFile& recording, const std::string& file,

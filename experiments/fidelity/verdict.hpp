@@ -1,4 +1,4 @@
-// A LiveVerdict says whether measured pairs of steps bear out a predicted difference.
+// A LiveVerdict says whether measured pairs of steps confirm a predicted difference.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr NameTable<LiveVerdict, 3> kNames<LiveVerdict> = {{{LiveVerdict:
                                                                    {LiveVerdict::refuted, "refuted"},
                                                                    {LiveVerdict::cannot_say, "cannot say"}}};
 
-/// An Interval holds a mean with the probability that was asked for.
+/// An Interval is a confidence interval of a mean.
 struct Interval {
   double mean = 0;
   double low = 0;
@@ -26,54 +26,54 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-/// Fewer values have no interval.
+/// With fewer values there is no interval.
 inline constexpr std::size_t kLeastBlocks = 5;
 
-/// Returns the interval of the mean of values whose largest and smallest fifth are left out, so that a step
-/// which something else on the machine has slowed down counts for no more than any other (Tukey and
-/// McLaughlin 1963: Student's t of the winsorized deviation, on as many degrees as values are left). Where
-/// neighbouring values are alike, as under a load that comes and stays, it is wider by
-/// sqrt((1 + r) / (1 - r)), r being their correlation.
+/// Returns the confidence interval of the mean of values without their largest and smallest fifth, so that a
+/// step slowed down by something else on the machine counts no more than any other (Tukey and McLaughlin
+/// 1963: Student's t of the winsorized deviation, with as many degrees of freedom as remaining values). If
+/// neighboring values are correlated, as under a temporary load, the interval is wider by sqrt((1 + r) / (1 -
+/// r)), where r is their correlation.
 /// @pre at least kLeastBlocks values; 0 < level < 1
 Interval trimmed_interval(std::span<const double> values, double level);
 
-/// JudgeOptions say when two differences count as equal.
+/// JudgeOptions define when two differences count as equal.
 struct JudgeOptions {
-  double tolerance = 0.02;  ///< of the second's time in that of the first
-  double share = 0.25;      ///< or this part of the predicted difference's logarithm, if that is more
+  double tolerance = 0.02;  ///< relative tolerance of second time / first time
+  double share = 0.25;      ///< or this part of the predicted difference's logarithm, if that is larger
   double level = 0.95;
 };
 
-/// A Judgement holds differences as fractions: -0.06 is 6 % less time.
+/// A Judgement holds differences as fractions: -0.06 means 6 % less time.
 struct Judgement {
   double predicted = 0;
   Interval measured;
-  Interval error;        ///< measured beside predicted, pair by pair
-  double tolerance = 0;  ///< the error's ratio lies between 1 / (1 + tolerance) and 1 + tolerance
+  Interval error;        ///< measured relative to predicted, pair by pair
+  double tolerance = 0;  ///< the error's ratio may be between 1 / (1 + tolerance) and 1 + tolerance
   LiveVerdict verdict = LiveVerdict::cannot_say;
-  /// These many more blocks would settle it at today's noise; nothing where it is settled, or where the
-  /// error is so near to the tolerance that no number would.
+  /// This many more blocks would settle it at the current noise; nothing if it is settled, or if the error is
+  /// so close to the tolerance that no number would.
   std::optional<std::int64_t> more_blocks;
 
-  /// Returns the measured differences that the prediction is right for.
+  /// Returns the measured differences for which the prediction counts as right.
   Interval tolerated() const {
     return {predicted, (1 + predicted) / (1 + tolerance) - 1, (1 + predicted) * (1 + tolerance) - 1};
   }
 };
 
-/// Judges a prediction, in logarithms, so that twice and half as long are as far off: it is confirmed where
-/// the interval of its error lies within the tolerance, and refuted where it lies outside. So a prediction
-/// that is off by more than the tolerance is confirmed, and one that is not is refuted, with probability 1 -
-/// level at most. `measured` and `predicted` are logarithms of the second's time in that of the first, block
-/// by block, as paired_blocks() makes them.
-/// @pre as many of both, at least kLeastBlocks
+/// Judges a prediction in logarithms, so that twice and half as long are equally far off. It is confirmed if
+/// the interval of its error lies within the tolerance, and refuted if the interval lies outside. So a wrong
+/// verdict (confirmed although the error exceeds the tolerance, or refuted although it does not) has
+/// probability 1 - level at most. `measured` and `predicted` are logarithms of second time / first time,
+/// block by block, from paired_blocks().
+/// @pre both have the same size, at least kLeastBlocks
 Judgement judge(std::span<const double> measured, std::span<const double> predicted,
                 const JudgeOptions& options = {});
 
-/// Makes blocks of pairs of steps: the means of two neighbouring pairs' logarithms of second / first. The two
-/// are run in turns A B, B A, A B, ..., so that a machine that becomes slower at an even rate changes no
-/// block. A pair that is left over is left out.
-/// @pre as many of both; all positive
+/// Makes blocks of pairs of steps: the mean of log(second / first) over two neighboring pairs. The two
+/// variants alternate as A B, B A, A B, ..., so that a machine that slows down at a constant rate changes no
+/// block. An odd pair is left out.
+/// @pre both have the same size; all values are positive
 std::vector<double> paired_blocks(std::span<const double> first, std::span<const double> second);
 
 }  // namespace dflop

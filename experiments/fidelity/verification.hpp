@@ -1,4 +1,5 @@
-// A Verification predicts what plans take beside one another, runs them live in turns, and judges.
+// A Verification predicts the times of several plans, runs them live in turns, and judges the predicted
+// differences.
 #pragma once
 
 #include <functional>
@@ -14,23 +15,24 @@
 
 namespace dflop {
 
-/// A SlowRank takes `factor` of the time that it is predicted to compute; the rest of it, it waits busily.
+/// A SlowRank takes `factor` times its predicted compute time; it busy-waits for the rest.
 struct SlowRank {
   int rank = 0;       ///< first of its tp group
   double factor = 1;  ///< >= 1
 };
 
-/// A Variant is what is run beside others.
+/// A Variant is a plan to compare, possibly with a slow rank.
 struct Variant : NamedPlan {
   std::optional<SlowRank> slow = {};
 };
 
-/// A CostSource returns what predicts a variant on the batch of this number; it must live as long as the run.
+/// A CostSource returns the cost model that predicts a variant on the batch with this number; the model must
+/// live as long as the run.
 using CostSource = std::function<const SumCostModel&(std::size_t variant, std::size_t batch)>;
 
 struct VerificationInput {
   std::shared_ptr<const Target> target;
-  std::vector<Batch> batches;  ///< warm-up included; all variants run the same ones
+  std::vector<Batch> batches;  ///< including warm-up; all variants run the same batches
   CostSource cost;
 };
 
@@ -45,10 +47,10 @@ struct RankTimes {
   Seconds wait{0};
 };
 
-/// A VariantRun is what one variant came to.
+/// A VariantRun is the result of one variant.
 struct VariantRun {
   Variant variant;
-  std::vector<Seconds> predicted;  ///< by step
+  std::vector<Seconds> predicted;  ///< for each step
   std::vector<Seconds> measured;
   RankTimes predicted_times;
   RankTimes measured_times;
@@ -56,36 +58,36 @@ struct VariantRun {
 };
 
 struct Verification {
-  std::vector<VariantRun> runs;       ///< the first is what the others are compared with
-  std::vector<Judgement> judgements;  ///< of runs[1], runs[2], ...
+  std::vector<VariantRun> runs;       ///< the others are compared with the first
+  std::vector<Judgement> judgements;  ///< for runs[1], runs[2], ...
   JudgeOptions options;
-  std::optional<double> others;  ///< part of the machine's processor time that others took
+  std::optional<double> others;  ///< part of the machine's processor time used by other processes
 };
 
-/// Predicts every step of every variant, then runs them live: steps A B, B A, A B, ... of two variants, and
-/// likewise of more, each pair on the same batch. All variants are in memory at the same time. Calls
-/// `on_step` after each step; what it throws ends the run.
-/// @throws Error (usage) for a rank that begins no tp group, Error (input) where no schedule obeys the caps;
-/// as LiveExecutor
+/// Predicts every step of every variant, then runs them live in alternating order: A B, B A, A B, ... for two
+/// variants, likewise for more, each pair on the same batch. All variants are in memory at the same time.
+/// Calls `on_step` after each step; an exception from it ends the run.
+/// @throws Error (usage) for a rank that begins no tp group, Error (input) if no schedule obeys the caps; as
+/// LiveExecutor
 Verification verify_live(const std::vector<Variant>& variants, const VerificationInput& input,
                          const VerificationOptions& options, const std::function<void()>& on_step);
 
 /// Returns a row for each comparison: predicted and measured difference, interval, verdict.
 Table verdict_table(const Verification& verification);
 
-/// Returns a row for each variant: times predicted and measured, and how ranks spend them.
+/// Returns a row for each variant: predicted and measured times, and how ranks spend them.
 Table variant_table(const Verification& verification);
 
-/// Returns a row for each variant, module and kind of operation, predicted and measured.
+/// Returns a row for each variant, module and kind of operation, with predicted and measured times.
 Table variant_operations_table(const Verification& verification);
 
-/// Says each verdict in a sentence.
+/// Returns a sentence for each verdict.
 std::vector<std::string> verdict_sentences(const Verification& verification);
 
-/// Returns all of it as JSON, with every step.
+/// Returns everything as JSON, including every step.
 std::string verification_json(const Verification& verification);
 
-/// Makes a page of it, with a picture of the steps and of the intervals.
+/// Makes a page of the verification, with a picture of the steps and the intervals.
 std::string verification_page(const Provenance& made_by, const Verification& verification);
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// Models and clusters are found by name (compiled in from experiments/presets/) or in the user's file.
+// This file finds models and clusters by name, among the presets compiled in from experiments/presets/ or in
+// the user's files.
 #pragma once
 
 #include <cstdint>
@@ -24,56 +25,57 @@ const std::vector<Preset>& presets();
 /// Returns the names of one kind.
 std::vector<std::string> preset_names(std::string_view kind);
 
-/// Finds a model: `name` is a preset, or the path of a file (anything with a '/' or ending in ".json"), or of
-/// a folder of transformers with a config.json.
+/// Finds a model: `name` is a preset, the path of a file (anything with a '/' or ending in ".json"), or a
+/// Hugging Face model folder with a config.json.
 /// @throws Error (input) for an unknown name, listing the known ones, or a file that is not a model.
 ModelSpec find_model(const std::string& name);
 
-/// Returns whether a model's name is that of a folder.
+/// Tells whether a model's name is a folder.
 bool is_model_folder(const std::string& name);
 
-/// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), or a file's path with the same
-/// suffix, or such joined as in "a100-80g:15+h100:1": nodes of several GPU types on the first's links.
-/// @throws Error (input) as find_model, and for a node count outside 1 to 4096 or other than that of a file
+/// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), a file's path with the same
+/// suffix, or several of these joined, as in "a100-80g:15+h100:1": nodes of several GPU types on the first
+/// one's links.
+/// @throws Error (input) as find_model(), for a node count outside 1 to 4096 or one that contradicts a file
 /// with several "nodes", and for nodes of several sizes.
 ClusterSpec find_cluster(const std::string& name);
 
-/// Finds a cluster likewise. @throws Error (input) also for one with GPUs of several types
+/// Finds a cluster like find_cluster(). @throws Error (input) also for one with GPUs of several types
 ClusterSpec find_uniform_cluster(const std::string& name);
 
-/// A ClusterFile is a cluster of one GPU type with the text of its file.
+/// A ClusterFile is a cluster of one GPU type, with the text of its file.
 struct ClusterFile {
   ClusterSpec cluster;
   ClusterNotes notes;
   std::string json;
 };
 
-/// Finds the one preset or file of a name, which is read once, as it may be a pipe.
-/// @throws Error (input) as find_cluster, for joined ones, and for a file with "nodes"
+/// Finds a single preset or file by name. It is read once, because it may be a pipe.
+/// @throws Error (input) as find_cluster(), for joined names, and for a file with "nodes"
 ClusterFile find_cluster_file(const std::string& name);
 
-/// Tells whether a cluster that is named without a number of nodes at its end has them all the same: presets
-/// that are joined, or a file with "nodes".
+/// Tells whether a cluster's name fixes its nodes even without a number at its end: joined presets, or a file
+/// with "nodes".
 bool says_nodes(const std::string& cluster);
 
-/// Returns the name of a cluster with so many nodes, unless says_nodes().
+/// Returns the name of a cluster with this many nodes, unless says_nodes().
 std::string with_nodes(const std::string& cluster, std::int64_t nodes);
 
-/// NamedNotes are the notes of a preset or file.
+/// NamedNotes are the notes of a preset or file, with its name.
 struct NamedNotes {
-  std::string name;  ///< without a number of nodes
+  std::string name;  ///< without the number of nodes
   ClusterNotes notes;
 };
 
-/// Returns the notes of a cluster, of each of the presets or files that its name joins; of what can be read
-/// but once, as a pipe, all is unknown. @throws Error (input) as find_cluster()
+/// Returns the notes of each preset or file that a cluster's name joins. For files that can be read only
+/// once, such as pipes, everything is unknown. @throws Error (input) as find_cluster()
 std::vector<NamedNotes> find_cluster_notes(const std::string& name);
 
-/// Returns what find_cluster() reads for a name, with the numbers of nodes.
+/// Returns the text that find_cluster() reads for a name, including the numbers of nodes.
 std::string cluster_text(const std::string& name);
 
-/// Returns the hash of what find_model() or find_cluster() reads for a name, with the number of nodes; empty
-/// for what can be read but once, as a pipe.
+/// Return the hash of the text that find_model() or find_cluster() reads for a name, including the number of
+/// nodes; empty for files that can be read only once, such as pipes.
 std::string model_hash(const std::string& name);
 std::string cluster_hash(const std::string& name);
 

@@ -1,4 +1,4 @@
-// This report is what the study of Adaptive Correction prints and draws.
+// This is the report of the Adaptive Correction study.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ Table correction_table(const std::vector<CorrectionCell>& cells);
 /// Returns a row for each measure.
 Table drift_table(const DriftAdvice& advice);
 
-/// Says "re-plan: ..." or "the plan still fits: ...".
+/// Returns "re-plan: ..." or "the plan still fits: ...".
 std::string drift_sentence(const DriftAdvice& advice);
 
-/// Makes a page of the table, what made it, and of a small picture for each anomaly: throughput of
-/// the switched run against none, iteration by iteration, on ground that shows where it tracks.
+/// Makes a page with the table, its provenance, and a small picture for each anomaly: the throughput of the
+/// switched run relative to a run without correction, by iteration; shading shows where it tracks.
 std::string correction_page(const Provenance& made_by, const Plan& plan,
                             const std::vector<CorrectionCell>& cells);
 

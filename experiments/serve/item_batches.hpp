@@ -1,5 +1,5 @@
-// ItemBatches have batches of items that are known by their costs alone, for a SchedulingService, which works
-// on samples of a model.
+// ItemBatches lets a SchedulingService, which works on samples of a model, schedule items of which only the
+// costs are known.
 #pragma once
 
 #include <cstdint>
@@ -17,40 +17,40 @@
 
 namespace dflop {
 
-/// ItemCosts are what the items of one batch cost, in any one unit, and how many tokens they have.
+/// ItemCosts holds the costs of the items of one batch, in any common unit, and their numbers of tokens.
 struct ItemCosts {
   std::vector<double> encoder;
   std::vector<double> llm;
-  std::vector<double> tokens;                ///< empty where nobody has said
-  std::optional<std::uint64_t> stream = {};  ///< of random choices; none: that of the iteration
+  std::vector<double> tokens;                ///< empty if not given
+  std::optional<std::uint64_t> stream = {};  ///< number of the random stream; none: the iteration's
 };
 
-/// Reads {"llm": [...], "encoder": [...], "tokens": [...], "stream": 5}, of which only the first is needed.
-/// @throws Error (input) naming the key, for a cost that is no finite number from 0 up, lists of different
+/// Reads {"llm": [...], "encoder": [...], "tokens": [...], "stream": 5}; only the first key is required.
+/// @throws Error (input) naming the key, for a cost that is not a finite number >= 0, lists of different
 /// lengths, and no items.
 ItemCosts read_item_costs(const JsonValue& json);
 
-/// ItemBins are what items are put into: bin = microbatch * dp + dp rank.
+/// ItemBins describes the bins: bin = microbatch * dp + dp rank.
 struct ItemBins {
   int bins = 1;
   int dp = 1;
-  int encoder_dp = 0;  ///< ranks of an encoder of its own, that share a microbatch's work; 0: none
+  int encoder_dp = 0;  ///< ranks of a separate encoder, which share a microbatch's work; 0: none
   Objective objective = Objective::bins;
   std::optional<std::int64_t> token_cap = {};
   bool allow_empty = false;
 };
 
-/// Reads "bins", and if they are there "dp", "encoder_dp", "objective" (bins, published), "token_cap" and
+/// Reads "bins" and the optional keys "dp", "encoder_dp", "objective" (bins, published), "token_cap" and
 /// "allow_empty". @throws Error (input) naming the key.
 ItemBins read_item_bins(const JsonValue& json);
 
-/// Puts the items of a batch into bins.
-/// @throws Error (input) for fewer items than bins, if none may be empty, and for a cap without tokens;
-/// Error (usage) for a method that there is not.
+/// Assigns the items of a batch to bins.
+/// @throws Error (input) for fewer items than bins, if none may be empty, and for a cap without tokens; Error
+/// (usage) for an unknown method.
 ScheduleResult schedule_items(const ItemCosts& costs, const ItemBins& bins, std::string_view method,
                               const SolveLimits& limits);
 
-/// ItemBatches hold the costs of batches from when they come until they are scheduled.
+/// ItemBatches stores the costs of batches from their arrival until they are scheduled.
 class ItemBatches {
  public:
   void add(std::uint64_t iteration, std::shared_ptr<const ItemCosts> costs);
@@ -62,7 +62,7 @@ class ItemBatches {
   std::map<std::uint64_t, std::shared_ptr<const ItemCosts>> costs_;
 };
 
-/// Makes the scheduler that runs a method on the items of a batch, and looks neither at samples nor at model.
+/// Makes a scheduler that runs a method on the items of a batch and ignores samples and model.
 std::shared_ptr<const Scheduler> item_scheduler(std::string method, const ItemBins& bins,
                                                 std::shared_ptr<const ItemBatches> batches);
 

@@ -1,5 +1,5 @@
-// A Session schedules the batches of one training run for a client: they are pushed, and come back one after
-// the other with their microbatches.
+// A Session schedules the batches of one training run for a client: the client pushes batches and gets them
+// back one by one, with their microbatches.
 #pragma once
 
 #include <condition_variable>
@@ -15,15 +15,15 @@
 
 namespace dflop {
 
-/// A BatchQueue hands batches to a SchedulingService, which waits for those that have not come.
+/// A BatchQueue hands batches to a SchedulingService, which waits until they arrive.
 class BatchQueue {
  public:
   using Batch = std::shared_ptr<const std::vector<Sample>>;
 
-  /// Adds a batch and returns its iteration. After close() it is dropped.
+  /// Adds a batch and returns its iteration. After close() the batch is dropped.
   std::uint64_t push(Batch batch);
 
-  /// Returns the next batch as soon as it is there, or null after close().
+  /// Waits for the next batch and returns it, or null after close().
   Batch draw();
 
   void close();
@@ -38,7 +38,7 @@ class BatchQueue {
   bool closed_ = false;
 };
 
-/// A Pushed is what has become of a batch.
+/// A Pushed describes a batch that was accepted.
 struct Pushed {
   std::uint64_t iteration = 0;
   std::size_t items = 0;
@@ -48,38 +48,38 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  /// Returns what is the same in all iterations, to be known before the first: of a plan's session that was
-  /// asked for programs, the "program" (program_json()) of a batch of one made-up sample a bin. Else nothing.
+  /// Returns what is the same in all iterations and needed before the first: for a plan's session with
+  /// programs, the "program" (program_json()) of a batch with one made-up sample per bin. Otherwise empty.
   virtual nlohmann::ordered_json opened() const = 0;
 
-  /// Takes a batch, and returns its iteration. Where outliers are delayed it is scheduled when the window is
-  /// full, or with its "ends_window", as the last of a pass needs it; iterations then have samples of others,
-  /// and next() says where each was pushed.
+  /// Takes a batch, and returns its iteration. With delayed outliers, it is scheduled when the window is
+  /// full, or at "ends_window", which the last batch of a pass needs; iterations then contain samples of
+  /// other batches, and next() says where each was pushed.
   /// @throws Error (input) naming the key
   virtual Pushed push(const JsonValue& batch) = 0;
 
-  /// Counts a next() that will be called.
-  /// @throws Error (input) where nothing was pushed for it
+  /// Registers a call of next() that will follow.
+  /// @throws Error (input) if no batch was pushed for it
   virtual void ask() = 0;
 
   /// Waits for the next iteration, and returns it with its bins. Called once after each ask().
-  /// @throws what the scheduler throws; Error (input) after close()
+  /// @throws as the scheduler; Error (input) after close()
   virtual nlohmann::ordered_json next() = 0;
 
-  /// Ends the work. A next() that waits returns soon, with an error.
+  /// Ends the session. A waiting next() returns soon, with an error.
   virtual void close() = 0;
 };
 
-/// Opens a session of items that are known by their costs ("bins", see read_item_bins()) or of a plan's
-/// samples ("plan", a file's path or what one holds). Both may have "method" (auto), "seed" (1), "live"
-/// (false: the same answers on every machine), "depth" (1), "steps" and "delay_outliers" (0), a number of
-/// batches within which delay_outliers() regroups samples, by their FLOP or of items by the sum of their
-/// costs; a plan's "program" (false) says whether answers have the iteration's program, and its "profile" is
-/// a file as of `dflop profile`, whose costs are taken.
+/// Opens a session for items known only by their costs ("bins", see read_item_bins()) or for a plan's samples
+/// ("plan", a file's path or its contents). Both accept "method" (auto), "seed" (1), "live" (false: the same
+/// answers on every machine), "depth" (1), "steps" and "delay_outliers" (0), the number of batches within
+/// which delay_outliers() regroups samples by their FLOP, or items by the sum of their costs. A plan also
+/// accepts "program" (false), whether answers contain the iteration's program, and "profile", a file from
+/// `dflop profile` whose costs are used.
 /// @throws Error (input) naming the key, (usage) for an unknown method
 std::unique_ptr<Session> open_session(const JsonValue& json);
 
-/// Returns the value, bound, status, reason, and the bin of each item, of what a scheduler found.
+/// Returns the value, bound, status, reason and the bin of each item of a scheduler's result.
 nlohmann::ordered_json schedule_json(const ScheduleResult& result);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Plans are exported in the forms of other programs that train.
+// This file exports plans in the forms of other training programs.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace dflop {
 
-/// Returns the names of the forms, as "megatron-mimo".
+/// Returns the names of the forms, such as "megatron-mimo".
 std::vector<std::string_view> plan_form_names();
 
-/// Returns a plan of the model in the form of that name, and lists on standard error what the form cannot say
-/// of it. `where` is the plan's place for errors.
-/// @throws Error (infeasible) where the plan does not run in that form.
+/// Returns a plan of the model in the form of that name, and lists on standard error what the form cannot
+/// express. `where` names the plan in errors.
+/// @throws Error (infeasible) if the plan does not run in that form.
 std::string exported_plan(const Plan& plan, const ModelSpec& model, const std::string& form,
                           const std::string& where);
 

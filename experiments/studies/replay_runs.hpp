@@ -1,4 +1,4 @@
-// A recorded iteration is run again here: as it was, and under what-ifs.
+// This file replays a recorded iteration, unchanged and under what-ifs.
 #pragma once
 
 #include <functional>
@@ -17,97 +17,97 @@
 
 namespace dflop {
 
-/// Tells whether there are stages, and all have layers or something else that computes, so that their shapes
-/// are known.
+/// Tells whether the stages' shapes are known: there are stages, and each has layers or another computing
+/// part.
 bool knows_shapes(std::span<const Stage> stages);
 
-/// A ReplayReference tells of the recorded model what the recording does not say: how whole backwards would
-/// split and, with a profile, what instructions keep in memory. Without either they stay unknown. Of its
-/// cluster it tells the memory of a GPU, which limits orders that depend on it.
+/// A ReplayReference adds facts about the recorded model that the recording lacks: how whole backward passes
+/// would split and, with a profile, the memory that instructions keep. Without these facts they stay unknown.
+/// It also has the memory of a GPU of the recorded cluster, which limits some orders.
 struct ReplayReference {
-  std::string name;  ///< for people
+  std::string name;  ///< shown to people
   std::shared_ptr<const SumCostModel> profile = {};
   std::optional<ModelSpec> model = {};
   std::optional<Bytes> usable_memory = {};
 };
 
-/// Returns the weight part of each stage's whole backwards, by the profile's times or else by the model's
-/// FLOP, recomputation included: of each product a backward makes those for its weights and as many for its
-/// input, of attention twice the forward's (Dao 2023) and all for the input. Empty where neither is known, or
-/// the program does not know its stages' shapes.
+/// Returns the weight part of each stage's whole backward passes, from the profile's times or else from the
+/// model's FLOP, including recomputation: the backward of each product has as many FLOP for its weights as
+/// for its input; attention has twice the forward's (Dao 2023), all for its input. Empty if neither is known,
+/// or if the program does not know its stages' shapes.
 std::vector<double> weight_shares(const Program& program, const ReplayReference& reference);
 
-/// A ReplayChange is one change. It gets what the changes before it have made of the recording.
+/// A ReplayChange is one what-if change. It is applied to the result of the changes before it.
 struct ReplayChange {
-  std::string name;  ///< of its row
+  std::string name;  ///< name of its row
   std::function<PricedProgram(const PricedProgram& before, const RecordedProgram& recorded, int iteration)>
       apply;
-  std::function<void()> note = {};  ///< says, after all iterations, what is to be known of them; or nothing
+  std::function<void()> note = {};  ///< if set, reports notes after all iterations
 };
 
-/// A RecordedPart says which part of its run a recording is.
+/// A RecordedPart says which part of a run was recorded.
 struct RecordedPart {
-  std::int64_t first = 0;  ///< iteration of the run, counted from 0
-  bool repeats = false;    ///< behind its schedule's end the run began anew with it, as `import` takes runs
+  std::int64_t first = 0;  ///< iteration of the run, counting from 0
+  bool repeats = false;    ///< after the end of its schedule, the run started it again, as `import` assumes
 };
 
-/// Runs another plan, priced by a RecordedCostModel. `target` is that of the plan and must outlive the
-/// result; `parts` receives where the prices come from, all iterations together. Each iteration runs that of
-/// the schedule which has its number in the run.
+/// Makes a change that runs another plan, priced by a RecordedCostModel. `target` belongs to the plan and
+/// must outlive the result; `parts` receives the sources of the prices, summed over iterations. Each
+/// iteration runs the schedule's iteration with the same number in the run.
 ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
                         const std::string& schedule_file, const Target& target, RecordedPart part,
                         PricedParts& parts);
 
-/// Runs the same work in another order, or for another number of microbatches, or both. Without `wanted`
-/// the order is the one that the program has.
+/// Makes a change that runs the same work in another order, for another number of microbatches, or both.
+/// Without `wanted` the program keeps its order.
 ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering,
                          const ReplayReference& reference = {});
 
-/// Runs the same work in an order of the user's: the text of a file of schema "dflop.order", read for as many
-/// pipeline ranks as the program has and an equal number of stages on each.
+/// Makes a change that runs the same work in the user's order: the text of a file of schema "dflop.order",
+/// read for the program's pipeline ranks, with an equal number of stages on each.
 ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering,
                         const ReplayReference& reference = {});
 
-/// Gives links another latency and bandwidth; see rescale_links().
+/// Makes a change to the latency and bandwidth of links; see rescale_links().
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster);
 
-/// Lets ranks that meet in collectives compute as long as the other ranks do: up to each collective that it
-/// enters, a rank takes the median of what the others take to where they enter as many. What they take is
-/// compute and all that holds it up on their own side, as late data.
+/// Makes a change in which these ranks, which meet others in collectives, compute as fast as the others: up
+/// to each collective, a rank takes the median time that the other ranks take up to as many collectives. This
+/// time includes compute and every delay on a rank's own side, such as late data.
 ReplayChange as_others(const std::vector<int>& ranks);
 
 struct ReplayRun {
   std::string name;
   Timeline timeline;
-  bool memory = true;  ///< whether the timeline's memory is more than the model state
+  bool memory = true;  ///< whether the timeline's memory includes more than the model state
 };
 
-/// ReplayConditions are what the program meets when all changes are made.
+/// ReplayConditions are the conditions under which the program runs after all changes.
 struct ReplayConditions {
-  std::string name;  ///< of its row; empty: nothing, and no row
+  std::string name;  ///< name of its row; empty: no conditions, no row
   WhatIf what_if;
-  std::optional<ClusterSpec> cluster;  ///< whose links are shared; needed for NetworkModel::contention
+  std::optional<ClusterSpec> cluster;  ///< whose links are shared; required for NetworkModel::contention
   ReplayReference reference = {};
   std::size_t iterations = 1;  ///< recorded; run r of iteration k is run r * iterations + k of a seed
 };
 
 struct ReplayedIteration {
   std::vector<ReplayRun> runs;
-  std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, where there are several
+  std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, if there are several
 };
 
-/// A ReplaySequence has the starts of the next iteration's runs, where iterations follow each other without a
-/// barrier between them.
+/// A ReplaySequence holds the start times of the next iteration's runs, for iterations that follow each other
+/// without a barrier.
 struct ReplaySequence {
-  std::vector<StepStart> rows = {};      ///< of the runs but the recorded one
-  std::vector<StepStart> repeated = {};  ///< of all repetitions of the last run
+  std::vector<StepStart> rows = {};      ///< for each run except the recorded one
+  std::vector<StepStart> repeated = {};  ///< for each repetition of the last run
 };
 
-/// Runs the recording, its replay, each what-if on top of those before it, and then the conditions; all on
-/// the recording's cores, unless the conditions have others. Spans (`detail`) are kept of the last run alone.
-/// A run that stalls is not repeated. With a `sequence`, of all iterations before, each run goes on from
-/// where the same run of the iteration before ended.
+/// Runs the recording, its replay, each what-if on top of the previous ones, and then the conditions; all on
+/// the recording's cores, unless the conditions have others. Spans (`detail`) are kept only for the last run.
+/// A run that stalls is not repeated. With a `sequence` of all iterations before, each run continues from the
+/// end of the same run in the previous iteration.
 /// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
 /// ConditionedProgram, or if the cluster has fewer GPUs than the program has ranks.
 ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,

@@ -1,4 +1,4 @@
-// Sharing says what modules that share GPUs do beside each other, and what they take from each other.
+// This file explains how modules that share GPUs overlap and slow each other down.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace dflop {
 
-/// Returns a row for each module of a program on shared GPUs: its compute on the mean GPU, how much of that
-/// runs while the other module computes there, and by how much it is longer than alone on its share. No rows
-/// where GPUs are not shared. `timeline` is of a run of the program under these costs and conditions, with
-/// spans.
+/// Returns a row for each module of a program on shared GPUs: its compute time on an average GPU, how much of
+/// it overlaps with the other module's compute, and how much longer it is than the module running by itself
+/// on its share. There are no rows if GPUs are not shared. `timeline` is a run of the program with these
+/// costs and conditions, including spans.
 Table explain_sharing(const Program& program, const ProgramCosts& costs, const Timeline& timeline,
                       const Conditions& conditions = {});
 
-/// Returns the table with its heading, as text that follows another table; nothing without rows.
+/// Returns the table with its heading, as text that follows another table; empty without rows.
 std::string sharing_text(const Table& sharing);
 
 }  // namespace dflop

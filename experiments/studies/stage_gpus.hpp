@@ -1,4 +1,4 @@
-// StageGpus puts some stages of a plan on other GPUs than the rest of the cluster has.
+// StageGpus puts some stages of a plan on another type of GPU than the rest of the cluster.
 #pragma once
 
 #include <map>
@@ -18,22 +18,22 @@ void add_stage_gpu_option(Options& options);
 
 class StageGpus {
  public:
-  /// Reads "S=CLUSTER": stage S runs on the GPUs of that cluster, links and nodes stay those of `cluster`.
-  /// @throws Error (usage) naming the option for another form or a stage that the plan has not; Error (input)
-  /// as find_cluster().
+  /// Reads "S=CLUSTER": stage S runs on the GPUs of that cluster; links and nodes remain those of `cluster`.
+  /// @throws Error (usage) naming the option for another form or a stage that the plan does not have; Error
+  /// (input) as find_cluster().
   StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster, std::size_t stages);
 
-  /// Prices anew what these stages compute and hold in an iteration; the rest stays as it is.
+  /// Reprices the compute and memory of these stages in an iteration; other costs stay unchanged.
   void reprice(const Iteration& iteration, ProgramCosts& costs) const;
 
-  /// Returns what to say of a rank of any stage that needs more memory than its GPU has; nothing where all
-  /// fit.
+  /// Returns a message about a rank of any stage that needs more memory than its GPU has; nothing if all fit.
   std::optional<std::string> out_of_memory(std::span<const Timeline> timelines) const;
 
-  /// Returns what the GPU of a group's first rank can hold.
+  /// Returns the usable memory of the GPU of a group's first rank.
   Bytes usable_memory(const GroupUsage& group) const { return gpu_of(group).usable_memory(); }
 
-  /// Returns the sum over all GPUs of the cluster, those without a rank included, for a run of the plan.
+  /// Returns the total peak of all GPUs of the cluster, including those without a rank, for a run of the
+  /// plan.
   double peak_flop_per_s(const Timeline& timeline) const;
 
   bool empty() const { return costs_.empty(); }

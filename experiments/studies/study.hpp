@@ -1,5 +1,6 @@
-// Commands are made of these steps: data to batches, batches to schedules, schedules to measured iterations.
-// `compare` runs exactly these, so its numbers are those of `plan`, `schedule` and `simulate` run one by one.
+// This file has the steps that commands are made of: from data to batches, to schedules, to simulated
+// iterations. `compare` uses the same steps, so its numbers equal those of `plan`, `schedule` and `simulate`
+// run one by one.
 #pragma once
 
 #include <algorithm>
@@ -26,17 +27,17 @@
 
 namespace dflop {
 
-/// A Use says what a Target is made for. Where its costs do not count, as those of something else do or only
-/// its shape is asked for, the cluster may have placeholders as speeds.
+/// A Use says what a Target is for. If its costs are not used, because other costs replace them or only its
+/// shape matters, the cluster's speeds may be placeholders.
 enum class Use : std::uint8_t { costs, shape };
 
-/// A Target is a model on a cluster, with what it costs and what runs it.
+/// A Target is a model on a cluster, with its cost model and executor.
 struct Target {
-  /// Finds model and cluster. `plan_file` is the file that names them, for errors; empty where the command
-  /// line does. `change` is applied to the cluster before anything is made of it. Costs are those of
-  /// `profile` where there is one, else analytic.
-  /// @throws Error (input) as find_model() and find_cluster(), for a profile of another model, and without
-  /// one as require_speeds() where costs count.
+  /// Finds model and cluster. `plan_file` is the file that names them, for errors; empty if the command line
+  /// names them. `change` is applied to the cluster first. Costs come from `profile` if there is one, else
+  /// they are analytic.
+  /// @throws Error (input) as find_model() and find_cluster(), for a profile of another model, and without a
+  /// profile, if costs are used, as require_speeds().
   Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "",
          const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr,
          Use use = Use::costs);
@@ -46,16 +47,16 @@ struct Target {
   ClusterSpec cluster;
   const std::unique_ptr<const SumCostModel> owned_cost;
   const SumCostModel& cost;
-  std::optional<Origin> profile = {};  ///< that the costs are of
-  std::optional<Origin> kernels = {};  ///< the file to whose kernels these were adjusted
+  std::optional<Origin> profile = {};  ///< the profile that the costs come from
+  std::optional<Origin> kernels = {};  ///< the kernel file that the profile was adjusted to
   SimExecutor executor;                ///< without conditions
 
   Problem problem() const { return {model, cluster, cost}; }
 };
 
-/// PlanFiles are what the files of a plan and of its schedule hold, and what the plan runs on.
+/// PlanFiles holds a plan and its schedule, read from files, and the target that the plan runs on.
 struct PlanFiles {
-  /// Reads both; `change` is applied to the cluster before anything is made of it.
+  /// Reads both; `change` is applied to the cluster first.
   /// @throws Error (input) for a file that cannot be read, or one that does not fit the other or its model
   PlanFiles(const std::string& plan_file, const std::string& schedule_file,
             const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr);
@@ -71,48 +72,48 @@ struct PlanFiles {
   std::optional<Provenance> plan_made_by;
 };
 
-/// Reads a data set and forgets it. @throws Error (input) for what load_samples() cannot read
+/// Reads a data set and discards it. @throws Error (input) if load_samples() could not read it
 void check_data(const std::string& file);
 
-/// Returns "86 of 2,000 samples cut at 32,768 tokens, 12.2 % of all tokens (--max-tokens)"; empty where none
-/// is cut. `samples` is how many there are, 0 where that is unknown.
+/// Returns "86 of 2,000 samples cut at 32,768 tokens, 12.2 % of all tokens (--max-tokens)"; empty if none is
+/// cut. `samples` is the number of samples, 0 if unknown.
 std::string describe(const SampleCut& cut, std::int64_t samples = 0);
 
-/// Loads and preprocesses a data set, or takes samples as they are (traces/files/samples.hpp); `report`
-/// counts assumptions and left-out records on stderr. `origin`, where given, receives what a file that is
-/// made of the samples says of them. `of_records` names options of the command line that say how samples are
-/// made of records.
-/// @throws Error (input) where no sample is left, (usage) for options of records beside samples.
+/// Loads and preprocesses a data set, or takes samples unchanged (traces/files/samples.hpp). `report` counts
+/// assumptions and left-out records on stderr. `origin`, if given, receives the provenance for files made
+/// from the samples. `of_records` names given command-line options that say how samples are made from
+/// records.
+/// @throws Error (input) if no sample is left, (usage) for record options when the data are samples.
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
                                  bool report = true, DataOrigin* origin = nullptr,
                                  const std::vector<std::string>& of_records = {});
 
-/// A BatchStream gives consecutive pieces of a seeded shuffle of the samples, shuffled anew each time all of
-/// them are used up. The same samples, gbs and seed give the same batches. A copy goes on from where the
-/// other is, by itself; the samples are shared.
+/// A BatchStream returns consecutive pieces of a seeded shuffle of the samples, reshuffled after each pass.
+/// The same samples, gbs and seed give the same batches. A copy continues independently from the same
+/// position; the samples are shared.
 ///
-/// Outliers may be delayed: the whole batches of a pass, `window` at a time, are then regrouped by
-/// delay_outliers(), so that a pass still has each sample once. A batch with samples of two passes stays as
-/// it was drawn. Samples cost their FLOP (model_flop()), as an order must not hang on what a run can change:
-/// plan, cluster and profile.
+/// Outliers may be delayed: delay_outliers() then regroups the whole batches of a pass, `window` at a time,
+/// so that a pass still has each sample once. A batch with samples of two passes stays as drawn. Samples cost
+/// their FLOP (model_flop()), because the order must not depend on what a run can change: plan, cluster and
+/// profile.
 class BatchStream {
  public:
-  /// Takes at least one sample; gbs >= 1.
+  /// Requires at least one sample and gbs >= 1.
   BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed);
   BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed,
               const OutlierDelay& delay, const ModelSpec& model);
 
   Batch next();
-  /// Passes over so many batches.
+  /// Skips this many batches.
   void skip(std::int64_t batches) {
     for (std::int64_t i = 0; i < batches; ++i) next_numbers();
   }
 
-  /// Returns how far samples have moved, of all batches that were given or passed over.
+  /// Returns how far samples have moved, over all batches returned or skipped.
   const DelayCount& delayed() const { return delayed_; }
 
  private:
-  /// Returns the numbers of the next batch's samples, until it is called again.
+  /// Returns the indices of the next batch's samples, valid until the next call.
   std::span<const std::int32_t> next_numbers();
   void draw_window();
   std::int32_t next_number();
@@ -121,146 +122,145 @@ class BatchStream {
   std::size_t gbs_;
   Random random_;
   std::vector<std::int32_t> order_;
-  std::size_t next_;  ///< in order_
+  std::size_t next_;  ///< position in order_
   OutlierDelay delay_;
-  std::shared_ptr<const std::vector<double>> costs_;  ///< of all samples, where outliers are delayed
-  std::vector<std::int32_t> window_;                  ///< numbers of the samples of the next batches
-  std::vector<std::int32_t> drawn_at_;                ///< where in the window each of these was drawn
-  std::size_t given_ = 0;                             ///< of window_
+  std::shared_ptr<const std::vector<double>> costs_;  ///< of all samples, if outliers are delayed
+  std::vector<std::int32_t> window_;                  ///< indices of the samples of the next batches
+  std::vector<std::int32_t> drawn_at_;                ///< position in the window at which each was drawn
+  std::size_t given_ = 0;                             ///< number of samples of window_ already returned
   DelayCount delayed_;
 };
 
-/// Returns global batches 0 to iterations - 1 of a BatchStream. Every system that is compared sees the same
-/// ones.
+/// Returns global batches 0 to iterations - 1 of a BatchStream. All compared systems get the same batches.
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed);
 
-/// FurtherBatches show what the data may need of memory.
+/// FurtherBatches are batches for estimating how much memory the data may need.
 struct FurtherBatches {
-  std::vector<Batch> drawn;  ///< 64 of a BatchStream; of more than 256 samples fewer, down to 16
-  /// Half as many. Each begins with one of the longest samples, which a run meets once in a pass over the
-  /// data: the sample with the most LLM tokens, the one with the most encoder tokens, the next of each. Of 64
-  /// samples one at most is among them.
+  std::vector<Batch> drawn;  ///< 64 of a BatchStream; down to 16 for batches of more than 256 samples
+  /// Half as many batches. Each begins with one of the longest samples, which a run meets once in a pass over
+  /// the data: the sample with the most LLM tokens, the one with the most encoder tokens, the next of each.
+  /// They are at most one in 64 samples.
   std::vector<Batch> longest;
 };
 
 FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
-/// Returns the further batches that plans are to fit, first the kHardestBatches: those with the longest
-/// samples, with the most LLM tokens and with the most encoder tokens. Each of the longest samples is in
-/// five. The last are the headroom_batches().
+/// Returns the further batches that plans should fit. First come the kHardestBatches: the batches with the
+/// longest samples, with the most LLM tokens and with the most encoder tokens. Each of the longest samples is
+/// in five batches. Last come the headroom_batches().
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
-/// Returns the further batches from which estimate_headroom() says what memory a plan needs.
+/// Returns the further batches with which estimate_headroom() estimates a plan's memory.
 FurtherBatches headroom_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
-/// Does that of make_batches(), and where outliers are delayed says on standard error and in `origin` how far
-/// samples have moved.
+/// Does the same as the other make_batches(); if outliers are delayed, reports on standard error and in
+/// `origin` how far samples have moved.
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed, const OutlierDelay& delay, const ModelSpec& model,
                                 DataOrigin& origin);
 
 /// Returns "outliers are delayed in windows of 4 batches of 16x4 bins".
 std::string describe(const OutlierDelay& delay);
-/// Returns that with "; 92 of 4096 samples have moved, by 3 batches at most and 1.6 in the mean".
+/// Returns the same, followed by "; 92 of 4096 samples have moved, by 3 batches at most and 1.6 in the mean".
 std::string describe(const OutlierDelay& delay, const DelayCount& count);
 
-/// A SchedulerChoice is what a command says of its microbatch scheduler.
+/// A SchedulerChoice holds a command's options for its microbatch scheduler.
 struct SchedulerChoice {
   std::string name;
   ScheduleLimits limits = {};
-  /// Limits.memory is then that of the cluster. None: as the plan says.
+  /// If true, limits.memory is the cluster's. None: as the plan says.
   std::optional<bool> respect_memory = {};
-  /// The scheduler predicts with this, which must outlive the runs. Null: with the target's.
+  /// The scheduler's own cost model, which must outlive the runs. Null: the target's.
   const CostModel* cost = nullptr;
 
-  /// Has all plans kept within memory, not only those that ask for it, so that they can be compared; unless
-  /// the user says otherwise, or the scheduler does not look at costs.
+  /// Keeps all plans within memory, not only those that ask for it, so that they are comparable; except if
+  /// the user says otherwise, or the scheduler ignores costs.
   void keep_within_memory();
   bool respects_memory(const Plan& plan) const { return respect_memory.value_or(plan.respect_memory); }
-  /// Returns the limits for a plan, with the memory of a GPU of the cluster where that is respected.
+  /// Returns the limits for a plan, including the memory of a GPU of the cluster if it is respected.
   ScheduleLimits limits_on(const ClusterSpec& cluster, const Plan& plan) const;
 };
 
-/// Schedules every batch. `seconds`, where given, receives the measured time of each. An iteration whose caps
-/// cannot be obeyed, or were not, has status infeasible, its reason and no bins, and is the last.
+/// Schedules every batch. `seconds`, if given, receives the measured time of each. An iteration whose caps
+/// cannot be obeyed, or were not, has status infeasible, a reason and no bins, and is the last.
 ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds = nullptr);
 
-/// An Evaluation is what a plan and schedule come to.
+/// An Evaluation is the simulated result of a plan and schedule.
 struct Evaluation {
   std::vector<Timeline> timelines;  ///< one per iteration
-  Seconds mean{0};                  ///< of iteration time
-  Seconds p95{0};                   ///< nearest rank
+  Seconds mean{0};                  ///< mean iteration time
+  Seconds p95{0};                   ///< p95 iteration time, nearest rank
   double samples_per_s = 0;
   double llm_tokens_per_s = 0;
   double mfu = 0;  ///< model FLOP (no recomputation, no padding) / (time x all GPUs of the cluster x peak)
-  double idle_fraction = 0;  ///< mean over ranks of the plan and iterations, weighted by iteration time
+  double idle_fraction = 0;  ///< mean over the plan's ranks and iterations, weighted by iteration time
   Bytes peak_memory;
-  PipelineOrder order;  ///< of the first iteration
+  PipelineOrder order;  ///< order of the first iteration
 };
 
-/// Returns the percentile `part` (0.95) of values in rising order, by nearest rank. @pre there are some
+/// Returns the percentile `part` (0.95) of ascending values, by nearest rank. @pre `rising` is not empty
 template <typename Value>
 Value nearest_rank(const std::vector<Value>& rising, double part) {
   const double rank = std::ceil(part * static_cast<double>(rising.size()));
   return rising[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
 }
 
-/// Makes and runs every iteration of a schedule, in one order of the user's where that is given, and keeps
-/// spans of the first `traced` of them. Ends with the first iteration that stalls.
+/// Makes and runs every iteration of a schedule, in the user's order if one is given, and keeps spans of the
+/// first `traced` iterations. Stops after the first iteration that stalls.
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
                     const Executor& executor, const std::optional<PipelineOrder>& order = {});
 
-/// A ScheduledRun is a schedule and what it comes to; nothing where an iteration, the schedule's last, is
+/// A ScheduledRun is a schedule and its evaluation, which is empty if the schedule's last iteration is
 /// infeasible.
 struct ScheduledRun {
   ScheduleFile schedule;
   std::optional<Evaluation> evaluation;
 };
 
-/// Does schedule_batches() and then evaluate() in less time: each batch is scheduled while the one before is
+/// Does schedule_batches() and evaluate() in less time: each batch is scheduled while the previous one is
 /// evaluated.
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                                    const SchedulerChoice& choice, std::uint64_t seed, int traced);
 
-/// Says of a cluster of several GPU types for which of them plans are made; nothing of others.
+/// Notes for which GPU types of a mixed cluster plans are made; says nothing for other clusters.
 void note_gpu_types(const ClusterSpec& cluster);
 
-/// Says what is trained, where that is not all. @throws Error as validate()
+/// Notes which parts are trained, if not all. @throws Error as validate()
 void note_trained(const TrainedParts& trained, const ModelSpec& model);
 
-/// Returns what to say of a plan that needs more memory in one of its iterations than a GPU has: which rank,
-/// when and what is live then. Of a mixed cluster each rank has the memory of its own GPU. Nothing where it
-/// fits.
+/// Returns a message about a plan that needs more memory in an iteration than a GPU has: the rank, the time
+/// and its memory then. On a mixed cluster each rank has the memory of its own GPU. Returns nothing if the
+/// plan fits.
 std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster);
 
-/// Checks a schedule. `file` is its place for errors.
-/// @throws Error (input) unless it is one of the plan's model, whose assignments fit the plan.
+/// Checks a schedule. `file` names it in errors.
+/// @throws Error (input) unless it is for the plan's model, and its assignments fit the plan.
 void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file);
 
-/// Returns how the scheduler came to its assignments, as "optimal 7, node_limit 1".
+/// Returns how many assignments the scheduler finished with each status, such as "optimal 7, node_limit 1".
 std::string status_counts(const ScheduleFile& schedule);
 
-/// Returns the mean gap of the iterations that have a bound; zero where none has.
+/// Returns the mean gap of the iterations with a bound; zero if none has one.
 double mean_gap(const ScheduleFile& schedule);
 
-/// The plan of a table's row has this mark where no GPU has confirmed what is predicted of its layout.
+/// Tables put this mark on a plan whose layout has not been confirmed on GPUs.
 inline constexpr std::string_view kUnconfirmed = " *";
 
-/// Returns whether plans of a layout have run on no GPU in the way in which they are predicted.
+/// Tells whether plans with a layout have never run on GPUs in the predicted way.
 constexpr bool is_unconfirmed(Layout layout) {
   return layout == Layout::shared;
 }
 
-/// Returns describe(plan), with kUnconfirmed where it applies.
+/// Returns describe(plan), with kUnconfirmed if it applies.
 std::string marked(const Plan& plan);
 
-/// Plans with the named planner, with a progress bar. `best_parts`: what the planner does not choose and the
-/// search options leave open is chosen for its plan by simulation (solver/planners/trials/candidates.hpp). A
-/// search has filled its plans within memory, and they ask for as much of those that fill them later. A plan
-/// whose tp the search options do not allow counts as infeasible.
+/// Plans with the named planner, with a progress bar. With `best_parts`, the parts that neither the planner
+/// nor the search options determine are chosen by simulation (solver/planners/trials/candidates.hpp). A
+/// search keeps its plans within memory when it fills them, and marks them so that later schedulers do the
+/// same. A plan whose tp the search options do not allow counts as infeasible.
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search = {}, bool best_parts = false);

@@ -1,4 +1,4 @@
-// Measured iterations are predicted by the path that every plan takes: cost model, lower(), simulate().
+// This file predicts measured iterations by the same path as every plan: cost model, lower(), simulate().
 #pragma once
 
 #include <vector>
@@ -10,12 +10,12 @@
 
 namespace dflop {
 
-/// A TruthCase is what was run to measure one row.
+/// A TruthCase describes the run that a row measured.
 struct TruthCase {
   ModelSpec model;              ///< text only: no encoder layers
-  Plan plan;                    ///< uniform; may have a tp that spans nodes, which plans for users may not
+  Plan plan;                    ///< uniform; its tp may span nodes, unlike users' plans
   int sequence = 0;             ///< tokens
-  bool fp16_gradients = false;  ///< reduced over dp in 2 bytes instead of fp32
+  bool fp16_gradients = false;  ///< whether dp reduces gradients in 2 bytes instead of fp32
 
   bool operator==(const TruthCase&) const = default;
 };
@@ -23,9 +23,9 @@ struct TruthCase {
 /// Returns the run behind a row.
 ///
 /// megatron_gpt (Megatron-DeepSpeed, 2022): 4 h MLP, vocabulary 51,200 padded to a multiple of 128 tp, tied
-/// embeddings, dropout, cross-entropy step by step, fused softmax where micro_batch x heads / tp is a
-/// multiple of 4, which that kernel asks for, else single steps (Megatron-LM, fused_softmax.py); full
-/// recomputation, fp16 gradients, neither ZeRO nor sequence parallelism.
+/// embeddings, dropout, cross-entropy step by step, fused softmax if micro_batch x heads / tp is a multiple
+/// of 4, as that kernel requires, else single steps (Megatron-LM, fused_softmax.py); full recomputation, fp16
+/// gradients, neither ZeRO nor sequence parallelism.
 ///
 /// llama (Megatron-LM with Transformer Engine, 2025): published widths, vocabulary 128,256, sequence 4096,
 /// flash attention, no recomputation, ZeRO-1, sequence parallelism. 405b has 16 KV heads, as SimuMax's launch
@@ -37,7 +37,7 @@ TruthCase truth_case(TruthKind kind, const TruthRow& row);
 
 struct Prediction {
   Seconds iteration{0};
-  Bytes peak_memory;  ///< of the rank with most
+  Bytes peak_memory;  ///< on the rank with the max
 
   bool operator==(const Prediction&) const = default;
 };
@@ -51,31 +51,31 @@ Prediction predict(const TruthCase& run, const Program& program, const ClusterSp
 /// Simulates one iteration on as many nodes of `cluster` as the plan needs.
 Prediction predict(const TruthCase& run, const ClusterSpec& cluster);
 
-/// Returns what estimate() needs of a program: its stages and groups, one message for each stage
+/// Returns the parts of a program that estimate() needs: its stages and groups, one message for each stage
 /// boundary, the collectives, one work; no instructions.
 Program skeleton(const Program& program);
 
 /// Estimates the iteration time of predict() without a simulation, for fits, which need it a thousand times.
-/// All microbatches are equal, so that 1F1B takes the sum of all stages' passes and, for every further
-/// microbatch, the slowest stage's (Narayanan et al. 2021, section 2.2), with a message each; then the
+/// All microbatches are equal, so 1F1B takes the sum of all stages' passes and, for every further microbatch,
+/// the slowest stage's passes (Narayanan et al. 2021, section 2.2), each with a message; then come the
 /// slowest stage's reduction and optimizer step.
-/// @pre the program of a truth_case, or its skeleton
+/// @pre `program` belongs to a truth_case, or is its skeleton
 Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
 /// Reads measured iterations of runs on nodes of `cluster`.
-/// @throws Error (input) as read_ground_truth(), and naming row and column where tp neither divides the GPUs
-/// of a node nor is made of whole nodes: no launcher lays ranks so.
+/// @throws Error (input) as read_ground_truth(), and naming row and column if tp neither divides the GPUs of
+/// a node nor fills whole nodes, because no launcher places ranks that way.
 TruthSet read_ground_truth_on(const ClusterSpec& cluster, const std::string& path);
 
-/// Notes on standard error the rows whose ratio of prediction to measurement differs from the median of the
-/// set by more than a factor of 1.5 and by more than five standard deviations, which are estimated from the
-/// median deviation: such a row is more often a slip, as 843 s for 0.843 s or a first iteration, than a run.
-/// The median leaves out what a cluster that is not calibrated gets wrong of every row. `row_is` is what
-/// stands between the name of the file and the number of a row, as ":row ".
+/// Notes suspicious rows on standard error: rows whose ratio of prediction to measurement differs from the
+/// median of the set by more than a factor of 1.5 and by more than five standard deviations, estimated from
+/// the median deviation. Such a row is more often a mistake, such as 843 s for 0.843 s or a first iteration,
+/// than a real run. Using the median ignores errors of an uncalibrated cluster that all rows share. `row_is`
+/// is the text between the file's name and a row's number, such as ":row ".
 void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictions,
                    const std::string& row_is);
 
-/// An ErrorSummary says how far predictions are from measurements; fractions, not percent.
+/// An ErrorSummary says how far predictions are from measurements, in fractions, not percent.
 struct ErrorSummary {
   double mean = 0;
   double median = 0;
@@ -89,7 +89,7 @@ ErrorSummary summarize(std::vector<double> errors);
 /// Returns |predicted / measured - 1| of each row's time.
 std::vector<double> time_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
-/// Returns such errors of the largest peak of memory, for the rows where it was measured.
+/// Returns the same errors of the peak memory, for the rows where it was measured.
 std::vector<double> memory_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// What-ifs are the conditions of simulated runs (network, stragglers, jitter, faults), and how often to run.
+// What-ifs are conditions of simulated runs: network, stragglers, jitter, faults, and the number of
+// repetitions.
 #pragma once
 
 #include <atomic>
@@ -20,11 +21,11 @@
 
 namespace dflop {
 
-/// A NoteOnce says once, of all its copies, what is to be known of an option.
+/// A NoteOnce prints a note about an option only once, even if it is copied.
 class NoteOnce {
  public:
   void say(const std::string& text) const;
-  /// Says that an option changes nothing.
+  /// Notes that an option changes nothing, and why.
   void say_that(const std::string& option, const std::string& why) const;
 
  private:
@@ -33,7 +34,7 @@ class NoteOnce {
 
 enum class NetworkModel : std::uint8_t {
   none,               ///< messages and collectives take no time
-  latency_bandwidth,  ///< each takes as long as with nothing else on the links
+  latency_bandwidth,  ///< each takes as long as if nothing else used the links
   contention,         ///< they share the links
 };
 
@@ -43,10 +44,10 @@ inline constexpr NameTable<NetworkModel, 3> kNames<NetworkModel> = {
      {NetworkModel::latency_bandwidth, "latency-bandwidth"},
      {NetworkModel::contention, "contention"}}};
 
-/// A GpuRole names GPUs by what they do to a run: plans number their ranks each in its own way, so that a
-/// rank's number means another role in another plan.
+/// A GpuRole selects GPUs by their effect on a run. Plans number their ranks differently, so a rank's number
+/// means different roles in different plans.
 enum class GpuRole : std::uint8_t {
-  worst,  ///< the one with which the run is longest
+  worst,  ///< the GPU with which the run is longest
   each,   ///< each in turn
 };
 
@@ -54,59 +55,59 @@ template <>
 inline constexpr NameTable<GpuRole, 2> kNames<GpuRole> = {
     {{GpuRole::worst, "worst"}, {GpuRole::each, "each"}}};
 
-/// ConditionedInputs are what conditions make of a program before it runs.
+/// ConditionedInputs are a program's inputs after the conditions are applied.
 struct ConditionedInputs {
   ProgramCosts costs;
   Conditions conditions;
-  std::vector<double> bandwidth_factor;  ///< per group: what part its links have of theirs; empty: all
-  std::optional<int> gpu = {};           ///< whose turn it is where conditions name a role
+  std::vector<double> bandwidth_factor;  ///< per group: remaining fraction of its bandwidth; empty: all
+  std::optional<int> gpu = {};           ///< the GPU in turn, if conditions name a role
 };
 
-/// A WhatIf holds what the conditions that a user asked for do, each as its row in
-/// experiments/studies/what_if.cpp says.
+/// A WhatIf holds the effects of the conditions that a user requested; experiments/studies/what_if.cpp has a
+/// row for each condition.
 struct WhatIf {
-  std::optional<NetworkModel> network;  ///< none: as the input says
+  std::optional<NetworkModel> network;  ///< none: the input's network
   std::vector<std::function<void(ClusterSpec&)>> cluster_changes;
   std::vector<std::function<void(const Program&, ConditionedInputs&)>> program_changes;
-  /// These changes differ from run to run of a seed.
+  /// These changes differ between the runs of a seed.
   std::vector<std::function<void(ProgramCosts&, std::uint64_t seed, std::uint64_t run)>> run_changes;
   int repeat = 1;
   std::uint64_t seed = 1;
-  std::optional<GpuRole> role = {};  ///< conditions are of this role's GPU: run_roles() of trust/roles.hpp
-  std::optional<int> gpu = {};       ///< whose turn it is
-  bool names_ranks = false;          ///< a condition is of a rank by its number
-  bool takes_roles = true;           ///< false: conditions of a role are refused as they are read
-  /// Of a plan whose compute is priced, not measured: the model with which tensor parallel messages, which
-  /// are a part of compute, are priced anew where links are slower or take no time.
+  std::optional<GpuRole> role = {};  ///< its GPU gets the conditions: run_roles() in trust/roles.hpp
+  std::optional<int> gpu = {};       ///< the GPU in turn
+  bool names_ranks = false;          ///< whether a condition names a rank by its number
+  bool takes_roles = true;           ///< if false, conditions of a role are rejected when they are read
+  /// For a plan whose compute is priced and not measured: the model for repricing tensor-parallel messages,
+  /// which are a part of compute, if links are slower or take no time.
   const ModelSpec* model = nullptr;
 
-  /// Gives the cluster another network.
+  /// Applies the changes to the cluster's network.
   void apply(ClusterSpec& cluster) const {
     for (const auto& change : cluster_changes) change(cluster);
   }
 };
 
-/// A NetworkMaker makes the links of a program, each group's bandwidth scaled (empty: none is).
+/// A NetworkMaker makes the links of a program, with each group's bandwidth scaled (empty: unscaled).
 using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_factor)>;
 
-/// Gives compute another duration where the links of each group have this factor of their bandwidth;
-/// infinite: they take no time.
+/// A LinkRetimer changes compute durations to match each group's bandwidth factor; infinite means links take
+/// no time.
 using LinkRetimer = std::function<void(ProgramCosts&, const std::vector<double>& bandwidth_factor)>;
 
-/// A ConditionedProgram is a program under the conditions of a what-if. What all of its runs share is made
-/// once.
+/// A ConditionedProgram is a program under the conditions of a what-if. Everything that its runs share is
+/// made once.
 class ConditionedProgram {
  public:
-  /// Applies the conditions. `what_if` and `program` must outlive it. The program runs on `cores` where the
-  /// what-if says nothing of them.
-  /// @throws Error (usage) naming the option whose rank or stage the program has not, or where durations are
-  /// together too long.
+  /// Applies the conditions. `what_if` and `program` must outlive it. The program runs on `cores` unless the
+  /// what-if sets the cores.
+  /// @throws Error (usage) naming the option whose rank or stage the program does not have, or if the sum of
+  /// durations is too large.
   ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs, NetworkModel network,
                      const NetworkMaker& make_network, int cores = 0, const LinkRetimer& retime = {});
   ConditionedProgram(const ConditionedProgram&) = delete;  // the conditions refer to the network
 
-  /// Returns what a run costs; `run` tells apart runs of one seed, which differ in their jitter.
-  /// @throws Error (usage) where durations are together too long.
+  /// Returns the costs of a run; `run` distinguishes the runs of one seed, which differ in their jitter.
+  /// @throws Error (usage) if the sum of durations is too large.
   ProgramCosts costs(std::uint64_t run) const;
   const Conditions& conditions() const { return inputs_.conditions; }
 
@@ -116,21 +117,21 @@ class ConditionedProgram {
  private:
   const WhatIf& what_if_;
   const Program& program_;
-  ConditionedInputs inputs_;  ///< without what differs from run to run
+  ConditionedInputs inputs_;  ///< without the changes that differ between runs
   std::optional<Network> network_;
 };
 
 /// A WhatIfExecutor simulates iterations of plans on a cluster under a what-if; Iteration::number is the run.
 class WhatIfExecutor final : public Executor {
  public:
-  /// Changes what an iteration costs before the conditions do.
+  /// A Reprice changes the costs of an iteration before the conditions do.
   using Reprice = std::function<void(const Iteration&, ProgramCosts&)>;
 
-  /// Takes what-if and cluster, which outlive it.
+  /// `what_if` and `cluster` must outlive the executor.
   WhatIfExecutor(const WhatIf& what_if, const ClusterSpec& cluster, Reprice reprice = {})
       : what_if_(what_if), cluster_(cluster), reprice_(std::move(reprice)) {}
 
-  /// Makes what all runs of an iteration share, which must outlive it. @throws as ConditionedProgram
+  /// Makes what all runs of an iteration share; the iteration must outlive it. @throws as ConditionedProgram
   ConditionedProgram condition(const Iteration& iteration) const;
 
   Timeline run(const Iteration& iteration, Detail detail) const override {
@@ -143,55 +144,55 @@ class WhatIfExecutor final : public Executor {
   Reprice reprice_;
 };
 
-/// Notes on standard error that --fail, where it was given, has failed no rank of these runs, which all
-/// ended. Says nothing beside --repeat, which counts those of its runs that stall.
+/// Notes on standard error if --fail was given but no rank failed in these runs, which all ended. Says
+/// nothing with --repeat, which reports how many of its runs stall.
 void note_nothing_failed(const Values& values, std::span<const Timeline> timelines);
 
-/// Adds the conditions of programs, from --network to --jitter, and --repeat and --seed. Without `with_roles`
-/// their help says nothing of a GPU's role.
+/// Adds the program conditions, from --network to --jitter, and --repeat and --seed. Without `with_roles`
+/// their help does not mention a GPU's role.
 void add_what_if_options(Options& options, bool with_roles = true);
-/// Adds the conditions of clusters, which plans have: --collectives, --leaf and the bandwidths of links.
+/// Adds the cluster conditions for plans: --collectives, --leaf and the bandwidths of links.
 void add_cluster_what_if_options(Options& options);
-/// Adds the bandwidths of links alone, for commands that plan or schedule.
+/// Adds only the bandwidths of links, for commands that plan or schedule.
 void add_link_options(Options& options);
-/// Returns what these make of a cluster. @throws Error (usage) as read_what_if()
+/// Returns the change that these options make to a cluster. @throws Error (usage) as read_what_if()
 std::function<void(ClusterSpec&)> read_link_changes(const Values& values);
-/// This is why they are refused beside '--profile', which has measured links.
+/// The reason for rejecting these options with '--profile', which has measured links.
 inline constexpr const char* kMeasuredLinks =
     "is of the cluster's links, in whose place '--profile' has what was measured";
-/// Returns their names, for what refuses them.
+/// Returns the names of the link options, for commands that reject them.
 std::vector<const char*> link_option_names();
-/// Returns the names of these and of the other conditions of clusters, for what has no cluster to refuse
-/// them.
+/// Returns the names of the link options and the other cluster conditions, for commands that reject them
+/// because they have no cluster.
 std::vector<const char*> cluster_condition_names();
 
-/// Reads all conditions, without `with_roles` none of a GPU's role. @throws Error (usage) naming the option,
-/// what was expected and what was found.
+/// Reads all conditions; without `with_roles`, rejects those that name a GPU's role. @throws Error (usage)
+/// naming the option, the expected and the found value.
 WhatIf read_what_if(const Values& values, bool with_roles = true);
 
-/// Returns the conditions of programs that were asked for, as "slow rank=3:1.5, jitter 0.1"; empty: none.
+/// Returns the requested program conditions, such as "slow rank=3:1.5, jitter 0.1"; empty: none.
 std::string conditions_name(const Values& values);
 
-/// The makespan of a run that stalls is as long as nothing else.
+/// The makespan of a stalled run is infinite.
 inline constexpr Seconds kStalledMakespan{std::numeric_limits<double>::infinity()};
 
-/// Returns the makespan of a run, kStalledMakespan if it stalled.
+/// Returns the makespan of a run, or kStalledMakespan if it stalled.
 Seconds time_to_end(const Timeline& timeline);
 
-/// Runs `count` things on all cores and returns their makespans in order: run(i) gives the i-th.
+/// Runs `count` simulations on all cores and returns their makespans in order: run(i) gives the i-th.
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
 
 /// Replaces the times, rates and idle fraction of an evaluation by means over repeated runs of all its
 /// iterations. Its timelines and memory stay those of the first run.
 /// @param times, idle  of each iteration of each run; times of kStalledMakespan do not count
-/// @pre one run ends
+/// @pre at least one run ends
 void take_means(Evaluation& evaluation, std::vector<Seconds> times, std::span<const double> idle);
 
-/// Returns how many runs end, their mean, p50, p95, p99, least and most; and how many stall, where some do.
+/// Returns how many runs end, their mean, p50, p95, p99, min and max; and how many stall, if any.
 /// @pre at least one ends
 Table distribution_table(std::vector<Seconds> makespans);
 
-/// Prints what stands where in a run that stalled, and says so of `run` and its `groups`, as "tp groups".
+/// Prints the state of a stalled run's groups, naming the `run` and its `groups`, such as "tp groups".
 /// Returns the exit code.
 int report_stall(Format format, const Timeline& timeline, const std::string& run, const std::string& groups);
 

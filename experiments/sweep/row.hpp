@@ -1,4 +1,4 @@
-// A SweepRow is one cell of a sweep: the values of its axes, and what they came to.
+// A SweepRow is one cell of a sweep: the values of its axes, and its results.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace dflop {
 
-/// An Axis is what a sweep varies. The order is that of rows; cells that differ only in the last two share a
-/// plan.
+/// An Axis is a quantity that a sweep varies. Rows are ordered by the axes in this order; cells that differ
+/// only in the last two share a plan.
 enum class Axis : std::uint8_t {
   model,
   cluster,
@@ -33,9 +33,9 @@ enum class Axis : std::uint8_t {
   conditions,
 };
 inline constexpr std::size_t kAxes = 16;
-inline constexpr std::size_t kPlanAxes = 14;  ///< those before scheduler
+inline constexpr std::size_t kPlanAxes = 14;  ///< the axes before scheduler
 
-/// A Measure is what is kept of a cell. The last three are measured and differ from run to run.
+/// A Measure is a result of a cell. The last three are measured times and differ from run to run.
 enum class Measure : std::uint8_t {
   status,
   reason,
@@ -60,19 +60,19 @@ enum class Measure : std::uint8_t {
 inline constexpr std::size_t kMeasures = 19;
 inline constexpr std::size_t kFirstMeasured = 16;
 
-/// A CellKind says how the values of a column are kept.
+/// A CellKind says how the values of a column are stored.
 enum class CellKind : std::uint8_t { text, whole, real };
 
 struct SweepColumn {
   Column column;
   CellKind kind = CellKind::text;
-  Cell usual = {};  ///< of an axis, where a spec does not name it; missing where it must
+  Cell usual = {};  ///< an axis's default, if a spec does not name it; missing if the spec must
 };
 
-// An axis that a spec does not name has one of these values.
+// An axis that a spec does not name has one of these values:
 inline constexpr const char* kAllModalities = "all";
 inline constexpr const char* kNoConditions = "none";
-inline constexpr const char* kDefaultOption = "default";  ///< as without the option
+inline constexpr const char* kDefaultOption = "default";  ///< the option is not given
 
 /// Returns all columns: 0 to kAxes - 1 are the axes, then come the measures.
 const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns();
@@ -85,14 +85,14 @@ constexpr std::size_t index_of(Measure measure) {
   return kAxes + static_cast<std::size_t>(measure);
 }
 
-/// Returns the axis of this name, as "nodes".
+/// Returns the axis with this name, such as "nodes".
 std::optional<Axis> axis_from_string(std::string_view name);
 
-/// Returns the index of the column of this name.
+/// Returns the index of the column with this name.
 std::optional<std::size_t> sweep_column(std::string_view name);
 
 struct SweepRow {
-  std::array<Cell, kAxes + kMeasures> cells;  ///< of axes whole; of measures missing where there is no value
+  std::array<Cell, kAxes + kMeasures> cells;  ///< axes all have values; measures may be missing
 
   Cell& operator[](Axis axis) { return cells[index_of(axis)]; }
   Cell& operator[](Measure measure) { return cells[index_of(measure)]; }
@@ -105,17 +105,17 @@ struct SweepRow {
 
   std::span<const Cell> axes() const { return std::span(cells).first(kAxes); }
   std::span<const Cell> plan_axes() const { return std::span(cells).first(kPlanAxes); }
-  /// Returns what is the same in every run of the cell.
+  /// Returns the cells that are the same in every run.
   std::span<const Cell> reproducible() const { return std::span(cells).first(kAxes + kFirstMeasured); }
 };
 
-/// Returns what tells a cell from all others: its axes as JSON, always in the same order and spelling.
+/// Returns a key that identifies a cell: its axes as JSON, always in the same order and spelling.
 std::string sweep_key(const SweepRow& row);
 
 /// Orders rows by their axes.
 bool before(const SweepRow& a, const SweepRow& b);
 
-/// Returns whether the rows have several values in a column.
+/// Tells whether the rows have different values in a column.
 bool varies(std::span<const SweepRow> rows, std::size_t column);
 
 }  // namespace dflop

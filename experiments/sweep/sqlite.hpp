@@ -1,4 +1,4 @@
-// SQLite databases are files that stay whole when the process that writes them is killed.
+// This file wraps SQLite databases, which stay intact when the process that writes them is killed.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ struct sqlite3_stmt;
 
 namespace dflop {
 
-/// A Database is an open database file. It is for one thread at a time; several processes may use the file.
-/// All of its errors are Errors that name the file, of kind output where it was opened to write, else input.
+/// A Database is an open database file. One thread may use it at a time; several processes may use the file.
+/// All of its errors are Errors that name the file, of kind output if it was opened to write, else input.
 class Database {
  public:
   enum class Mode : std::uint8_t { write, read };
 
-  /// Opens a database: `write` makes a file that is not there. A write waits up to a minute for those of
-  /// other processes.
+  /// Opens a database; `write` makes the file if it is missing. A write waits up to a minute for other
+  /// processes' writes.
   Database(const std::string& file, Mode mode);
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
-  /// Runs statements without result.
+  /// Runs statements without results.
   void execute(const std::string& sql);
   /// Returns the first column of the first row of a result.
   std::int64_t number(const std::string& sql);
@@ -35,7 +35,7 @@ class Database {
 
  private:
   friend class Statement;
-  /// Fails with the database's own words unless `code` is SQLITE_OK.
+  /// Throws the database's own message unless `code` is SQLITE_OK.
   void require(int code) const;
 
   const std::string file_;
@@ -49,11 +49,11 @@ class Statement {
   /// Compiles SQL. `database` must outlive it.
   Statement(Database& database, const std::string& sql);
 
-  /// Sets a parameter. They count from 1; a missing value is NULL.
+  /// Sets a parameter, counting from 1; a missing value is NULL.
   void bind(int parameter, const Cell& value);
-  /// Steps to the next row; false at the end, after which the statement can be run again.
+  /// Steps to the next row. Returns false at the end, after which the statement can be run again.
   bool step();
-  /// Returns a column of the row. They count from 0.
+  /// Returns a column of the row, counting from 0.
   Cell column(int index) const;
 
  private:

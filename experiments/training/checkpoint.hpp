@@ -1,4 +1,4 @@
-// Training goes on where it ended: the state of a run goes to its checkpoints and comes from them.
+// This file saves the state of a training run to checkpoints and resumes from them.
 #pragma once
 
 #include <chrono>
@@ -18,50 +18,50 @@
 
 namespace dflop {
 
-/// Returns a fingerprint of all that makes batches: what samples are, in their order.
+/// Returns a fingerprint of everything that determines batches: the samples, in order.
 std::string fingerprint(std::span<const Sample> samples);
 
 RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
                          const std::string& data_fingerprint, std::uint64_t seed, int gbs);
 
-/// Writes the state after `step` into the run's folder, which all processes of the world see; all call it,
-/// and each rank writes its part. The leading one removes all but the two newest. `kernels`, where it is not
-/// null, is kept with it, and so are sums of attention in no fixed order.
+/// Writes the state after `step` into the run's folder, which all processes of the world see. All processes
+/// call it, and each rank writes its part. The leading process removes all but the two newest checkpoints. If
+/// `kernels` is not null, its state is saved, too, and so is the order of attention sums if it was not fixed.
 /// @throws Error (output)
 void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
                      const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
                      const OptimizerSettings& optimizer, const RunKernels* kernels,
                      AttentionSums attention_sums = AttentionSums::fixed);
 
-/// A ResumedRun is where a run goes on.
+/// A ResumedRun says where a run resumes.
 struct ResumedRun {
-  std::int64_t step = 0;       ///< the last that is done
-  bool has_optimizer = false;  ///< whether its checkpoint says the optimizer's options
+  std::int64_t step = 0;       ///< the last completed step
+  bool has_optimizer = false;  ///< whether its checkpoint has the optimizer's options
 };
 
-/// Sets the state of the newest checkpoint in the folder that can be read; it returns step 0 where there is
-/// none. Newer ones are set aside. What it has learned of kernels goes to `kernels`, where that is not null.
-/// Notes go to standard error. Called by all processes of the world, of which each looks at some of its
-/// files; each rank then reads its part.
-/// @throws Error (input) naming what differs where it is of another run, or the tensor that it lacks, and
-/// where there are checkpoints but none can be read; as keep_settings(), which sets `optimizer`.
+/// Restores the state of the newest readable checkpoint in the folder; returns step 0 if there is none. Newer
+/// ones are set aside. The saved kernel state goes to `kernels`, if that is not null. Notes go to standard
+/// error. All processes of the world call it; each verifies some of the files, and each rank then reads its
+/// part.
+/// @throws Error (input) naming the difference if the checkpoint belongs to another run, or the tensor that
+/// it lacks, and if there are checkpoints but none can be read; as keep_settings(), which sets `optimizer`.
 ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
                            OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
                            RunKernels* kernels);
 
-/// Refuses a folder that some process of a world does not see as the leading one does, or cannot write to, as
-/// where machines have disks of their own: a checkpoint could not be completed there. It waits for what a
-/// network's disk shows late: NFS looks at a folder anew after 30 to 60 s. All processes call it; the folder
-/// is there in the leading one.
+/// Rejects a folder that some process of the world cannot write to, or does not see as the leading process
+/// does, for example because machines have their own disks: a checkpoint could not be completed there. It
+/// allows for the delay of network disks: NFS checks a folder again after 30 to 60 s. All processes call it;
+/// the folder exists for the leading process.
 /// @throws Error (output) with the rank and machine
 void require_seen_by_all(World& world, const std::string& folder,
                          std::chrono::milliseconds longest = std::chrono::minutes(1));
 
-/// Makes the folder, which is this run's as long as it holds what is returned. Checkpoints are written each
-/// `every` steps (0: no others) and of `last_step`.
+/// Makes the folder and locks it for this run as long as the returned lock lives. Checkpoints are written
+/// every `every` steps (0: none) and at `last_step`.
 /// @throws Error (output) if the folder cannot be made or written to, or something else has the name of a
-/// checkpoint; Error (input) for checkpoints of an earlier version; Error (usage) if another run has it, or
-/// if it has checkpoints already and the run is not to go on from them.
+/// checkpoint; Error (input) for checkpoints of an earlier version; Error (usage) if another run uses it, or
+/// if it already has checkpoints and the run should not resume from them.
 FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step,
                                std::int64_t every);
 

@@ -1,4 +1,4 @@
-// A ContentAhead asks a loader for what the ranks of this process need of a batch, before it is run.
+// A ContentAhead asks a loader early for the contents of a batch that the ranks of this process need.
 #pragma once
 
 #include <vector>
@@ -14,11 +14,11 @@ namespace dflop {
 
 class ContentAhead {
  public:
-  /// The loader outlives it.
+  /// `loader` must outlive it.
   ContentAhead(ContentLoader& loader, const Plan& plan, const ModelSpec& model, const World& world)
       : loader_(loader), needs_(plan, model, world.local_ranks()) {}
 
-  /// Begins to load what a scheduled batch asks for.
+  /// Begins to load the contents that a scheduled batch needs.
   void begin(const std::vector<Sample>& batch, const Assignment& assignment) {
     requests_.clear();
     const std::vector<SampleNeed> needs = needs_.of(batch, assignment);
@@ -27,19 +27,19 @@ class ContentAhead {
     }
     loader_.begin(requests_);
   }
-  /// Begins to load all of a batch.
+  /// Begins to load all contents of a batch.
   void begin_all(const std::vector<Sample>& batch) {
     requests_.clear();
     for (const Sample& sample : batch) requests_.push_back({sample.id, true});
     loader_.begin(requests_);
   }
-  /// Waits for what was begun. @throws as ContentLoader::wait()
+  /// Waits for the loads that were begun. @throws as ContentLoader::wait()
   Seconds wait() { return loader_.wait(requests_); }
 
  private:
   ContentLoader& loader_;
   SampleNeeds needs_;
-  std::vector<ContentRequest> requests_;  // of the latest batch
+  std::vector<ContentRequest> requests_;  // for the latest batch
 };
 
 }  // namespace dflop

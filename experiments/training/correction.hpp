@@ -1,4 +1,4 @@
-// Adaptive Correction of a training run makes schedules with what its steps have taught.
+// This file applies Adaptive Correction to a training run: schedules use what earlier steps have taught.
 #pragma once
 
 #include <future>
@@ -17,26 +17,26 @@
 
 namespace dflop {
 
-/// A TrainingCorrection learns from steps. A step is learned from when it is over; the schedule of the next
-/// one has been made by then, so what it taught is in use from the one after that.
+/// A TrainingCorrection learns from steps. It learns from a step after its end, when the schedule of the next
+/// step is already made, so the result is in use from the step after that.
 class TrainingCorrection {
  public:
-  /// Corrects `base` for a plan. Without a rule it always learns. The scheduler is run once more a step, in
-  /// a thread of its own, where the rule asks what corrections give. Ranks take turns on
-  /// `cores`; see Conditions::cores.
+  /// Corrects `base` for a plan. Without a rule it always learns. If the rule asks for the benefit of
+  /// corrections, the scheduler runs once more per step, in its own thread. Ranks take turns on `cores`; see
+  /// Conditions::cores.
   TrainingCorrection(std::shared_ptr<const CostModel> base, const Plan& plan,
                      std::shared_ptr<const Target> target, const SchedulerChoice& scheduler,
                      std::uint64_t seed, std::optional<SwitchRule> rule, int cores = 0);
 
-  /// Returns what a schedule that is made now is made with. May be called from any thread.
+  /// Returns the cost model for a schedule made now. May be called from any thread.
   std::shared_ptr<const CostModel> current() const;
 
-  /// Begins a step before it runs, with its iteration.
+  /// Registers a step and its iteration before it runs.
   void begin_step(const ScheduledBatch& batch, const Iteration& iteration);
-  /// Ends a step when it is over.
+  /// Registers the end of a step.
   void end_step(const ScheduledBatch& batch, const Timeline& timeline);
 
-  /// These tell whether the last step was learned from, and what it was predicted to take.
+  /// These say whether the last step was learned from, and its predicted time.
   bool tracked() const { return tracks_; }
   Seconds predicted() const { return predicted_; }
   const AdaptiveCorrection& state() const { return adaptive_; }
@@ -54,7 +54,7 @@ class TrainingCorrection {
   SimExecutor executor_;
   bool tracks_ = true;
   Seconds predicted_{0};
-  std::future<double> benefit_;  ///< of the step that has begun
+  std::future<double> benefit_;  ///< for the step that has begun
   mutable std::mutex mutex_;
   std::shared_ptr<const CostModel> current_;
 };

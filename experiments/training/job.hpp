@@ -1,4 +1,4 @@
-// A TrainJob is what 'dflop train' is asked for.
+// A TrainJob describes what 'dflop train' should train.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace dflop {
 
 constexpr std::int64_t kMostSteps = 1'000'000;
 
-/// A TrainJob says what is trained on which batches.
+/// A TrainJob says which plan and model are trained on which batches.
 struct TrainJob {
   Plan plan;
   std::string where;  ///< the plan's file; "plan" without one
@@ -25,41 +25,42 @@ struct TrainJob {
   std::string data;
   std::string data_fingerprint;
   DataOrigin data_origin;
-  std::shared_ptr<const std::vector<Sample>> samples;  ///< of the data set
-  std::shared_ptr<const Dataset> shards;               ///< it; null where contents are made up
+  std::shared_ptr<const std::vector<Sample>> samples;  ///< the data set's samples
+  std::shared_ptr<const Dataset> shards;               ///< the data set; null if contents are made up
   std::int64_t steps = 0;
   std::uint64_t seed = 0;
   OutlierDelay delay;
   AttentionSums attention_sums = AttentionSums::fixed;
 
-  /// Returns the batches of the steps, from the first on.
+  /// Returns the batches of all steps, starting with the first.
   BatchStream batches() const { return {samples, plan.gbs, seed, delay, target->model}; }
 };
 
-/// Adds the options that ask for a plan: parallelism, microbatches, layout, order and its other parts.
+/// Adds the options that request a plan: parallelism, microbatches, layout, order and its other parts.
 void add_wanted_plan_options(Options& options);
 
-/// Reads the job. The plan is the file's or, where the options of add_wanted_plan_options() ask for one, the
-/// best that has what they say or, without either, one encoder and one LLM rank.
+/// Reads the job. The plan comes from a file or, if options of add_wanted_plan_options() are given, is the
+/// best plan that satisfies them; without either it has one encoder and one LLM rank.
 /// @throws Error (usage), (input) as find_model(), parse_plan(), validate() and load_samples(), and naming
-/// the wish that no plan grants
+/// the requirement that no plan satisfies
 TrainJob read_train_job(const Values& values);
 
-/// Checkpoints say where the state of a run is kept, and how often.
+/// Checkpoints say where and how often the state of a run is saved.
 struct Checkpoints {
   std::optional<std::string> folder;
   std::int64_t every = 0;  ///< steps; 0: only at the end
   bool resume = false;
 };
 
-/// Reads --checkpoint and what belongs to it. @throws Error (usage)
+/// Reads --checkpoint and the options that belong to it. @throws Error (usage)
 Checkpoints read_checkpoints(const Values& values);
 
-/// Adds correction and slow shapes to the options, which have the profile. @throws Error (usage)
+/// Adds the settings for correction and slow shapes to `options`, which already have the profile. @throws
+/// Error (usage)
 void read_correction(const Values& values, const TrainJob& job, TrainingOptions& options);
 
-/// Returns, by name, what must be the same in all processes of a run; `held_out` says what it is evaluated
-/// on.
+/// Returns, by name, the values that must be equal in all processes of a run; `held_out` describes the
+/// evaluation data.
 std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
                                                                  const TrainingOptions& options,
                                                                  const Plan& plan,

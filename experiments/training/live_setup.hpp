@@ -1,4 +1,4 @@
-// Live runs of a plan begin with this setup: the device, and the profile with which they are predicted.
+// This file sets up live runs of a plan: the device, and the profile for predictions.
 #pragma once
 
 #include <memory>
@@ -14,74 +14,75 @@
 
 namespace dflop {
 
-/// A LiveDevice is what ranks run on.
+/// A LiveDevice is the device that ranks run on.
 struct LiveDevice {
-  std::string name = "host";        ///< as make_world() takes it
-  int cores = 0;                    ///< of the host, on which ranks take turns; see Conditions::cores
-  bool partition = false;           ///< of one GPU: each rank has multiprocessors of its own
-  int device_cores = 1;             ///< of the host: of each device; see WorldOptions::device_cores
-  AttentionOptions attention = {};  ///< of GPUs
+  std::string name = "host";        ///< as in make_world()
+  int cores = 0;                    ///< host only: the cores on which ranks take turns; see Conditions::cores
+  bool partition = false;           ///< one GPU only: each rank has its own multiprocessors
+  int device_cores = 1;             ///< host only: cores of each device; see WorldOptions::device_cores
+  AttentionOptions attention = {};  ///< GPUs only
 };
 
-/// Makes a world of backend/run/worlds.hpp whose ranks have a device each. With the host's the process keeps
-/// from then on what memory it frees.
+/// Makes a world of backend/run/worlds.hpp with a device for each rank. On the host, the process from then on
+/// keeps freed memory for reuse.
 /// @throws as make_world()
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks);
-/// Makes a world in which two ranks are on each device, of which the first of them has `share`. A rank waits
-/// for another for `timeout` at most.
+/// Makes a world with two ranks on each device; the first of them has `share`. A rank waits for another for
+/// at most `timeout`.
 /// @throws Error (input) for a device that ranks cannot share, and as make_world()
 std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share,
                                          Seconds timeout);
-/// Returns for how long ranks may wait for each other where a profile is measured within a budget: a
-/// neighbour's rest for a part of it.
+/// Returns how long ranks may wait for each other while a profile is measured within a budget, because a
+/// neighbor may be busy for a part of it.
 Seconds profile_timeout(Seconds budget);
-/// Checks that a plan's ranks can be on such devices. @throws Error (input)
+/// Checks that a plan's ranks can run on such devices. @throws Error (input)
 void require_device(const LiveDevice& device, const Plan& plan);
-/// Makes the world of a plan's ranks. @throws as these
+/// Makes the world of a plan's ranks. @throws as the functions above
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan);
 
-/// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace. `processes`: whether
-/// devices are offered whose ranks are processes.
+/// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace. `processes`: whether to
+/// offer devices whose ranks are processes.
 void add_live_options(Options& options, bool processes);
-/// Reads a device that is there. @throws Error (usage), (no_device)
+/// Reads a device that must be present. @throws Error (usage), (no_device)
 LiveDevice read_live_device(const Values& values);
 /// Reads a device on which one process runs all ranks, like read_live_device().
 LiveDevice read_local_device(const Values& values);
-/// Reads --attention-sums, whatever the device.
+/// Reads --attention-sums, for any device.
 AttentionSums read_attention_sums(const Values& values);
 /// Reads --dtype. @throws Error (usage)
 DType read_dtype(const Values& values);
 
-/// Returns, for the host, how many processors this process may use; 0 of other devices, whose ranks take no
-/// turns.
+/// Returns, for the host, how many processors this process may use; 0 for other devices, whose ranks do not
+/// take turns.
 int default_cores(const LiveDevice& device);
-/// Returns how many tokens the points of a profile have at most where nothing is known of microbatches: few
-/// on a host, where many take long, and on a GPU as many as its microbatches have.
+/// Returns the default max number of tokens in the points of a profile, if nothing is known of microbatches:
+/// few on a host, where many take long, and on a GPU as many as its microbatches have.
 std::int64_t usual_most_tokens(const LiveDevice& device);
 /// Adds --cores and --device-cores.
 void add_cores_option(Options& options);
-/// Reads --cores: default_cores() where the user says nothing; 0: ranks take no turns. @throws Error (usage)
+/// Reads --cores; default_cores() by default; 0: ranks do not take turns. @throws Error (usage)
 int read_cores(const Values& values, const LiveDevice& device);
-/// Adds --device-cores alone.
+/// Adds only --device-cores.
 void add_device_cores_option(Options& options);
-/// Reads --device-cores. @throws Error (usage) with a device that is not the host
+/// Reads --device-cores. @throws Error (usage) with a device other than the host
 int read_device_cores(const Values& values, const LiveDevice& device);
 
 /// Checks that a plan can be trained.
-/// @throws Error (input), naming `where`, for tp that the model cannot be split over live, more samples a
-/// step than live runs take, or as require_live().
+/// @throws Error (input), naming `where`, for a tp that a live run cannot split the model over, for more
+/// samples a step than live runs take, or as require_live().
 void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where);
 
 /// Reads --foreign-profile, which belongs to --profile. @throws Error (usage)
 bool read_foreign_profile(const Values& values);
 
-/// Checks that a profile is of the device and model. `path` is the profile's place for errors. `elsewhere`:
-/// it may have been measured on another machine.
+/// Checks that a profile is for the device and model. `path` names the profile in errors. `elsewhere`: it may
+/// have been measured on another machine.
 /// @throws Error (input) for a profile of another device, processor, driver, precision or model.
 void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
                       const World& world, DType dtype, bool elsewhere);
 
-/// Checks what require_measured() does, and that the profile has the tables that the plan's stages need.
+/// Does the checks of require_measured(), and also that the profile has the tables that the plan's stages
+/// need.
 /// @throws Error (input) as require_measured(), and for a profile without them.
 void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
                      const Plan& plan, const World& world, DType dtype, bool elsewhere);
@@ -92,7 +93,7 @@ std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::option
                                                                const World& world, DType dtype,
                                                                bool elsewhere);
 
-/// Returns the part of the program's compute instructions that are larger than what was measured.
+/// Returns the fraction of the program's compute instructions that exceed the measured sizes.
 double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program);
 
 }  // namespace dflop

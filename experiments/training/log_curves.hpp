@@ -1,4 +1,4 @@
-// The log of a training run is read again, to be drawn.
+// This file reads the log of a training run and draws its curves.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace dflop {
 
-/// A LoggedStep has of a line of the log what curves show.
+/// A LoggedStep holds the values of a log line that the curves show.
 struct LoggedStep {
   std::int64_t step = 0;
-  std::optional<double> loss;  ///< none where it was not finite
+  std::optional<double> loss;  ///< none if it was not finite
   std::optional<double> eval_loss;
   std::optional<double> iteration_s;
   std::optional<double> predicted_s;
 };
 
-/// Reads the lines of a log, each of a step. Of a step that stands there several times,
-/// as a run went on from an earlier checkpoint, the last line counts. A last line without its end is that of
-/// a run that was killed, and is passed over.
-/// @throws Error (input) with file and line for what is no JSON or has no step, and for a log without steps
+/// Reads the lines of a log, one per step. If a step occurs several times, because a run resumed from an
+/// earlier checkpoint, the last line counts. An incomplete last line, from a killed run, is ignored.
+/// @throws Error (input) with file and line for a line that is not JSON or has no step, and for a log without
+/// steps
 std::vector<LoggedStep> parse_step_log(std::string_view text, const std::string& file);
 
-/// Draws loss and time over steps, each with its running mean, evaluations and predictions where there are
-/// some.
+/// Draws loss and time over steps, each with its running mean, and evaluations and predictions if there are
+/// any.
 std::string step_curves_svg(const std::vector<LoggedStep>& steps, const std::string& caption);
 
 }  // namespace dflop

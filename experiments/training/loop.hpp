@@ -1,5 +1,5 @@
-// The training loop takes batches, schedules and Programs as everywhere and runs them on a live device. One
-// schedule serves all processes of a run: the leading one makes it.
+// The training loop takes batches, schedules and Programs like all other code, and runs them on a live
+// device. The leading process makes the schedule for all processes of a run.
 #pragma once
 
 #include <chrono>
@@ -24,31 +24,31 @@
 
 namespace dflop {
 
-/// A TrainingStep is what one step came to.
+/// A TrainingStep is the result of one step.
 struct TrainingStep {
-  std::int64_t step = 0;                ///< from 1 on
+  std::int64_t step = 0;                ///< counting from 1
   double loss = 0;                      ///< mean over the trained tokens of the batch, before the update
   Seconds time{0};                      ///< from its first instruction to the end of its last
-  std::optional<Seconds> step_to_step;  ///< from the end of the step before to this one's; none of the first
-  std::optional<Seconds> predicted;     ///< where there is a profile to do so
+  std::optional<Seconds> step_to_step;  ///< from the previous step's end to this one's; none for the first
+  std::optional<Seconds> predicted;     ///< only with a profile
   double extrapolated_fraction = 0;     ///< of compute instructions, beyond the profile's points
   std::int64_t samples = 0;
   std::int64_t encoder_tokens = 0;
   std::int64_t llm_tokens = 0;
-  std::optional<double> mfu;  ///< where the devices' peak is known
+  std::optional<double> mfu;  ///< only if the devices' peak is known
   double idle_fraction = 0;   ///< mean over ranks
   Bytes peak_memory;
   Seconds waited{0};                   ///< for the schedule
-  std::optional<Seconds> data_waited;  ///< for contents, where they are read from files
-  bool tracked = false;                ///< correction learned from it
+  std::optional<Seconds> data_waited;  ///< for contents, if they are read from files
+  bool tracked = false;                ///< whether correction learned from it
   double learning_rate = 0;
-  std::optional<double> gradient_norm;  ///< before clipping, with a plan that clips
-  std::optional<double> eval_loss;      ///< of held-out data, where they were looked at after the step
+  std::optional<double> gradient_norm;  ///< before clipping, if the plan clips
+  std::optional<double> eval_loss;      ///< on held-out data, if evaluated after the step
   std::optional<Seconds> eval_time;
-  KernelChoices kernels;  ///< that all its ranks had, where they were chosen
+  KernelChoices kernels;  ///< used by all its ranks, if kernels were chosen
 
-  /// Returns the time between the end of the step before and the begin of this one, with evaluations and
-  /// checkpoints.
+  /// Returns the time between the end of the previous step and the begin of this one, including evaluations
+  /// and checkpoints.
   std::optional<Seconds> between_steps() const {
     return step_to_step ? std::optional(*step_to_step - time) : std::nullopt;
   }
@@ -60,54 +60,58 @@ class HeldOutEvaluation;
 struct TrainingOptions {
   std::int64_t first_step = 1;
   std::int64_t last_step = 1;
-  std::uint64_t seed = 1;  ///< of batches, contents and schedules
+  std::uint64_t seed = 1;  ///< for batches, contents and schedules
   OptimizerChoice optimizer;
-  std::optional<double> peak_flop_per_s;  ///< of all devices, with which steps have an MFU
-  int cores = 0;                          ///< on which the executor's ranks take turns; see Conditions::cores
-  /// Steps are scheduled with this profile, and predicted by simulating the program that is run. Null: they
-  /// are scheduled with the target's costs, and not predicted.
+  std::optional<double> peak_flop_per_s;  ///< of all devices, to compute MFU
+  int cores = 0;  ///< cores on which the executor's ranks take turns; see Conditions::cores
+  /// The profile used to schedule steps, and to predict them by simulating the executed program. Null: steps
+  /// are scheduled with the target's costs and not predicted.
   std::shared_ptr<const ProfiledCostModel> profile;
-  /// This looks at the program of each step before it runs, in all processes; what it throws ends the run.
+  /// Called with the program of each step before it runs, in all processes; an exception from it ends the
+  /// run.
   std::function<void(const Program&)> check_program;
-  /// This corrects the profile, if there is one, by what steps take. Without a rule it always learns.
+  /// Whether to correct the profile, if there is one, by measured step times. Without a rule it always
+  /// learns.
   bool correct = false;
   std::optional<SwitchRule> correction_rule;
-  /// This delays instructions, with a profile and for experiments: they are delayed by what this one says
-  /// they take longer than the profile does.
+  /// For experiments, with a profile: each instruction is delayed by the difference between this cost model
+  /// and the profile.
   std::shared_ptr<const CostModel> slower;
-  /// This chooses the kernels of each step before it runs, and outlives the loop. Null: the default ones run.
+  /// Chooses the kernels of each step before it runs; must outlive the loop. Null: the default kernels run.
   RunKernels* kernels = nullptr;
-  /// This loads what samples hold, a step ahead, and outlives the loop. Null: it is made up.
+  /// Loads the contents of samples, a step ahead; must outlive the loop. Null: contents are made up.
   ContentLoader* loader = nullptr;
-  /// This evaluates after some of the steps, and outlives the loop. Null: none.
+  /// Evaluates after some of the steps; must outlive the loop. Null: no evaluation.
   HeldOutEvaluation* held_out = nullptr;
 };
 
-/// A TrainingLoop trains step after step until the last one, or until `keep_going` says no after one.
-/// `batches` begins with that of step 1, also where the first step is a later one. The schedule of a step is
-/// made while the one before it runs, or a step earlier where the ranks of several processes load what their
-/// schedules give them, each its own; target and batches are owned with the scheduler, which may outlive the
-/// loop where it does not return in time. On devices that run asynchronously, Program and inputs of a
-/// step are made while the one before it runs, too, in a thread, which takes memory for the inputs of one
-/// step more: not where the schedule is not known before, as it learns from that step or has until its end.
-/// What fails there is thrown when its step is to begin. All processes of the world run the same loop; steps
-/// of all but the leading one have no loss, time and timeline.
+/// A TrainingLoop trains step after step until the last one, or until `keep_going` returns false. `batches`
+/// begins with the batch of step 1, even if the first step is a later one.
+///
+/// The schedule of a step is made while the previous step runs; it is made one step earlier if several
+/// processes each load the contents that their schedules assign to them. Target and batches are owned
+/// together with the scheduler, which may outlive the loop if it does not return in time. On asynchronous
+/// devices, a thread also makes the Program and inputs of a step while the previous one runs, which takes
+/// memory for the inputs of one more step; it does not if the schedule is not known early, because it learns
+/// from the previous step or may take until its end. Errors there are thrown when the step is to begin. All
+/// processes of the world run the same loop; only the leading process has losses, times and timelines of
+/// steps.
 class TrainingLoop {
  public:
   TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
                const SchedulerChoice& scheduler, World& world, LiveExecutor& executor,
                const TrainingOptions& options);
 
-  /// Calls on_step(step, timeline) after each.
-  /// @throws Error (input) where the loss or the norm of gradients is not finite: weights are then those
-  /// before the step, with a plan that clips; else as LiveExecutor::step()
+  /// Calls on_step(step, timeline) after each step.
+  /// @throws Error (input) if the loss or the norm of gradients is not finite: weights are then those before
+  /// the step, if the plan clips; else as LiveExecutor::step()
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
 
-  /// Tells, when run() has thrown, whether it failed beside the ranks' work, and in all processes alike, as
-  /// it does for a sample that cannot be decoded: the executor has the state after the last step then.
+  /// If run() has thrown, tells whether it failed outside of the ranks' work, and in all processes alike, for
+  /// example for a sample that cannot be decoded: the executor then has the state after the last step.
   bool failed_between_steps() const { return failed_between_steps_; }
 
-  /// Returns what correction has come to; null without.
+  /// Returns the correction's state; null without correction.
   const TrainingCorrection* correction() const { return correction_.get(); }
 
  private:
@@ -127,16 +131,17 @@ class TrainingLoop {
   LiveExecutor& executor_;
   TrainingOptions options_;
   bool failed_between_steps_ = false;
-  std::optional<std::chrono::steady_clock::time_point> last_end_;  ///< of a step
+  std::optional<std::chrono::steady_clock::time_point> last_end_;  ///< end of the last step
   std::shared_ptr<TrainingCorrection> correction_;                 ///< null: none
 };
 
-/// A SharedSource gives in all processes what `source` gives in the leading one: a scheduler with a time
-/// limit does not find the same twice. Events, bounds and times stay with the leading process.
+/// A SharedSource returns in all processes the schedules that `source` returns in the leading one, because a
+/// scheduler with a time limit does not find the same schedule twice. Events, bounds and times stay in the
+/// leading process.
 class SharedSource final : public AssignmentSource {
  public:
-  /// Shares a source. `source` is null in all processes but the leading one. `batches` are the same in all,
-  /// and begin with that of iteration 0.
+  /// Shares a source. `source` is null in all processes except the leading one. `batches` are the same in
+  /// all, and begin with the batch of iteration 0.
   SharedSource(World& world, AssignmentSource* source, BatchStream batches)
       : world_(world), source_(source), batches_(std::move(batches)) {}
 
@@ -148,10 +153,10 @@ class SharedSource final : public AssignmentSource {
   BatchStream batches_;
 };
 
-/// Checks that processes have the same program. Each makes that of a schedule for itself, in floating point
-/// and from data of their own; one that came to another would wait for messages that nobody sends. All
-/// processes call it.
-/// @throws Error (input) in a process whose program is not the leading one's.
+/// Checks that processes have the same program. Each process makes it from the schedule by itself, in
+/// floating point and from its own data; a process with another program would wait for messages that nobody
+/// sends. All processes call it.
+/// @throws Error (input) in a process whose program differs from the leading one's.
 void require_same_program(World& world, const Program& program);
 
 }  // namespace dflop

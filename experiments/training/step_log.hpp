@@ -1,5 +1,5 @@
-// StepLogs have each step of a training run, for programs that watch or plot it: lines of JSON, TensorBoard's
-// curves.
+// StepLogs records each step of a training run for programs that watch or plot it, as JSON lines and
+// TensorBoard curves.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 
 namespace dflop {
 
-/// StepLogs are as many as the user asked for. A step is in their files when add() returns.
+/// StepLogs writes the logs that the user asked for. A step is in their files when add() returns.
 class StepLogs {
  public:
   /// Has no logs.
   StepLogs() = default;
-  /// Opens a file of lines, to which a run that goes on adds, and a new file in a folder for TensorBoard.
-  /// @throws Error (output) where they cannot be opened
+  /// Opens a file of lines, to which a resumed run appends, and a new file in a folder for TensorBoard.
+  /// @throws Error (output) if they cannot be opened
   StepLogs(const std::optional<std::string>& lines, const std::optional<std::string>& tensorboard);
 
-  /// @throws Error (output) where a step cannot be written, as on a full disk
+  /// Writes a step to all logs. @throws Error (output) if it cannot, for example on a full disk
   void add(const TrainingStep& step);
 
  private:
@@ -28,10 +28,11 @@ class StepLogs {
   std::optional<EventFile> events_;
 };
 
-/// Returns the line of a step, without its end. Times are seconds; what is not known, or not finite, is null.
+/// Returns the line of a step, without its line end. Times are in seconds; unknown and non-finite values are
+/// null.
 std::string step_line(const TrainingStep& step);
 
-/// Returns the curves' values of a step; those that are known.
+/// Returns the known curve values of a step.
 std::vector<Scalar> step_scalars(const TrainingStep& step);
 
 }  // namespace dflop

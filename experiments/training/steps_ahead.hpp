@@ -1,5 +1,5 @@
-// The next step is prepared while one runs: its schedule is taken, its contents are loaded, its Program and
-// what ranks read are made.
+// This file prepares the next step while one runs: it takes the schedule, loads contents, and makes the
+// Program and the ranks' inputs.
 #pragma once
 
 #include <chrono>
@@ -18,48 +18,49 @@
 
 namespace dflop {
 
-/// A PreparedStep has what a step runs, and for how long the loop waited for it.
+/// A PreparedStep holds everything that a step runs, and how long the loop waited for it.
 struct PreparedStep {
   ScheduledBatch batch;
   Iteration iteration;
-  StepInputs inputs;                   ///< of its ranks; none: they make them when it begins
+  StepInputs inputs;                   ///< for its ranks; empty: they make them when the step begins
   Seconds waited{0};                   ///< for the schedule
-  std::optional<Seconds> data_waited;  ///< for contents, where they are loaded
+  std::optional<Seconds> data_waited;  ///< for contents, if they are loaded
 };
 
-/// StepsToPrepare say of which run steps are prepared. What is referred to outlives the preparing.
+/// StepsToPrepare describes the run whose steps are prepared. Everything it refers to must outlive the
+/// preparation.
 struct StepsToPrepare {
   const Plan& plan;
   const Target& target;
-  std::shared_ptr<const CostModel> cost;  ///< that makes the Programs
+  std::shared_ptr<const CostModel> cost;  ///< used to make the Programs
   World& world;
   const LiveExecutor& executor;
   ContentLoader* loader;  ///< null: contents are made up
-  BatchStream batches;    ///< which begins with the first step's batch
-  bool are_known_before;  ///< schedules of steps do not depend on when they are asked for
+  BatchStream batches;    ///< begins with the first step's batch
+  bool are_known_before;  ///< whether schedules do not depend on when they are requested
 };
 
-/// StepsAhead prepare the steps of a run, one after the other. On devices that run asynchronously a step
-/// is prepared in a thread, which takes memory for the inputs of one step more; on others, and where the
-/// schedule is not known before, when it is taken. All processes of the world make the same calls.
+/// StepsAhead prepares the steps of a run, one after the other. On asynchronous devices a thread prepares a
+/// step, which takes memory for the inputs of one more step. On other devices, and if the schedule is not
+/// known before, the step is prepared when it is taken. All processes of the world make the same calls.
 class StepsAhead {
  public:
-  /// The source outlives this; to end early, its next() has to return.
+  /// The source must outlive this; to end early, its next() has to return.
   StepsAhead(StepsToPrepare steps, AssignmentSource& source);
 
-  /// Begins to prepare a step. The one before it has been taken.
+  /// Begins to prepare a step, after the previous one was taken.
   void begin(std::int64_t step);
-  /// Takes the schedule of the step that was begun, where it is not known before. @throws as the source
+  /// Takes the schedule of the begun step, if it is not known before. @throws as the source
   void take_schedule();
-  /// Waits for the step that was begun, after take_schedule(). Processes need not hear of each other.
-  /// @throws what preparing it has thrown: Error (input) where no schedule obeys the caps, and as
+  /// Waits for the begun step, after take_schedule(). It does not communicate with other processes.
+  /// @throws errors of its preparation: Error (input) if no schedule obeys the caps, and as
   /// ContentLoader::wait(), make_iteration() and LiveExecutor::make_inputs()
   PreparedStep take();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// A Preparation has a step, and when its schedule and its contents were there.
+  /// A Preparation holds a step, and when its schedule and its contents were ready.
   struct Preparation {
     PreparedStep step;
     Clock::time_point scheduled;
@@ -72,10 +73,10 @@ class StepsAhead {
   StepsToPrepare steps_;
   AssignmentSource& source_;
   std::optional<ContentAhead> content_;
-  bool takes_ahead_ = false;  ///< schedules, when a step begins to be prepared
-  bool has_thread_ = false;   ///< which takes the others
+  bool takes_ahead_ = false;  ///< whether to take schedules when the preparation of a step begins
+  bool has_thread_ = false;   ///< whether a thread takes everything else
   std::optional<ScheduledBatch> batch_;
-  std::future<Preparation> coming_;  // the last, whose end waits for the thread
+  std::future<Preparation> coming_;  // the last one; its destructor waits for the thread
 };
 
 }  // namespace dflop

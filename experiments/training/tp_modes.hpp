@@ -1,4 +1,4 @@
-// Commands that measure parts of a model do so in the modes of --tp.
+// This file reads the modes of --tp, for commands that measure parts of a model.
 #pragma once
 
 #include <vector>
@@ -11,11 +11,12 @@ namespace dflop {
 
 inline constexpr int kMostTp = 64;
 
-/// Reads --tp and --no-sequence-parallel: the modes, rising, each once. @throws Error (usage)
+/// Reads --tp and --no-sequence-parallel. Returns the modes, ascending and without repetition. @throws Error
+/// (usage)
 std::vector<TpMode> read_tp_modes(const Values& values);
 
 /// Checks that a model can run live in these modes.
-/// @throws Error (usage) for a tp that the model's parts cannot be split over, else as require_live()
+/// @throws Error (usage) for a tp that cannot split the model's parts, else as require_live()
 void require_tp_modes(const ModelSpec& model, const std::vector<TpMode>& modes);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// What is worth tuning follows from the microbatches that a data set gives.
+// This file derives the kernel calls worth tuning from the microbatches of a data set.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,26 @@
 
 namespace dflop {
 
-/// MicrobatchDraws say which microbatches stand for a data set.
+/// MicrobatchDraws says which random microbatches represent a data set.
 struct MicrobatchDraws {
-  std::vector<int> sizes{1, 2, 4, 8};  ///< samples of a microbatch on one rank
-  int of_each = 64;                    ///< microbatches of each size
+  std::vector<int> sizes{1, 2, 4, 8};  ///< samples per microbatch on one rank
+  int of_each = 64;                    ///< number of microbatches of each size
   std::uint64_t seed = 1;
 };
 
-/// Returns the work of microbatches of samples that are drawn at random.
+/// Returns the work of microbatches of randomly drawn samples.
 std::vector<Work> draw_microbatches(std::span<const Sample> samples, const MicrobatchDraws& draws);
 
-/// Returns what one rank of a stage of each mode calls in forward and backward of these microbatches with
-/// all layers of the model, itself, not the middle of its buckets; `weight` counts calls.
+/// Returns the calls of one rank of a stage with all layers of the model, in each mode, in the forward and
+/// backward passes of these microbatches. Calls are exact, not moved to the middle of their buckets; `weight`
+/// counts them.
 /// @param row_alignment  of the device (Device::row_alignment())
 /// @pre tp splits the model
 std::vector<TunedCall> calls_of_microbatches(const ModelSpec& model, const std::vector<TpMode>& modes,
                                              std::span<const Work> microbatches, DType dtype,
                                              int row_alignment = 1);
 
-/// Returns one call for each key of these, in the middle of its buckets, with the sum of their weights.
+/// Returns one call for each key of these calls, in the middle of its buckets, with the sum of their weights.
 std::vector<TunedCall> calls_by_key(std::span<const TunedCall> calls);
 
 }  // namespace dflop

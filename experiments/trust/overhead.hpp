@@ -1,5 +1,5 @@
-// A simulated iteration is a training step and nothing else: what a run has beside its steps is told, and
-// added to hours where it is asked for.
+// A simulated iteration is only a training step. This file reports the time of a run outside of its steps,
+// and adds it to hours on request.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace dflop {
 
-/// An Overhead is what a run has beside its steps, as parts of their time.
+/// An Overhead is the time of a run outside of its steps, relative to step time.
 struct Overhead {
-  std::vector<std::pair<std::string, double>> parts;  ///< each with its name; "other" where none was given
+  std::vector<std::pair<std::string, double>> parts;  ///< each with its name; "other" if unnamed
 
   double sum() const;
 };
@@ -22,12 +22,12 @@ struct Overhead {
 /// Adds --overhead.
 void add_overhead_option(Options& options);
 
-/// Reads --overhead: 0.05, or parts by name. "allowance" is that of the cluster's notes.
-/// @throws Error (usage) for another name, one twice, and an allowance that the notes have not
+/// Reads --overhead: 0.05, or parts by name. "allowance" stands for the value in the cluster's notes.
+/// @throws Error (usage) for an unknown or repeated name, and for an allowance that the notes lack
 Overhead read_overhead(const Values& values, const std::vector<NamedNotes>& notes);
 
-/// Says what a step has not, which allowance was measured for it, and, of a training, what hours have beside
-/// steps.
+/// Adds what a step does not include, the measured allowance for it and, for a training, the overhead
+/// included in hours.
 void assume_time(AssumptionBlock& block, const std::vector<NamedNotes>& notes, const Overhead& overhead,
                  bool has_hours);
 

@@ -1,5 +1,5 @@
-// Conditions of a role, as --slow gpu=worst:1.5, are run with each GPU in turn: plans then meet the same
-// fate, however they number their ranks.
+// Conditions of a role, such as --slow gpu=worst:1.5, are run with each GPU in turn, so that plans are
+// compared under the same condition, however they number their ranks.
 #pragma once
 
 #include <optional>
@@ -11,28 +11,28 @@
 
 namespace dflop {
 
-/// RoleRuns are what comes of the runs in which each GPU had its turn.
+/// RoleRuns are the results of the runs in which each GPU had its turn.
 struct RoleRuns {
   GpuRole role = GpuRole::worst;
-  std::size_t gpus = 0;  ///< that had a turn: one of each tp group, which is as slow as its slowest
+  std::size_t gpus = 0;  ///< with a turn: one of each tp group, which is as slow as its slowest
   int worst_gpu = 0;
-  std::string worst_stage = {};  ///< that this GPU computes, the encoder's before the LLM's where it has both
-  Evaluation worst = {};         ///< of the longest run, or of one in which most ranks stall
-  Seconds mean{0};               ///< of iteration times, of all GPUs whose run ends
-  Seconds p95{0};                ///< nearest rank, likewise
+  std::string worst_stage = {};  ///< computed by this GPU; the encoder's before the LLM's if both
+  Evaluation worst = {};         ///< the longest run, or one in which most ranks stall
+  Seconds mean{0};               ///< iteration time, over all GPUs whose run ends
+  Seconds p95{0};                ///< the same by nearest rank
   double idle_fraction = 0;
-  double stalls = 0;  ///< tp groups that stall, mean over the GPUs
+  double stalls = 0;  ///< number of tp groups that stall, mean over the GPUs
 
-  /// Returns what the role comes to: the worst run, or with `each` the worst run's timelines with the means
+  /// Returns the result of the role: the worst run or, with `each`, the worst run's timelines with the means
   /// of all.
   Evaluation result() const;
 };
 
-/// Returns the GPUs that have a turn: the first of every tp group.
+/// Returns the GPUs that get a turn: the first of every tp group.
 std::vector<int> role_gpus(const Plan& plan);
 
-/// Evaluates a schedule once for each GPU, under a what-if that names a role. `traced` iterations of the
-/// worst run keep their spans.
+/// Evaluates a schedule once for each GPU, under a what-if that names a role. Spans are kept for `traced`
+/// iterations of the worst run.
 RoleRuns run_roles(const Plan& plan, const Target& target, const ScheduleFile& schedule,
                    const WhatIf& what_if, const WhatIfExecutor::Reprice& reprice = {}, int traced = 0,
                    const std::optional<PipelineOrder>& order = {});
