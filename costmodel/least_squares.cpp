@@ -65,7 +65,7 @@ class Minimizer {
     Matrix result(residuals_.size(), static_cast<Eigen::Index>(point_.size()));
     for (std::size_t i = 0; i < point_.size(); ++i) {
       std::vector<double> moved = point_;
-      // The step goes away from the bound that is nearer.
+      // Step away from the nearer bound.
       const bool up = problem_.upper[i] - point_[i] >= point_[i] - problem_.lower[i];
       const double difference = up ? kDifference : -kDifference;
       moved[i] += difference;
@@ -74,7 +74,7 @@ class Minimizer {
     return result;
   }
 
-  /// Columns of variables at a bound that the gradient pushes outward become zero, which holds them.
+  /// Zeroes the columns of variables at a bound that the gradient pushes outward, which holds them.
   void hold_at_bounds(Matrix& jacobian, const Vector& gradient) const {
     for (std::size_t i = 0; i < point_.size(); ++i) {
       const double slope = gradient[static_cast<Eigen::Index>(i)];
@@ -84,7 +84,7 @@ class Minimizer {
     }
   }
 
-  /// Takes one accepted step; returns false where there is none left that is worth it.
+  /// Takes one accepted step; returns false if no worthwhile step is left.
   bool step() {
     Matrix derivatives = jacobian();
     Vector weighted = residuals_;
@@ -94,7 +94,8 @@ class Minimizer {
     const Vector gradient = derivatives.transpose() * weighted;
     for (; damping_ < kMostDamping; damping_ *= 4) {
       Matrix damped = normal;
-      // A variable without influence has a zero diagonal; one keeps the matrix regular and it unmoved.
+      // A variable without influence has a zero diagonal; setting it to one keeps the matrix regular and the
+      // variable unmoved.
       for (Eigen::Index i = 0; i < damped.rows(); ++i)
         damped(i, i) += damping_ * normal(i, i) + (normal(i, i) == 0 ? 1 : 0);
       const Vector move = damped.ldlt().solve(-gradient);

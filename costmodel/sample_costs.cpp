@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kSmallestCost = 1e-9;
 
-/// RankStages are what one pipeline rank runs of a microbatch: its stages, and which part of the microbatches
-/// each sees.
+/// RankStages holds the stages that one pipeline rank runs for a microbatch, and the fraction of the
+/// microbatches that each sees.
 struct RankStages {
   std::vector<Stage> stages;
   std::vector<double> parts;
@@ -21,7 +21,7 @@ struct RankStages {
   bool holds_llm() const {
     return std::any_of(stages.begin(), stages.end(), [](const Stage& s) { return s.llm_layers > 0; });
   }
-  /// Returns the sum over all stages of what `cost(stage)` says of a whole microbatch.
+  /// Returns the sum of `cost(stage)` over all stages, for a whole microbatch.
   template <typename Cost>
   double sum(const Cost& cost) const {
     double seconds = 0;
@@ -30,7 +30,7 @@ struct RankStages {
   }
 };
 
-/// The encoder of a colocated plan sees one microbatch in pp on each rank.
+/// In a colocated plan, each rank encodes one microbatch in pp.
 std::vector<RankStages> rank_stages(const Plan& plan, const ModelSpec& model) {
   const std::vector<Stage> stages = plan_stages(plan, model);
   std::vector<RankStages> ranks;
@@ -44,11 +44,11 @@ std::vector<RankStages> rank_stages(const Plan& plan, const ModelSpec& model) {
   return ranks;
 }
 
-/// A MarginalCost is what samples add to the mean load, on the rank where that load takes longest.
+/// A MarginalCost is the cost that samples add to the mean load, on the rank where that load takes longest.
 class MarginalCost {
  public:
-  /// Looks at those of `ranks` for which `holds` is true. Where there are none, as of a text model's encoder,
-  /// samples cost nothing.
+  /// Considers only the `ranks` for which `holds` is true. If there are none, such as for a text model's
+  /// encoder, samples cost nothing.
   template <typename Holds>
   MarginalCost(const CostModel& cost, const std::vector<RankStages>& ranks, const Work& mean, Holds holds)
       : cost_(cost), mean_(mean) {
@@ -105,7 +105,7 @@ SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpe
                          std::span<const Sample> samples) {
   const Work total = total_work(samples);
   const std::vector<RankStages> ranks = rank_stages(plan, model);
-  // Only an encoder on ranks of its own is shared by other dp ranks than those of the LLM.
+  // Only an encoder on separate ranks is shared by dp ranks other than the LLM's.
   const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
   const std::int64_t encoder_bins = std::int64_t{plan.microbatches} * encoder_dp;
   const Work mean{mean_part(total.encoder, encoder_bins), mean_part(total.llm, plan.bins())};

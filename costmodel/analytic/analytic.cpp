@@ -11,16 +11,16 @@ namespace dflop {
 namespace {
 
 // A softmax in single steps (to fp32, scale, mask, softmax, to fp16) launches more kernels than a fused one.
-// By how much that lengthens the launching of a layer was set by hand from a fit to the single-node A100
-// rows; it is not a count of kernels.
+// This factor on a layer's launch time was set by hand from a fit to the single-node A100 rows; it does not
+// count kernels.
 constexpr double kSingleStepLaunches = 1.4;
 
-// Adam reads gradient, parameter, mean and variance and writes the last three, and the parameter once more
-// as the layers take it. In bf16 the parameter that the layers take is the only one.
+// Adam reads gradient, parameter, mean and variance, and writes the last three plus the parameter that the
+// layers use. In bf16 there is only that one copy of the parameter.
 constexpr double kAdamBytes = 7 * kFp32Bytes + kBf16Bytes;
 constexpr double kBf16AdamBytes = 7 * kBf16Bytes;
 
-/// Returns a cluster of one type of GPU, on which nothing takes longer than on any of a mixed one.
+/// Returns a cluster of one GPU type on which nothing takes longer than on any type of a mixed cluster.
 ClusterSpec fastest_type(const ClusterSpec& mixed) {
   ClusterSpec fastest = mixed.with_gpus_of(mixed.node_groups.front());
   GpuSpec& gpu = fastest.gpu;
@@ -37,7 +37,7 @@ ClusterSpec fastest_type(const ClusterSpec& mixed) {
       software.*less = std::min(software.*less, group.software.*less);
     software.tensor_overlap = std::max(software.tensor_overlap, group.software.tensor_overlap);
   }
-  // What kernels reach is a product of the GPU's rate and the software's part of it: the best product counts.
+  // Kernel speed is the product of the GPU's rate and the software's efficiency, so the best product counts.
   const auto best = [&](double SoftwareSpec::*part, double GpuSpec::*rate) {
     software.*part = 0;
     for (const NodeGroup& group : mixed.node_groups)
@@ -50,12 +50,12 @@ ClusterSpec fastest_type(const ClusterSpec& mixed) {
   return fastest;
 }
 
-/// Returns for each stage the number of its kind: layers of one kind take as long.
+/// Returns the kind number of each stage; layers take equally long on stages of one kind.
 std::vector<int> kinds_of_layers(const std::vector<Stage>& stages) {
   std::vector<Stage> kinds;
   std::vector<int> kind_of_stage;
   for (Stage stage : stages) {
-    // The ends of a model are no part of its layers, and how many layers there are is not asked.
+    // The time of one layer does not depend on a stage's ends or number of layers.
     stage.encoder_layers = std::min(stage.encoder_layers, 1);
     stage.llm_layers = std::min(stage.llm_layers, 1);
     stage.connector = stage.embedding = stage.head = stage.front = false;
@@ -102,7 +102,7 @@ ProgramCosts AnalyticCostModel::price_sums(const Program& program) const {
         slowest[i] = std::max(slowest[i], there.instruction[i]);
     }
   }
-  ProgramCosts costs = std::move(priced.front());  // messages, reductions and memory are alike
+  ProgramCosts costs = std::move(priced.front());  // messages, reductions and memory are equal
   costs.instruction = std::move(slowest);
   return costs;
 }
@@ -229,8 +229,8 @@ Seconds AnalyticCostModel::both_passes(const Stage& stage, const Work& work) con
 
 std::vector<Nanoseconds> AnalyticCostModel::compute_times(const Program& program) const {
   if (!types_.empty() || program.stages.empty()) return SumCostModel::compute_times(program);
-  // A layer of one work takes as long on all stages whose layers are alike, and a stage is priced once for
-  // all passes of a microbatch.
+  // With equal work, a layer takes equally long on all stages of one kind, and a stage is priced once for all
+  // passes of a microbatch.
   const std::vector<int> kinds = kinds_of_layers(program.stages);
   std::vector<std::vector<std::optional<LayerTimes>>> layers(
       static_cast<std::size_t>(std::ranges::max(kinds) + 1),

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-/// A Spread says how a collective's participants lie on the nodes.
+/// A Spread says how a collective's participants are distributed over the nodes.
 struct Spread {
   int participants = 0;
   int nodes = 0;

@@ -22,18 +22,18 @@ LayerBytes layer_bytes(const TransformerSpec& spec, int tp) {
           kBf16Bytes * (spec.gated_mlp ? 3 : 2) * spec.ffn_per_rank(tp)};
 }
 
-/// Returns the tokens of which one rank holds the tensors between tp regions.
+/// Returns the number of tokens whose tensors between tp regions one rank holds.
 std::int64_t resident_tokens(std::int64_t tokens, const Stage& stage) {
   return stage.sequence_parallel ? round_up(tokens, stage.tp) / stage.tp : tokens;
 }
 
-/// A Passes says which passes the layers of a module have beside the forward.
+/// A Passes says which passes besides the forward the layers of a module have.
 struct Passes {
-  bool backward = true;         ///< something before or in them is trained
-  bool weights = true;          ///< they are
-  std::int64_t lora_bytes = 0;  ///< a token: between the two matrices of each of LoRA's pairs
+  bool backward = true;         ///< something in or before the layers is trained
+  bool weights = true;          ///< the layers' own weights are trained
+  std::int64_t lora_bytes = 0;  ///< per token, between the two matrices of each of LoRA's pairs
 
-  /// Returns whether gradients of weights are made, of the layers' own or of LoRA's.
+  /// Tells whether weight gradients are computed, for the layers' own weights or for LoRA's.
   bool makes_weights() const { return weights || lora_bytes > 0; }
 };
 
@@ -41,13 +41,13 @@ Passes encoder_passes(const TrainedParts& trained) {
   return {trained.encoder, trained.encoder, 0};
 }
 
-/// The LLM comes last, so that gradients go through it whatever is trained.
+/// The LLM comes last, so gradients pass through it whatever is trained.
 Passes llm_passes(const TrainedParts& trained, const TransformerSpec& llm) {
   const std::int64_t matrices = llm.gated_mlp ? 7 : 6;
   return {true, trained.llm, kBf16Bytes * matrices * trained.lora_rank};
 }
 
-/// Returns what one layer keeps; see activation_bytes.
+/// Returns the bytes that one layer keeps; see activation_bytes().
 std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t tokens, Recomputation mode,
                   const Passes& passes) {
   if (!passes.backward) return 0;
@@ -55,7 +55,7 @@ std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t 
   const std::int64_t resident = resident_tokens(tokens, stage);
   if (mode == Recomputation::full) return resident * b.hidden;
   const std::int64_t outputs = mode == Recomputation::selective ? 0 : b.query;
-  const std::int64_t masks = spec.dropout ? b.hidden : 0;  // two of one byte a value
+  const std::int64_t masks = spec.dropout ? b.hidden : 0;  // two, of one byte a value
   const std::int64_t scaled = spec.form && spec.form->layer_scale && passes.weights ? 2 * b.hidden : 0;
   const std::int64_t normed = spec.form && spec.form->qk_norm ? b.query + b.kv : 0;
   const std::int64_t inputs = passes.makes_weights() ? 2 * b.hidden : 0;
@@ -64,13 +64,14 @@ std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t 
          tokens * (b.query + outputs + 2 * b.kv + normed + b.mlp - down_input + passes.lora_bytes);
 }
 
-/// Returns the gathered input of a tp region, which sequence parallelism splits only between the regions.
+/// Returns the size of a tp region's gathered input, which sequence parallelism splits only between the
+/// regions.
 std::int64_t gathered(const Stage& stage, std::int64_t tensor_bytes) {
   return stage.sequence_parallel && stage.tp > 1 ? tensor_bytes : 0;
 }
 
-/// Returns what one layer makes beyond what it keeps: in the forward all that one with trained weights would
-/// keep, in the backward what recomputation brings back.
+/// Returns the bytes that one layer needs beyond the kept ones: in the forward, everything that a layer with
+/// trained weights would keep; in the backward, everything that recomputation restores.
 std::int64_t layer_dropped(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens,
                            const Passes& passes) {
   Passes made = passes;
@@ -81,7 +82,7 @@ std::int64_t layer_dropped(Op op, const TransformerSpec& spec, const Stage& stag
          kept(spec, stage, tokens, stage.recomputation, passes);
 }
 
-/// Returns the most of `layers` layers, one after the other.
+/// Returns the max over `layers` layers, which run one after the other.
 std::int64_t layer_workspace(Op op, const TransformerSpec& spec, int layers, const Stage& stage,
                              std::int64_t tokens, const Passes& passes) {
   if (op != Op::forward && !passes.backward) return 0;
@@ -99,9 +100,9 @@ std::int64_t merged_tokens(const ModelSpec& model, const Workload& encoder) {
   return round_up(rows, model.connector.merge) / model.connector.merge;
 }
 
-/// Returns what the front keeps, on the ranks that share its rows: what the encoder sees and of sounds, a row
-/// being of two frames, three frames for each row of the first convolution, what GELU gets of both and what
-/// the second convolution gets.
+/// Returns the bytes that the front keeps, on the ranks that share its rows: the input data and, for sounds,
+/// whose rows cover two frames each, three frames for each row of the first convolution, both inputs of GELU,
+/// and the input of the second convolution.
 std::int64_t front_kept(const ModelSpec& model, const Stage& stage, const Workload& encoder) {
   if (!model.architecture) return 0;
   const EncoderFront front = model.front();
@@ -111,7 +112,7 @@ std::int64_t front_kept(const ModelSpec& model, const Stage& stage, const Worklo
 }
 
 /// Returns the bytes of the connector's tensor at width i: between a product split by column and one split by
-/// row each rank has its part.
+/// row, each rank has only its part.
 std::int64_t connector_tensor(const ConnectorSpec& spec, std::size_t i, const Stage& stage,
                               std::int64_t tokens) {
   const std::int64_t width = spec.widths[i];
@@ -123,7 +124,7 @@ std::int64_t connector_kept(const ModelSpec& model, const Stage& stage, const Wo
   if (!stage.trained.reaches_connector()) return 0;
   const ConnectorSpec& spec = model.connector;
   const std::int64_t tokens = merged_tokens(model, encoder);
-  const int inputs = stage.trained.connector ? 1 : 0;  // of products, for the gradients of their weights
+  const int inputs = stage.trained.connector ? 1 : 0;  // of products, for their weight gradients
   std::int64_t bytes =
       ((model.has_connector_norm() ? 1 : 0) + inputs) * connector_tensor(spec, 0, stage, tokens);
   for (std::size_t i = 1; i + 1 < spec.widths.size(); ++i)
@@ -131,7 +132,7 @@ std::int64_t connector_kept(const ModelSpec& model, const Stage& stage, const Wo
   return bytes;
 }
 
-/// Returns two neighbouring tensors, or their gradients, and a gathered input.
+/// Returns the size of two adjacent tensors, or their gradients, and a gathered input.
 std::int64_t connector_workspace(Op op, const ModelSpec& model, const Stage& stage, const Workload& encoder) {
   if (op != Op::forward && !stage.trained.reaches_connector()) return 0;
   const ConnectorSpec& spec = model.connector;
@@ -151,12 +152,12 @@ std::int64_t head_kept(const TransformerSpec& spec, const Stage& stage, std::int
   return (stage.trained.llm ? 2 : 1) * row + tokens * value * spec.vocabulary_per_rank(stage.tp);
 }
 
-/// Returns the bf16 gradient of the head's weights, if they are trained.
+/// Returns the size of the bf16 gradient of the head's weights, if they are trained.
 std::int64_t head_gradient(const TransformerSpec& spec, const Stage& stage) {
   return stage.trained.llm ? kBf16Bytes * spec.embedding_parameters(stage.tp) : 0;
 }
 
-/// Returns what a head needs during a pass where the loss takes rows in chunks.
+/// Returns the memory that a head needs during a pass if the loss takes rows in chunks.
 std::int64_t chunk_workspace(Op op, const TransformerSpec& spec, const Stage& stage, std::int64_t tokens) {
   const std::int64_t hidden = kBf16Bytes * spec.hidden;
   const std::int64_t all = resident_tokens(tokens, stage) * hidden;
@@ -178,7 +179,7 @@ std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& sta
   return logits + whole + gradient + head_gradient(spec, stage);
 }
 
-/// Returns the bf16 weight gradients of one layer of each module that works on the stage.
+/// Returns the size of the bf16 weight gradients of one layer of each module that works on the stage.
 std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const Work& work) {
   const TrainedParts& trained = stage.trained;
   std::int64_t parameters = 0;
@@ -191,7 +192,7 @@ std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const W
   return kBf16Bytes * parameters;
 }
 
-/// Returns what a stage keeps of its layers and ends; `mode` is that of its layers.
+/// Returns the bytes that a stage keeps for its layers and ends; `mode` applies to its layers.
 std::int64_t kept_by_stage(const Stage& stage, const ModelSpec& model, const Work& work, Recomputation mode) {
   const TrainedParts& trained = stage.trained;
   const Passes encoder = encoder_passes(trained);
@@ -210,8 +211,8 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model) {
   const std::int64_t trained = trained_parameters(stage, model);
   const int shares = stage.zero1 ? stage.dp : 1;
   const bool fp32 = stage.optimizer_states == OptimizerStates::fp32;
-  const std::int64_t gradient = fp32 ? kFp32Bytes : 2 * kBf16Bytes;    // bf16: and its bucket
-  const std::int64_t states = fp32 ? 3 * kFp32Bytes : 2 * kBf16Bytes;  // fp32: a copy of the parameter, too
+  const std::int64_t gradient = fp32 ? kFp32Bytes : 2 * kBf16Bytes;    // bf16: also its bucket
+  const std::int64_t states = fp32 ? 3 * kFp32Bytes : 2 * kBf16Bytes;  // fp32: also a copy of the parameter
   return {{kBf16Bytes * stage_parameters(stage, model)},
           {gradient * trained},
           {round_up(states * trained, shares) / shares}};
@@ -222,7 +223,7 @@ Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& w
 }
 
 Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {
-  Stage left = stage;  // the parts of which gradients of weights are still to be made
+  Stage left = stage;  // the parts whose weight gradients remain to be computed
   if (!stage.trained.encoder) left.encoder_layers = 0;
   if (!stage.trained.connector) left.connector = false;
   if (!stage.trained.in_llm()) left.llm_layers = 0;
@@ -239,7 +240,7 @@ Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const W
   if (stage.llm_layers > 0) {
     most = std::max(most, layer_workspace(op, model.llm, stage.llm_layers, stage, llm_tokens, llm));
   }
-  // A backward comes to the encoder when the layers of the LLM have been rebuilt.
+  // The backward reaches the encoder when the layers of the LLM have been rebuilt.
   const bool leaves = op == Op::backward_input && llm.makes_weights();
   const std::int64_t stays =
       leaves ? stage.llm_layers * layer_dropped(op, model.llm, stage, llm_tokens, llm) : 0;

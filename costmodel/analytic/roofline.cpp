@@ -13,12 +13,12 @@ constexpr double kAccumulateBytes = 2 * kFp32Bytes;  // a gradient, read and wri
 constexpr std::int64_t kHeadDimMultiple = 32;
 constexpr double kAttentionBackwardFlop = 2.5;
 
-/// Returns (x + half) / x: how much longer a kernel takes than in the limit of large x.
+/// Returns (x + half) / x: the ratio of a kernel's time to its limit for large x.
 double slowdown(double x, double half) {
   return 1 + half / x;
 }
 
-/// Widths are those of one rank.
+/// Widths are the widths on one rank.
 struct Widths {
   double hidden;
   double query;
@@ -36,14 +36,15 @@ PassTimes overhead(const Processor& gpu) {
   return {gpu.kernel_overhead, gpu.kernel_overhead, Seconds(0)};
 }
 
-/// ElementCounts are elements of one token that a layer's passes move.
+/// ElementCounts are the elements per token that a layer's passes move.
 struct ElementCounts {
   double forward = 0;
   double backward_input = 0;
   double backward_weight = 0;
 };
 
-/// Returns what a form moves beside norms, residual adds and the activation; see transformer_layer().
+/// Returns the elements that a form moves in addition to norms, residual adds and the activation; see
+/// transformer_layer().
 ElementCounts form_streams(const TransformerSpec& spec, const Widths& w, double hidden) {
   const double turned = w.query + w.kv;
   if (!spec.form) return {2 * turned, 2 * turned, 0};
@@ -115,7 +116,7 @@ PassTimes matrix_product(const Processor& gpu, double tokens, double inputs, dou
 
 namespace {
 
-/// Times attention whose matrix goes through memory; see attention_core in the header.
+/// Prices attention whose matrix goes through memory; see attention_core() in the header.
 PassTimes materialised_attention(const Processor& gpu, const TransformerSpec& spec, const Workload& work,
                                  int tp) {
   const double values =
@@ -197,11 +198,11 @@ PassTimes front(const Processor& gpu, const ModelSpec& model, const Workload& en
   PassTimes times = overhead(gpu);
   const bool is_sound = of.kind == FrontKind::sound;
   PassTimes first = matrix_product(gpu, is_sound ? 2 * rows : rows, (is_sound ? 3 : 1) * of.values, width);
-  first.backward_input = Seconds(0);  // of what the encoder sees
+  first.backward_input = Seconds(0);  // the input data need no gradient
   times += first;
   if (is_sound) {
     times += matrix_product(gpu, rows, 3 * width, width);
-    const double both = 3 * elements;  // of the two convolutions' outputs
+    const double both = 3 * elements;  // for the outputs of both convolutions
     times += {memory_time(gpu, 2 * both), memory_time(gpu, 3 * both), Seconds(0)};
     times += {memory_time(gpu, 6 * elements), memory_time(gpu, 6 * elements), Seconds(0)};
   }
@@ -246,7 +247,7 @@ PassTimes vocabulary_head(const Processor& gpu, const TransformerSpec& spec, con
                           bool is_trained) {
   const double tokens = static_cast<double>(work.tokens);
   const double vocabulary = static_cast<double>(spec.vocabulary_per_rank(tp));
-  // As if all chunks were as long as they may be: so more rows never take less time for each.
+  // Assumes that all chunks have the max size, so that more rows never take less time per row.
   const double chunk = static_cast<double>(spec.most_logit_rows(work.tokens, tp));
   const double chunks = work.tokens == 0 ? 1 : tokens / chunk;
   PassTimes times = matrix_product(gpu, tokens / chunks, spec.hidden, vocabulary);

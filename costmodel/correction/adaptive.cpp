@@ -10,10 +10,10 @@
 namespace dflop {
 namespace {
 
-constexpr int kFirstRatios = 4;                // before which a spread is not known
-constexpr double kLeastSpread = 0.005;         // of log ratios: smaller changes are not worth a switch
-constexpr double kMostLearned = 2;             // deviations, by which one iteration changes what is usual
-constexpr double kAdaptiveMostDeviations = 4;  // one slow iteration takes no quiet monitor to its limit
+constexpr int kFirstRatios = 4;         // with fewer, the spread is unknown
+constexpr double kLeastSpread = 0.005;  // of log ratios; smaller changes are not worth a switch
+constexpr double kMostLearned = 2;      // max change of the mean by one iteration, in standard deviations
+constexpr double kAdaptiveMostDeviations = 4;  // one slow iteration does not reach a quiet monitor's limit
 
 template <typename... Values>
 void require(bool holds, fmt::format_string<Values...> expected, Values&&... values) {
@@ -59,7 +59,7 @@ bool CorrectionSwitch::observe(const SwitchInput& input) {
   ++count_;
   if (state_ == SwitchState::tracking) return end_of_window(input.benefit);
   if (state_ == SwitchState::resting) {
-    if (!tracked) watch(std::log(input.actual / input.predicted));  // a probe's time has its cost in it
+    if (!tracked) watch(std::log(input.actual / input.predicted));  // a probe's time has the tracking cost
     if (tracked && input.changed) enter(SwitchState::tracking);
     return false;
   }
@@ -99,7 +99,7 @@ void CorrectionSwitch::watch(double log_ratio) {
     rise_ = std::max(0.0, rise_ + z - options_.slack);
     fall_ = std::max(0.0, fall_ - z - options_.slack);
     if (std::max(rise_, fall_) > options_.limit) return enter(SwitchState::tracking);
-    // Else a first slow iteration would make the second look usual.
+    // Otherwise a first slow iteration would make the second look normal.
     log_ratio = std::clamp(log_ratio, mean_ - kMostLearned * spread, mean_ + kMostLearned * spread);
   }
   const double off = log_ratio - mean_;  // Welford 1962
@@ -117,8 +117,8 @@ void AdaptiveCorrection::learn(const Timeline& timeline, const CostModel& base, 
   changed_ = learned_.changes() != changes;
 }
 
-/// Ends an iteration. Under `published` nothing is kept, and what was learned before a rest is out of
-/// use: tracking begins anew.
+/// Ends an iteration. Under `published` nothing is kept, and what was learned before a rest is discarded:
+/// learning starts anew.
 void AdaptiveCorrection::observe(Seconds actual, Seconds predicted, double benefit) {
   const bool changed = std::exchange(changed_, false);
   if (!rule_ || !switch_.observe({actual, predicted, benefit, changed})) return;

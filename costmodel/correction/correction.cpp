@@ -19,14 +19,14 @@ using Vector = Eigen::VectorXd;
 using Matrix = Eigen::MatrixXd;
 
 constexpr double kLeastNoise = 0.005;            // relative; a simulator without jitter has none
-constexpr double kCorrectionMostDeviations = 8;  // no single iteration takes a quiet detector to its limit
-constexpr double kNoiseMemory = 0.9;             // of the residuals' spread, an iteration later
-constexpr double kNormalSpread = 1.4826;         // standard deviations in the median of absolute residuals
-constexpr double kLeastLevel = 0.01;             // a duration stays one
-constexpr double kLeastKnown = 10;               // priors in what is known before it can change
+constexpr double kCorrectionMostDeviations = 8;  // no single iteration brings a quiet detector to its limit
+constexpr double kNoiseMemory = 0.9;             // weight of the residuals' spread, an iteration later
+constexpr double kNormalSpread = 1.4826;         // standard deviations per median absolute residual
+constexpr double kLeastLevel = 0.01;             // keeps durations positive
+constexpr double kLeastKnown = 10;  // information required before a change is detected, in priors
 
 /// An Equation is a row in terms of columns, divided by the larger of unit and prediction, so that its error
-/// is a relative one.
+/// is relative.
 struct Equation {
   std::vector<std::pair<Eigen::Index, double>> terms;
   double value = 0;
@@ -91,9 +91,9 @@ Sums sums_of(const std::vector<Equation>& equations, const std::vector<double>& 
   return sums;
 }
 
-/// Returns how far each coefficient, as this iteration alone would have it, is from what was known, in
-/// standard deviations of that difference, what shrinkage keeps back of the known one counted as another
-/// error. Zero where too little is known to have changed.
+/// Returns how far each coefficient, estimated from this iteration alone, is from the known value, in
+/// standard deviations of that difference; the shrinkage of the known value counts as another error. Zero if
+/// too little is known to detect a change.
 Vector deviations(const Sums& sums, const Matrix& known, const Vector& solution, double prior,
                   double variance) {
   const auto size = known.rows();
@@ -107,7 +107,7 @@ Vector deviations(const Sums& sums, const Matrix& known, const Vector& solution,
   return (known.diagonal().array() >= kLeastKnown * prior).select(off, 0.0);
 }
 
-/// Takes what one column explains out of the sums, the others' solution staying what it is, and the column.
+/// Removes a column and its contribution from the sums, keeping the others' solution unchanged.
 void forget(Eigen::Index column, double value, Matrix& information, Vector& moment) {
   moment -= information.col(column) * value;
   information.row(column).setZero();
@@ -115,7 +115,7 @@ void forget(Eigen::Index column, double value, Matrix& information, Vector& mome
   moment(column) = 0;
 }
 
-/// Takes this iteration's deviations into the detectors and forgets the columns whose detector passes its
+/// Updates the detectors with this iteration's deviations and forgets the columns whose detector exceeds its
 /// limit. Returns how many.
 std::int64_t forget_changed(CorrectionFit& fit, const Vector& off, const std::vector<double>& solution,
                             const CorrectionOptions& options, Matrix& information, Vector& moment) {
@@ -274,7 +274,7 @@ int floor_log(double value, int parts) {
   return static_cast<int>(std::floor(parts * std::log2(value)));
 }
 
-/// A Place is one microbatch on one dp rank, or on all ranks of an encoder apart.
+/// A Place is one microbatch on one dp rank, or on all ranks of a separate encoder.
 struct Place {
   StageKind kind;
   Op op;
@@ -290,7 +290,7 @@ struct Observed {
   std::set<std::uint16_t> stages;
 };
 
-/// A Total has sums over the works of one kind of stage and op.
+/// A Total sums up the works of one kind of stage and op.
 struct Total {
   Work work;
   std::int64_t count = 0;

@@ -12,10 +12,10 @@ namespace dflop {
 namespace {
 
 constexpr std::uint64_t kDriftStream = 0x6472696674;
-/// One draw in so many lies outside of a range: on either side half of them, or all on the only one.
+/// One draw in this many lies outside of a range: half of them on either side, or all on the only side.
 constexpr int kOneIn = 1000;
 constexpr int kLeastResamples = 2 * kOneIn - 1;
-/// Buckets are a quarter of an octave wide: a sixteenth would leave most buckets of a batch empty.
+/// Buckets are a quarter of an octave wide; a sixteenth would leave most buckets of a batch empty.
 constexpr int kCoarser = 4;
 
 /// Names are in the order of DriftAdvice::measures.
@@ -78,7 +78,7 @@ DriftAdvice ShapeDrift::advise(std::span<const Sample> recent) const {
     for (std::size_t m = 0; m < kMeasures; ++m) drawn[m].push_back(measures[m]);
   }
   DriftAdvice advice;
-  // Below the r-th smallest of n, r / (n + 1) of all draws are expected; above the r-th largest as many.
+  // Below the r-th smallest of n, r / (n + 1) of all draws are expected, and as many above the r-th largest.
   const auto rank = static_cast<std::size_t>((options_.resamples + 1) / (2 * kOneIn));
   for (std::size_t m = 0; m < kMeasures; ++m) {
     std::sort(drawn[m].begin(), drawn[m].end());

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// Returns what the calls of each pass of a unit save, in seconds.
+/// Returns the savings of the calls in each pass of a unit, in seconds.
 std::array<double, kKernelPasses> savings(const KernelTable& table, const ProfileTables& profile,
                                           ProfileUnit unit, const TpMode& mode, const ProfilePoint& point) {
   const auto dtype = std::find(kDTypeNames.begin(), kDTypeNames.end(), profile.dtype) - kDTypeNames.begin();

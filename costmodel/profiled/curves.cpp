@@ -9,9 +9,9 @@
 namespace dflop {
 namespace {
 
-constexpr double kBoundFloors = 4;  // launches bind what takes less than so many floors
+constexpr double kBoundFloors = 4;  // passes shorter than this many floors are launch-bound
 
-/// Returns the value at x on the lines between knots; beyond the ends on the first and the last line.
+/// Returns the value at x on the lines between knots; beyond the ends, on the first or last line.
 double on_lines(std::span<const CurveKnot> knots, double x) {
   if (knots.size() == 1) return knots.front().y;
   const auto next =
@@ -21,7 +21,7 @@ double on_lines(std::span<const CurveKnot> knots, double x) {
   return x == b.x ? b.y : a.y + (b.y - a.y) * ((x - a.x) / (b.x - a.x));
 }
 
-/// Returns below which time launches bind a pass; 0 where nothing is launched.
+/// Returns the time below which a pass is launch-bound; 0 if nothing is launched.
 double bound_of(std::span<const TimedPoint> points, bool launches) {
   double floor = std::numeric_limits<double>::infinity();
   for (const TimedPoint& point : points) {
@@ -48,10 +48,10 @@ struct LengthLine {
   double length = 0;
   double start = 0;
   double rate = 0;
-  bool is_bound = false;  ///< by launches, and one point alone
+  bool is_bound = false;  ///< launch-bound, with only one point
 };
 
-/// Returns the line of points of one length, which rise in tokens.
+/// Returns the line through points of one length, which rise in tokens.
 LengthLine line_of(std::span<const TimedPoint> points, double bound) {
   const TimedPoint& first = points.front();
   const TimedPoint& last = points.back();
@@ -61,7 +61,7 @@ LengthLine line_of(std::span<const TimedPoint> points, double bound) {
     return line;
   }
   const double rate = (last.seconds - first.seconds) / (last.tokens - first.tokens);
-  if (rate < line.rate) {  // else the line would start below zero
+  if (rate < line.rate) {  // otherwise the line would start below zero
     line.rate = std::max(0.0, rate);
     line.start = last.seconds - last.tokens * line.rate;
   }

@@ -14,15 +14,15 @@ namespace dflop {
 
 namespace {
 
-constexpr double kProgramValueBytes = kBf16Bytes;  // of activations, as lower() counts them
-constexpr double kProgramSumBytes = kFp32Bytes;    // of gradients
+constexpr double kProgramValueBytes = kBf16Bytes;  // activations, as counted by lower()
+constexpr double kProgramSumBytes = kFp32Bytes;    // gradients
 
-/// Tells whether a layer's part runs once more before its backward.
+/// Tells whether a layer's part is recomputed before its backward.
 bool is_recomputed(Recomputation recomputation, bool attention) {
   return recomputation == Recomputation::full || (recomputation == Recomputation::selective && attention);
 }
 
-/// Returns in how many parts the ranks of a tp group send a message.
+/// Returns the number of parts in which the ranks of a tp group send a message.
 int shards_of(const Message& message, const Program& program) {
   const Stage& source = program.stage_of(message.source);
   const Stage& destination = program.stage_of(message.destination);
@@ -31,8 +31,8 @@ int shards_of(const Message& message, const Program& program) {
   return source.sequence_parallel && !from_encoder && !to_encoder ? source.tp : 1;
 }
 
-/// Returns the part of a device's bandwidth that is asked for by what takes so many times as long beside a
-/// neighbour; see ProfiledCostModel::bandwidth().
+/// Returns the fraction of a device's bandwidth requested by a pass with this slowdown next to a neighbor;
+/// see ProfiledCostModel::bandwidth().
 double fraction_of(double slowing_down) {
   return std::clamp(slowing_down / 2, 0.5, 1.0);
 }
@@ -103,9 +103,9 @@ ProfiledCostModel::Between ProfiledCostModel::between(const Stage& stage) const 
                needed_tables(profile_, stage), measured_tables(profile_));
 }
 
-/// Visits attention of so many encoder layers. `work` has pairs as their mean over all layers of the model:
-/// P = w W + (1 - w) S, where a part w of the layers has windows, whose pairs W are tokens times the tokens
-/// of a window.
+/// Visits the attention of `layers` encoder layers. `work` has the mean pairs over all layers of the model: P
+/// = w W + (1 - w) S, where a fraction w of the layers has windows, and their pairs W are tokens times the
+/// tokens of a window.
 template <typename Visit>
 void ProfiledCostModel::for_each_encoder_attention(double layers, const Workload& work,
                                                    const Visit& visit) const {
@@ -251,7 +251,7 @@ Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Progra
     for (const std::int32_t group : collective.groups) {
       double parameters = 0;
       for (const std::int32_t stage : stages_of(program, program.groups[group]))
-        parameters += held_parameters(program.stages[stage]);  // one of the dp ranks takes them all
+        parameters += held_parameters(program.stages[stage]);  // one of the dp ranks adds up all of them
       squares = std::max(squares, Seconds(profile_.norm.at(parameters)));
     }
   }
@@ -281,7 +281,7 @@ double ProfiledCostModel::held_parameters(const Stage& stage) const {
 
 Seconds ProfiledCostModel::optimizer_step(const Stage& stage) const {
   const double owned = held_parameters(stage) / (stage.zero1 ? stage.dp : 1);
-  if (stage.share == 1) return Seconds(profile_.optimizer.at(owned));  // whatever its tp
+  if (stage.share == 1) return Seconds(profile_.optimizer.at(owned));  // whatever the stage's tp
   const auto [fewer, more, weight] = between(stage);
   return Seconds(std::lerp(fewer.optimizer.at(owned), more.optimizer.at(owned), weight));
 }
@@ -328,9 +328,9 @@ Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   const auto mode = static_cast<std::size_t>(stage.recomputation);
   const auto none = static_cast<std::size_t>(Recomputation::none);
   double most = 0;
-  double held = 0;  // by the parts after the one that runs, beyond what the stage is said to keep
-  // Parts go from the last to the first: while one runs, forward or backward, those after it keep nothing, or
-  // where weights' gradients are left for later what they keep until then (`split`).
+  double held = 0;  // by the parts after the running one, beyond what the stage is counted to keep
+  // Visits parts from the last to the first: while one runs, forward or backward, the parts after it keep
+  // nothing or, if weight gradients are left for later, what they keep until then (`split`).
   const auto add = [&](int parts, double buffer, double keeps, double split, const Workload& tokens) {
     if (parts == 0) return;
     const auto count = static_cast<double>(tokens.tokens);
@@ -344,8 +344,8 @@ Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   const TransformerSpec& llm = profile_.model.llm;
   add(stage.head ? 1 : 0, buffers.head, kept.head, kept.head, work.llm);
   if (stage.head && op == Op::forward && llm.logits_at_once > 0) {
-    // The buffers of a token are of one whose logits exist: the others of a microbatch have none, as if its
-    // chunks were as long as they may be, so that more tokens never need less.
+    // Buffers per token were measured with logits. The other tokens of a microbatch have no logits; chunks
+    // are assumed to have the max size, so that more tokens never need less memory.
     const std::int64_t without = work.llm.tokens - llm.most_logit_rows(work.llm.tokens, stage.tp);
     const std::int64_t logits = without * profile_.value_bytes * llm.vocabulary_per_rank(stage.tp);
     most = std::max(0.0, most - static_cast<double>(logits));

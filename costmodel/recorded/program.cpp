@@ -47,9 +47,9 @@ class MemoryWalk {
   /// Reads the point that every group begins with.
   bool begin() { return expect(Nanoseconds(0), Bytes{}); }
 
-  /// Reads an instruction; `forward_follows` says that one begins at the instant at which it ends, and
-  /// `may_fall` that its stage has frozen parts, of which a backward_input leaves nothing. Elsewhere a fall
-  /// is that of another instruction, which takes no time.
+  /// Reads an instruction. `forward_follows`: a forward begins at the instant at which this ends. `may_fall`:
+  /// its stage has frozen parts, so a backward_input leaves nothing of them. Otherwise a fall belongs to
+  /// another instruction that takes no time.
   bool run(std::int64_t i, const Instruction& instruction, const Span& span, bool forward_follows,
            bool may_fall) {
     start(i, instruction, span);
@@ -71,7 +71,7 @@ class MemoryWalk {
   bool at_end() const { return next_ == points_.size(); }
 
  private:
-  /// Tells whether the next point says this, and takes the point then.
+  /// Tells whether the next point matches, and if so consumes it.
   bool expect(Nanoseconds time, Bytes activations) {
     if (at_end() || points_[next_]->time != time || points_[next_]->activations != activations ||
         points_[next_]->buffers != Bytes{}) {
@@ -81,9 +81,9 @@ class MemoryWalk {
     return true;
   }
 
-  /// Returns by how much activations are higher at the end of an instruction, as the next point says; below 0
-  /// where less is left for the gradients of weights. Where a rise could be the start of a forward, it is,
-  /// unless another one follows.
+  /// Returns the change of activations at the end of an instruction, according to the next point; below 0 if
+  /// less is left for the weight gradients. A rise that could be the start of a forward counts as such,
+  /// unless another rise follows.
   Bytes change_at(Nanoseconds end, bool may_be_forward, bool may_fall) const {
     const auto is_at_end = [&](std::size_t point) {
       return point < points_.size() && points_[point]->time == end;
@@ -99,8 +99,8 @@ class MemoryWalk {
   void start(std::int64_t i, const Instruction& instruction, const Span& span) {
     if (at_end() || points_[next_]->time != span.start) return;
     const MemoryPoint& point = *points_[next_];
-    // An instruction that needs buffers for no time gives them back at once; else they are those of the next
-    // instruction.
+    // If an instruction needs buffers for no time, it gives them back at once; otherwise they belong to the
+    // next instruction.
     const bool ends_here = next_ + 1 < points_.size() && points_[next_ + 1]->time == span.start;
     if (span.duration == Nanoseconds(0) && point.buffers != Bytes{} && !ends_here) return;
     const bool forward = instruction.op == Op::forward;
@@ -120,7 +120,7 @@ class MemoryWalk {
   std::map<std::pair<std::uint16_t, std::int32_t>, Bytes> kept_;
 };
 
-/// Returns those of a group's instructions that take time, in their order.
+/// Returns the instructions of a group that take time, in order.
 std::vector<std::int64_t> timed_instructions(const Program& program, const Group& group) {
   std::vector<std::int64_t> timed;
   for (std::int64_t i = group.begin; i < group.end; ++i) {
@@ -159,15 +159,15 @@ bool walk(const Timeline& timeline, const Program& program, const std::vector<st
   return true;
 }
 
-/// Fills costs.activation and costs.workspace: what the instructions kept and needed, from the memory points
-/// of their run. `span_of` is the row of each instruction's span.
+/// Fills costs.activation and costs.workspace with the memory that the instructions kept and needed, from the
+/// memory points of their run. `span_of` is the row of each instruction's span.
 ///
-/// A group's points mark every change: at the start of a compute or optimizer instruction, which adds a
-/// forward's activations and the instruction's workspace, and at its end, which takes away the workspace and,
-/// after a backward, the activations; a backward_input may add to them. A forward of no duration that keeps
-/// and needs nothing cannot be told from the next one, nor what a backward_input without workspace adds from
-/// what a forward without workspace takes at that instant, where one of them takes nothing: it is then the
-/// forward's, as in all timelines of which backward_inputs add nothing.
+/// A group's points mark every change. At the start of a compute or optimizer instruction, a forward's
+/// activations and the instruction's workspace are added. At its end, the workspace is removed and, after a
+/// backward, the activations; a backward_input may add to them. Two cases are ambiguous: a forward of no
+/// duration that keeps and needs nothing looks like the next forward. If a backward_input without workspace
+/// adds memory at the instant at which a forward without workspace takes some, and one of the two takes
+/// nothing, the memory counts as the forward's, as in all timelines whose backward_inputs add nothing.
 /// @returns false, with both tables zero, if there are no points or they do not fit the instructions.
 bool recover_memory(const Timeline& timeline, const Program& program,
                     const std::vector<std::int64_t>& span_of, ProgramCosts& costs) {
@@ -217,7 +217,7 @@ class Rebuild {
     refuse_input(where_ + key + "'", message, std::forward<Values>(values)...);
   }
 
-  /// Refuses a value of the span in row `row`.
+  /// Rejects a value of the span in row `row`.
   template <typename... Values>
   [[noreturn]] void refuse_span(std::string_view column, std::size_t row,
                                 fmt::format_string<Values...> message, Values&&... values) const {
@@ -259,8 +259,8 @@ class Rebuild {
     if (unknown_work) program_.works.emplace_back();
   }
 
-  /// Durations were recorded beside what shared their GPUs, and so nothing slows them down once more: the
-  /// costs have no bandwidths.
+  /// Recorded durations already include the slowdown by other work on shared GPUs. So that nothing slows them
+  /// down again, the costs have no bandwidths.
   void add_shared_gpus() {
     program_.shared_gpus = timeline_.shared_gpus;
     if (program_.shared_gpus == 0 || program_.ranks() == 2 * program_.shared_gpus) return;
@@ -299,7 +299,7 @@ class Rebuild {
     }
   }
 
-  /// Checks that there are as many different positions from 0 on as the group has spans: no holes.
+  /// Checks that the group's positions are distinct and go from 0 without gaps.
   void place_spans() {
     span_of_.assign(spans_.size(), kNone);
     for (std::size_t row = 0; row < spans_.size(); ++row) {
@@ -345,7 +345,7 @@ class Rebuild {
     }
   }
 
-  /// Tables are never larger than the file, whatever numbers stand in it.
+  /// Tables are never larger than the file, whatever numbers it contains.
   void check_index(std::int64_t row) const {
     const std::int64_t most = static_cast<std::int64_t>(spans_.size()) - 1;
     if (spans_[row].message >= 0 && spans_[row].message <= most) return;
@@ -362,7 +362,7 @@ class Rebuild {
     program_.microbatches = std::max(program_.microbatches, microbatch + 1);
   }
 
-  /// Ends are the rows of one message's two ends.
+  /// Ends holds the rows of a message's two ends.
   struct Ends {
     std::int64_t send = kNone;
     std::int64_t receive = kNone;
@@ -468,7 +468,7 @@ class Rebuild {
     }
   }
 
-  /// Gives each set of participants a queue where groups have process groups alone, as import_joined() says.
+  /// Gives each set of participants a queue if groups have only process groups; see import_joined().
   void set_queues() {
     if (!has_pieces_alone(timeline_)) return;
     std::map<std::vector<std::int32_t>, std::int32_t> queues;
@@ -478,7 +478,7 @@ class Rebuild {
     }
   }
 
-  /// Takes over what spans do not say of collectives.
+  /// Copies the properties of collectives that spans lack.
   void describe_collectives() {
     const std::vector<RecordedCollective>& known = timeline_.collectives;
     if (known.empty()) return;
@@ -498,9 +498,9 @@ class Rebuild {
     }
   }
 
-  /// Lowers each `ready` to what every participant and the order of its starts allow.
+  /// Lowers each `ready` to the max that every participant and the order of its starts allow.
   void set_ready() {
-    std::vector<std::int32_t> start_before;  // pairs of starts in force during the same compute
+    std::vector<std::int32_t> start_before;  // pairs of starts that take effect during the same compute
     std::vector<std::int32_t> start_after;
     for (const Instruction& instruction : program_.instructions) {
       if (instruction.op != Op::all_reduce_start) continue;
@@ -529,7 +529,7 @@ class Rebuild {
     }
   }
 
-  /// Returns `ready` by the compute that follows a start and those beside it; 0 where none does.
+  /// Returns `ready` from the compute that follows a start and its adjacent starts; 0 if no compute follows.
   double ready_during_next(const Group& group, std::int64_t start) const {
     std::int64_t next = start;
     while (next < group.end && program_.instructions[next].op == Op::all_reduce_start) ++next;
@@ -546,7 +546,7 @@ class Rebuild {
   Program& program_ = result_.program;
   ProgramCosts& costs_ = result_.costs;
   std::unordered_map<std::int32_t, std::size_t> group_of_rank_;
-  std::vector<std::int64_t> span_of_;  ///< per instruction: row of its span
+  std::vector<std::int64_t> span_of_;  ///< per instruction: the row of its span
   std::vector<bool> resharded_;        ///< per message
   std::vector<Nanoseconds> start_;     ///< per collective
 };

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// A LinkGroup has transfers that share a line, and where their durations are.
+/// A LinkGroup holds transfers that share a line, with pointers to their durations.
 struct LinkGroup {
   std::vector<LinkSample> samples;
   std::vector<Nanoseconds*> durations;
@@ -19,7 +19,8 @@ struct LinkGroup {
     durations.push_back(&duration);
   }
 
-  /// Returns how many transfers it takes for all bandwidth, as nothing tells their latency.
+  /// Rescales the durations. Returns the number of transfers that count as all bandwidth, because their
+  /// latency is unknown.
   std::size_t rescale(double latency_scale, double bandwidth_scale) {
     const std::optional<LinkFit> fit = fit_link(samples);
     for (std::size_t k = 0; k < samples.size(); ++k) {
@@ -31,14 +32,14 @@ struct LinkGroup {
   }
 };
 
-/// Where a line through sizes within this factor of one another meets 0 bytes is what noise makes of it, of
-/// 3 % of a transfer's time a tenth. Times without noise, as of a simulation, are on the line all the same.
+/// If all sizes are within this factor of one another, noise dominates the line's intercept: noise of 3 % of
+/// a transfer's time shifts it by a tenth. Times without noise, as from a simulation, are on the line anyway.
 constexpr double kNarrow = 2;
-/// Sizes that differ by no more than this part of their mean are one.
+/// Sizes that differ by no more than this part of their mean count as equal.
 constexpr double kOneSize = 1e-6;
 
-/// Returns half the width of the 95 % interval of where the least-squares line meets 0 bytes; nothing for two
-/// samples, which a line goes through.
+/// Returns half the width of the 95 % interval of the least-squares line's intercept; zero for two samples,
+/// which the line passes through.
 Seconds intercept_error(std::span<const LinkSample> samples, const LinkFit& line, double mean_bytes,
                         double spread) {
   if (samples.size() < 3) return Seconds(0);
@@ -84,7 +85,7 @@ std::optional<LinkFit> fit_link(std::span<const LinkSample> samples) {
   const Seconds intercept = mean - Seconds(slope * mean_bytes);
   const Seconds error = intercept_error(samples, {intercept, slope}, mean_bytes, spread);
   const Seconds latency = slope > 0 ? intercept : mean;
-  constexpr double kNearZero = 0.1;  // of the mean size: samples that show the latency themselves
+  constexpr double kNearZero = 0.1;  // of the mean size; smaller samples show the latency directly
   constexpr double kNothing = 0.01;  // of the mean duration
   const bool is_noise =
       is_narrow ? error > kNothing * mean : latency < error && least.bytes > kNearZero * mean_bytes;
@@ -136,12 +137,12 @@ std::array<std::int64_t, 4> place_of(const Group& group, const Instruction& inst
           instruction.microbatch};
 }
 
-/// Returns the place of the group's model state.
+/// Returns the key of the group's model state.
 std::array<std::int64_t, 4> place_of(const Group& group) {
   return place_of(group, {Op::optimizer_step, static_cast<std::uint16_t>(group.stage), -1, -1});
 }
 
-/// Takers give the next unused duration of a key's parts, where it has one left.
+/// Takers hand out the next unused duration of each key's parts, if there is one.
 class Takers {
  public:
   template <typename Parts, typename Key>
@@ -186,7 +187,7 @@ RecordedCostModel::ShapeKey RecordedCostModel::shape_key(Op op, const Stage& sta
     shape.optimizer_states = OptimizerStates::fp32;
   }
   Work counted = work;
-  counted.llm.untrained_tokens = 0;  // which recordings of before do not have
+  counted.llm.untrained_tokens = 0;  // older recordings lack these
   return {op, shape, counted};
 }
 
@@ -276,7 +277,8 @@ void RecordedCostModel::learn_ratio(Op op, int kind, Nanoseconds recorded, Secon
   ratios_[{kAny, kAny}].push_back(ratio);
 }
 
-/// Sets each ratio to the least one such that those up to it have half of the weight.
+/// Sets each ratio to its weighted median: the smallest one such that it and the smaller ones have half of
+/// the weight.
 void RecordedCostModel::settle_ratios() {
   for (auto& [key, values] : ratios_) {
     std::sort(values.begin(), values.end(),
@@ -291,7 +293,7 @@ void RecordedCostModel::settle_ratios() {
   ratios_.clear();
 }
 
-/// Returns the ratio, which is 1 where nothing recorded compares with the fallback's prices.
+/// Returns the ratio; 1 if nothing recorded can be compared with the fallback's prices.
 double RecordedCostModel::ratio(Op op, int kind) const {
   const int number = static_cast<int>(op);
   for (const RatioKey& key :
@@ -373,7 +375,7 @@ Bytes RecordedCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   return mean != nullptr ? mean->workspace : fallback_.workspace(op, stage, work);
 }
 
-/// Returns the recorded instruction at the same place, if it has the same shape.
+/// Returns the recorded instruction with the same key, if it has the same shape.
 const RecordedCostModel::Priced* RecordedCostModel::find_part(const Program& program, const Group& group,
                                                               const Instruction& instruction) const {
   const auto same = instructions_.find(place_of(group, instruction));
@@ -383,8 +385,8 @@ const RecordedCostModel::Priced* RecordedCostModel::find_part(const Program& pro
   return same->second.shape == shape ? &same->second : nullptr;
 }
 
-/// Prices an instruction's activations. What is freed is what forward and backward_input took, whether or not
-/// that which frees it was recorded.
+/// Prices an instruction's activations. The freed bytes are those taken by forward and backward_input,
+/// whether or not the instruction that frees them was recorded.
 Bytes RecordedCostModel::price_activation(const Program& program, const Group& group,
                                           const Instruction& instruction) const {
   const auto taken_by = [&](Op op) {
@@ -399,7 +401,7 @@ Bytes RecordedCostModel::price_activation(const Program& program, const Group& g
   return instruction.op == Op::backward_weight ? kept + taken_by(Op::backward_input) : kept;
 }
 
-/// Replaces the price by shape where the very part was recorded.
+/// Replaces the price by shape if this very part was recorded.
 void RecordedCostModel::price_instruction(const Program& program, const Group& group, std::int64_t i,
                                           ProgramCosts& costs, PriceSources& sources) const {
   const Instruction& instruction = program.instructions[i];

@@ -9,8 +9,8 @@
 namespace dflop {
 namespace {
 
-// Terms that only stages at an end of their module have, and the layers' own: where both explain the recorded
-// stages, one without ends has to be known, too.
+// Only stages at an end of their module have the terms of that end. A subset with such terms must also have
+// the terms of the module's layers.
 constexpr unsigned kEncoderLayers = 1U << 1;
 constexpr unsigned kConnector = 1U << 3;
 constexpr unsigned kLlmLayers = 1U << 4;
@@ -46,9 +46,9 @@ void WorkLine::add(const Stage& stage, const Work& work, Seconds duration) {
   for (std::size_t t = 0; t < kTerms; ++t) most_[t] = std::max(most_[t], works_.back()[t]);
 }
 
-/// Returns few equations whose least squares are those of all recordings, which may be tens of thousands,
-/// while every choice of terms is fitted to them: the triangle of a QR decomposition. Each term counts as a
-/// part of its largest.
+/// Returns a few equations with the same least squares as all recordings (there may be tens of thousands),
+/// because every choice of terms is fitted to them: the triangle of a QR decomposition. Each term is scaled
+/// by its max.
 std::vector<WorkLine::Equation> WorkLine::reduced() const {
   const auto rows = static_cast<Eigen::Index>(works_.size());
   Eigen::MatrixXd matrix(rows, kTerms + 1);
@@ -67,8 +67,8 @@ std::vector<WorkLine::Equation> WorkLine::reduced() const {
   return equations;
 }
 
-/// Fits the terms of a subset (bit t: term t); nothing where one of them is negative, or cannot be told from
-/// others.
+/// Fits the terms of a subset (bit t: term t); nothing if a coefficient is negative, or terms cannot be told
+/// apart.
 std::optional<WorkLine::Terms> WorkLine::fit(unsigned subset, const std::vector<Equation>& equations,
                                              double& error) const {
   std::vector<std::size_t> terms;
