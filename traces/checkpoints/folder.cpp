@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPartEnding = ".part";
 constexpr std::string_view kUnreadableEnding = ".unreadable";
 
-/// Returns the step of a name that step_folder() gives.
+/// Returns the step in a name made by step_folder(); nothing for other names.
 std::optional<std::int64_t> step_of_name(std::string_view name) {
   constexpr std::string_view kPrefix = "step-";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -36,14 +36,14 @@ std::optional<std::int64_t> step_of_name(std::string_view name) {
 
 struct StepEntries {
   std::map<std::int64_t, std::string, std::greater<>> checkpoints;  // by step, the highest first
-  std::map<std::int64_t, std::string> others;                       // that are called so and have no index
-  std::vector<std::string> parts;                                   // of killed writers
+  std::map<std::int64_t, std::string> others;                       // entries with such a name but no index
+  std::vector<std::string> parts;                                   // left by killed writers
 };
 
 StepEntries list_entries(const std::string& folder) {
   StepEntries entries;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    std::error_code ignored;  // of a link to nowhere
+    std::error_code ignored;  // for a broken link
     const std::string path = entry.path().string();
     const std::string name = entry.path().filename().string();
     const bool is_part = name.ends_with(kPartEnding);
@@ -61,7 +61,7 @@ StepEntries list_entries(const std::string& folder) {
   return entries;
 }
 
-/// Lists what a folder has of checkpoints. @throws Error (input)
+/// Lists the checkpoints in a folder. @throws Error (input)
 StepEntries list_steps(const std::string& folder) {
   try {
     return fs::exists(folder) ? list_entries(folder) : StepEntries();
@@ -80,7 +80,7 @@ void rename_folder(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) refuse_output(to, std::strerror(errno));
 }
 
-/// Removes a checkpoint, which is none at once: what is left where this ends early is a part.
+/// Removes a checkpoint. It is renamed first, so that an interrupted removal leaves only a part.
 void remove_checkpoint(const std::string& path) {
   const std::string part = path + std::string(kPartEnding);
   remove_folder(part);

@@ -20,18 +20,18 @@ namespace {
 
 constexpr std::string_view kIndexSchema = "dflop.checkpoint";
 constexpr int kIndexVersion = 2;
-/// The text that stands before the CRC-32 of all that stands before it.
+/// The text before the CRC-32, which covers everything before this text.
 constexpr std::string_view kBeforeCrc = ",\n  \"crc32\": ";
-/// A tensor has at most so many values: their bytes can be counted.
+/// A tensor has at most this many values, so that their bytes can be counted.
 constexpr std::int64_t kMostValues = std::numeric_limits<std::int64_t>::max() / 8;
 
 std::uint32_t crc_of_text(std::string_view text) {
   return static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
 }
 
-// These functions say whether pieces make up a tensor.
+// These functions check whether pieces make up a tensor.
 
-/// Tells whether runs, in whatever order, are [0, size) without gaps and overlaps.
+/// Tells whether runs, in any order, cover [0, size) without gaps or overlaps.
 bool make_up(std::vector<IndexRun> parts, std::int64_t size) {
   std::sort(parts.begin(), parts.end());
   std::int64_t end = 0;
@@ -42,8 +42,8 @@ bool make_up(std::vector<IndexRun> parts, std::int64_t size) {
   return end == size;
 }
 
-/// Returns what keeps the pieces from being the tensor, each value once; nothing if they are. Columns are
-/// divided first, and the rows of each run of columns then.
+/// Returns why the pieces do not contain each value of the tensor exactly once; nothing if they do. Columns
+/// are divided first, and then the rows of each run of columns.
 std::optional<std::string> find_fault(const PiecedTensor& tensor) {
   std::map<IndexRun, std::map<std::vector<IndexRun>, std::vector<IndexRun>>> shards;
   for (const TensorPiece& piece : tensor.pieces) {
@@ -101,7 +101,7 @@ void write_tensor(JsonWriter& writer, const PiecedTensor& tensor) {
 
 // These functions read an index.
 
-/// Reads runs, which are written one after the other, each within [0, size).
+/// Reads consecutive runs, each within [0, size).
 std::vector<IndexRun> read_runs(const JsonValue& json, std::int64_t size) {
   const std::vector<std::int64_t> ends = json.integers(0, size);
   if (ends.empty() || ends.size() % 2 != 0) json.refuse_type("a begin and an end of each run");
@@ -130,7 +130,7 @@ TensorPiece read_piece(const JsonValue& json, const PiecedTensor& tensor, std::s
   piece.name = json.at("name").string();
   piece.block.rows = read_runs(json.at("rows"), tensor.rows);
   piece.block.columns = read_run(json.at("columns"), tensor.columns);
-  // Runs that overlap could have more rows than can be counted.
+  // Overlapping runs could have more rows than can be counted.
   std::int64_t left = tensor.rows;
   for (const IndexRun& run : piece.block.rows) {
     if (run.size() > left) json.at("rows").refuse("expected at most {} rows, found more", tensor.rows);
@@ -157,7 +157,7 @@ PiecedTensor read_pieced_tensor(const JsonValue& json, std::size_t files) {
   return tensor;
 }
 
-/// Reads the name of a file of the folder: with "/" it could be any file of the machine.
+/// Reads the name of a file in the folder; a name with "/" could refer to any file of the machine.
 std::string read_file_name(const JsonValue& json) {
   const std::string& name = json.string();
   if (name.empty() || name == "." || name == ".." ||
@@ -213,8 +213,8 @@ std::string rank_file_name(int rank) {
 
 namespace {
 
-/// Returns the parts that are written: each block's from its first stage and tp rank, equal ones from the
-/// first rank. They are sorted by tensor, and then by block and place in it.
+/// Returns the parts to write: each block's from its first stage and tp rank, and among equal ones from the
+/// first rank. They are sorted by tensor, then by block and position in it.
 std::vector<const HeldPart*> written_parts(std::span<const HeldPart> parts) {
   const auto block_of = [](const HeldPart* p) { return std::tie(p->kind, p->tensor, p->block); };
   const auto holder_of = [](const HeldPart* p) { return std::tie(p->stage, p->tp_rank); };
@@ -226,7 +226,7 @@ std::vector<const HeldPart*> written_parts(std::span<const HeldPart> parts) {
            std::tie(b->stage, b->tp_rank, b->values, b->rank);
   });
   std::vector<const HeldPart*> written;
-  const HeldPart* first = nullptr;  // of the block
+  const HeldPart* first = nullptr;  // with the same block
   for (const HeldPart* part : sorted) {
     if (first == nullptr || block_of(first) != block_of(part)) first = part;
     const bool is_copy = holder_of(part) != holder_of(first) ||

@@ -24,8 +24,8 @@ IndexRun common(const IndexRun& a, const IndexRun& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-/// Returns how pieces lie in a file. A whole block is a matrix, as other programs expect it; a part of one is
-/// a row.
+/// Returns the shapes of pieces in a file. A whole block is a matrix, as other programs expect; a part of a
+/// block is a row.
 std::vector<TensorShape> shapes_of(std::span<const PlacedPiece> pieces, Dtype dtype) {
   std::vector<TensorShape> shapes;
   for (const auto& [tensor, piece] : pieces) {
@@ -38,7 +38,7 @@ std::vector<TensorShape> shapes_of(std::span<const PlacedPiece> pieces, Dtype dt
   return shapes;
 }
 
-/// Returns the file's tensor. @throws Error (input) if it is not what the index says
+/// Returns the file's tensor. @throws Error (input) if it does not match the index
 const StoredTensor& stored_piece(const SafetensorsFile& file, const TensorPiece& piece) {
   const StoredTensor& stored = file.at(piece.name);
   const bool has_values = stored.dtype == Dtype::f32 || stored.dtype == Dtype::f64;
@@ -51,7 +51,7 @@ const StoredTensor& stored_piece(const SafetensorsFile& file, const TensorPiece&
   return stored;
 }
 
-/// A Target is where values of a tensor go: rows x columns of it, row by row.
+/// A Target receives rows x columns of a tensor, row by row.
 template <typename Real>
 struct Target {
   IndexRun rows;
@@ -59,9 +59,8 @@ struct Target {
   std::span<Real> values;
 };
 
-/// Copies the values that a piece has of `columns` and of rows [row, row + count) of the tensor, which is row
-/// `held` of the block and those behind it. More rows than one are whole in block and target: one run of
-/// values in either.
+/// Copies a piece's values of `columns` and rows [row, row + count) of the tensor, which begin at row `held`
+/// of the block. Several rows are always whole in block and target, so they are one run of values in both.
 template <typename Real>
 void copy_rows(const TensorPiece& piece, const StoredTensor& stored, const std::byte* bytes,
                std::int64_t held, std::int64_t row, std::int64_t count, const IndexRun& columns,
@@ -82,7 +81,7 @@ void copy_piece(const TensorPiece& piece, const StoredTensor& stored, const std:
                 const Target<Real>& target) {
   const IndexRun columns = common(piece.block.columns, target.columns);
   const bool are_whole_rows = piece.block.columns == target.columns;
-  std::int64_t held = 0;  // the row of the block with which the run begins
+  std::int64_t held = 0;  // the run's first row in the block
   for (const IndexRun& run : piece.block.rows) {
     const IndexRun rows = common(run, target.rows);
     const std::int64_t at_once = are_whole_rows ? std::max<std::int64_t>(1, rows.size()) : 1;
@@ -93,7 +92,7 @@ void copy_piece(const TensorPiece& piece, const StoredTensor& stored, const std:
   }
 }
 
-/// Tells whether a piece may have values of a target.
+/// Tells whether a piece may contain values of a target.
 bool has_some(const TensorPiece& piece, const IndexRun& rows, const IndexRun& columns) {
   if (common(piece.block.columns, columns).size() == 0) return false;
   return std::any_of(piece.block.rows.begin(), piece.block.rows.end(),

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-// These limits are far above real runs, and so low that products of a few of them stay inside 64 bits.
+// These limits are far above real runs, and low enough that products of a few of them fit in 64 bits.
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int64_t kMostBatch = 1 << 20;
 constexpr std::int64_t kMostWidth = 1 << 20;
@@ -36,7 +36,7 @@ const std::vector<std::string> kLiveColumns = {
     "model",       "hidden",       "ffn", "heads", "kv_heads", "head_dim",    "vocabulary", "layers", "seq",
     "micro_batch", "microbatches", "tp",  "dp",    "pp",       "iteration_s", "commit",     "note"};
 
-/// Fields are one row's by the names of the header.
+/// Fields gives access to one row by column name.
 class Fields {
  public:
   Fields(const CsvReader& reader, const std::vector<std::string>& header,
@@ -156,7 +156,7 @@ TruthRow read_live(const Fields& fields) {
   return truth;
 }
 
-/// A Form is a kind of files: its columns, in any order, and what reads a row.
+/// A Form describes a kind of files: its columns, in any order, and the function that reads a row.
 struct Form {
   TruthKind kind;
   const std::vector<std::string>& columns;

@@ -39,7 +39,7 @@ std::string_view name_of(Column column) {
   return kColumns[static_cast<std::size_t>(column)];
 }
 
-/// Returns what was found, fit for one line of an error message.
+/// Returns the found text, shortened to one line of an error message.
 std::string quoted(std::string_view found) {
   constexpr std::size_t kLongest = 60;
   if (found.empty()) return "an empty field";
@@ -49,7 +49,7 @@ std::string quoted(std::string_view found) {
   return fmt::format("'{}{}'", text, found.size() > kLongest ? "..." : "");
 }
 
-/// Reads a size as "640x480".
+/// Reads a size such as "640x480".
 bool read_size(std::string_view text, ImageSize& size) {
   const auto in_range = [](std::int32_t side) { return side >= 1 && side <= kMaxImageSide; };
   const std::size_t cross = text.find('x');
@@ -57,7 +57,7 @@ bool read_size(std::string_view text, ImageSize& size) {
          parse_number(text.substr(cross + 1), size.height) && in_range(size.width) && in_range(size.height);
 }
 
-/// A Row has the fields of one row by column, read as what they should be.
+/// A Row gives typed access to the fields of one row by column.
 class Row {
  public:
   Row(const CsvReader& reader, const FieldOfColumn& field_of, const std::vector<std::string_view>& fields)
@@ -135,7 +135,7 @@ void read_images(const Row& row, Record& record) {
   }
 }
 
-/// Checks that the fields that the row's modality cannot do without are there.
+/// Checks that the fields required by the row's modality are present.
 void require_fields(const Row& row, const Record& record) {
   switch (record.modality) {
     case Modality::text:
@@ -159,7 +159,7 @@ void require_fields(const Row& row, const Record& record) {
   }
 }
 
-/// Reads the tokens of all text: their number, else the sum of prompt and answer; nothing where a record says
+/// Reads the number of tokens of all text, else the sum of prompt and answer; nothing if a record has
 /// neither.
 std::optional<std::int64_t> read_text_tokens(const Row& row) {
   const auto prompt = row.integer(Column::prompt_tokens, 0, kMaxTextTokens);
@@ -186,7 +186,7 @@ Record read_record(const Row& row) {
   record.video_frames = row.integer(Column::video_frames, 1, kMaxFrames);
   record.video_size = row.size(Column::video_wh);
   record.audio_s = row.real(Column::audio_s, kMinSeconds, kMaxSeconds);
-  row.integer(Column::n_texts, 0, kMaxTextTokens);  // not used, but garbage in it means a damaged row
+  row.integer(Column::n_texts, 0, kMaxTextTokens);  // unused, but garbage in it indicates a damaged row
   record.text_tokens = read_text_tokens(row);
   require_fields(row, record);
   return record;

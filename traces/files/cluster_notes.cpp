@@ -5,9 +5,9 @@
 namespace dflop {
 namespace {
 
-constexpr double kMostError = 100;      // as a part of what was measured
-constexpr double kMostAllowance = 10;   // as a part of a step
-constexpr double kLeastLineRate = 1e6;  // as of bandwidths, in bytes a second
+constexpr double kMostError = 100;      // relative to the measured time
+constexpr double kMostAllowance = 10;   // relative to a step
+constexpr double kLeastLineRate = 1e6;  // the same as for bandwidths, in bytes a second
 constexpr double kMostLineRate = 1e15;
 
 std::optional<double> line_rate(const JsonValue& root, std::string_view link) {

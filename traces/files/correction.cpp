@@ -15,10 +15,10 @@ namespace {
 constexpr std::string_view kCorrectionSchema = "dflop.correction";
 constexpr int kCorrectionVersion = 1;
 constexpr std::size_t kMostBuckets = 4096;
-constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // whole numbers that a double holds
-constexpr int kMostLog = 2048;                              // of 16 log2 of any 64-bit number
-constexpr double kMostSum = 1e15;                           // far beyond any run; sums of it stay finite
-constexpr double kCorrectionRounding = 1e-6;                // of the largest sum
+constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // whole numbers up to this are exact in a double
+constexpr int kMostLog = 2048;                              // 16 log2 of any 64-bit number is less
+constexpr double kMostSum = 1e15;                           // far beyond any run; their sums stay finite
+constexpr double kCorrectionRounding = 1e-6;                // relative to the largest sum
 constexpr double kLeastSum = 1e-12;
 
 void write_workload(JsonWriter& writer, std::string_view key, const Workload& work) {
@@ -79,7 +79,7 @@ std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
   return buckets;
 }
 
-/// Checks a matrix: sums of squares have no negative eigenvalue, but for rounding.
+/// Checks that a matrix has no negative eigenvalue, apart from rounding, as sums of squares must.
 void require_semidefinite(const JsonValue& json, const CorrectionFit& fit) {
   const auto size = static_cast<Eigen::Index>(fit.columns());
   Eigen::MatrixXd lower = Eigen::MatrixXd::Zero(size, size);

@@ -10,8 +10,8 @@
 namespace dflop {
 namespace {
 
-// Products of these sizes, and the parameters of all layers, fit into the integers that count them.
-constexpr int kMostConfigSize = 1 << 24;  // of what else has none of its own
+// Products of these sizes, and the parameters of all layers, fit into the integer types that count them.
+constexpr int kMostConfigSize = 1 << 24;  // for sizes without their own limit
 constexpr int kMostConfigLayers = 4096;
 constexpr int kMostConfigWidth = 1 << 20;
 constexpr int kMostConfigHeads = 1 << 14;
@@ -20,11 +20,11 @@ constexpr int kMostPatchSide = 256;
 constexpr int kMostPatchDepth = 16;  // frames
 constexpr int kMostMerge = 16;       // side of a square of patches
 constexpr int kMostTileSide = 1 << 16;
-constexpr std::int64_t kConfigMaxTokens = 32768;  // of the presets, and at most
+constexpr std::int64_t kConfigMaxTokens = 32768;  // the presets' value, and the maximum
 
 constexpr std::string_view kInternVlChat = "internvl_chat";  // InternVL as OpenGVLab publishes it
 
-/// A Config is an object of a config.json, whose absent keys have defaults.
+/// A Config is an object of a config.json; missing keys have defaults.
 class Config {
  public:
   explicit Config(JsonValue json) : json_(std::move(json)) { json_.require_object(); }
@@ -49,7 +49,7 @@ class Config {
     return has(found) ? json_.at(found).integer<std::int64_t>(0, kMostConfigSize) : -1;
   }
 
-  /// Refuses all but one value of a key that is there.
+  /// Rejects a present key with any other value.
   void require(std::string_view key, const std::string& expected) const {
     if (has(key) && json_.at(key).string() != expected) json_.at(key).refuse_type("\"{}\"", expected);
   }
@@ -62,7 +62,7 @@ class Config {
     if (has(key) && json_.at(key).number() != expected)
       json_.at(key).refuse_type("{}, as nothing else is computed", expected);
   }
-  /// Refuses what trains with parts of a model dropped at random.
+  /// Rejects models that drop parts at random in training.
   void require_no_dropout() const {
     for (const std::string_view key : {"attention_dropout", "dropout", "activation_dropout",
                                        "hidden_dropout_prob", "projection_dropout", "encoder_layerdrop"}) {
@@ -81,7 +81,7 @@ Activation read_gelu(const Config& config, std::string_view key, const std::stri
   config.at(key).refuse_type("\"gelu\" or \"gelu_pytorch_tanh\"");
 }
 
-/// Reads rotary positions: "rope_parameters" of transformers 5, or "rope_theta" and "rope_scaling" before.
+/// Reads rotary positions: "rope_parameters" of transformers 5, or the older "rope_theta" and "rope_scaling".
 Rotary read_rotary(const Config& config, double absent_base) {
   Rotary rotary;
   const std::string_view key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -104,7 +104,7 @@ Rotary read_rotary(const Config& config, double absent_base) {
       rope.at("high_freq_factor").refuse_type("more than low_freq_factor");
     }
   } else if (kind != "default" && kind != "mrope" &&
-             kind != "dynamic") {  // which scales beyond the longest alone
+             kind != "dynamic") {  // which only scales beyond the longest length
     rope.at(kind_key).refuse_type(
         "\"default\", \"dynamic\", \"llama3\" or \"mrope\", as no other scaling is computed");
   }
@@ -116,7 +116,7 @@ Rotary read_rotary(const Config& config, double absent_base) {
   return rotary;
 }
 
-/// TextDefaults are the sizes that a text model's class has where its config says nothing.
+/// TextDefaults are the default sizes of a text model's class.
 struct TextDefaults {
   int hidden = 4096;
   int ffn = 22016;
@@ -127,7 +127,7 @@ struct TextDefaults {
 };
 constexpr TextDefaults kLlamaDefaults{4096, 11008, 32, 32, 32000, 1e-6};
 
-/// Reads the LLM. `rotary_base`: where its config says none.
+/// Reads the LLM. `rotary_base`: the default if the config has none.
 TransformerSpec read_text(const Config& config, bool llama, double rotary_base = 10'000) {
   const TextDefaults defaults = llama ? kLlamaDefaults : TextDefaults{};
   config.require("hidden_act", "silu");
@@ -178,7 +178,7 @@ TransformerSpec read_text(const Config& config, bool llama, double rotary_base =
   return spec;
 }
 
-/// Returns the text model of a model that has others, too.
+/// Returns the text model inside a multimodal model.
 TransformerSpec read_inner_text(const Config& root, double rotary_base = 10'000) {
   if (!root.has("text_config")) return read_text(root, false, rotary_base);
   const Config config = root.object("text_config");
@@ -189,7 +189,7 @@ TransformerSpec read_inner_text(const Config& root, double rotary_base = 10'000)
   return read_text(config, kind == "llama", rotary_base);
 }
 
-/// Reads the sizes of an encoder, under the keys that its class has for them.
+/// Reads the sizes of an encoder, from the keys that its class uses.
 TransformerSpec read_encoder(const Config& config, const std::string& name, std::string_view layers,
                              std::string_view hidden, std::string_view ffn, std::string_view heads) {
   config.require_no_dropout();
@@ -206,7 +206,7 @@ TransformerSpec read_encoder(const Config& config, const std::string& name, std:
   return spec;
 }
 
-/// Returns a key's value, which may be a pair of equal ones, as sizes of pictures are.
+/// Reads a key whose value may be a pair of equal sizes, as for pictures.
 int read_side(const Config& config, std::string_view key, int most) {
   if (!config.at(key).is_array()) return config.size(key, {}, most);
   const std::vector<std::int64_t> sides = config.at(key).integers(1, most);
@@ -250,7 +250,7 @@ ModelSpec read_llava_onevision(const Config& root) {
   of.family = ModelFamily::llava_onevision;
   of.picture.patch = vision.size("patch_size", {}, kMostPatchSide);
   of.picture.tile = read_side(vision, "image_size", kMostTileSide);
-  const int side = of.picture.tile / of.picture.patch;  // what is left over is not seen
+  const int side = of.picture.tile / of.picture.patch;  // the remainder is not seen
   if (side < 1) vision.at("patch_size").refuse_type("at most the side of a tile, {}", of.picture.tile);
   of.front = {
       .values = 3 * of.picture.patch * of.picture.patch, .bias = true, .table = std::int64_t{side} * side};
@@ -300,7 +300,7 @@ ModelSpec read_qwen25_vl(const Config& root) {
   if (vision.has("rope_parameters")) {
     const Config rope = vision.object("rope_parameters");
     const std::string kind = rope.text(rope.has("rope_type") ? "rope_type" : "type", "axial");
-    if (kind != "axial" && kind != "default") {  // which transformers takes for the former
+    if (kind != "axial" && kind != "default") {  // transformers treats this as axial
       rope.at(rope.has("rope_type") ? "rope_type" : "type").refuse_type("\"axial\" or \"default\"");
     }
     base = rope.number("rope_theta", base);
@@ -333,7 +333,7 @@ ModelSpec read_qwen25_vl(const Config& root) {
   return model;
 }
 
-/// Returns the text model under "llm_config" of a model that OpenGVLab publishes, whose class that is.
+/// Returns the text model under "llm_config" of a model published by OpenGVLab, which uses that class.
 TransformerSpec read_chat_text(const Config& root) {
   const Config config = root.object("llm_config");
   const std::string kind = config.text("model_type", "");
@@ -341,8 +341,8 @@ TransformerSpec read_chat_text(const Config& root) {
   return read_text(config, kind == "llama");
 }
 
-/// Reads InternVL, of transformers or as OpenGVLab publishes it ("internvl_chat"), whose code has other keys
-/// and defaults (configuration_internvl_chat.py, configuration_intern_vit.py).
+/// Reads InternVL, in transformers' form or as published by OpenGVLab ("internvl_chat"), whose code has other
+/// keys and defaults (configuration_internvl_chat.py, configuration_intern_vit.py).
 ModelSpec read_internvl(const Config& root) {
   const bool chat = root.has("llm_config");
   const Config vision = root.object("vision_config");
@@ -370,7 +370,7 @@ ModelSpec read_internvl(const Config& root) {
   form.activation = read_gelu(vision, "hidden_act", "gelu");
   form.rotary.reset();
   form.qk_norm = vision.flag(chat ? "qk_normalization" : "use_qk_norm", chat);
-  if (chat) form.qk_epsilon = form.epsilon;  // that of transformers is always 1e-6
+  if (chat) form.qk_epsilon = form.epsilon;  // transformers always uses 1e-6
   form.layer_scale = true;
   form.layer_scale_start = vision.number(chat ? "initializer_factor" : "layer_scale_init_value", 0.1);
   model.encoder.form = form;
@@ -449,7 +449,7 @@ ModelSpec read_family(const Config& root, ModelFamily family) {
   return {};
 }
 
-/// Returns how long an LLM's sequences may be: what its config says, and no more than presets have.
+/// Returns the max length of an LLM's sequences: from its config, but no more than the presets'.
 std::int64_t most_positions(const Config& root) {
   constexpr std::string_view kKey = "max_position_embeddings";
   for (const std::string_view inner : {"text_config", "llm_config"}) {
@@ -464,7 +464,7 @@ bool is_chat(const Config& root) {
   return root.text("model_type", "") == kInternVlChat;
 }
 
-/// Tells whether the LLM's head is its embedding. @param own_head  as parse_hugging_face() has it
+/// Tells whether the LLM's head is tied to its embedding. @param own_head  as in parse_hugging_face()
 bool ties_embeddings(const Config& root, ModelFamily family, std::optional<bool> own_head) {
   if (own_head == true) return false;
   constexpr std::string_view kKey = "tie_word_embeddings";

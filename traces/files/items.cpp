@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 4> kColumns = {"id", "encoder_s", "llm_s"
 constexpr std::size_t kRequired = 3;
 constexpr std::size_t kTokens = 3;
 
-/// Returns what was found, fit for one line.
+/// Returns the found text, shortened to one line.
 std::string in_quotes(std::string_view found) {
   if (found.empty()) return "an empty field";
   std::string text(found.substr(0, 60));

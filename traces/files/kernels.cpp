@@ -26,7 +26,7 @@ constexpr std::int32_t kMostSize = (1 << 21) - 1;  // of a KernelKey
 constexpr std::int64_t kMostKeyTokens = (std::int64_t{1} << 31) - 1;
 constexpr double kLongest = 1e18;  // ns, thirty years; variances are sums of squares
 
-// These functions write and read keys: the call in the middle of its buckets.
+// These functions write and read keys, each as the call in the middle of its buckets.
 
 void write_key(JsonWriter& writer, KernelKey key) {
   const KernelCall call = key.call();
@@ -61,7 +61,7 @@ KernelKey read_key(const JsonValue& json) {
   return KernelKey(call);
 }
 
-// These write and read durations.
+// These functions write and read durations.
 
 void write_stats(JsonWriter& writer, const std::vector<KernelStats>& stats) {
   writer.row("count", stats, [](const KernelStats& s) { return s.count; });
@@ -132,7 +132,7 @@ void write_kernel_table(JsonWriter& writer, const KernelTable& table) {
   writer.end_array();
 }
 
-/// Reads a key that stands once, of an operation that has variants.
+/// Reads a key that must be unique, for an operation with variants.
 KernelKey read_own_key(const JsonValue& json, const KernelTable& table, bool is_known) {
   const KernelKey key = read_key(json);
   if (table.names(key.operation()).empty()) {
@@ -219,7 +219,8 @@ void require_valid(const KernelFile& found, const std::string& file, const Kerne
 
 namespace {
 
-/// Writes the trials of each variant: the durations of its own calls, and of those in use beside them.
+/// Writes the trials of each variant: the durations of its own calls, and of the calls of the variant in use
+/// that were timed alongside.
 void write_trials(JsonWriter& writer, const std::vector<KernelTrial>& trials) {
   writer.begin_array("trials");
   for (const KernelTrial& trial : trials) {

@@ -15,7 +15,7 @@ int layers_of_all(const std::vector<int>& layers) {
   return std::accumulate(layers.begin(), layers.end(), 0);
 }
 
-/// Lists what keeps the plan from running, "key: expected ..., found ..." each.
+/// Lists the reasons why the plan cannot run, each as "key: expected ..., found ...".
 std::vector<std::string> obstacles_of_options(const Plan& plan, const ModelSpec& model) {
   std::vector<std::string> reasons;
   if (plan.layout != Layout::uniform) {
@@ -41,7 +41,7 @@ bool divides_batch(const Plan& plan) {
   return plan.gbs % plan.bins() == 0;
 }
 
-/// Lists what the options cannot say of a plan that they can run.
+/// Lists what the options cannot express about a plan that they can run.
 std::vector<std::string> unsaid_by_options(const Plan& plan) {
   std::vector<std::string> unsaid;
   const std::string made = plan.objective ? fmt::format("are made for a small {}", to_string(*plan.objective))
@@ -89,7 +89,7 @@ std::vector<std::string> unsaid_by_options(const Plan& plan) {
   return unsaid;
 }
 
-/// OptionLines collect options, a line each.
+/// An OptionLines collects options, one a line.
 class OptionLines {
  public:
   template <typename... Values>

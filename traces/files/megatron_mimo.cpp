@@ -20,7 +20,8 @@ std::string_view python(bool value) {
   return value ? "True" : "False";
 }
 
-/// Returns text in quotes on one line, as a name of a model may hold line ends and would go on as code.
+/// Returns text in quotes on one line, because a model's name may contain line ends, and the rest would
+/// become code.
 std::string quoted(const std::string& text) {
   std::string result;
   append_json_string(result, text);
@@ -31,7 +32,7 @@ std::int64_t samples_step(const Plan& plan) {
   return std::int64_t{plan.microbatches} * std::lcm(std::int64_t{plan.encoder.dp}, std::int64_t{plan.llm.dp});
 }
 
-/// Lists what keeps the plan from running, "key: expected ..., found ..." each.
+/// Lists the reasons why the plan cannot run, each as "key: expected ..., found ...".
 std::vector<std::string> obstacles(const Plan& plan, const ModelSpec& model) {
   if (plan.layout != Layout::disaggregated) {
     return {fmt::format(
@@ -63,10 +64,10 @@ std::vector<std::string> obstacles(const Plan& plan, const ModelSpec& model) {
   return reasons;
 }
 
-/// StageLayers are the layers of a module's stages as the form says them.
+/// StageLayers describes the layers of a module's stages in the terms of the form.
 struct StageLayers {
   int all = 0;
-  /// The first and the last stage have so many; nothing where all stages have as many.
+  /// The layers of the first and the last stage; nothing if all stages have equally many.
   std::optional<std::pair<int, int>> ends;
 };
 
@@ -78,13 +79,14 @@ StageLayers stage_layers(const std::vector<int>& layers) {
   return said;
 }
 
-/// Returns the layers of the LLM's pipeline ranks: of several chunks a rank has all, in even parts.
+/// Returns the layers of the LLM's pipeline ranks. A rank with several chunks has the layers of all, in even
+/// parts.
 std::vector<int> llm_layers(const Plan& plan) {
   if (plan.chunks == 1) return plan.llm.layers;
   return split_layers(std::accumulate(plan.llm.layers.begin(), plan.llm.layers.end(), 0), plan.llm.pp);
 }
 
-/// Lists what the form cannot say of a plan that it can run.
+/// Lists what the form cannot express about a plan that it can run.
 std::vector<std::string> unsaid_of(const Plan& plan) {
   std::vector<std::string> unsaid;
   const int samples = plan.gbs / plan.microbatches;
@@ -199,7 +201,7 @@ std::string transformer(std::string_view name, const ModulePlan& module, const s
   return text + "        calculate_per_token_loss=True,\n    ),\n";
 }
 
-/// Returns whether optimizer states are kept in bf16: only the distributed optimizer can.
+/// Tells whether optimizer states are kept in bf16; only the distributed optimizer can do that.
 bool keeps_bf16(const Plan& plan) {
   return plan.optimizer_states == OptimizerStates::bf16 && plan.zero1;
 }
@@ -210,7 +212,7 @@ std::string data_parallel(const Plan& plan) {
   std::string text = fmt::format("    use_distributed_optimizer={},\n    grad_reduce_in_fp32={},\n",
                                  python(plan.zero1), python(states == OptimizerStates::fp32));
   text += fmt::format("    average_in_collective=False,\n    overlap_grad_reduce={},\n", python(bucket > 0));
-  if (bucket > 0) {  // in parameters, of which a gradient has several bytes
+  if (bucket > 0) {  // in parameters, whose gradients have several bytes each
     text += fmt::format("    bucket_size={},\n", std::max<std::int64_t>(1, bucket / gradient_bytes(states)));
   }
   return text;
@@ -271,8 +273,8 @@ std::vector<int> with_equal_middle(const std::vector<int>& layers) {
   std::tuple<int, int, int> least;
   for (int middle = 1; (stages - 2) * middle <= all - 2; ++middle) {
     const int ends = all - (stages - 2) * middle;
-    // All first stages between these are equally near. The first takes as many as it may without getting
-    // larger than the largest stage has to be.
+    // All first stages in this range are equally near. The first stage takes as many layers as it can without
+    // exceeding the largest stage.
     const int one = layers.front();
     const int other = ends - layers.back();
     const int fewest = std::max(std::min(one, other), 1);

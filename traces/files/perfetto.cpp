@@ -17,7 +17,7 @@
 namespace dflop {
 namespace {
 
-/// Microseconds are nanoseconds in the microseconds of the format, exactly.
+/// A Microseconds prints nanoseconds as the format's microseconds, exactly.
 struct Microseconds {
   std::int64_t nanoseconds;
 };
@@ -39,7 +39,7 @@ struct fmt::formatter<dflop::Microseconds> {
 namespace dflop {
 namespace {
 
-/// A Slice says where a span is drawn: one of the parallel lanes of its stream, so that slices of one track
+/// A Slice is the place of a drawn span: one of the parallel lanes of its stream, so that slices of one track
 /// never overlap.
 struct Slice {
   int lane = 0;
@@ -56,17 +56,17 @@ std::string_view display_name(Op op) {
   return to_string(op);
 }
 
-/// A TracedIteration is one iteration while it is written.
+/// A TracedIteration is the state of one iteration while it is written.
 struct TracedIteration {
   const Timeline& timeline;
   std::int64_t number;
-  std::int64_t offset;                                           ///< ns: where it begins
+  std::int64_t offset;                                           ///< begin, in ns
   std::unordered_map<std::int32_t, const GroupUsage*> group_of;  ///< by first rank
   std::vector<Slice> slices;                                     ///< per span
 };
 
-/// A message needs slices of positive length at both ends, and its arrow may not lead back in time: the
-/// receive's slice reaches beyond the begin of the send.
+/// Both ends of a message need slices of positive length, and its arrow may not go back in time, so the
+/// receive's slice is extended beyond the begin of the send.
 std::vector<Slice> place_messages(const Timeline& timeline) {
   std::unordered_map<std::int32_t, std::int64_t> sent;
   for (const Span& span : timeline.spans) {
@@ -87,7 +87,7 @@ std::vector<Slice> place_messages(const Timeline& timeline) {
   return slices;
 }
 
-/// Gives each slice the first lane of its rank and stream that is free.
+/// Assigns each slice the first free lane of its rank and stream.
 void assign_lanes(const Timeline& timeline, std::vector<Slice>& slices) {
   std::vector<std::size_t> order(slices.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -150,7 +150,7 @@ class TraceWriter {
 
  private:
   static constexpr std::int64_t kLanes = 1 << 10;  // only spreads the sort indices
-  static constexpr int kPathProcess = 1 << 30;     // and thread; beyond those of stages and ranks
+  static constexpr int kPathProcess = 1 << 30;     // also as a thread; beyond the numbers of stages and ranks
 
   template <typename Format, typename... Arguments>
   void add(const Format& format, const Arguments&... arguments) {
@@ -164,8 +164,8 @@ class TraceWriter {
 
   int drawn_ranks(const GroupUsage& group) const { return all_ranks_ ? group.ranks : 1; }
 
-  /// Returns the process of a rank: that of its stage, and of shared GPUs that of its GPU, so that the lists
-  /// of both modules stand below each other.
+  /// Returns the process of a rank: its stage or, on shared GPUs, its GPU, so that both modules of a GPU are
+  /// drawn below each other.
   int process_of(const GroupUsage& group, int rank) const {
     return shared_gpus_ > 0 ? device_of(rank, shared_gpus_) + 1 : group.stage + 1;
   }
@@ -196,8 +196,8 @@ class TraceWriter {
     }
   }
 
-  /// Writes arrows after all slices: viewers order events of one time as they stand in the file, and an arrow
-  /// ends in a slice.
+  /// Writes arrows after all slices, because viewers order events of the same time as in the file, and an
+  /// arrow must end in a slice.
   void write_flows(const TracedIteration& iteration) {
     const std::vector<Span>& spans = iteration.timeline.spans;
     std::map<std::int32_t, std::size_t> sends;
@@ -211,7 +211,8 @@ class TraceWriter {
     }
   }
 
-  /// Every drawn rank of both groups has at least one arrow; the smaller group's ranks have several.
+  /// Writes arrows so that every drawn rank of both groups has at least one; ranks of the smaller group have
+  /// several.
   void write_flow(const TracedIteration& iteration, std::size_t send, std::size_t receive) {
     const int sources = drawn_ranks(*iteration.group_of.at(iteration.timeline.spans[send].rank));
     const int destinations = drawn_ranks(*iteration.group_of.at(iteration.timeline.spans[receive].rank));
@@ -239,7 +240,7 @@ class TraceWriter {
         Microseconds{iteration.offset + time});
   }
 
-  /// Writes one counter with a series for each use of the memory, drawn on top of each other.
+  /// Writes one counter with a stacked series for each use of the memory.
   void write_memory(const TracedIteration& iteration, const MemoryPoint& point) {
     const GroupUsage& group = *iteration.group_of.at(point.rank);
     const ModelState& state = group.model_state;
@@ -302,8 +303,8 @@ TracedIteration place(const Timeline& timeline, std::int64_t number, std::int64_
   return iteration;
 }
 
-/// Returns how long before the end of the step before it a step has its time 0, from where its makespan does
-/// not count.
+/// Returns how long before the end of the previous step a step's time 0 is; its makespan does not count that
+/// time.
 std::int64_t overlap_with_step_before(const Timeline& timeline) {
   if (!begin_apart(timeline)) return 0;
   Nanoseconds end{0};

@@ -29,8 +29,8 @@ std::vector<Value> read_row(const JsonValue& json, int microbatches) {
   return row;
 }
 
-/// Reads a table more strictly than BroadcastTable: an array has all its rows, and a row that is an array all
-/// its microbatches.
+/// Reads a table more strictly than BroadcastTable: an array must have all rows, and a row that is an array
+/// must have all microbatches.
 template <typename Value>
 BroadcastTable<Value> read_table(const JsonValue& json, int rows, std::string_view of, int microbatches) {
   if (!json.is_array()) return {{{read_cell(json, Value{})}}};
@@ -87,7 +87,7 @@ std::vector<int> read_limits(const JsonValue& json, int ranks) {
   return limits;
 }
 
-/// Reads the keys that are of some orders only.
+/// Reads the keys that only some orders have.
 void read_schedule_keys(const JsonValue& root, RawPipeline& pipeline) {
   const PipelineShape& shape = pipeline.shape;
   const auto refuse_for_others = [&](std::string_view key, bool known) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kPlanSchema = "dflop.plan";
 constexpr int kPlanVersion = 1;
-// The products that Plan makes of these stay inside an int.
+// Products of these in Plan fit in an int.
 constexpr int kPlanMostRanks = 1 << 20;
 constexpr int kPlanMostMicrobatches = 1 << 20;
 constexpr int kPlanMostGbs = 1 << 24;
@@ -35,7 +35,7 @@ ModulePlan read_parallelism(const JsonValue& json, int most) {
   return module;
 }
 
-/// Reads a module; `chunks` is the stages of each pipeline rank.
+/// Reads a module; `chunks` is the number of stages on each pipeline rank.
 ModulePlan read_module(const JsonValue& json, int chunks) {
   json.require_keys({"tp", "pp", "dp", "layers"});
   ModulePlan module = read_parallelism(json, kPlanMostRanks);
@@ -203,7 +203,7 @@ namespace {
 
 constexpr std::string_view kGridSchema = "dflop.grid";
 constexpr int kGridVersion = 1;
-// Products of these stay inside an int.
+// Products of these fit in an int.
 constexpr int kGridMostRanks = 1 << 10;
 constexpr int kGridMostMicrobatches = 1 << 16;
 constexpr int kGridMostGbs = 1 << 24;
@@ -213,7 +213,7 @@ ModulePlan read_short_module(const JsonValue& json) {
   return read_parallelism(json, kGridMostRanks);
 }
 
-/// Reads a plan in short form; `grid` says what all plans have in common.
+/// Reads a plan in short form; `grid` has the values that all plans share.
 Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
   json.require_keys({"name", "llm", "microbatches"},
                     {"encoder", "encoder_share", "schedule", "recomputation", "zero1", "sequence_parallel"});

@@ -35,7 +35,7 @@ Json stages_json(const Program& program) {
   return stages;
 }
 
-/// Returns the index that a reader needs: that of a message or collective.
+/// Returns the index that a reader needs: of a message or collective, else -1.
 std::int32_t index_in_file(const Instruction& instruction) {
   return is_compute(instruction.op) ? -1 : instruction.index;
 }
@@ -79,7 +79,7 @@ Json collectives_json(const Program& program) {
   return collectives;
 }
 
-/// Lists runs of sequences, as a sample may have thousands that stay together.
+/// Lists sequences as runs, because a sample may have thousands that stay together.
 Json pieces_json(const Iteration& iteration, const ModelSpec& model) {
   using Run = std::array<std::int64_t, 8>;
   Json all = Json::array();

@@ -103,7 +103,7 @@ std::string text_of(const MachineOrigin& machine) {
   return text;
 }
 
-/// Two names for the same contents are the same thing; contents that are not known are told apart by name.
+/// Origins with equal contents are equal, even under different names; unknown contents are compared by name.
 bool contradict(const Origin& a, const Origin& b) {
   return a.hash.empty() || b.hash.empty() ? a.name != b.name : a.hash != b.hash;
 }

@@ -39,7 +39,7 @@ std::vector<std::string> recipe_values(const YAML::Node& node, const std::string
   return values;
 }
 
-/// NoEvents takes a document's events for nothing, to come behind it.
+/// NoEvents discards the events of a document, to move past it.
 class NoEvents final : public YAML::EventHandler {
  public:
   using Style = YAML::EmitterStyle::value;
@@ -54,7 +54,7 @@ class NoEvents final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-/// Reads the only document. YAML::LoadAll() would not do: it never ends on a text that begins with a comma.
+/// Reads the only document. YAML::LoadAll() is unsuitable: it never ends on a text that begins with a comma.
 YAML::Node only_document(const std::string& text, const std::string& file) {
   try {
     std::istringstream stream(text);

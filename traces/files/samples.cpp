@@ -38,7 +38,7 @@ std::vector<EncoderSequences> read_encoder_work(const JsonValue& json) {
   return groups;
 }
 
-/// Refuses what no preprocessing makes, and what a schedule would be meaningless with.
+/// Rejects samples that no preprocessing makes, or that would make a schedule meaningless.
 void check_sample(const JsonValue& json, const Sample& sample) {
   if (sample.modality == Modality::text && !sample.encoder_sequences.empty()) {
     json.at("encoder_sequences").refuse_type("none in a text sample");
@@ -52,9 +52,9 @@ void check_sample(const JsonValue& json, const Sample& sample) {
   }
 }
 
-/// Sums of tokens and attention pairs over an iteration stay inside 64 bits.
+/// Sums of tokens and attention pairs over an iteration fit in 64 bits.
 constexpr double kMostWork = 4e18;
-/// A sample of a data set is so small that no batch of them is too large for these sums.
+/// A sample of a data set is small enough that every batch fits these sums.
 constexpr std::int64_t kMostDataTokens = 10'000'000;
 constexpr double kMostDataPairs = 2e13;
 

@@ -20,13 +20,13 @@ constexpr std::string_view kScheduleSchema = "dflop.schedule";
 constexpr int kScheduleVersion = 2;
 
 constexpr int kScheduleMostGbs = 1 << 24;
-/// A bound may pass the optimum that it proves by so much, relatively.
+/// A bound may exceed the optimum that it proves by this relative error.
 constexpr double kScheduleRounding = 1e-9;
-/// Samples of all iterations have at most so many bytes: a small file can name one large sample again and
-/// again.
+/// Samples of all iterations have at most this many bytes, because a small file can refer to one large sample
+/// again and again.
 constexpr std::size_t kMostSampleBytes = std::size_t{4} << 30;
 
-/// A SampleTable has the distinct samples by the line that describes them.
+/// A SampleTable holds the distinct samples, by the line that describes them.
 struct SampleTable {
   std::vector<std::string> lines;
   std::unordered_map<std::string, std::size_t> index;
@@ -67,7 +67,7 @@ std::size_t memory_of(const Sample& sample) {
 ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sample>& table, int gbs,
                                   std::int64_t version, std::size_t& bytes_left) {
   ScheduledIteration iteration;
-  // What a scheduler has proven is missing where people write bins.
+  // Handwritten bins lack what a scheduler has proven.
   std::vector<std::string_view> known = {"status", "c_max_s", "bound_s"};
   if (version >= 2) known.insert(known.end(), {"objective", "bound_kind"});
   json.require_keys({"microbatches", "dp", "samples", "bins"}, known);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kSpecsVersion = 1;
 
-// These limits are far above real models and GPUs, and so low that products of a few of them stay inside 64
+// These limits are far above real models and GPUs, and low enough that products of a few of them fit in 64
 // bits.
 constexpr int kSpecsMostLayers = 10'000;
 constexpr int kMostWidth = 1 << 20;
@@ -29,8 +29,8 @@ constexpr std::int64_t kSpecsMostTokens = std::int64_t{1} << 22;
 constexpr std::int64_t kMostMemory = 1'000'000'000'000'000;
 constexpr int kMostGpusPerNode = 1024;
 
-// These limits are six orders of magnitude around real GPUs: quotients of the largest work and the smallest
-// rates are years, neither infinite nor NaN.
+// These limits are six orders of magnitude around real GPUs: even the quotient of the largest work and the
+// smallest rate is in years, not infinite or NaN.
 constexpr double kLeastFlopPerS = 1e9;
 constexpr double kMostFlopPerS = 1e18;
 constexpr double kLeastBytesPerS = 1e6;
@@ -43,7 +43,7 @@ constexpr double kMostLatencyS = 1;
 constexpr int kMostMultiprocessors = 1 << 16;
 constexpr double kMostCacheFactor = 100;
 
-/// TransformerLimits are the sizes that a module may have.
+/// TransformerLimits are the allowed sizes of a module.
 struct TransformerLimits {
   int layers;
   int width;
@@ -108,7 +108,7 @@ ConnectorSpec read_fitting_connector(const JsonValue& json, const TransformerSpe
   return spec;
 }
 
-/// BandwidthKeys are the names of one bandwidth in bytes, in 1e9 bits and in 1e9 bytes a second; a file has
+/// BandwidthKeys are the names of one bandwidth in bytes, in 1e9 bits and in 1e9 bytes a second; a file uses
 /// one of them.
 using BandwidthKeys = std::array<std::string_view, 3>;
 constexpr BandwidthKeys kLinkBandwidth = {"bandwidth_bytes_per_s", "bandwidth_gbit_per_s",
@@ -119,13 +119,13 @@ constexpr BandwidthKeys kRingBandwidth = {"node_ring_bandwidth_bytes_per_s", "no
                                           "node_ring_bandwidth_gbyte_per_s"};
 constexpr std::array<double, 3> kBytesOfUnits = {1, 1e9 / 8, 1e9};
 
-/// Returns the keys with those of bandwidths.
+/// Returns the keys together with those of a bandwidth in all units.
 std::vector<std::string_view> with_units(std::vector<std::string_view> keys, const BandwidthKeys& bandwidth) {
   keys.insert(keys.end(), bandwidth.begin(), bandwidth.end());
   return keys;
 }
 
-/// Returns which of its keys a bandwidth has in an object; nothing where it has none.
+/// Returns the index of the key that an object uses for a bandwidth; nothing if it has none.
 std::optional<std::size_t> unit_of_bandwidth(const JsonValue& json, const BandwidthKeys& keys) {
   std::optional<std::size_t> found;
   for (std::size_t unit = 0; unit < keys.size(); ++unit) {
@@ -139,7 +139,7 @@ std::optional<std::size_t> unit_of_bandwidth(const JsonValue& json, const Bandwi
   return found;
 }
 
-/// Reads a bandwidth in whichever unit an object gives it, in bytes a second.
+/// Reads a bandwidth in any unit, and returns bytes a second.
 double read_bandwidth(const JsonValue& json, const BandwidthKeys& keys) {
   const std::optional<std::size_t> unit = unit_of_bandwidth(json, keys);
   if (!unit) json.refuse("expected '{}', '{}' or '{}', found none of them", keys[0], keys[1], keys[2]);
@@ -156,12 +156,12 @@ Seconds read_latency(const JsonValue& json) {
   return Seconds(json.number_in(0, kMostLatencyS));
 }
 
-/// "source" says where the figures come from; it is for readers of the file.
+/// Checks "source", which says where the figures come from, for people who read the file.
 void check_source(const JsonValue& root) {
   if (root.has("source")) root.at("source").string();
 }
 
-/// These keys of a cluster's software stood under "gpu" in files of before, and the others at the top level.
+/// In older files these keys of a cluster's software were under "gpu", and the others at the top level.
 constexpr std::string_view kOfGpuBefore[] = {"gemm_efficiency",
                                              "gemm_half_tokens",
                                              "gemm_half_width",
@@ -196,8 +196,9 @@ GpuSpec read_gpu(const JsonValue& json) {
   return gpu;
 }
 
-/// Reads a cluster's software: the figures of kernels and of launching them from `kernels`, those of messages
-/// and reductions from `rest`. Both are its object; in files of before they are the GPU's and the cluster's.
+/// Reads a cluster's software: the figures of kernels and launches from `kernels`, the figures of messages
+/// and reductions from `rest`. Both are the "software" object; in older files they are the GPU's and the
+/// cluster's objects.
 SoftwareSpec read_software(const JsonValue& kernels, const JsonValue& rest) {
   SoftwareSpec software;
   software.gemm_efficiency = read_efficiency(kernels.at("gemm_efficiency"));
@@ -232,7 +233,7 @@ SoftwareSpec read_software_object(const JsonValue& json) {
   return software;
 }
 
-/// Refuses keys of the software that stand where they stood before beside its object.
+/// Rejects software keys at their old places if there is also a "software" object.
 void refuse_twice(const JsonValue& json, std::span<const std::string_view> keys) {
   for (const std::string_view key : keys) {
     if (json.has(key)) json.at(key).refuse_type("this key in 'software' alone");
@@ -253,7 +254,7 @@ Link read_cluster_link(const JsonValue& json) {
   return {read_latency(json.at("latency_s")), bandwidth};
 }
 
-/// Reads a group of nodes; its software may be that of the cluster, nothing where that has none.
+/// Reads a group of nodes; its software may be the cluster's, if that has one.
 NodeGroup read_node_group(const JsonValue& json, const std::optional<SoftwareSpec>& shared,
                           const FindCluster& find) {
   json.require_keys({"count", "gpu"}, {"software"});
@@ -335,7 +336,7 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file, const 
                   kAllowanceKey, kPlaceholderKey},
                  kRingBandwidth));
   check_source(root);
-  read_cluster_notes(root);  // which are for readers; here they are checked
+  read_cluster_notes(root);  // for people; only checked here
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
   cluster.placeholder = root.has(kPlaceholderKey) && root.at(kPlaceholderKey).boolean();
@@ -371,7 +372,7 @@ std::string changed_cluster(std::string_view cluster,
     const std::size_t dot = path.find('.');
     const std::string part = path.substr(0, dot);
     const std::string name = path.substr(dot + 1);
-    // Files of earlier versions have what is the software's now at the GPU or at the root.
+    // Older files have these keys under the GPU or at the root.
     const bool is_early = part == "software" && !file.contains(part);
     const bool is_of_gpu = std::ranges::find(kOfGpuBefore, name) != std::end(kOfGpuBefore);
     nlohmann::ordered_json& object = !is_early ? file[part] : is_of_gpu ? file["gpu"] : file;
@@ -485,8 +486,7 @@ void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& p
   writer.end_object();
 }
 
-/// Requires numbers that rise from one to the next. Where `second` is given, equal ones may follow each other
-/// as long as it rises.
+/// Requires ascending numbers. If `second` is given, equal numbers may follow each other as long as it rises.
 void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numbers,
                     const std::vector<std::int64_t>* second = nullptr) {
   for (std::size_t i = 1; i < numbers.size(); ++i) {
@@ -589,13 +589,13 @@ PartProfile read_part(const JsonValue& json) {
   return part;
 }
 
-/// Reads of how many of the device's `quanta` tables are; in files of before there were parts, of all.
+/// Reads the number of the device's `quanta` that tables are for; in older files, which had no parts, all.
 void read_quanta(const JsonValue& json, int quanta, TpProfile& profile) {
   profile.quanta = json.has("quanta") ? json.at("quanta").integer(1, quanta) : quanta;
   const bool is_part = profile.quanta < quanta;
   for (const char* key : {"optimizer", "beside_neighbour"}) {
     if (json.has(key) == is_part) continue;
-    if (is_part) json.at(key);  // says that it is missing
+    if (is_part) json.at(key);  // reports that it is missing
     json.at(key).refuse("expected it of tables of a part of a device alone, found {} of {} quanta",
                         profile.quanta, quanta);
   }
@@ -610,7 +610,7 @@ TpMode read_mode(const JsonValue& json) {
   return mode;
 }
 
-/// Requires tables that rise in mode and then in quanta.
+/// Requires tables in ascending order of mode, then quanta.
 void require_after(const JsonValue& json, const TpProfile& own, const std::vector<TpProfile>& before,
                    int quanta) {
   if (before.empty()) return;
@@ -619,7 +619,7 @@ void require_after(const JsonValue& json, const TpProfile& own, const std::vecto
   json.at("tp").refuse_type("tables after those before them, {}", to_string(last.mode, last.quanta, quanta));
 }
 
-/// Reads the tables of one mode of a model; `activation` is what version 1 has beside the tables.
+/// Reads the tables of one mode of a model; `activation` is what version 1 stores outside the tables.
 TpProfile read_tp(const JsonValue& json, const ModelSpec& model, const std::vector<TpProfile>& before,
                   const std::optional<BytesPerToken>& activation, int quanta) {
   TpProfile profile;
@@ -651,8 +651,8 @@ TpProfile read_tp(const JsonValue& json, const ModelSpec& model, const std::vect
   return profile;
 }
 
-/// Names the host's part of the patches' forward in a profile of a GPU of before version 3: the host
-/// converted pixels there while the device waited, which took next to all of the time.
+/// Counts the patches' whole forward as host time in a GPU profile older than version 3: there the host
+/// converted pixels while the device waited, which took almost all of the time.
 void name_host_times(ProfileTables& profile) {
   if (!profile.software.starts_with("CUDA driver")) return;
   for (TpProfile& tp : profile.tp) {

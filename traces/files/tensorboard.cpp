@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-/// These are the wire types of protobuf that an Event has.
+/// These are the protobuf wire types used in an Event.
 enum class WireType : std::uint8_t { varint = 0, eight_bytes = 1, bytes = 2, four_bytes = 5 };
 
 template <typename Unsigned>
@@ -45,7 +45,7 @@ std::string begin_event(Seconds wall_time) {
   return event;
 }
 
-/// Returns the CRC as a TFRecord has it: rotated and moved, as CRCs of bytes with CRCs in them are weak.
+/// Returns the masked CRC of a TFRecord: rotated and offset, because CRCs of data that contain CRCs are weak.
 std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xa282ead8U;
 }

@@ -21,17 +21,18 @@ constexpr std::int64_t kMostStages = std::numeric_limits<std::uint16_t>::max();
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int32_t kMostCores = 1 << 20;
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();
-/// This is 13 days, so low that sums over an iteration's ranks or over iterations stay inside 64 bits.
+/// This is 13 days, low enough that sums over an iteration's ranks or over iterations fit in 64 bits.
 constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 50;
 constexpr std::int64_t kTimelineMostBytes = std::int64_t{1} << 60;
 constexpr std::size_t kMostIterations = 4096;
 
-/// Rows are those of one table while its columns are read: all columns have as many entries as the first.
+/// A Rows holds the rows of one table while its columns are read; all columns must have as many entries as
+/// the first.
 template <typename Row>
 class Rows {
  public:
-  /// Returns the rows for a column of `count` entries. @throws Error (input) where the columns before it have
-  /// another number.
+  /// Returns the rows for a column of `count` entries. @throws Error (input) if earlier columns have another
+  /// number.
   std::vector<Row>& of(const JsonValue& column, std::size_t count) {
     if (!sized_) rows_.resize(count);
     sized_ = true;
@@ -81,7 +82,7 @@ Value from_number(std::int64_t number) {
 template <typename Row, typename Value>
 Row row_of(Value Row::*member);  // never defined: only its type is asked for
 
-/// Returns what the members lead to: `row.first.second`.
+/// Returns the value at the end of the members: `row.first.second`.
 template <auto First, auto... Rest>
 auto& member_of(auto& row) {
   if constexpr (sizeof...(Rest) == 0) {
@@ -91,7 +92,8 @@ auto& member_of(auto& row) {
   }
 }
 
-/// Makes a column of what `write` makes of a row. `read` makes the entries, and `set` sets a row from one.
+/// Makes a column. `write` converts a row to an entry, `read` reads the entries, and `set` sets a row from
+/// one.
 template <typename Row, typename Write, typename Read, typename Set>
 Column<Row> make_column(std::string_view key, Write write, Read read, Set set) {
   return {key, [=](JsonWriter& writer, const std::vector<Row>& rows) { writer.row(key, rows, write); },
@@ -102,8 +104,8 @@ Column<Row> make_column(std::string_view key, Write write, Read read, Set set) {
           }};
 }
 
-/// Makes a column of whole numbers in [least, most]. The members lead from a row to its value, as Span::rank
-/// or Work::encoder and Workload::tokens.
+/// Makes a column of whole numbers in [least, most]. The members lead from a row to its value, such as
+/// Span::rank, or Work::encoder and Workload::tokens.
 template <auto First, auto... Rest>
 auto whole(std::string_view key, std::int64_t least, std::int64_t most) {
   using Row = decltype(row_of(First));
@@ -116,8 +118,8 @@ auto whole(std::string_view key, std::int64_t least, std::int64_t most) {
       });
 }
 
-/// Makes a column of indices into the file's list of names, which stand for `values`: older and newer
-/// programs may number them differently.
+/// Makes a column of indices into the file's list of names for `values`, because older and newer programs may
+/// number them differently.
 template <auto Member, typename Enum>
 auto named(std::string_view key, const std::vector<Enum>& values) {
   using Row = decltype(row_of(Member));
@@ -128,7 +130,7 @@ auto named(std::string_view key, const std::vector<Enum>& values) {
       [=](Row& row, std::int64_t index) { row.*Member = values[index]; });
 }
 
-/// Makes a column of what `write` makes of a member and `read` makes the member of.
+/// Makes a column for a member; `write` converts it to an entry, and `read` converts back.
 template <auto Member, typename Write, typename Read>
 auto each(std::string_view key, Write write, Read read) {
   using Row = decltype(row_of(Member));
@@ -144,13 +146,13 @@ auto flag(std::string_view key) {
   return each<Member>(key, std::identity(), [](const JsonValue& value) { return value.boolean(); });
 }
 
-/// FileNames are the names of a file, as values in its order.
+/// FileNames holds the values that a file's names stand for, in the file's order.
 struct FileNames {
   std::vector<Stream> streams;
   std::vector<Op> ops;
 };
 
-/// Limits are what the values of one iteration's tables are held against when they are read.
+/// Limits are used to check the values of one iteration's tables.
 struct Limits {
   const FileNames& names;
   std::int64_t stages = 0;
@@ -158,7 +160,7 @@ struct Limits {
   Nanoseconds makespan{0};
 };
 
-/// `has_begins`: the groups do not begin together, which came later.
+/// `has_begins`: the groups do not begin together; older files do not have this.
 Columns<GroupUsage> group_columns(const Limits& of, bool has_begins) {
   using Row = GroupUsage;
   const std::int64_t most_time = of.makespan.count();
@@ -203,7 +205,7 @@ Columns<MemoryPoint> memory_columns() {
           whole<&MemoryPoint::buffers>("buffer_bytes", 0, kTimelineMostBytes)};
 }
 
-/// A StageExtras says which columns of stages there are that came later. They stand only where one is not the
+/// StageExtras says which newer columns of stages are needed. A column is written only if a value is not the
 /// default.
 struct StageExtras {
   bool states = false;
@@ -253,7 +255,7 @@ Columns<Stage> stage_columns(const StageExtras& extras) {
   return columns;
 }
 
-/// Returns the columns of works. Untrained tokens came later, and stand only where there are some.
+/// Returns the columns of works. The newer column of untrained tokens is written only if there are some.
 Columns<Work> work_columns(bool has_untrained) {
   Columns<Work> columns = {
       whole<&Work::encoder, &Workload::sequences>("encoder_sequences", 0, kTimelineMostBytes),
@@ -363,7 +365,7 @@ std::string write_file(const Timeline* timelines, std::size_t count,
   return writer.finish();
 }
 
-/// Returns the values of a file's list of names.
+/// Returns the values for a file's list of names.
 template <typename Enum>
 std::vector<Enum> read_names(const JsonValue& json) {
   std::vector<Enum> values;
@@ -371,8 +373,8 @@ std::vector<Enum> read_names(const JsonValue& json) {
   return values;
 }
 
-/// Checks groups: each rank is in one group at most. Groups come in any order: which ranks are neighbours is
-/// a plan's choice.
+/// Checks that each rank is in at most one group. Groups may be in any order, because the plan chooses which
+/// ranks are adjacent.
 void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) {
   std::map<std::int64_t, std::int64_t> end_of;  // by first rank
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -387,7 +389,7 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
   }
 }
 
-/// Reads shapes: there are none, or one for each stage, with a part of a GPU where GPUs are shared.
+/// Reads shapes: none, or one for each stage, with a part of a GPU if GPUs are shared.
 std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages, bool shares_gpus) {
   std::vector<Stage> rows = read_table(json, stage_columns({json.has("optimizer_states"), json.has("share"),
                                                             json.has("front"), json.has("trains_encoder")}));
@@ -405,7 +407,7 @@ std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages,
   return rows;
 }
 
-/// Checks rows: every row's rank must be the first of a group.
+/// Checks that every row's rank is the first of a group.
 template <typename Row>
 void check_ranks(const JsonValue& json, const std::vector<Row>& rows,
                  const std::unordered_set<std::int32_t>& first_ranks) {
@@ -420,7 +422,7 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   std::vector<std::string_view> optional;
   if (version > 1)
     optional = {"cores", "hub_rank", "shared_gpus",
-                "collectives"};  // in version 1 these are as unknown as any other
+                "collectives"};  // in version 1 these are as unknown as any other key
   json.require_keys(
       {"source", "makespan_ns", "stages", "groups", "spans", "memory", "stage_shapes", "works", "stalls"},
       optional);

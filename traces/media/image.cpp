@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// An ImageCodec reads the files that begin with `magic`.
+/// An ImageCodec reads files that begin with `magic`.
 struct ImageCodec {
   std::string_view name;
   std::string_view magic;
@@ -37,7 +37,7 @@ const ImageCodec& codec_of(std::string_view bytes, const std::string& file) {
 }  // namespace
 
 ImageSize checked_size(const PictureFile& file, std::uint64_t width, std::uint64_t height) {
-  // Both codecs have sides below 2^31, so that the product holds.
+  // Both codecs have sides below 2^31, so the product cannot overflow.
   if (width == 0 || height == 0 || width * height > static_cast<std::uint64_t>(file.most_pixels)) {
     refuse_input(file.name, "expected a picture of 1 to {} pixels, found {}x{}", file.most_pixels, width,
                  height);

@@ -1,5 +1,6 @@
-// libjpeg-turbo reports errors by a call that must not return, and leaves by longjmp(): the functions between
-// setjmp() and libjpeg have no objects whose destructors would be skipped.
+// libjpeg-turbo reports errors through a callback that must not return, so we leave by longjmp(): no objects
+// with destructors may be in the functions between setjmp() and libjpeg, because their destructors would be
+// skipped.
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
@@ -18,7 +19,7 @@
 namespace dflop {
 namespace {
 
-/// A progressive file has some 10 scans; each costs a pass over all pixels, however short it is.
+/// A progressive file has about 10 scans; each costs a pass over all pixels, however short it is.
 constexpr int kMostScans = 100;
 
 /// Returns a * b / 255, rounded.
@@ -27,11 +28,11 @@ unsigned multiply_255(unsigned a, unsigned b) {
   return ((product >> 8) + product) >> 8;
 }
 
-/// Makes RGB of a row of inverted CMYK, in place: what ink and black leave of white (Pillow, Convert.c,
+/// Converts a row of inverted CMYK to RGB, in place: the white that ink and black leave (Pillow, Convert.c,
 /// cmyk2rgb).
 void cmyk_to_rgb(const std::uint8_t* cmyk, std::size_t width, std::uint8_t* rgb) {
   for (std::size_t x = 0; x < width; ++x) {
-    const unsigned paper = cmyk[4 * x + 3];  // inverted: 255 is no black at all
+    const unsigned paper = cmyk[4 * x + 3];  // inverted: 255 means no black
     for (std::size_t c = 0; c < 3; ++c) {
       const unsigned ink = multiply_255(255u - cmyk[4 * x + c], paper);
       rgb[3 * x + c] = static_cast<std::uint8_t>(paper - std::min(ink, paper));
@@ -64,7 +65,7 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  /// Reads up to the first scan. @throws Error (input) for kinds that are not decoded.
+  /// Reads up to the first scan. @throws Error (input) for unsupported kinds.
   ImageSize read_header() {
     guarded([this] { jpeg_read_header(&state_, TRUE); });
     const ImageSize size = checked_size(file_, state_.image_width, state_.image_height);
@@ -101,8 +102,8 @@ class JpegReader {
     jpeg_finish_decompress(&state_);
   }
 
-  /// Refuses a file before its pixels take memory where it is too short for them: each block of 8x8 pixels
-  /// has at least a bit for its mean.
+  /// Rejects a file that is too short for its pixels before allocating them: each block of 8x8 pixels has at
+  /// least a bit for its mean.
   void check_bytes(ImageSize size) const {
     const auto blocks = [](std::int32_t side) { return (static_cast<std::size_t>(side) + 7) / 8; };
     const std::size_t least = blocks(size.width) * blocks(size.height) / 8;
@@ -112,7 +113,7 @@ class JpegReader {
     }
   }
 
-  /// Runs a call of libjpeg. @throws Error (input) where it fails.
+  /// Runs a call of libjpeg. @throws Error (input) if it fails.
   template <typename Call>
   void guarded(const Call& call) {
     if (setjmp(back_) == 0) {
@@ -136,7 +137,7 @@ class JpegReader {
 
   [[noreturn]] static void on_error(j_common_ptr state) { std::longjmp(of(state).back_, 1); }
 
-  /// Takes warnings after which pixels are not what was written for errors, and drops all others.
+  /// Treats warnings after which pixels may be wrong as errors, and drops all others.
   static void on_message(j_common_ptr state, int level) {
     if (level >= 0) return;
     switch (state->err->msg_code) {
@@ -150,7 +151,7 @@ class JpegReader {
   }
 
   static boolean on_end(j_decompress_ptr state) {
-    WARNMS(state, JWRN_JPEG_EOF);  // which on_message() does not return from
+    WARNMS(state, JWRN_JPEG_EOF);  // on_message() does not return from this
     return FALSE;
   }
 

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// A Maker makes the encoding of one record.
+/// A Maker computes the encoding of one record.
 class Maker {
  public:
   Maker(const Architecture& architecture, std::int64_t layers, std::int64_t windowed_layers,
@@ -81,7 +81,7 @@ class Maker {
     Encoding encoding;
     for (std::int64_t begin = 0; begin < samples; begin += kSoundChunk) {
       const std::int64_t length = std::min(kSoundChunk, samples - begin);
-      if (begin > 0 && length < 3 * kMelHop) break;  // a rest that gives no token
+      if (begin > 0 && length < 3 * kMelHop) break;  // the rest is too short to give a token
       add_sound(encoding, mel_shape(length, options).valid_frames);
     }
     return encoding;
@@ -101,7 +101,7 @@ class Maker {
     if (modality_ == Modality::audio) refuse("pictures and videos");
   }
 
-  /// Adds `times` pictures, or a video, of a grid.
+  /// Adds `times` pictures, or a video, with a grid.
   void add_slots(Encoding& encoding, std::int64_t times, const QwenGrid& grid) const {
     const std::int64_t merge = architecture_.picture.merge;
     const std::int64_t patches = grid.rows * grid.columns;
@@ -117,8 +117,8 @@ class Maker {
     encoding.output_tokens += times * grid.frames * (patches / (merge * merge));
   }
 
-  /// Returns the sum of the squares of the sides of windows into which so many merged patches are cut. A
-  /// window of w x h has the square of their product, so that of a picture is the product of those of its
+  /// Returns the sum of the squared sides of the windows that `merged` merged patches are cut into. A window
+  /// of w x h contributes the square of its area, so the sum for a picture is the product of the sums for its
   /// sides.
   std::int64_t window_squares(std::int64_t merged) const {
     const std::int64_t side = architecture_.picture.window;
@@ -126,8 +126,8 @@ class Maker {
     return merged / side * side * side + rest * rest;
   }
 
-  /// Adds a sound of so many frames: of those the second convolution takes every other, and the connector the
-  /// means of two.
+  /// Adds a sound of `frames` frames: the second convolution takes every other one, and the connector
+  /// averages pairs of the results.
   void add_sound(Encoding& encoding, std::int64_t frames) const {
     const std::int64_t rows = frames < 1 ? 0 : (frames - 1) / 2 + 1;
     const std::int64_t tokens = rows / 2;

@@ -1,5 +1,6 @@
-// libpng reports errors by a call that must not return, and leaves by longjmp(): the functions between
-// setjmp() and libpng have no objects whose destructors would be skipped.
+// libpng reports errors through a callback that must not return, so we leave by longjmp(): no objects with
+// destructors may be in the functions between setjmp() and libpng, because their destructors would be
+// skipped.
 #include <png.h>
 
 #include <csetjmp>
@@ -13,10 +14,10 @@
 namespace dflop {
 namespace {
 
-/// Deflate makes at most so many bytes of one: 258 of two codes of a bit each.
+/// Deflate expands one byte to at most this many: 258 from two codes of a bit each.
 constexpr std::uint64_t kMostInflated = 1032;
 
-/// A PngReader is one run of libpng over bytes in memory. Chunks that say nothing about RGB are passed over.
+/// A PngReader is one run of libpng over bytes in memory. Chunks that do not affect RGB are ignored.
 class PngReader {
  public:
   explicit PngReader(const PictureFile& file) : file_(file) {
@@ -72,7 +73,7 @@ class PngReader {
     png_set_gray_to_rgb(png_);
   }
 
-  /// Reads all rows into `bytes`, those of interlaced pictures in seven passes.
+  /// Reads all rows into `bytes`; interlaced pictures take seven passes.
   void read_rows(std::uint8_t* bytes, std::size_t row_bytes) {
     const int passes = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
@@ -84,7 +85,7 @@ class PngReader {
     png_read_end(png_, nullptr);
   }
 
-  /// Refuses a file before its pixels take memory where it is too short for them.
+  /// Rejects a file that is too short for its pixels before allocating them.
   void check_bytes(ImageSize size) const {
     const std::uint64_t bits = std::uint64_t{png_get_bit_depth(png_, info_)} * png_get_channels(png_, info_);
     const std::uint64_t pixels =
@@ -96,7 +97,7 @@ class PngReader {
     }
   }
 
-  /// Runs calls of libpng. @throws Error (input) where one fails.
+  /// Runs calls of libpng. @throws Error (input) if one fails.
   template <typename Call>
   void guarded(const Call& call) {
     if (setjmp(back_) == 0) {

@@ -1,4 +1,4 @@
-// The preprocessor_config.json of the model families, in the forms of transformers 4 and 5.
+// This file reads the preprocessor_config.json of the model families, in the forms of transformers 4 and 5.
 #include <initializer_list>
 
 #include "traces/media/processors.hpp"
@@ -11,7 +11,7 @@ namespace {
 constexpr std::int32_t kMostSide = 8192;
 constexpr int kBicubic = 3;  ///< of Pillow's resampling filters
 
-/// Returns whether a key is there and says something: transformers writes null for what is not set.
+/// Tells whether a key is present and not null: transformers writes null for unset values.
 bool is_set(const JsonValue& root, std::string_view key) {
   return root.has(key) && root.at(key).text() != "null";
 }
@@ -34,7 +34,7 @@ void require_on(const JsonValue& root, std::initializer_list<std::string_view> k
   }
 }
 
-/// Refuses all but one of the processors, and what no family here does.
+/// Rejects other processors, and settings that none of these families uses.
 void check_common(const JsonValue& root, const std::vector<std::string_view>& types) {
   root.require_object();
   for (const std::string_view key : {"image_processor_type", "feature_extractor_type"}) {
@@ -107,7 +107,7 @@ QwenProcessor parse_qwen_processor(std::string_view json, const std::string& fil
     processor.min_pixels = size.at("shortest_edge").integer<std::int64_t>(1, kLargest);
     processor.max_pixels = size.at("longest_edge").integer<std::int64_t>(1, kLargest);
   }
-  // The keys of transformers 4 go before those of size.
+  // The keys of transformers 4 take precedence over those in size.
   if (is_set(root, "min_pixels")) {
     processor.min_pixels = root.at("min_pixels").integer<std::int64_t>(1, kLargest);
   }

@@ -11,7 +11,7 @@
 namespace dflop {
 namespace {
 
-/// The floats of all bytes of all channels: there are only 256, so that each is divided once.
+/// A ScaledBytes has the scaled floats of all 256 bytes for each channel, so that each is divided only once.
 using ScaledBytes = std::array<std::array<float, 256>, 3>;
 
 ScaledBytes scaled_bytes(const PixelScale& scale) {
@@ -30,7 +30,7 @@ std::size_t pixel_at(const RgbImage& image, std::int64_t y, std::int64_t x) {
   return 3 * static_cast<std::size_t>(y * image.size.width + x);
 }
 
-/// Appends the square of a picture whose upper left corner is at (y, x), channel by channel.
+/// Appends the square of a picture with its upper left corner at (y, x), channel by channel.
 void append_tile(Tiles& tiles, const RgbImage& image, std::int64_t y, std::int64_t x,
                  const ScaledBytes& floats) {
   ++tiles.count;
@@ -44,7 +44,7 @@ void append_tile(Tiles& tiles, const RgbImage& image, std::int64_t y, std::int64
   }
 }
 
-/// Appends all tiles of a picture whose sides they divide, row by row.
+/// Appends all tiles of a picture, row by row; the tile's side must divide the picture's sides.
 void append_grid(Tiles& tiles, const RgbImage& image, const ScaledBytes& floats) {
   for (std::int64_t y = 0; y < image.size.height; y += tiles.side) {
     for (std::int64_t x = 0; x < image.size.width; x += tiles.side) append_tile(tiles, image, y, x, floats);
@@ -58,7 +58,7 @@ Tiles empty_tiles(std::int64_t count, std::int32_t side) {
   return tiles;
 }
 
-/// Returns a picture in the middle of a larger one of one colour; of an odd rest the upper left has less.
+/// Centers a picture in a larger one of one color; of an odd remainder, the upper left gets less.
 RgbImage in_the_middle(const RgbImage& image, ImageSize size, const std::array<std::uint8_t, 3>& colour) {
   const auto pixels = static_cast<std::size_t>(size.width) * static_cast<std::size_t>(size.height);
   RgbImage out{size, std::vector<std::uint8_t>(3 * pixels)};
@@ -72,7 +72,7 @@ RgbImage in_the_middle(const RgbImage& image, ImageSize size, const std::array<s
   return out;
 }
 
-/// Returns the largest size of a picture's aspect within another (get_patch_output_size).
+/// Returns the largest size with a picture's aspect ratio inside another size (get_patch_output_size).
 ImageSize fitted(ImageSize image, ImageSize within) {
   const double wide = static_cast<double>(within.width) / image.width;
   const double high = static_cast<double>(within.height) / image.height;
@@ -83,7 +83,7 @@ ImageSize fitted(ImageSize image, ImageSize within) {
   return {scaled(image.width, high, within.width), within.height};
 }
 
-/// Returns the size that patches divide (smart_resize). Python rounds halves to even.
+/// Returns the nearest size that is a multiple of the patches (smart_resize). Python rounds halves to even.
 ImageSize smart_size(ImageSize image, const QwenProcessor& processor) {
   const double factor = processor.patch * processor.merge;
   const double width = image.width;
@@ -113,8 +113,8 @@ ImageSize smart_size(ImageSize image, const QwenProcessor& processor) {
   return {static_cast<std::int32_t>(wide), static_cast<std::int32_t>(high)};
 }
 
-/// Returns the columns and rows of the tiles for a picture (get_optimal_tiled_canvas): of grids that are
-/// equally near in aspect the one with more tiles, unless they are more than twice the picture.
+/// Returns the columns and rows of a picture's tiles (get_optimal_tiled_canvas): of grids with equally near
+/// aspect ratios, the one with more tiles, unless it has more than twice the picture's area.
 ImageSize internvl_canvas(ImageSize image, const InternvlProcessor& processor) {
   const double aspect = static_cast<double>(image.width) / image.height;
   const double area = static_cast<double>(image.width) * image.height;

@@ -22,10 +22,10 @@ constexpr unsigned kPcm = 1;
 constexpr unsigned kFloat = 3;
 constexpr unsigned kExtensible = 0xFFFE;
 
-/// The codes of WAVE_FORMAT_EXTENSIBLE are GUIDs: two bytes of a code above, then these.
+/// The codes of WAVE_FORMAT_EXTENSIBLE are GUIDs: the two bytes of a code, followed by these bytes.
 constexpr std::string_view kGuidEnd("\x00\x00\x00\x00\x10\x00\x80\x00\x00\xAA\x00\x38\x9B\x71", 14);
 
-/// Returns a number of up to four bytes, the lowest first.
+/// Reads a little-endian number of up to four bytes.
 std::uint32_t read_little(std::string_view bytes, std::size_t at, std::size_t count) {
   std::uint32_t value = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -34,15 +34,15 @@ std::uint32_t read_little(std::string_view bytes, std::size_t at, std::size_t co
   return value;
 }
 
-/// A WavFile is what stands where in a file.
+/// A WavFile holds the layout of a file.
 struct WavFile {
   SoundShape shape;
   bool is_float = false;
-  std::size_t sample_bytes = 0;  ///< of one channel
+  std::size_t sample_bytes = 0;  ///< per channel
   std::size_t data = 0;          ///< offset of the first sample
 };
 
-/// Reads the chunk that says what the samples are, whose content begins at `at`.
+/// Reads the chunk that describes the samples; its content begins at `at`.
 WavFile read_format(std::string_view bytes, std::size_t at, std::uint32_t size, const std::string& file) {
   const std::string place = offset_place(file, at);
   if (size < 16) refuse_input(place, "expected a chunk 'fmt ' of 16 bytes or more, found {}", size);
@@ -117,8 +117,8 @@ WavFile read_headers(std::string_view bytes, const std::string& file) {
 float read_sample(std::string_view bytes, std::size_t at, const WavFile& wav) {
   const std::uint32_t raw = read_little(bytes, at, wav.sample_bytes);
   if (wav.is_float) return std::bit_cast<float>(raw);
-  if (wav.sample_bytes == 1) return (static_cast<float>(raw) - 128) / 128;  // 8 bits are without a sign
-  // The sign is where a number of 32 bits has it.
+  if (wav.sample_bytes == 1) return (static_cast<float>(raw) - 128) / 128;  // 8-bit samples are unsigned
+  // Shift the sign to the sign bit of a 32-bit number.
   const auto number = static_cast<std::int32_t>(raw << (32 - 8 * wav.sample_bytes));
   return static_cast<float>(number * 0x1.0p-31);
 }
@@ -158,7 +158,7 @@ std::vector<MelBand> make_bands(std::int32_t bins) {
   return bands;
 }
 
-/// Returns the place of a sample in a sound that is mirrored at both ends, its end samples not doubled.
+/// Returns the position of a sample in a sound mirrored at both ends, without doubling the end samples.
 std::int64_t mirrored(std::int64_t at, std::int64_t size) {
   if (size == 1) return 0;
   const std::int64_t period = 2 * (size - 1);
@@ -174,12 +174,12 @@ std::vector<double> hann_window() {
   return window;
 }
 
-/// A PowerSpectrum computes the power of a frame at each line. Its buffers are used for all frames.
+/// A PowerSpectrum computes the power of a frame at each line. It reuses its buffers for all frames.
 class PowerSpectrum {
  public:
   PowerSpectrum() { fft_.SetFlag(Eigen::FFT<double>::HalfSpectrum); }
 
-  /// `length` is that of the sound with its padding.
+  /// `length` is the length of the sound including padding.
   const std::vector<double>& of_frame(std::span<const float> samples, std::int64_t length,
                                       std::int64_t frame) {
     const std::int64_t begin = frame * kMelHop - kMelWindow / 2;
@@ -189,7 +189,7 @@ class PowerSpectrum {
       frame_[to] = from < samples.size() ? double{samples[from]} * window_[to] : 0;
     }
     fft_.fwd(lines_.data(), frame_.data(), kMelWindow);
-    // The library keeps the spectrum in floats before it squares it.
+    // The reference library stores the spectrum as floats before squaring.
     for (std::size_t i = 0; i < kLines; ++i)
       power_[i] = std::norm(std::complex<double>(std::complex<float>(lines_[i])));
     return power_;
@@ -271,7 +271,7 @@ MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options) {
   const auto length = static_cast<std::int64_t>(options.pad_to_chunk ? kSoundChunk : samples.size());
   const auto frames = static_cast<std::size_t>(mel.frames);
   const std::vector<MelBand> bands = make_bands(options.bins);
-  // What no frame of the sound reaches stays as silence.
+  // Frames beyond the sound stay silent.
   mel.values.assign(bands.size() * frames, static_cast<float>(std::log10(kLeastPower)));
   PowerSpectrum spectrum;
   for (std::int64_t frame = 0; frame < mel.frames; ++frame) {

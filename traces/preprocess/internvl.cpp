@@ -35,8 +35,8 @@ const std::vector<TileGrid>& grids() {
   return all;
 }
 
-/// Encodes images, which share the 12 tiles; one that is cut gets a thumbnail on top. Where each may
-/// have one tile only, its size does not matter and is not asked for.
+/// Encodes images, which share the 12 tiles; an image that is cut also gets a thumbnail. If each image may
+/// have only one tile, its size does not matter and is not requested.
 Encoding encode_internvl_images(const RecordShapes& shapes) {
   const std::int64_t max_tiles = std::max<std::int64_t>(1, kMaxTiles / shapes.image_count());
   if (max_tiles == 1) return encode_internvl_tiles(shapes.image_count());

@@ -1,8 +1,8 @@
 // These are the rules of LLaVA-OneVision (LLaVA-VL/LLaVA-NeXT @df179663ae8b, scripts/train/finetune_ov.sh:
 // SigLIP-so400m/14 at 384 pixels, anyres_max_9 over (1x1)..(6x6), spatial_unpad, 32 frames at most) and the
-// public DFLOP code's variant of it (BDAI-Research/DFLOP @60e86d859041, dflop/data.py). Beside them tiny-vlm,
-// for models small enough to be trained by tests and on small machines: LLaVA-OneVision's tiles and
-// frames, so that samples differ as much as real ones do, each of a few tokens.
+// public DFLOP code's variant of it (BDAI-Research/DFLOP @60e86d859041, dflop/data.py). This file also has
+// tiny-vlm, for models small enough to be trained in tests and on small machines: it has LLaVA-OneVision's
+// tiles and frames, so that samples vary as much as real ones, but only a few tokens for each.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,7 +16,7 @@ constexpr std::int64_t kTilePixels = 384;
 constexpr std::int64_t kTileSide = 27;  ///< patches: floor(384 / 14)
 constexpr std::int64_t kLlavaTileTokens = kTileSide * kTileSide;
 constexpr std::int64_t kMaxGridSide = 6;
-constexpr std::int64_t kMaxGridTiles = 9;  ///< of anyres_max_9: larger grids of tokens are scaled down to it
+constexpr std::int64_t kMaxGridTiles = 9;  ///< anyres_max_9: larger grids of tokens are scaled down to it
 constexpr std::int64_t kLlavaMaxFrames = 32;
 constexpr std::int64_t kFrameTokens = 210;  ///< 14 * 15: pooled to ceil(27 / 2) a side, with a newline a row
 
@@ -24,7 +24,7 @@ EncoderSequences llava_sequences(std::int64_t count) {
   return {count, kLlavaTileTokens, kLlavaTileTokens * kLlavaTileTokens};
 }
 
-/// Returns Python's `int(a // b)` of floats: exact where the quotient rounds to a whole number.
+/// Returns Python's `int(a // b)` of floats, which is exact if the quotient rounds to a whole number.
 std::int64_t floor_divide(double a, double b) {
   return std::llround((a - std::fmod(a, b)) / b);
 }
@@ -52,7 +52,8 @@ std::int64_t grid_tokens(ImageSize image, TileGrid grid) {
   return rows * (columns + 1);
 }
 
-/// Encodes one image: its grid and the whole image as base tile, which gives `kBaseTokens` to the LLM.
+/// Encodes one image: its grid and the whole image as base tile; the base tile gives `kBaseTokens` to the
+/// LLM.
 template <std::int64_t kBaseTokens>
 Encoding encode_llava_image(const RecordShapes& shapes) {
   const ImageSize image = shapes.images().front().size;
@@ -60,7 +61,7 @@ Encoding encode_llava_image(const RecordShapes& shapes) {
   return {{llava_sequences(grid.tiles() + 1)}, kBaseTokens + grid_tokens(image, grid)};
 }
 
-/// Encodes several images: each padded to a square and one tile, with one newline, whatever its size.
+/// Encodes several images: each is padded to a square and one tile, with one newline, whatever its size.
 Encoding encode_llava_images(const RecordShapes& shapes) {
   return {{llava_sequences(shapes.image_count())}, shapes.image_count() * (kLlavaTileTokens + 1)};
 }
@@ -71,7 +72,7 @@ Encoding encode_llava_video(const RecordShapes& shapes) {
 }
 
 constexpr std::int64_t kTinyTilePatches = 16;  ///< 4x4
-constexpr std::int64_t kTinyTileTokens = 4;    ///< of the LLM: each of 2x2 patches
+constexpr std::int64_t kTinyTileTokens = 4;    ///< to the LLM: one for each 2x2 patches
 constexpr std::int64_t kTinyTextTokens = 256;
 
 Encoding tiny_tiles(std::int64_t count) {

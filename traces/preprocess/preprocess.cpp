@@ -33,7 +33,7 @@ Encode encode_of(const Rule& rule, Modality modality) {
   return rule.encode[static_cast<std::size_t>(modality)];
 }
 
-/// Returns "text,image", as --modalities takes it.
+/// Returns "text,image", the form of --modalities.
 std::string join_modalities(const Rule& rule) {
   std::vector<std::string_view> names;
   for (const Modality modality : rule_modalities(rule.name)) names.push_back(to_string(modality));

@@ -19,8 +19,8 @@ constexpr PixelLimits kQwenUtils = {4.0 * kMergedArea, 16384.0 * kMergedArea};
 
 constexpr double kVideoMinTokens = 128;
 constexpr double kVideoMaxTokens = 768;
-constexpr double kVideoTotalTokens = 128'000 * 0.9;  ///< all frames
-constexpr double kVideoLeastMax = 1.05;              ///< times the least
+constexpr double kVideoTotalTokens = 128'000 * 0.9;  ///< for all frames
+constexpr double kVideoLeastMax = 1.05;              ///< relative to the min
 constexpr std::int64_t kFramesPerSlot = 2;
 constexpr double kSampledFps = 2;
 constexpr std::int64_t kMinSampledFrames = 4;
@@ -28,22 +28,22 @@ constexpr std::int64_t kMaxSampledFrames = 768;
 
 using AttentionPairs = std::int64_t (*)(std::int64_t merged_columns, std::int64_t merged_rows);
 
-/// Returns the pairs where every layer attends over the whole slot: (4 patches per merged token)².
+/// Returns the pairs if every layer attends over the whole slot: (4 patches per merged token)².
 std::int64_t full_pairs(std::int64_t columns, std::int64_t rows) {
   const std::int64_t patches = 4 * columns * rows;
   return patches * patches;
 }
 
-/// Returns the sum of the squares of the window sides that `side` merged tokens are cut into: fours and a
-/// rest.
+/// Returns the sum of the squared sides of the windows that `side` merged tokens are cut into: fours and a
+/// remainder.
 std::int64_t window_squares(std::int64_t side) {
   return side / 4 * 16 + (side % 4) * (side % 4);
 }
 
-/// Returns the mean over 32 layers of which 28 attend inside windows of 4x4 merged tokens, border windows
-/// being smaller (get_window_index, window_size 112, fullatt_block_indexes 7, 15, 23, 31). A window of w x h
-/// merged tokens has 4wh patches, so the sum of squares is 16 (sum of w²) (sum of h²). Both squares are
-/// multiples of 16: the mean is whole.
+/// Returns the mean pairs over 32 layers, 28 of which attend inside windows of 4x4 merged tokens, with
+/// smaller windows at the border (get_window_index, window_size 112, fullatt_block_indexes 7, 15, 23, 31). A
+/// window of w x h merged tokens has 4wh patches, so the sum of squares is 16 (sum of w²) (sum of h²). Both
+/// squares are multiples of 16, so the mean is whole.
 std::int64_t windowed_pairs(std::int64_t columns, std::int64_t rows) {
   const std::int64_t windowed = 16 * window_squares(columns) * window_squares(rows);
   return (28 * windowed + 4 * full_pairs(columns, rows)) / 32;
@@ -89,18 +89,18 @@ Encoding encode_qwen_video(const RecordShapes& shapes) {
 }
 
 std::int32_t to_pixels(double multiples) {
-  // Each side has at least one token: a long, thin video frame that must shrink would lose a whole side
-  // otherwise.
+  // Each side has at least one token; otherwise a long, thin video frame that must shrink would lose a whole
+  // side.
   return static_cast<std::int32_t>(std::max(multiples, 1.0) * kMergedPixels);
 }
 
 constexpr double kSamplesPerSecond = 16'000;
 constexpr std::int64_t kHop = 160;               ///< samples of one mel frame
-constexpr std::int64_t kChunkSamples = 480'000;  ///< 30 s, what the encoder takes at once
-constexpr std::int64_t kChunkPositions = 1'500;  ///< whether the chunk is full or not
+constexpr std::int64_t kChunkSamples = 480'000;  ///< 30 s, the encoder's input size
+constexpr std::int64_t kChunkPositions = 1'500;  ///< for a full or partial chunk
 
-/// Returns the LLM tokens of a chunk. Of L mel frames the stride-2 convolution leaves (L - 1) / 2 + 1 and the
-/// pooling by two half of those, rounded down: (L + 1) / 4 in all.
+/// Returns the LLM tokens of a chunk. The stride-2 convolution turns L mel frames into (L - 1) / 2 + 1, and
+/// pooling by two halves these, rounded down: (L + 1) / 4 in total.
 std::int64_t chunk_tokens(std::int64_t samples) {
   return (samples / kHop + 1) / 4;
 }

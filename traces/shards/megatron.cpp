@@ -10,12 +10,12 @@ namespace dflop {
 namespace {
 
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
-constexpr std::size_t kHeader = 34;  // magic, version, code of ids, numbers of sequences and documents
+constexpr std::size_t kHeader = 34;  // magic, version, type code of ids, numbers of sequences and documents
 constexpr std::size_t kCodeAt = 17;
 constexpr unsigned kInt32 = 4;
 constexpr unsigned kUint16 = 8;
 
-/// Returns a number of a file, the lowest byte first.
+/// Returns a little-endian number of a file.
 template <typename Number>
 Number number_at(const Mapping& file, std::size_t offset) {
   Number number;
@@ -45,7 +45,7 @@ MegatronFile::MegatronFile(const std::string& prefix, std::int64_t vocabulary)
   id_bytes_ = code == kInt32 ? 4 : 2;
   const auto sequences = number_at<std::uint64_t>(index_, 18);
   const auto documents = number_at<std::uint64_t>(index_, 26);
-  // Numbers beyond the file's size are refused first, so that the sum cannot overflow.
+  // Reject numbers beyond the file's size first, so that the sum cannot overflow.
   if (sequences > bytes || documents > bytes || kHeader + sequences * 12 + documents * 8 != bytes) {
     refuse_input(offset_place(index_path_, 18),
                  "expected {} bytes for the numbers of sequences and documents, found {} and {}", bytes,
@@ -59,7 +59,7 @@ MegatronFile::MegatronFile(const std::string& prefix, std::int64_t vocabulary)
 void MegatronFile::check_sequences() const {
   const std::size_t data = data_bytes_;
   std::size_t left =
-      data / id_bytes_;  // ids, so that sequences that overlap cannot make any number of samples
+      data / id_bytes_;  // in ids; overlapping sequences thus cannot make up any number of samples
   for (std::size_t i = 0; i < sequences_; ++i) {
     const auto length = number_at<std::int32_t>(index_, kHeader + i * 4);
     const auto pointer = number_at<std::int64_t>(index_, kHeader + sequences_ * 4 + i * 8);

@@ -20,7 +20,7 @@ constexpr std::string_view kTarEnding = ".tar";
 constexpr std::string_view kIndexEnding = ".idx";
 constexpr std::string_view kIdsEnding = ".bin";
 
-/// Returns the folder's files of an ending, sorted by their names.
+/// Returns the folder's files with an ending, sorted by name.
 std::vector<std::string> files_of_folder(const std::string& folder, std::string_view ending) {
   std::vector<std::string> shards;
   std::error_code error;
@@ -33,7 +33,7 @@ std::vector<std::string> files_of_folder(const std::string& folder, std::string_
   return shards;
 }
 
-/// Numbers from `first` to `last`, with at least so many digits.
+/// A ShardRange is the numbers from `first` to `last`, with at least `digits` digits.
 struct ShardRange {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
@@ -74,7 +74,7 @@ std::vector<std::string> with_numbers(const std::vector<std::string>& beginnings
   return longer;
 }
 
-/// Returns the names that a pattern stands for.
+/// Returns the names that a pattern denotes.
 std::vector<std::string> expand_braces(const std::string& name) {
   std::vector<std::string> shards = {""};
   std::string_view rest = name;

@@ -21,11 +21,11 @@ namespace dflop {
 namespace {
 
 constexpr std::uint64_t kTarBlock = 512;
-constexpr std::uint64_t kLongestRecords = std::uint64_t{1} << 20;  // of a long name or pax records, in bytes
+constexpr std::uint64_t kLongestRecords = std::uint64_t{1} << 20;  // for a long name or pax records, in bytes
 
 using TarBlock = std::array<char, kTarBlock>;
 
-/// A field is a part of a header.
+/// A TarField is a part of a header.
 struct TarField {
   std::size_t begin;
   std::size_t size;
@@ -47,7 +47,7 @@ std::string_view text_of(const TarBlock& header, TarField field) {
   return all.substr(0, all.find('\0'));
 }
 
-/// Returns the number of a field: octal digits, or of base 256 where the first byte is 0x80.
+/// Returns the number in a field: octal digits, or base 256 if the first byte is 0x80.
 std::optional<std::uint64_t> number_of(const TarBlock& header, TarField field) {
   const std::string_view all = field_of(header, field);
   std::uint64_t number = 0;
@@ -68,7 +68,7 @@ std::optional<std::uint64_t> number_of(const TarBlock& header, TarField field) {
   return number;
 }
 
-/// Returns the sum of a header's bytes, those of the checksum taken for spaces.
+/// Returns the sum of a header's bytes, counting the checksum field as spaces.
 std::uint64_t checksum_of(const TarBlock& header) {
   std::uint64_t sum = kTarChecksum.size * ' ';
   for (std::size_t i = 0; i < header.size(); ++i) {
@@ -99,15 +99,15 @@ std::string type_name(char type) {
   }
 }
 
-/// An entry is a file in a tar.
+/// A TarEntry is a file in a tar.
 struct TarEntry {
   std::string path;
   std::uint64_t header = 0;  // offset
-  std::uint64_t begin = 0;   // offset of its bytes
+  std::uint64_t begin = 0;   // offset of its content
   std::uint64_t size = 0;
 };
 
-/// What entries before a file say of it, where its own header has no room.
+/// A TarExtension holds data about a file from preceding entries, when its own header has no room.
 struct TarExtension {
   std::string path;
   std::optional<std::uint64_t> size;
@@ -181,13 +181,13 @@ class TarWalk {
 
   static std::string path_of(const TarBlock& header) {
     const std::string name(text_of(header, kTarName));
-    // GNU's magic ends in a space, and other fields stand where ustar has the prefix.
+    // GNU's magic ends in a space, and other fields are at the place of ustar's prefix.
     const bool is_ustar = field_of(header, kTarMagic) == std::string_view("ustar\0", 6);
     const std::string_view prefix = is_ustar ? text_of(header, kTarPrefix) : "";
     return prefix.empty() ? name : fmt::format("{}/{}", prefix, name);
   }
 
-  /// Goes on behind an entry's bytes, which fill whole blocks.
+  /// Skips an entry's content, which fills whole blocks.
   void pass(std::uint64_t size, std::uint64_t header) {
     if (size > tar_.size() - at_) {
       refuse(header, "expected a size of at most {}, the bytes to the file's end, found {}",
@@ -216,7 +216,7 @@ class TarWalk {
     }
   }
 
-  /// Reads pax's records, "30 path=...\n", the number that of the record's bytes.
+  /// Reads pax's records, "30 path=...\n"; the number is the size of the record in bytes.
   void read_records(std::string_view text, std::uint64_t offset, TarExtension& told) const {
     while (!text.empty()) {
       std::size_t size = 0;
@@ -246,8 +246,8 @@ class TarWalk {
     return number;
   }
 
-  /// Checks the tar's end: a second block of zeros, and behind it nothing else. Of tars that were written one
-  /// behind the other only the first would be read.
+  /// Checks the tar's end: a second block of zeros, and nothing after it. If tars were concatenated, only the
+  /// first would be read.
   void check_end() {
     do {
       const std::uint64_t at = at_;
@@ -267,8 +267,7 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
-/// Splits a path at the first dot of the file's name; nothing where the name begins with it, or there is
-/// none.
+/// Splits a path at the first dot of the file's name; nothing if the name begins with it or has none.
 std::optional<std::pair<std::string, std::string>> split_path(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::size_t name = slash == std::string::npos ? 0 : slash + 1;

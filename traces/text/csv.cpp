@@ -9,7 +9,7 @@
 namespace dflop {
 
 CsvReader::CsvReader(std::string_view text, std::string file) : text_(text), file_(std::move(file)) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as spreadsheets write it
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // written by spreadsheets
   if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
 }
 
@@ -80,7 +80,7 @@ bool CsvReader::take(char expected) {
 
 namespace {
 
-/// Tells whether a text is a number, with a sign or without, and at most a percent sign behind it.
+/// Tells whether a text is a number with an optional sign and an optional percent sign.
 bool is_plain_number(std::string_view text) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   if (text.ends_with('%')) text.remove_suffix(1);
@@ -89,7 +89,7 @@ bool is_plain_number(std::string_view text) {
   return parse_number(text, number);
 }
 
-/// Tells whether a spreadsheet would run a text, or what it has behind any number of '.
+/// Tells whether a spreadsheet would run a text, ignoring any number of leading '.
 bool is_formula(std::string_view text) {
   if (is_plain_number(text)) return false;
   const std::size_t begin = text.find_first_not_of('\'');

@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// Writes all bytes. Returns 0, or why not.
+/// Writes all bytes. Returns 0, or the error number.
 int write_to(int file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
@@ -51,7 +51,7 @@ void GrowingFile::add(std::string_view piece) {
   const bool is_file = ::fstat(file_, &before) == 0 && S_ISREG(before.st_mode);
   const int problem = write_to(file_, piece);
   if (problem == 0) return;
-  // A part of a piece would stand before the next one of a run that goes on.
+  // Otherwise a resumed run would append its next piece to a partial one.
   const bool is_cut = is_file && ::ftruncate(file_, before.st_size) == 0;
   throw Error(ErrorKind::output,
               std::string("cannot be written: ") + std::strerror(problem) +

@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-// Opening a pipe would wait for its other end but for O_NONBLOCK.
+// Without O_NONBLOCK, opening a pipe would wait for its other end.
 ReadableFile::ReadableFile(const std::string& path)
     : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (file_ < 0) refuse_input(path, "cannot be opened: {}", std::strerror(errno));

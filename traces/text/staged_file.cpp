@@ -27,7 +27,7 @@
 
 namespace dflop {
 
-/// A PendingPath is a path that a signal handler can read: no heap, no locks.
+/// A PendingPath is a path that a signal handler can read, without heap or locks.
 struct PendingPath {
   enum State : int { free, reserved, set };
 
@@ -42,7 +42,8 @@ namespace fs = std::filesystem;
 
 std::array<PendingPath, 256> pending_paths;
 
-/// Notes a path; null if the table is full or the path too long: then a signal leaves the file behind.
+/// Remembers a path. Returns null if the table is full or the path too long; then a signal leaves the file
+/// behind.
 PendingPath* remember_path(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
   for (PendingPath& pending : pending_paths) {
@@ -59,14 +60,14 @@ extern "C" void remove_temporaries_and_end(int signal) {
   for (const PendingPath& pending : pending_paths) {
     if (pending.state == PendingPath::set) ::unlink(pending.path.data());
   }
-  ::raise(signal);  // SA_RESETHAND has put the default action back
+  ::raise(signal);  // SA_RESETHAND has restored the default action
 }
 
-/// Returns the file that a path names, which need not exist yet.
+/// Returns the target of a path, which need not exist yet.
 /// @throws Error (output), also for a folder and a circle of links
 std::string follow_links(const std::string& path) {
   try {
-    const fs::file_status status = fs::status(path);  // refuses circles
+    const fs::file_status status = fs::status(path);  // rejects circles
     if (fs::is_directory(status)) refuse_output(path, "it is a directory");
     fs::path target = path;
     while (fs::is_symlink(target)) target = target.parent_path() / fs::read_symlink(target);
@@ -78,16 +79,15 @@ std::string follow_links(const std::string& path) {
 
 constexpr std::string_view kPart = ".part-";
 constexpr std::size_t kLongestName = 255;   // of a file, in bytes
-constexpr std::size_t kLongestSuffix = 26;  // kPart, a process, 8 digits
-constexpr int kMostEntries = 100'000;       // that are looked at in a folder
+constexpr std::size_t kLongestSuffix = 26;  // kPart, a process id, 8 digits
+constexpr int kMostEntries = 100'000;       // max entries read in a folder
 
-/// Returns what the names of files begin with from which the one of this path is made: its own, as far as
-/// there is room for more.
+/// Returns the prefix of temporary names for a path: its own name, shortened to leave room for the suffix.
 std::string part_prefix(const fs::path& target) {
   std::string name = target.filename().string();
   if (name.size() > kLongestName - kLongestSuffix) {
     std::size_t end = kLongestName - kLongestSuffix;
-    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // within a character
+    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // inside a character
     name.resize(end);
   }
   return name + std::string(kPart);
@@ -99,7 +99,7 @@ std::string part_path(const std::string& target) {
   return (path.parent_path() / name).string();
 }
 
-/// Reads "4711-0123abcd", behind the prefix. Returns the process, or -1 for anything else.
+/// Reads "4711-0123abcd" after the prefix. Returns the process id, or -1 for anything else.
 pid_t process_of_part(std::string_view rest) {
   pid_t process = -1;
   const char* const end = rest.data() + rest.size();
@@ -110,8 +110,8 @@ pid_t process_of_part(std::string_view rest) {
              : -1;
 }
 
-/// Removes a file that its process cannot go on with: it is dead, and where it was one of another machine
-/// that shares the folder nobody holds the file's lock. Returns whether it did.
+/// Removes a temporary file that no process will finish: its process is dead, and if it belonged to another
+/// machine that shares the folder, nobody holds the file's lock. Returns whether it was removed.
 bool remove_leftover(const std::string& path, pid_t process) {
   if (::kill(process, 0) == 0 || errno != ESRCH) return false;
   const int file = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -124,7 +124,7 @@ bool remove_leftover(const std::string& path, pid_t process) {
   return is_removed;
 }
 
-/// Returns whether this is the first call with a path.
+/// Tells whether this is the first call with a path.
 bool is_new(const std::string& path) {
   static std::mutex mutex;
   static std::set<std::string> seen;
@@ -179,19 +179,19 @@ void StagedFile::open() {
   constexpr mode_t kWritable = S_IWUSR | S_IWGRP | S_IWOTH;
   if (replaces && (old.st_mode & kWritable) == 0)
     refuse_output(path_, "the file is read-only; let it be written (chmod u+w), or name another");
-  // The content of a private file is at no time readable by others.
+  // Keep the content of a private file unreadable by others at all times.
   file_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
   if (file_ < 0) {
     const int reason = errno;
     const fs::path folder = fs::path(target_).parent_path();
     if (reason != EACCES && reason != EPERM && reason != EROFS) refuse_output(path_, std::strerror(reason));
-    // The new file is made beside the one it replaces, which may well be writable.
+    // The new file is made next to the one it replaces, which may well be writable.
     refuse_output(path_, fmt::format("no file can be made in its folder, {}: {}",
                                      folder.empty() ? "." : folder.string(), std::strerror(reason)));
   }
   is_there_ = true;
-  static_cast<void>(::flock(file_, LOCK_EX | LOCK_NB));  // says that it is under work, where locks are known
-  // File systems without permissions refuse this, and have none to keep.
+  static_cast<void>(::flock(file_, LOCK_EX | LOCK_NB));  // marks the file as in use, if locks are supported
+  // File systems without permissions fail here, and have none to preserve.
   if (replaces) static_cast<void>(::fchmod(file_, old.st_mode & 0777));
 }
 
@@ -200,7 +200,7 @@ void StagedFile::remove_leftovers() const {
   const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
   const std::string prefix = part_prefix(target);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);
-  if (!entries) return;  // making the file says why
+  if (!entries) return;  // making the file reports the reason
   for (int i = 0; i < kMostEntries; ++i) {
     const dirent* entry = ::readdir(entries.get());  // NOLINT(concurrency-mt-unsafe): of its own stream
     if (entry == nullptr) return;
@@ -223,11 +223,11 @@ void StagedFile::append(std::string_view bytes) {
 }
 
 void StagedFile::start_sync() {
-  static_cast<void>(::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE));  // sync() tells what went wrong
+  static_cast<void>(::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE));  // sync() reports errors
 }
 
 void StagedFile::sync() {
-  // EINVAL says that the file system keeps nothing that could be lost.
+  // EINVAL means that the file system has no cached data to lose.
   if (::fsync(file_) != 0 && errno != EINVAL) refuse_output(path_, std::strerror(errno));
   is_synced_ = true;
 }
@@ -261,7 +261,7 @@ void remove_temporaries_on_signals() {
     ::sigaction(signal, nullptr, &usual);
     if (usual.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
   }
-  std::signal(SIGXFSZ, SIG_IGN);  // so that write() says EFBIG
+  std::signal(SIGXFSZ, SIG_IGN);  // makes write() return EFBIG
 }
 
 }  // namespace dflop

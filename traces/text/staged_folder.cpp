@@ -12,10 +12,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The file by which a FolderLock holds a folder tells that a StagedFolder has made it, too.
+/// This file, by which a FolderLock locks a folder, also shows that a StagedFolder made it.
 constexpr const char* kLockFile = ".lock";
 
-/// Returns the path of the folder itself: without a slash at its end, and that to which a link leads.
+/// Returns the path of the folder itself, with links followed and without a slash at its end.
 fs::path folder_of(const std::string& path) {
   std::error_code problem;
   if (fs::exists(path, problem)) {

@@ -17,7 +17,7 @@ constexpr std::size_t kLongestQuote = 60;
 
 std::string shorten(std::string text, std::size_t longest) {
   if (text.size() <= longest) return text;
-  // The cut is not in the middle of a UTF-8 character, whose later bytes are 10xxxxxx.
+  // Do not cut inside a UTF-8 character, whose later bytes are 10xxxxxx.
   while (longest > 0 && (static_cast<unsigned char>(text[longest]) & 0xC0) == 0x80) --longest;
   return text.substr(0, longest) + "...";
 }
@@ -39,7 +39,7 @@ std::optional<std::int64_t> whole_number(const Json& json) {
     return static_cast<std::int64_t>(*number);
   }
   if (const auto* number = json.get_ptr<const Json::number_integer_t*>()) return *number;
-  // 1e6 and 1000000.0 are whole, too, as far as a double says exactly which number was meant.
+  // 1e6 and 1000000.0 are also whole, up to the size at which a double is exact.
   constexpr double kMostExact = 9'007'199'254'740'992;  // 2^53
   const auto* number = json.get_ptr<const Json::number_float_t*>();
   if (number == nullptr || std::abs(*number) > kMostExact || std::trunc(*number) != *number)
@@ -47,28 +47,27 @@ std::optional<std::int64_t> whole_number(const Json& json) {
   return static_cast<std::int64_t>(*number);
 }
 
-constexpr int kDeepest = 64;  // nothing that is read is as deep, and each level takes memory
+constexpr int kDeepest = 64;  // valid files are never as deep, and each level takes memory
 
-/// Values that are read take so many bytes each, or less, in lists that grow, and all of a text at most 2
-/// GiB:
-/// "[],[],..." would else take 20 times its length.
+/// Values take at most this many bytes each, including growing lists, and all values of a text at most 2 GiB.
+/// Without a limit, "[],[],..." would take 20 times its length.
 constexpr std::size_t kScalarBytes = 24;
 constexpr std::size_t kTextBytes = 56;
 constexpr std::size_t kListBytes = 72;
 constexpr std::size_t kKeyBytes = 96;
 constexpr std::size_t kMostValueBytes = std::size_t{2} << 30;
 
-/// A KeyTwice says that an object has some key twice.
+/// A KeyTwice is thrown for an object with a repeated key.
 struct KeyTwice {};
 
-/// A StrictReader makes a Json of what the parser finds, one value after the other. It refuses an object with
-/// the same key twice, of which the parser would keep the last, and what is too deep or takes too much
-/// memory, and it knows the key that is being read, which the parser does not tell. (The parser's own
-/// callbacks would do, but at the end of each object they go through all of the list that it is in.)
+/// A StrictReader builds a Json from the parser's events. It rejects an object with a repeated key, of which
+/// the parser would keep the last, and documents that are too deep or take too much memory. It also knows the
+/// current key, which the parser does not tell. (The parser's own callbacks would work, but at the end of
+/// each object they walk over the whole enclosing list.)
 class StrictReader {
  public:
-  /// @param names  whether it remembers all keys, which takes a while, to name the one that stands twice;
-  /// without, KeyTwice is thrown at the object's end
+  /// @param names  whether to remember all keys, which is slow, to name the repeated one; otherwise KeyTwice
+  /// is thrown at the object's end
   StrictReader(const std::string& file, bool names) : file_(file), names_(names) {}
 
   Json finish() { return std::move(root_); }
@@ -79,7 +78,7 @@ class StrictReader {
   bool number_unsigned(Json::number_unsigned_t value) { return put(value, kScalarBytes); }
   bool number_float(Json::number_float_t value, const std::string&) { return put(value, kScalarBytes); }
   bool string(std::string& value) { return put(std::move(value), kTextBytes); }
-  bool binary(Json::binary_t&) { return false; }  // is not in JSON text
+  bool binary(Json::binary_t&) { return false; }  // does not occur in JSON text
 
   bool start_object(std::size_t) {
     begin(Json::value_t::object);
@@ -120,7 +119,7 @@ class StrictReader {
     throw Exception(error);
   }
 
-  /// Returns "file: key 'llm.layers'" of the value being read, without indices of arrays.
+  /// Returns "file: key 'llm.layers'" for the current value, without array indices.
   std::string place() const {
     std::string path;
     for (const Object& outer : objects_) path = member_path(path, outer.current);
@@ -150,7 +149,7 @@ class StrictReader {
     return true;
   }
 
-  /// Adds a value to the list or object that is open. It stays where it is until that grows.
+  /// Adds a value to the innermost list or object. Its address stays valid until that grows.
   template <typename Value>
   Json& add(Value&& value, std::size_t bytes) {
     count(bytes);
@@ -173,14 +172,14 @@ class StrictReader {
   bool names_;
   Json root_;
   std::vector<Json*> open_;  ///< lists and objects, the innermost last
-  Json* member_ = nullptr;   ///< of the innermost object: the value of the key that was read last
+  Json* member_ = nullptr;   ///< value of the last key in the innermost object
   std::vector<Object> objects_;
-  std::size_t bytes_ = 0;  ///< that values take, about
+  std::size_t bytes_ = 0;  ///< estimated memory of all values
 };
 
 [[noreturn]] void refuse_syntax(const Json::parse_error& error, std::string_view text,
                                 const std::string& file) {
-  // error.byte counts the bytes read, the offending one included.
+  // error.byte counts the bytes read, including the offending one.
   const std::string_view read = text.substr(0, error.byte > 0 ? error.byte - 1 : 0);
   const auto line = 1 + std::count(read.begin(), read.end(), '\n');
   const std::size_t column = read.size() - (read.rfind('\n') + 1) + 1;  // npos + 1 == 0: the first line
@@ -209,7 +208,7 @@ Json parse(std::string_view text, const std::string& file, bool names_keys = fal
     Json::sax_parse(text.begin(), text.end(), &reader);
     return reader.finish();
   } catch (const KeyTwice&) {
-    return parse(text, file, true);  // ends in the key's name
+    return parse(text, file, true);  // throws with the key's name
   } catch (const Json::parse_error& error) {
     refuse_syntax(error, text, file);
   } catch (const Json::out_of_range& error) {
@@ -244,7 +243,7 @@ void JsonValue::require_keys(const std::vector<std::string_view>& required,
     JsonValue(value, *file_, member_path(path_, key))
         .refuse(fmt::format("unknown key, expected one of {}", fmt::join(known, ", ")));
   }
-  // Missing keys come after the unknown ones: a misspelt key is both, and its own name is what to look for.
+  // Report missing keys after unknown ones: a misspelled key is both, and its own name helps most.
   for (const std::string_view key : required) at(key);
 }
 
@@ -299,7 +298,7 @@ std::vector<std::int64_t> JsonValue::integers(std::int64_t least, std::int64_t m
   std::vector<std::int64_t> values;
   values.reserve(json_->size());
   for (const Json& item : *json_) {
-    // A path is built only for an item that is refused: columns have millions.
+    // Build a path only for a rejected item, because columns have millions.
     const auto number = whole_number(item);
     const bool fits = number && *number >= least && *number <= most;
     values.push_back(fits ? *number : element(values.size()).integer_in(least, most));

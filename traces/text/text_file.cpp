@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{1} << 18;
 constexpr int kGzipWindow = 15 + 16;  // the largest window; + 16 asks zlib for the gzip format
 
-/// Returns the bytes of [begin, end) as zlib counts them, at most what its counter holds.
+/// Returns the size of [begin, end) for zlib, at most what its counter can hold.
 uInt next_piece(std::size_t left) {
   return static_cast<uInt>(std::min<std::size_t>(left, std::numeric_limits<uInt>::max() / 2));
 }
@@ -50,11 +50,11 @@ std::string size_name(std::int64_t bytes) {
 
 std::atomic<bool> takes_regular_files_alone = false;
 
-/// Returns how much may be read of an open file. @throws Error (input) for a directory, and where it is known
-/// to have more.
+/// Returns how many bytes may be read of an open file. @throws Error (input) for a directory, and if it is
+/// known to have more.
 std::int64_t most_to_read(std::FILE* file, std::int64_t longest, const std::string& path) {
   struct stat status {};
-  if (::fstat(::fileno(file), &status) != 0) return longest;  // reading it says why
+  if (::fstat(::fileno(file), &status) != 0) return longest;  // reading it reports the reason
   if (S_ISDIR(status.st_mode)) refuse_input(path, "expected a file, found a directory");
   if (!S_ISREG(status.st_mode)) return std::min(longest, kLongestStream);
   if (status.st_size > longest) refuse_longer(path, longest);
@@ -103,7 +103,7 @@ std::string gunzip_if_needed(std::string bytes, const std::string& file, std::in
     const auto refuse = [&](const std::string& found) {
       refuse_input(file, "expected a complete gzip file, found {}", found);
     };
-    if (status == Z_BUF_ERROR) refuse("one that ends early");  // all is read, and more is needed
+    if (status == Z_BUF_ERROR) refuse("one that ends early");  // all is read, and more is required
     if (status != Z_OK && status != Z_STREAM_END) {
       refuse(fmt::format("damage ({})", stream.msg != nullptr ? stream.msg : "no detail"));
     }
@@ -112,8 +112,8 @@ std::string gunzip_if_needed(std::string bytes, const std::string& file, std::in
     if (static_cast<std::int64_t>(text.size()) > longest) {
       refuse(fmt::format("one that unpacks to more than {}", size_name(longest)));
     }
-    // Several gzip streams in one file are their texts joined (RFC 1952); anything else after the end is
-    // damage.
+    // Several gzip streams in one file are the concatenation of their texts (RFC 1952); anything else after
+    // the end is damage.
     if (status == Z_STREAM_END) {
       if (taken == bytes.size()) return text;
       inflateReset(&stream);
@@ -130,7 +130,7 @@ void refuse_pipes_and_devices() {
 }
 
 std::string read_text_file(const std::string& path, std::int64_t longest) {
-  std::error_code ignored;  // opening it says what is wrong; opening a pipe would wait
+  std::error_code ignored;  // opening it reports the error; opening a pipe would wait
   if (takes_regular_files_alone && std::filesystem::exists(path, ignored) &&
       !std::filesystem::is_regular_file(path, ignored) && !std::filesystem::is_directory(path, ignored))
     refuse_input(path, "expected a file, found a pipe or device");
@@ -164,7 +164,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Writes to `out`, if it could be opened, and closes it.
+/// Writes to `out`, if it is open, and closes it.
 void write_all(std::FILE* out, std::string_view bytes, const std::string& path) {
   if (out == nullptr) refuse_output(path, std::strerror(errno));
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), out) == bytes.size();
@@ -194,7 +194,7 @@ void StagedOutputs::add(const std::string& path, std::string_view bytes) {
 }
 
 void StagedOutputs::commit() {
-  // What fails more often comes first: a full device, a pipe that nobody reads any more.
+  // Write to full devices and closed pipes first, because they fail more often.
   for (const Stream& stream : streams_) {
     write_all(std::fopen(stream.path.c_str(), "wb"), stream.bytes, stream.path);
   }
@@ -210,8 +210,8 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
 }
 
 void check_output(const std::string& path) {
-  // Only trying says whether a file can be made: permissions of /proc, of a full or a network's file system
-  // do not.
+  // Only an attempt shows whether a file can be made: the permissions of /proc, or of a full or network file
+  // system, do not tell.
   StagedOutputs().add(path, "");
 }
 

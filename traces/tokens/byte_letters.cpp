@@ -11,8 +11,8 @@ namespace {
 /// The letters of the alphabet are below this.
 constexpr int kLetters = 256 + 68;
 
-/// Returns the byte of each letter, or -1. Bytes that can be printed are their own letters; the 68 others
-/// have the letters from 256 on, in their order.
+/// Returns the byte of each letter, or -1. Printable bytes are their own letters; the other 68 have the
+/// letters from 256 on, in order.
 std::array<int, kLetters> make_bytes() {
   std::array<int, kLetters> bytes;
   bytes.fill(-1);

@@ -96,7 +96,7 @@ void BytePairs::encode(std::string_view word, WordCache& cache, std::vector<std:
 
 namespace {
 
-/// Orders a heap so that the join of the lowest rank, and of these the leftmost, is on top.
+/// Orders a heap so that the join with the lowest rank, and among these the leftmost, is on top.
 constexpr auto kIsLater = [](const auto& a, const auto& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
 };

@@ -10,19 +10,19 @@ namespace dflop {
 
 struct ChatTokenizer::Form {
   std::string_view name;
-  std::string_view begin;     // of the whole
+  std::string_view begin;     // of the conversation
   std::string_view turn;      // before a role
   std::string_view role_end;  // between role and words
-  std::string_view turn_end;  // trained in an answer
-  std::string_view behind;    // a turn, never trained
-  std::string_view system;    // words of the first turn, where a conversation has none of the system
-  bool is_trimmed = false;    // words lose the spaces around them
+  std::string_view turn_end;  // trained after an answer
+  std::string_view behind;    // after a turn, never trained
+  std::string_view system;    // default system turn
+  bool is_trimmed = false;    // whether words lose surrounding spaces
   bool has_roles = true;
 };
 
 namespace {
 
-/// Returns ChatML with words for a system that says none.
+/// Returns ChatML with a default system turn.
 constexpr ChatTokenizer::Form chatml(std::string_view name, std::string_view system) {
   return {.name = name,
           .begin = "",
@@ -55,7 +55,7 @@ constexpr ChatTokenizer::Form kForms[] = {
      .has_roles = false},
 };
 
-/// A FamilyMedium has the tokens of one family's medium; begin and end may be empty.
+/// A FamilyMedium holds the tokens of one family's medium; begin and end may be empty.
 struct FamilyMedium {
   std::string_view family;
   ChatMedium medium;
@@ -75,8 +75,8 @@ constexpr FamilyMedium kFamilyMedia[] = {
     {"llava-ov", ChatMedium::video, "", "<video>", ""},
 };
 
-/// A ChatWriter collects tokens. Words wait until others follow that are trained otherwise, as a word may go
-/// over the border of two texts.
+/// A ChatWriter collects tokens. It buffers words while their training flag stays the same, because a token
+/// may span the border of two texts.
 class ChatWriter {
  public:
   ChatWriter(const Tokenizer& tokenizer, std::span<const MediumIds> media,
@@ -149,7 +149,7 @@ class ChatWriter {
   bool is_trained_ = false;
 };
 
-/// Returns a turn's words without the spaces before the first and behind the last of them.
+/// Returns a turn's words without leading and trailing spaces.
 std::vector<std::string> trimmed(std::vector<std::string> words) {
   constexpr std::string_view kSpaces = " \t\n\v\f\r";
   words.front().erase(0, words.front().find_first_not_of(kSpaces));
@@ -157,7 +157,7 @@ std::vector<std::string> trimmed(std::vector<std::string> words) {
   return words;
 }
 
-/// Adds a turn as the form has it.
+/// Adds a turn in the form's layout.
 void add_turn(ChatWriter& writer, const ChatTokenizer::Form& form, const ChatTurn& turn) {
   const bool is_trained = turn.role == ChatRole::assistant && turn.is_trained;
   if (form.has_roles) {

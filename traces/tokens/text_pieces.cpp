@@ -17,23 +17,23 @@ icu::StringPiece as_piece(std::string_view text) {
   return {text.data(), static_cast<std::int32_t>(text.size())};
 }
 
-/// Returns how many bytes of UTF-8 a unit of UTF-16 stands for; a pair of surrogates stands for four.
+/// Returns how many bytes of UTF-8 a UTF-16 unit stands for; a surrogate pair stands for four.
 std::size_t utf8_bytes(char16_t unit) {
   if (unit < 0x80) return 1;
   return unit < 0x800 || U16_IS_SURROGATE(unit) ? 2 : 3;
 }
 
-/// ICU counts steps of a search in units of some 10,000 saved states. A pattern of a real tokenizer saves up
-/// to some 20 for a match, which may be of one digit, or as many as a run of blanks is long.
+/// ICU counts search steps in units of about 10,000 saved states. A real tokenizer's pattern saves up to
+/// about 20 for a match, which may be one digit, or as many as a run of blanks is long.
 std::int32_t most_steps(std::int32_t units) {
   return 100 + units / 100;
 }
 
-/// Returns an expression with [\s] for \s, which says the same: in loops over the class alone ICU keeps a
-/// state for each letter, for which it has room up to some 100,000 of them, and none in loops over a set.
+/// Replaces \s by the equivalent [\s]: in a loop over only the class, ICU keeps a state for each letter, with
+/// room for about 100,000, and in a loop over a set it keeps none.
 std::string with_sets_of_blanks(std::string_view pattern) {
   std::string changed;
-  int depth = 0;  // of sets, which may hold others
+  int depth = 0;  // nesting of sets
   for (std::size_t at = 0; at < pattern.size(); ++at) {
     const bool is_escape = pattern[at] == '\\' && at + 1 < pattern.size();
     const std::string_view piece = pattern.substr(at, is_escape ? 2 : 1);
@@ -114,7 +114,7 @@ void WordSplitter::split(std::string_view text, std::vector<std::size_t>& ends) 
   if (U_SUCCESS(error)) matcher->setTimeLimit(most_steps(units.length()), error);
   std::int32_t unit = 0;
   std::size_t byte = 0;
-  // Ends a word at a place in units; nothing where a word ends there already.
+  // Ends a word at a position in units, unless a word already ends there.
   const auto end_at = [&](std::int32_t place) {
     if (place <= unit) return;
     for (; unit < place; ++unit) byte += utf8_bytes(units.charAt(unit));

@@ -17,19 +17,19 @@ bool is_null(const JsonValue& value) {
   return value.text() == "null";
 }
 
-/// Refuses an object of another type. Values are looked at before the type's keys, as other types have
-/// others.
+/// Rejects an object of another type. Checks the value before the type's keys, because other types have other
+/// keys.
 void require_type(const JsonValue& value, std::string_view type) {
   const JsonValue found = value.at("type");
   if (found.string() != type) found.refuse_type("\"{}\"", type);
 }
 
-/// Refuses a flag that is there and true.
+/// Rejects a flag that is present and true.
 void require_false(const JsonValue& value, std::string_view key) {
   if (value.has(key) && value.at(key).boolean()) value.at(key).refuse_type("false");
 }
 
-/// Refuses a text that is there and neither null nor empty.
+/// Rejects a text that is present and neither null nor empty.
 void require_no_text(const JsonValue& value, std::string_view key) {
   if (value.has(key) && !is_null(value.at(key)) && !value.at(key).string().empty())
     value.at(key).refuse_type("null");
@@ -41,7 +41,7 @@ bool reads_nfc(const JsonValue& root) {
   return true;
 }
 
-/// Reads the expression that words are split by: a Sequence of Split and ByteLevel.
+/// Reads the expression that splits words: a Sequence of Split and ByteLevel.
 WordSplitter read_splitter(const JsonValue& value, const std::string& file) {
   require_type(value, "Sequence");
   const JsonValue list = value.at("pretokenizers");
@@ -55,7 +55,7 @@ WordSplitter read_splitter(const JsonValue& value, const std::string& file) {
   pattern.require_keys({"Regex"});
   require_type(steps[1], "ByteLevel");
   require_false(steps[1], "add_prefix_space");
-  // A ByteLevel that says nothing splits by an expression of its own.
+  // By default, a ByteLevel splits by its own expression.
   const JsonValue own = steps[1].at("use_regex");
   if (own.boolean()) own.refuse_type("false");
   return {pattern.at("Regex").string(),
@@ -88,7 +88,7 @@ void Tokenizer::add_name(const std::string& content, std::int32_t id, const Json
   const auto [known, is_new] = ids_.emplace(content, id);
   if (!is_new && known->second != id)
     place.refuse("expected {}, the id of '{}' in the vocabulary, found {}", known->second, content, id);
-  // A token with letters of no bytes stands for itself.
+  // A token with letters outside of the alphabet stands for itself.
   if (is_new) bytes_.emplace_back(id, bytes_of_letters(content).value_or(content));
 }
 
@@ -108,11 +108,11 @@ void Tokenizer::read_model(const JsonValue& model) {
   for (const auto& [token, value] : members) {
     const auto id = value.integer<std::int32_t>(0, kLargestId);
     add_name(token, id, value);
-    // Other words are made by merges alone.
+    // Other words are made only by merges.
     auto bytes = bytes_of_letters(token);
     if (bytes && (takes_whole_words || bytes->size() == 1)) pairs_.add_token(std::move(*bytes), id);
   }
-  // With a token for each byte there is no unknown one, whatever the file says of it.
+  // With a token for each byte, no token is unknown, whatever the file says.
   if (const int byte = pairs_.set_bytes(); byte >= 0)
     vocabulary.refuse("expected a token for each of the 256 bytes, found none for byte 0x{:02x}", byte);
   read_merges(model.at("merges"));
@@ -121,7 +121,7 @@ void Tokenizer::read_model(const JsonValue& model) {
 void Tokenizer::read_merges(const JsonValue& merges) {
   std::int32_t rank = 0;
   std::string joined;
-  // A merge's tokens are found as they are written: letters stand for bytes one by one.
+  // A merge's tokens are looked up as written: letters stand for bytes one by one.
   const auto require_half = [&](std::string_view token, const JsonValue& place) {
     const auto found = ids_.find(token);
     if (token.empty() || found == ids_.end())
@@ -172,7 +172,7 @@ void Tokenizer::read_added(const JsonValue& tokens) {
 
 namespace {
 
-/// Walks through a text: `on_text` gets what is between added tokens, `on_token` the tokens.
+/// Walks through a text: `on_text` gets the text between added tokens, `on_token` the tokens.
 template <typename OnText, typename OnToken>
 void walk(std::string_view text, const AddedTokens& added, OnText on_text, OnToken on_token) {
   for (std::size_t from = 0; from < text.size();) {
@@ -204,8 +204,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, WordCache& ca
   walk(
       text, added_,
       [&](std::string_view piece) {
-        // Normal texts are looked through a second time: what NFC makes may be an added token that is
-        // normalised.
+        // Normalized text is searched again, because NFC may produce an added token that is normalized.
         const std::string normal = is_nfc_ ? to_nfc(piece) : std::string(piece);
         walk(normal, added_normal_, on_words, on_token);
       },
@@ -240,7 +239,7 @@ std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
 }
 
 std::int32_t Tokenizer::vocabulary_size() const {
-  return bytes_.back().first + 1;  // a token for each byte is there
+  return bytes_.back().first + 1;  // there is a token for each byte
 }
 
 }  // namespace dflop

@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "files are the memory 
 static_assert(std::numeric_limits<float>::is_iec559 && std::numeric_limits<double>::is_iec559);
 
 constexpr std::uint32_t kSign = 0x8000'0000;
-constexpr std::uint32_t kInfinity = 0x7F80'0000;  // of f32: all bits of the exponent
+constexpr std::uint32_t kInfinity = 0x7F80'0000;  // as f32: all exponent bits
 
 [[noreturn]] void refuse_dtype(Dtype dtype) {
   throw Error(ErrorKind::internal, "no conversion is known of the dtype " + std::string(to_string(dtype)));
@@ -27,7 +27,7 @@ float from_bf16(std::uint16_t half) {
   return std::bit_cast<float>(std::uint32_t{half} << 16);
 }
 
-/// Converts numbers that lie at `bytes` as `Stored`, each by `convert`.
+/// Converts the `Stored` numbers at `bytes`, each by `convert`.
 template <typename Stored, typename Real, typename Convert>
 void decode_each(const std::byte* bytes, std::span<Real> out, Convert convert) {
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -47,16 +47,16 @@ void decode_any(Dtype dtype, const std::byte* bytes, std::span<Real> out) {
   refuse_dtype(dtype);
 }
 
-/// Rounds the bits of an f32 to their upper half: to the nearest, to even where two are.
+/// Rounds the bits of an f32 to their upper half, to nearest even.
 std::uint16_t rounded_to_bf16(std::uint32_t bits) {
   const bool is_nan = (bits & ~kSign) > kInfinity;
-  // A NaN whose fraction lies in the lower half must not become infinity: its first bit is set.
+  // A NaN whose fraction is only in the lower half must not become infinity: set its first fraction bit.
   const std::uint32_t nan = (bits >> 16) | 0x40;
   const std::uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
   return static_cast<std::uint16_t>(is_nan ? nan : rounded);
 }
 
-/// Rounds the bits of an f32 to an f16: to the nearest, to even where two are.
+/// Rounds the bits of an f32 to an f16, to nearest even.
 std::uint16_t rounded_to_f16(std::uint32_t bits) {
   constexpr std::uint32_t kHalfInfinity = 0x7C00;
   constexpr std::uint32_t kSmallestNormal = 0x3880'0000;  // 2^-14, as f32
@@ -67,7 +67,7 @@ std::uint16_t rounded_to_f16(std::uint32_t bits) {
     return static_cast<std::uint16_t>(sign | kHalfInfinity | 0x200 | (magnitude >> 13 & 0x3FF));
   }
   if (magnitude < kSmallestNormal) {
-    // The f32 from 0.5 on are 2^-24 apart, as subnormal f16 are: the sum is rounded as they are.
+    // f32 numbers from 0.5 on are 2^-24 apart, like subnormal f16, so the sum is rounded the same way.
     const float sum = std::bit_cast<float>(magnitude) + 0.5F;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(sum) - 0x3F00'0000));
   }
@@ -79,9 +79,9 @@ std::uint32_t bits_before_rounding(float value) {
   return std::bit_cast<std::uint32_t>(value);
 }
 
-/// Rounding a double to f32 and this to 16 bits would round twice. So it goes to f32 towards zero, and the
-/// last bit says whether anything was lost: then the second rounding sees on which side of the middle it was
-/// (rounding to odd, Boldo and Melquiond 2008).
+/// Rounding a double to f32 and then to 16 bits would round twice. So it is truncated to f32, and the last
+/// bit records whether anything was lost: the second rounding then knows on which side of the middle the
+/// value is (rounding to odd, Boldo and Melquiond 2008).
 std::uint32_t bits_before_rounding(double value) {
   const auto single = static_cast<float>(value);
   const auto back = static_cast<double>(single);

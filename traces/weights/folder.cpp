@@ -33,7 +33,7 @@ std::vector<std::string> list_files(const std::string& folder) {
   return files;
 }
 
-/// Returns the first name with one of the endings, or nothing.
+/// Returns the first name that has one of the endings, or nothing.
 std::optional<std::string> first_ending(const std::vector<std::string>& files,
                                         std::initializer_list<std::string_view> endings) {
   for (const std::string& file : files) {
@@ -69,7 +69,7 @@ WeightMap parse_weight_map(std::string_view text, const std::string& file) {
   WeightMap weights;
   for (const auto& [name, json] : root.at("weight_map").members()) {
     const std::string& shard = json.string();
-    // A name with "/" or ".." could be any file of the machine.
+    // A name with "/" or ".." could refer to any file of the machine.
     if (shard.empty() || shard == "." || shard.find("..") != std::string::npos ||
         shard.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
       json.refuse_type("the name of a file in the same folder");
@@ -81,8 +81,7 @@ WeightMap parse_weight_map(std::string_view text, const std::string& file) {
 
 namespace {
 
-/// Returns {name: file}, a line for each. A JsonWriter would take a tensor without a name for one of an
-/// array.
+/// Returns {name: file}, one a line. A JsonWriter would treat a tensor without a name as an array element.
 std::string files_text(const WeightMap& weights) {
   std::string text = "{";
   for (const auto& [name, file] : weights) {
@@ -169,8 +168,8 @@ const SafetensorsFile& WeightsFolder::open(const std::string& file) const {
   return *files_.emplace(file, std::move(shard)).first->second;
 }
 
-/// Refuses a file that lacks a tensor of the index, or has one that the index gives to another. One that the
-/// index does not name is no weight of the model.
+/// Rejects a file that lacks a tensor of the index, or has one that the index assigns to another file. A
+/// tensor that the index does not name is not a weight of the model.
 void WeightsFolder::check_against_index(const SafetensorsFile& shard, const std::string& file) const {
   for (const auto& [name, owner] : weights_) {
     if (owner == file && shard.find(name) == nullptr) {

@@ -22,7 +22,7 @@ std::string place_of(const std::string& file, const std::string& name) {
   return fmt::format("{}: tensor '{}'", file, name);
 }
 
-/// Multiplies sizes, of which zeros are left out, as their product says nothing of the others.
+/// Multiplies sizes, leaving out zeros, which would hide an overflow of the others.
 /// @return false if the product is beyond `most`
 bool multiply(std::int64_t& product, std::int64_t size, std::int64_t most) {
   if (size == 0) return true;
@@ -32,8 +32,8 @@ bool multiply(std::int64_t& product, std::int64_t size, std::int64_t most) {
 }
 
 /// Sets rows, columns and bytes from the shape.
-/// @return false for negative sizes, if a product of them is beyond what the bits of numbers can be counted
-/// in, or the last byte would not be full
+/// @return false for negative sizes, if a product of sizes overflows the count of bits, or if the last byte
+/// would not be full
 bool set_extent(StoredTensor& tensor) {
   const std::int64_t bits = bits_of(tensor.dtype);
   std::int64_t numbers = 1;
@@ -53,7 +53,7 @@ std::string shape_text(const TensorShape& tensor) {
   return fmt::format("{} [{}]", to_string(tensor.dtype), fmt::join(tensor.shape, ", "));
 }
 
-/// Reads a tensor; its data are at most `data_bytes`, of which the first is at `data_begin` of the file.
+/// Reads a tensor. The data section begins at `data_begin` of the file and has `data_bytes` bytes.
 StoredTensor read_tensor(std::string name, const JsonValue& json, std::uint64_t data_begin,
                          std::uint64_t data_bytes, const std::string& file) {
   json.require_keys({"dtype", "shape", "data_offsets"});
@@ -89,7 +89,7 @@ Metadata read_metadata(const JsonValue& json) {
   return metadata;
 }
 
-/// Refuses tensors, sorted by their places, that overlap or leave bytes that belong to none.
+/// Rejects tensors, sorted by position, that overlap or leave unused bytes.
 void check_places(const SafetensorsHeader& header, const std::string& file) {
   std::uint64_t end = header.data_begin;
   const std::string* before = nullptr;
@@ -110,7 +110,7 @@ void check_places(const SafetensorsHeader& header, const std::string& file) {
   }
 }
 
-/// Returns the JSON of a header. @throws Error (input) for a length that cannot be
+/// Returns the JSON of a header. @throws Error (input) for an impossible length
 std::string_view header_text(std::string_view beginning, std::uint64_t file_bytes, const std::string& file) {
   if (file_bytes < kLengthBytes || beginning.size() < kLengthBytes) {
     refuse_input(file,
@@ -137,7 +137,7 @@ std::string_view header_text(std::string_view beginning, std::uint64_t file_byte
   return text;
 }
 
-/// Tells whether JSON gives a text back, which it does if this is UTF-8.
+/// Tells whether a text survives a round trip through JSON: whether it is UTF-8.
 bool reads_back(std::string_view text) {
   std::string json;
   append_json_string(json, text);
@@ -178,7 +178,7 @@ SafetensorsHeader parse_header(std::string_view beginning, std::uint64_t file_by
           read_tensor(name, json, header.data_begin, file_bytes - header.data_begin, file));
     }
   }
-  // A tensor without numbers has the place of the next one, and stands before it.
+  // A tensor without numbers has the position of the next one, and comes first.
   const auto place = [](const StoredTensor& t) { return std::tie(t.begin, t.bytes); };
   std::stable_sort(header.tensors.begin(), header.tensors.end(),
                    [&](const StoredTensor& a, const StoredTensor& b) { return place(a) < place(b); });

@@ -26,8 +26,8 @@ std::vector<double> row_of(const Weight& weight, std::int64_t row) {
   return values;
 }
 
-/// Heads that are trained apart from their embedding differ in all rows: each step changes all of a head's,
-/// and few of an embedding's.
+/// A head trained separately from its embedding differs in all rows, because each step changes all rows of a
+/// head and few of an embedding.
 bool are_alike(const Weight& a, const Weight& b) {
   if (a.tensor->shape != b.tensor->shape) return false;
   const std::int64_t rows = a.tensor->rows;
@@ -47,7 +47,7 @@ std::optional<bool> has_own_head(const std::string& folder) {
     if (!head) return false;
     const std::optional<Weight> embedding = find_ending(weights, "embed_tokens.weight");
     return embedding && !are_alike(*head, *embedding);
-  } catch (const Error&) {  // whoever reads the weights is told
+  } catch (const Error&) {  // whoever reads the weights gets the error
     return std::nullopt;
   }
 }

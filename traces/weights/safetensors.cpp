@@ -21,10 +21,10 @@
 namespace dflop {
 namespace {
 
-/// So many bytes of a block are read at once.
+/// This many bytes of a block are read at once.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
-/// An open file, or -1, that is closed.
+/// An OpenFile closes its file when it is destroyed; -1 is none.
 class OpenFile {
  public:
   explicit OpenFile(const std::string& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
@@ -40,7 +40,8 @@ class OpenFile {
   const int file_;
 };
 
-/// Refuses what is no regular file before it is opened: opening a pipe would wait for its other end.
+/// Rejects anything but a regular file before opening it, because opening a pipe would wait for its other
+/// end.
 std::size_t size_of_file(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
@@ -49,10 +50,11 @@ std::size_t size_of_file(const std::string& path) {
   return static_cast<std::size_t>(status.st_size);
 }
 
-/// A ReadAhead has a thread that reads the next piece while the last one is looked at. Two are in memory.
+/// A ReadAhead has a thread that reads the next piece while the current one is used. Two pieces are in
+/// memory.
 class ReadAhead {
  public:
-  /// Reads the bytes from `begin` on that fit into a piece.
+  /// Reads the bytes from `begin` on that fit into `piece`.
   using Read = std::function<void(std::size_t begin, std::span<std::byte> piece)>;
 
   ReadAhead(std::size_t bytes, Read read) : bytes_(bytes), read_(std::move(read)) {
@@ -65,7 +67,7 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// Returns the next piece, which is there until the next call. @throws what reading it has thrown
+  /// Returns the next piece, which is valid until the next call. @throws errors of reading it
   std::span<const std::byte> next() {
     if (taken_ > 0) free_.release();
     full_.acquire();
@@ -112,7 +114,7 @@ std::string range_text(std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 Mapping::Mapping(const std::string& path) : size_(size_of_file(path)) {
-  if (size_ == 0) return;  // the system maps no empty files
+  if (size_ == 0) return;  // the system cannot map empty files
   const OpenFile file(path);
   if (file.get() < 0) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
@@ -127,7 +129,7 @@ Mapping::~Mapping() {
 
 void Mapping::drop(std::size_t begin, std::size_t size) const {
   if (size == 0) return;
-  // Pages at the ends go, too: of blocks that are shorter than a page all would stay.
+  // Also drop the pages at the ends; otherwise all pages of blocks shorter than a page would stay.
   static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t from = begin / page * page;
   const std::size_t to = std::min(size_, (begin + size + page - 1) / page * page);
@@ -194,7 +196,7 @@ void SafetensorsFile::visit_block(
   if (block.rows() == 0 || block.columns() == 0) return;
   const auto index = [](std::int64_t number) { return static_cast<std::size_t>(number); };
   const std::size_t width = index(bits_of(tensor.dtype)) / 8;
-  // Whole rows lie one after the other and are one run of bytes; otherwise each row has its own.
+  // Whole rows are adjacent and form one run of bytes; otherwise each row is a run.
   const bool is_whole = block.columns() == tensor.columns;
   const std::size_t all = index(block.rows() * block.columns()) * width;
   const std::size_t run = is_whole ? all : index(block.columns()) * width;

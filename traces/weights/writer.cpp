@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 
-/// Returns the path. @throws Error (output) for a pipe or device, which have no name to be given at the end
+/// Returns the path. @throws Error (output) for a pipe or device, which cannot be renamed at the end
 const std::string& checked_path(const std::string& path) {
   if (is_pipe_or_device(path)) refuse_output(path, "expected a file, found a pipe or device");
   return path;
@@ -101,7 +101,7 @@ void SafetensorsWriter::count(std::uint64_t bytes) {
   pass_finished();
 }
 
-/// Goes on to the first tensor that lacks data.
+/// Moves on to the first tensor that lacks data.
 void SafetensorsWriter::pass_finished() {
   while (turn_ < header_.tensors.size() && counted_ == header_.tensors[turn_].bytes) {
     ++turn_;
@@ -120,7 +120,7 @@ void SafetensorsWriter::write(std::string_view bytes) {
     checksum_ = static_cast<std::uint32_t>(crc32_z(checksum_, begin, bytes.size()));
   }
   file_.append(bytes);
-  if (sync_) file_.start_sync();  // or all of it would wait in memory for the end
+  if (sync_) file_.start_sync();  // otherwise everything would wait in memory until the end
 }
 
 void SafetensorsWriter::complete() {
@@ -173,7 +173,7 @@ WeightsWriter::WeightsWriter(const std::string& folder, std::vector<TensorShape>
   begin_file();
 }
 
-/// Divides the tensors and refuses now what would be refused when other files are written already.
+/// Divides the tensors, and reports errors now that would otherwise occur after other files are written.
 void WeightsWriter::check_all() {
   auto left = std::span<const TensorShape>(tensors_);
   for (std::size_t file = 0; file < counts_.size(); ++file) {
@@ -189,7 +189,7 @@ void WeightsWriter::check_all() {
   }
 }
 
-/// Returns the name of a file, counted from 0.
+/// Returns the name of a file, counting from 0.
 std::string WeightsWriter::file_name(std::size_t file) const {
   if (counts_.size() == 1) return std::string(kWeightsFile);
   return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, counts_.size());
@@ -221,7 +221,7 @@ void WeightsWriter::finish() {
   index.append(weight_map_text(weights_, total_bytes_));
   if (options_.sync) index.sync();
   for (const auto& file : files_) file->finish();
-  index.take_final_name();  // the last, as it says that the others are there
+  index.take_final_name();  // last, because it declares that the others are there
 }
 
 }  // namespace dflop
