@@ -54,13 +54,13 @@ std::string us(Nanoseconds time) {
   return fmt::format("{:.3f} us", static_cast<double>(time.count()) * 1e-3);
 }
 
-/// Tells whether a trace is of a pipeline that ran on the host alone.
+/// Tells whether a trace is from a pipeline that ran only on the host.
 bool is_host_pipeline(const KinetoTrace& trace) {
   return trace.activities.empty() &&
          std::ranges::any_of(trace.ranges, [](const KinetoRange& range) { return is_compute(range.kind); });
 }
 
-/// A TraceChecker looks at one trace; its findings are put in order by the caller.
+/// A TraceChecker checks one trace; the caller sorts its findings.
 class TraceChecker {
  public:
   TraceChecker(const KinetoTrace& trace, std::vector<KinetoFinding>& findings)
@@ -116,7 +116,7 @@ class TraceChecker {
     std::map<std::pair<std::int64_t, std::int64_t>, const KinetoActivity*> last;
     for (const KinetoActivity& activity : trace_.activities) {
       const KinetoActivity*& before = last[{activity.device, activity.stream}];
-      // Times of whole microseconds may be rounded towards each other.
+      // Times in whole microseconds may be rounded towards each other.
       const Nanoseconds slack = trace_.resolution.count() > 1 ? trace_.resolution : Nanoseconds(0);
       if (before != nullptr && before->end() > activity.start + slack) {
         add(Kind::overlap, activity,
@@ -180,8 +180,8 @@ class TraceChecker {
   std::vector<KinetoFinding>& findings_;
 };
 
-/// Returns the ranks of the exchange's group that are given and have no end of it, by their files. A group
-/// that is not recorded may hold any rank, so there only an exchange with a single end is doubtful.
+/// Lists the ranks of the exchange's group that have a trace but no end of the exchange, by their files. If
+/// the group is not recorded, it may contain any rank, so only an exchange with a single end is doubtful.
 std::string missing_ends(const std::vector<KinetoTrace>& traces, const KinetoExchange& exchange,
                          const KinetoCollective& c) {
   std::string missing;
@@ -217,8 +217,8 @@ void check_exchanges(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   }
 }
 
-/// Finds traces whose steps others number differently, and collectives that lie in one step here and in
-/// another there whatever the numbers.
+/// Finds traces whose steps are numbered differently from others', and collectives that are in different
+/// steps on different ranks regardless of numbers.
 void check_step_numbers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                         std::vector<std::vector<KinetoFinding>>& findings) {
   for (std::size_t t = 0; t < traces.size(); ++t) {
@@ -260,14 +260,15 @@ void check_step_numbers(const std::vector<KinetoTrace>& traces, const KinetoRank
   }
 }
 
-/// Tells whether all ranks give a collective as many elements: parts of an all-to-all, say, may differ.
+/// Tells whether a collective has equally many elements on all ranks; in an all-to-all, for example, parts
+/// may differ.
 bool has_equal_parts(const KinetoCollective& c) {
   return c.name.find("allreduce") != std::string::npos || c.name.find("all_reduce") != std::string::npos ||
          c.name == "_allgather_base" || c.name == "_reduce_scatter_base";
 }
 
-/// Returns the type and, where all ranks give as many elements, the sizes of a rank's part: "Float, 400 bytes
-/// in, 400 bytes out".
+/// Returns the type and, if all ranks have equally many elements, the sizes of a rank's part: "Float, 400
+/// bytes in, 400 bytes out".
 std::string part_text(const KinetoCollective& c) {
   const auto size = [](const std::optional<Bytes>& bytes) {
     return bytes ? std::to_string(bytes->count) : std::string("unknown");
@@ -276,7 +277,7 @@ std::string part_text(const KinetoCollective& c) {
   return fmt::format("{}, {} bytes in, {} bytes out", c.dtype, size(c.in), size(c.out));
 }
 
-/// Finds parts of a collective that are not as those of most of its ranks.
+/// Finds parts of a collective that differ from the parts of most of its ranks.
 void check_parts(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                  std::vector<std::vector<KinetoFinding>>& findings) {
   for (const KinetoExchange& exchange : ranks.exchanges) {
@@ -306,15 +307,15 @@ void check_parts(const std::vector<KinetoTrace>& traces, const KinetoRanks& rank
   }
 }
 
-/// Tells whether the trace has exchanges that were joined with others by their times.
+/// Tells whether the trace has exchanges that were matched with others by their times.
 bool is_joined_by_time(const KinetoRanks& ranks, std::size_t trace) {
   return std::ranges::any_of(ranks.shares[trace], [&](const KinetoShare& share) {
     return share.transfer && !ranks.exchanges[share.exchange].recorded;
   });
 }
 
-/// An offset alone is no finding, as it is applied: one that may have misled the joining of collectives is,
-/// and ends that no one offset brings together.
+/// An offset by itself is not a finding, because it is corrected. An offset that may have misled the matching
+/// of collectives is a finding, and so are ends that no single offset aligns.
 void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                   std::vector<std::vector<KinetoFinding>>& findings) {
   for (std::size_t t = 1; t < traces.size(); ++t) {
@@ -335,8 +336,8 @@ void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
   }
 }
 
-/// Finds ranks of the run that have no trace: of one trace alone by what it says of the run, of several also
-/// by their groups. A pipeline's are found beside its ranges.
+/// Finds ranks of the run that have no trace. A single trace tells by its record of the run; several traces
+/// also by their groups. For pipelines, missing ranks are found together with their ranges.
 void check_ranks(const std::vector<KinetoTrace>& traces, std::vector<std::vector<KinetoFinding>>& findings) {
   if (traces.empty() || has_pipeline_ranges(traces)) return;
   std::int64_t size = 0;

@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-/// ElementNames are all names of elements of one size.
+/// ElementNames holds all names of elements of one size.
 struct ElementNames {
   std::int64_t bytes;
   std::array<std::string_view, 14> names;
@@ -29,8 +29,8 @@ std::string until(std::string_view text, std::string_view stops) {
   return std::string(text.substr(0, std::min(text.find_first_of(stops), text.size())));
 }
 
-/// Finds the kind by words in the name, in any case; or by the endings (F), (B) and, for weight gradients,
-/// (W).
+/// Finds the kind from words in the name, in any case; or from the endings (F), (B) and, for weight
+/// gradients, (W).
 std::optional<KinetoMarkKind> annotation_kind(const std::string& name) {
   if (name.starts_with("nccl:")) return KinetoMarkKind::collective;
   if (name.starts_with("ProfilerStep#")) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<KinetoMarkKind> annotation_kind(const std::string& name) {
   return std::nullopt;
 }
 
-/// Nested is what a range and those around it say together.
+/// A Nested combines the marks of a range and of those around it.
 struct Nested {
   std::optional<KinetoPhase> phase;
   std::int32_t collective = -1;
@@ -70,7 +70,7 @@ Nested enter(Nested around, const KinetoMark& mark) {
   return around;
 }
 
-/// Returns the threads with backward ranges and no others: those of the autograd engine.
+/// Returns the threads that have only backward ranges: the threads of the autograd engine.
 std::unordered_map<std::int64_t, bool> backward_threads(const std::vector<KinetoMark>& marks) {
   std::unordered_map<std::int64_t, bool> only_backward;
   for (const KinetoMark& mark : marks) {
@@ -105,7 +105,7 @@ std::optional<Bytes> kineto_element_size(std::string_view dtype) {
 
 std::optional<Bytes> kineto_input_bytes(const KinetoEvent& event) {
   if (event.input_types.empty()) return std::nullopt;
-  constexpr std::int64_t most = std::int64_t{1} << 56;  // far beyond any memory; keeps sums inside 64 bits
+  constexpr std::int64_t most = std::int64_t{1} << 56;  // far beyond any memory; sums of it fit in 64 bits
   Bytes sum;
   for (std::size_t i = 0; i < event.input_types.size(); ++i) {
     const std::optional<Bytes> size = kineto_element_size(event.input_types[i]);

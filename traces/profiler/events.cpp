@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::int64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
-/// Absolute times go until the year 2096, so low that a base and a time can be added.
+/// Absolute times go up to the year 2096, low enough that a base and a time can be added.
 constexpr std::int64_t kMostTime = 4'000'000'000'000'000'000;
 constexpr std::int64_t kMostDuration = std::int64_t{1} << 50;  // 13 days
 constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
@@ -27,7 +27,7 @@ constexpr std::size_t kLongestQuote = 60;
 constexpr std::size_t kLongestInput =
     15;  // ranks and tags are shorter; such texts need no memory of their own
 
-/// These are the fields of an event, then those of its "args", in the order of kKeys.
+/// A Field is a field of an event or of its "args", in the order of kKeys.
 enum class Field : std::uint8_t {
   ph,
   cat,
@@ -85,7 +85,7 @@ constexpr std::array<std::string_view, kFields> kKeys = {"ph",
                                                          "Input type",
                                                          "Concrete Inputs"};
 
-/// Finds the field of a key, of an event or of its "args".
+/// Finds the field for a key, of an event or of its "args".
 Field find(std::string_view key, bool in_args) {
   const auto args = kKeys.begin() + kEventFields;
   const auto end = in_args ? kKeys.end() : args;
@@ -93,7 +93,7 @@ Field find(std::string_view key, bool in_args) {
   return found == end ? Field::none : static_cast<Field>(found - kKeys.begin());
 }
 
-/// Returns the key of a field as errors name it: "ts", "args.stream".
+/// Returns the key of a field in the form used in errors: "ts", "args.stream".
 std::string key_of(Field field) {
   const auto index = static_cast<std::size_t>(field);
   return fmt::format("{}{}", index < kEventFields ? "" : "args.", kKeys[index]);
@@ -110,14 +110,15 @@ KinetoCategory category_of(std::string_view name) {
   return KinetoCategory::other;
 }
 
-/// Returns the beginning of a text, not cut inside a UTF-8 character, whose later bytes are 10xxxxxx.
+/// Returns the beginning of a text in quotes, without cutting inside a UTF-8 character, whose later bytes are
+/// 10xxxxxx.
 std::string quoted(const std::string& text, char quote) {
   std::size_t length = std::min(text.size(), kLongestQuote);
   while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
   return fmt::format("{}{}{}{}", quote, text.substr(0, length), length < text.size() ? "..." : "", quote);
 }
 
-/// Reads microseconds as decimal digits to whole nanoseconds, exactly; nothing for what is out of range.
+/// Converts microseconds in decimal digits to nanoseconds, exactly; nothing if out of range.
 std::optional<std::int64_t> nanoseconds_of(std::string_view digits) {
   const std::size_t dot = digits.find('.');
   if (dot == std::string_view::npos || digits.find_first_of("eE") != std::string_view::npos) {
@@ -140,7 +141,7 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view digits) {
 }
 
 /// An EventFields collects the fields of one event, in any order, and checks them when it is complete. One
-/// object serves all events of a file, so that its memory is used again.
+/// object serves all events of a file, so that its memory is reused.
 class EventFields {
  public:
   explicit EventFields(const std::string& file) : file_(file) {}
@@ -160,8 +161,8 @@ class EventFields {
     value(field).whole = number;
   }
 
-  /// Takes a number; `digits` is the number as it stands in the file: a double would lose nanoseconds of
-  /// absolute times.
+  /// Takes a number; `digits` is its text in the file, because a double would lose nanoseconds of absolute
+  /// times.
   void set_real(Field field, std::string_view digits) {
     if (field == Field::none) return;
     value(field).type = Type::real;
@@ -174,12 +175,12 @@ class EventFields {
     value(field).text = text;
   }
 
-  /// Takes what is neither number nor text.
+  /// Takes a value that is neither number nor text.
   void set_other(Field field) {
     if (field != Field::none) value(field).type = Type::other;
   }
 
-  /// These take arrays, of which four fields are used.
+  /// Take arrays; only four fields use them.
   void begin_list(Field field) {
     list_ = field;
     list_complete_ = true;
@@ -222,7 +223,7 @@ class EventFields {
     innermost_ = false;
   }
 
-  /// Tells whether the event is of use: complete, or the instant that ends the record.
+  /// Tells whether the event is used: it is complete, or the instant that ends the record.
   bool is_used() const {
     const Value& ph = value(Field::ph);
     if (ph.type != Type::text) refuse(Field::ph, "a text");
@@ -264,7 +265,7 @@ class EventFields {
     return event_;
   }
 
-  /// Tells whether a time of any event so far has decimals.
+  /// Tells whether any time so far has decimals.
   bool fractions() const { return fractions_; }
 
   /// Returns "file: traceEvents[3] 'name'".
@@ -279,7 +280,7 @@ class EventFields {
   struct Value {
     Type type = Type::absent;
     std::int64_t whole = 0;
-    std::string text;  ///< of a text, and the digits of a real number
+    std::string text;  ///< the text, or the digits of a real number
   };
 
   const Value& value(Field field) const { return values_[static_cast<std::size_t>(field)]; }
@@ -322,7 +323,7 @@ class EventFields {
     return Nanoseconds(*ns);
   }
 
-  /// Returns a whole number; nothing where the field is absent.
+  /// Returns a whole number; nothing if the field is absent.
   std::optional<std::int64_t> whole(Field field, std::int64_t least = -kMostWhole,
                                     std::int64_t most = kMostWhole) const {
     const Value& found = value(field);
@@ -332,7 +333,7 @@ class EventFields {
            most == kMostWhole ? "a whole number" : fmt::format("a whole number from {} to {}", least, most));
   }
 
-  /// Returns a whole number of a field that must be there.
+  /// Returns the whole number in a required field.
   std::int64_t present(Field field) const {
     const std::optional<std::int64_t> number = whole(field);
     if (!number) refuse(field, "a whole number");
@@ -370,7 +371,7 @@ class EventFields {
   void read_group_ranks() {
     const Value& found = value(Field::group_ranks);
     if (found.type == Type::absent) return;
-    if (found.type == Type::text) {  // "[0, 1, 2]", as PyTorch writes it
+    if (found.type == Type::text) {  // PyTorch writes it as "[0, 1, 2]"
       const std::string& list = found.text;
       for (std::size_t at = 0; (at = list.find_first_of("0123456789", at)) != std::string::npos;) {
         std::int32_t rank = 0;
@@ -382,7 +383,7 @@ class EventFields {
     } else if (found.type != Type::other || !list_complete_) {
       refuse(Field::group_ranks, "a list of ranks");
     }
-    // Long lists are cut ("[0, 1, ...]"): such a group is known by its name only.
+    // Long lists are truncated ("[0, 1, ...]"); such a group is known only by its name.
     const auto size = static_cast<std::int64_t>(event_.group_ranks.size());
     if (event_.group_size && *event_.group_size != size) event_.group_ranks.clear();
     std::sort(event_.group_ranks.begin(), event_.group_ranks.end());
@@ -399,8 +400,8 @@ class EventFields {
 };
 
 /// An EventParser follows the parser through the document: {header..., "traceEvents": [{event..., "args":
-/// {...}}, ...]}, or the array of events alone. The callbacks are those of nlohmann's SAX interface; true
-/// means: go on.
+/// {...}}, ...]}, or only the array of events. Its callbacks implement nlohmann's SAX interface; returning
+/// true means to continue.
 class EventParser {
  public:
   EventParser(const std::string& file, const std::function<void(const KinetoEvent&)>& take)
@@ -528,8 +529,8 @@ class EventParser {
  private:
   bool in_events() const { return events_depth_ > 0; }
   int level() const { return depth_ - events_depth_; }
-  /// Tells whether the next value belongs to the event itself or to its args, and not to something inside
-  /// them.
+  /// Tells whether the next value belongs directly to the event or to its args, and not to something nested
+  /// in them.
   bool direct() const { return level() == 1 || (level() == 2 && in_args_); }
 
   bool whole(std::int64_t number) {
@@ -590,7 +591,7 @@ class EventParser {
     return true;
   }
 
-  /// Refuses a value of the header that is no whole number.
+  /// Rejects a value of the header that is not a whole number.
   void refuse_header_value() {
     if (depth_ > 2) return;
     const std::string name = header_name();

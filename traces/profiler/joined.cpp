@@ -14,36 +14,36 @@
 namespace dflop {
 namespace {
 
-/// What begins when something else ends may seem to begin so much before, as times are rounded.
+/// Times are rounded, so an event that begins when another ends may seem to begin this much earlier.
 constexpr Nanoseconds kSameInstant{2'000};
 
-/// A RankPlace is where a rank enters a collective or waits for one. Times count from the rank's begin of the
-/// step.
+/// A RankPlace is a point at which a rank enters a collective or waits for one. Times count from the rank's
+/// begin of the step.
 struct RankPlace {
   std::int32_t collective = 0;
   bool waits = false;
-  Nanoseconds from{0};  ///< of a wait; else when it enters
+  Nanoseconds from{0};  ///< begin of a wait, or time of entry
   Nanoseconds to{0};
 };
 
-/// A Joined is a collective of a step.
+/// A Joined is a collective of a step, matched over its ranks.
 struct Joined {
   std::vector<std::size_t> ranks;          ///< indices into the step's ranks, rising
-  std::size_t queue = 0;                   ///< all of the same ranks are in one
-  Nanoseconds start = Nanoseconds::min();  ///< the latest, on the common clock
-  Nanoseconds end = Nanoseconds::min();    ///< the latest
+  std::size_t queue = 0;                   ///< all collectives of the same ranks share one queue
+  Nanoseconds start = Nanoseconds::min();  ///< latest over the ranks, on the common clock
+  Nanoseconds end = Nanoseconds::min();    ///< latest over the ranks
   Nanoseconds transfer = Nanoseconds::max();
   Bytes bytes;
   std::string operation;
-  std::set<std::int32_t> after;  ///< collectives of other queues at whose ends it begins, if not later
+  std::set<std::int32_t> after;  ///< collectives of other queues that must end before it begins
 };
 
-/// A RankStep is what one rank does in a step.
+/// A RankStep is one rank's activity in a step.
 struct RankStep {
   std::size_t trace = 0;
   KinetoWindow window;
   std::vector<std::pair<Nanoseconds, Nanoseconds>> busy = {};  ///< rising, apart; kernels and copies
-  std::optional<Nanoseconds> optimizer = {};                   ///< its first kernel starts
+  std::optional<Nanoseconds> optimizer = {};                   ///< start of its first kernel
   std::vector<RankPlace> places = {};
   Nanoseconds computes{0};
   Nanoseconds waits{0};
@@ -51,8 +51,8 @@ struct RankStep {
   Nanoseconds length() const { return window.end - window.begin; }
 };
 
-/// Returns the windows of a trace, where a gap between two steps belongs to the second: in it the rank comes
-/// late to that, as its data do, and what shortens the one step does not shorten such a gap.
+/// Returns the windows of a trace. A gap between two steps belongs to the later one: the rank starts that
+/// step late, as its data do, and a shorter earlier step does not shorten the gap.
 std::vector<KinetoWindow> windows_of(const KinetoTrace& trace) {
   std::vector<KinetoWindow> windows = device_windows(trace);
   std::map<std::int32_t, Nanoseconds> ends;
@@ -68,7 +68,7 @@ std::vector<KinetoWindow> windows_of(const KinetoTrace& trace) {
   return windows;
 }
 
-/// Returns whether the clocks of all ranks are known against each other.
+/// Tells whether the relative clocks of all ranks are known.
 bool knows_clocks(const KinetoRanks& ranks, const std::vector<RankStep>& step) {
   return std::ranges::none_of(
       step, [&](const RankStep& rank) { return rank.trace > 0 && ranks.clocks[rank.trace].matches == 0; });
@@ -83,8 +83,8 @@ Nanoseconds latest_end(const std::vector<KinetoTrace>& traces, const KinetoRanks
   return latest;
 }
 
-/// Lets the first step, before which nobody knows what a rank did, begin for all ranks when the first of them
-/// does, where their clocks are known and their steps are at the same time.
+/// Makes the first step, before which the ranks' activity is unknown, begin for all ranks when the first of
+/// them begins, if their clocks are known and their steps are at the same time.
 void begin_together(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                     std::vector<RankStep>& step) {
   if (!knows_clocks(ranks, step)) return;
@@ -102,7 +102,7 @@ void begin_together(const std::vector<KinetoTrace>& traces, const KinetoRanks& r
   for (RankStep& rank : step) rank.window.begin -= begin(rank) - first;
 }
 
-/// Returns the time from the begin of the rank's step on, inside of it.
+/// Returns the time since the rank's begin of the step, clamped to the step.
 Nanoseconds inside(const RankStep& rank, Nanoseconds time) {
   return std::clamp(time - rank.window.begin, Nanoseconds(0), rank.length());
 }
@@ -115,7 +115,7 @@ void add_busy(RankStep& rank, Nanoseconds begin, Nanoseconds end) {
   }
 }
 
-/// Adds where the rank's kernels and copies run in its window.
+/// Adds the times at which kernels and copies of the rank run in its window.
 void add_activities(const KinetoTrace& trace, RankStep& rank) {
   for (const KinetoActivity& activity : trace.activities) {
     if (activity.step != rank.window.step || activity.work == KinetoWork::communication) continue;
@@ -125,7 +125,7 @@ void add_activities(const KinetoTrace& trace, RankStep& rank) {
   }
 }
 
-/// Returns the bytes that an all-reduce would have that moves as much.
+/// Returns the size of an all-reduce that moves as many bytes.
 Bytes as_all_reduce(const KinetoCollective& collective) {
   const Bytes bytes = collective.bytes().value_or(Bytes{0});
   std::string name;
@@ -138,7 +138,7 @@ Bytes as_all_reduce(const KinetoCollective& collective) {
 /// A JoinedStep makes the timeline of one step.
 class JoinedStep {
  public:
-  /// `most`: the step took no longer; none: no longer than its longest rank.
+  /// `most`: max duration of the step; none: the duration of its longest rank.
   JoinedStep(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks, std::vector<RankStep> step,
              std::optional<Nanoseconds> most)
       : traces_(traces), ranks_(ranks), step_(std::move(step)), most_(most) {}
@@ -161,7 +161,7 @@ class JoinedStep {
     return ranks_.aligned(traces_, step_[rank].trace, time);
   }
 
-  /// Finds the collectives of the step in the order of their ends, which all ranks keep.
+  /// Finds the collectives of the step in the order of their ends, which is the same on all ranks.
   void join() {
     std::map<std::size_t, std::vector<Kernel>> by_exchange;
     for (std::size_t r = 0; r < step_.size(); ++r) {
@@ -193,7 +193,7 @@ class JoinedStep {
     for (auto& [joined, kernels] : found_) {
       joined.queue = queues_.try_emplace(joined.ranks, queues_.size()).first->second;
       ended.resize(queues_.size(), Nanoseconds::min());
-      // One that runs beside it on another stream has its own time counted already.
+      // An overlapping collective on another stream already counts its own time.
       Nanoseconds& before = ended[joined.queue];
       if (before > joined.start)
         joined.transfer = std::max(Nanoseconds(0), std::min(joined.transfer, joined.end - before));
@@ -201,7 +201,7 @@ class JoinedStep {
     }
   }
 
-  /// Returns the rank's kernel of a collective; null where it has none.
+  /// Returns the rank's kernel for a collective; null if it has none.
   const KinetoActivity* kernel_of(std::size_t rank, std::size_t collective) const {
     for (const Kernel& kernel : found_[collective].second) {
       if (kernel.rank == rank) return kernel.activity;
@@ -209,7 +209,7 @@ class JoinedStep {
     return nullptr;
   }
 
-  /// Returns the rank's collectives and its kernels of them.
+  /// Returns the rank's collectives with its kernels for them.
   std::vector<std::pair<std::int32_t, const KinetoActivity*>> collectives_of(std::size_t r) const {
     std::vector<std::pair<std::int32_t, const KinetoActivity*>> own;
     for (std::size_t c = 0; c < found_.size(); ++c) {
@@ -219,7 +219,8 @@ class JoinedStep {
     return own;
   }
 
-  /// A GroupKind is what process groups of one use have in common: how many ranks, and how far apart.
+  /// A GroupKind is the common property of process groups with one purpose: the number of ranks, and the
+  /// distance between them.
   using GroupKind = std::pair<std::size_t, std::size_t>;
 
   static GroupKind kind_of(const Joined& joined) {
@@ -227,20 +228,21 @@ class JoinedStep {
     return {ranks.size(), ranks.size() > 1 ? ranks[1] - ranks[0] : 0};
   }
 
-  /// A Chain is what the collectives of groups of one kind do at the ends of those of another that were
-  /// launched before them, on all ranks.
+  /// A Chain counts, on all ranks, how the collectives of one kind of groups begin relative to the ends of
+  /// another kind's collectives that were launched before them.
   struct Chain {
-    std::size_t follow = 0;  ///< begin then, and not when the one before them in their queue ends
+    std::size_t follow = 0;  ///< begin at that end, and not when the previous one in their queue ends
     std::size_t later = 0;   ///< begin later than both
-    bool is_broken = false;  ///< one begins sooner
+    bool is_broken = false;  ///< one begins earlier
     std::vector<std::pair<std::int32_t, std::int32_t>>
         links;  ///< a collective, and the one after which it comes
   };
 
-  /// Finds kinds of groups whose collectives begin at the ends of others' on all ranks, as the all-reduces of
-  /// HSDP after its reduce-scatters: what most of them do is an order, and what some do may be chance.
+  /// Finds kinds of groups whose collectives begin at the ends of others' on all ranks, such as the
+  /// all-reduces of HSDP after its reduce-scatters. A pattern in most of them is an order; in a few it may be
+  /// chance.
   void find_chains() {
-    std::map<std::pair<GroupKind, GroupKind>, Chain> chains;  // what comes before, and what after
+    std::map<std::pair<GroupKind, GroupKind>, Chain> chains;  // by preceding and following kind
     for (std::size_t r = 0; r < step_.size(); ++r) {
       auto own = collectives_of(r);
       std::ranges::stable_sort(own, {}, [&](const auto& entry) {
@@ -268,7 +270,7 @@ class JoinedStep {
     }
     for (const auto& [kinds, chain] : chains) {
       if (chain.is_broken || chain.follow < 2 || chain.later >= chain.follow) continue;
-      // Collectives are numbered by their ends: links to higher numbers alone leave no cycle.
+      // Collectives are numbered by their ends, so links only to higher numbers cannot form a cycle.
       for (const auto& [c, first] : chain.links) {
         if (first < c) found_[c].first.after.insert(first);
       }
@@ -295,20 +297,20 @@ class JoinedStep {
       if (waited.insert(c).second) rank.places.push_back({c, true, rank.length(), rank.length()});
     }
     add_entries(traces_[rank.trace], rank, own);
-    // At one moment a rank enters before it waits, and both in the order of the collectives.
+    // At equal times a rank enters before it waits, and both follow the order of the collectives.
     std::stable_sort(rank.places.begin(), rank.places.end(), [](const RankPlace& a, const RankPlace& b) {
       return std::tuple(a.from, a.waits, a.waits ? a.to : Nanoseconds(0), a.collective) <
              std::tuple(b.from, b.waits, b.waits ? b.to : Nanoseconds(0), b.collective);
     });
   }
 
-  /// Returns when the rank enters each of its collectives: when the kernel starts or, where that comes right
-  /// after another one on its stream or one after which it has to come, when all is computed that was
-  /// launched before it, as it may have had to queue.
+  /// Returns when the rank enters each of its collectives: when the kernel starts. If the kernel comes right
+  /// after another collective on its stream, or after one that it must follow, it may have been queued: then
+  /// the entry is when everything launched before it is computed.
   std::vector<Nanoseconds> ready_times(
       const KinetoTrace& trace, const RankStep& rank,
       const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) const {
-    std::vector<std::pair<Nanoseconds, Nanoseconds>> computed;  // launch, and the latest end of all up to it
+    std::vector<std::pair<Nanoseconds, Nanoseconds>> computed;  // launch, and the latest end so far
     for (const KinetoActivity& activity : trace.activities) {
       if (activity.step == rank.window.step && activity.work == KinetoWork::compute && activity.launch >= 0)
         computed.emplace_back(trace.launches[activity.launch].start, activity.end());
@@ -336,8 +338,8 @@ class JoinedStep {
     return ready;
   }
 
-  /// Adds the entries, in the order of the collectives of a queue and none behind the wait for it, which
-  /// clocks that are a little apart might ask for.
+  /// Adds the entries, in the order of the collectives of a queue, and none after the wait for it, which
+  /// slightly misaligned clocks could cause.
   void add_entries(const KinetoTrace& trace, RankStep& rank,
                    const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) const {
     std::map<std::int32_t, Nanoseconds> wait_begins;
@@ -378,8 +380,8 @@ class JoinedStep {
       }
     }
 
-    /// Returns whether the next kernel after a time was launched after it, by a host that was not waiting for
-    /// the device: a collective that ended at that time has held up nothing.
+    /// Tells whether the next kernel after a time was launched after that time, by a host that was not
+    /// waiting for the device: a collective that ended at that time delayed nothing.
     bool is_behind(Nanoseconds time) const {
       const auto next = std::ranges::lower_bound(next_, std::pair(time - kSameInstant, Nanoseconds::min()));
       if (next == next_.end() || next->second <= time + kSameInstant) return false;
@@ -393,7 +395,7 @@ class JoinedStep {
     std::vector<const KinetoLaunch*> syncs_;
   };
 
-  /// Adds the waits in gaps between kernels, and returns for which collectives they are.
+  /// Adds the waits in gaps between kernels, and returns the collectives that they wait for.
   static std::set<std::int32_t> add_waits(
       RankStep& rank, const HostPace& host,
       const std::vector<std::pair<std::int32_t, const KinetoActivity*>>& own) {
@@ -405,13 +407,13 @@ class JoinedStep {
     };
     std::vector<Ending> endings;  // those in gaps
     auto by_end = own;
-    // Of two that end together compute waits for the one that was asked for first.
+    // If two collectives end together, compute waits for the one that was launched first.
     std::stable_sort(by_end.begin(), by_end.end(), [](const auto& a, const auto& b) {
       return std::pair(a.second->end(), -a.second->launch) < std::pair(b.second->end(), -b.second->launch);
     });
     for (const auto& [c, kernel] : by_end) {
       const Nanoseconds end = inside(rank, kernel->end());
-      // The gap is from the last kernel that has begun before the collective's end on.
+      // The gap begins at the end of the last kernel that started before the collective's end.
       const auto next =
           std::lower_bound(rank.busy.begin(), rank.busy.end(), end - kSameInstant,
                            [](const auto& busy, Nanoseconds time) { return busy.first < time; });
@@ -427,7 +429,7 @@ class JoinedStep {
       const auto begins_then = [ends = kernel->end()](const auto& other) {
         return std::chrono::abs(other.second->start - ends) <= kLeastJoinedWait;
       };
-      // What ends in the middle of a gap holds up nothing, unless another collective begins then.
+      // A collective that ends in the middle of a gap delays nothing, unless another collective begins then.
       const bool is_last = k + 1 == endings.size() || endings[k + 1].gap != gap;
       if (!is_last && std::ranges::none_of(own, begins_then)) continue;
       const Nanoseconds from = std::max({gap, inside(rank, kernel->start), waited_until});
@@ -440,8 +442,8 @@ class JoinedStep {
     return waited;
   }
 
-  /// Moves a time inside a wait to where that begins: nothing is computed between. What begins when the wait
-  /// ends may need what was waited for.
+  /// Moves a time inside a wait to the wait's begin, because nothing is computed during a wait. A time at the
+  /// wait's end stays, because it may depend on what was waited for.
   static Nanoseconds entry_outside_waits(const RankStep& rank, Nanoseconds time) {
     for (const RankPlace& place : rank.places) {
       if (!place.waits || time <= place.from || time > place.to) continue;
@@ -450,15 +452,15 @@ class JoinedStep {
     return time;
   }
 
-  /// Runs the pieces: each rank's times go on from place to place, and a collective starts when all are there
-  /// and the one before it in its queue and those after which it comes have ended.
+  /// Runs the pieces. Each rank advances from place to place. A collective starts when all ranks have entered
+  /// it, and the previous one in its queue and those that it must follow have ended.
   void lay_out() {
     const std::size_t count = step_.size();
     std::vector<Nanoseconds> now(count, Nanoseconds(0));
     std::vector<Nanoseconds> recorded(count, Nanoseconds(0));
     std::vector<Nanoseconds> ended(queues_.size(), Nanoseconds(0));
     std::vector<std::size_t> next(count, 0);
-    std::vector<std::vector<std::size_t>> entries(found_.size());  // spans of those that have come
+    std::vector<std::vector<std::size_t>> entries(found_.size());  // spans of the ranks that have entered
     std::vector<std::optional<Nanoseconds>> end_of(found_.size());
     std::vector<std::vector<std::int32_t>> waiting(
         queues_.size());  // collectives without end, last one first
@@ -477,7 +479,7 @@ class JoinedStep {
              std::ranges::all_of(joined.after,
                                  [&](std::int32_t before) { return end_of[before].has_value(); });
     };
-    // Starts the collectives of a queue that can, and those that come after them.
+    // Starts the collectives of a queue that are ready, and those that follow them.
     const auto start_in = [&](std::size_t queue) {
       for (std::vector<std::size_t> open = {queue}; !open.empty();) {
         std::vector<std::int32_t>& line = waiting[open.back()];
@@ -506,7 +508,7 @@ class JoinedStep {
       add(r, Op::all_reduce_start, Stream::collective, now[r], Nanoseconds(0), c, found_[c].first.bytes);
       start_in(found_[c].first.queue);
     };
-    // Goes on to a wait for what has not ended, and returns whether anything was done.
+    // Advances to the next wait for an unfinished collective, and returns whether anything was done.
     const auto advance = [&](std::size_t r) {
       const std::vector<RankPlace>& places = step_[r].places;
       const std::size_t first = next[r];
@@ -526,7 +528,7 @@ class JoinedStep {
       }
       return next[r] > first;
     };
-    // Ranks that wait for each other, as no run does, keep spans that no replay takes.
+    // Ranks that wait for each other, which no real run does, keep spans that no replay accepts.
     for (bool moves = true; moves;) {
       moves = false;
       for (std::size_t r = 0; r < count; ++r) moves = advance(r) || moves;
@@ -571,7 +573,7 @@ class JoinedStep {
     timeline_.makespan = std::max(timeline_.makespan, rank.length());
     timeline_.groups.push_back(group);
     if (r + 1 < step_.size()) return;
-    // A rank that ended the step before this one early has waited longer than the step took.
+    // A rank that ended the previous step early has waited longer than the step took.
     shorten_to(std::min(timeline_.makespan, most_.value_or(timeline_.makespan)), timeline_);
   }
 
@@ -623,12 +625,12 @@ PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const Kinet
     }
   }
   bool is_first = true;
-  std::optional<std::pair<std::int64_t, Nanoseconds>> before;  // number and end of the last step
+  std::optional<std::pair<std::int64_t, Nanoseconds>> before;  // number and end of the previous step
   PipelineImport result;
   for (auto& [number, step] : steps) {
     if (step.size() != traces.size()) continue;
     if (std::exchange(is_first, false)) begin_together(traces, ranks, step);
-    // A rank that ended the step before it early waits in this one, which is no longer for that.
+    // A rank that ended the previous step early waits in this one, which does not make it longer.
     std::optional<Nanoseconds> most;
     if (knows_clocks(ranks, step)) {
       const Nanoseconds end = latest_end(traces, ranks, step);

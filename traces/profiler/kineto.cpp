@@ -17,7 +17,7 @@
 namespace dflop {
 namespace {
 
-constexpr Nanoseconds kLongestTrace{std::int64_t{1} << 50};  // 13 days, as a timeline's
+constexpr Nanoseconds kLongestTrace{std::int64_t{1} << 50};  // 13 days, the same as for a timeline
 constexpr std::int64_t kLatestTime = 4'000'000'000'000'000'000;
 
 /// Returns N of "ProfilerStep#N".
@@ -28,8 +28,8 @@ std::optional<std::int64_t> step_number(std::string_view name) {
   return is_step && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-/// Tells whether a call of CUDA's runtime or driver puts work on a stream. A graph's kernels share its
-/// correlation.
+/// Tells whether a call of the CUDA runtime or driver puts work on a stream. A graph's kernels share the
+/// correlation of its launch.
 bool starts_work(std::string_view call) {
   for (const std::string_view word : {"Launch", "Memcpy", "Memset"}) {
     if (call.find(word) != std::string_view::npos) return true;
@@ -37,7 +37,7 @@ bool starts_work(std::string_view call) {
   return false;
 }
 
-/// Tells whether a call returns only when the device has done its work.
+/// Tells whether a call returns only when the device has finished its work.
 bool waits_for_device(std::string_view call) {
   return call.find("Synchronize") != std::string_view::npos || call == "cudaMemcpy" || call == "hipMemcpy";
 }
@@ -48,7 +48,7 @@ std::optional<Bytes> bytes_of(std::optional<std::int64_t> elements, const std::s
   return Bytes{*elements * size->count};
 }
 
-/// A TraceBuilder takes the events in the order of the file and makes a trace of them at the end.
+/// A TraceBuilder takes the events in the order of the file and builds a trace at the end.
 class TraceBuilder {
  public:
   explicit TraceBuilder(const std::string& file) { trace_.file = file; }
@@ -115,7 +115,7 @@ class TraceBuilder {
   }
 
  private:
-  /// Refuses a rank and process groups that the run cannot have.
+  /// Rejects an impossible rank or process groups.
   void check_world() const {
     if (!trace_.world_size) return;
     const std::int64_t size = *trace_.world_size;
@@ -202,8 +202,8 @@ class TraceBuilder {
     trace_.ranges.push_back(*range);
   }
 
-  /// Drops torch's own ranges of optimizer steps inside of a user's around the same call: a step is read
-  /// once.
+  /// Drops torch's own ranges of optimizer steps inside a user's range around the same call, so that each
+  /// step is read once.
   void drop_inner_steps() {
     std::map<std::int64_t, std::vector<KinetoRange>> said;  // by thread
     for (const KinetoRange& range : trace_.ranges) {
@@ -221,7 +221,7 @@ class TraceBuilder {
 
   void take_host_message(const KinetoEvent& event) {
     if (event.name == "c10d::allreduce_") {
-      // The first input is the list of tensors; those of several tensors have no shape here.
+      // The first input is the list of tensors; a list of several tensors has no shape here.
       const auto elements =
           event.input_elements.empty() ? std::nullopt : std::optional(event.input_elements[0]);
       trace_.reductions.push_back(
@@ -233,7 +233,7 @@ class TraceBuilder {
     KinetoHostMessage message;
     if (event.concrete_inputs.size() < 4 || !parse_number(event.concrete_inputs[2], message.peer) ||
         !parse_number(event.concrete_inputs[3], message.tag)) {
-      return;  // recorded without shapes: nothing is known of it
+      return;  // recorded without shapes, so nothing is known
     }
     message.is_send = is_send;
     message.thread = event.thread;
@@ -243,7 +243,7 @@ class TraceBuilder {
     trace_.messages.push_back(message);
   }
 
-  /// Gives each range of gloo to the call in which it begins.
+  /// Assigns each gloo range to the call in which it begins.
   void join_gloo_ranges() {
     std::map<std::pair<std::int64_t, bool>, std::vector<std::size_t>> calls;  // by thread and direction
     std::sort(trace_.messages.begin(), trace_.messages.end(),
@@ -264,8 +264,8 @@ class TraceBuilder {
     }
   }
 
-  /// Gives each call of all-reduce the first range of gloo after it that sums as many elements: gloo runs
-  /// them on threads of its own.
+  /// Assigns each all-reduce call the first later gloo range that sums as many elements, because gloo runs
+  /// them on its own threads.
   void join_gloo_reductions() {
     const auto by_start = [](const auto& a, const auto& b) { return a.start < b.start; };
     std::stable_sort(trace_.reductions.begin(), trace_.reductions.end(), by_start);
@@ -350,11 +350,11 @@ class TraceBuilder {
     }
   }
 
-  /// Finds the launch of each activity, and in its surroundings the phase and what a collective is.
+  /// Finds the launch of each activity and, from the ranges around it, the phase and the collective.
   void join_launches() {
     std::unordered_map<std::int64_t, std::int32_t> by_correlation;
     for (std::size_t i = 0; i < trace_.launches.size(); ++i) {
-      // A call inside another has its correlation too; the one that starts work is meant.
+      // A call inside another has the same correlation; use the one that starts work.
       const auto [it, fresh] =
           by_correlation.try_emplace(trace_.launches[i].correlation, static_cast<std::int32_t>(i));
       if (!fresh && !trace_.launches[it->second].starts_work) it->second = static_cast<std::int32_t>(i);
@@ -372,8 +372,8 @@ class TraceBuilder {
     }
   }
 
-  /// Describes a collective by an annotation: old traces describe a collective only by the annotation around
-  /// its launch.
+  /// Describes a collective from an annotation: in old traces only the annotation around its launch describes
+  /// it.
   void describe(std::int32_t collective, std::int32_t annotation) {
     if (collective < 0 || annotation < 0 || described_[collective]) return;
     KinetoCollective& described = trace_.collectives[collective];
@@ -433,7 +433,7 @@ class TraceBuilder {
   std::optional<Nanoseconds> record_end_;
   std::vector<KinetoMark> marks_;
   std::vector<Annotation> annotations_;
-  std::set<std::size_t> own_steps_;  ///< events of torch that are optimizer steps
+  std::set<std::size_t> own_steps_;  ///< torch's own optimizer steps
   std::vector<GlooRange> gloo_;
   std::vector<KinetoHostReduction> gloo_reductions_;       ///< as ranges
   std::vector<std::optional<std::int64_t>> correlations_;  ///< of the activities

@@ -16,16 +16,16 @@ namespace {
 
 using Finding = KinetoFindingKind;
 
-/// Steps overlap from this part of their time on.
+/// Steps overlap if they do so for at least this fraction of their time.
 constexpr double kLeastOverlap = 0.005;
 
-/// A ReadStep is a step and the record that its timeline is made of.
+/// A ReadStep is a step with the record from which its timeline is made.
 struct ReadStep {
   PipelineRecord record;
   PipelineStep step;
 };
 
-/// Returns a step without its timeline; nothing, with findings, where something has no place.
+/// Returns a step without its timeline; nothing, with findings, if an event has no place.
 std::optional<ReadStep> read_step(const std::vector<KinetoTrace>& traces, const KinetoRanks& clocks,
                                   const std::vector<std::size_t>& order, std::int64_t number,
                                   std::vector<KinetoFinding>& findings) {
@@ -43,7 +43,7 @@ std::optional<ReadStep> read_step(const std::vector<KinetoTrace>& traces, const 
   return ReadStep{std::move(record), std::move(step)};
 }
 
-/// Returns when the ranks ended the step before, on the clock of a step; empty where that is not known.
+/// Returns when the ranks ended the previous step, on the clock of step k; empty if unknown.
 std::vector<Nanoseconds> ends_before(const std::vector<ReadStep>& steps, std::size_t k) {
   if (k == 0 || steps[k - 1].step.number + 1 != steps[k].step.number) return {};
   std::vector<Nanoseconds> ends = rank_ends(steps[k - 1].record);
@@ -52,8 +52,8 @@ std::vector<Nanoseconds> ends_before(const std::vector<ReadStep>& steps, std::si
   return ends;
 }
 
-/// Makes the timelines of the steps. Where ranks begin a step before others have ended the one before it,
-/// such times are counted once. Returns the longest of them; 0 where there are none.
+/// Makes the timelines of the steps. If some ranks begin a step before others have ended the previous one,
+/// that overlap counts once. Returns the longest overlap; 0 if there is none.
 Nanoseconds make_timelines(std::vector<ReadStep>& steps) {
   std::vector<std::vector<Nanoseconds>> before;
   Nanoseconds longest{0};
@@ -72,7 +72,7 @@ Nanoseconds make_timelines(std::vector<ReadStep>& steps) {
   return longest;
 }
 
-/// Returns the numbers of a trace's steps; 0 where it has no marks of steps.
+/// Returns the numbers of a trace's steps; 0 if it has no step marks.
 std::set<std::int64_t> steps_of(const KinetoTrace& trace) {
   if (trace.steps.empty()) return {0};
   std::set<std::int64_t> numbers;
@@ -80,7 +80,7 @@ std::set<std::int64_t> steps_of(const KinetoTrace& trace) {
   return numbers;
 }
 
-/// Returns the numbers of the steps that all traces have, and finds those that some have not.
+/// Returns the numbers of the steps that all traces have, and reports steps that some traces lack.
 std::vector<std::int64_t> common_steps(const std::vector<KinetoTrace>& traces,
                                        std::vector<KinetoFinding>& findings) {
   std::vector<std::set<std::int64_t>> steps;

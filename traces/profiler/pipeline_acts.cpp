@@ -13,7 +13,7 @@ namespace {
 using Finding = KinetoFindingKind;
 using Range = KinetoRangeKind;
 
-/// Returns what an act of a range is; nothing for ranges of messages and waits.
+/// Returns the op of a range's act; nothing for ranges of messages and waits.
 std::optional<Op> op_of(Range kind) {
   switch (kind) {
     case Range::forward:
@@ -46,8 +46,8 @@ std::optional<Op> op_of(Range kind) {
   return std::nullopt;
 }
 
-/// Returns the innermost range around a launch: of its thread, else of any, as autograd launches backwards
-/// from threads of its own. Ranges are by start.
+/// Returns the innermost range around a launch: on its thread, else on any, because autograd launches
+/// backwards from its own threads. Ranges are sorted by start.
 const KinetoRange* range_around(const std::vector<const KinetoRange*>& ranges, const KinetoLaunch& launch) {
   const KinetoRange* any = nullptr;
   const auto after = std::upper_bound(ranges.begin(), ranges.end(), launch.start,
@@ -110,8 +110,8 @@ class ActReader {
     }
   }
 
-  /// Tells whether a collective is a part of its range's work, as those of tensor parallelism are: gradients
-  /// are summed in backwards alone.
+  /// Tells whether a collective is a part of its range's work, as in tensor parallelism; gradients are summed
+  /// only in backwards.
   bool is_inside(const KinetoActivity& activity, const KinetoRange* range) const {
     if (activity.collective < 0 || range == nullptr || !is_compute(range->kind)) return false;
     const KinetoCollective& c = trace_.collectives[activity.collective];
@@ -144,8 +144,8 @@ class ActReader {
     rank_.acts.push_back(std::move(act));
   }
 
-  /// Finds calls that start work inside a range and whose work is missing, and work of no known range: the
-  /// range's time would be too short.
+  /// Finds calls inside a range that start work but whose work is missing, and work without a known range:
+  /// the range's time would be too short.
   void check_kernels() {
     for (const KinetoLaunch* launch : record_.in_step(trace_, trace_.launches)) {
       if (!launch->starts_work || launch->has_work || range_around(rank_.ranges, *launch) == nullptr)
@@ -165,7 +165,7 @@ class ActReader {
     }
   }
 
-  /// What belongs to no stage is of the rank's first.
+  /// Assigns acts without a stage to the rank's first stage.
   void settle_stages() {
     std::int32_t first = INT32_MAX;
     for (const PipelineAct& act : rank_.acts) {
@@ -176,7 +176,7 @@ class ActReader {
     }
   }
 
-  /// Finds ranges that overlap, or whose kernels ran in another order than their launches.
+  /// Finds ranges that overlap, or whose kernels ran in another order than they were launched.
   void check_order() {
     const PipelineAct* before = nullptr;
     for (const PipelineAct& act : rank_.acts) {
@@ -193,7 +193,7 @@ class ActReader {
     }
   }
 
-  /// Finds what a rank has twice, and forwards and backwards without each other.
+  /// Finds repeated acts of a rank, and forwards or backwards without the other.
   void check_pairs() {
     std::set<std::tuple<std::int32_t, std::int32_t, Op>> seen;
     for (const PipelineAct& act : rank_.acts) {
@@ -235,7 +235,7 @@ class ActReader {
   std::map<const KinetoRange*, KernelTime> times_;
 };
 
-/// Finds a rank that runs the step when others have ended it, or have not begun.
+/// Finds a rank whose step lies entirely after or before the steps of others.
 void check_times(PipelineRecord& record) {
   Nanoseconds latest_begin = Nanoseconds::min();
   Nanoseconds earliest_end = Nanoseconds::max();
@@ -253,8 +253,8 @@ void check_times(PipelineRecord& record) {
           Seconds(latest_begin - earliest_end).count()));
 }
 
-/// Counts stages, and finds those that no rank has, and microbatches that a stage has less often than others:
-/// each of its ranks has all, or, of an encoder beside an LLM, its share.
+/// Counts stages, and finds stages without a rank, and microbatches that are rarer on a stage than others:
+/// each rank of a stage has all of them or, for a separate encoder, its share.
 void check_stages(PipelineRecord& record) {
   std::map<std::int32_t, std::map<std::int32_t, int>> ranks_of;  // stage, microbatch
   std::set<std::int32_t> microbatches;

@@ -15,7 +15,7 @@
 namespace dflop {
 namespace {
 
-/// Recorded bytes that are off by more than this from their ratio to the program's are another message's.
+/// Recorded bytes whose ratio to the program's deviates by more than this belong to a different message.
 constexpr double kMostRatioError = 0.01;
 
 using Place = std::tuple<std::int32_t, std::int32_t, std::int32_t>;                // rank, stage, microbatch
@@ -43,7 +43,7 @@ class LayoutComparison {
     return found;
   }
 
-  /// Returns the timeline with what the program says. @pre no contradiction
+  /// Returns the timeline with the program's data. @pre no contradiction
   Timeline applied(bool has_work) const {
     Timeline timeline = recorded_;
     timeline.stages = stage_names(program_);
@@ -110,7 +110,7 @@ class LayoutComparison {
             sending_stage, message.microbatch};
   }
 
-  /// Finds the program's message of each recorded one: of those on one route, in their order.
+  /// Finds the program's message for each recorded one; messages on one route are matched in order.
   std::optional<std::string> join_messages() {
     std::unordered_map<std::int32_t, const Span*> receives;
     for (const Span& span : recorded_.spans) {
@@ -151,8 +151,8 @@ class LayoutComparison {
         first->second.second, first->second.first);
   }
 
-  /// Gives reductions the program's bytes where a rank has as many of a stage as the program: bytes of other
-  /// types would not meet those of other plans.
+  /// Gives reductions the program's bytes if a rank has as many reductions of a stage as the program: bytes
+  /// in other types could not be compared with other plans.
   void set_sums(Timeline& timeline) const {
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Span*>> recorded;  // rank, stage
     for (Span& span : timeline.spans) {

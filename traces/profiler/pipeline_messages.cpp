@@ -14,23 +14,23 @@ using Finding = KinetoFindingKind;
 using Range = KinetoRangeKind;
 using Half = PipelineHalf;
 
-/// A receive that ends later than its wait begins by less than this was not waited for: so long takes the
-/// waiting itself.
+/// A receive that ends less than this after its wait begins did not really wait: the wait call itself takes
+/// that long.
 constexpr Nanoseconds kLeastWait{200'000};
 
 bool is_backward(Op op) {
   return op == Op::backward || op == Op::backward_input;
 }
 
-/// Returns the direction that a range says; nothing for one that leaves it to what is beside it.
+/// Returns the direction that a range states; nothing for a range whose neighbors determine it.
 std::optional<bool> is_forward(Range kind) {
   if (kind == Range::send_forward || kind == Range::receive_forward) return true;
   if (kind == Range::send_backward || kind == Range::receive_backward) return false;
   return std::nullopt;
 }
 
-/// A HalfReader reads the ends of messages of one rank: NCCL's kernels where it has them, else calls of the
-/// host, else ranges.
+/// A HalfReader reads the message ends of one rank: from NCCL's kernels if there are any, else from calls on
+/// the host, else from ranges.
 class HalfReader {
  public:
   HalfReader(PipelineRecord& record, std::size_t rank)
@@ -43,7 +43,7 @@ class HalfReader {
     for (const PipelineKernel& kernel : rank_.kernels) {
       if (is_message(*kernel.activity)) read_kernel(kernel);
     }
-    // NCCL's calls are on the host, too: their kernels have been read.
+    // NCCL's calls also appear on the host, but their kernels have been read already.
     if (used_.empty() && rank_.halves.empty()) {
       for (const KinetoHostMessage* message : record_.in_step(trace_, trace_.messages)) read_call(*message);
     }
@@ -61,7 +61,8 @@ class HalfReader {
     return trace_.collectives[static_cast<std::size_t>(activity.collective)];
   }
 
-  /// Tells whether a kernel is of a message: NCCL runs all-to-all by the same kernels, under its own name.
+  /// Tells whether a kernel belongs to a message: NCCL runs all-to-all with the same kernels, under another
+  /// name.
   bool is_message(const KinetoActivity& activity) const {
     if (activity.collective < 0) return false;
     const KinetoCollective& c = collective_of(activity);
@@ -102,7 +103,7 @@ class HalfReader {
     take(half, range);
   }
 
-  /// Returns the range in which a message is called, or, of a receive that is asked for early, waited for.
+  /// Returns the range in which a message is called or, for a receive that was posted early, waited for.
   const KinetoRange* range_of(const KinetoHostMessage& message) const {
     const KinetoRange* range = nullptr;
     for (const KinetoRange* one : around_) {
@@ -140,7 +141,7 @@ class HalfReader {
     take(half, &range);
   }
 
-  /// Adds a half, with what the range around it says, if that is of its kind.
+  /// Adds a half, with the data of the range around it, if that is of its kind.
   void take(Half half, const KinetoRange* range) {
     half.rank = number_;
     half.awaited = half.start;
@@ -169,7 +170,7 @@ class HalfReader {
     record_.halves.push_back(half);
   }
 
-  /// Finds the act that a message is of: that of the range around its call, else what is beside it.
+  /// Finds the act that a message belongs to: by the range around its call, else by its neighbors.
   std::size_t find_act(const Half& half, const KinetoRange* range) const {
     const Nanoseconds when = range != nullptr ? record_.aligned(rank_, range->start) : half.called;
     std::size_t found = kNoIndex;
@@ -257,8 +258,8 @@ class MessageJoiner {
            may_be(receive, record_.ranks[receive.rank], record_.ranks[send.rank]);
   }
 
-  /// Tells whether a peer, as one end calls it, may be this rank: by its global rank or in a process group
-  /// of both.
+  /// Tells whether a peer named by one end may be this rank: by its global rank, or its rank in a process
+  /// group of both.
   bool may_be(const Half& half, const PipelineRank& own, const PipelineRank& other) const {
     const std::int32_t self = *record_.trace_of(own).rank;
     const std::int32_t peer = *record_.trace_of(other).rank;
@@ -284,7 +285,7 @@ class MessageJoiner {
   std::vector<Half>& halves_;
 };
 
-/// Returns the shortest time in which a message went from one rank to another, by the clocks of both.
+/// Returns the shortest message time for each pair of ranks, by the clocks of both.
 std::map<std::pair<std::size_t, std::size_t>, Nanoseconds> shortest_transfers(const PipelineRecord& record) {
   std::map<std::pair<std::size_t, std::size_t>, Nanoseconds> shortest;
   for (const Half& receive : record.halves) {
@@ -297,7 +298,7 @@ std::map<std::pair<std::size_t, std::size_t>, Nanoseconds> shortest_transfers(co
   return shortest;
 }
 
-/// Moves all times of a rank by how far its clock is ahead.
+/// Shifts all times of a rank by the offset of its clock.
 void shift(PipelineRecord& record, PipelineRank& rank) {
   for (PipelineAct& act : rank.acts) {
     for (Nanoseconds* time : {&act.called, &act.returned, &act.start, &act.end}) *time -= rank.ahead;
@@ -312,7 +313,7 @@ void shift(PipelineRecord& record, PipelineRank& rank) {
   }
 }
 
-/// Returns since when a rank did nothing but wait for a message, if it did.
+/// Returns since when a rank has only been waiting for a message, if it has.
 Nanoseconds wait_begin(const PipelineRecord& record, const Half& receive) {
   const PipelineRank& rank = record.ranks[receive.rank];
   const PipelineAct& act = rank.acts[receive.act];
@@ -331,7 +332,7 @@ void join_messages(PipelineRecord& record) {
   MessageJoiner(record).run();
 }
 
-/// Between two ranks, the shortest transfers there and back differ by twice what their clocks do (Mills
+/// Between two ranks, the shortest transfers in both directions differ by twice the clock offset (Mills
 /// 1991).
 void align_clocks(PipelineRecord& record) {
   const auto shortest = shortest_transfers(record);
@@ -360,8 +361,8 @@ void align_clocks(PipelineRecord& record) {
   for (PipelineRank& rank : record.ranks) shift(record, rank);
 }
 
-/// A message that was asked for after it was sent takes as long as from then on (gloo and NCCL move data when
-/// both ends are there), and in another order it may be asked for at once.
+/// A message whose receive was posted after it was sent takes the time from then on (gloo and NCCL move data
+/// when both ends are ready); in another order it may be posted at once.
 void set_arrivals(PipelineRecord& record, PipelineStep& step) {
   std::vector<Half>& halves = record.halves;
   std::vector<Nanoseconds> transfers;

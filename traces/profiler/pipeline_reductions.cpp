@@ -24,11 +24,11 @@ struct Sum {
   std::optional<Bytes> bytes;
   std::vector<std::int32_t> participants;
   std::size_t event = 0;
-  std::size_t around = kNoIndex;  ///< the act inside which it was called
+  std::size_t around = kNoIndex;  ///< the act in which it was called
 };
 
-/// A ReductionReader finds the reductions of one rank and gives their acts an order: an all_reduce_start
-/// stands before the compute during which it comes into force.
+/// A ReductionReader finds the reductions of one rank and orders their acts: an all_reduce_start stands
+/// before the compute during which it takes effect.
 class ReductionReader {
  public:
   ReductionReader(PipelineRecord& record, std::size_t rank)
@@ -80,7 +80,7 @@ class ReductionReader {
     add(std::move(sum));
   }
 
-  /// Keeps a sum that is called inside an act; others, as of losses, are no reductions of gradients.
+  /// Keeps a sum called inside an act; others, such as sums of losses, do not reduce gradients.
   void add(Sum sum) {
     for (std::size_t a = 0; a < rank_.acts.size(); ++a) {
       const PipelineAct& act = rank_.acts[a];
@@ -93,7 +93,7 @@ class ReductionReader {
     return than == kNoIndex || rank_.acts[act].called >= rank_.acts[than].called;
   }
 
-  /// Reads an all_reduce: all sums of its range are one.
+  /// Reads an all_reduce; all sums of its range count as one.
   void read_blocking(std::size_t a) {
     PipelineAct& act = rank_.acts[a];
     PipelineReduction reduction{.rank = number_, .stage = act.stage, .start = act.start, .end = act.end};
@@ -118,8 +118,9 @@ class ReductionReader {
     record_.reductions.push_back(std::move(reduction));
   }
 
-  /// Reads reductions of a stage beside compute: those that ranges begin, or, without such ranges, those that
-  /// are called in the last backward of the stage and in no other compute, as of DistributedDataParallel.
+  /// Reads the reductions of a stage that overlap with compute: those begun by ranges or, without such
+  /// ranges, those called in the last backward of the stage and in no other compute, as in
+  /// DistributedDataParallel.
   void read_overlapping(std::int32_t stage) {
     std::vector<std::size_t> starts;
     std::vector<std::size_t> waits;
@@ -147,7 +148,7 @@ class ReductionReader {
     }
   }
 
-  /// Adds the reduction of a start.
+  /// Adds the reduction that a start begins.
   void begin(PipelineAct& start, const Sum* sum) {
     PipelineReduction reduction{
         .rank = number_, .stage = start.stage, .start = start.called, .end = start.called};
@@ -162,12 +163,12 @@ class ReductionReader {
       reduction.participants = sum->participants;
       reduction.event = sum->event;
     }
-    start.start = start.end = start.called;  // it takes no time of the rank
+    start.start = start.end = start.called;  // it takes no time on the rank
     start.reduction = record_.reductions.size();
     record_.reductions.push_back(std::move(reduction));
   }
 
-  /// Joins starts, waits and sums of a stage in their orders. A single wait may be for all starts.
+  /// Matches starts, waits and sums of a stage in their orders. A single wait may be for all starts.
   void read_ranged(std::int32_t stage, const std::vector<std::size_t>& starts,
                    const std::vector<std::size_t>& waits, const std::vector<const Sum*>& sums) {
     if (starts.empty() || (waits.size() != starts.size() && waits.size() != 1)) {
@@ -202,8 +203,8 @@ class ReductionReader {
     return wait;
   }
 
-  /// Reads sums inside a backward that no range begins. The backward waits for them at its end, so that on
-  /// the host it computes until the last is called.
+  /// Reads sums inside a backward that no range begins. The backward waits for them at its end, so on the
+  /// host it computes until the last one is called.
   void read_inside(std::size_t backward, const std::vector<const Sum*>& sums) {
     PipelineAct& compute = rank_.acts[backward];
     if (!rank_.device) {
@@ -247,7 +248,7 @@ class ReductionReader {
   std::vector<PipelineAct> added_;
 };
 
-/// Sums of one rank run one after the other: a time in which two overlap is that of the first.
+/// Sums of one rank run one after the other: time in which two overlap counts for the first.
 void separate(PipelineRecord& record) {
   std::vector<PipelineReduction*> in_time;
   for (PipelineReduction& reduction : record.reductions) in_time.push_back(&reduction);
@@ -271,7 +272,7 @@ std::vector<std::int32_t> ranks_of_stage(const PipelineRecord& record, std::int3
   return ranks;
 }
 
-/// Returns the global ranks that take part in a sum, in rising order.
+/// Returns the global ranks that take part in a sum, ascending.
 std::vector<std::int32_t> participants_of(const PipelineRecord& record, const PipelineReduction& reduction) {
   if (!reduction.message) {
     return reduction.participants.empty() ? ranks_of_stage(record, reduction.stage) : reduction.participants;
@@ -283,7 +284,7 @@ std::vector<std::int32_t> participants_of(const PipelineRecord& record, const Pi
   return {ranks.begin(), ranks.end()};
 }
 
-/// Tells whether a trace lists no process groups, or one of exactly these ranks.
+/// Tells whether a trace lists no process groups, or a group of exactly these ranks.
 bool knows_group(const KinetoTrace& trace, const std::vector<std::int32_t>& ranks) {
   if (trace.process_groups.empty()) return true;
   return std::ranges::any_of(trace.process_groups, [&](std::vector<std::int32_t> group) {
@@ -292,7 +293,7 @@ bool knows_group(const KinetoTrace& trace, const std::vector<std::int32_t>& rank
   });
 }
 
-/// Checks one sum: all of its ranks have it, with the same bytes.
+/// Checks that all ranks of a sum have it, with equal bytes.
 void check_sum(PipelineRecord& record, const std::vector<std::int32_t>& expected,
                const std::vector<std::size_t>& parts) {
   const PipelineReduction& first = record.reductions[parts.front()];

@@ -9,11 +9,11 @@
 namespace dflop {
 namespace {
 
-/// A rank that begins so long after its message has come was still in the step before.
+/// A rank that begins this long after its message arrived was still in the previous step.
 constexpr Nanoseconds kLeastHeldUp{100'000};
 
-/// A TimelineWriter makes spans of a record. Positions are in the order of acts; the receives of an act stand
-/// before it, sends where they were called.
+/// A TimelineWriter makes spans from a record. Positions follow the order of acts; the receives of an act
+/// come before it, and sends come where they were called.
 class TimelineWriter {
  public:
   TimelineWriter(const PipelineRecord& record, const std::vector<Nanoseconds>* ends_before)
@@ -59,13 +59,13 @@ class TimelineWriter {
       const auto has_come = [&](std::size_t half) {
         return record_.halves[half].end + kLeastHeldUp < first.start;
       };
-      // One that waits for its message may have been there before.
+      // A rank that waits for its message may have been there earlier.
       if (!known && !std::ranges::all_of(first.receives, has_come)) begins_[r] = begin_;
       begins_[r] = std::max(begins_[r], begin_);
     }
   }
 
-  /// Returns how long the step takes at most, from the last rank's end of the step before on.
+  /// Returns the max duration of the step, counting from the last rank's end of the previous step.
   Nanoseconds most() const {
     if (ends_before_ == nullptr) return Nanoseconds::max();
     const std::vector<Nanoseconds>& before = ends_before_->empty() ? begins_ : *ends_before_;
@@ -118,7 +118,7 @@ class TimelineWriter {
       if (send.called >= until) return;
       if (!send.is_send) continue;
       const Nanoseconds start = std::max(cursor_, send.start);
-      if (!send.is_kernel) cursor_ = start;  // a device computes on
+      if (!send.is_kernel) cursor_ = start;  // a device continues to compute
       Span& span = add(send.reshard ? Op::reshard_send : Op::send, Stream::send, send.stage, send.microbatch,
                        start, record_.halves[send.other].end);
       span.bytes = send.bytes.value_or(Bytes{});
@@ -127,10 +127,10 @@ class TimelineWriter {
     }
   }
 
-  /// Returns how long the rank waited in a time by its own ranges.
+  /// Returns how long the rank waited in an interval, according to its own ranges.
   Nanoseconds waited(Nanoseconds begin, Nanoseconds end) const {
     Nanoseconds sum{0};
-    Nanoseconds until = begin;  // waits of a device may overlap
+    Nanoseconds until = begin;  // waits on a device may overlap
     for (const PipelineInterval& wait : rank_->waits) {
       const Nanoseconds from = std::max(until, wait.begin);
       until = std::max(until, std::min(end, wait.end));
@@ -139,7 +139,7 @@ class TimelineWriter {
     return sum;
   }
 
-  /// Writes compute or an optimizer step, and what it receives.
+  /// Writes compute or an optimizer step, and its receives.
   void write_timed(const PipelineAct& act) {
     for (const std::size_t h : act.receives) {
       const PipelineHalf& receive = record_.halves[h];
@@ -151,14 +151,14 @@ class TimelineWriter {
       group_->wait += std::max(Nanoseconds(0), receive.end - std::max(cursor_, send.start));
       cursor_ = std::max(cursor_, receive.end);
     }
-    // What is done before a range, and is no waiting, is of the range.
+    // Time before a range, except waiting, belongs to the range.
     const Nanoseconds start = std::max(cursor_, std::min(act.start, cursor_ + waited(cursor_, act.start)));
     const Nanoseconds end = std::max(start, act.end);
     group_->busy += add(act.op, Stream::compute, act.stage, act.microbatch, start, end).duration;
     cursor_ = end;
   }
 
-  /// Writes a part of a reduction, which no single rank has.
+  /// Writes a part of a reduction, which involves several ranks.
   void write_reduction(const PipelineAct& act) {
     const PipelineReduction& reduction = record_.reductions[act.reduction];
     if (reduction.number < 0) {

@@ -33,7 +33,7 @@ std::optional<std::int32_t> number_of(std::string_view text, std::int32_t most) 
   return number;
 }
 
-/// PipeliningName is "PP:" with what follows, cut into stage, action and microbatch.
+/// A PipeliningName is "PP:" and the rest of the name, split into stage, action and microbatch.
 struct PipeliningName {
   std::int32_t stage = 0;
   std::string_view action;
@@ -54,7 +54,7 @@ std::optional<PipeliningName> split_pipelining(std::string_view name) {
   return split.microbatch ? std::optional(split) : std::nullopt;
 }
 
-/// Tells whether a range has what is of use of its kind.
+/// Tells whether a range has all the data that its kind requires.
 bool is_whole(const KinetoRange& range) {
   if (range.kind == Range::wait || range.kind == Range::optimizer_step) return true;
   if (range.stage < 0) return false;

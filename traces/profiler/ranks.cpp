@@ -11,17 +11,17 @@ namespace {
 
 using End = KinetoExchange::End;
 
-/// Returns what tells a process group from others.
+/// Returns a key that identifies a process group.
 std::string group_key(const KinetoCollective& c) {
   return fmt::format("{}|{}|{}", c.group, c.group_size, fmt::join(c.ranks, ","));
 }
 
-/// Returns what an exchange is called on all its ranks, or nothing where the trace does not say. `rank` is
-/// the trace's own.
+/// Returns a key that an exchange has on all its ranks, or nothing if the trace lacks the data. `rank` is the
+/// trace's own.
 std::optional<std::string> exchange_key(const KinetoTrace& trace, const KinetoCollective& c) {
   if (c.source || c.destination) {
     if (!trace.rank) return std::nullopt;
-    // Each rank counts the messages of a group by itself, so their sequence numbers need not agree.
+    // Each rank counts the messages of a group separately, so their sequence numbers need not agree.
     const std::int32_t step = trace.activities[c.activity].step;
     return fmt::format("{}|{}>{}|step {}", group_key(c), c.source.value_or(*trace.rank),
                        c.destination.value_or(*trace.rank), step < 0 ? -1 : trace.steps[step].number);
@@ -30,7 +30,7 @@ std::optional<std::string> exchange_key(const KinetoTrace& trace, const KinetoCo
   return fmt::format("{}|{}", group_key(c), *c.sequence);
 }
 
-/// Joins what is recorded; gives the others to `rest`, by group and name.
+/// Matches what is recorded; puts the others into `rest`, by group and name.
 std::map<std::string, KinetoExchange> join_recorded(const std::vector<KinetoTrace>& traces,
                                                     std::map<std::string, std::vector<End>>& rest) {
   std::map<std::string, KinetoExchange> exchanges;
@@ -55,7 +55,7 @@ const KinetoActivity& activity_of(const std::vector<KinetoTrace>& traces, const 
   return trace.activities[trace.collectives[end.collective].activity];
 }
 
-/// Joins kernels of one name in the order of their ends: each exchange takes the next kernel while it is of
+/// Matches kernels of one name in the order of their ends: each exchange takes the next kernel if it is on
 /// another rank and began before the exchange's first end.
 void join_by_time(const std::vector<KinetoTrace>& traces, std::vector<End> ends,
                   std::vector<KinetoExchange>& exchanges) {
@@ -82,7 +82,7 @@ Nanoseconds median(std::vector<Nanoseconds> values) {
   return *middle;
 }
 
-/// Returns the number that more than half of them are; nothing where there is none.
+/// Returns the number that occurs in more than half of them; nothing if there is none.
 std::optional<std::int64_t> majority(const std::vector<std::int64_t>& numbers) {
   std::map<std::int64_t, std::size_t> counts;
   for (const std::int64_t number : numbers) {
@@ -91,7 +91,7 @@ std::optional<std::int64_t> majority(const std::vector<std::int64_t>& numbers) {
   return std::nullopt;
 }
 
-/// Joins all communication, what is not recorded by its time.
+/// Matches all communication; what is not recorded is matched by time.
 std::vector<KinetoExchange> join(const std::vector<KinetoTrace>& traces) {
   std::vector<KinetoExchange> exchanges;
   std::map<std::string, std::vector<End>> rest;
@@ -100,7 +100,7 @@ std::vector<KinetoExchange> join(const std::vector<KinetoTrace>& traces) {
   return exchanges;
 }
 
-/// Returns how much higher `trace` numbers the steps of what it shares with aligned ranks.
+/// Returns by how much `trace` numbers steps higher than aligned ranks, for each shared exchange.
 std::vector<std::int64_t> number_differences(const std::vector<KinetoTrace>& traces,
                                              const std::vector<KinetoExchange>& exchanges,
                                              const std::vector<std::optional<std::int64_t>>& shifts,
@@ -112,7 +112,7 @@ std::vector<std::int64_t> number_differences(const std::vector<KinetoTrace>& tra
     for (const End& end : exchange.ends) {
       const KinetoCollective& c = traces[end.trace].collectives[end.collective];
       const std::int32_t step = activity_of(traces, end).step;
-      if (step < 0 || c.source || c.destination) continue;  // messages are joined by the numbers of steps
+      if (step < 0 || c.source || c.destination) continue;  // messages are matched by step number
       const std::int64_t number = traces[end.trace].steps[step].number;
       if (end.trace == trace) own = number;
       if (!other && shifts[end.trace]) other = number - *shifts[end.trace];
@@ -148,7 +148,7 @@ std::vector<KinetoClock> estimate_clocks(const std::vector<KinetoTrace>& traces,
   std::vector<KinetoClock> clocks(traces.size());
   std::vector<bool> aligned(traces.size(), false);
   if (!traces.empty()) aligned[0] = true;
-  // Not all ranks share a group with the first: those aligned in one round carry on to the next.
+  // Not all ranks share a group with the first rank, so ranks aligned in one round are used in the next.
   for (bool progress = true; progress;) {
     progress = false;
     for (std::size_t t = 0; t < traces.size(); ++t) {

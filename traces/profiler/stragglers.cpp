@@ -21,16 +21,16 @@ double lower_median(std::vector<double> values) {
   return values[(values.size() - 1) / 2];
 }
 
-/// A RankTimes is how one rank spends its steps.
+/// RankTimes says how one rank spends its steps.
 struct RankTimes {
   std::size_t trace = 0;
-  double compute_s = 0;  ///< in a step
-  double idle = 0;       ///< parts of the steps
+  double compute_s = 0;  ///< per step
+  double idle = 0;       ///< fraction of the steps
   double wait = 0;
 };
 
-/// Returns how long a rank waits for others in the reductions of a step, with `hidden` whatever it computes
-/// then: longer than the rank that comes last.
+/// Returns how long a rank waits for others in the reductions of a step: the time beyond the last-arriving
+/// rank's. With `hidden`, waits during compute count, too.
 Seconds waited(const Timeline& timeline, std::int32_t rank, bool hidden) {
   const auto counts = [&](const Span& span) {
     return hidden ? enters_collective(span.op) : ends_collective(span.op);
@@ -48,7 +48,7 @@ Seconds waited(const Timeline& timeline, std::int32_t rank, bool hidden) {
   return sum;
 }
 
-/// Returns the times of the ranks in these steps of ranges.
+/// Returns the times of the ranks in steps read from ranges.
 std::vector<RankTimes> times_of_ranges(const std::vector<KinetoTrace>& traces,
                                        std::span<const PipelineStep> steps, bool hidden) {
   std::vector<RankTimes> all;
@@ -76,8 +76,8 @@ bool has_activities(const std::vector<KinetoTrace>& traces) {
   return std::ranges::any_of(traces, [](const KinetoTrace& trace) { return !trace.activities.empty(); });
 }
 
-/// Returns the times of the ranks that have activities or, where none has, of the ranges of all; none where
-/// ranks do not do the same.
+/// Returns the times of the ranks that have activities or, if none has, of the ranges of all; none if ranks
+/// do different work.
 std::vector<RankTimes> times_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                 const std::vector<PipelineStep>& steps, bool hidden = false) {
   if (why_not_compared(traces)) return {};
@@ -110,7 +110,7 @@ double mean_wait(std::vector<RankTimes>::const_iterator begin, std::vector<RankT
   return sum / static_cast<double>(end - begin);
 }
 
-/// Returns what a member of the ranks is at its lower median.
+/// Returns the lower median of a member over the ranks.
 double median_of(std::vector<RankTimes>::const_iterator begin, std::vector<RankTimes>::const_iterator end,
                  double RankTimes::*member) {
   std::vector<double> values;
@@ -134,7 +134,7 @@ std::string ranks_text(const std::vector<std::size_t>& of, const std::vector<Kin
                      last.empty() ? "" : " and " + last);
 }
 
-/// Returns the stragglers of ranks with these times, which are those before `others`.
+/// Returns the stragglers among ranks with these times: those before `others`.
 KinetoStragglers stragglers_before(std::vector<RankTimes>::const_iterator others,
                                    const std::vector<RankTimes>& all) {
   KinetoStragglers stragglers;
@@ -153,13 +153,13 @@ KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
   std::ranges::stable_sort(all, {}, &RankTimes::wait);
   const double half = (all.front().wait + all.back().wait) / 2;
   auto others = std::ranges::find_if(all, [&](const RankTimes& rank) { return rank.wait >= half; });
-  // Where most ranks wait little, these are the usual ones, unless they wait for one of them.
+  // If most ranks wait little, they are the normal ones, unless all wait for one of them.
   const bool most_wait_little = static_cast<std::size_t>(others - all.begin()) > all.size() / 2;
   if (most_wait_little && all[1].wait - all[0].wait < kLeastStraggling) return {};
   if (most_wait_little) others = all.begin() + 1;
   if (others == all.begin()) return {};
   KinetoStragglers stragglers = stragglers_before(others, all);
-  // Ranks that noise alone tells apart wait the one a little more than the other.
+  // If only noise distinguishes the ranks, their waits increase gradually.
   const bool is_gradual = others->wait - std::prev(others)->wait < stragglers.others_wait_more / 2;
   return is_gradual || stragglers.others_wait_more < kLeastStraggling ? KinetoStragglers{} : stragglers;
 }

@@ -13,8 +13,8 @@
 namespace dflop {
 namespace {
 
-/// A Union grows by intervals that come in the order of their starts; its length is the time that at least
-/// one covers.
+/// A Union is extended by intervals in the order of their starts; its length is the time covered by at least
+/// one.
 class Union {
  public:
   void add(Nanoseconds begin, Nanoseconds end) {
@@ -86,7 +86,7 @@ std::vector<KinetoStepUsage> step_usage(const KinetoTrace& trace) {
   const std::vector<KinetoWindow> windows = device_windows(trace);
   std::vector<Unions> unions(windows.size());
   for (const KinetoActivity& activity : trace.activities) {
-    // Windows are few beside activities, and an activity reaches into few of them.
+    // There are few windows compared with activities, and an activity overlaps only a few of them.
     auto w = static_cast<std::size_t>(
         std::upper_bound(windows.begin(), windows.end(), activity.start,
                          [](Nanoseconds t, const KinetoWindow& window) { return t < window.end; }) -
@@ -134,7 +134,7 @@ std::vector<KinetoStreamUsage> stream_usage(const KinetoTrace& trace) {
 
 std::vector<KinetoGroupUsage> group_usage(const KinetoTrace& trace, const std::vector<KinetoShare>& shares) {
   const auto add = [](std::optional<Bytes>& sum, const std::optional<Bytes>& bytes) {
-    constexpr Bytes most{std::int64_t{1} << 60};  // an exabyte; a sum of any two stays inside 64 bits
+    constexpr Bytes most{std::int64_t{1} << 60};  // an exabyte; a sum of any two fits in 64 bits
     sum = sum && bytes ? std::optional(std::min(most, *sum + *bytes)) : std::nullopt;
   };
   std::map<std::tuple<std::string, std::int64_t, std::string>, KinetoGroupUsage> groups;
@@ -173,7 +173,7 @@ KinetoStreamUsage compute_stream(const KinetoTrace& trace) {
   return most == streams.end() ? KinetoStreamUsage{} : *most;
 }
 
-/// Returns what an activity is in a timeline, apart from its times; nothing for one that has no place there.
+/// Returns the span of an activity in a timeline, without its times; nothing if it has no place there.
 std::optional<Span> span_of(const KinetoTrace& trace, const KinetoActivity& activity,
                             const KinetoStreamUsage& compute) {
   Span span;
@@ -194,14 +194,14 @@ std::optional<Span> span_of(const KinetoTrace& trace, const KinetoActivity& acti
   return span;
 }
 
-/// StepSpans make the spans of one rank in one step.
+/// StepSpans makes the spans of one rank in one step.
 class StepSpans {
  public:
   StepSpans(const KinetoTrace& trace, const std::vector<KinetoShare>& shares, const KinetoRanks& ranks,
             const KinetoWindow& window)
       : trace_(trace), shares_(shares), ranks_(ranks), window_(window), compute_(compute_stream(trace)) {}
 
-  /// Appends the spans; `shift` takes a time of the trace to one of the step.
+  /// Appends the spans; `shift` converts a time of the trace to a time of the step.
   void append(std::vector<Span>& spans, Nanoseconds shift) {
     const std::size_t first = spans.size();
     for (const KinetoActivity& activity : trace_.activities) {
@@ -235,7 +235,7 @@ class StepSpans {
       compute_end_ = std::max(compute_end_, run.start + run.duration);
       return;
     }
-    // A trace whose kernels overlap on a stream is reported; its spans may not.
+    // Kernels that overlap on a stream are reported as a finding; spans must not overlap.
     trim(span, compute_end_);
     if (span.op != Op::optimizer_step) span.microbatch = runs_[span.op]++;
     run_ = spans.size();
@@ -264,7 +264,7 @@ class StepSpans {
   const KinetoRanks& ranks_;
   KinetoWindow window_;
   KinetoStreamUsage compute_;
-  std::size_t run_ = kNone;  ///< index of the compute span that may go on
+  std::size_t run_ = kNone;  ///< index of the compute span that may continue
   Nanoseconds compute_end_{0};
   Nanoseconds collective_end_{0};
   std::map<Op, std::int32_t> runs_;
@@ -315,7 +315,7 @@ Timeline timeline_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   Timeline timeline;
   timeline.source = "recorded";
   timeline.makespan = end - begin;
-  timeline.stages = {"model"};  // which stage a rank holds is not recorded
+  timeline.stages = {"model"};  // the recording does not say which stage a rank holds
   for (const Part& part : parts) {
     const KinetoTrace& trace = traces[part.trace];
     timeline.groups.push_back(group_of(trace, part.usage, timeline.makespan));
@@ -377,7 +377,7 @@ std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const
     if (parts.size() == traces.size()) timelines.push_back(timeline_of(traces, ranks, parts));
   }
   if (timelines.empty()) {
-    // The rank that has least of it is to blame.
+    // Report the rank with the fewest steps that have kernels.
     const auto least = std::ranges::min_element(traces, {}, [](const KinetoTrace& trace) {
       return std::pair(!trace.activities.empty(), device_windows(trace).size());
     });
