@@ -97,7 +97,7 @@ PassTimes norm(const Processor& gpu, double width, double rows);
 
 /// Returns the times of an encoder's front on one of `split` ranks that share the rows. Patches take one
 /// product. Sounds take two convolutions as products over three rows each, their GELU (read and write;
-/// backward: read two, write one) and the gathering of three neighbouring rows. A table of positions: read
+/// backward: read two, write one) and the gathering of three neighboring rows. A table of positions: read
 /// two, write one; backward, if it is learned, as much in backward_weight. kernel_overhead counts once per
 /// pass. Returns zero for models without an architecture.
 PassTimes front(const Processor& gpu, const ModelSpec& model, const Workload& encoder, int split);

@@ -15,7 +15,7 @@ struct CurveKnot {
 };
 
 /// A ProfileCurve is piecewise linear and never falls. A point below an earlier one counts as noise:
-/// neighbours are merged into one knot, the mean of their places and of their values, until no knot falls
+/// neighbors are merged into one knot, the mean of their places and of their values, until no knot falls
 /// (isotonic regression by pooling adjacent violators, Barlow et al. 1972; we also average the places so that
 /// no piece is flat). The curve passes exactly through points that rise.
 class ProfileCurve {

@@ -83,10 +83,10 @@ class ProfiledCostModel final : public SumCostModel {
   /// Tells whether the profile has measurements on parts of devices.
   bool knows_shares() const override;
   int share_quanta() const override { return knows_shares() ? profile_.quanta : 0; }
-  /// Returns s / 2 within [1/2, 1], where s is the measured slowdown of passes while a busy neighbour uses
-  /// the rest of the device; with several units, s is their mean by time. If two passes that share bandwidth
+  /// Returns s / 2 within [1/2, 1], where s is the measured slowdown of passes while a busy neighbor uses the
+  /// rest of the device; with several units, s is their mean by time. If two passes that share bandwidth
   /// max-min both ask for at least half, each runs at the rate (1/2) / fraction, so this one runs at 1 / s
-  /// next to any such neighbour, as measured. If s is 1, any fraction below 1/2 would fit as well: it would
+  /// next to any such neighbor, as measured. If s is 1, any fraction below 1/2 would fit as well: it would
   /// not slow this unit either, but would slow others less. Returns 1/2 for a rank with a whole device.
   /// @throws as compute()
   double bandwidth(Op op, const Stage& stage, const Work& work) const override;
@@ -149,7 +149,7 @@ class ProfiledCostModel final : public SumCostModel {
   /// Returns tables for the values that do not depend on the part of a device: memory, and the last measured
   /// points.
   const Tables& tables(const Stage& stage) const { return between(stage).fewer; }
-  /// Adds up the passes of a stage, running alone or, if `beside`, next to a busy neighbour.
+  /// Adds up the passes of a stage, running alone or, if `beside`, next to a busy neighbor.
   PassTimes passes(const Tables& tables, const Stage& stage, const Work& work, bool beside) const;
   /// Calls visit(UnitCalls) for everything that a stage computes.
   template <typename Visit>

@@ -55,8 +55,8 @@ using RowMask = std::vector<std::vector<bool>>;
 /// the values of `cluster` decides what the rows leave open. A parameter keeps its value in `cluster` exactly
 /// if that fits the rows as well, to within two standard errors or 0.1 %. One set of parameters serves all
 /// rows. Inside the fit, predictions come from estimate(): first unchanged, then multiplied by the ratio to
-/// the simulation at the first result. Recorded iterations are always simulated, and reported errors are
-/// those of simulations.
+/// the simulation at the first result. Recorded iterations are always simulated, and reported errors come
+/// from simulations.
 ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& rows, const ClusterSpec& cluster,
                 const ClusterNotes& notes = {});
 

@@ -1,4 +1,4 @@
-// `dflop compare` measures several systems on the same global batches.
+// This file compares several systems on the same global batches, for `dflop compare`.
 #pragma once
 
 #include <cstdint>

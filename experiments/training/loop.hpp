@@ -1,5 +1,5 @@
-// The training loop takes batches, schedules and Programs like all other code, and runs them on a live
-// device. The leading process makes the schedule for all processes of a run.
+// The training loop takes batches, schedules and Programs from the same code as simulations, and runs them on
+// a live device. The leading process makes the schedule for all processes of a run.
 #pragma once
 
 #include <chrono>

@@ -27,10 +27,10 @@ using FindCluster = std::function<ClusterSpec(const std::string&)>;
 /// which have the keys of "software" under "gpu" and at the top, still load as the same cluster. A bandwidth
 /// is in bytes a second (..._bytes_per_s), in 1e9 bits (..._gbit_per_s) or in 1e9 bytes (..._gbyte_per_s). A
 /// file with "nodes" instead of "gpu" describes a whole cluster: one row for each group of nodes, with its
-/// count and its GPU, which is an object or the name of a preset that `find` knows, whose kernel figures it
-/// then uses. Other rows use their own "software" or the cluster's. The cluster's "software" also has the
-/// figures for messages and reductions; without it, the first row's are used. Notes on how far figures can be
-/// trusted (traces/files/cluster_notes.hpp) are checked and ignored.
+/// count and its GPU, which is an object or the name of a preset that `find` knows. A row's kernel figures
+/// come from its own "software", else from the preset, else from the cluster's "software". The latter also
+/// has the figures for messages and reductions; without it, the first row's are used. Notes on how far
+/// figures can be trusted (traces/files/cluster_notes.hpp) are checked and ignored.
 /// @throws Error (input) also for a key that is in both places, and a bandwidth in two units
 ClusterSpec parse_cluster(std::string_view json, const std::string& file, const FindCluster& find = {});
 

@@ -75,8 +75,8 @@ void require_llava_square(ImageSize image);
 /// @throws as require_llava_square()
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor);
 
-/// A QwenProcessor is that of Qwen2-VL and 2.5-VL: it resizes a picture to multiples of the patch and makes a
-/// row for each patch.
+/// A QwenProcessor is the processor of Qwen2-VL and 2.5-VL: it resizes a picture to multiples of the patch
+/// and makes a row for each patch.
 struct QwenProcessor {
   std::int32_t patch = 14;
   std::int32_t merge = 2;           ///< a block of merge x merge patches becomes one token

@@ -1,4 +1,4 @@
-// Preprocessing computes the samples, with the shapes that a model family sees, from a data set's records.
+// Preprocessing turns a data set's records into samples: the shapes that a model of one family sees.
 #pragma once
 
 #include <cstdint>
