@@ -15,8 +15,7 @@
 namespace dflop {
 
 /// Returns the operation of a kernel of NCCL ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "AllReduce") or
-/// DeepEP
-/// ("deep_ep::internode::dispatch<...>": "dispatch"); nothing for another kernel.
+/// DeepEP ("deep_ep::internode::dispatch<...>": "dispatch"); nothing for another kernel.
 std::optional<std::string> communication_name(std::string_view kernel);
 
 /// Returns the size of an element from PyTorch's name of its type, for process groups ("BFloat16") or

@@ -180,7 +180,7 @@ class EventFields {
     if (field != Field::none) value(field).type = Type::other;
   }
 
-  /// Take arrays; only four fields use them.
+  /// These take arrays; only four fields have them.
   void begin_list(Field field) {
     list_ = field;
     list_complete_ = true;
