@@ -10,33 +10,35 @@
 
 namespace dflop {
 
-/// A Link is one tier of links, on which a message of b bytes takes latency + b / bandwidth.
+/// A Link describes one tier of links. A message of b bytes takes latency + b / bandwidth.
 struct Link {
   Seconds latency{0};
-  double bandwidth_bytes_per_s = 0;  ///< one direction, one GPU, as achieved and not as printed on the box
+  double bandwidth_bytes_per_s = 0;  ///< one direction, one GPU; the achieved bandwidth, not the advertised
+                                     ///< one
 
   bool operator==(const Link&) const = default;
 };
 
-/// A GpuSpec describes one GPU type, as it is sold.
+/// A GpuSpec describes the hardware of one GPU type.
 struct GpuSpec {
   std::string name;
   double peak_flop_per_s = 0;  ///< dense bf16
   double memory_bandwidth_bytes_per_s = 0;
   Bytes memory;             ///< on the card
-  Bytes reserved_memory;    ///< context, communication buffers, fragmentation: not ours to plan with
-  int multiprocessors = 0;  ///< 0: unknown, and of any share as much is granted as is asked for
-  int share_quantum = 8;    ///< a share is a multiple of so many multiprocessors
-  /// A kernel on this part of the multiprocessors moves as many bytes a second as on all of them, on less in
-  /// proportion. Products of decoding saturate an H100's memory near 0.35 (BulletServe, issue 1).
+  Bytes reserved_memory;    ///< context, communication buffers, fragmentation: unavailable to plans
+  int multiprocessors = 0;  ///< 0: unknown; then every share is granted as requested
+  int share_quantum = 8;    ///< a share is a multiple of this many multiprocessors
+  /// The share of the multiprocessors at which a kernel reaches the GPU's full memory bandwidth. Below it,
+  /// bandwidth is proportional to the share. Matrix products of decoding saturate an H100's memory near 0.35
+  /// (BulletServe, issue 1).
   double saturating_share = 0.35;
 
   Bytes usable_memory() const { return memory - reserved_memory; }
   bool operator==(const GpuSpec&) const = default;
 };
 
-/// A SoftwareSpec is what the training software makes of the hardware. Efficiencies are fractions of the peak
-/// in the limit of large shapes; costmodel/analytic/roofline.hpp says how they fall for small ones.
+/// A SoftwareSpec describes how well the training software uses the hardware. Efficiencies are fractions of
+/// the peak in the limit of large shapes; costmodel/analytic/roofline.hpp says how they fall for small ones.
 struct SoftwareSpec {
   std::string name;
   double gemm_efficiency = 0;
@@ -48,43 +50,43 @@ struct SoftwareSpec {
       0;                         ///< mean sequence length at which attention reaches half of its efficiency
   double memory_efficiency = 0;  ///< fraction of the memory bandwidth that streaming kernels reach
   Seconds kernel_overhead{0};    ///< fixed time of one layer's small kernels on the GPU, per pass
-  /// The host takes this long to launch the kernels of one layer's forward pass. A pass takes no less,
-  /// however small its kernels.
+  /// Host time to launch the kernels of one layer's forward pass. A pass takes at least this long, even if
+  /// its kernels are short.
   Seconds layer_launch{0};
-  /// A message between pipeline stages takes this long beside the link's latency: the host waits for it, and
-  /// the GPU then waits for the host.
+  /// Time of a message between pipeline stages in addition to the link's latency: the host waits for the
+  /// message, and then the GPU waits for the host.
   Seconds message_overhead{0};
-  /// All gradient rings with several ranks in a node together send this much out of it; 0 where they use
-  /// every network card, that is gpus_per_node times the bandwidth of inter_node.
+  /// Total outgoing bandwidth of a node for all gradient rings that have several ranks in it. 0: the rings
+  /// use every network card, so the bandwidth is gpus_per_node times the bandwidth of inter_node.
   double node_ring_bandwidth_bytes_per_s = 0;
-  /// This share of tensor-parallel communication is hidden under the matrix products beside it.
+  /// The share of tensor-parallel communication that overlaps with matrix products.
   double tensor_overlap = 0;
-  /// A kernel moves so many times the bytes where the other module of a shared plan is on the same GPU, as
-  /// both use its cache.
+  /// Factor on the bytes that a kernel moves while the other module of a shared plan runs on the same GPU and
+  /// uses the same cache.
   double shared_cache_factor = 1;
 
   bool operator==(const SoftwareSpec&) const = default;
 };
 
-/// GrantedShares are the parts of a GPU's multiprocessors that the modules of a shared plan get. 0 for one
-/// that would have less than a quantum.
+/// GrantedShares are the fractions of a GPU's multiprocessors that the two modules of a shared plan get. A
+/// module that would get less than a quantum has 0.
 struct GrantedShares {
   double encoder;
   double llm;
 };
 
-/// Returns what a GPU grants to an encoder that asks for `share` of it, the nearest number of quanta, and to
-/// the LLM, the quanta that remain. Multiprocessors that make no whole quantum are nobody's, as in a live
-/// run.
+/// Returns the shares that a GPU grants when the encoder asks for `share` of it. The encoder gets the nearest
+/// number of quanta and the LLM gets the remaining quanta. Multiprocessors left over after whole quanta go to
+/// neither, as in a live run.
 GrantedShares granted_shares(const GpuSpec& gpu, double share);
 
-/// Returns the GPU of a rank, where ranks from `shared_gpus` on are on the GPUs of those before; 0: each rank
-/// has one.
+/// Returns the GPU of a rank. Ranks from `shared_gpus` on share the GPUs of the ranks before; with
+/// `shared_gpus` = 0, each rank has its own GPU.
 constexpr int device_of(int rank, int shared_gpus) {
   return shared_gpus > 0 ? rank % shared_gpus : rank;
 }
 
-/// A CollectiveAlgorithm says how gradient reductions over several nodes go;
+/// A CollectiveAlgorithm says how gradients are reduced across several nodes;
 /// costmodel/analytic/communication.hpp has the formulas.
 enum class CollectiveAlgorithm : std::uint8_t { hierarchical, ring, tree, fastest };
 
@@ -95,19 +97,21 @@ inline constexpr NameTable<CollectiveAlgorithm, 4> kNames<CollectiveAlgorithm> =
      {CollectiveAlgorithm::tree, "tree"},
      {CollectiveAlgorithm::fastest, "fastest"}}};
 
-/// LeafSwitches are the switches between nodes. Without contention they add no time to that of inter_node.
+/// LeafSwitches describe the switches between nodes. Without contention they add no time to inter_node's.
 struct LeafSwitches {
-  int nodes = 0;                ///< under one of them; 0: one switch for all nodes
-  double oversubscription = 1;  ///< bandwidth of the cards below over that of the links above
+  int nodes = 0;                ///< nodes under each leaf switch; 0: one switch for all nodes
+  double oversubscription = 1;  ///< bandwidth of the network cards below a leaf switch over bandwidth of its
+                                ///< uplinks
 
   bool operator==(const LeafSwitches&) const = default;
 };
 
-/// A NodeGroup is nodes of a mixed cluster that follow each other and have GPUs of one type.
+/// A NodeGroup is a run of consecutive nodes of a mixed cluster whose GPUs have one type.
 struct NodeGroup {
   int nodes = 0;
   GpuSpec gpu;
-  SoftwareSpec software = {};  ///< its kernels; messages and reductions are the cluster's
+  SoftwareSpec software = {};  ///< only its kernel times are used; messages and reductions follow the
+                               ///< cluster's software
 
   bool operator==(const NodeGroup&) const = default;
 };
@@ -116,14 +120,15 @@ struct ClusterSpec {
   std::string name;  ///< as given: "a100-80g:4", "a100-80g:3+h100:1", or a path with ":4"
   int nodes = 1;
   int gpus_per_node = 0;
-  GpuSpec gpu;  ///< of a mixed cluster the type with the least usable memory: what fits there fits everywhere
+  GpuSpec gpu;  ///< in a mixed cluster, the type with the least usable memory: what fits there fits
+                ///< everywhere
   Link intra_node;
   Link inter_node;  ///< per GPU
   LeafSwitches leaf = {};
   CollectiveAlgorithm collectives = CollectiveAlgorithm::hierarchical;
-  SoftwareSpec software = {};               ///< of a mixed cluster the kernels of the first nodes
-  std::vector<NodeGroup> node_groups = {};  ///< of a mixed cluster, whose ranks are laid in this order
-  bool placeholder = false;  ///< speeds are round figures, in whose place what was measured has to stand
+  SoftwareSpec software = {};               ///< in a mixed cluster, the kernels of the first nodes
+  std::vector<NodeGroup> node_groups = {};  ///< only in a mixed cluster; ranks are placed in this order
+  bool placeholder = false;  ///< speeds are round figures that should be replaced by measured ones
 
   int gpus() const { return nodes * gpus_per_node; }
   int node_of(int device) const { return device / gpus_per_node; }
@@ -131,17 +136,17 @@ struct ClusterSpec {
   bool is_mixed() const { return !node_groups.empty(); }
   /// Returns the type of a GPU. @pre device < gpus()
   const GpuSpec& gpu_of(int device) const;
-  /// Returns the sum over all GPUs.
+  /// Returns the sum of peak_flop_per_s over all GPUs.
   double peak_flop_per_s() const;
-  /// Returns a cluster of one type: the GPU and kernels of one group on all nodes, the links as they are.
+  /// Returns a cluster of one type, with the GPU and kernels of `group` on all nodes and the same links.
   ClusterSpec with_gpus_of(const NodeGroup& group) const;
 
   bool operator==(const ClusterSpec&) const = default;
 };
 
-/// Gives a cluster nodes of several types, in place of its own; messages and reductions stay as its software
-/// has them. Groups that are all alike make it a cluster of one type. @pre there is a group, and each has a
-/// node
+/// Replaces a cluster's nodes by groups of several types. Messages and reductions still follow the cluster's
+/// own software. If all groups are alike, the result is a cluster of one type. @pre there is at least one
+/// group, and each has at least one node
 void set_node_groups(ClusterSpec& cluster, std::vector<NodeGroup> groups);
 
 }  // namespace dflop

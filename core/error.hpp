@@ -1,5 +1,5 @@
-// Error is the one exception type. Infeasible plans, time limits and out-of-memory of a plan are values, not
-// exceptions.
+// Error is the only exception type. Infeasible plans, time limits and plans that run out of memory are
+// values, not exceptions.
 #pragma once
 
 #include <stdexcept>
@@ -12,16 +12,16 @@ enum class ErrorKind {
   usage,       ///< the command line is wrong (exit 2)
   input,       ///< a file or value given by the user is wrong (exit 2)
   output,      ///< a result cannot be written where the user asked for it (exit 2)
-  infeasible,  ///< nothing is what was asked for (exit 3)
-  no_device,   ///< a device that is not there (exit 4)
-  internal,    ///< a broken promise of our own code (exit 1)
+  infeasible,  ///< nothing satisfies the request (exit 3)
+  no_device,   ///< a device that is not available (exit 4)
+  internal,    ///< a bug in our own code (exit 1)
 };
 
-/// An Error says what went wrong, where, what was expected and what was found.
+/// An Error says what went wrong and where, what was expected and what was found.
 class Error : public std::runtime_error {
  public:
-  /// `context` is the place, as "file:line", "file:row 7, column 'fps'" or "plan.json: key 'llm.tp'"; may be
-  /// empty.
+  /// `context` is the place, for example "file:line", "file:row 7, column 'fps'" or "plan.json: key
+  /// 'llm.tp'"; it may be empty.
   Error(ErrorKind kind, const std::string& message, const std::string& context = "")
       : std::runtime_error(without_zeros(context.empty() ? message : context + ": " + message)),
         kind_(kind),
@@ -32,7 +32,7 @@ class Error : public std::runtime_error {
   const std::string& message() const { return message_; }
   const std::string& context() const { return context_; }
 
-  /// Returns the process exit code of docs/cli.md.
+  /// Returns the process exit code listed in docs/cli.md.
   int exit_code() const {
     switch (kind_) {
       case ErrorKind::usage:
@@ -50,7 +50,7 @@ class Error : public std::runtime_error {
   }
 
  private:
-  /// Writes bytes of 0, which names in files may hold, as \0: what() would end there.
+  /// Writes zero bytes, which names in files may contain, as \0, because what() would end there.
   static std::string without_zeros(std::string text) {
     for (std::size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) text.replace(at, 1, "\\0");
     return text;

@@ -1,5 +1,5 @@
-// A ModelSpec has the widths and layers of a modality encoder, its connector and an LLM, and a ModelState the
-// memory that training it holds all the time.
+// A ModelSpec has the sizes of a modality encoder, its connector and an LLM. A ModelState is the memory that
+// training a model holds permanently.
 #pragma once
 
 #include <algorithm>
@@ -15,26 +15,26 @@
 
 namespace dflop {
 
-/// An AttentionKernel says how attention is computed. The two without flash write the s² matrix to memory.
+/// An AttentionKernel says how attention is computed. All but flash write the s² matrix to memory.
 enum class AttentionKernel : std::uint8_t {
   flash,          ///< one kernel (Dao 2022)
   fused_softmax,  ///< two products and one kernel for scale, mask and softmax (Megatron-LM, 2021)
-  softmax,        ///< the same in single steps
+  softmax,        ///< the same, with a kernel for each step
 };
 
 /// TrainedParts say which parameters of a model have gradients and optimizer states. The others are frozen: a
-/// rank keeps them in bf16 and nothing else of them, and they are neither reduced nor stepped. What lies
-/// before all trained parameters has no backward.
+/// rank keeps only their bf16 values, and they are neither reduced nor stepped. Layers before all trained
+/// parameters have no backward.
 struct TrainedParts {
   bool encoder = true;
   bool connector = true;
   bool llm = true;  ///< embedding, layers and head
-  /// Beside each matrix of the LLM's layers, which are frozen then, is a pair of trained ones of this rank
+  /// The rank of the pair of trained matrices next to each matrix of the LLM's layers, which are then frozen
   /// (Hu et al. 2022, "LoRA"). 0: none.
   int lora_rank = 0;
 
   bool all() const { return *this == TrainedParts{}; }
-  /// Returns whether a gradient goes back into the connector.
+  /// Returns whether a gradient flows back into the connector.
   bool reaches_connector() const { return encoder || connector; }
   /// Returns whether the LLM's layers have trained parameters.
   bool in_llm() const { return llm || lora_rank > 0; }
@@ -44,7 +44,7 @@ struct TrainedParts {
 
 inline constexpr int kMostLoraRank = 1 << 16;
 
-/// Returns the flag of a part by its name, encoder, connector or llm; none for other names.
+/// Returns the flag of a part by its name (encoder, connector or llm); none for other names.
 constexpr bool TrainedParts::*trained_flag(std::string_view part) {
   if (part == "encoder") return &TrainedParts::encoder;
   if (part == "connector") return &TrainedParts::connector;
@@ -70,43 +70,42 @@ struct TransformerSpec {
   int kv_heads = 0;  ///< = heads without grouped-query attention
   int head_dim = 0;
   bool gated_mlp = false;       ///< SwiGLU: three matrices instead of two
-  bool causal = false;          ///< decoder: a query sees the keys before it
+  bool causal = false;          ///< decoder: a query sees only the keys before it
   std::int64_t vocabulary = 0;  ///< 0: neither embedding nor vocabulary head (encoders)
   AttentionKernel attention = AttentionKernel::flash;
-  bool dropout = false;             ///< on the attention matrix and before both residual adds
-  bool fused_cross_entropy = true;  ///< the loss in few kernels instead of one for each step
+  bool dropout = false;             ///< on the attention matrix and before both residual additions
+  bool fused_cross_entropy = true;  ///< the loss in a few kernels instead of one per step
   bool tied_embeddings = false;     ///< embedding and vocabulary head are one matrix
-  /// The loss takes rows in chunks of at most so many logits on a rank, and turns each back before the next,
-  /// so that the forward has the head's backward in it (Hsu et al. 2024, "Liger Kernel", fused linear cross
-  /// entropy). 0: all rows at once, whose logits' gradients stay for the backward.
+  /// The loss takes rows in chunks of at most this many logits per rank and computes each chunk's gradients
+  /// before the next, so the forward includes the head's backward (Hsu et al. 2024, "Liger Kernel", fused
+  /// linear cross entropy). 0: all rows at once; the gradients of their logits stay until the backward.
   std::int64_t logits_at_once = 0;
-  std::optional<LayerForm> form =
-      std::nullopt;  ///< what a released model's layers compute; none: preset_form()
+  std::optional<LayerForm> form = std::nullopt;  ///< layer form of a released model; none: preset_form()
 
-  /// Returns what the layers compute.
+  /// Returns the form of the layers.
   LayerForm layer_form() const { return form ? *form : preset_form(gated_mlp); }
 
-  /// Returns the query heads on one tp rank: heads that tp does not divide are padded to a multiple, and the
-  /// padding is paid for.
+  /// Returns the query heads on one tp rank. Heads that tp does not divide are padded to a multiple, and the
+  /// padding costs compute.
   std::int64_t heads_per_rank(int tp) const { return round_up(heads, tp) / tp; }
-  /// Returns the KV heads on one tp rank: they are replicated where there are fewer than ranks, else padded
-  /// as query heads are.
+  /// Returns the KV heads on one tp rank. They are replicated if there are fewer heads than ranks, otherwise
+  /// padded like query heads.
   std::int64_t kv_heads_per_rank(int tp) const { return kv_heads < tp ? 1 : round_up(kv_heads, tp) / tp; }
   std::int64_t ffn_per_rank(int tp) const { return round_up(ffn, tp) / tp; }
   std::int64_t vocabulary_per_rank(int tp) const { return round_up(vocabulary, tp) / tp; }
 
-  /// Returns how many of `rows` rows of logits may exist at once on one tp rank.
+  /// Returns the max rows of logits that exist at once on one tp rank, out of `rows`.
   std::int64_t most_logit_rows(std::int64_t rows, int tp) const {
     if (logits_at_once == 0) return rows;
     return std::min(rows, std::max<std::int64_t>(1, logits_at_once / vocabulary_per_rank(tp)));
   }
-  /// Returns in how many chunks of equal length, to a row, these rows come; none without rows.
+  /// Returns into how many chunks of equal length (up to one row) these rows are divided; 0 without rows.
   std::int64_t logit_chunks(std::int64_t rows, int tp) const {
     if (rows == 0) return 0;
     const std::int64_t most = most_logit_rows(rows, tp);
     return round_up(rows, most) / most;
   }
-  /// Returns how many do: those of the longest chunk.
+  /// Returns the rows of logits that exist at once: the length of the longest chunk.
   std::int64_t logit_rows(std::int64_t rows, int tp) const {
     const std::int64_t chunks = std::max<std::int64_t>(1, logit_chunks(rows, tp));
     return round_up(rows, chunks) / chunks;
@@ -117,17 +116,17 @@ struct TransformerSpec {
     const std::int64_t attention_width = (heads_per_rank(tp) + kv_heads_per_rank(tp)) * head_dim;
     return hidden * (2 * attention_width + (gated_mlp ? 3 : 2) * ffn_per_rank(tp));
   }
-  /// Returns the parameters of LoRA's pairs beside one layer's matrices, Q, K, V, output and those of the
-  /// MLP, on one tp rank: r * (inputs + outputs) for each, of which those that tp splits are the rank's.
+  /// Returns the LoRA parameters of one layer on one tp rank, for the matrices Q, K, V, output and the MLP's:
+  /// r * (inputs + outputs) for each, counting the rank's part of dimensions that tp splits.
   std::int64_t adapter_parameters(int lora_rank, int tp) const {
     const std::int64_t attention_width = (heads_per_rank(tp) + kv_heads_per_rank(tp)) * head_dim;
     const std::int64_t matrices = gated_mlp ? 3 : 2;
     return lora_rank * (4 * hidden + 2 * attention_width + matrices * (hidden + ffn_per_rank(tp)));
   }
-  /// Returns the parameters of one layer on one tp rank that are in no matrix, as its form says: norms,
-  /// biases and scales. Without a form (below 0.1 %) they are left out.
+  /// Returns the parameters of one layer on one tp rank outside its matrices, as given by its form: norms,
+  /// biases and scales. Without a form they are left out (below 0.1 %).
   std::int64_t layer_vectors(int tp) const;
-  /// Returns the embedding parameters on one tp rank; a vocabulary head of its own has as many.
+  /// Returns the embedding parameters on one tp rank; a separate vocabulary head has as many.
   std::int64_t embedding_parameters(int tp) const { return vocabulary_per_rank(tp) * hidden; }
 
   bool operator==(const TransformerSpec&) const = default;
@@ -135,12 +134,13 @@ struct TransformerSpec {
 
 /// A ConnectorSpec is the MLP between encoder and LLM. It runs on the last rank group with encoder layers.
 struct ConnectorSpec {
-  /// The widths go from input to output, as {4 * 1280, 4 * 1280, 3584}: one linear layer is between each two.
+  /// Widths from input to output, for example {4 * 1280, 4 * 1280, 3584}. There is one linear layer between
+  /// each two.
   std::vector<int> widths;
-  /// So many encoder tokens become one connector token (2x2 merge: 4; average pooling by two: 2).
+  /// Encoder tokens merged into one connector token (2x2 merge: 4; average pooling by two: 2).
   int merge = 1;
 
-  /// Returns the matrix parameters on one tp rank: they are split alternately by column and by row.
+  /// Returns the matrix parameters on one tp rank. Matrices are split alternately by column and by row.
   std::int64_t parameters(int tp) const {
     std::int64_t sum = 0;
     for (std::size_t i = 1; i < widths.size(); ++i) {
@@ -155,24 +155,25 @@ struct ConnectorSpec {
 struct ModelSpec {
   std::string name;             ///< "llava-ov-llama3-8b", or the path of the user's file
   std::string preprocess;       ///< name of the preprocessing rule, as "llava-ov"
-  std::int64_t max_tokens = 0;  ///< LLM sequences are cut here
+  std::int64_t max_tokens = 0;  ///< LLM sequences are truncated here
   TransformerSpec encoder;
   ConnectorSpec connector;
   TransformerSpec llm;
-  std::optional<Architecture> architecture = std::nullopt;  ///< of a released model; none: that of presets
+  std::optional<Architecture> architecture = std::nullopt;  ///< of a released model; none: the presets'
+                                                            ///< architecture
 
-  /// Returns how what the encoder sees becomes rows.
+  /// Returns how the encoder's input becomes rows.
   EncoderFront front() const { return architecture ? architecture->front : EncoderFront{}; }
-  /// Returns what the connector computes.
+  /// Returns the form of the connector.
   ConnectorForm connector_form() const { return architecture ? architecture->connector : ConnectorForm{}; }
-  /// Returns whether a norm stands before the connector's first linear layer. That of presets is left out.
+  /// Returns whether a norm precedes the connector's first linear layer. The presets' norm is not counted.
   bool has_connector_norm() const { return architecture && architecture->connector.norm; }
-  /// Returns how many rows lie side by side in what the connector's first linear layer gets.
+  /// Returns how many encoder rows are concatenated into one input row of the connector's first linear layer.
   int joined_rows() const { return connector_form().averages ? 1 : connector.merge; }
 
-  // Parameters on one tp rank. Beside matrices, those of a model without an architecture are left out.
+  // Parameters on one tp rank. For a model without an architecture, only matrices are counted.
 
-  /// Returns the parameters of what makes rows of the encoder, which each tp rank has whole.
+  /// Returns the parameters of the encoder's front, which makes its rows; each tp rank has all of them.
   std::int64_t front_parameters() const;
   /// Returns the connector's parameters: matrices, biases and norm.
   std::int64_t connector_parameters(int tp) const;
@@ -180,13 +181,13 @@ struct ModelSpec {
   /// a picture.
   std::int64_t input_parameters(int tp) const;
   /// Returns the parameters after the LLM's last layer: a norm and the vocabulary head. `shares_embedding`:
-  /// the rank holds the embedding, which is the head where embeddings are tied.
+  /// the rank holds the embedding, which is also the head if embeddings are tied.
   std::int64_t output_parameters(int tp, bool shares_embedding) const;
 
   bool operator==(const ModelSpec&) const = default;
 };
 
-/// A ModelState has the bytes that one rank holds all the time.
+/// A ModelState has the bytes that one rank holds permanently.
 struct ModelState {
   Bytes parameters;
   Bytes gradients;

@@ -1,4 +1,4 @@
-// refuse_input() throws the errors of wrong inputs; fmt makes their messages.
+// refuse_input() and refuse_key() throw errors about wrong inputs, with messages formatted by fmt.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,16 +11,16 @@
 
 namespace dflop {
 
-/// Refuses an input with a message as fmt::format() makes it. `place` is the Error's context.
-/// @throws Error (input)
+/// Rejects an input with a message formatted as by fmt::format(). `place` is the Error's context.
+///  @throws Error (input)
 template <typename... Values>
 [[noreturn]] void refuse_input(const std::string& place, fmt::format_string<Values...> message,
                                Values&&... values) {
   throw Error(ErrorKind::input, fmt::format(message, std::forward<Values>(values)...), place);
 }
 
-/// Refuses what stands under a key of an input: the Error's context is "place: key 'key'".
-/// @throws Error (input)
+/// Rejects the value under a key of an input: the Error's context is "place: key 'key'".
+///  @throws Error (input)
 template <typename... Values>
 [[noreturn]] void refuse_key(const std::string& place, std::string_view key,
                              fmt::format_string<Values...> message, Values&&... values) {

@@ -1,5 +1,5 @@
-// A Scheduler puts the samples of one global batch into microbatches. An AssignmentSource is where a training
-// loop gets them from.
+// A Scheduler divides the samples of one global batch into microbatches. A training loop gets these
+// microbatches from an AssignmentSource.
 #pragma once
 
 #include <cstdint>
@@ -20,46 +20,46 @@
 
 namespace dflop {
 
-/// More than any GPU has: orders that depend on memory are not limited by it.
+/// A memory size above any GPU's. Orders that depend on memory are not limited by it.
 inline constexpr Bytes kAnyMemory{std::int64_t{1} << 60};
 
-/// ScheduleLimits are what a schedule is to make small, what it must obey, and when the search for it ends.
-/// They are passed whole from the command line to the scheduler.
+/// ScheduleLimits hold the objective of a schedule, the limits it must obey, and when the search for it ends.
+/// The command line passes them unchanged to the scheduler.
 struct ScheduleLimits {
-  /// This is to be small. None: the objective that the plan was made for, or the scheduler's own where the
-  /// plan names none (solver/schedulers/methods.cpp).
+  /// The value to minimize. None: the plan's objective or, if the plan names none, the scheduler's default
+  /// (solver/schedulers/methods.cpp).
   std::optional<Objective> objective = {};
-  /// Bins come in this order. None: alike from schedulers that look at costs, else as they were found.
-  /// Searches for the makespan, of which the order is a part, do not read it.
+  /// The order of the bins. None: `alike` for schedulers that look at costs, otherwise the order in which the
+  /// bins were found. Searches that minimize the makespan ignore it because they choose the order themselves.
   std::optional<BinOrder> bin_order = {};
-  /// No bin may have more LLM tokens.
+  /// The max LLM tokens of a bin.
   std::optional<std::int64_t> token_cap = {};
-  /// No rank may need more than this usable memory of a GPU at any time. None: it is not looked at.
+  /// The max usable memory that a rank may need at any time. None: memory is not checked.
   std::optional<Bytes> memory = {};
-  /// GPUs have so much usable memory, for plans whose order depends on it. None: `memory`, and without that
-  /// kAnyMemory.
+  /// The usable memory of a GPU, for plans whose order depends on it. None: `memory`, or kAnyMemory if that
+  /// is not set either.
   std::optional<Bytes> usable_memory = {};
-  /// The search ends after this wall-clock time, in place of steps and nodes; without it the same request has
-  /// the same result.
+  /// The search ends after this wall-clock time instead of after a number of steps or nodes. Without a time
+  /// limit the same request always gives the same result.
   std::optional<Seconds> time_limit = {};
-  /// A search takes so many steps. None: as many as it thinks fit.
+  /// The number of search steps. None: the search decides.
   std::optional<std::int64_t> steps = {};
-  /// An integer program takes so many branch-and-bound nodes. None: as many as it thinks fit.
+  /// The max branch-and-bound nodes of an integer program. None: the solver decides.
   std::optional<std::int64_t> node_budget = {};
 
-  /// Returns the memory by which a plan's order is made.
+  /// Returns the memory that determines the plan's order.
   Bytes memory_of_order() const { return usable_memory.value_or(memory.value_or(kAnyMemory)); }
 };
 
-/// A ScheduleResult is one batch in microbatches. The value of a makespan is as the scheduler sees it, whose
-/// durations are affine in the work: the bound is of the true makespan, and gap and `optimal` are proven when
-/// a run of the assignment has given that.
+/// A ScheduleResult is one batch divided into microbatches. For the makespan objective, `value` is the
+/// scheduler's estimate, which assumes durations affine in the work. `bound` bounds the true makespan, so the
+/// gap and `optimal` count as proven only after a run of the assignment has confirmed the value.
 struct ScheduleResult : Solution {
-  Assignment assignment = {};  ///< without bins if infeasible
+  Assignment assignment = {};  ///< empty if infeasible
   Objective objective = Objective::published;
 };
 
-/// A ScheduleRequest is one batch to be scheduled under a plan.
+/// A ScheduleRequest is one batch to schedule under a plan.
 struct ScheduleRequest {
   std::span<const Sample> samples;  ///< one global batch
   const Plan& plan;
@@ -68,9 +68,10 @@ struct ScheduleRequest {
   std::uint64_t seed = 0;
   std::uint64_t iteration = 0;
   ScheduleLimits limits = {};
-  /// The search ends soon after a stop is asked for here; the best found so far is returned.
+  /// If a stop is requested here, the search ends soon and returns the best assignment found so far.
   std::stop_token stop = {};
-  /// The scheduler calls this, if set, with each complete and better assignment, from the calling thread.
+  /// If set, the scheduler calls this from the calling thread with each complete assignment that improves on
+  /// the previous one.
   std::function<void(const ScheduleResult&)> improved = {};
 };
 
@@ -79,17 +80,18 @@ class Scheduler {
   virtual ~Scheduler() = default;
   virtual std::string_view name() const = 0;
 
-  /// Returns every sample in exactly one bin, no bin empty, all caps obeyed; or status infeasible. The same
-  /// request gives the same result unless it has a time limit or is stopped.
-  /// @throws Error (input) if there are fewer samples than bins.
+  /// Returns an assignment that puts every sample in exactly one bin, leaves no bin empty and obeys all caps,
+  /// or a result with status infeasible. The same request gives the same result unless it has a time limit or
+  /// is stopped.
+  ///  @throws Error (input) if there are fewer samples than bins.
   virtual ScheduleResult schedule(const ScheduleRequest& request) const = 0;
 };
 
-/// ScheduleEventKind says what went wrong with a schedule while training went on.
+/// A ScheduleEventKind says what went wrong with a schedule while training continued.
 enum class ScheduleEventKind : std::uint8_t {
-  solver_failed,   ///< the scheduler threw, or its assignment breaks a rule; a heuristic's was taken
-  solver_stalled,  ///< it did not return when its time was over, and was left behind
-  late,            ///< the training loop had to wait, as no assignment was there when it asked
+  solver_failed,   ///< the scheduler threw or broke a rule; a heuristic's assignment was used instead
+  solver_stalled,  ///< the scheduler did not return in time and was abandoned
+  late,            ///< the training loop had to wait because no assignment was ready
 };
 
 template <>
@@ -104,25 +106,25 @@ struct ScheduleEvent {
   std::string message;
 };
 
-/// A ScheduledBatch is one iteration, ready to be lowered and run.
+/// A ScheduledBatch is the batch of one iteration, ready to be lowered and run.
 struct ScheduledBatch {
   std::uint64_t iteration = 0;
   std::shared_ptr<const std::vector<Sample>> samples;  ///< the global batch, exactly as it was drawn
-  ScheduleResult result;                               ///< places each of them once
-  std::vector<ScheduleEvent> events;                   ///< since the batch before; of any iteration
-  Seconds scheduling{0};  ///< that the scheduler took; zero where it was not waited for
-  Seconds waited{0};      ///< that next() took of the training loop's time
+  ScheduleResult result;                               ///< assigns each sample once
+  std::vector<ScheduleEvent> events;                   ///< events since the previous batch, of any iteration
+  Seconds scheduling{0};  ///< time the scheduler took; zero if nothing waited for it
+  Seconds waited{0};      ///< time the training loop spent in next()
 };
 
-/// An AssignmentSource is where a training loop gets its microbatches from. Simulations and the live backend
-/// read the same interface, so that a loop does not know whether a schedule is made while it runs, or read
-/// from a file.
+/// An AssignmentSource gives a training loop its microbatches. Simulations and the live backend share this
+/// interface, so a loop does not know whether schedules are computed during the run or read from a file.
 class AssignmentSource {
  public:
   virtual ~AssignmentSource() = default;
 
-  /// Returns the iterations one after the other, from the first; nothing after the last.
-  /// @throws Error (input) where a batch cannot be scheduled at all, as with fewer samples than bins.
+  /// Returns the next iteration, starting with the first; nothing after the last.
+  ///  @throws Error (input) if a batch cannot be scheduled at all, for example because it has fewer samples
+  ///  than bins.
   virtual std::optional<ScheduledBatch> next() = 0;
 };
 

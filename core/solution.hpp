@@ -1,4 +1,4 @@
-// A Solution says how good the answer of a search is, and how that is known.
+// A Solution says how good the answer of a search is, and how this is proven.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace dflop {
 
-/// BoundKind says how a bound was proven.
+/// A BoundKind says how a bound was proven.
 enum class BoundKind : std::uint8_t {
   none,
-  simple,           ///< sums, largest items, counts; for the makespan: the work of each stage
+  simple,           ///< sums, largest items or counts; for the makespan: the work of each stage
   linear_program,   ///< of the pipeline's makespan over fractional loads
   integer_program,  ///< branch and bound
 };
 
-/// ScheduleStatus says how a search came to its answer.
+/// A ScheduleStatus says how a search reached its answer.
 enum class ScheduleStatus : std::uint8_t {
   heuristic,   ///< a solution without proof
   optimal,     ///< proven
-  node_limit,  ///< best found when the node or step budget ended
-  time_limit,  ///< best found when the time ended
-  fallback,    ///< the method asked for refused or failed; a heuristic's solution
+  node_limit,  ///< best found when the node or step budget ran out
+  time_limit,  ///< best found when the time ran out
+  fallback,    ///< a heuristic's solution, because the requested method declined or failed
   infeasible,  ///< no assignment obeys the caps, or none was found; Solution::reason says which
 };
 
@@ -43,13 +43,13 @@ inline constexpr NameTable<ScheduleStatus, 6> kNames<ScheduleStatus> = {
      {ScheduleStatus::fallback, "fallback"},
      {ScheduleStatus::infeasible, "infeasible"}}};
 
-/// Returns whether a value meets a lower bound to within rounding, which proves it optimal.
+/// Returns whether a value equals a lower bound within rounding, which proves it optimal.
 constexpr bool meets_bound(double value, double bound) {
   return value <= bound * (1.0 + 1e-9);
 }
 
-/// A Solution says what the answer of a search is worth and how that is known. Whatever holds such an answer
-/// derives from it.
+/// A Solution holds the value of a search's answer and the bound that rates it. Types that hold such an
+/// answer derive from it.
 struct Solution {
   Seconds value{0};  ///< the objective's value
   Seconds bound{0};  ///< no answer has a smaller value
@@ -60,7 +60,7 @@ struct Solution {
   bool feasible() const { return status != ScheduleStatus::infeasible; }
   /// Returns whether the bound proves the value optimal.
   bool met() const { return meets_bound(value.count(), bound.count()); }
-  /// Returns (value - bound) / bound, which is proven; zero without a bound.
+  /// Returns (value - bound) / bound, the proven gap; zero without a bound.
   double gap() const { return bound.count() > 0 ? (value - bound) / bound : 0.0; }
 };
 
