@@ -1,4 +1,4 @@
-// A Record is what a data set row says, and a Sample what one model makes of it.
+// A Record is one row of a data set. A Sample is a Record after one model's preprocessing.
 #pragma once
 
 #include <compare>
@@ -11,17 +11,17 @@
 
 namespace dflop {
 
-/// A SampleCut counts what the longest sequence that a model takes leaves of its samples.
+/// A SampleCut counts how much of the samples exceeds a model's max sequence length.
 struct SampleCut {
-  std::int64_t longest = 0;  ///< LLM tokens of a sample at most; 0: none is cut
-  std::int64_t samples = 0;  ///< were longer
-  std::int64_t tokens = 0;   ///< LLM tokens of all samples, as they were
-  std::int64_t lost = 0;     ///< of these, cut off
-  bool drops = false;        ///< longer samples are left out as a whole
+  std::int64_t longest = 0;  ///< max LLM tokens of a sample; 0: no limit
+  std::int64_t samples = 0;  ///< samples that were longer
+  std::int64_t tokens = 0;   ///< LLM tokens of all samples before cutting
+  std::int64_t lost = 0;     ///< of these, tokens cut off
+  bool drops = false;        ///< longer samples are dropped entirely
 
-  /// Returns the part of all tokens that is cut off.
+  /// Returns the fraction of all tokens that is cut off.
   double share() const { return tokens > 0 ? static_cast<double>(lost) / static_cast<double>(tokens) : 0; }
-  /// Counts a sample of so many tokens, and returns what is left of them.
+  /// Counts a sample of this many tokens, and returns how many are left.
   std::int64_t take(std::int64_t length) {
     const std::int64_t left = longest > 0 && length > longest ? longest : length;
     tokens += length;
@@ -49,7 +49,8 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-/// A Record is one data set row: shapes only. An absent optional is a fact that the source does not give.
+/// A Record is one data set row and holds only shapes. An empty optional means that the source does not give
+/// the value.
 struct Record {
   std::string id;
   Modality modality = Modality::text;
@@ -61,19 +62,19 @@ struct Record {
   std::optional<ImageSize> video_size;
   std::optional<double> audio_s;
   std::optional<std::int64_t> text_tokens = 0;
-  std::int64_t row = 0;  ///< line in the file, the header being line 1
+  std::int64_t row = 0;  ///< line in the file; the header is line 1
 };
 
-/// A Workload is the work of one module, in the terms its cost depends on: linear layers see `tokens`,
-/// attention sees `attention_pairs`.
+/// A Workload is the work of one module, in the quantities its cost depends on: linear layers depend on
+/// `tokens`, attention on `attention_pairs`.
 struct Workload {
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
-  /// This is the sum of s² over sequences (averaged over the layers' attention windows, rounded); causal
-  /// halving is not in it.
+  /// The sum of s² over sequences, averaged over the layers' attention windows and rounded. Causal halving is
+  /// not included.
   std::int64_t attention_pairs = 0;
-  /// The LLM's tokens whose prediction is known not to be trained: runs that make logits of trained tokens
-  /// alone (TransformerSpec::logits_at_once) leave them out of the head.
+  /// The LLM tokens whose prediction is known not to be trained. Runs that compute logits only for trained
+  /// tokens (TransformerSpec::logits_at_once) skip them in the head.
   std::int64_t untrained_tokens = 0;
 
   auto operator<=>(const Workload&) const = default;
@@ -105,11 +106,11 @@ struct Sample {
   std::string id;
   Modality modality = Modality::text;
   std::vector<EncoderSequences> encoder_sequences;
-  /// These LLM tokens come out of the encoder and connector (visual or audio tokens).
+  /// LLM tokens that come from the encoder and connector (visual or audio tokens).
   std::int64_t encoder_output_tokens = 0;
-  /// This is encoder_output_tokens + text tokens, cut at the maximum length if there is one.
+  /// encoder_output_tokens + text tokens, truncated to the max length if there is one.
   std::int64_t llm_tokens = 0;
-  /// This is how many LLM tokens have no trained prediction, where the data say so.
+  /// LLM tokens whose prediction is not trained, if the data say so.
   std::int64_t untrained_tokens = 0;
 
   Workload encoder() const {

@@ -1,4 +1,4 @@
-// These are strong units: a number that carries a unit never meets a number with another one by accident.
+// Strong types for units: the compiler rejects adding seconds to bytes.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,11 @@ namespace dflop {
 /// Seconds are cost-model time.
 using Seconds = std::chrono::duration<double>;
 
-/// Nanoseconds are simulator time: whole numbers, so that no comparison needs an epsilon.
+/// Nanoseconds are simulator time. They are integers, so comparisons need no epsilon.
 using Nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
 
-/// Rounds cost-model time to simulator time, half away from zero. This is the only place where that happens.
-/// @throws Error (internal) for a negative, non-finite or too long (over 292 years) duration.
+/// Rounds cost-model time to simulator time, half away from zero. No other code does this.
+///  @throws Error (internal) for a negative, non-finite or too long (over 292 years) duration.
 Nanoseconds to_nanoseconds(Seconds duration);
 
 struct Bytes {
@@ -25,7 +25,7 @@ struct Bytes {
   constexpr Bytes& operator-=(Bytes other) { return count -= other.count, *this; }
 };
 
-/// Returns bytes in GiB, as people read memory.
+/// Returns bytes in GiB, for display.
 constexpr double in_gib(Bytes bytes) {
   return static_cast<double>(bytes.count) * 0x1p-30;
 }
@@ -37,15 +37,15 @@ constexpr Bytes operator-(Bytes a, Bytes b) {
   return {a.count - b.count};
 }
 
-/// These are the bytes of one number, by the format in which it is stored. Programs and the analytic model
-/// count activations, weights and what is sent of both in bf16, and gradients summed over microbatches and
-/// optimizer states in fp32.
+/// Bytes of one number in each storage format. Programs and the analytic model count activations, weights,
+/// and messages of both in bf16; they count optimizer states, and gradients summed over microbatches, in
+/// fp32.
 inline constexpr std::int64_t kBf16Bytes = 2;
 inline constexpr std::int64_t kFp32Bytes = 4;
 inline constexpr std::int64_t kFp64Bytes = 8;
 
-/// Flop counts floating-point operations, in a double: there are 10^15 per iteration and more, and exact
-/// counts are of no use.
+/// Flop counts floating-point operations as a double: an iteration has 10^15 and more, and exact counts are
+/// not needed.
 struct Flop {
   double count = 0;
 
@@ -60,7 +60,7 @@ constexpr Flop operator*(Flop a, double times) {
   return {a.count * times};
 }
 
-/// Rounds up to the next multiple, as tensor parallelism pads heads. Both arguments positive.
+/// Rounds up to the next multiple, as when tensor parallelism pads heads. Both arguments must be positive.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

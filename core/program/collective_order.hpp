@@ -10,12 +10,13 @@
 
 namespace dflop {
 
-/// A group runs the collectives of a queue that it has entered one after another, in the order of entry, as a
-/// GPU runs those of one stream. So a collective may start when all participants have entered it, none of
-/// them has an earlier one of its queue left, and those have ended after which it comes.
+/// A CollectiveOrder tracks which collectives may start. A group runs the collectives that it has entered in
+/// one queue one after another, in order of entry, as a GPU runs the kernels of one stream. So a collective
+/// may start when all participants have entered it, no participant has an earlier collective left in the same
+/// queue, and all collectives in Collective::after have ended.
 class CollectiveOrder {
  public:
-  /// `program` must outlive it.
+  /// `program` must outlive this object.
   explicit CollectiveOrder(const Program& program)
       : program_(program),
         queues_per_group_(program.queues()),
@@ -27,22 +28,22 @@ class CollectiveOrder {
     }
   }
 
-  /// The group enters a collective. Returns whether that may start now. `instruction` is that by which the
-  /// group enters.
+  /// Enters a collective for a group. Returns whether the collective may start now. `instruction` is the
+  /// group's instruction that enters it.
   bool enter(std::int32_t group, std::int32_t collective, std::int64_t instruction) {
     Queue& queue = queues_[queue_of(group, collective)];
     queue.entered.push_back({collective, instruction});
     return queue.entered.size() == queue.first + 1 && comes_next(collective);
   }
 
-  /// Returns the instruction by which a participant entered a collective that it runs.
+  /// Returns the instruction with which a participant entered a collective that is its current one.
   std::int64_t entry(std::int32_t group, std::int32_t collective) const {
     const Queue& queue = queues_[queue_of(group, collective)];
     return queue.entered[queue.first].instruction;
   }
 
-  /// A running collective has ended. Returns those that may start now, in the order of its participants, and
-  /// last those that come after it in other queues.
+  /// Marks a running collective as ended. Returns the collectives that may start now: first in the order of
+  /// its participants, then those that wait for it in other queues.
   std::vector<std::int32_t> end(std::int32_t collective) {
     std::vector<std::int32_t> startable;
     for (const std::int32_t group : program_.collectives[collective].groups) {
@@ -73,8 +74,8 @@ class CollectiveOrder {
     return group * queues_per_group_ + program_.collectives[collective].queue;
   }
 
-  /// Notes that one more participant has the collective next, or that one before it has ended, and returns
-  /// whether that was all it waited for.
+  /// Records that for one more participant the collective is next, or that one more collective it waits for
+  /// has ended. Returns whether it now waits for nothing.
   bool comes_next(std::int32_t collective) {
     const Collective& parts = program_.collectives[collective];
     return ++ready_[collective] == parts.groups.size() + parts.after.size();
@@ -82,9 +83,11 @@ class CollectiveOrder {
 
   const Program& program_;
   std::size_t queues_per_group_;
-  std::vector<Queue> queues_;       ///< those of a group together
-  std::vector<std::size_t> ready_;  ///< per collective: participants whose next one it is, and ended ones
-  std::unordered_map<std::int32_t, std::vector<std::int32_t>> followers_;  ///< by the one they come after
+  std::vector<Queue> queues_;       ///< the queues of a group are adjacent
+  std::vector<std::size_t> ready_;  ///< per collective: participants for which it is next, plus ended
+                                    ///< predecessors
+  std::unordered_map<std::int32_t, std::vector<std::int32_t>> followers_;  ///< by the collective they wait
+                                                                           ///< for
 };
 
 }  // namespace dflop

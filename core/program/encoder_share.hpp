@@ -1,4 +1,4 @@
-// This header shares the encoder sequences of a microbatch over the encoder's dp ranks.
+// These functions distribute the encoder sequences of a microbatch over the encoder's dp ranks.
 #pragma once
 
 #include <algorithm>
@@ -22,31 +22,32 @@ inline SamplesOfBins samples_of_bins(const Plan& plan, const Assignment& assignm
   return bins;
 }
 
-/// An EncoderPiece is one encoder sequence of a microbatch: where it is encoded, and what becomes of it.
+/// An EncoderPiece is one encoder sequence of a microbatch, the dp rank that encodes it, and the LLM tokens
+/// it becomes.
 struct EncoderPiece {
   std::int32_t sample = 0;  ///< index in the batch
   std::int32_t llm_dp = 0;  ///< dp rank of the LLM that has the sample
-  /// This dp rank encodes it: one of the encoder in a disaggregated plan, elsewhere llm_dp.
+  /// The dp rank that encodes it: one of the encoder's in a disaggregated plan, otherwise llm_dp.
   std::int32_t encoder_dp = 0;
-  std::int64_t sequence = 0;  ///< index in the sample's sequences, each of a group's `count` counted
+  std::int64_t sequence = 0;  ///< index in the sample's sequences, counting each of a group's `count`
   std::int64_t tokens = 0;    ///< of the sequence
   std::int64_t attention_pairs = 0;
-  /// The sample's LLM tokens [begin, end) come out of the sequence. Pieces of a sample follow each other from
-  /// 0 to its encoder_output_tokens; one may have none.
+  /// The sample's LLM tokens [begin, end) come from this sequence. The pieces of a sample cover 0 to its
+  /// encoder_output_tokens without gaps; a piece may have no tokens.
   std::int64_t output_begin = 0;
   std::int64_t output_end = 0;
 
   bool operator==(const EncoderPiece&) const = default;
 };
 
-/// Returns the forward FLOP of one encoder sequence and layer, the weight by which sequences are shared over
-/// dp ranks.
+/// Returns the forward FLOP of one encoder sequence and layer. It is the weight used to distribute sequences
+/// over dp ranks.
 inline double sequence_weight(const TransformerSpec& encoder, const EncoderSequences& sequence) {
   return 2.0 * static_cast<double>(encoder.layer_parameters(1)) * static_cast<double>(sequence.tokens) +
          4.0 * encoder.heads * encoder.head_dim * static_cast<double>(sequence.attention_pairs);
 }
 
-/// Returns the sum of the weights of all sequences of microbatch `j`.
+/// Returns the total weight of all sequences of microbatch `j`.
 inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
                                 const SamplesOfBins& bins, int j) {
   double total = 0;
@@ -60,8 +61,8 @@ inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::s
   return total;
 }
 
-/// Calls `visit` with each sequence of a sample, in order. `rank_of(weight)` is asked once for each, and
-/// gives the dp rank that encodes it.
+/// Calls `visit` with each sequence of a sample, in order. `rank_of(weight)` is called once for each and
+/// returns the dp rank that encodes it.
 template <typename RankOf, typename Visit>
 void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, EncoderPiece piece,
                               RankOf&& rank_of, Visit&& visit) {
@@ -73,7 +74,7 @@ void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, Enco
     piece.attention_pairs = group.attention_pairs;
     for (std::int64_t q = 0; q < group.count; ++q) {
       piece.encoder_dp = rank_of(weight);
-      // These are differences of one rising sequence of whole numbers, so that the parts add up to the whole.
+      // Take differences of one increasing sequence of integers, so that the parts add up to the whole.
       tokens_after += group.tokens;
       piece.output_end = sample.encoder_output_tokens * tokens_after / sample_tokens;
       visit(static_cast<const EncoderPiece&>(piece));
@@ -83,9 +84,10 @@ void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, Enco
   }
 }
 
-/// Walks all sequences of microbatch `j`: by dp rank of the LLM, samples in batch order, their sequences in
-/// order. Calls `visit(const EncoderPiece&)` with each. In a disaggregated plan each goes to the rank into
-/// whose equal part of the total weight its middle falls; elsewhere a sample's sequences stay where it is.
+/// Visits all sequences of microbatch `j` with `visit(const EncoderPiece&)`: by LLM dp rank, then sample in
+/// batch order, then sequence in order. In a disaggregated plan the total weight is divided into equal parts,
+/// one per encoder dp rank, and a sequence goes to the rank whose part contains the sequence's midpoint. In
+/// other plans a sample's sequences stay on its LLM dp rank.
 template <typename Visit>
 void for_each_piece(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
                     const SamplesOfBins& bins, int j, Visit&& visit) {
@@ -109,8 +111,7 @@ void for_each_piece(const Plan& plan, const ModelSpec& model, std::span<const Sa
   }
 }
 
-/// An EncoderShare says how the encoder sequences of one microbatch are shared over the encoder's dp ranks:
-/// the sums of its pieces.
+/// An EncoderShare has the work and output tokens of one microbatch, summed for each dp rank of the encoder.
 struct EncoderShare {
   std::vector<Workload> work;               // per encoder dp rank
   std::vector<std::int64_t> output_tokens;  // [encoder dp rank * llm dp + llm dp rank]

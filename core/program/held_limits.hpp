@@ -1,4 +1,4 @@
-// Limits say how many microbatches the ranks of a pipeline have memory for.
+// Held limits say how many microbatches the ranks of a pipeline have memory for.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace dflop {
 
-/// Returns the most microbatches that each pipeline rank (Group::stage) can hold, any that follow each other,
-/// with its model state and workspaces; at least one, as a rank that cannot hold one microbatch cannot run.
-/// Ranks have one stage each. The pipeline has `microbatches` of them, of which j is like j mod M of the
-/// program's M. Where two ranks share a GPU each module has what 1f1b needs on its fullest rank, if both
-/// modules then fit, and half of what is left.
+/// Returns the max number of consecutive microbatches that each pipeline rank (Group::stage) can hold in
+/// addition to its model state and workspaces. It is at least one, because a rank that cannot hold one
+/// microbatch cannot run. Each rank must have one stage. The pipeline has `microbatches` microbatches; number
+/// j is like number j mod M of the program's M. If two ranks share a GPU, each module gets the memory that
+/// 1f1b needs on its fullest rank (if both then fit) plus half of the rest.
 std::vector<int> held_limits(const Program& program, const ProgramCosts& costs, int microbatches,
                              Bytes usable_memory);
 

@@ -1,5 +1,5 @@
-// Lowering finds the stages and the order of a Plan, and the Program that it becomes with an Assignment;
-// verify() checks what must be true of every Program, whoever made it.
+// Lowering turns a Plan and an Assignment into stages, a pipeline order and a Program. verify() checks the
+// rules that every Program must obey, whatever its source.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,22 @@
 
 namespace dflop {
 
-/// Returns the stages of a plan in model order, encoder first. The plan must be valid; a uniform one may be
-/// of a model without encoder layers.
+/// Returns the stages of a plan in model order, encoder first. The plan must be valid; the model of a uniform
+/// plan may have no encoder layers.
 std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
 
-/// Returns the parameters of a stage on one of its ranks, those of LoRA among them.
+/// Returns the parameters of a stage on one of its ranks, including LoRA's.
 std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
 
-/// Returns those of them that are trained: that have gradients, which are reduced, and optimizer states.
+/// Returns how many of stage_parameters() are trained, so have gradients, which are reduced, and optimizer
+/// states.
 std::int64_t trained_parameters(const Stage& stage, const ModelSpec& model);
 
-/// Returns in how many buckets of about so many bytes, at least one, a stage's gradients are reduced: 1,024
-/// at most.
+/// Returns the number of buckets, each of about `bucket` bytes, in which a stage's gradients are reduced: at
+/// least 1 and at most 1,024.
 std::int64_t gradient_buckets(Bytes gradients, Bytes bucket);
 
-/// Returns the pipeline of a plan, whose stages are those of plan_stages().
+/// Returns the shape of a plan's pipeline, whose stages are plan_stages().
 PipelineShape plan_shape(const Plan& plan);
 
 /// Returns the order of a plan's pipeline steps. The plan must be valid.
@@ -33,46 +34,55 @@ PipelineOrder plan_order(const Plan& plan, const OrderTables& tables = {});
 
 /// Lowers a valid plan and assignment of one batch to a Program.
 ///
-/// Microbatch j of a disaggregated or shared plan: the samples that all LLM dp ranks have in j are cut into
-/// encoder sequences and shared over the encoder's dp ranks in sample order, each rank getting a contiguous
-/// piece of equal FLOP to within one sequence. Encoder outputs go from the rank that made them to the LLM dp
-/// rank whose sample needs them, and gradients go back the same way. With Reshard::hub they go by way of dp
-/// rank 0 of the encoder's last stage: after its forward of a microbatch it waits for the outputs of the
-/// others and sends each LLM dp rank what that needs; before its backward it waits for all gradients and
-/// sends the others theirs. A uniform plan encodes a sample where its LLM dp rank is. A colocated plan
-/// encodes microbatch j of an LLM dp rank on pipeline rank j mod pp of that dp rank. Messages without bytes
-/// and those of a group to itself are left out. After its last backward a group takes its stages from the
-/// last to the first, reduces the gradients of each over dp (gradient_bytes() a parameter) and takes its
-/// optimizer step. With Plan::gradient_bucket a stage's gradients are reduced in buckets of equal bytes while
-/// its last backward runs, bucket k of n being ready after k / n of it; a colocated encoder's are not.
-/// Nothing is reduced of a stage without trained parameters, and no gradients go back to stages before all
-/// that are trained (Plan::trained); these keep the steps of their order, of which the backwards are empty.
-/// Groups
-/// are in the order of first_ranks(), that is by rank of the pipeline and dp rank, whatever the placement.
+/// Encoder work. In a disaggregated or shared plan, microbatch j takes the samples that all LLM dp ranks have
+/// in j, cuts them into encoder sequences and distributes these over the encoder's dp ranks in sample order.
+/// Each rank gets a contiguous piece of equal FLOP, to within one sequence. A uniform plan encodes a sample
+/// on its LLM dp rank. A colocated plan encodes microbatch j of an LLM dp rank on pipeline rank j mod pp of
+/// that dp rank.
 ///
-/// `order` is for the plan's shape, but for its placement, and runs to its end.
-/// @throws Error (input) if the assignment does not fit the plan and batch, or the batch has over 10^11
-/// tokens.
+/// Messages. Encoder outputs go from the rank that made them to the LLM dp rank whose sample needs them, and
+/// gradients return the same way. With Reshard::hub they pass through dp rank 0 of the encoder's last stage.
+/// After its forward of a microbatch, this hub waits for the outputs of the other ranks and sends each LLM dp
+/// rank its part; before its backward it waits for all gradients and sends the others theirs. Messages
+/// without bytes, and from a group to itself, are omitted.
+///
+/// Gradients. After its last backward a group goes through its stages from last to first and reduces the
+/// gradients of each over dp (gradient_bytes() per parameter), then takes its optimizer step. With
+/// Plan::gradient_bucket, a stage's gradients are reduced in equal buckets during its last backward, with
+/// bucket k of n ready after k / n of it; a colocated encoder's gradients are not. Stages without trained
+/// parameters reduce nothing. Gradients do not return to stages before all trained ones (Plan::trained);
+/// these stages keep the steps of their order, but their backwards are empty.
+///
+/// Groups are in the order of first_ranks(), by pipeline rank and dp rank, whatever the placement.
+///
+/// `order` must be for the plan's shape, except for its placement, and must not deadlock.
+///  @throws Error (input) if the assignment does not fit the plan and batch, or the batch has over 10^11
+///  tokens.
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment, const PipelineOrder& order);
 
-/// Lowers in the order of plan_order() without tables.
+/// Lowers in the order that plan_order() returns without tables.
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment);
 
-/// Lowers a batch without work: the Program has the groups, stages and collectives that all Programs of the
-/// plan have.
+/// Lowers a batch without work. The Program has the groups, stages and collectives common to all Programs of
+/// the plan.
 Program lower_without_work(const Plan& plan, const ModelSpec& model);
 
-/// Checks a Program: indices in range, every instruction in the list of one group, every message sent once
-/// and received once by the groups it names and in the same order on each channel (from one stage of a group
-/// to one stage of another), what a group begins it completes, forward and then backward (so that what a
-/// forward keeps is freed), each microbatch once on every stage that the groups of one dp rank run, every
-/// collective entered once by each participant, who waits for it once, compute after each all_reduce_start
-/// that comes into force during it (Collective::ready rising from start to start and in [0, 1]), no reshard
-/// past the hub where there is one, ranks
-/// of shared GPUs numbered as Program::shared_gpus says, and no deadlock with asynchronous sends.
-/// @throws Error (input) naming the group and instruction.
+/// Checks a Program:
+///  - indices are in range, and every instruction is in the list of one group;
+///  - every message is sent once and received once by the groups it names, in the same order on each channel
+///    (from one stage of a group to one stage of another);
+///  - a group completes what it begins, forward and then backward, so that the activations of each forward
+///    are freed;
+///  - the groups of one dp rank run each microbatch once on each of their stages;
+///  - each participant enters a collective once and waits for it once;
+///  - compute follows each all_reduce_start that becomes ready during it (Collective::ready rises from start
+///    to start and is in [0, 1]);
+///  - if there is a hub, no reshard bypasses it;
+///  - ranks of shared GPUs are numbered as Program::shared_gpus says;
+///  - asynchronous sends cause no deadlock.
+///  @throws Error (input) naming the group and instruction.
 void verify(const Program& program);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// A RawPipeline is a pipeline described by its durations alone, without a model.
+// A RawPipeline is a pipeline described only by its durations and bytes, without a model.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace dflop {
 
-/// A BroadcastTable has one value for each row and column: a single row stands for all rows, a single value
-/// in a row for all its columns.
+/// A BroadcastTable has one value for each row and column. A single row applies to all rows, and a single
+/// value in a row to all its columns.
 template <typename Value>
 struct BroadcastTable {
   std::vector<std::vector<Value>> rows;
@@ -24,8 +24,8 @@ struct BroadcastTable {
   bool operator==(const BroadcastTable&) const = default;
 };
 
-/// A RawLink is between any two ranks, and messages do not share it; as shared_link it is one that all
-/// messages divide.
+/// A RawLink is a link between ranks. As `link`, each pair of ranks has its own, which its messages do not
+/// contend for; as `shared_link`, all messages share one link's bandwidth.
 struct RawLink {
   Seconds latency{0};
   double bytes_per_second = 0;
@@ -33,55 +33,55 @@ struct RawLink {
   bool operator==(const RawLink&) const = default;
 };
 
-/// A RawEncoder is the encoder of an encoder_in_bubbles pipeline. Tables have one row; columns are
+/// A RawEncoder is the encoder of an encoder_in_bubbles pipeline. Its tables have one row; columns are
 /// microbatches.
 struct RawEncoder {
   BroadcastTable<Seconds> forward;
   BroadcastTable<Seconds> backward;
-  BroadcastTable<Bytes> message{{{Bytes{}}}};  ///< to the first rank, and its gradient back
+  BroadcastTable<Bytes> message{{{Bytes{}}}};  ///< to the first rank; its gradient back has as many bytes
 };
 
-/// A RawPipeline has tables of durations and bytes. Rows of a table are the ranks * chunks stages of the
-/// shape in model order (boundaries between a stage and the next for `message`), without the encoder of
-/// encoder_in_bubbles; columns are microbatches.
+/// A RawPipeline has tables of durations and bytes. The rows of a table are the ranks * chunks stages of the
+/// shape in model order, without the encoder of encoder_in_bubbles; for `message`, the boundaries between a
+/// stage and the next. Columns are microbatches.
 struct RawPipeline {
   PipelineShape shape;
   BroadcastTable<Seconds> forward;
-  BroadcastTable<Seconds> backward;  ///< the input part where there is a backward_weight
+  BroadcastTable<Seconds> backward;  ///< the input part if there is a backward_weight
   std::optional<BroadcastTable<Seconds>> backward_weight;
   std::optional<BroadcastTable<Bytes>> activation;  ///< kept from a forward to the end of its backward
-  BroadcastTable<Bytes> message{{{Bytes{}}}};       ///< activations forward, gradients as many back
-  std::optional<RawLink> link;                      ///< none: messages take no time here
-  std::optional<RawLink> shared_link;               ///< that all messages go over, beside `link`
-  std::optional<RawEncoder> encoder;                ///< of encoder_in_bubbles, and of no other
-  /// These limits are OrderTables::most_held: one for all ranks, or one for each. Empty: no limits. Only
-  /// orders that read limits may have some.
+  BroadcastTable<Bytes> message{{{Bytes{}}}};  ///< of activations forward; gradients back have as many bytes
+  std::optional<RawLink> link;                 ///< none: messages take no time here
+  std::optional<RawLink> shared_link;          ///< used by all messages in addition to `link`
+  std::optional<RawEncoder> encoder;           ///< only with encoder_in_bubbles, which requires it
+  /// OrderTables::most_held: one limit for all ranks, or one for each. Empty: no limits. Only orders that
+  /// read limits may have any.
   std::vector<int> activation_limit;
 
-  /// Returns the latency and bandwidth of a message with nothing else on the links; nothing without links.
+  /// Returns the latency and bandwidth of a message on otherwise idle links; nothing without links.
   std::optional<RawLink> path() const;
 };
 
-/// Checks a pipeline. `where` is its place for errors, as the name of its file.
-/// @throws Error (input) naming the key (of schema "dflop.pipeline") if the shape is wrong, a table is ragged
-/// or of another size, a value is negative or not finite, the order lacks its weight parts or encoder or has
-/// one or limits that it does not know, bytes have no link, or all durations together pass 10^6 s or all
-/// bytes 2^60.
+/// Checks a pipeline. `where` names it in errors, for example its file.
+///  @throws Error (input) naming the key (of schema "dflop.pipeline") if the shape is wrong, a table is
+///  ragged or of the wrong size, a value is negative or not finite, the order lacks weight parts or an
+///  encoder that it needs or has an encoder or limits that it does not support, bytes have no link, or all
+///  durations together exceed 10^6 s or all bytes 2^60.
 void validate(const RawPipeline& pipeline, const std::string& where = "pipeline");
 
-/// Makes the program: one group a rank, one message each way for each microbatch and boundary between stages
-/// of different ranks. A backward that the order does not split takes as long as both parts together.
-/// verify() accepts it.
-/// @throws Error (input) as validate().
+/// Makes the program: one group per rank, and for each microbatch and boundary between stages of different
+/// ranks one message each way. A backward that the order does not split takes as long as both parts together.
+/// verify() accepts the program.
+///  @throws Error (input) as validate().
 PricedProgram make_program(const RawPipeline& pipeline);
 
 /// Returns the order that make_program() runs. @throws Error (input) as validate().
 PipelineOrder pipeline_order(const RawPipeline& pipeline);
 
-/// Makes the program in an order of one's own, which is for the pipeline's shape but for its placement, and
-/// runs to its end. A backward that it splits needs a `backward_weight`. `where` is the pipeline's place for
-/// errors.
-/// @throws Error (input) as validate(), and where the weight parts are missing.
+/// Makes the program in a custom order, which must be for the pipeline's shape, except for its placement, and
+/// must not deadlock. A backward that the order splits needs a `backward_weight`. `where` names the pipeline
+/// in errors.
+///  @throws Error (input) as validate(), and if the weight parts are missing.
 PricedProgram make_program(const RawPipeline& pipeline, const PipelineOrder& order,
                            const std::string& where = "pipeline");
 

@@ -1,6 +1,6 @@
-// A rank may enter receives into its device before it needs what they bring, and where sends hold up the
-// sender's device it has to. This header says which receives of a Program are entered where, and whether
-// ranks get to their end although each waits for its whole device.
+// A rank may post receives on its device before it needs their data. It has to if unreceived sends block the
+// sender's device. These functions choose when to post each receive of a Program, and check that all ranks
+// finish even if each waits for its whole device.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace dflop {
 
-/// ReceivePosts say before which instruction a group posts a receive: enters it without waiting for it. A
-/// receive that is not posted before its own instruction is entered there.
+/// ReceivePosts say before which instruction a group posts a receive, that is, enters it without waiting. All
+/// other receives are entered at their own instruction.
 struct ReceivePosts {
-  /// Those before instruction i of the program are messages[begin[i]] to messages[begin[i + 1]] - 1, in the
-  /// order in which they are posted. Empty: none is.
+  /// The receives posted before instruction i of the program are messages[begin[i]] to messages[begin[i + 1]]
+  /// - 1, in this order. Empty: no receive is posted early.
   std::vector<std::int64_t> begin;
   std::vector<std::int32_t> messages;
 
@@ -26,31 +26,33 @@ struct ReceivePosts {
   }
 };
 
-/// A group posts so many receives from one other group ahead of their instructions, if that is enough.
+/// The number of receives from one other group that a group posts ahead of their instructions, if that is
+/// enough.
 inline constexpr int kPostedAhead = 2;
 
-/// Returns the posts with which no group waits for ever (require_progress()), if there are any. All
-/// instructions are put into one sequence that keeps the order of each group and has every send before its
-/// receive, and each receive is posted where its group stands at the send. So whoever goes by the sequence
-/// finds nothing open: what was sent before is posted, and what was posted is sent. In it groups run ahead as
-/// far as they can with `ahead` messages, at least 1, under way to each other group; only where no group
-/// could go on there are more. What one group sends to another is posted in the order in which it is sent.
-/// Takes time in proportion to the instructions, times the passes over the groups that the sequence takes.
+/// Returns posts with which no group waits forever (require_progress()), if there are any. It puts all
+/// instructions into one sequence that keeps each group's order and has every send before its receive; each
+/// receive is posted at its group's position at the time of the send. An execution that follows this sequence
+/// never blocks: every receive to be waited for has its send before it, and every send has its receive
+/// posted. In the sequence, groups run ahead as far as they can with up to `ahead` messages, at least 1, in
+/// flight to each other group; more only if no group could continue. Receives from one group are posted in
+/// the order of its sends. Takes time proportional to the instructions, times the passes over the groups that
+/// the sequence takes.
 ReceivePosts post_receives(const Program& program, int ahead = kPostedAhead);
 
-/// Checks that all groups of a verified Program come to their end although every compute instruction and
-/// optimizer step begins only when all is done that its group has entered before: sends are done when their
-/// receive is entered, and receives when their send is. GPUs may wait so, when they load code or look for
-/// memory. Instructions follow each other in every group; all_reduce_start enters nothing, and groups meet in
-/// the instruction that ends a collective.
-/// @throws Error (input) naming the first group that does not, its instruction and what that waits for.
+/// Checks that all groups of a verified Program finish even if every compute instruction and optimizer step
+/// begins only when everything that its group entered before is done. A send is done when its receive is
+/// entered, and a receive when its send is. GPUs may wait like this when they load code or allocate memory.
+/// Instructions of a group run one after another; all_reduce_start enters nothing, and groups meet in the
+/// instruction that ends a collective.
+///  @throws Error (input) naming the first group that does not finish, its instruction and what it waits for.
 void require_progress(const Program& program, const ReceivePosts& posts);
 
-/// Returns whether all groups come to their end even where each sum that an all_reduce_start is about is
-/// entered during the compute that follows, and holds up its group's device until all others have entered it:
-/// that compute, which may wait for the device again, ends then, and only then the next sum is entered and
-/// something sent. If so require_progress() has nothing against the program either, as a sum that is entered
-/// where it is waited for holds up less.
+/// Returns whether all groups finish even if the sums of all_reduce_start are entered during the following
+/// compute and block their group's device until all others have entered them. That compute, which may also
+/// wait for the device, then ends, and only then the group enters the next sum or sends a message. If so,
+/// require_progress() also accepts the program, because a sum that is entered only when it is waited for
+/// blocks less.
 bool progresses_with_early_sums(const Program& program, const ReceivePosts& posts);
 
 }  // namespace dflop

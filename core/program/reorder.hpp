@@ -1,4 +1,4 @@
-// Reordering finds what a Program would be with the same work in another pipeline order.
+// reorder() gives the work of a Program another pipeline order.
 #pragma once
 
 #include <optional>
@@ -10,27 +10,28 @@
 
 namespace dflop {
 
-/// A StepOrder has the steps of each pipeline rank: order[Group::stage] are those of a group.
+/// A StepOrder has the steps of each pipeline rank: order[Group::stage] has the steps of a group.
 using StepOrder = std::vector<std::vector<OrderStep>>;
 
-/// A SplitMemory is the memory that a backward of a program needs once it is split, on each rank.
+/// SplitMemory is the memory, per rank, that one backward of a program needs after it is split.
 struct SplitMemory {
-  Bytes kept;  ///< by so much more is kept after the input part, until the weight part
+  Bytes kept;  ///< additional bytes kept after the input part, until the weight part
   Bytes input_workspace;
   Bytes weight_workspace;
 };
 
 struct Reordering {
-  /// The new program has so many microbatches; 0: as many as the old one. Microbatch j does what microbatch j
-  /// mod M of the old one does, M being those that it has.
+  /// The microbatches of the new program; 0: as many as the old one, which has M. Microbatch j has the work
+  /// of microbatch j mod M of the old program.
   int microbatches = 0;
-  /// This part of a whole backward, in [0, 1], becomes a backward_weight where the order splits it.
+  /// The fraction of a whole backward, in [0, 1], that becomes a backward_weight if the order splits it.
   std::optional<double> weight_share = {};
-  std::vector<double> weight_shares = {};  ///< likewise, of each stage by itself, before weight_share
-  /// This has an entry for each instruction of the old program; only those of whole backwards are read.
-  /// Empty: nothing more is kept, and both parts have the workspace of the whole.
+  std::vector<double> weight_shares = {};  ///< the same for each stage separately; takes precedence over
+                                           ///< weight_share
+  /// One entry for each instruction of the old program; only entries of whole backwards are read. Empty:
+  /// nothing more is kept, and both parts have the workspace of the whole.
   std::vector<SplitMemory> split_memory = {};
-  /// This much of a GPU's memory limits the orders that depend on it; none: nothing does.
+  /// The memory of a GPU, which limits orders that depend on it; none: no limit.
   std::optional<Bytes> usable_memory = {};
 
   std::optional<double> share_of(std::size_t stage) const {
@@ -39,36 +40,36 @@ struct Reordering {
   bool knows_shares() const { return weight_share || !weight_shares.empty(); }
 };
 
-/// Returns the program with every group's list in a new order of its compute. A list is taken apart into
-/// blocks: each compute instruction with the receives and sends of its stage and microbatch. The blocks
-/// follow one another as `order` says; then comes what is left (collectives, optimizer step), but an
-/// all_reduce_start is put right before the last backward of its stage, after that one's receives, if compute
-/// came after it. With the order that the program has it stays as it is, if its starts are there.
+/// Returns the program with the compute of every group in a new order. Each list is divided into blocks: a
+/// compute instruction with the receives and sends of its stage and microbatch. The blocks follow one another
+/// as `order` says, and then the rest (collectives, optimizer step). But if compute came after an
+/// all_reduce_start, it is placed right before the last backward of its stage, after the receives of that
+/// backward. If the order is the program's own, the program stays unchanged, provided its starts are already
+/// there.
 ///
-/// Of a backward that is split, the sends go with the input part, and the weight part frees the activations
-/// and what the input part has kept (Reordering::split_memory). Split ones are joined
-/// where the order has whole ones, which free what their forwards have kept and have the larger of their
-/// buffers, too much where recomputation brings several layers back.
-/// @throws Error (input) naming rank and step where the order does not fit the program: another number of
-/// ranks, a step twice, missing or unknown, or backwards to be split without a weight_share; or if verify()
-/// refuses the new program.
+/// When a backward is split, its sends go with the input part, and the weight part frees the activations and
+/// what the input part has kept (Reordering::split_memory). Split backwards are joined if the order has whole
+/// ones. A joined backward frees what its forward has kept and has the larger of both workspaces, which is
+/// too much if recomputation brings several layers back.
+///  @throws Error (input) naming rank and step if the order does not fit the program (another number of
+///  ranks; a step that is repeated, missing or unknown; backwards to be split without a weight_share) or if
+///  verify() rejects the new program.
 PricedProgram reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
                       const Reordering& reordering = {});
 
-/// Returns the order that the groups of each pipeline rank have, which must be the same for all groups of one
-/// rank.
-/// @throws Error (input) where it is not, or where ranks are not numbered from 0 on.
+/// Returns the order of each pipeline rank's groups, which must be the same for all groups of one rank.
+///  @throws Error (input) if it is not, or if ranks are not numbered from 0 on.
 StepOrder step_order(const Program& program);
 
-/// Returns the order of a kind for the ranks and stages of a program. zb-v follows the program's own
-/// durations, the longest over the groups of a rank, and eager-1f1b what its instructions keep in memory.
-/// @throws Error (input) if the stages are not where the order puts them, it does not fit their number or
-/// that of microbatches, or backwards are to be split without a weight_share; for encoder-in-bubbles.
+/// Returns the order of a kind for the ranks and stages of a program. zb-v uses the program's own durations
+/// (the longest over the groups of a rank), and eager-1f1b the memory that its instructions keep.
+///  @throws Error (input) if the stages are not where the order puts them, their number or the number of
+///  microbatches does not fit, or backwards are to be split without a weight_share; for encoder-in-bubbles.
 StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, OrderKind kind,
                         const Reordering& reordering = {});
 
-/// Returns the kind of order that the program has, under a limit of memory if there is one; nothing if it is
-/// none of them.
+/// Returns the kind of the program's order, under a memory limit if there is one; nothing if it matches no
+/// kind.
 std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs,
                                        std::optional<Bytes> usable_memory = {});
 
