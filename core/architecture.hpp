@@ -1,6 +1,6 @@
-// An architecture says what a released model computes beside its sizes: norms, biases, activations,
-// positions, and how pictures or sounds become rows of the encoder. A model without one is computed in the
-// form that presets have.
+// An Architecture describes how a released model computes, apart from its sizes: norms, biases, activations,
+// positions, and how pictures or sounds become rows of the encoder. Models without one are computed in the
+// presets' form.
 #pragma once
 
 #include <cstdint>
@@ -32,45 +32,45 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-/// A Rotary says by which angles queries and keys are turned: pair i of a head by a row's position times
+/// A Rotary sets the angles by which queries and keys are rotated: pair i of a head by a row's position times
 /// base^(-2 i / head_dim).
 struct Rotary {
   double base = 10'000;
   std::optional<RopeScaling> scaling = std::nullopt;
-  /// Of several positions a row, as time, height and width, the pairs that each turns, one run after the
-  /// other; empty where a row has one position.
+  /// If a row has several positions, such as time, height and width: the number of pairs that each position
+  /// rotates, in order. Empty if a row has one position.
   std::vector<int> sections = {};
-  /// Each section has the frequencies of a head of its own width (2-D positions of a picture), and not those
-  /// of its pairs in the whole head (M-RoPE).
+  /// Each section has the frequencies of a head of the section's width (2-D positions of a picture), rather
+  /// than the frequencies of its pairs in the whole head (M-RoPE).
   bool sections_restart = false;
 
   int axes() const { return sections.empty() ? 1 : static_cast<int>(sections.size()); }
   bool operator==(const Rotary&) const = default;
 };
 
-/// A LayerForm says what the layers of one module compute.
+/// A LayerForm describes what the layers of one module compute.
 struct LayerForm {
   NormKind norm = NormKind::layer;
   double epsilon = 1e-5;
   bool qkv_bias = true;
-  bool key_bias = true;  ///< with qkv_bias: whether keys have one, too
+  bool key_bias = true;  ///< with qkv_bias: whether keys have a bias
   bool output_bias = true;
   bool mlp_bias = true;
   Activation activation = Activation::gelu_tanh;
   std::optional<Rotary> rotary = Rotary{};
-  bool qk_norm = false;          ///< an RMS norm of queries and one of keys, over all heads together
-  double qk_epsilon = 1e-6;      ///< of these two
-  bool layer_scale = false;      ///< each half of a layer is multiplied with a learned vector
-  double layer_scale_start = 1;  ///< values with which that begins
-  /// Layers that attend within windows, by their place in the module; others see whole sequences. Empty:
-  /// none.
+  bool qk_norm = false;          ///< one RMS norm of queries and one of keys, each over all heads together
+  double qk_epsilon = 1e-6;      ///< of these two norms
+  bool layer_scale = false;      ///< each half of a layer is multiplied by a learned vector
+  double layer_scale_start = 1;  ///< initial values of that vector
+  /// For each layer of the module, whether it attends within windows; otherwise it attends to whole
+  /// sequences. Empty: no layer has windows.
   std::vector<bool> windowed = {};
 
   bool operator==(const LayerForm&) const = default;
 };
 
-/// Returns the form that presets have: without gates layer norms, GELU and biases, with gates RMS norms,
-/// SwiGLU and no biases.
+/// Returns the presets' form: layer norms, GELU and biases without a gated MLP; RMS norms, SwiGLU and no
+/// biases with one.
 inline LayerForm preset_form(bool gated_mlp) {
   LayerForm form;
   if (!gated_mlp) return form;
@@ -80,30 +80,30 @@ inline LayerForm preset_form(bool gated_mlp) {
   return form;
 }
 
-/// A FrontKind says how what an encoder sees becomes its rows.
+/// A FrontKind says how an encoder's input becomes its rows.
 enum class FrontKind : std::uint8_t {
   patches,  ///< one linear layer of a patch's values
-  sound,    ///< two convolutions of width 3 over frames with GELU, the second of stride 2
+  sound,    ///< two convolutions of width 3 over frames, with GELU, the second with stride 2
 };
 
-/// An EncoderFront is the begin of an encoder.
+/// An EncoderFront describes the part of an encoder before its first layer.
 struct EncoderFront {
   FrontKind kind = FrontKind::patches;
   int values = 48;         ///< of a patch or frame
   bool bias = false;       ///< of patches; convolutions always have one
   bool class_row = false;  ///< each sequence begins with one learned row
-  std::int64_t table = 0;  ///< rows of a table of positions; 0: none
+  std::int64_t table = 0;  ///< rows of the position table; 0: none
   bool frozen_table = false;
 
   bool operator==(const EncoderFront&) const = default;
 };
 
-/// A ConnectorForm says what a connector computes.
+/// A ConnectorForm describes what a connector computes.
 struct ConnectorForm {
-  bool selects = false;   ///< rows are first picked or averaged, as the content of a sequence says
-  bool averages = false;  ///< the rows that a model merges are so averaged; else they lie side by side
-  /// A norm comes before the first linear layer: of the encoder's rows or, where rows are selected, of what
-  /// that layer gets.
+  bool selects = false;   ///< rows are first selected or averaged, depending on the content of a sequence
+  bool averages = false;  ///< merged rows are averaged; otherwise they are concatenated
+  /// The norm before the first linear layer. Its input is the encoder's rows or, if rows are selected, the
+  /// input of that layer.
   std::optional<NormKind> norm = NormKind::layer;
   double epsilon = 1e-5;
   Activation activation = Activation::gelu_tanh;
@@ -111,7 +111,7 @@ struct ConnectorForm {
   bool operator==(const ConnectorForm&) const = default;
 };
 
-/// A ModelFamily is a class of models in transformers, by the model_type of its config.json.
+/// A ModelFamily is a class of models in transformers, named after the model_type of its config.json.
 enum class ModelFamily : std::uint8_t { qwen2, llama, llava_onevision, qwen2_5_vl, internvl, qwen2_audio };
 
 template <>
@@ -123,21 +123,21 @@ inline constexpr NameTable<ModelFamily, 6> kNames<ModelFamily> = {
      {ModelFamily::internvl, "internvl"},
      {ModelFamily::qwen2_audio, "qwen2_audio"}}};
 
-/// A PictureGeometry says how pictures are cut for an encoder.
+/// A PictureGeometry says how pictures are divided for an encoder.
 struct PictureGeometry {
   int patch = 0;               ///< side, pixels
-  int temporal_patch = 1;      ///< frames
-  int tile = 0;                ///< side of a tile, pixels; 0: pictures keep their ratio
+  int temporal_patch = 1;      ///< frames per temporal patch
+  int tile = 0;                ///< side of a tile, pixels; 0: pictures are not tiled and keep their ratio
   int merge = 1;               ///< side of the square of patches that the connector merges
   int window = 0;              ///< side of an attention window, merged patches; 0: none
-  double positions_per_s = 0;  ///< of time, in videos; 0: frames have none
-  std::vector<std::pair<int, int>> pinpoints = {};  ///< height and width of the grids of tiles, pixels
-  int most_tiles = 0;  ///< of pinpoints: more rows are shrunk to those of so many tiles; 0: never
+  double positions_per_s = 0;  ///< positions in time per second, in videos; 0: frames have none
+  std::vector<std::pair<int, int>> pinpoints = {};  ///< height and width of the tile grids, pixels
+  int most_tiles = 0;  ///< with pinpoints: larger pictures are shrunk to this many tiles' rows; 0: never
 
   bool operator==(const PictureGeometry&) const = default;
 };
 
-/// An Architecture is what a model has of its family beside the forms of its layers.
+/// An Architecture has the properties of a model's family other than the forms of its layers.
 struct Architecture {
   ModelFamily family = ModelFamily::qwen2;
   EncoderFront front;
@@ -148,7 +148,7 @@ struct Architecture {
   std::int64_t video_token = -1;
   std::int64_t audio_token = -1;
 
-  /// Tells whether a token stands for a row of a picture, a video or a sound.
+  /// Returns whether a token stands for a row of a picture, a video or a sound.
   bool is_medium(std::int64_t id) const {
     return id == image_token || id == video_token || id == audio_token;
   }

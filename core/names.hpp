@@ -1,5 +1,5 @@
-// This header gives enums names: each has a table beside it, from which to_string(), from_string() and lists
-// of names follow.
+// This header gives enums names. Each enum has a table in its header, from which to_string(), from_string()
+// and lists of names follow.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace dflop {
 
-/// A NamedValue is one value of an enum and what it is called in files, options and tables.
+/// A NamedValue is one value of an enum and its name in files, options and tables.
 template <typename Enum>
 struct NamedValue {
   Enum value;
   std::string_view name;
 };
 
-/// A NameTable has the names of an enum, in the order of listing. The enum's header specialises it:
-/// template <> inline constexpr NameTable<Colour, 2> kNames<Colour> = {{{Colour::red, "red"}, ...}};
+/// A NameTable has the names of an enum, in listing order. The enum's header specializes kNames:
+///  template <> inline constexpr NameTable<Colour, 2> kNames<Colour> = {{{Colour::red, "red"}, ...}};
 template <typename Enum, std::size_t N>
 using NameTable = std::array<NamedValue<Enum>, N>;
 
@@ -37,7 +37,7 @@ constexpr std::string_view to_string(Enum value) {
   return "?";
 }
 
-/// Returns the value of this name, or nothing where there is none.
+/// Returns the value with this name; nothing if there is none.
 template <Named Enum>
 constexpr std::optional<Enum> from_string(std::string_view name) {
   for (const NamedValue<Enum>& row : kNames<Enum>) {
@@ -54,7 +54,7 @@ std::vector<Enum> all_of() {
   return values;
 }
 
-/// Returns what to_string() makes of each value.
+/// Returns to_string() of each value.
 template <typename Enum>
 std::vector<std::string_view> names_of(const std::vector<Enum>& values) {
   std::vector<std::string_view> names;

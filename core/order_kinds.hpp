@@ -1,6 +1,6 @@
-// This header lists the kinds of pipeline order: one table holds all that other parts of the program ask of a
-// kind, and lists, help, errors, the search space and the draws of tests follow from it. Its rows stand in
-// core/order/pipeline_order.cpp, beside the functions that make the steps.
+// This header lists the kinds of pipeline order. One table has all properties of each kind, and lists, help,
+// errors, the search space and the random draws of tests follow from it. Its rows are in
+// core/order/pipeline_order.cpp, next to the functions that make the steps.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace dflop {
 
-/// An OrderKind is an order of forwards and backwards; core/order/pipeline_order.hpp describes each.
+/// An OrderKind is an order of forwards and backwards; core/order/pipeline_order.hpp describes each kind.
 enum class OrderKind : std::uint8_t {
   gpipe,
   one_f_one_b,
@@ -40,10 +40,10 @@ struct PipelineShape;
 struct OrderStep;
 struct OrderTables;
 
-/// OrderTraits is a row of the table: what is true of one kind of order, and how its steps are made. Shapes
-/// that its functions are given are valid and of its kind.
+/// An OrderTraits is a row of the table: the properties of one kind of order, and the function that makes its
+/// steps. Its functions expect a valid shape of its own kind.
 struct OrderTraits {
-  /// This number of chunks stands for one that the plan says, at least 2.
+  /// Stands for any number of chunks, at least 2, that the plan specifies.
   static constexpr int kSeveralChunks = 0;
 
   using Steps = std::vector<std::vector<OrderStep>>;
@@ -52,37 +52,38 @@ struct OrderTraits {
   OrderKind kind;
   std::string_view name;
   int chunks = 1;                                ///< stages of each pipeline rank
-  Placement placement = Placement::round_robin;  ///< of the chunks, where an order does not say
+  Placement placement = Placement::round_robin;  ///< of the chunks, unless the shape specifies one
   bool splits_backward = false;                  ///< backwards have input and weight parts
-  bool in_rounds = false;        ///< microbatches are a multiple of the ranks, which take them in turn
-  bool spreads_encoder = false;  ///< stage 0 is an encoder that all ranks have; for colocated plans alone
+  bool in_rounds = false;        ///< microbatches must be a multiple of the ranks, which take them in turn
+  bool spreads_encoder = false;  ///< stage 0 is an encoder that all ranks have; only for colocated plans
   bool reads_times = false;      ///< the steps depend on OrderTables::times
   bool reads_limits = false;     ///< the steps depend on OrderTables::most_held
-  bool is_usual = false;         ///< describe() leaves its name out
-  bool is_searched = true;       ///< the planner search tries it without being asked to
+  bool is_usual = false;         ///< describe() omits its name
+  bool is_searched = true;       ///< the planner search tries it by default
 
-  /// Makes the steps of every rank of a shape without leading stages. Steps of one operation on one stage
-  /// come with rising microbatches. `tables` has entries only if the order reads them, and then times always.
+  /// Makes the steps of every rank of a shape without leading stages. On each stage, steps of the same
+  /// operation are in increasing microbatch order. `tables` has entries only if the order reads them; times
+  /// are then always set.
   Steps (*steps)(const PipelineShape& shape, const OrderTables& tables);
-  /// Counts the microbatches of which rank `rank` holds activations when it holds most, all chunks together,
-  /// if steps take equally long. An order that holds as many as memory allows counts as 1f1b: with fewer it
-  /// is slow. It works for leading stages, too.
+  /// Returns the max number of microbatches whose activations rank `rank` holds at once, all chunks together,
+  /// if steps take equally long. An order that holds as many as memory allows counts as 1f1b, because it is
+  /// slow with fewer. Also works for leading stages.
   Depth most_held;
-  /// Counts the microbatches that the rank holds at once whatever the times: any so many that follow each
-  /// other.
+  /// Returns a number of consecutive microbatches that the rank holds at once whatever the times.
   Depth surely_held;
-  /// Returns the order that this one is where microbatches are too few for it. Null: it is always itself.
+  /// Returns the order that this one turns into if there are too few microbatches for it. Null: it never
+  /// does.
   OrderKind (*acts_as)(int ranks, int microbatches) = nullptr;
 
   bool has_chunks() const { return chunks != 1; }
   bool reads_tables() const { return reads_times || reads_limits; }
-  /// Returns whether ranks can run so many chunks.
+  /// Returns whether ranks can run this many chunks.
   bool takes_chunks(int count) const { return chunks == kSeveralChunks ? count >= 2 : count == chunks; }
-  /// Says how many chunks ranks can run, as errors do.
+  /// Returns how many chunks ranks can run, in words for errors.
   std::string chunks_taken() const;
 };
 
-/// Returns all kinds, in the order in which they are listed.
+/// Returns all kinds, in listing order.
 std::span<const OrderTraits> pipeline_orders();
 std::vector<OrderKind> all_order_kinds();
 
@@ -91,7 +92,7 @@ const OrderTraits& traits(OrderKind order);
 /// Returns the kinds for which `holds` is true, in the order of the table.
 std::vector<OrderKind> orders_where(bool (*holds)(const OrderTraits& order));
 
-/// Returns the same kinds with the default, 1f1b, before the others.
+/// Returns the same kinds with the default, 1f1b, first.
 std::vector<OrderKind> plainest_first(std::vector<OrderKind> orders);
 
 std::string_view to_string(OrderKind order);
@@ -107,7 +108,7 @@ inline bool has_chunks(OrderKind order) {
   return traits(order).has_chunks();
 }
 
-/// Returns whether the order depends on OrderTables, and not only on the shape.
+/// Returns whether the order depends on OrderTables in addition to the shape.
 inline bool reads_tables(OrderKind order) {
   return traits(order).reads_tables();
 }

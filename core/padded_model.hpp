@@ -1,4 +1,4 @@
-// Devices may pad rows within MLPs in memory: they compute and hold what a somewhat wider model would.
+// Devices may pad rows within MLPs in memory. They then compute and hold as much as a slightly wider model.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,9 @@
 
 namespace dflop {
 
-/// Returns the model as a device of this alignment computes it on tp ranks: what lies between the two linear
-/// layers of an MLP, or of the connector, is rounded up to a multiple of `row_alignment` on each rank.
+/// Returns the model as a device with this alignment computes it on tp ranks: the widths between the two
+/// linear layers of an MLP, or of the connector, are rounded up to a multiple of `row_alignment` on each
+/// rank.
 inline ModelSpec with_padded_rows(ModelSpec model, int tp, int row_alignment) {
   if (row_alignment == 1) return model;
   const auto pad = [&](int& width) {

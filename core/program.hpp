@@ -1,5 +1,5 @@
-// A Program says what every tp group does, instruction by instruction. The simulator and the live backend run
-// the same one.
+// A Program lists what every tp group does, instruction by instruction. The simulator and the live backend
+// run the same Programs.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,16 @@ namespace dflop {
 
 enum class Op : std::uint8_t {
   forward,
-  backward,         ///< gradients of inputs and of weights in one
+  backward,         ///< gradients of inputs and weights together
   backward_input,   ///< gradients of inputs only (zero-bubble orders)
   backward_weight,  ///< gradients of weights only; frees the activations
-  send,             ///< asynchronous: the group goes on at once
-  receive,          ///< the group waits until the message is there
+  send,             ///< asynchronous: the group continues at once
+  receive,          ///< the group waits until the message has arrived
   reshard_send,     ///< send between encoder and LLM groups of different dp
   reshard_receive,
-  all_reduce,  ///< gradients over dp; starts when all participants are there, and the group waits for its end
-  all_reduce_start,  ///< the group enters and goes on at once
-  all_reduce_wait,   ///< the group waits for the end of what it has started
+  all_reduce,  ///< gradients over dp; starts when all participants are ready, and the group waits for its end
+  all_reduce_start,  ///< the group enters and continues at once
+  all_reduce_wait,   ///< the group waits for the end of the all-reduce that it has started
   optimizer_step,
 };
 
@@ -54,25 +54,25 @@ constexpr bool is_receive(Op op) {
 constexpr bool is_collective(Op op) {
   return op == Op::all_reduce || op == Op::all_reduce_start || op == Op::all_reduce_wait;
 }
-/// Returns whether the group takes part in its collective from this instruction on.
+/// Returns whether the group enters its collective with this instruction.
 constexpr bool enters_collective(Op op) {
   return op == Op::all_reduce || op == Op::all_reduce_start;
 }
 
-/// Returns whether the group has the sum of its collective after this instruction.
+/// Returns whether the group has its collective's sum after this instruction.
 constexpr bool ends_collective(Op op) {
   return op == Op::all_reduce || op == Op::all_reduce_wait;
 }
 
-/// A Stage says what a pipeline stage holds: everything that its cost depends on beside the work.
+/// A Stage describes a pipeline stage: everything that its cost depends on except the work.
 struct Stage {
   int encoder_layers = 0;
   int llm_layers = 0;
   bool connector = false;  ///< after the last encoder layer
   bool embedding = false;  ///< before the first LLM layer
   bool head = false;       ///< vocabulary head and loss, after the last LLM layer
-  /// Patches or sounds become rows here, before the first encoder layer. Only models with an architecture say
-  /// so, as others count and price what makes rows to nothing.
+  /// Patches or sounds become encoder rows here, before the first encoder layer. Set only for models with an
+  /// architecture; other models do not price this step.
   bool front = false;
   int tp = 1;
   int dp = 1;
@@ -80,10 +80,10 @@ struct Stage {
   bool zero1 = true;
   bool sequence_parallel = true;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
-  double share = 1;  ///< asked for of each GPU's multiprocessors; below 1 in shared plans
+  double share = 1;  ///< fraction requested of each GPU's multiprocessors; below 1 in shared plans
   TrainedParts trained = {};
 
-  /// Returns whether the stage has parameters that are trained.
+  /// Returns whether the stage has trained parameters.
   bool is_trained() const {
     return (encoder_layers > 0 && trained.encoder) || (connector && trained.connector) ||
            (llm_layers > 0 && trained.in_llm());
@@ -92,7 +92,7 @@ struct Stage {
   auto operator<=>(const Stage&) const = default;
 };
 
-/// Returns whether gradients go back over the boundary behind a stage: whether it or one before it is
+/// Returns whether gradients go back over the boundary after a stage: whether that stage or an earlier one is
 /// trained.
 inline bool gradients_return(std::span<const Stage> stages, std::size_t boundary) {
   return std::any_of(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(boundary) + 1,
@@ -113,53 +113,54 @@ struct Message {
   std::int32_t destination = 0;  ///< group
   std::int32_t microbatch = 0;
   Bytes bytes;       ///< of the whole message, before it is split over the ranks of the groups
-  Bytes port_bytes;  ///< what the busier end of the message moves in the same exchange, all copies of it
-                     ///< counted (hub_copies()); = bytes outside a reshard
+  Bytes port_bytes;  ///< bytes that the busier end of the message moves in the same exchange, counting all
+                     ///< copies (hub_copies()); = bytes outside a reshard
 };
 
 /// A CollectiveSum says what a collective sums.
 enum class CollectiveSum : std::uint8_t {
   gradients,    ///< of one stage, over the groups that hold it
-  joined_ends,  ///< gradients of an embedding and a head that are one matrix, on stages of two ranks
+  joined_ends,  ///< gradients of an embedding and a head that share one matrix, on stages of two ranks
   norm,         ///< the squares of all gradients, over all groups: one number
 };
 
-/// A sum for the norm has so many bytes: the squares of all gradients, and of losses.
+/// The bytes of a norm's sum: the squares of all gradients, and the losses.
 inline constexpr Bytes kNormBytes{2 * kFp32Bytes};
 
-/// A Collective runs over several groups.
+/// A Collective is an operation over several groups.
 struct Collective {
   std::vector<std::int32_t> groups;
   Bytes bytes;  ///< per rank
-  /// An all_reduce_start enters it after this part of the compute instruction that comes next, as a bucket of
-  /// gradients is complete before its backward is. 0: at once.
+  /// The fraction of the next compute instruction after which an all_reduce_start enters the collective: a
+  /// bucket of gradients is complete before its backward ends. 0: at once.
   double ready = 0;
-  /// Files of programs say it; timelines do not, as a replay needs to know no more than that groups meet. A
-  /// norm is known there by its bytes.
+  /// The kind of sum. Program files store it. Timelines do not, because a replay only needs to know that
+  /// groups meet; they recognize a norm by its bytes.
   CollectiveSum sum = CollectiveSum::gradients;
-  /// A group runs those of one queue one after another, and those of others beside them, as a GPU does with
-  /// several streams. Only recordings of process groups, each of which has its stream, have several.
+  /// A group runs the collectives of one queue one after another, and different queues concurrently, like a
+  /// GPU's streams. Only recordings have several queues: one for each process group, which has its own
+  /// stream.
   std::int32_t queue = 0;
-  /// It begins no sooner than these have ended, whatever their queues. Only recordings have any.
+  /// Collectives, of any queue, that must end before this one begins. Only recordings have any.
   std::vector<std::int32_t> after = {};
-  /// Collectives that move their bytes differently, such as all-to-all and all-reduce, have different
-  /// numbers.
+  /// Distinguishes collectives that move their bytes differently, such as all-to-all and all-reduce.
   std::int32_t operation = 0;
 };
 
-/// An Instruction has 12 bytes, as programs of large clusters hold tens of millions.
+/// An Instruction has only 12 bytes, because programs of large clusters have tens of millions of
+/// instructions.
 struct Instruction {
   Op op = Op::forward;
   std::uint16_t stage = 0;
-  std::int32_t microbatch = -1;  ///< -1 where there is none
-  /// This is an index into works (compute), messages (send, receive) or collectives (all_reduce*); -1 for
+  std::int32_t microbatch = -1;  ///< -1 if none
+  /// An index into works (compute), messages (send, receive) or collectives (all_reduce*); -1 for
   /// optimizer_step.
   std::int32_t index = -1;
 
   bool operator==(const Instruction&) const = default;
 };
 
-/// A Group is the ranks of one tp group; they run in lockstep, and the slowest sets the time.
+/// A Group is the ranks of one tp group. They run in lockstep, so the slowest sets the time.
 struct Group {
   std::int32_t first_rank = 0;
   std::int32_t ranks = 1;  ///< = tp
@@ -178,52 +179,53 @@ struct Program {
   std::vector<Work> works;
   std::vector<Message> messages;
   std::vector<Collective> collectives;
-  /// The first rank of this group passes on all that goes between encoder and LLM (Reshard::hub); -1: none.
+  /// The group whose first rank forwards all messages between encoder and LLM (Reshard::hub); -1: none.
   std::int32_t hub = -1;
-  /// Ranks from this one on share the GPUs of those before, in a shared plan: rank r is on GPU r modulo this.
-  /// 0: each rank has a GPU.
+  /// In a shared plan, the number of GPUs: rank r is on GPU r modulo this, so ranks from this one on share
+  /// the GPUs of the ranks before. 0: each rank has its own GPU.
   std::int32_t shared_gpus = 0;
 
-  /// Returns the GPU that a rank is on.
+  /// Returns the GPU of a rank.
   int device_of(int rank) const { return dflop::device_of(rank, shared_gpus); }
 
-  /// Returns the GPU that a group's first rank is on; those of the others follow it.
+  /// Returns the GPU of a group's first rank. Its other ranks are on the GPUs after it.
   int first_device(const Group& group) const { return device_of(group.first_rank); }
 
-  /// Returns the instructions of a group, one after the other.
+  /// Returns the instructions of a group, in order.
   std::span<const Instruction> instructions_of(const Group& group) const {
     return {instructions.data() + group.begin, instructions.data() + group.end};
   }
 
-  /// Returns the stage of the group of that index.
+  /// Returns the stage of the group with this index.
   const Stage& stage_of(std::int32_t group) const { return stages[groups[group].stage]; }
 
-  /// Returns one more than the last queue of any collective.
+  /// Returns the number of collective queues.
   std::int32_t queues() const {
     std::int32_t queues = 1;
     for (const Collective& collective : collectives) queues = std::max(queues, collective.queue + 1);
     return queues;
   }
 
-  /// Returns one more than the last rank of any group.
+  /// Returns the number of ranks.
   int ranks() const {
     int ranks = 0;
     for (const Group& group : groups) ranks = std::max(ranks, group.first_rank + group.ranks);
     return ranks;
   }
 
-  /// Returns one more than the last GPU of any group.
+  /// Returns the number of GPUs.
   int gpus() const { return shared_gpus > 0 ? shared_gpus : ranks(); }
 };
 
-/// Returns whether a message goes between the dp ranks of one stage, as to or from a hub.
+/// Returns whether a message goes between the dp ranks of one stage, for example to or from a hub.
 inline bool is_gathered(const Message& message, const Program& program) {
   return program.groups[message.source].stage == program.groups[message.destination].stage;
 }
 
-/// Returns how many copies of a message go through the hub's one rank: one to each rank of the group that it
-/// sends to, and one of what it is sent. 0 for messages that are split over the ranks of their groups: all
-/// without a hub, and those that its group has as a stage of the encoder's pipeline.
+/// Returns how many copies of a message pass through the hub's one rank: for a message that the hub sends,
+/// one to each rank of the receiving group; for a message that it receives, one. 0 for messages that are
+/// split over the ranks of their groups: all messages if there is no hub, and those that the hub's group
+/// exchanges as a stage of the encoder's pipeline.
 inline int hub_copies(const Message& message, const Program& program) {
   if (program.hub < 0 || (message.source != program.hub && message.destination != program.hub)) return 0;
   const bool sends = message.source == program.hub;
@@ -232,9 +234,9 @@ inline int hub_copies(const Message& message, const Program& program) {
   return sends ? other.ranks : 1;
 }
 
-/// Returns whether a message stays on the GPUs that it is on: each rank of its groups has the rank that it
-/// exchanges with on its own GPU. Where one group has more ranks than the other, or a hub's rank serves
-/// several, most of what a rank needs is on other GPUs.
+/// Returns whether a message stays on its GPUs, that is, each rank has the rank it exchanges with on its own
+/// GPU. If one group has more ranks than the other, or a hub's rank serves several, most of a rank's data is
+/// on other GPUs.
 inline bool stays_on_gpus(const Message& message, const Program& program) {
   if (program.shared_gpus == 0 || message.source == message.destination) return false;
   const Group& source = program.groups[message.source];

@@ -1,4 +1,4 @@
-// A device is shared in whole quanta: cores of the host, groups of a GPU's multiprocessors.
+// A device is shared in whole quanta: cores of the host, or groups of a GPU's multiprocessors.
 #pragma once
 
 #include <algorithm>
@@ -6,15 +6,15 @@
 
 namespace dflop {
 
-/// Returns the whole number of quanta that is nearest to a share of them, halves up.
+/// Returns the number of quanta nearest to `share` of all quanta, halves rounded up.
 inline int nearest_quanta(double quanta, double share) {
-  constexpr double kRounding = 1e-9;  // of 1 - share, which is to come to what share does
+  constexpr double kRounding = 1e-9;  // of 1 - share, which must round like share does
   return static_cast<int>(std::floor(share * quanta + 0.5 + kRounding));
 }
 
-/// Returns how many of a device's quanta the encoder of a shared plan gets, which asks for `share` of them:
-/// the nearest_quanta(), but at least one, and one less than all at most, as the LLM gets the rest.
-/// @pre quanta >= 2, 0 < share < 1
+/// Returns how many of a device's quanta the encoder of a shared plan gets if it asks for `share` of them:
+/// the nearest_quanta(), but at least one, and at most all but one, because the LLM gets the rest.
+///  @pre quanta >= 2, 0 < share < 1
 inline int encoder_quanta(int quanta, double share) {
   return std::clamp(nearest_quanta(quanta, share), 1, quanta - 1);
 }

@@ -1,4 +1,4 @@
-// Schedules are of several kinds: what they make small, and in which order their bins come.
+// This header has the options that distinguish schedules: their objective, and the order of their bins.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace dflop {
 
-/// Objective says what a schedule is to make small.
+/// An Objective is the value that a schedule minimizes.
 enum class Objective : std::uint8_t {
-  published,  ///< the largest load of any bin, encoder or LLM; each bin carries its samples' encoder work
-              ///< alone
-  bins,       ///< the same with the encoder work of a microbatch shared by all its bins, as it is executed
+  published,  ///< the largest load of any bin, encoder or LLM; each bin carries only its own samples' encoder
+              ///< work
+  bins,       ///< the same, but all bins of a microbatch share its encoder work, as in execution
   makespan,   ///< the duration of the iteration
 };
 
-/// BinOrder says which bin becomes which microbatch of which dp rank.
+/// A BinOrder says which bin becomes which microbatch of which dp rank.
 enum class BinOrder : std::uint8_t {
-  alike,   ///< like bins share a microbatch, the largest in the middle (solver/bins/heuristics.hpp)
-  solver,  ///< bins are as the method found them, as the published system leaves them
+  alike,   ///< similar bins share a microbatch, the largest in the middle (solver/bins/heuristics.hpp)
+  solver,  ///< bins in the order in which the method found them, as in the published system
 };
 
 template <>

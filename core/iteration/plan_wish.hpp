@@ -1,4 +1,4 @@
-// A PlanWish says what of a plan's parallelism is given; a planner chooses the rest.
+// A PlanWish has the parts of a plan's parallelism that the user fixes; a planner chooses the rest.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// A ModuleWish has the given numbers of one module.
+/// A ModuleWish has the fixed numbers of one module.
 struct ModuleWish {
   std::optional<int> tp = {};
   std::optional<int> pp = {};
@@ -24,8 +24,8 @@ struct ModuleWish {
 };
 
 struct PlanWish {
-  ModuleWish llm = {};      ///< and of the encoder where it is on the same ranks
-  ModuleWish encoder = {};  ///< of an encoder on ranks of its own
+  ModuleWish llm = {};      ///< also the encoder's if it is on the same ranks
+  ModuleWish encoder = {};  ///< of an encoder on separate ranks
   std::optional<int> microbatches = {};
 
   bool is_empty() const { return llm.is_empty() && encoder.is_empty() && !microbatches; }

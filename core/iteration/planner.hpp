@@ -19,11 +19,11 @@ namespace dflop {
 /// A Batch has the samples of one iteration.
 using Batch = std::vector<Sample>;
 
-/// A PlanObjective says which number stands for a plan's iterations.
+/// A PlanObjective says how the durations of a plan's iterations are summarized in one number.
 enum class PlanObjective : std::uint8_t {
   mean,
   p95,   ///< nearest rank
-  cvar,  ///< mean of the slowest quarter, of at least one
+  cvar,  ///< mean of the slowest quarter, at least one iteration
 };
 
 template <>
@@ -31,49 +31,49 @@ inline constexpr NameTable<PlanObjective, 3> kNames<PlanObjective> = {
     {{PlanObjective::mean, "mean"}, {PlanObjective::p95, "p95"}, {PlanObjective::cvar, "cvar"}}};
 
 /// Returns the objective of a plan whose iterations took these durations.
-/// @pre there is at least one
+///  @pre there is at least one
 Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
 
-/// A seed of this planner is the user's: the search is no worse than it is.
+/// Marks a seed plan supplied by the user. The search never returns a worse plan.
 inline constexpr const char* kGivenSeed = "seed";
 
-/// SearchOptions say what planners may choose from beside tp, pp, dp and microbatches, and how. An empty list
-/// stands for everything that a planner knows; a list of one fixes it.
+/// SearchOptions say which choices planners have besides tp, pp, dp and microbatches, and how they search. An
+/// empty list permits everything that a planner knows; a list of one fixes the choice.
 struct SearchOptions {
   std::vector<Layout> layouts;
-  /// Shared plans are among the layouts that are open. What runs elsewhere than in a simulation may have
-  /// none.
+  /// Shared plans are permitted among open layouts. Plans that will run outside a simulation may not support
+  /// them.
   bool shared = true;
   std::vector<OrderKind> orders;
   std::vector<Recomputation> recomputations;
   std::vector<RankOrder> placements;
   std::vector<Bytes> gradient_buckets;
-  PlanWish wish = {};  ///< of a search
-  /// Says whether a search, or a planner of uniform plans, may choose these tp of encoder and LLM; null: any
-  /// may be.
+  PlanWish wish = {};  ///< fixed numbers; only searches read it
+  /// Returns whether a search, or a planner of uniform plans, may choose these tp of encoder and LLM; null:
+  /// any.
   std::function<bool(int encoder_tp, int llm_tp)> can_split = {};
   PlanObjective objective = PlanObjective::mean;
-  /// This scheduler makes the microbatches of the best plans in the end, within memory.
+  /// The scheduler that finally makes the microbatches of the best plans, within memory.
   std::string scheduler = "auto";
-  std::int64_t budget = 0;  ///< instructions to simulate beside those of seeds; 0: the planner's own
+  std::int64_t budget = 0;  ///< instructions to simulate, not counting seeds; 0: the planner's own budget
   /// The search ends after this time; its result then depends on the machine.
   std::optional<Seconds> time_limit = {};
-  int listed = 10;  ///< plans in PlanResult::best
-  /// Schedulers keep the plans of a search within memory; else they may fill them as they like.
+  int listed = 10;  ///< max plans in PlanResult::best
+  /// Schedulers keep the plans of a search within memory; otherwise they may exceed it.
   bool respect_memory = true;
-  /// A search looks at these plans of other planners first, where they are of its space. It asks planners
-  /// that made none of them itself.
+  /// Plans of other planners that a search tries first, if they are in its search space. The search does not
+  /// run planners that made any of these.
   std::vector<Plan> seeds = {};
 };
 
-/// Returns whether a list of SearchOptions leaves a value open.
+/// Returns whether a list of SearchOptions permits a value.
 template <typename T>
 bool may_be(const std::vector<T>& list, const T& value) {
   return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
-/// A plan that is chosen fits all further batches. A search tries so many of the hardest on each good plan,
-/// and all on the one that it returns.
+/// A chosen plan must fit all further batches. A search tries this many of the hardest on each good plan, and
+/// all of them on the plan that it returns.
 inline constexpr std::size_t kHardestBatches = 16;
 inline std::span<const Batch> hardest(std::span<const Batch> further) {
   return further.first(std::min(further.size(), kHardestBatches));
@@ -83,27 +83,28 @@ struct PlanRequest : Problem {
   const Executor& executor;
   int gbs = 0;
   std::span<const Sample> profile;  ///< sampled items, for objectives that are means over the data
-  std::span<const Batch> batches;   ///< whole iterations, for candidates that are run
+  std::span<const Batch> batches;   ///< whole iterations, on which candidates are run
   std::uint64_t seed = 0;
   PlanOptions options;
-  /// The planner calls this now and then with done and total, from several threads but never at once. It may
-  /// be empty.
+  /// The planner calls this from time to time with done and total, from several threads but never
+  /// concurrently. May be empty.
   std::function<void(std::int64_t, std::int64_t)> progress;
   SearchOptions search = {};
-  /// A planner that proves bounds calls this with its best objective and, once it has one, the bound on all
-  /// plans that it may choose, whenever one of them is better than before. It may be empty.
+  /// A planner that proves bounds calls this whenever its best objective or its bound improves. Arguments:
+  /// the best objective and, once known, the lower bound over all plans that it may choose. May be empty.
   std::function<void(Seconds, std::optional<Seconds>)> improved = {};
-  /// Further batches of the data, on which no plan is timed, the hardest to fit first: planners that run
-  /// plans choose one that fits them as well, as a run that meets them ends out of memory else.
+  /// Further batches of the data, the hardest to fit first, on which no plan is timed. Planners that run
+  /// plans choose one that also fits these, because a run would otherwise end out of memory when it reaches
+  /// them.
   std::span<const Batch> further = {};
 };
 
-/// RankShares say where the time of the mean rank goes; together they are the iteration.
+/// RankShares divide the time of the mean rank into parts that add up to the iteration.
 struct RankShares {
   Seconds busy{0};
-  Seconds imbalance{0};      ///< what the mean rank computes less than the busiest
+  Seconds imbalance{0};      ///< compute of the busiest rank minus compute of the mean rank
   Seconds bubble{0};         ///< other idle time with nothing in flight
-  Seconds communication{0};  ///< idle while an awaited message or collective is in flight
+  Seconds communication{0};  ///< idle time while an awaited message or collective is in flight
 
   RankShares& operator+=(const RankShares& other) {
     busy += other.busy;
@@ -117,37 +118,38 @@ struct RankShares {
   }
 };
 
-/// Returns where the time of the mean rank of one iteration goes.
+/// Returns the RankShares of one iteration.
 RankShares rank_shares(const Timeline& timeline);
 
 /// A RankedPlan is one of the best plans that a search has run.
 struct RankedPlan {
   Plan plan;
-  /// The one asked for, or "lpt" or "random" where its microbatches do not fit or are no better.
+  /// The requested scheduler, or "lpt" or "random" if its microbatches do not fit or are no better.
   std::string scheduler;
-  std::optional<std::int64_t> steps = {};  ///< of that scheduler; none: its own
+  std::optional<std::int64_t> steps = {};  ///< steps of that scheduler; none: its default
   Seconds objective{0};
-  std::optional<Seconds> lpt = {};  ///< the objective with lpt, by which all that have it can be compared
-  Seconds bound{0};  ///< under no assignment of the iterations' samples is its objective smaller
+  std::optional<Seconds> lpt = {};  ///< the objective with lpt, for comparison with all other plans that have
+                                    ///< it
+  Seconds bound{0};                 ///< no assignment of the iterations' samples has a smaller objective
   Bytes peak_memory;
   RankShares shares;  ///< of the mean iteration
 };
 
 struct PlanResult {
   std::optional<Plan> plan;       ///< absent: nothing is feasible
-  Seconds objective{0};           ///< in the planner's own terms; see its header
-  std::string infeasible_reason;  ///< which constraint fails, and by how much it is missed at best
-  std::int64_t candidates = 0;    ///< configurations looked at
-  /// This is proven: no plan of the planner's space that fits has a smaller objective, whatever the
-  /// assignment of the iterations' samples. It is absent where the planner or the cost model proves nothing.
+  Seconds objective{0};           ///< defined by the planner; see its header
+  std::string infeasible_reason;  ///< the constraint that fails, and by how much at best
+  std::int64_t candidates = 0;    ///< configurations considered
+  /// A proven bound: no plan of the planner's search space that fits has a smaller objective, whatever the
+  /// assignment of the iterations' samples. Absent if the planner or the cost model proves nothing.
   std::optional<Seconds> bound = {};
   bool exhausted = true;  ///< false: a budget or time limit ended the search
-  /// The plan, and after it others from the smallest objective on. One with a smaller objective than the plan
-  /// fits further batches with less memory to spare.
+  /// The plan, followed by others in increasing order of objective. A plan with a smaller objective than the
+  /// first leaves less memory to spare for further batches.
   std::vector<RankedPlan> best = {};
-  int seeds_outside = 0;  ///< plans that were given to start from and are none that the search may find
+  int seeds_outside = 0;  ///< seed plans that are outside the search space
 
-  /// Returns (objective - bound) / bound, which is proven; 0 without a bound.
+  /// Returns (objective - bound) / bound, the proven gap; 0 without a bound.
   double gap() const { return bound && bound->count() > 0 ? (objective - *bound) / *bound : 0.0; }
 };
 

@@ -1,5 +1,6 @@
-// The calls of kernels that a part of a model makes follow from the model, how tp ranks share it, and the
-// work: what a simulator prices, what is tuned before a run, and what a live step's guide is asked.
+// These functions list the kernel calls that a part of a model makes, given the model, the tp split and the
+// work. The simulator prices these calls, tuning runs before training measure them, and live runs look up
+// their variants.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@
 
 namespace dflop {
 
-/// Live encoders see so many values of one token, as 4x4 pixels of three colours.
+/// Values per encoder token in live runs: 4x4 pixels of three colors.
 inline constexpr int kPatchValues = 48;
 
-/// AttentionHeads are those that one rank computes.
+/// AttentionHeads describe the attention heads that one rank computes.
 struct AttentionHeads {
   int heads = 1;
   int kv_heads = 1;
@@ -24,8 +25,8 @@ struct AttentionHeads {
   bool causal = false;
 };
 
-/// Returns what is known of a call of attention or its backward over so many tokens; pairs: the sum of the
-/// squared lengths, as Workload counts them. The precision stays open.
+/// Returns a call of attention or its backward over this many tokens. `pairs` is the sum of the squared
+/// lengths, as Workload counts them. The precision is not set.
 constexpr KernelCall attention_call(KernelOperation operation, const AttentionHeads& heads,
                                     std::int64_t tokens, std::int64_t pairs) {
   return {.operation = operation,
@@ -36,32 +37,32 @@ constexpr KernelCall attention_call(KernelOperation operation, const AttentionHe
           .length = tokens == 0 ? 0 : (pairs + tokens / 2) / tokens};
 }
 
-/// A KernelPass is what a unit's call is part of; `recompute` is what its forward does once more before its
-/// backward_input.
+/// A KernelPass is the pass that a unit's call belongs to. `recompute` is the part of the forward that is
+/// repeated before the unit's backward_input.
 enum class KernelPass : std::uint8_t { forward, backward_input, backward_weight, recompute };
 inline constexpr std::size_t kKernelPasses = 4;
 
-/// A UnitCall is one call of one unit, of a layer where the unit is part of one.
+/// A UnitCall is one kernel call of one unit, or of one layer if the unit is part of a layer.
 struct UnitCall {
   KernelPass pass = KernelPass::forward;
   KernelCall call;
 };
 
-/// Returns the calls of operations with variants that one rank makes in all passes of a unit; none without
-/// work. `work` is the encoder's of its units and the connector, else the LLM's. The precision stays open.
-/// Where tp does not divide a width or the vocabulary they are of a rank that has one more than the others,
-/// which then make calls of their own. @pre tp divides the heads
+/// Returns the calls, of operations that have variants, that one rank makes in all passes of a unit; none
+/// without work. `work` is the encoder's for its units and the connector, otherwise the LLM's. The precision
+/// is not set. If tp does not divide a width or the vocabulary, the calls are those of a rank with one more
+/// column than the others, which then make different calls. @pre tp divides the heads
 std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit, const TpMode& mode,
                                         const Workload& work);
 
-/// A StageCall is a call that a stage makes so many times in one op.
+/// A StageCall is a call that a stage makes `times` times in one op.
 struct StageCall {
   KernelCall call;
   std::int64_t times = 0;
 };
 
-/// Returns what one rank of a stage calls in a forward, backward, backward_input or backward_weight.
-/// `patches`: whether pixels come in there. @pre tp divides the heads
+/// Returns the calls of one rank of a stage in a forward, backward, backward_input or backward_weight.
+/// `patches`: whether the stage takes pixels. @pre tp divides the heads
 std::vector<StageCall> stage_kernel_calls(const ModelSpec& model, const Stage& stage, bool patches, Op op,
                                           const Work& work);
 

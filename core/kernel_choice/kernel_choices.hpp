@@ -1,5 +1,5 @@
-// KernelChoices say which variants the ranks of a run take in one step: the same on all of them, as they are
-// fixed before it begins.
+// KernelChoices are the kernel variants of one step. They are fixed before the step and are the same on all
+// ranks.
 #pragma once
 
 #include <string>
@@ -10,31 +10,32 @@
 
 namespace dflop {
 
-/// A KernelChoice is what calls of one key take. Of a rank's calls in a step, the first 2 x trials alternate
-/// between the variant that is tried and the one that is in use, in the order tried, used, used, tried: what
-/// goes slower and slower then does neither of them an injustice. A step may begin with a later place of it.
+/// A KernelChoice says which variant calls of one key use. In a step, the first 2 x trials calls of a rank
+/// alternate between the variant on trial and the one in use, in the order tried, used, used, tried. So a
+/// gradual slowdown affects both equally. A step may begin at a later position of this order.
 struct KernelChoice {
   std::uint16_t variant = 0;  ///< in use
   std::uint16_t tried = 0;
-  std::uint16_t trials = 0;  ///< calls of each rank
-  std::uint8_t first = 0;    ///< place in the order of a rank's first call
-  bool measured = true;      ///< its default was, at this key: only then other keys may take what it has
-  double mean_ns = 0;        ///< that the variant in use is known to take; 0: not known
+  std::uint16_t trials = 0;  ///< calls of each rank on trial
+  std::uint8_t first = 0;    ///< position in the order of a rank's first call
+  bool measured = true;      ///< the default was measured at this key; only then other keys may borrow this
+                             ///< choice
+  double mean_ns = 0;        ///< known mean time of the variant in use; 0: not known
 
   bool operator==(const KernelChoice&) const = default;
 
-  /// Returns what a rank's call takes, counted from 0 in the step.
+  /// Returns the variant of a rank's call, counted from 0 in the step.
   std::size_t of_call(std::uint32_t call) const {
     const std::uint32_t place = (call + first) % 4;
     return call < 2U * trials && (place == 0 || place == 3) ? tried : variant;
   }
 };
 
-/// KernelChoices are fixed for a step. A key that is not there takes what the nearest_index() of those that
-/// were measured has in use.
+/// KernelChoices have the choices of one step. A key without a choice uses that of the nearest_index() among
+/// measured keys.
 struct KernelChoices {
   KernelMap<KernelChoice> by_key;
-  /// Of calls beyond trials one of so many is timed, another one in each step; 0: none is.
+  /// One in this many calls beyond the trials is timed, a different one in each step; 0: none.
   std::uint32_t timed_one_of = 0;
   std::uint64_t step = 0;
 
@@ -43,23 +44,23 @@ struct KernelChoices {
   KernelChoice choice(KernelKey key) const;
 };
 
-/// A KernelObservation is what one rank has seen of a key in one step.
+/// A KernelObservation is what one rank measured for one key in one step.
 struct KernelObservation {
   std::uint64_t key = 0;
   std::int64_t calls = 0;
   std::int64_t timed = 0;
   std::uint32_t variant = 0;
   std::uint32_t tried = 0;
-  KernelStats used;       ///< of the variant in use, nanoseconds as in a KernelTable
-  KernelStats in_trials;  ///< of these, what alternated with trials
-  KernelStats trials;     ///< of the variant that was tried
+  KernelStats used;       ///< times of the variant in use, in nanoseconds, scaled as in a KernelTable
+  KernelStats in_trials;  ///< those of `used` that alternated with trials
+  KernelStats trials;     ///< times of the variant on trial
   double least_trial_ns = 0;
-  double excess_ns = 0;  ///< that calls on trial took longer than `mean_ns` says, one by one, as taken
+  double excess_ns = 0;  ///< sum of the unscaled time of calls on trial beyond `mean_ns`
 
   bool operator==(const KernelObservation&) const = default;
 };
 
-/// Returns choices as bytes for other processes, and these as choices.
+/// Converts choices to bytes for other processes, and back.
 std::string to_bytes(const KernelChoices& choices);
 KernelChoices parse_choices(std::string_view bytes);
 

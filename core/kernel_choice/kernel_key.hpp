@@ -1,5 +1,5 @@
-// A KernelKey says of a call of an operation what decides which of its variants is the fastest: all of it
-// follows from a stage and a Workload, so that the simulator and a live run ask by the same key.
+// A KernelKey describes a call by the properties that determine its fastest variant. They all follow from a
+// stage and a Workload, so the simulator and a live run use the same keys.
 #pragma once
 
 #include <array>
@@ -40,14 +40,15 @@ inline constexpr NameTable<KernelOperation, kKernelOperations> kNames<KernelOper
      {KernelOperation::swiglu, "swiglu"},
      {KernelOperation::swiglu_backward, "swiglu_backward"}}};
 
-/// These are the names of precisions, as DType counts them (kernels/dtype.hpp).
+/// Names of precisions, indexed by DType (kernels/dtype.hpp).
 inline constexpr std::array<std::string_view, 3> kDTypeNames = {"f32", "f64", "bf16"};
 
-/// VariantNames are the variants of each operation, the default first; none of one that has no function.
+/// VariantNames list the variants of each operation, the default first; empty for an operation without
+/// functions.
 using VariantNames = std::array<std::vector<std::string>, kKernelOperations>;
 
-/// Returns the bucket of a count: two for each power of two, [2^k, 1.5 2^k) and [1.5 2^k, 2^(k+1)). 0 has
-/// one of its own. @pre 0 <= count < 2^31
+/// Returns the bucket of a count. There are two for each power of two, [2^k, 1.5 2^k) and [1.5 2^k, 2^(k+1));
+/// 0 has its own bucket. @pre 0 <= count < 2^31
 constexpr int count_bucket(std::int64_t count) {
   if (count <= 0) return 0;
   const int power = std::bit_width(static_cast<std::uint64_t>(count)) - 1;
@@ -55,7 +56,7 @@ constexpr int count_bucket(std::int64_t count) {
   return 1 + 2 * power + (upper ? 1 : 0);
 }
 
-/// Returns a count in the middle of a bucket, which stands for all of it.
+/// Returns a count in the middle of a bucket, which represents the bucket.
 constexpr std::int64_t bucket_middle(int bucket) {
   if (bucket <= 0) return 0;
   const int power = (bucket - 1) / 2;
@@ -64,30 +65,30 @@ constexpr std::int64_t bucket_middle(int bucket) {
                    : (eighths << power) / 8;
 }
 
-/// A KernelCall is what a key is made of.
+/// A KernelCall has the properties of a call that form its key.
 struct KernelCall {
   KernelOperation operation = KernelOperation::linear;
-  std::uint8_t dtype = 0;  ///< as DType counts them
-  /// Products: columns of the weight's input and output, on this rank. Attention: the head's width, and
-  /// query heads x 512 + key heads. Activations and their backwards: 0, and columns of what is written.
+  std::uint8_t dtype = 0;  ///< a DType
+  /// Products: columns of the weight's input and output, on this rank. Attention: the head's width, and query
+  /// heads x 512 + key heads. Activations and their backwards: 0, and columns of the output.
   std::int32_t inner = 0;
   std::int32_t outer = 0;
-  bool causal = false;      ///< of attention
+  bool causal = false;      ///< only for attention
   std::int64_t tokens = 0;  ///< rows
-  /// This is the mean length that a token of an attention sees: attention pairs over tokens, rounded. 0 for
-  /// all else.
+  /// Attention: the mean length that a token attends to, which is attention pairs over tokens, rounded. 0 for
+  /// other operations.
   std::int64_t length = 0;
 
   bool operator==(const KernelCall&) const = default;
 };
 
-/// Returns what a call's time is taken to be in proportion to, between calls of one key: tokens, of attention
-/// pairs of tokens.
+/// Returns the work that a call's time is assumed proportional to among calls of one key: tokens or, for
+/// attention, pairs of tokens.
 constexpr double work_of(const KernelCall& call) {
   return static_cast<double>(call.tokens) * (call.length > 0 ? static_cast<double>(call.length) : 1.0);
 }
 
-/// A KernelKey packs a call into 61 bits, tokens and length as their buckets. No key is 0.
+/// A KernelKey packs a call into 61 bits, with tokens and length reduced to their buckets. No key is 0.
 class KernelKey {
  public:
   constexpr KernelKey() = default;
@@ -98,7 +99,7 @@ class KernelKey {
               static_cast<std::uint64_t>(call.inner) << 7U | static_cast<std::uint64_t>(call.outer) << 28U |
               static_cast<std::uint64_t>(count_bucket(call.tokens)) << 49U |
               static_cast<std::uint64_t>(count_bucket(call.length)) << 55U) {}
-  /// Returns the key that has these bits, as bits() of another gave them.
+  /// Returns the key with these bits, which must come from bits().
   static constexpr KernelKey of_bits(std::uint64_t bits) {
     KernelKey key;
     key.bits_ = bits;
@@ -106,11 +107,11 @@ class KernelKey {
   }
 
   constexpr std::uint64_t bits() const { return bits_; }
-  /// Returns the key of the same call in another precision, as DType counts them.
+  /// Returns the key of the same call in another precision (a DType).
   constexpr KernelKey with_dtype(std::uint8_t dtype) const {
     return of_bits((bits_ & ~(std::uint64_t{3} << 4U)) | std::uint64_t{dtype} << 4U);
   }
-  /// Returns a call that has this key: tokens and length are the middles of their buckets.
+  /// Returns a call with this key. Its tokens and length are the middles of their buckets.
   constexpr KernelCall call() const {
     const auto field = [&](unsigned shift, unsigned width) {
       return static_cast<std::int32_t>(bits_ >> shift & ((std::uint64_t{1} << width) - 1));
@@ -127,7 +128,7 @@ class KernelKey {
   constexpr KernelOperation operation() const { return static_cast<KernelOperation>((bits_ & 15U) - 1); }
   constexpr int tokens_bucket() const { return static_cast<int>(bits_ >> 49U & 63U); }
   constexpr int length_bucket() const { return static_cast<int>(bits_ >> 55U & 63U); }
-  /// Returns the same for all keys that differ in tokens and length alone.
+  /// Returns a value that is equal for all keys that differ only in tokens and length.
   constexpr std::uint64_t without_buckets() const { return bits_ & ((std::uint64_t{1} << 49U) - 1); }
 
   auto operator<=>(const KernelKey&) const = default;

@@ -1,4 +1,5 @@
-// A KernelMap finds what belongs to a KernelKey, by open addressing: hot paths ask it once a call.
+// A KernelMap is a hash table by KernelKey with open addressing. It is fast enough for one lookup per kernel
+// call.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace dflop {
 
-/// A KernelMap has values by key, in the order in which they were added. Finding does not allocate.
+/// A KernelMap has values by key, in insertion order. Lookups do not allocate.
 template <typename Value>
 class KernelMap {
  public:
@@ -22,7 +23,7 @@ class KernelMap {
   Value& value(std::size_t index) { return values_[index]; }
   const Value& value(std::size_t index) const { return values_[index]; }
 
-  /// Returns the place of a key among those added; size() where it is not there.
+  /// Returns the index of a key in insertion order; size() if it is absent.
   std::size_t index_of(KernelKey key) const {
     if (cells_.empty()) return size();
     const std::size_t mask = cells_.size() - 1;
@@ -41,7 +42,7 @@ class KernelMap {
     return index == size() ? nullptr : &values_[index];
   }
 
-  /// Returns the place of a key, which is added with `value` where it is not there.
+  /// Returns the index of a key. If it is absent, adds it with `value`.
   std::size_t add(KernelKey key, Value value) {
     const std::size_t found = index_of(key);
     if (found < size()) return found;
@@ -76,18 +77,18 @@ class KernelMap {
     for (std::size_t i = 0; i < size(); ++i) put(keys_[i], i);
   }
 
-  std::vector<Cell> cells_;  // a power of two, at least half of them empty
+  std::vector<Cell> cells_;  // the size is a power of two; at least half of the cells are empty
   unsigned shift_ = 63;
   std::vector<KernelKey> keys_;
   std::vector<Value> values_;
 };
 
-/// What holds for one bucket is taken for another that lies at most so many buckets away: two octaves.
+/// The max distance in buckets over which one key's data is used for another: two octaves.
 inline constexpr int kFarthestBucket = 4;
 
-/// Returns the place of the key or, where it is not there, of the nearest of the same operation, precision
-/// and sizes: buckets of tokens and length count alike, and the smaller bits win. None where even that is
-/// farther than kFarthestBucket. `holds(index)` says which places count.
+/// Returns the index of the key or, if it is absent, of the nearest key with the same operation, precision
+/// and sizes. The distance is the sum of the bucket distances in tokens and length; ties go to the smaller
+/// key. None if the nearest is farther than kFarthestBucket. Only indices with `holds(index)` count.
 template <typename Value, typename Holds>
 std::optional<std::size_t> nearest_index(const KernelMap<Value>& map, KernelKey key, const Holds& holds) {
   const std::size_t own = map.index_of(key);

@@ -1,5 +1,5 @@
-// The KernelPlanner decides before each step which variants all ranks of a run take, and learns from what
-// they have seen when it is over.
+// The KernelPlanner decides before each step which kernel variants all ranks of a run use, and learns from
+// their measurements after it.
 #pragma once
 
 #include <cstdint>
@@ -12,58 +12,58 @@
 
 namespace dflop {
 
-/// A KernelMode says who chooses.
+/// A KernelMode says how variants are chosen.
 enum class KernelMode : std::uint8_t {
   fixed,    ///< the default of each operation, always
-  profile,  ///< a table that was measured before, which stays as it is: the same choices in every run
-  learn,    ///< what steps teach, from that table on
+  profile,  ///< from a previously measured table, which stays unchanged: the same choices in every run
+  learn,    ///< start from that table and learn from each step
 };
 
 template <>
 inline constexpr NameTable<KernelMode, 3> kNames<KernelMode> = {
     {{KernelMode::fixed, "default"}, {KernelMode::profile, "profile"}, {KernelMode::learn, "learn"}}};
 
-/// A LearningRule has the numbers by which a planner learns.
+/// A LearningRule has the parameters of a learning planner.
 struct LearningRule {
-  /// Of the elapsed time so much may go into calls on trial and into timing: a run in which no other variant
-  /// is worth it is to reach 0.995 times the pace of one that does not learn.
+  /// The max fraction of the elapsed time for trials and timing. With it, a run in which no other variant is
+  /// worthwhile should reach 0.995 times the pace of a run that does not learn.
   double budget = 0.005;
-  /// The part is never more than this, were each call on trial as slow as it can be.
+  /// The max fraction if each call on trial is as slow as it can be.
   double most = 0.01;
-  double timing_ns = 60;  ///< that timing one call takes
-  /// A variant of which nothing is known is expected to take so many times as long as the one in use, and at
-  /// most.
+  double timing_ns = 60;  ///< cost of timing one call
+  /// Expected and max time of a variant without measurements, as multiples of the time of the variant in use.
   double unknown = 4;
   double unknown_most = 16;
 
   bool operator==(const LearningRule&) const = default;
 };
 
-/// A Trial is what two variants took that alternated: of what is on trial, and what is in use.
+/// A KernelTrial compares two variants that alternated: the one on trial and the one in use.
 struct KernelTrial {
   KernelStats own;
   KernelStats used;
-  double least_ns = 0;  ///< of `own`
+  double least_ns = 0;  ///< shortest of `own`
 
-  /// Returns how many times as long as the variant in use it takes; 1 where that is not known.
+  /// Returns the variant's mean time over that of the variant in use; 1 if unknown.
   double ratio() const { return used.count > 0 ? own.mean / used.mean : 1; }
-  /// Returns that of its shortest call: one that was interrupted does not rule a variant out.
+  /// Returns the same ratio for the variant's shortest call, so that one interrupted call does not rule it
+  /// out.
   double least_ratio() const { return used.count > 0 ? least_ns / used.mean : 1; }
   bool operator==(const KernelTrial&) const = default;
 };
 
-/// A KernelState is what a planner remembers of a key, beside its table.
+/// A KernelState is what a planner remembers of a key in addition to its table.
 struct KernelState {
   std::uint32_t variant = 0;        ///< in use
   std::uint32_t alive = 0;          ///< a bit for each variant that is still on trial
-  std::uint32_t round = 0;          ///< of trials; kKernelRounds: they are over
-  std::int64_t ranks = 0;           ///< that call it, at most so far
-  std::int64_t calls = 0;           ///< of one of them in the last step that had any, at least
+  std::uint32_t round = 0;          ///< of trials; kKernelRounds: trials are over
+  std::int64_t ranks = 0;           ///< max ranks so far that called this key in a step
+  std::int64_t calls = 0;           ///< min calls of one of these ranks, in the last step that had any
   std::int64_t settled = 0;         ///< step in which trials ended
-  std::int64_t waits = 0;           ///< steps from then until they begin again
-  double share_ns = 0;              ///< of the last step, all ranks together; 0 where none called it
-  KernelStats since;                ///< of the variant in use, since trials ended
-  double settled_ns = 0;            ///< its mean when they did
+  std::int64_t waits = 0;           ///< steps from then until trials begin again
+  double share_ns = 0;              ///< time in the last step, summed over ranks; 0 if none called it
+  KernelStats since;                ///< times of the variant in use, since trials ended
+  double settled_ns = 0;            ///< mean of the variant in use when trials ended
   std::vector<KernelTrial> trials;  ///< by variant
 
   bool operator==(const KernelState&) const = default;
@@ -71,42 +71,43 @@ struct KernelState {
 
 inline constexpr std::uint32_t kKernelRounds = 3;
 
-/// Variants whose shortest call, in a first round, or mean, in a second one, takes over so many times the
-/// best are not worth more calls.
+/// Variants are dropped whose shortest call (first round) or mean (second round) exceeds the best by more
+/// than this factor.
 inline constexpr double kFirstRoundLimit = 1.5;
 inline constexpr double kSecondRoundLimit = 1.15;
 
-/// A PlannerState is all that a KernelPlanner knows: with it another one goes on as this one would.
+/// A PlannerState is the whole state of a KernelPlanner. Another planner can continue from it.
 struct PlannerState {
   KernelTable table;
   KernelMap<KernelState> keys;
-  std::int64_t step = 0;      ///< done
-  double elapsed_ns = 0;      ///< of these
-  double spent_ns = 0;        ///< of the budget, all ranks together
-  std::int64_t switches = 0;  ///< of a variant in use for another
+  std::int64_t step = 0;      ///< steps done
+  double elapsed_ns = 0;      ///< time of these steps
+  double spent_ns = 0;        ///< part of the budget used, summed over ranks
+  std::int64_t switches = 0;  ///< changes of a variant in use
 
   bool operator==(const PlannerState&) const = default;
 };
 
-/// A KernelPlanner is asked by the leading process alone.
+/// A KernelPlanner chooses variants for all ranks. Only the leading process has one.
 ///
-/// Learning goes key by key through rounds of trials, in which a variant and the one in use alternate, so
-/// that the machine's changes of pace touch both alike. After 2 calls each those go whose shortest call takes
-/// over 1.5 times the best, after 8 those whose mean is over 1.15 times, and after 32 the best one is in use
-/// from then on if its interval lies below that of the variant it alternated with; where they overlap nothing
-/// changes. A default that is no longer in use is on trial each time, and comes back where it is not slower.
-/// Trials begin again where the variant in use takes 15 % more or less than it did when they ended, and, of
-/// variants that were not twice as slow, after 64 steps, then 128, ... 512. A key that ranks call once in a
-/// step alternates over steps.
+/// Learning takes each key through rounds of trials. In a round, a variant alternates with the one in use, so
+/// changes in the machine's pace affect both alike. After 2 calls each, variants are dropped whose shortest
+/// call takes over 1.5 times the best; after 8, those whose mean is over 1.15 times the best. After 32, the
+/// best one comes into use if its interval lies below that of the variant it alternated with; if the
+/// intervals overlap, nothing changes. A default that is not in use is always put on trial again, and comes
+/// back if it is not slower. Trials restart when the time of the variant in use has changed by 15 % since
+/// they ended. They also restart for variants that were not twice as slow, after 64 steps, then 128, ... 512.
+/// A key that ranks call only once per step alternates between steps.
 ///
-/// Trials are planned as far as the budget would pay for what they are expected to take, and as `most` would
-/// were each as slow as it can be: three deviations above the mean, or `unknown_most` times the one in use. A
-/// variant that turns out slower still overdraws the budget once, and trials rest until that is paid back. As
-/// ranks wait for each other, the excess of all of them is added up, as if none of it ran at the same time.
+/// Trials are limited to those whose expected cost fits into `budget` and whose worst cost fits into `most`.
+/// The worst case of a call is three deviations above the mean or, for an unknown variant, `unknown_most`
+/// times the time of the one in use. A variant that is slower still can overdraw the budget once; trials then
+/// pause until it is paid back. Because ranks wait for each other, the excess of all ranks is added up, as if
+/// none of it overlapped.
 class KernelPlanner {
  public:
   KernelPlanner(KernelMode mode, KernelTable table, const LearningRule& rule = {});
-  /// Makes a planner that goes on from a state.
+  /// Makes a planner that continues from a state.
   KernelPlanner(KernelMode mode, PlannerState state, const LearningRule& rule = {});
 
   KernelMode mode() const { return mode_; }
@@ -114,10 +115,10 @@ class KernelPlanner {
 
   /// Returns the variant in use.
   std::size_t choose(KernelKey key) const;
-  /// Returns what the ranks take in the next step.
+  /// Returns the choices of all ranks for the next step.
   KernelChoices next_step() const;
-  /// Ends a step, with what each rank has seen, always in the same order, and what it took. Without learning
-  /// nothing changes but the count of steps.
+  /// Ends a step that took `elapsed_ns`, with the observations of each rank, always in the same order. Unless
+  /// the mode is `learn`, only the step count changes.
   void end_step(std::span<const std::vector<KernelObservation>> ranks, double elapsed_ns);
 
  private:
@@ -128,7 +129,7 @@ class KernelPlanner {
   void begin_trials(KernelKey key, KernelState& state, bool all) const;
   KernelState first_state(KernelKey key) const;
   void plan_trials(KernelChoices& choices) const;
-  /// Excess is by how much a call on trial takes longer than the one in use.
+  /// An Excess is how much longer a call on trial takes than one of the variant in use.
   struct Excess {
     double expected = 0;
     double most = 0;

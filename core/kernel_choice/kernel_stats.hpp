@@ -1,4 +1,4 @@
-// KernelStats are the durations of calls in three numbers.
+// KernelStats summarize the durations of kernel calls in three numbers.
 #pragma once
 
 #include <algorithm>
@@ -8,20 +8,20 @@
 
 namespace dflop {
 
-/// KernelStats have mean and variance of durations in nanoseconds. The newest count: once there are as many
-/// as the window, the weight of older ones falls by the factor 1 - 1 / window with each new one.
+/// KernelStats have the mean and variance of recent durations in nanoseconds. Once the window is full, each
+/// new duration reduces the weight of the older ones by the factor 1 - 1 / window.
 struct KernelStats {
   static constexpr std::int64_t kWindow = 64;
   static constexpr std::int64_t kMostCount = std::int64_t{1}
-                                             << 53;  // a double of a file holds no more exactly
+                                             << 53;  // max integer that a double in a file holds exactly
 
-  std::int64_t count = 0;  ///< of all, forgotten ones among them, or kMostCount
+  std::int64_t count = 0;  ///< of all durations, including forgotten ones, up to kMostCount
   double mean = 0;
-  double variance = 0;  ///< of those that are there, not an estimate of others'
+  double variance = 0;  ///< of these durations, not an estimate for a population
 
   bool operator==(const KernelStats&) const = default;
 
-  /// Returns how many durations mean and variance stand for.
+  /// Returns how many durations the mean and variance represent.
   double weight() const { return static_cast<double>(std::min(count, kWindow)); }
 
   void add(double ns) {
@@ -32,8 +32,8 @@ struct KernelStats {
     variance = (1 - part) * (variance + part * difference * difference);
   }
 
-  /// Adds newer durations (Chan, Golub and LeVeque 1983); of older ones those count that the window has room
-  /// for.
+  /// Adds newer durations (Chan, Golub and LeVeque 1983). Older ones keep the weight that the window has
+  /// left.
   void merge(const KernelStats& newer) {
     if (newer.count == 0) return;
     const double more = newer.weight();
@@ -45,8 +45,8 @@ struct KernelStats {
     count = std::min(count + newer.count, kMostCount);
   }
 
-  /// Returns half the width of the interval that has the true mean with 95 %: Student's t, to two percent
-  /// from five durations on; infinite with less than two.
+  /// Returns half the width of the 95 % confidence interval of the mean: Student's t, accurate to two percent
+  /// from five durations on; infinite for fewer than two.
   double half_width() const {
     const double free = weight() - 1;
     if (free < 1) return std::numeric_limits<double>::infinity();

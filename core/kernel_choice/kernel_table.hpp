@@ -1,4 +1,4 @@
-// A KernelTable has what the variants of operations took, by key, and says which of them to run.
+// A KernelTable has measured durations of kernel variants by key, and chooses the variant to run.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,16 @@
 
 namespace dflop {
 
-/// A KernelComparison says how a variant stands to the default.
+/// A KernelComparison compares a variant with the default.
 struct KernelComparison {
   std::size_t variant = 0;
-  double gain = 1;  ///< mean of the default over that of the variant
-  double low = 1;   ///< of the gain, where both means are at the ends of their intervals
+  double gain = 1;  ///< mean of the default over mean of the variant
+  double low = 1;   ///< min gain, with both means at the ends of their intervals; `high` is the max gain
   double high = 1;
 };
 
-/// A KernelTable keeps KernelStats of calls. Durations are those of the call in the middle of its key's
-/// buckets: others are brought there by work_of().
+/// A KernelTable keeps KernelStats of calls. Durations are scaled with work_of() to the call in the middle of
+/// the key's buckets.
 class KernelTable {
  public:
   /// An Entry has the durations of each variant, the default first.
@@ -34,20 +34,21 @@ class KernelTable {
   }
   const KernelMap<Entry>& entries() const { return entries_; }
 
-  /// Returns the entry of a key, which is made where there is none. @pre the operation has variants
+  /// Returns the entry of a key, and makes one if there is none. @pre the operation has variants
   Entry& entry(KernelKey key);
   const Entry* find(KernelKey key) const { return entries_.find(key); }
-  /// Adds a duration. @pre as entry(), and variant is one of the operation's
+  /// Adds a duration. @pre as entry(), and `variant` is one of the operation's variants
   void observe(KernelKey key, std::size_t variant, double ns) { entry(key)[variant].add(ns); }
-  /// Adds the newer durations of another table of the same variants.
+  /// Adds the newer durations of another table with the same variants.
   void merge(const KernelTable& newer);
 
-  /// Returns the variant to run: of those whose interval lies below the default's the one of the least mean;
-  /// else the default. Without durations of the default at the key the nearest_index() that has some says.
+  /// Returns the variant to run: among variants whose interval lies below the default's, the one with the
+  /// smallest mean; if there is none, the default. If the key has no durations of the default, the entry at
+  /// nearest_index() decides.
   std::size_t choose(KernelKey key) const;
-  /// Returns the key by whose entry choose() goes: this one or the nearest; nothing where there is none.
+  /// Returns the key whose entry choose() uses: this one or the nearest; nothing if there is none.
   std::optional<KernelKey> basis_key(KernelKey key) const;
-  /// Returns whether an entry can say anything: a choice is one against the default.
+  /// Returns whether an entry can decide: choices compare against the default, which needs durations.
   static bool is_measured(const Entry& entry) { return !entry.empty() && entry.front().count > 1; }
   static std::size_t best_of(const Entry& entry);
   /// Compares a variant with the default. @pre both have durations

@@ -1,4 +1,5 @@
-// RankKernels are one rank's side of choosing: asked before every call, told of those that were timed.
+// RankKernels are one rank's side of kernel choice. They name the variant before each call and record the
+// time of timed calls.
 #pragma once
 
 #include <vector>
@@ -7,22 +8,22 @@
 
 namespace dflop {
 
-/// A ChosenKernel is what one call takes; observe() wants it back where the call was to be timed.
+/// A ChosenKernel is the variant for one call. Pass it to observe() if the call was timed.
 struct ChosenKernel {
-  std::uint32_t index = 0;  ///< of its key
+  std::uint32_t index = 0;  ///< index of its key
   std::uint16_t variant = 0;
   bool timed = false;
   bool in_trials = false;
 };
 
-/// RankKernels take choices and keep what calls took until the step is over. Neither choose() nor observe()
-/// allocates, takes a lock or looks at a name, once a key is known. One thread uses them.
+/// RankKernels apply the choices of a step and collect its measurements. For a known key, choose() and
+/// observe() do not allocate, lock or look at names. Only one thread may use an object.
 class RankKernels {
  public:
-  /// Begins a step. The choices outlive it.
+  /// Begins a step. The choices must outlive it.
   void begin_step(const KernelChoices& choices);
 
-  /// Returns what the rank's next call of the key takes.
+  /// Returns the variant for the rank's next call of the key.
   ChosenKernel choose(KernelKey key) {
     std::size_t index = keys_.index_of(key);
     if (index == keys_.size()) index = add(key);
@@ -34,11 +35,11 @@ class RankKernels {
     return {static_cast<std::uint32_t>(index), static_cast<std::uint16_t>(known.choice.of_call(call)), timed,
             in_trials};
   }
-  /// Tells what a call took; `scale` brings it to the middle of its key's buckets.
+  /// Records a call's time; `scale` converts it to the middle of its key's buckets.
   void observe(const ChosenKernel& chosen, double ns, double scale);
 
-  /// Ends the step and returns what was seen of the keys that were called, in the order in which this rank
-  /// came to know them.
+  /// Ends the step and returns the observations of all keys that were called, in the order in which this rank
+  /// first saw the keys.
   std::vector<KernelObservation> end_step();
 
  private:

@@ -1,4 +1,4 @@
-// ProfileTables say what the parts of one model took on one device, as measured.
+// ProfileTables hold measured durations of the parts of one model on one device.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 
 namespace dflop {
 
-/// A ProfileUnit is a part of a model that is measured by itself. A transformer layer has two of them: its
+/// A ProfileUnit is a part of a model that is measured separately. A transformer layer has two units: its
 /// linear part (norms, projections, MLP, additions) and its attention part (the attention itself and the
-/// turning of queries and keys).
+/// rotation of queries and keys).
 enum class ProfileUnit : std::uint8_t {
   patches,
   encoder_linear,
@@ -46,7 +46,7 @@ constexpr bool is_attention(ProfileUnit unit) {
   return unit == ProfileUnit::encoder_attention || unit == ProfileUnit::llm_attention;
 }
 
-/// Returns whether a model has a unit: without an encoder it has neither that nor a connector.
+/// Returns whether a model has a unit: a model without an encoder has no encoder units and no connector.
 inline bool has_unit(const ModelSpec& model, ProfileUnit unit) {
   switch (unit) {
     case ProfileUnit::patches:
@@ -63,30 +63,30 @@ inline bool has_unit(const ModelSpec& model, ProfileUnit unit) {
   return true;
 }
 
-/// A ProfilePoint is one measured call of a unit. The encoder's units and the connector count tokens before
-/// they are merged.
+/// A ProfilePoint is one measured call of a unit. For the encoder's units and the connector, tokens are
+/// counted before merging.
 struct ProfilePoint {
   std::int64_t tokens = 0;
   std::int64_t length = 0;  ///< of each sequence; 0 for units without attention
   double forward_s = 0;
   double backward_input_s = 0;
   double backward_weight_s = 0;
-  /// The backward_input of a layer's linear part is longer by this where all of the layer is computed again
-  /// before it. It is absent where that was not measured.
+  /// The extra time of a layer's linear-part backward_input if the whole layer is recomputed before it.
+  /// Absent if not measured.
   std::optional<double> recompute_s = {};
-  /// In so much of the forward the host makes and uploads what the device computes with, as pixels. A run
-  /// hides that behind the microbatch before, but for the first of a step. It is absent where the host is the
+  /// The part of the forward in which the host prepares and uploads the device's input, such as pixels. A run
+  /// overlaps it with the previous microbatch, except for the first of a step. Absent if the host is the
   /// device.
   std::optional<double> host_s = {};
 
   bool operator==(const ProfilePoint&) const = default;
 };
 
-/// UnitPoints are the points of one unit; they rise in tokens, those of attention in length and then in
-/// tokens.
+/// UnitPoints are the points of one unit, in increasing order of tokens; for attention, in increasing order
+/// of length and then tokens.
 using UnitPoints = std::vector<ProfilePoint>;
 
-/// BytesPerToken has the bytes per token of each part of a model. Layers have a number for each
+/// BytesPerToken has the bytes per token of each part of a model. Layers have one number for each
 /// Recomputation: none, selective, full.
 struct BytesPerToken {
   std::array<double, 3> encoder_layer{};
@@ -99,7 +99,7 @@ struct BytesPerToken {
   bool operator==(const BytesPerToken&) const = default;
 };
 
-/// A TpMode says how the ranks of a tp group share a layer. Sequence parallelism takes at least two ranks.
+/// A TpMode says how the ranks of a tp group share a layer. Sequence parallelism needs at least two ranks.
 struct TpMode {
   int tp = 1;
   bool sequence_parallel = false;
@@ -128,7 +128,7 @@ struct ProfileLine {
 };
 
 /// AttentionWindows say in how many of an encoder's layers attention stays within windows, and how many
-/// tokens a whole window has.
+/// tokens a full window has.
 struct AttentionWindows {
   int layers = 0;
   std::int64_t tokens = 0;
@@ -136,7 +136,7 @@ struct AttentionWindows {
   bool operator==(const AttentionWindows&) const = default;
 };
 
-/// PassFactors say how many times as long the passes of a unit take beside a busy neighbour as alone.
+/// PassFactors say how much longer a unit's passes take next to a busy neighbor, as a factor.
 struct PassFactors {
   double forward = 1;
   double backward_input = 1;
@@ -145,62 +145,62 @@ struct PassFactors {
   bool operator==(const PassFactors&) const = default;
 };
 
-/// A PartProfile is what was measured on a part of each device, beside the units and whatever the mode. Its
-/// neighbours ran units on the rest of the devices.
+/// A PartProfile has the measurements of a part of each device that do not depend on the TpMode. Meanwhile,
+/// neighbors ran units on the rest of the devices.
 struct PartProfile {
   std::array<PassFactors, kProfileUnits> beside;  ///< by ProfileUnit
   ProfileLine optimizer;                          ///< per parameter
-  double optimizer_beside = 1;                    ///< how many times as long it takes beside a neighbour
+  double optimizer_beside = 1;                    ///< how many times as long it takes next to a neighbor
 
   bool operator==(const PartProfile&) const = default;
 };
 
-/// A TpProfile is what was measured under one TpMode and on so much of each device. Bytes are those of one
-/// rank.
+/// A TpProfile has the measurements for one TpMode and one part of each device. Bytes are per rank.
 struct TpProfile {
   TpMode mode;
-  BytesPerToken activation;        ///< that a forward keeps until the backward
-  BytesPerToken forward_buffers;   ///< beside it while the forward runs
-  BytesPerToken backward_buffers;  ///< while the backward runs, gradients among them
-  /// By ProfileUnit; empty are those that a model without an encoder has not.
+  BytesPerToken activation;        ///< kept from a forward to its backward
+  BytesPerToken forward_buffers;   ///< in addition to `activation` while the forward runs
+  BytesPerToken backward_buffers;  ///< while the backward runs, including gradients
+  /// By ProfileUnit; units that a model without an encoder lacks are empty.
   std::array<UnitPoints, kProfileUnits> units;
-  int quanta = 1;                        ///< of the device's on which a rank computed
-  std::optional<PartProfile> part = {};  ///< none where these were all
+  int quanta = 1;                        ///< quanta of the device on which a rank computed
+  std::optional<PartProfile> part = {};  ///< none if these were all quanta of the device
 
   const UnitPoints& of(ProfileUnit unit) const { return units[static_cast<std::size_t>(unit)]; }
   UnitPoints& of(ProfileUnit unit) { return units[static_cast<std::size_t>(unit)]; }
   bool operator==(const TpProfile&) const = default;
 };
 
-/// ProfileSettings are what the measuring was asked for.
+/// ProfileSettings are the options of the measuring run.
 struct ProfileSettings {
   std::uint64_t seed = 1;
   double budget_s = 0;
   std::int64_t most_tokens = 0;
-  int busy_ranks = 1;  ///< that ran units while they were measured
+  int busy_ranks = 1;  ///< ranks that ran units while these were measured
 
   bool operator==(const ProfileSettings&) const = default;
 };
 
-/// ProfileTables are all that was measured of one model on one device.
+/// ProfileTables have all measurements of one model on one device.
 struct ProfileTables {
   std::string dflop_version;
-  std::string device;                     ///< as World::device_name()
+  std::string device;                     ///< see World::device_name()
   std::string cpu;                        ///< model of the host's processor
-  std::string software;                   ///< driver and libraries, as World::software(); empty for none
+  std::string software;                   ///< driver and libraries, see World::software(); may be empty
   std::string dtype;                      ///< "f32", "f64", "bf16"
-  std::string kernels;                    ///< hash of the file that chose kernels; empty: default ones ran
+  std::string kernels;                    ///< hash of the file that chose kernels; empty: defaults ran
   std::int64_t value_bytes = kFp32Bytes;  ///< of an activation or weight
   std::int64_t sum_bytes = kFp32Bytes;    ///< of a gradient or optimizer state
-  int row_alignment = 1;                  ///< of rows within MLPs, as with_padded_rows() takes it
-  ModelSpec model;                        ///< as profiled_model() returns it
+  int row_alignment = 1;                  ///< of rows within MLPs, as in with_padded_rows()
+  ModelSpec model;                        ///< as returned by profiled_model()
   ProfileSettings settings;
-  /// A device is given to its ranks in so many quanta: cores of the host, groups of a GPU's multiprocessors.
+  /// The number of quanta of a device that ranks can share: cores of the host, groups of a GPU's
+  /// multiprocessors.
   int quanta = 1;
-  std::vector<TpProfile> tp;                ///< rising in mode, then in quanta; at least one
-  std::optional<AttentionWindows> windows;  ///< of the encoder, where it has some
+  std::vector<TpProfile> tp;                ///< in increasing order of mode, then quanta; at least one
+  std::optional<AttentionWindows> windows;  ///< of the encoder, if it has any
   ProfileLine optimizer;                    ///< per parameter
-  /// The sum of a rank's squared gradients, for their norm: per parameter. Zero where it was not measured.
+  /// The time per parameter to sum a rank's squared gradients for their norm. Zero if not measured.
   ProfileLine norm;
   ProfileLine message;                    ///< per byte
   std::map<int, ProfileLine> all_reduce;  ///< per byte, by number of ranks
@@ -208,13 +208,13 @@ struct ProfileTables {
   bool operator==(const ProfileTables&) const = default;
 };
 
-/// Returns whether the device computes by kernels that the host launches.
+/// Returns whether the device runs kernels that the host launches.
 inline bool launches_kernels(const ProfileTables& profile) {
   return !profile.device.starts_with("host");
 }
 
-/// Returns on how many of its device's quanta a rank of a stage computes: all, or in a shared plan those of
-/// its module.
+/// Returns on how many of its device's quanta a rank of a stage computes: all, or in a shared plan its
+/// module's quanta.
 inline int quanta_of(const Stage& stage, int quanta) {
   if (stage.share == 1 || quanta < 2) return quanta;
   const bool is_encoder = stage.encoder_layers > 0;
@@ -222,8 +222,8 @@ inline int quanta_of(const Stage& stage, int quanta) {
   return is_encoder ? encoder : quanta - encoder;
 }
 
-/// Returns whether a profile has tables of a stage's mode for what it gets of each device: of as many quanta,
-/// or of fewer and of more.
+/// Returns whether a profile covers a stage: it has tables of the stage's mode for its number of quanta, or
+/// for both fewer and more.
 inline bool has_tables(const ProfileTables& profile, const Stage& stage) {
   if (stage.share != 1 && profile.quanta < 2) return false;
   const int quanta = quanta_of(stage, profile.quanta);
@@ -237,21 +237,21 @@ inline bool has_tables(const ProfileTables& profile, const Stage& stage) {
   return fewer && more;
 }
 
-/// Returns what tables say they are of: "tp 2 with sequence parallelism", and on a part of a device of four
-/// quanta "tp 1 on 3/4 of a device".
+/// Returns the name of tables: "tp 2 with sequence parallelism" or, on a part of a device of four quanta, "tp
+/// 1 on 3/4 of a device".
 inline std::string to_string(const TpMode& mode, int quanta, int of_quanta) {
   if (quanta == of_quanta) return to_string(mode);
   return to_string(mode) + " on " + std::to_string(quanta) + "/" + std::to_string(of_quanta) + " of a device";
 }
 
-/// Returns what a stage needs as to_string() names it, "tp 1 on a part of a device" where a profile is of
-/// whole devices alone.
+/// Returns the name of the tables that a stage needs, like to_string(); "tp 1 on a part of a device" if a
+/// profile covers only whole devices.
 inline std::string needed_tables(const ProfileTables& profile, const Stage& stage) {
   if (stage.share != 1 && profile.quanta < 2) return to_string(tp_mode(stage)) + " on a part of a device";
   return to_string(tp_mode(stage), quanta_of(stage, profile.quanta), profile.quanta);
 }
 
-/// Returns what a profile has: "tp 1, tp 2".
+/// Returns the names of a profile's tables: "tp 1, tp 2".
 inline std::string measured_tables(const ProfileTables& profile) {
   std::string measured;
   for (const TpProfile& tables : profile.tp) {
@@ -260,9 +260,9 @@ inline std::string measured_tables(const ProfileTables& profile) {
   return measured;
 }
 
-/// Returns the model as a profile names it: name, sizes and layers, without the preprocessing rule, the
-/// longest sequence and what a model's name says. Of its form only whether embeddings are tied is kept, as
-/// parameters are counted.
+/// Returns the model as a profile stores it: name, sizes and layers, without the preprocessing rule, the max
+/// sequence length and properties that the name implies. Of the layer forms, only whether embeddings are tied
+/// is kept, because it determines the parameter count.
 inline ModelSpec profiled_model(const ModelSpec& model) {
   ModelSpec profiled = model;
   profiled.preprocess.clear();

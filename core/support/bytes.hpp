@@ -1,5 +1,5 @@
-// This header deals with untyped memory: places in it, and values as bytes and back, as processes of one
-// build on machines of one kind tell them each other.
+// This header handles untyped memory: pointer offsets, and conversion of values to bytes and back. Only
+// processes of the same build on the same kind of machine may exchange these bytes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace dflop {
 
-/// Returns the place that lies `bytes` behind `data`.
+/// Returns the address `bytes` after `data`.
 inline const std::byte* offset(const void* data, std::size_t bytes) {
   return static_cast<const std::byte*>(data) + bytes;
 }
@@ -24,8 +24,8 @@ inline std::byte* offset(void* data, std::size_t bytes) {
   return static_cast<std::byte*>(data) + bytes;
 }
 
-/// A ByteWriter appends values to a string of bytes: numbers and structs as they lie in memory, vectors and
-/// texts behind their length.
+/// A ByteWriter appends values to a string of bytes: numbers and structs as in memory, vectors and texts
+/// after their length.
 class ByteWriter {
  public:
   template <typename Value>
@@ -51,8 +51,8 @@ class ByteWriter {
   std::string bytes_;
 };
 
-/// A ByteReader takes values from the bytes of a ByteWriter, in the order of writing.
-/// @throws Error (internal) past the end.
+/// A ByteReader reads the values of a ByteWriter back, in the order of writing.
+///  @throws Error (internal) past the end.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}

@@ -1,4 +1,4 @@
-// Everything that runs on the host has one clock, with which durations are measured.
+// All measurements on the host use this clock.
 #pragma once
 
 #include <array>
@@ -10,15 +10,15 @@
 
 namespace dflop {
 
-/// Returns the time since the process first asked for it. All threads see the same clock, and it does not go
-/// back.
+/// Returns the time since the first call in this process. The clock is monotonic and the same for all
+/// threads.
 inline Nanoseconds host_time() {
   using Clock = std::chrono::steady_clock;
   static const Clock::time_point epoch = Clock::now();
   return std::chrono::duration_cast<Nanoseconds>(Clock::now() - epoch);
 }
 
-/// A Stopwatch tells how long ago it was made.
+/// A Stopwatch measures the time since it was created.
 class Stopwatch {
  public:
   Seconds elapsed() const { return std::chrono::steady_clock::now() - start_; }
@@ -27,7 +27,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Returns a duration as messages have it: "61 s", "0.25 s".
+/// Returns a duration formatted for messages: "61 s", "0.25 s".
 inline std::string in_seconds(Seconds duration) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.*f s", duration.count() < 10 ? 2 : 0, duration.count());

@@ -1,5 +1,5 @@
-// Threads share the cores of a machine: groups of ranks take turns on them, those of the host in a live run
-// or of a simulated one, and batch work does not interrupt others.
+// A CoreGate lets groups of ranks, live or simulated, take turns on the host's cores. become_batch_work()
+// keeps background threads from interrupting others.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace dflop {
 
 /// A CoreGate hands out a number of cores, first come, first served. A group of R ranks gets R cores at once,
-/// or all there are where they are fewer: its ranks run in lockstep, so that one of them on a core of its own
-/// would only hold it idle. Nobody overtakes the first that waits, even where fewer cores would do for it; so
-/// every group has its turn.
+/// or all cores if there are fewer: its ranks run in lockstep, so a single rank with a core would only hold
+/// it idle. Nobody overtakes the first in the queue, even if fewer cores would be enough; so every group gets
+/// its turn.
 class CoreGate {
  public:
   /// @pre cores >= 1
@@ -21,9 +21,10 @@ class CoreGate {
   /// Adds a group and returns its number, from 0 on. @pre ranks >= 1
   std::int32_t add_group(std::int32_t ranks);
 
-  /// The group comes to the end of the queue. @pre it neither waits nor holds cores
+  /// Puts the group at the end of the queue. @pre it neither waits nor holds cores
   void ask(std::int32_t group) { waiting_.push_back(group); }
-  /// Gives the first that waits its cores and names it; nothing where nobody waits or too few are free.
+  /// Gives the first group in the queue its cores and returns its number; nothing if no group waits or too
+  /// few cores are free.
   std::optional<std::int32_t> admit();
   void give_back(std::int32_t group) { free_ += cores_of(group); }
 
@@ -36,10 +37,10 @@ class CoreGate {
   std::deque<std::int32_t> waiting_;
 };
 
-/// Makes the calling thread one of batch work (Linux: SCHED_BATCH): waking it does not interrupt a thread
-/// that is at work. So who hands it work or sends it a message goes on, and it begins on a core that is free.
-/// A thread that has another policy than the usual one, SCHED_OTHER, keeps it, as that is the user's choice
-/// and none of them interrupts its like. Where the system refuses, nothing but time is lost.
+/// Makes the calling thread background work (Linux: SCHED_BATCH). Waking it does not interrupt a running
+/// thread: the thread that wakes it continues, and the woken one starts on a free core. A thread with another
+/// policy than the default, SCHED_OTHER, keeps it, because the user chose it, and threads of one policy do
+/// not interrupt each other. If the system refuses, only time is lost.
 void become_batch_work();
 
 }  // namespace dflop

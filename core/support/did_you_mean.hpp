@@ -1,4 +1,4 @@
-// Errors about an unknown name offer the known one that was probably meant.
+// did_you_mean() suggests a known name in errors about an unknown one.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace dflop {
 
-/// Returns "; did you mean 'compare'?" with the shortest known name that begins with what was found, from
-/// three letters on; else with the one that the fewest typing mistakes lead to (a letter
-/// too many, missing, wrong, or two changed places), of equal ones the first; nothing where more than a third
+/// Returns "; did you mean 'compare'?" with a suggestion: the shortest known name that begins with `found` if
+/// that has at least three letters; otherwise the known name with the fewest typing mistakes (a letter too
+/// many, missing or wrong, or two letters swapped), the first one if several tie. Empty if more than a third
 /// of the letters would be mistakes.
 std::string did_you_mean(std::string_view found, const std::vector<std::string_view>& known);
 

@@ -1,4 +1,4 @@
-// Numbers of 16 bits as others store them.
+// Conversion of 16-bit floating-point numbers.
 #pragma once
 
 #include <bit>
@@ -6,9 +6,9 @@
 
 namespace dflop {
 
-/// Returns the number whose bits as an f16 (5 bits of exponent, 10 of fraction) these are; exact. An f16 has
-/// the exponent's bias 15 where f32 has 127: its bits, moved into the places of an f32's, are too small
-/// by 2^112. The product with it is exact, of subnormal numbers, too.
+/// Returns the number with these bits as an f16 (5 bits of exponent, 10 of fraction), exactly. The exponent's
+/// bias is 15 for an f16 and 127 for an f32, so the bits moved to an f32's positions give a value too small
+/// by 2^112. Multiplying by it is exact, also for subnormal numbers.
 constexpr float from_f16(std::uint16_t half) {
   const std::uint32_t magnitude = (half & 0x7FFFU) << 13;
   const auto finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);

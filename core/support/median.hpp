@@ -1,4 +1,4 @@
-// These functions find the middle of fits and measurements.
+// Robust averages for fits and measurements.
 #pragma once
 
 #include <algorithm>
@@ -8,18 +8,19 @@
 
 namespace dflop {
 
-/// Returns the median, which is the mean of the two in the middle where their number is even. @pre values is
-/// not empty
+/// Returns the median; for an even number of values, the mean of the two in the middle. @pre values is not
+/// empty
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Returns the mean of the values that are near the median: within half of it, or within four times the
-/// median of all distances from it, as differences of times may be close to zero. Times in which something
-/// else had the processor are left out, but their tail, which is longer above than below, is not: sums of
-/// many come out above the sum of their medians, but near that of these. @pre as median()
+/// Returns the mean of the values near the median: within half the median of it, or within four times the
+/// median distance from it, because differences of times may be close to zero. This drops times during which
+/// other processes used the core. It keeps the usual tail of times, which is longer above than below: the sum
+/// of many durations is near the sum of their means, which is above the sum of their medians. @pre as
+/// median()
 inline double mean_without_outliers(const std::vector<double>& values) {
   const double middle = median(values);
   std::vector<double> distances;
@@ -32,7 +33,7 @@ inline double mean_without_outliers(const std::vector<double>& values) {
     sum += values[i];
     ++count;
   }
-  return sum / count;  // half of the distances at least are within their median
+  return sum / count;  // at least half of the distances are within their median
 }
 
 }  // namespace dflop

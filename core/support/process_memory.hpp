@@ -1,4 +1,4 @@
-// The memory of this process is read here, as the system counts it.
+// This header reads the memory use of this process, as counted by the system.
 #pragma once
 
 #include <fstream>
@@ -6,8 +6,8 @@
 
 namespace dflop {
 
-/// Returns a figure of /proc/self/status in bytes, as "VmRSS", or "VmHWM" for the most memory that there was;
-/// 0 where there is no such figure.
+/// Returns a figure of /proc/self/status in bytes, for example "VmRSS", or "VmHWM" for the peak; 0 if there
+/// is no such figure.
 inline double process_memory(const std::string& figure) {
   std::ifstream status("/proc/self/status");
   std::string word;

@@ -1,5 +1,5 @@
-// Seeded numbers and hashes are the same bytes on every compiler and library: the standard fixes
-// std::mt19937_64 but neither the distributions nor std::hash, so those few that we need are written out.
+// Random numbers and hashes that are the same on every compiler and library. The standard specifies
+// std::mt19937_64 but neither the distributions nor std::hash, so the few we need are implemented here.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace dflop {
 
 class Random {
  public:
-  /// `stream` tells apart independent users of one seed, as iterations or systems compared.
+  /// `stream` separates independent users of one seed, for example iterations or compared systems.
   explicit Random(std::uint64_t seed, std::uint64_t stream = 0) : engine_(mix(mix(seed) + stream)) {}
 
   std::uint64_t bits() { return engine_(); }
 
-  /// Returns a number that is uniform in [0, bound), without modulo bias. @pre bound > 0
+  /// Returns a number uniform in [0, bound), without modulo bias. @pre bound > 0
   std::uint64_t below(std::uint64_t bound) {
     const std::uint64_t unbiased = ~std::uint64_t{0} - ~std::uint64_t{0} % bound;
     std::uint64_t value = bits();
@@ -25,17 +25,17 @@ class Random {
     return value % bound;
   }
 
-  /// Returns a number that is uniform in [0, 1).
+  /// Returns a number uniform in [0, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1.0p-53; }
 
-  /// Shuffles by the algorithm of Fisher and Yates.
+  /// Shuffles with the Fisher-Yates algorithm.
   template <typename T>
   void shuffle(std::span<T> items) {
     for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);
   }
 
  private:
-  /// Makes unrelated numbers of neighbouring seeds and streams, as the finaliser of SplitMix64 does (Steele,
+  /// Turns neighboring seeds and streams into unrelated numbers, like the finalizer of SplitMix64 (Steele,
   /// Lea, Flood 2014).
   static constexpr std::uint64_t mix(std::uint64_t x) {
     x += 0x9E3779B97F4A7C15ull;
@@ -49,8 +49,8 @@ class Random {
 
 inline constexpr std::uint64_t kHashOfNothing = 0xCBF29CE484222325ull;
 
-/// Returns the FNV-1a hash of 64 bits (Fowler, Noll, Vo) of a text, or of it behind another whose `hash` is
-/// given.
+/// Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo) of a text. Given the `hash` of a preceding text, returns
+/// the hash of both texts joined.
 constexpr std::uint64_t stable_hash(std::string_view text, std::uint64_t hash = kHashOfNothing) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
   return hash;

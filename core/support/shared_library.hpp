@@ -1,4 +1,5 @@
-// A SharedLibrary is loaded when it is first used, as large ones of GPUs, that most runs do without.
+// A SharedLibrary is loaded at run time, when it is first used. Large GPU libraries are loaded this way
+// because most runs do not need them.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,26 +13,27 @@
 
 namespace dflop {
 
-/// A SharedLibrary stays loaded until the process ends, as what it has started may.
+/// A SharedLibrary stays loaded until the process ends, because its threads and callbacks may still run.
 class SharedLibrary {
  public:
-  /// Loads the first of `names` that can be, as the dynamic linker finds them or, in `folders`, by path.
-  /// `purpose` is for messages: "matrix products on a GPU".
-  /// @throws Error (no_device) that has each name with the linker's reason.
+  /// Loads the first of `names` that can be loaded, as the dynamic linker finds it or by its path in
+  /// `folders`. `purpose` is for messages: "matrix products on a GPU".
+  ///  @throws Error (no_device) that lists each name with the linker's reason.
   SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
                 const std::string& purpose);
 
-  /// Returns the address of the function or variable of that name.
-  /// @throws Error (no_device) where the library has none, as older versions may.
+  /// Returns the address of the function or variable with this name.
+  ///  @throws Error (no_device) if the library has none, for example because it is too old.
   void* symbol(const std::string& name) const;
-  const std::string& name() const { return name_; }  ///< of that which was loaded
+  const std::string& name() const { return name_; }  ///< the name that was loaded
 
  private:
   void* handle_ = nullptr;
   std::string name_;
 };
 
-/// An AnyFunction was found by its name, and becomes a pointer of whatever type it is assigned to.
+/// An AnyFunction is the address of a function found by name. It converts to the function pointer type that
+/// it is assigned to.
 class AnyFunction {
  public:
   explicit AnyFunction(void* address) : address_(address) {}
@@ -44,15 +46,15 @@ class AnyFunction {
   void* address_;
 };
 
-/// A FunctionTable is what tables of a library's functions derive from, whose members then find their
-/// functions by name:
+/// A FunctionTable is the base of tables of a library's functions. Their members look up their functions by
+/// name:
 ///
 ///     struct Clock : FunctionTable {
 ///       using FunctionTable::FunctionTable;
 ///       decltype(&::time) now = function("time");
 ///     };
 ///
-/// Without a library all members are null; tests set them to functions of their own.
+/// Without a library all members are null; tests set them to their own functions.
 class FunctionTable {
  public:
   FunctionTable() = default;

@@ -1,4 +1,4 @@
-// Taking the elements with the smallest keys out of a list of indices.
+// take_least() removes the elements with the smallest keys from a list of indices.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace dflop {
 
-/// Takes the elements with the smallest keys out of a list, `count` at most, rising; of equal ones the
-/// smallest element first.
+/// Removes up to `count` elements with the smallest keys from a list and returns them in increasing order of
+/// key. Ties go to the smaller element.
 template <typename Key>
 std::vector<std::size_t> take_least(std::vector<std::size_t>& from, std::size_t count, const Key& key) {
   const auto end = from.begin() + static_cast<std::ptrdiff_t>(std::min(count, from.size()));
