@@ -1,5 +1,5 @@
-// Conditions are what a simulated run meets beside its costs: pauses, failures, few cores, shared links.
-// The file also has what-if changes of costs: stragglers, jitter, slow links.
+// Conditions are events and limits of a simulated run apart from its costs: pauses, failures, few cores,
+// shared links. This file also has what-if changes of costs: stragglers, jitter, slow links.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace dflop {
 
-/// A Pause is a time in which a group computes nothing. What it has sent and what others do goes on. Pauses
-/// of one group may overlap, as those of two of its ranks do.
+/// A Pause is a time in which a group computes nothing. Its earlier sends and the other groups continue.
+/// Pauses of one group may overlap, for example if two of its ranks pause.
 struct Pause {
   static constexpr Nanoseconds kForever{std::numeric_limits<std::int64_t>::max()};
 
@@ -26,34 +26,34 @@ struct Pause {
 };
 
 struct Conditions {
-  /// Messages and collectives share these links. Null: each takes what ProgramCosts says.
+  /// Links that messages and collectives share. Null: each takes the time given by ProgramCosts.
   const Network* network = nullptr;
   std::vector<Pause> pauses = {};  ///< in order of start
-  /// Groups take turns to compute on so many cores, as CoreGate says; messages and collectives need none. 0:
-  /// every rank has one.
+  /// The number of cores on which groups take turns to compute (see CoreGate). Messages and collectives need
+  /// no cores. 0: every rank has its own core.
   int cores = 0;
-  /// By group: when it begins, as where it is still in the step before. Empty: all begin at 0.
+  /// By group: when it begins, for example because it is still in the previous step. Empty: all begin at 0.
   std::vector<Nanoseconds> begins = {};
 };
 
-/// A ComputePiece is a part of a computation in which the group computes all the time, or stands still.
+/// A ComputePiece is a part of a computation in which the group either computes or is paused throughout.
 struct ComputePiece {
   Nanoseconds start{0};
   Nanoseconds end{0};
   bool paused = false;
 };
 
-/// A ComputeRun says how a computation goes under the conditions of its group.
+/// A ComputeRun is the course of a computation under the conditions of its group.
 struct ComputeRun {
   Nanoseconds end{0};       ///< when it is done, or when the group fails
   Nanoseconds computed{0};  ///< without pauses
   bool fails = false;       ///< the group fails before it is done
 };
 
-/// Runs `amount` of compute of a group from `start` on. It is the place that knows what pauses and failures
-/// do to compute; where GPUs are shared SharedCompute is, as there a computation has no end before it is
-/// over. Appends the pieces of a run that does not fail to `pieces`, if given: in order, without gaps, at
-/// least one.
+/// Runs `amount` of compute of a group from `start` on. This function alone defines how pauses and failures
+/// affect compute, except on shared GPUs, where SharedCompute does: there the end of a computation is not
+/// known in advance. If `pieces` is given and the run does not fail, appends its pieces: in order, without
+/// gaps, at least one.
 inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, Nanoseconds start,
                               Nanoseconds amount, std::vector<ComputePiece>* pieces = nullptr) {
   Nanoseconds covered = start;  // by the pieces so far
@@ -79,7 +79,7 @@ inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, 
   return {end, computed, false};
 }
 
-/// Returns for how long of [from, until) a group's compute stands still.
+/// Returns how long a group's compute is paused within [from, until).
 inline Nanoseconds paused_time(const Conditions& conditions, std::int32_t group, Nanoseconds from,
                                Nanoseconds until) {
   Nanoseconds covered = from;
@@ -95,25 +95,24 @@ inline Nanoseconds paused_time(const Conditions& conditions, std::int32_t group,
   return sum;
 }
 
-/// No operation under conditions, nor a run's together, may take longer: the engine counts nanoseconds in 64
-/// bits, which are 292 years.
+/// The max duration of an operation under conditions, and of a whole run. The engine counts nanoseconds in 64
+/// bits, which is enough for 292 years.
 inline constexpr Seconds kLongestRun{1e9};
 
 /// Returns the group that a rank belongs to. @pre 0 <= rank < program.ranks()
 std::int32_t group_of_rank(const Program& program, std::int32_t rank);
 
-/// Makes compute and optimizer steps of a group take `factor` times as long, in which they move as much as
-/// before; the slowest rank sets the group's pace. @throws Error (usage): an operation would take longer than
-/// kLongestRun
+/// Multiplies the compute and optimizer times of a group by `factor`; the bytes they move stay the same. The
+/// slowest rank sets the group's pace. @throws Error (usage): an operation would take longer than kLongestRun
 void slow_down(ProgramCosts& costs, const Program& program, std::int32_t group, double factor);
 
-/// Multiplies every duration of an instruction by exp(sigma z - sigma² / 2), z standard normal: a log-normal
-/// factor of mean 1. @throws Error as slow_down()
+/// Multiplies every instruction's duration by exp(sigma z - sigma² / 2), z standard normal: a log-normal
+/// factor with mean 1. @throws Error as slow_down()
 void add_jitter(ProgramCosts& costs, double sigma, Random& random);
 
-/// Multiplies bandwidths of groups by `bandwidth_factor` (above 0), those of shared GPUs by the least of the
-/// groups on them: a message takes as long as over the slower of its ends, a collective as long as its
-/// slowest participant. @throws Error as slow_down()
+/// Multiplies the bandwidths of groups by `bandwidth_factor` (above 0); shared GPUs take the min factor of
+/// their groups. A message is as slow as the slower of its ends, and a collective as slow as its slowest
+/// participant. @throws Error as slow_down()
 void slow_links(ProgramCosts& costs, const Program& program, const std::vector<double>& bandwidth_factor);
 
 /// Makes messages and collectives take no time.

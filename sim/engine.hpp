@@ -1,4 +1,4 @@
-// The event engine runs a Program in virtual time, and a SimExecutor an Iteration.
+// The event engine simulates a Program in virtual time. A SimExecutor simulates an Iteration.
 #pragma once
 
 #include <utility>
@@ -12,77 +12,76 @@
 
 namespace dflop {
 
-/// Runs every group's instruction list in order, in whole nanoseconds, events ordered by (time, insertion
-/// number); what a shared network does at an instant comes before all else of that instant.
+/// Runs every group's instruction list in order. Time is in whole nanoseconds, and events are ordered by
+/// (time, insertion number); events of a shared network come first at each time.
 ///
 /// Compute and optimizer instructions occupy their group for costs.instruction. A send posts its message and
-/// the group goes on at once; the message is there costs.message later, whatever else is on the links
+/// the group continues at once. The message arrives costs.message later, whatever else is on the links
 /// (latency-bandwidth network), or when conditions.network has carried it. A receive blocks its group until
 /// then. A collective starts when all participants have entered it and have no earlier one left, and takes
 /// costs.collective, or as long as the network needs. An all_reduce enters it and blocks the group until its
-/// end; an all_reduce_start enters it without blocking, now or while the next instruction runs (see
+/// end. An all_reduce_start enters it without blocking, at once or while the next instruction runs (see
 /// Collective::ready), and an all_reduce_wait blocks until the end.
 ///
 /// With conditions.cores, compute and optimizer instructions also wait until their group has its cores, and
-/// give them back when they end; a send, a receive and a collective need none. Cores go to who asks first, of
-/// one instant to the lowest group, after all else of that instant. That wait is bubble; pauses keep the
-/// cores, and so does a group that fails.
+/// return them when they end; sends, receives and collectives need none. Cores go to the group that asked
+/// first; among groups that ask at the same time, to the lowest, after all other events of that time. This
+/// waiting is bubble. A paused or failed group keeps its cores.
 ///
-/// On shared GPUs (Program::shared_gpus) compute and optimizer instructions share the bandwidth of the GPUs'
-/// memory and take longer where two of them ask for more than there is (sim/shared_compute.hpp); all that
-/// time is busy. What happens to them comes before all else of an instant but a shared network's.
+/// On shared GPUs (Program::shared_gpus), compute and optimizer instructions share the GPUs' memory bandwidth
+/// and take longer if two of them together need more than there is (sim/shared_compute.hpp). All that time
+/// counts as busy. Their events come before all others of the same time except a shared network's.
 ///
-/// Per group, busy + bubble + wait = makespan: busy is compute and optimizer; wait is idle time in which the
-/// awaited message is in flight (posted, not yet arrived) or the collective is running; bubble is the rest,
-/// the time after its last instruction and pauses included. transfer is the time in which at least one
-/// message from or to the group, or a collective of it, is in flight: the union of these intervals, never
-/// more than the makespan.
+/// Per group, busy + bubble + wait = makespan. busy is compute and optimizer time. wait is idle time in which
+/// the awaited message is in flight (posted, not yet arrived) or the collective is running. bubble is the
+/// rest, including pauses and the time after the group's last instruction. transfer is the time in which at
+/// least one message from or to the group, or one of its collectives, is in flight: the union of these
+/// intervals, never more than the makespan.
 ///
 /// A group begins at conditions.begins, and the time before is bubble.
 ///
-/// Memory of each rank: costs.model_state all the time, costs.activation from the start of a forward, and
-/// from the end of a backward_input, to the end of the backward (or backward_weight) that frees it,
+/// Memory of each rank: costs.model_state all the time; costs.activation from the start of a forward, and
+/// from the end of a backward_input, to the end of the backward (or backward_weight) that frees it;
 /// costs.workspace while the instruction runs.
 ///
 /// With Detail::spans every instruction leaves one span, ordered by start; memory points mark every change.
 ///
-/// Where a group fails (conditions.pauses), the run goes on as far as the others get, and Timeline::stalls
-/// says where each group stands.
+/// If a group fails (conditions.pauses), the others run as far as they can, and Timeline::stalls says where
+/// each group stopped.
 ///
-/// @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group.
-/// @throws Error (internal) if the costs do not fit the program or are negative, if the program deadlocks
-/// (naming the groups and what each waits for), or if memory does not return to the model state.
+///  @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group.
+///  @throws Error (internal) if the costs do not fit the program or are negative, if the program deadlocks
+///  (naming the groups and what each waits for), or if memory does not return to the model state.
 Timeline simulate(const Program& program, const ProgramCosts& costs, Detail detail,
                   const Conditions& conditions = {});
 
-/// Returns how long the compute after an all_reduce_start runs before its group enters `collective`, where it
-/// takes `compute` in all. Zero: the group enters at once.
+/// Returns how long the compute after an all_reduce_start runs before its group enters `collective`, if the
+/// compute takes `compute` in total. Zero: the group enters at once.
 Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute);
 
-/// Returns, per instruction of a program on shared GPUs, when an all_reduce_start comes into force while
-/// compute runs; -1 for all others. It runs the program, as only the run's own events say so to the
-/// nanosecond. @pre as simulate()
+/// Returns, per instruction of a program on shared GPUs, when an all_reduce_start enters its collective
+/// during compute; -1 for all other instructions. It simulates the program, because only the simulation's own
+/// events are exact to the nanosecond. @pre as simulate()
 std::vector<Nanoseconds> late_entry_times(const Program& program, const ProgramCosts& costs,
                                           const Conditions& conditions);
 
-/// A SimExecutor simulates what it is given under conditions that are the same for all. It keeps no state
-/// between runs.
+/// A SimExecutor simulates iterations, all under the same conditions. It keeps no state between runs.
 class SimExecutor final : public Executor {
  public:
   SimExecutor() = default;
-  /// `conditions.network` outlives the executor.
+  /// `conditions.network` must outlive the executor.
   explicit SimExecutor(Conditions conditions) : conditions_(std::move(conditions)) {}
 
   Timeline run(const Iteration& iteration, Detail detail) const override {
     return simulate(iteration.program, iteration.costs, detail, conditions_);
   }
 
-  /// Runs an iteration with the costs of another model in place of its own.
+  /// Runs an iteration with the costs of another model instead of its own.
   Timeline run(const Iteration& iteration, const CostModel& cost, Detail detail) const {
     return simulate(iteration.program, price(cost, iteration), detail, conditions_);
   }
 
-  /// Runs a program that need not be of a plan.
+  /// Runs a program, which need not belong to a plan.
   Timeline run(const PricedProgram& priced, Detail detail) const {
     return simulate(priced.program, priced.costs, detail, conditions_);
   }

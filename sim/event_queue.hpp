@@ -1,4 +1,4 @@
-// EventQueue says what happens next in virtual time.
+// An EventQueue returns events in order of virtual time.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,18 @@
 
 namespace dflop {
 
-/// An Event is something that happens at `time`. Events of one instant happen in the order in which they were
-/// inserted.
+/// An Event happens at `time`. Events at the same time happen in insertion order.
 struct Event {
   Nanoseconds time{0};
   std::uint64_t number = 0;  ///< insertion number
-  std::int32_t what = 0;     ///< as its user numbers them
+  std::int32_t what = 0;     ///< as numbered by the user of the queue
 
   bool operator>(const Event& other) const {
     return time != other.time ? time > other.time : number > other.number;
   }
 };
 
-/// EventQueue is a binary heap of events, earliest first. It does not allocate while it holds at most
+/// An EventQueue is a binary heap of events, earliest first. It does not allocate while it holds at most
 /// `capacity` events.
 class EventQueue {
  public:
@@ -31,7 +30,7 @@ class EventQueue {
 
   bool empty() const { return heap_.empty(); }
 
-  /// Returns when the earliest event is. The queue must not be empty.
+  /// Returns the time of the earliest event. The queue must not be empty.
   Nanoseconds next_time() const { return heap_.front().time; }
 
   void push(Nanoseconds time, std::int32_t what) {
@@ -39,7 +38,7 @@ class EventQueue {
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
 
-  /// Takes out the earliest event. The queue must not be empty.
+  /// Removes and returns the earliest event. The queue must not be empty.
   Event pop() {
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
     const Event earliest = heap_.back();

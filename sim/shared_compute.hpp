@@ -1,4 +1,4 @@
-// SharedCompute runs the compute of groups that share GPUs, in virtual time.
+// SharedCompute simulates the compute of groups that share GPUs, in virtual time.
 #pragma once
 
 #include <array>
@@ -13,82 +13,83 @@
 
 namespace dflop {
 
-/// SharedCompute runs compute whose groups take bandwidth of the memory of GPUs that others run on too.
+/// SharedCompute runs computations that share the memory bandwidth of GPUs.
 ///
-/// A computation asks for a part d of each of its GPUs' bandwidth, that which it takes alone, and gets a part
-/// a <= d, the same of all of them, as its ranks run in lockstep; it then goes on at the rate a / d. The
-/// parts are max-min fair (Bertsekas and Gallager 1992, section 6.5.2): they are raised together until a
-/// computation has what it asks for or a GPU has nothing left. They change only when a computation that
-/// shares a GPU begins, ends, pauses or goes on. No GPU ever gives more than it has.
+/// A computation asks for a fraction d of each of its GPUs' bandwidth, which is what it uses when nothing
+/// else runs there. It gets a fraction a <= d, the same on all its GPUs because its ranks run in lockstep,
+/// and then runs at the rate a / d. The fractions are max-min fair (Bertsekas and Gallager 1992, section
+/// 6.5.2): they rise together until a computation has what it asks for or a GPU has no bandwidth left. They
+/// change only when a computation that shares a GPU begins, ends, pauses or resumes. No GPU ever gives more
+/// than it has.
 ///
-/// Where a group pauses its compute stands still and takes no bandwidth.
+/// While a group pauses, its compute makes no progress and takes no bandwidth.
 class SharedCompute {
  public:
-  /// What happens to a computation.
+  /// The kind of event in a computation.
   enum class What : std::uint8_t {
-    nothing,  ///< its rate has changed
-    enters,   ///< the collective that add_entry() named comes into force
+    nothing,  ///< only its rate has changed
+    enters,   ///< the group enters the collective named by add_entry()
     ends,
-    fails,  ///< with its group
+    fails,  ///< together with its group
   };
 
   struct Happening {
     What what = What::nothing;
     std::int32_t group = 0;
-    std::int64_t entry = 0;   ///< of enters: as given to add_entry()
-    Nanoseconds computed{0};  ///< of ends and fails: how long it ran, without pauses
+    std::int64_t entry = 0;   ///< for `enters`: as given to add_entry()
+    Nanoseconds computed{0};  ///< for `ends` and `fails`: how long it ran, without pauses
   };
 
-  /// Both must outlive it. @pre the program has shared GPUs
+  /// Both arguments must outlive this object. @pre the program has shared GPUs
   SharedCompute(const Program& program, const Conditions& conditions);
   SharedCompute(const SharedCompute&) = delete;  // the heap refers to the computations
 
-  /// Begins a computation of a group that has none, at `now`, not before the last event. Alone it takes
-  /// `amount` and the part `bandwidth` of each of its GPUs' bandwidth, in [0, 1].
+  /// Begins a computation of an idle group at `now`, not before the last event. Without contention it takes
+  /// `amount` and uses the fraction `bandwidth` of each of its GPUs' bandwidth, in [0, 1].
   void start(std::int32_t group, Nanoseconds amount, double bandwidth, Nanoseconds now);
 
-  /// Makes What::enters happen when the computation that the group has just begun has done `amount` of what
-  /// it takes. Amounts of one computation come rising.
+  /// Makes What::enters happen when the computation that the group has just begun has done `amount` of its
+  /// work. The amounts of one computation must be given in increasing order.
   void add_entry(std::int32_t group, Nanoseconds amount, std::int64_t entry);
 
   bool idle() const { return running_ == 0; }
 
-  /// Returns when something happens next. @pre not idle
+  /// Returns the time of the next event. @pre not idle
   Nanoseconds next_time();
 
-  /// Moves to next_time() and returns what happens then.
+  /// Advances to next_time() and returns the event.
   Happening advance();
 
  private:
   struct Entry {
-    double left = 0;  ///< it happens when so much is left of the computation
+    double left = 0;  ///< the event happens when this much of the computation is left
     std::int64_t entry = 0;
   };
 
-  /// A Computation is what one group runs.
+  /// A Computation is the current computation of one group.
   struct Computation {
     bool runs = false;
     bool paused = false;
     bool queued = false;        ///< in the heap
-    What next = What::nothing;  ///< happens to it at `event`
-    double bandwidth = 0;       ///< asked for
-    double part = 0;            ///< what share_out() gives it; below 0: not yet settled
-    double rate = 0;            ///< 0 until it is settled for the first time, and in a pause
-    double left = 0;            ///< nanoseconds alone, at `since`
+    What next = What::nothing;  ///< event that happens at `event`
+    double bandwidth = 0;       ///< fraction of the bandwidth that it asks for
+    double part = 0;            ///< fraction given by share_out(); below 0: not yet known
+    double rate = 0;            ///< 0 before it is known for the first time, and in a pause
+    double left = 0;            ///< nanoseconds left without contention, at `since`
     Nanoseconds since{0};
     Nanoseconds started{0};
     Nanoseconds paused_for{0};
     Nanoseconds event{0};
     std::uint64_t number = 0;  ///< order of start
     std::size_t heap_place = 0;
-    std::size_t entered = 0;     ///< so many of its entries have happened
-    std::vector<Entry> entries;  ///< kept to be filled again
+    std::size_t entered = 0;     ///< how many of its entries have happened
+    std::vector<Entry> entries;  ///< kept to reuse its memory
   };
 
   void find_clusters(const Program& program);
   void disturb(std::int32_t group);
   void settle();
-  /// Returns the bandwidth that a group asks for at the moment.
+  /// Returns the bandwidth that a group currently asks for.
   double wanted(std::int32_t group) const {
     const Computation& one = computations_[group];
     return one.runs && !one.paused ? one.bandwidth : 0;
@@ -108,12 +109,12 @@ class SharedCompute {
   std::uint64_t started_ = 0;
   std::int32_t running_ = 0;
   std::vector<Computation> computations_;  ///< per group
-  ItemHeap<Computation> heap_;             ///< of those that run and do not stand still for ever
-  // Groups that reach each other over common GPUs are a cluster.
+  ItemHeap<Computation> heap_;             ///< of computations that run and are not paused forever
+  // Groups connected through common GPUs form a cluster.
   std::vector<std::int32_t> cluster_of_;            ///< per group
-  std::vector<std::size_t> first_member_;           ///< per cluster, and one more: in members_
+  std::vector<std::size_t> first_member_;           ///< per cluster, and one more: index into members_
   std::vector<std::int32_t> members_;               ///< groups
-  std::vector<std::size_t> first_pair_;             ///< per cluster, and one more: in pairs_
+  std::vector<std::size_t> first_pair_;             ///< per cluster, and one more: index into pairs_
   std::vector<std::array<std::int32_t, 2>> pairs_;  ///< groups that have a GPU in common
   std::vector<std::uint8_t> is_disturbed_;          ///< per cluster
   std::vector<std::int32_t> disturbed_;             ///< clusters whose rates may have changed

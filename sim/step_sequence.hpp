@@ -1,5 +1,5 @@
-// Steps run in sequence without a barrier between them: a group begins a step when it has ended its own step
-// before, while other groups may still be in theirs.
+// Steps run in sequence without a barrier between them: a group begins a step when it has ended its own
+// previous step, while other groups may still be in theirs.
 #pragma once
 
 #include <vector>
@@ -9,19 +9,20 @@
 
 namespace dflop {
 
-/// A StepStart says where groups stand at the start of a step, from when the first of them computes on.
+/// A StepStart says when groups begin a step. Time 0 is when the first of them begins to compute.
 struct StepStart {
-  std::vector<Nanoseconds> begins = {};  ///< by group, as Conditions::begins
-  Nanoseconds ended{0};                  ///< when the last group ends the step before
+  std::vector<Nanoseconds> begins = {};  ///< by group, see Conditions::begins
+  Nanoseconds ended{0};                  ///< when the last group ends the previous step
 };
 
-/// Returns how a recorded step starts.
+/// Returns the start of a recorded step.
 StepStart start_of(const Timeline& recorded);
 
-/// Simulates a step from `start`, and moves `start` on to the next step. The makespan is from the last
-/// group's end of the step before to the last group's end of this one, so that the makespans of a sequence
-/// add up to its time; what a group does not compute or wait of it is idle. Without a start the step is
-/// simulated alone. A start of another number of groups does not count: all groups begin together.
+/// Simulates a step from `start`, and then sets `start` for the next step. The makespan goes from the last
+/// group's end of the previous step to the last group's end of this one, so the makespans of a sequence add
+/// up to its total time. The part of the makespan in which a group neither computes nor waits is idle time.
+/// Without a start the step is simulated by itself. A start with a different number of groups is ignored: all
+/// groups begin together.
 Timeline simulate_next(const Program& program, const ProgramCosts& costs, Detail detail,
                        Conditions conditions, StepStart* start);
 

@@ -1,4 +1,5 @@
-// An AssignmentProblem puts items into the bins of a pipeline, for the largest load or for the makespan.
+// An AssignmentProblem is to put items into the bins of a pipeline, minimizing the largest load or the
+// makespan.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,12 @@ namespace dflop {
 
 class MakespanBounds;
 
-/// An AssignmentProblem has items, bins and what is to be small: the largest load of `bins`, or the makespan
-/// of `pipeline` where there is one.
+/// An AssignmentProblem has items, bins and an objective: the makespan of `pipeline` if there is one,
+/// otherwise the largest load of `bins`.
 struct AssignmentProblem {
   BinProblem bins;
-  const LoadPipeline* pipeline = nullptr;  ///< of bins.dp replicas and bins.microbatches()
-  Features features = {};                  ///< of the pipeline's loads
+  const LoadPipeline* pipeline = nullptr;  ///< with bins.dp replicas and bins.microbatches()
+  Features features = {};                  ///< inputs of the pipeline's loads
   MakespanBounds* bounds =
       nullptr;  ///< of the pipeline, shared by the problems of many batches; may be absent
 
@@ -33,24 +34,24 @@ struct AssignmentProblem {
   }
 };
 
-/// SolveLimits say when a search for an assignment ends, what it draws from, whom it tells and in which order
-/// it leaves the bins.
+/// SolveLimits say when a search for an assignment ends, its random seed, the order of the bins, and a
+/// callback for improvements.
 struct SolveLimits {
   std::uint64_t seed = 0;
-  /// A search may do so much work, in its own steps, and has the same result on every machine. 0: what it
-  /// thinks fit.
+  /// The work that a search may do, counted in its own steps, so the result is the same on every machine. 0:
+  /// the search decides.
   std::int64_t steps = 0;
-  /// A search ends after this wall-clock time from the call on, in place of steps.
+  /// A search ends this long after the call, in wall-clock time, instead of after a number of steps.
   std::optional<Seconds> time = {};
   std::stop_token stop = {};
-  /// The search calls this, if set, with each better assignment that obeys the caps, and its objective.
+  /// If set, the search calls this with each better assignment that obeys the caps, and its objective.
   std::function<void(std::span<const std::int32_t>, double)> improved = {};
-  std::uint64_t stream = 0;  ///< tells apart problems of one seed, as iterations
-  /// Method::solve() leaves the bins in this order. None: the method's own.
+  std::uint64_t stream = 0;  ///< distinguishes problems with the same seed, such as iterations
+  /// The order in which Method::solve() leaves the bins. None: the method's own.
   std::optional<BinOrder> bin_order = {};
 };
 
-/// An AssignmentSolution says which item is in which bin, and what that is worth.
+/// An AssignmentSolution has the bin of each item, and the value of this assignment.
 struct AssignmentSolution : Solution {
   std::vector<std::int32_t> bin = {};  ///< per item; empty if infeasible
 };

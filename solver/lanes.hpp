@@ -1,12 +1,12 @@
-// Lanes are vectors of sixteen floats; functions on them are compiled for several processors. The local
-// search for the largest load (solver/bins/exchange_kernel.hpp) computes in them; the search for the makespan
-// (solver/makespan/kernel.hpp) uses the same Lanes and clones.
+// Lanes are vectors of sixteen floats. Functions on them are compiled for several processors. The local
+// search for the largest load (solver/bins/exchange_kernel.hpp) and the search for the makespan
+// (solver/makespan/kernel.hpp) use them.
 #pragma once
 
 #include <cstdint>
 
-// A function with DFLOP_VECTOR_CLONES is compiled for several processors; the one that fits is chosen when
-// the program is loaded. Sanitizers do not get along with code that runs while the program is loaded.
+// DFLOP_VECTOR_CLONES compiles a function for several processors; the best version is chosen when the program
+// is loaded. It is off with sanitizers, which do not support code that runs at load time.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define DFLOP_VECTOR_CLONES
@@ -21,8 +21,8 @@
 
 namespace dflop {
 
-/// Lanes have one value for each of the candidates that are evaluated together: sixteen floats, in as many
-/// registers as the processor needs. The vectors are those of GCC and Clang.
+/// Lanes have one value for each of the sixteen candidates that are evaluated together, in as many registers
+/// as the processor needs. They use the vector extension of GCC and Clang.
 struct alignas(64) Lanes {
   static constexpr int kCount = 16;
   float value __attribute__((vector_size(64))) = {};

@@ -1,4 +1,4 @@
-// The critical path says why a run took as long as it did.
+// The critical path shows why a run took as long as it did.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class PathLinkKind : std::uint8_t {
   compute,     ///< a compute or optimizer instruction, or the part of it before a collective was entered
   message,     ///< from send to arrival
   collective,  ///< from its start to its end
-  pause,       ///< of a group that had compute to do
+  pause,       ///< pause of a group that had compute to do
 };
 
 template <>
@@ -25,16 +25,16 @@ inline constexpr NameTable<PathLinkKind, 4> kNames<PathLinkKind> = {{{PathLinkKi
                                                                      {PathLinkKind::collective, "collective"},
                                                                      {PathLinkKind::pause, "pause"}}};
 
-/// A PathLink is one link of the critical path. Each begins at the instant and in the group where the one
-/// before it ends.
+/// A PathLink is one link of the critical path. Each link begins at the time and in the group where the
+/// previous one ends.
 struct PathLink {
   PathLinkKind kind = PathLinkKind::compute;
-  Op op = Op::forward;      ///< of a message that of its send; of a pause what it held up
+  Op op = Op::forward;      ///< of a message: its send; of a pause: the op that it delayed
   std::uint16_t stage = 0;  ///< of the instruction in `group`
   std::uint16_t to_stage = 0;
-  std::int32_t group = 0;     ///< where it runs; of a message the source; of a collective who came last to it
-  std::int32_t to_group = 0;  ///< where the path goes on; `group` unless it is a message, a
-                              ///< collective, or the end of compute whose cores went to another
+  std::int32_t group = 0;  ///< where it runs; of a message: the source; of a collective: its last participant
+  std::int32_t to_group = 0;  ///< where the path continues; `group`, except for a message, a collective, or
+                              ///< the end of compute whose cores went to another group
   std::int32_t microbatch = -1;
   Nanoseconds start{0};
   Nanoseconds duration{0};
@@ -45,19 +45,20 @@ struct PathLink {
 /// Returns the chain of instructions and transfers that leads from 0 to the makespan without a gap: the
 /// durations of its links sum to the makespan.
 ///
-/// The walk goes back from the group that ends last. An instruction begins when the one before it in its
-/// group ends; a receive that waited ends when its message arrives, and the path goes over the message to its
-/// send; a collective starts when its last participant enters it, or is done with the collective before it.
-/// Whole nanoseconds make these comparisons exact. Compute that waited for cores begins when another group's
-/// ends, and the path goes on there. Where several things end at one instant the path stays in its group,
-/// else it takes the first participant; of groups that end together it takes the first.
+/// The walk goes backwards from the group that ends last. An instruction begins when the previous one in its
+/// group ends. A receive that waited ends when its message arrives, and the path continues over the message
+/// to its send. A collective starts when its last participant enters it, or is done with the previous
+/// collective. Times are integer nanoseconds, so these comparisons are exact. Compute that waited for cores
+/// begins when another group's compute ends, and the path continues there. If several things end at the same
+/// time, the path stays in its group if it can, and otherwise takes the first participant; of groups that end
+/// together it takes the first.
 ///
-/// `timeline` is that of simulate(program, costs, Detail::spans, conditions).
-/// @throws Error (internal) if it is not, or if the run stalled.
+/// `timeline` must be the result of simulate(program, costs, Detail::spans, conditions).
+///  @throws Error (internal) if it is not, or if the run stalled.
 std::vector<PathLink> critical_path(const Program& program, const ProgramCosts& costs,
                                     const Timeline& timeline, const Conditions& conditions = {});
 
-/// A PathShare is what the links of one kind, operation and stage add up to.
+/// A PathShare is the sum over all links of one kind, operation and stage.
 struct PathShare {
   std::uint16_t stage = 0;
   PathLinkKind kind = PathLinkKind::compute;

@@ -1,4 +1,4 @@
-// Flows runs transfers that share links, in virtual time.
+// Flows simulates transfers that share links, in virtual time.
 #pragma once
 
 #include <cstddef>
@@ -13,29 +13,29 @@
 namespace dflop {
 
 /// Flows runs the transfers of a Network with max-min fair rates (Bertsekas and Gallager 1992, section
-/// 6.5.2): rates are raised together until a link is full or a route's own limit is reached, which settles
-/// the transfers concerned; the others go on. With weights, a link of capacity C is full when the sum of
-/// weight * rate over its transfers is C.
+/// 6.5.2): all rates rise together until a link is full or a route reaches its own limit; the rates of the
+/// affected transfers are then fixed, and the others continue to rise. With weights, a link of capacity C is
+/// full when the sum of weight * rate over its transfers is C.
 ///
-/// A transfer that comes or goes changes the rates only of those that it can reach over common links, and
-/// none at all where no link of its route is full; so a network without contention costs a few additions a
-/// transfer.
+/// A transfer that starts or ends changes only the rates of transfers connected to it through shared links,
+/// and none at all if no link of its route is full. So a network without contention costs only a few
+/// additions per transfer.
 class Flows {
  public:
-  /// `network` must outlive it.
+  /// `network` must outlive this object.
   explicit Flows(const Network& network);
   Flows(const Flows&) = delete;  // the heap refers to the flows
 
-  /// Begins a transfer at `now`, not before the last event. Each transfer runs at most once.
+  /// Starts a transfer at `now`, not before the last event. Each transfer runs at most once.
   void start(std::int32_t transfer, Nanoseconds now);
 
   bool idle() const { return heap_.empty(); }
 
-  /// Returns when something happens next. @pre not idle
+  /// Returns the time of the next event. @pre not idle
   Nanoseconds next_time();
 
-  /// Moves to next_time() and returns the transfer that ends then; nothing if a phase began or ended inside
-  /// one.
+  /// Advances to next_time() and returns the transfer that ends then; nothing if only a phase within a
+  /// transfer began or ended.
   std::optional<std::int32_t> advance();
 
  private:
@@ -46,10 +46,10 @@ class Flows {
     State state = State::latency;
     std::size_t phase = 0;
     double bytes_left = 0;  ///< at `since`
-    double rate = 0;        ///< bytes a second
+    double rate = 0;        ///< bytes per second
     Nanoseconds since{0};
     Nanoseconds event{0};      ///< when its state ends at this rate
-    std::uint64_t number = 0;  ///< order of start, which decides between events of one instant
+    std::uint64_t number = 0;  ///< order of start, which orders events at the same time
     std::size_t heap_place = 0;
     std::uint64_t visit = 0;
   };
@@ -57,8 +57,8 @@ class Flows {
   struct Link {
     std::vector<std::int32_t> flows;  ///< moving
     double used = 0;                  ///< sum of weight * rate
-    double spare = 0;                 ///< what the settled flows leave
-    double weight = 0;                ///< of unsettled flows
+    double spare = 0;                 ///< capacity left by the transfers whose rates are fixed
+    double weight = 0;                ///< of transfers whose rates are not yet fixed
     std::int32_t unsettled = 0;
     std::uint64_t visit = 0;
   };
@@ -82,7 +82,7 @@ class Flows {
   std::uint64_t started_ = 0;
   std::uint64_t visit_ = 0;
   std::vector<Flow> flows_;
-  std::vector<std::int32_t> free_;  ///< of flows_
+  std::vector<std::int32_t> free_;  ///< free entries of flows_
   std::vector<Link> links_;
   ItemHeap<Flow> heap_;
   std::vector<std::int32_t> disturbed_;  ///< links whose flows may change their rates

@@ -1,4 +1,4 @@
-// ItemHeap says which of many items has the earliest event, and lets events move.
+// An ItemHeap is a priority queue in which the times of queued items may change.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 namespace dflop {
 
 /// An ItemHeap is a binary heap of items, which its user keeps in a vector and names by index: earliest
-/// Item::event first, of one instant the lowest Item::number. Item::heap_place is the heap's own. The heap
-/// has copies of both, as items are large and it compares many of them.
+/// Item::event first, then lowest Item::number. Only the heap writes Item::heap_place. The heap has copies of
+/// both keys, because items are large and it compares many of them.
 template <typename Item>
 class ItemHeap {
  public:
-  /// `items` must outlive it.
+  /// `items` must outlive the heap.
   explicit ItemHeap(std::vector<Item>& items) : items_(items) {}
 
   bool empty() const { return places_.empty(); }
@@ -24,7 +24,7 @@ class ItemHeap {
     up(places_.size() - 1);
   }
 
-  /// Takes out the top.
+  /// Removes the top.
   void pop() {
     places_.front() = places_.back();
     places_.pop_back();

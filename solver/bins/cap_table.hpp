@@ -1,4 +1,4 @@
-// A CapTable says what the bins of an assignment hold of each cap while it is being made or changed.
+// A CapTable tracks how much of each cap the bins use while an assignment is built or changed.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace dflop {
 
-/// A CapTable counts in whole numbers, so that sums are exact in any order and in float: weights that are
-/// whole stay as they are where the cap is at most 2^22, others are rounded up to 2^-22 of the cap.
+/// A CapTable counts in integers, so that sums are exact in any order and in float. Integer weights are
+/// unchanged if the cap is at most 2^22; all others are rounded up to multiples of 2^-22 of the cap.
 class CapTable {
  public:
   /// All bins are empty at first. The problem must outlive the table.
@@ -25,8 +25,8 @@ class CapTable {
 
   bool fits(std::int32_t item, std::int32_t bin) const;
 
-  /// Returns by how much the weight in `bin` may grow while that in `other` shrinks by as much (other < 0:
-  /// nothing shrinks). Negative where a cap is broken already.
+  /// Returns by how much the weight in `bin` may grow while the weight in `other` shrinks by the same amount
+  /// (other < 0: nothing shrinks). Negative if a cap is already broken.
   double room(int cap, std::int32_t bin, std::int32_t other = -1) const;
 
  private:
@@ -46,8 +46,8 @@ class CapTable {
   std::vector<Counted> caps_;
 };
 
-/// Says why no assignment can obey the caps, where that is plain: an item that is too large, or more of them
-/// than all bins hold. "item 17 ('id') has 9000 LLM tokens, the cap is 8192".
+/// Returns why no assignment can obey the caps, if this is obvious: one item is too large, or all items
+/// together exceed what the bins can hold. Example: "item 17 ('id') has 9000 LLM tokens, the cap is 8192".
 std::optional<std::string> impossible_cap(const BinProblem& problem);
 
 }  // namespace dflop

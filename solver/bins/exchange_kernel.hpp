@@ -1,4 +1,4 @@
-// The inner loop of local search finds which offer of one bin to exchange for which of another.
+// The inner loop of local search finds the best exchange of items between two bins.
 #pragma once
 
 #include <array>
@@ -8,15 +8,15 @@
 
 namespace dflop {
 
-/// Offers are read so many at a time; their arrays are padded to a multiple of it.
+/// The number of offers evaluated together; arrays of offers are padded to a multiple of it.
 inline constexpr int kLanes = Lanes::kCount;
-/// A padding offer has these loads, so that an exchange for it is never the best.
+/// The loads of a padding offer, so large that no exchange for it is the best.
 inline constexpr float kFar = 1e30F;
-/// One exchange can obey so many caps.
+/// The max number of caps that an exchange can obey.
 inline constexpr int kMostCaps = 24;
 
-/// Offers are parts of a bin that may leave it: items, pairs of items, nothing. They have loads, and the
-/// weights of each cap.
+/// Offers are parts of a bin that may leave it: single items, pairs of items, or nothing. They have loads,
+/// and weights for each cap.
 struct Offers {
   const float* encoder = nullptr;
   const float* llm = nullptr;
@@ -24,8 +24,8 @@ struct Offers {
   int count = 0;  ///< without padding
 };
 
-/// An ExchangeQuery has two bins and what each may give. An exchange is allowed if for each cap (weight of
-/// y's offer - weight of x's offer) lies between least and most.
+/// An ExchangeQuery has two bins and the offers of each. An exchange is allowed if for each cap (weight of
+/// y's offer - weight of x's offer) lies between `least` and `most`.
 struct ExchangeQuery {
   Offers x;
   Offers y;
@@ -38,16 +38,17 @@ struct ExchangeQuery {
   std::array<float, kMostCaps> most = {};
 };
 
-/// An Exchange has the largest of the four loads after an exchange, and which offers change places.
+/// An Exchange has the largest of the four loads after the exchange, and the exchanged offers.
 struct Exchange {
   float load = 0;
   std::int32_t x = -1;
   std::int32_t y = -1;
 };
 
-/// Finds the exchange with the smallest load below `best.load`, the first of equal ones; `best` is unchanged
-/// if there is none. It only adds and compares floats, so the result is the same on every processor.
-/// @return true if `best` is new.
+/// Finds the exchange with the smallest load below `best.load`, the first one if several tie; `best` is
+/// unchanged if there is none. It only adds and compares floats, so the result is the same on every
+/// processor.
+///  @return true if `best` is new.
 bool best_exchange(const ExchangeQuery& query, Exchange& best);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// COIN-OR CBC solves the integer program of the published online scheduler.
+// This header solves the integer program of the published online scheduler with COIN-OR CBC.
 #pragma once
 
 #include <cstdint>
@@ -8,36 +8,39 @@
 
 namespace dflop {
 
-/// CBC is asked to solve at most so many items x bins, with steps and with a time limit. Within the default
-/// steps one call then takes up to about 0.3 s; within a time limit the first linear program alone must leave
-/// time for anything else. Local search is hardly ever improved above either.
+/// The max items x bins for which CBC is called, with a step limit and with a time limit. Within the default
+/// steps, one call takes up to about 0.3 s. Within a time limit, the first linear program must leave time for
+/// more. Above these sizes CBC hardly ever improves on local search.
 inline constexpr std::int64_t kNodeBudgetBinaries = kSmallCells;
 inline constexpr std::int64_t kTimeLimitBinaries = 32768;
 
-/// A call without steps takes so many branch-and-bound nodes.
+/// The branch-and-bound nodes of a call without a step limit.
 inline constexpr std::int64_t kDefaultNodes = 200;
 
-/// Minimises C over binary x_ij, with sum_j x_ij = 1, sum_i x_ij >= 1 unless bins may be empty, all loads of
-/// bins (of microbatches, where they share the encoder) at most C, and the caps. Starts from local_search()
-/// with that one's own number of steps, is never worse than it, and ends there where that meets lower_bound()
-/// or there are too many binaries; else CBC gets its assignment as the incumbent, and the bound is the better
-/// of both. With a time limit local_search() has a quarter of it before CBC. Bins are interchangeable, so
-/// item i (by falling size) is kept out of the bins after i, which loses no partition; where the bins of a
-/// microbatch belong together, out of the microbatches after i and the ranks after i; where caps look at
-/// microbatches in a row, out of none. A step of `limits` is a branch-and-bound node.
+/// Minimizes C over binary x_ij, with sum_j x_ij = 1, sum_i x_ij >= 1 unless bins may be empty, all loads of
+/// bins (of microbatches, if they share the encoder) at most C, and the caps. Starts from local_search() with
+/// its default steps and never returns a worse assignment. Stops there if that meets lower_bound() or there
+/// are too many binaries. Otherwise CBC gets the assignment as its incumbent, and the bound is the better of
+/// both. With a time limit, local_search() gets a quarter of it before CBC. A step of `limits` is a
+/// branch-and-bound node.
 ///
-/// CBC runs in a process of its own (solver/bins/worker_process.hpp): it may crash or miss its limit, and is
-/// killed 0.2 s after it; without a time limit 30 s and 0.05 s per node after the call, at most 600 s, which
-/// is a hundred times what they take. The bound is CBC's, to its tolerance. Status: optimal (the assignment
-/// meets the bound), node_limit, time_limit, heuristic (CBC ended, but its best breaks a cap by less than its
-/// tolerance and was not taken), or fallback, with a reason: CBC failed, and the local search's assignment
-/// stays. Where CBC is not asked it is that of local_search().
-/// @return no bins where none was found that obeys the caps.
+/// Bins are interchangeable, so item i (in decreasing size) is kept out of the bins after i, which loses no
+/// partition. If the bins of a microbatch belong together, it is kept out of the microbatches after i and the
+/// ranks after i; if caps cover consecutive microbatches, out of none.
+///
+/// CBC runs in a separate process (solver/bins/worker_process.hpp), because it may crash or miss its limit.
+/// It is killed 0.2 s after the time limit. Without a time limit it is killed 30 s and 0.05 s per node after
+/// the call, at most 600 s, which is a hundred times what calls take. The bound is CBC's, within its
+/// tolerance. Status: optimal (the assignment meets the bound), node_limit, time_limit, heuristic (CBC ended,
+/// but its best assignment breaks a cap by less than its tolerance and was not used), or fallback, with a
+/// reason: CBC failed, and the local search's assignment is returned. If CBC is not called, the status is
+/// local_search()'s.
+///  @return no bins if none was found that obeys the caps.
 AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits);
 
-/// Returns true for what CBC's process may send: a verdict (0 to 2), a finite bound, and a bin of the problem
-/// for each item, none left empty that must not be, or no bins. A process whose memory is corrupted may send
-/// anything.
+/// Returns whether `values` is a valid answer of CBC's process: a verdict (0 to 2), a finite bound, and
+/// either a bin of the problem for each item, with no bin empty unless allowed, or no bins. A process whose
+/// memory is corrupted may send anything.
 bool is_ilp_answer(const BinProblem& problem, std::span<const double> values);
 
 }  // namespace dflop

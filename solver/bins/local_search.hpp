@@ -1,4 +1,4 @@
-// Local search makes the largest load small by exchanges with the fullest bin.
+// Local search reduces the largest load by exchanges with the fullest bin.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace dflop {
 
-/// A BinSearch is an assignment as local search changes it. Loads are floats in units of the lower bound, in
-/// one row of padded slots per bin; behind the items of a row is a slot without load, for exchanges that just
-/// move.
+/// A BinSearch is an assignment during local search. Loads are floats in units of the lower bound, in one row
+/// of padded slots per bin. After the items of a row comes a slot without load, for exchanges that only move
+/// an item.
 class BinSearch {
  public:
   using Stop = std::function<bool()>;
@@ -30,29 +30,30 @@ class BinSearch {
   std::vector<std::int32_t> assignment() const;
   void set(std::span<const std::int32_t> bin);
 
-  /// Returns the work done so far: tries of one offer against up to kLanes others.
+  /// Returns the work done so far: comparisons of one offer with up to kLanes others.
   std::int64_t tries() const { return tries_; }
 
-  /// Takes load off the fullest bin by the best exchange of single items, or move, with one of the bins
-  /// looked at: some in turn, more where they give nothing. Of a bin with more than kBlock items a block of
-  /// them is looked at, the next one where it gives nothing. `stop()` is asked after at most kAskAfter tries
-  /// and a pair of bins. False where no bin gives any, or stopped before one did.
+  /// Reduces the fullest bin's load by the best exchange or move of single items with one of the other bins.
+  /// It tries some bins in turn, and more if those give no improvement. From a bin with more than kBlock
+  /// items it tries one block of items, and the next block if that gives no improvement. `stop()` is called
+  /// at least every kAskAfter tries plus a pair of bins. Returns false if no bin gives an improvement, or if
+  /// stopped before one did.
   bool exchange_items(const Stop& stop);
 
-  /// Takes load off the fullest bin with up to two items from each side, and the first bin that gives an
-  /// exchange. `stop()` is asked before each bin.
+  /// Reduces the fullest bin's load with up to two items from each side, using the first bin that gives an
+  /// improvement. `stop()` is called before each bin.
   bool exchange_pairs(const Stop& stop);
 
-  /// Swaps a few random items, one of them in the fullest bin, as far as caps allow.
+  /// Swaps a few random items, one of them in the fullest bin, as far as caps permit.
   void kick();
 
  private:
-  static constexpr int kBlock = 256;               // items of a bin that are looked at together
-  static constexpr int kChunk = 24;                // bins that one round of exchange_items() looks at
-  static constexpr std::int64_t kAskAfter = 4096;  // tries, some microseconds
+  static constexpr int kBlock = 256;               // items of a bin that are tried together
+  static constexpr int kChunk = 24;                // bins tried in one round of exchange_items()
+  static constexpr std::int64_t kAskAfter = 4096;  // tries, a few microseconds
 
   using Pair = std::pair<std::int32_t, std::int32_t>;
-  /// Found is the best exchange so far and its bins.
+  /// A Found is the best exchange so far and its bins.
   struct Found {
     Exchange exchange;
     std::int32_t x = -1;
@@ -82,7 +83,7 @@ class BinSearch {
   std::int32_t fullest() const;
   std::vector<std::int32_t> sources() const;
   ExchangeQuery query(std::int32_t x, std::int32_t y) const;
-  /// Returns item `first` and `count` - 1 after it.
+  /// Returns item `first` and the `count` - 1 items after it.
   Offers items_of(std::int32_t bin, int first, int count) const;
   void pair_offers(std::int32_t bin, PairOffers& out) const;
   void try_items(std::int32_t x, int block, std::int32_t y, Found& best);
@@ -96,19 +97,19 @@ class BinSearch {
   void grow();
 
   const BinProblem& problem_;
-  int share_;  // how many bins carry an encoder load together, kept for the inner loop
+  int share_;                             // how many bins share one encoder load, cached for the inner loop
   std::vector<std::vector<float>> item_;  // [encoder, LLM, caps][item]
   std::vector<std::vector<float>> rows_;  // the same, [.][bin, slot]
-  std::vector<float> zeros_;              // encoder row of exchanges inside a microbatch that shares it
-  std::vector<std::int32_t> items_;       // [bin, slot]
-  std::vector<std::int32_t> count_;       // items of a bin
-  int capacity_ = 0;                      // slots of a bin
-  std::vector<float> encoder_;            // loads per group of `share_` bins
+  std::vector<float> zeros_;  // encoder row for exchanges within a microbatch that shares its encoder load
+  std::vector<std::int32_t> items_;  // [bin, slot]
+  std::vector<std::int32_t> count_;  // items of a bin
+  int capacity_ = 0;                 // slots of a bin
+  std::vector<float> encoder_;       // loads per group of `share_` bins
   std::vector<float> llm_;
   std::vector<float> bin_encoder_;
   CapTable caps_;
   Random random_;
-  std::vector<std::int32_t> ring_;  // bins in the order in which they are looked at
+  std::vector<std::int32_t> ring_;  // bins in the order in which they are tried
   std::size_t next_ = 0;
   int next_block_ = 0;
   std::int64_t tries_ = 0;
@@ -116,21 +117,22 @@ class BinSearch {
   PairOffers pairs_y_;
 };
 
-/// The search starts from lpt() and takes load off the fullest bin, step by step: by the best exchange or
-/// move of single items with one of some bins, where none helps by exchanges of up to two items on each side,
-/// and where those do not help either from a few random swaps of the best assignment so far; until
-/// lower_bound() is met or `limits` end it. A step of `limits.steps` is one offer tried against sixteen
-/// others; without steps or time there are two million, some milliseconds, and a hundred thousand for at most
-/// kSmallCells items x bins. Never worse than lpt(). `improved` gets each better assignment.
-/// @return no bins and status infeasible where no assignment was found that obeys the caps; that of
-/// obey_caps() and status fallback where there are more than kMostCaps caps
-/// (solver/bins/exchange_kernel.hpp).
+/// Local search starts from lpt() and reduces the load of the fullest bin step by step: by the best exchange
+/// or move of single items with one of some bins; if none helps, by exchanges of up to two items on each
+/// side; if those do not help either, it continues from the best assignment so far with a few random swaps.
+/// It ends when lower_bound() is met or at `limits`. A step of `limits.steps` is one offer compared with
+/// sixteen others. Without a limit of steps or time there are two million steps, which take some
+/// milliseconds, or a hundred thousand for at most kSmallCells items x bins. The result is never worse than
+/// lpt(). `improved` is called with each better assignment.
+///  @return no bins and status infeasible if no assignment was found that obeys the caps; the result of
+///  obey_caps() and status fallback if there are more than kMostCaps caps
+///  (solver/bins/exchange_kernel.hpp).
 AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& limits);
 
-/// Finds some assignment that obeys the caps: lpt()'s, or one found by the same search on what bins hold of
-/// them, which fills windows of microbatches evenly. Where that finds none and there are at most 2^20
-/// assignments, all are tried, so that none is missed.
-/// @return the bin of each item; empty where none was found within the limits.
+/// Finds any assignment that obeys the caps: lpt()'s, or one found by applying the same search to cap use,
+/// which fills windows of microbatches evenly. If that finds none and there are at most 2^20 assignments, it
+/// tries all of them, so that none is missed.
+///  @return the bin of each item; empty if none was found within the limits.
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits);
 
 }  // namespace dflop

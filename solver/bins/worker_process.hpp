@@ -1,4 +1,4 @@
-// A worker process runs code that may crash or not return.
+// A worker process runs code that may crash or never return.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,23 @@
 
 namespace dflop {
 
-/// A worker may return so many values at most: a longer message is that of a corrupted one.
+/// The max number of values a worker may return; a longer message means that the worker is corrupted.
 inline constexpr std::uint64_t kMostWorkerValues = 4'194'304;
 
 enum class WorkerEnd : std::uint8_t { done, late, stopped, died };
 
 struct WorkerResult {
   WorkerEnd end = WorkerEnd::died;
-  std::vector<double> values;  ///< of `work`, if done
+  std::vector<double> values;  ///< returned by `work`, if done
 };
 
-/// Calls `work` in a forked child process and returns what it returns. A child and no thread, because only a
-/// process can be ended from outside: it is killed `limit` after the call or soon after a stop is asked for,
-/// and neither a crash nor a corrupted heap reaches the caller. The child has a copy of the caller's memory
-/// but none of its threads, so `work` must not wait for any, print or write files; its output goes nowhere. A
-/// child that nevertheless waits is soon replaced by another, so `work` must be the same each time. More than
-/// kMostWorkerValues values count as died. What they are is not looked at.
+/// Calls `work` in a forked child process and returns its result. This needs a process instead of a thread,
+/// because only a process can be stopped from outside. The child is killed `limit` after the call, or soon
+/// after a stop is requested, and neither a crash nor a corrupted heap reaches the caller. The child has a
+/// copy of the caller's memory but none of its threads, so `work` must not wait for threads, print or write
+/// files; its output is discarded. A child that blocks anyway is soon replaced by another, so `work` must be
+/// the same each time. A result of more than kMostWorkerValues values counts as died. The values are not
+/// checked.
 WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
                            const std::stop_token& stop);
 

@@ -1,4 +1,4 @@
-// Local search makes the makespan of a pipeline small, from a start that is found here too.
+// Local search minimizes the makespan of a pipeline. This header also finds its starting assignment.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,35 @@
 
 namespace dflop {
 
-/// SearchControl says when a search ends and whom it tells.
+/// A SearchControl says when a search ends, and has its callbacks.
 struct SearchControl {
-  std::int64_t steps = 0;  ///< batches of candidates at most
-  /// The search asks this every few batches: which part of the budget is used, beside steps. It ends at 1.
-  /// May be empty.
+  std::int64_t steps = 0;  ///< max batches of candidates
+  /// The search calls this every few batches. It returns the used fraction of a budget other than steps; the
+  /// search ends at 1. May be empty.
   std::function<double()> used = {};
-  double enough_s = 0;  ///< no need to go below
+  double enough_s = 0;  ///< the search need not go below this value
   /// The search calls this with each better assignment.
   std::function<void(std::span<const std::int32_t>, double)> improved = {};
 };
 
-/// Makes the makespan of an assignment that obeys the caps smaller, in place. The gradient of the slowest
-/// group's makespan says for each change by how much that falls at most; of the changes that this does not
-/// rule out, 16 are evaluated at once and the best is applied. Changes are: two bins give each other up to
-/// two items for up to one, or all; two microbatches change places, or one moves elsewhere.
+/// Reduces the makespan of an assignment that obeys the caps, in place. The gradient of the slowest group's
+/// makespan gives for each change the max possible reduction. Changes that this does not rule out are
+/// evaluated 16 at a time, and the best is applied. Changes are: two bins exchange up to two items for up to
+/// one, or all items; two microbatches swap positions, or one moves to another position.
 ///
-/// A makespan is a maximum over paths, and where several are nearly critical hardly any change makes all of
-/// them shorter. So the search begins with a smooth makespan, which is convex as well but whose gradient sees
-/// all such paths, and goes to the true one as its budget is used up. From then on, when nothing helps for
-/// long, it goes on from the best one with some items exchanged at random.
-/// @return the makespan, in seconds
+/// A makespan is a maximum over paths, and if several are nearly critical, hardly any change shortens all of
+/// them. So the search begins with a smooth makespan, which is also convex but whose gradient includes all
+/// such paths, and approaches the true makespan as its budget is used up. Then, when nothing has helped for
+/// long, it restarts from the best assignment with some items exchanged at random.
+///  @return the makespan, in seconds
 double makespan_search(const AssignmentProblem& problem, const MakespanKernel& kernel, Random& random,
                        const SearchControl& control, std::vector<std::int32_t>& bin);
 
-/// Finds an assignment on one replica that stands for all: like items are put together, as many as there are
-/// replicas or a multiple, and what they are on average is assigned as one item; then each replica gets its
-/// part of them. Replicas so become alike, and the search is as much smaller as there are items in a cell.
-/// @return the bin of each item; empty where the parts do not obey the caps or leave a bin empty
+/// Finds an assignment on one replica that represents all. It groups similar items into cells whose size is
+/// the number of replicas or a multiple of it, assigns the mean of each cell as one item, and then gives each
+/// replica its part of each cell. So the replicas are similar, and the search is smaller by the number of
+/// items in a cell.
+///  @return the bin of each item; empty if the parts do not obey the caps or leave a bin empty
 std::vector<std::int32_t> mean_replica_start(const AssignmentProblem& problem, Random& random,
                                              const SearchControl& control);
 

@@ -1,5 +1,5 @@
-// A MakespanState is an assignment while a search changes it: what is in each bin, its loads, and the
-// critical path of every group.
+// A MakespanState is an assignment during a search: the items of each bin, its loads, and the critical path
+// of every group.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@
 
 namespace dflop {
 
-/// A Parcel is what leaves a bin for another: up to two items; -1 is none.
+/// A Parcel has the items that leave a bin for another: up to two; -1 is none.
 using Parcel = std::array<std::int32_t, 2>;
 inline constexpr Parcel kNothing = {-1, -1};
 
-/// In a BinExchange two bins give each other a parcel, or all that they have.
+/// In a BinExchange two bins exchange parcels, or all their items.
 struct BinExchange {
   std::int32_t from = 0;
   std::int32_t to = 0;
@@ -26,8 +26,8 @@ struct BinExchange {
   bool all = false;
 };
 
-/// A Reorder puts the microbatches of one group in another order: `from` goes to `to` and those between move
-/// up, or the two change places.
+/// A Reorder changes the order of a group's microbatches: `from` moves to `to` and those between shift by
+/// one, or the two swap places.
 struct Reorder {
   int group = 0;
   int from = 0;
@@ -37,11 +37,11 @@ struct Reorder {
 
 class MakespanState {
  public:
-  /// Starts from an assignment, the bin of each item. Problem and kernel must outlive the state.
+  /// Starts from an assignment, the bin of each item. The problem and kernel must outlive the state.
   MakespanState(const AssignmentProblem& problem, const MakespanKernel& kernel,
                 std::span<const std::int32_t> bin);
 
-  /// Goes to another assignment.
+  /// Switches to another assignment.
   void set(std::span<const std::int32_t> bin);
 
   const MakespanKernel& kernel() const { return kernel_; }
@@ -51,13 +51,13 @@ class MakespanState {
   /// Returns what an item or a bin adds to each load.
   std::span<const double> item_loads(std::int32_t item) const { return row(item_loads_, item); }
   std::span<const double> bin_loads(std::int32_t bin) const { return row(bin_loads_, bin); }
-  /// Computes what `from` loses and `to` gains, per load.
+  /// Computes how much `from` loses and `to` gains, per load.
   void moved_loads(const BinExchange& exchange, std::span<double> loads) const;
-  /// Returns, per column of a group, its loads and what the critical path takes for each.
+  /// Returns, per column of a group, its loads and the gradient of its critical path.
   std::span<const double> values(int group) const { return values_[group]; }
   std::span<const double> gradient(int group) const { return paths_[group].gradient; }
-  /// Returns the makespan of a group, smooth if asked for; which group has the largest; and what is not
-  /// smooth, of all.
+  /// Returns the smooth makespan of a group; the group with the largest one; and the true makespan of all
+  /// groups.
   double smooth_s(int group) const { return paths_[group].smooth_s; }
   int slowest() const;
   double makespan_s() const;
@@ -68,12 +68,12 @@ class MakespanState {
     for (int q = 0; q < kernel_.groups(); ++q) evaluate(q);
   }
 
-  /// Returns whether caps are obeyed after an exchange, and no bin is empty that may not be. An assignment
-  /// that obeys the caps is presumed.
+  /// Returns whether caps are still obeyed after an exchange, and no bin is empty unless allowed. The current
+  /// assignment must obey the caps.
   bool allows(const BinExchange& exchange) const;
   void apply(const BinExchange& exchange);
-  /// Applies a change if the smooth makespans of its groups stay below `less_s` and caps are obeyed; else
-  /// nothing changes.
+  /// Applies a change if the smooth makespans of its groups stay below `less_s` and caps are obeyed;
+  /// otherwise nothing changes.
   bool apply_if(const BinExchange& exchange, double less_s);
   bool apply_if(const Reorder& reorder, double less_s);
 
