@@ -56,7 +56,7 @@ struct PassTimes {
   }
 
   /// Returns the duration of a compute op; a backward takes as long as its two parts together.
-  ///  @throws Error (internal) for an op that is not compute
+  /// @throws Error (internal) for an op that is not compute
   Seconds of(Op op) const;
 };
 
@@ -144,7 +144,7 @@ class CostModel {
 
   /// Returns compute() of every compute instruction of a program, and zero for the others. A model whose
   /// instructions share parts can override this to compute each part once.
-  ///  @pre all passes of a microbatch on a stage of a group have one work
+  /// @pre all passes of a microbatch on a stage of a group have one work
   virtual std::vector<Nanoseconds> compute_times(const Program& program) const;
 
   /// Returns another model's price_sums(), for a model that modifies its prices.

@@ -164,13 +164,13 @@ std::vector<std::int32_t> first_ranks(const Plan& plan);
 
 /// Checks that a plan is consistent and fits its model and cluster. `where` names the plan in errors, for
 /// example its file.
-///  @throws Error (input) naming the key, what was expected and what was found.
+/// @throws Error (input) naming the key, what was expected and what was found.
 void validate(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
               const std::string& where = "plan");
 
 /// Checks that the trained parts fit the model. `where` is the place for errors.
-///  @throws Error (input) unless a part that the model has is trained, the model has the frozen parts, and
-///  the LLM is frozen if LoRA is used.
+/// @throws Error (input) unless a part that the model has is trained, the model has the frozen parts, and the
+/// LLM is frozen if LoRA is used.
 void validate(const TrainedParts& trained, const ModelSpec& model, const std::string& where = "plan");
 
 /// Returns the names of the trained parts, for example "encoder, connector, LLM"; with LoRA "connector, LoRA
@@ -193,7 +193,7 @@ struct Assignment {
 };
 
 /// Checks an assignment against its plan and batch. `where` names the assignment in errors.
-///  @throws Error (input) unless every sample has a bin of the plan and no bin is empty.
+/// @throws Error (input) unless every sample has a bin of the plan and no bin is empty.
 void validate(const Assignment& assignment, const Plan& plan, std::size_t samples,
               const std::string& where = "assignment");
 

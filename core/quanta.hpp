@@ -14,7 +14,7 @@ inline int nearest_quanta(double quanta, double share) {
 
 /// Returns how many of a device's quanta the encoder of a shared plan gets if it asks for `share` of them:
 /// the nearest_quanta(), but at least one, and at most all but one, because the LLM gets the rest.
-///  @pre quanta >= 2, 0 < share < 1
+/// @pre quanta >= 2, 0 < share < 1
 inline int encoder_quanta(int quanta, double share) {
   return std::clamp(nearest_quanta(quanta, share), 1, quanta - 1);
 }

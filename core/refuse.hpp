@@ -12,7 +12,7 @@
 namespace dflop {
 
 /// Rejects an input with a message formatted as by fmt::format(). `place` is the Error's context.
-///  @throws Error (input)
+/// @throws Error (input)
 template <typename... Values>
 [[noreturn]] void refuse_input(const std::string& place, fmt::format_string<Values...> message,
                                Values&&... values) {
@@ -20,7 +20,7 @@ template <typename... Values>
 }
 
 /// Rejects the value under a key of an input: the Error's context is "place: key 'key'".
-///  @throws Error (input)
+/// @throws Error (input)
 template <typename... Values>
 [[noreturn]] void refuse_key(const std::string& place, std::string_view key,
                              fmt::format_string<Values...> message, Values&&... values) {

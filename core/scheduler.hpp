@@ -83,7 +83,7 @@ class Scheduler {
   /// Returns an assignment that puts every sample in exactly one bin, leaves no bin empty and obeys all caps,
   /// or a result with status infeasible. The same request gives the same result unless it has a time limit or
   /// is stopped.
-  ///  @throws Error (input) if there are fewer samples than bins.
+  /// @throws Error (input) if there are fewer samples than bins.
   virtual ScheduleResult schedule(const ScheduleRequest& request) const = 0;
 };
 
@@ -123,8 +123,8 @@ class AssignmentSource {
   virtual ~AssignmentSource() = default;
 
   /// Returns the next iteration, starting with the first; nothing after the last.
-  ///  @throws Error (input) if a batch cannot be scheduled at all, for example because it has fewer samples
-  ///  than bins.
+  /// @throws Error (input) if a batch cannot be scheduled at all, for example because it has fewer samples
+  /// than bins.
   virtual std::optional<ScheduledBatch> next() = 0;
 };
 

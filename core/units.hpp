@@ -14,7 +14,7 @@ using Seconds = std::chrono::duration<double>;
 using Nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
 
 /// Rounds cost-model time to simulator time, half away from zero. No other code does this.
-///  @throws Error (internal) for a negative, non-finite or too long (over 292 years) duration.
+/// @throws Error (internal) for a negative, non-finite or too long (over 292 years) duration.
 Nanoseconds to_nanoseconds(Seconds duration);
 
 struct Bytes {

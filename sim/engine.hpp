@@ -49,9 +49,9 @@ namespace dflop {
 /// If a group fails (conditions.pauses), the others run as far as they can, and Timeline::stalls says where
 /// each group stopped.
 ///
-///  @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group.
-///  @throws Error (internal) if the costs do not fit the program or are negative, if the program deadlocks
-///  (naming the groups and what each waits for), or if memory does not return to the model state.
+/// @pre verify(program) accepts it; costs has one entry per instruction, message, collective and group.
+/// @throws Error (internal) if the costs do not fit the program or are negative, if the program deadlocks
+/// (naming the groups and what each waits for), or if memory does not return to the model state.
 Timeline simulate(const Program& program, const ProgramCosts& costs, Detail detail,
                   const Conditions& conditions = {});
 

@@ -81,7 +81,7 @@ struct OverlappedTail {
 };
 
 /// Adds an overlapped tail of a rank as an extra rank.
-///  @pre the rank has steps
+/// @pre the rank has steps
 void add_overlapped_tail(LoadPipeline& pipeline, int rank, const OverlappedTail& tail);
 
 /// Makes a pipeline of items that have only an encoder time and an LLM time, in seconds: features and loads 0
@@ -89,7 +89,7 @@ void add_overlapped_tail(LoadPipeline& pipeline, int rank, const OverlappedTail&
 /// its bins) divided by encoder_dp, and the others take the llm_s of their bin. The backward takes
 /// `backward_ratio` times as long, half in each part if backwards are split. With encoder_dp = 0 each dp rank
 /// encodes its own samples. Messages and tails take no time.
-///  @throws Error (usage) for orders that depend on durations or spread the encoder
+/// @throws Error (usage) for orders that depend on durations or spread the encoder
 LoadPipeline simple_load_pipeline(const PipelineShape& shape, int encoder_stages, int dp, int encoder_dp,
                                   double backward_ratio);
 

@@ -35,13 +35,13 @@ struct Iteration : PricedProgram {
 /// Makes the iteration of a batch: orders the steps (by order_for_batch(), or by `order`, which must be for
 /// the plan's shape), lowers them, verifies the program and prices it with the problem's cost model. The plan
 /// must be valid. Apart from make_trial_iteration(), no other code makes programs of batches.
-///  @throws Error (input) as lower() and verify().
+/// @throws Error (input) as lower() and verify().
 Iteration make_iteration(const Problem& problem, const Plan& plan, std::span<const Sample> samples,
                          Assignment assignment, std::optional<PipelineOrder> order = {});
 
 /// Makes the same iteration without calling verify(), for planners. They run thousands of plans in dflop's
 /// own orders, and the chosen plan is verified when it runs.
-///  @throws Error (input) as lower()
+/// @throws Error (input) as lower()
 Iteration make_trial_iteration(const Problem& problem, const Plan& plan, std::span<const Sample> samples,
                                Assignment assignment);
 
@@ -63,8 +63,8 @@ class Executor {
   virtual ~Executor() = default;
 
   /// Runs one iteration. Several threads may call it at once; a live executor runs one iteration at a time.
-  ///  @throws Error (internal) if the program deadlocks, which a verified program does not, or, in a live
-  ///  executor, if it belongs to another plan than the executor's; errors of the device.
+  /// @throws Error (internal) if the program deadlocks, which a verified program does not, or, in a live
+  /// executor, if it belongs to another plan than the executor's; errors of the device.
   virtual Timeline run(const Iteration& iteration, Detail detail) const = 0;
 };
 

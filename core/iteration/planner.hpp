@@ -31,7 +31,7 @@ inline constexpr NameTable<PlanObjective, 3> kNames<PlanObjective> = {
     {{PlanObjective::mean, "mean"}, {PlanObjective::p95, "p95"}, {PlanObjective::cvar, "cvar"}}};
 
 /// Returns the objective of a plan whose iterations took these durations.
-///  @pre there is at least one
+/// @pre there is at least one
 Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterations);
 
 /// Marks a seed plan supplied by the user. The search never returns a worse plan.

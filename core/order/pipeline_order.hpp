@@ -46,9 +46,9 @@ inline constexpr int kMostRawCells = 1 << 21;
 
 /// Checks the shape of a pipeline without a model. `where` names the pipeline in errors, for example its
 /// file.
-///  @throws Error (input) naming the key (of schema "dflop.pipeline") for numbers below 1 or above the
-///  limits, chunks that the order cannot have, or an interleaved order whose microbatches are not a multiple
-///  of the ranks.
+/// @throws Error (input) naming the key (of schema "dflop.pipeline") for numbers below 1 or above the limits,
+/// chunks that the order cannot have, or an interleaved order whose microbatches are not a multiple of the
+/// ranks.
 void validate(const PipelineShape& shape, const std::string& where = "pipeline");
 
 /// Returns the rank that runs a stage for a microbatch. Only the encoder of encoder_in_bubbles depends on the
@@ -131,7 +131,7 @@ std::optional<OrderStep> step_from_name(const PipelineShape& shape, int rank, st
 /// input part before the weight part), that each stage takes inputs from another rank in the order in which
 /// that rank sends them, and that no step waits forever. verify() accepts programs in such an order. `where`
 /// names the order in errors.
-///  @throws Error (input) naming rank and position as the key (of schema "dflop.order") "ranks[2][7]".
+/// @throws Error (input) naming rank and position as the key (of schema "dflop.order") "ranks[2][7]".
 void validate(const PipelineOrder& order, const std::string& where = "order");
 
 }  // namespace dflop

@@ -36,7 +36,7 @@ struct LossWeights {
 ///
 /// `tokens` has the loss tokens of each sample, in batch order. A bin without loss tokens has no mean and
 /// weight 0; so does every bin of a batch without any.
-///  @throws Error (input) unless the assignment has a bin for each of `tokens`, and none of them is negative.
+/// @throws Error (input) unless the assignment has a bin for each of `tokens`, and none of them is negative.
 LossWeights loss_weights(std::span<const std::int64_t> tokens, const Assignment& assignment);
 
 }  // namespace dflop

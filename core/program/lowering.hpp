@@ -56,8 +56,8 @@ PipelineOrder plan_order(const Plan& plan, const OrderTables& tables = {});
 /// Groups are in the order of first_ranks(), by pipeline rank and dp rank, whatever the placement.
 ///
 /// `order` must be for the plan's shape, except for its placement, and must not deadlock.
-///  @throws Error (input) if the assignment does not fit the plan and batch, or the batch has over 10^11
-///  tokens.
+/// @throws Error (input) if the assignment does not fit the plan and batch, or the batch has over 10^11
+/// tokens.
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment, const PipelineOrder& order);
 
@@ -82,7 +82,7 @@ Program lower_without_work(const Plan& plan, const ModelSpec& model);
 ///  - if there is a hub, no reshard bypasses it;
 ///  - ranks of shared GPUs are numbered as Program::shared_gpus says;
 ///  - asynchronous sends cause no deadlock.
-///  @throws Error (input) naming the group and instruction.
+/// @throws Error (input) naming the group and instruction.
 void verify(const Program& program);
 
 }  // namespace dflop

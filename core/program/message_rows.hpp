@@ -28,7 +28,7 @@ struct MessageRows {
 /// packed: its samples follow each other in batch order, without padding. Messages from the encoder to the
 /// LLM have a row for each encoder output token, messages between LLM stages one for each LLM token, and
 /// messages between encoder stages one for each encoder token.
-///  @throws Error (input) for a plan with Reshard::hub, whose messages are forwarded
+/// @throws Error (input) for a plan with Reshard::hub, whose messages are forwarded
 std::vector<MessageRows> message_rows(const Plan& plan, const ModelSpec& model,
                                       std::span<const Sample> samples, const Assignment& assignment,
                                       const Program& program);

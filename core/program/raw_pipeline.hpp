@@ -63,16 +63,16 @@ struct RawPipeline {
 };
 
 /// Checks a pipeline. `where` names it in errors, for example its file.
-///  @throws Error (input) naming the key (of schema "dflop.pipeline") if the shape is wrong, a table is
-///  ragged or of the wrong size, a value is negative or not finite, the order lacks weight parts or an
-///  encoder that it needs or has an encoder or limits that it does not support, bytes have no link, or all
-///  durations together exceed 10^6 s or all bytes 2^60.
+/// @throws Error (input) naming the key (of schema "dflop.pipeline") if the shape is wrong, a table is ragged
+/// or of the wrong size, a value is negative or not finite, the order lacks weight parts or an encoder that
+/// it needs or has an encoder or limits that it does not support, bytes have no link, or all durations
+/// together exceed 10^6 s or all bytes 2^60.
 void validate(const RawPipeline& pipeline, const std::string& where = "pipeline");
 
 /// Makes the program: one group per rank, and for each microbatch and boundary between stages of different
 /// ranks one message each way. A backward that the order does not split takes as long as both parts together.
 /// verify() accepts the program.
-///  @throws Error (input) as validate().
+/// @throws Error (input) as validate().
 PricedProgram make_program(const RawPipeline& pipeline);
 
 /// Returns the order that make_program() runs. @throws Error (input) as validate().
@@ -81,7 +81,7 @@ PipelineOrder pipeline_order(const RawPipeline& pipeline);
 /// Makes the program in a custom order, which must be for the pipeline's shape, except for its placement, and
 /// must not deadlock. A backward that the order splits needs a `backward_weight`. `where` names the pipeline
 /// in errors.
-///  @throws Error (input) as validate(), and if the weight parts are missing.
+/// @throws Error (input) as validate(), and if the weight parts are missing.
 PricedProgram make_program(const RawPipeline& pipeline, const PipelineOrder& order,
                            const std::string& where = "pipeline");
 

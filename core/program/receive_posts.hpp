@@ -45,7 +45,7 @@ ReceivePosts post_receives(const Program& program, int ahead = kPostedAhead);
 /// entered, and a receive when its send is. GPUs may wait like this when they load code or allocate memory.
 /// Instructions of a group run one after another; all_reduce_start enters nothing, and groups meet in the
 /// instruction that ends a collective.
-///  @throws Error (input) naming the first group that does not finish, its instruction and what it waits for.
+/// @throws Error (input) naming the first group that does not finish, its instruction and what it waits for.
 void require_progress(const Program& program, const ReceivePosts& posts);
 
 /// Returns whether all groups finish even if the sums of all_reduce_start are entered during the following

@@ -51,20 +51,20 @@ struct Reordering {
 /// what the input part has kept (Reordering::split_memory). Split backwards are joined if the order has whole
 /// ones. A joined backward frees what its forward has kept and has the larger of both workspaces, which is
 /// too much if recomputation brings several layers back.
-///  @throws Error (input) naming rank and step if the order does not fit the program (another number of
-///  ranks; a step that is repeated, missing or unknown; backwards to be split without a weight_share) or if
-///  verify() rejects the new program.
+/// @throws Error (input) naming rank and step if the order does not fit the program (another number of ranks;
+/// a step that is repeated, missing or unknown; backwards to be split without a weight_share) or if verify()
+/// rejects the new program.
 PricedProgram reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
                       const Reordering& reordering = {});
 
 /// Returns the order of each pipeline rank's groups, which must be the same for all groups of one rank.
-///  @throws Error (input) if it is not, or if ranks are not numbered from 0 on.
+/// @throws Error (input) if it is not, or if ranks are not numbered from 0 on.
 StepOrder step_order(const Program& program);
 
 /// Returns the order of a kind for the ranks and stages of a program. zb-v uses the program's own durations
 /// (the longest over the groups of a rank), and eager-1f1b the memory that its instructions keep.
-///  @throws Error (input) if the stages are not where the order puts them, their number or the number of
-///  microbatches does not fit, or backwards are to be split without a weight_share; for encoder-in-bubbles.
+/// @throws Error (input) if the stages are not where the order puts them, their number or the number of
+/// microbatches does not fit, or backwards are to be split without a weight_share; for encoder-in-bubbles.
 StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, OrderKind kind,
                         const Reordering& reordering = {});
 

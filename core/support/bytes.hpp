@@ -52,7 +52,7 @@ class ByteWriter {
 };
 
 /// A ByteReader reads the values of a ByteWriter back, in the order of writing.
-///  @throws Error (internal) past the end.
+/// @throws Error (internal) past the end.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}

@@ -18,12 +18,12 @@ class SharedLibrary {
  public:
   /// Loads the first of `names` that can be loaded, as the dynamic linker finds it or by its path in
   /// `folders`. `purpose` is for messages: "matrix products on a GPU".
-  ///  @throws Error (no_device) that lists each name with the linker's reason.
+  /// @throws Error (no_device) that lists each name with the linker's reason.
   SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
                 const std::string& purpose);
 
   /// Returns the address of the function or variable with this name.
-  ///  @throws Error (no_device) if the library has none, for example because it is too old.
+  /// @throws Error (no_device) if the library has none, for example because it is too old.
   void* symbol(const std::string& name) const;
   const std::string& name() const { return name_; }  ///< the name that was loaded
 

@@ -54,7 +54,7 @@ struct PathLink {
 /// together it takes the first.
 ///
 /// `timeline` must be the result of simulate(program, costs, Detail::spans, conditions).
-///  @throws Error (internal) if it is not, or if the run stalled.
+/// @throws Error (internal) if it is not, or if the run stalled.
 std::vector<PathLink> critical_path(const Program& program, const ProgramCosts& costs,
                                     const Timeline& timeline, const Conditions& conditions = {});
 

@@ -36,7 +36,7 @@ std::vector<Relaxation> relaxations(const Program& program);
 /// rounded to whole nanoseconds. Without a shared network, a limit of cores or shared GPUs, making something
 /// free never lengthens a run, because every time is a maximum of sums. Means may lengthen it, and so may
 /// shared links, cores and GPUs.
-///  @pre as simulate()
+/// @pre as simulate()
 Nanoseconds relaxed_makespan(const Program& program, const ProgramCosts& costs, const Relaxation& relaxation,
                              const Conditions& conditions = {});
 

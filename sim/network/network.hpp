@@ -42,13 +42,13 @@ struct Network {
 };
 
 /// Returns the bandwidth factor of each GPU of a program with shared GPUs: the min over the groups on it.
-///  @pre a factor for each group
+/// @pre a factor for each group
 std::vector<double> gpu_factors(const Program& program, const std::vector<double>& factor);
 
 /// Returns a network in which all messages of a program share one link, like a bus; collectives take no time.
 /// Each message begins to move after `latency`, at a rate of at most message_bytes_per_s times the lower
 /// `bandwidth_factor` of its ends (empty: 1).
-///  @pre bandwidths and factors > 0
+/// @pre bandwidths and factors > 0
 Network shared_link(const Program& program, Nanoseconds latency, double bytes_per_s,
                     double message_bytes_per_s, const std::vector<double>& bandwidth_factor = {});
 

@@ -48,7 +48,7 @@ struct Exchange {
 /// Finds the exchange with the smallest load below `best.load`, the first one if several tie; `best` is
 /// unchanged if there is none. It only adds and compares floats, so the result is the same on every
 /// processor.
-///  @return true if `best` is new.
+/// @return true if `best` is new.
 bool best_exchange(const ExchangeQuery& query, Exchange& best);
 
 }  // namespace dflop

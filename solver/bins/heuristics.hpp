@@ -42,20 +42,20 @@ class BinFilling {
 
 /// Assigns with longest processing time first, in two dimensions: takes items in decreasing order of
 /// max(encoder, LLM) time and puts each into its BinFilling::least_loaded() bin.
-///  @return the bin of each item; empty if an item fits into no bin. There must be at least as many
-///  items as bins unless bins may be empty.
+/// @return the bin of each item; empty if an item fits into no bin. There must be at least as many items as
+/// bins unless bins may be empty.
 std::vector<std::int32_t> lpt(const BinProblem& problem);
 
 /// Assigns with Karmarkar and Karp's largest differencing method for `bins` sets (1982), as verl balances
 /// sequence lengths: by LLM time only. Encoder times and caps are ignored. A bin left empty gets an item of
 /// the bin with the most items, unless it may be empty. Memory grows with the number of items, not of bins.
-///  @return the bin of each item.
+/// @return the bin of each item.
 std::vector<std::int32_t> karmarkar_karp(const BinProblem& problem);
 
 /// Divides the items, in the given order, into consecutive bins whose counts differ by at most one, the
 /// larger ones first. If an item does not fit its bin under the caps, it goes into the next bin with room,
 /// wrapping around after the last. Costs are ignored.
-///  @return the bin of each item; empty if an item fits into no bin or a bin gets no item.
+/// @return the bin of each item; empty if an item fits into no bin or a bin gets no item.
 std::vector<std::int32_t> place_in_order(const BinProblem& problem, std::span<const std::int32_t> order);
 
 /// Returns the items 0 to count - 1 in the order in which a training loop that ignores the data draws them:

@@ -35,7 +35,7 @@ inline constexpr std::int64_t kDefaultNodes = 200;
 /// but its best assignment breaks a cap by less than its tolerance and was not used), or fallback, with a
 /// reason: CBC failed, and the local search's assignment is returned. If CBC is not called, the status is
 /// local_search()'s.
-///  @return no bins if none was found that obeys the caps.
+/// @return no bins if none was found that obeys the caps.
 AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limits);
 
 /// Returns whether `values` is a valid answer of CBC's process: a verdict (0 to 2), a finite bound, and

@@ -124,15 +124,14 @@ class BinSearch {
 /// sixteen others. Without a limit of steps or time there are two million steps, which take some
 /// milliseconds, or a hundred thousand for at most kSmallCells items x bins. The result is never worse than
 /// lpt(). `improved` is called with each better assignment.
-///  @return no bins and status infeasible if no assignment was found that obeys the caps; the result of
-///  obey_caps() and status fallback if there are more than kMostCaps caps
-///  (solver/bins/exchange_kernel.hpp).
+/// @return no bins and status infeasible if no assignment was found that obeys the caps; the result of
+/// obey_caps() and status fallback if there are more than kMostCaps caps (solver/bins/exchange_kernel.hpp).
 AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& limits);
 
 /// Finds any assignment that obeys the caps: lpt()'s, or one found by applying the same search to cap use,
 /// which fills windows of microbatches evenly. If that finds none and there are at most 2^20 assignments, it
 /// tries all of them, so that none is missed.
-///  @return the bin of each item; empty if none was found within the limits.
+/// @return the bin of each item; empty if none was found within the limits.
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits);
 
 }  // namespace dflop

@@ -81,7 +81,7 @@ struct MeanPipeline {
 
   /// Returns the mean of paths, with a row for each microbatch. It is a valid bound whatever the numbers in
   /// `flow`: invalid weights are replaced by valid ones, and the durations are this pipeline's own.
-  ///  @pre as many ranks and steps as this pipeline has
+  /// @pre as many ranks and steps as this pipeline has
   PathBound bound(const PathFlow& flow) const;
 
   /// Returns the work, fill and drain of each rank that has steps, valid for any order of its steps, and the

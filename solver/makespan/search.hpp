@@ -32,7 +32,7 @@ struct SearchControl {
 /// them. So the search begins with a smooth makespan, which is also convex but whose gradient includes all
 /// such paths, and approaches the true makespan as its budget is used up. Then, when nothing has helped for
 /// long, it restarts from the best assignment with some items exchanged at random.
-///  @return the makespan, in seconds
+/// @return the makespan, in seconds
 double makespan_search(const AssignmentProblem& problem, const MakespanKernel& kernel, Random& random,
                        const SearchControl& control, std::vector<std::int32_t>& bin);
 
@@ -40,7 +40,7 @@ double makespan_search(const AssignmentProblem& problem, const MakespanKernel& k
 /// the number of replicas or a multiple of it, assigns the mean of each cell as one item, and then gives each
 /// replica its part of each cell. So the replicas are similar, and the search is smaller by the number of
 /// items in a cell.
-///  @return the bin of each item; empty if the parts do not obey the caps or leave a bin empty
+/// @return the bin of each item; empty if the parts do not obey the caps or leave a bin empty
 std::vector<std::int32_t> mean_replica_start(const AssignmentProblem& problem, Random& random,
                                              const SearchControl& control);
 

@@ -1,4 +1,4 @@
-// A PlanMakespan is the makespan of a plan and batch as an assignment problem, for schedulers.
+// A PlanMakespan formulates the makespan of a plan and batch as an assignment problem, for schedulers.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace dflop {
 
-/// KnownPaths are paths that bounded the makespan of plans before, of the last kMostPlans that were kept.
-/// They are safe to use from several threads at once.
+/// KnownPaths are paths that bounded the makespan of recent plans, at most kMostPlans of them. Several
+/// threads may use an object at once.
 class KnownPaths {
  public:
-  /// Returns the paths of a plan; none for one that is not known.
+  /// Returns the paths of a plan; none if the plan is unknown.
   std::vector<PathFlow> find(const Plan& plan) const {
     const std::lock_guard lock(mutex_);
     const auto known =
@@ -40,7 +40,7 @@ class KnownPaths {
   std::vector<Row> rows_;
 };
 
-/// A PlanMakespan has pipeline, features and bounds of one request.
+/// A PlanMakespan has the pipeline, features and bounds of one request.
 struct PlanMakespan {
   PlanPipeline pipeline;
   MakespanBounds bounds;
@@ -51,24 +51,25 @@ struct PlanMakespan {
         bounds(pipeline.floor, pipeline.bound) {}
   PlanMakespan(const PlanMakespan&) = delete;  // problems refer to it
 
-  /// Makes the problem one of the makespan. `this` must outlive it.
+  /// Makes `problem` minimize the makespan. `this` must outlive it.
   void describe(AssignmentProblem& problem) {
     problem.pipeline = &pipeline.pipeline;
     problem.features = pipeline.features();
     problem.bounds = &bounds;
   }
 
-  /// Takes the paths that `known` has for the plan, which are bounds for this batch and its durations, too.
+  /// Adds the paths that `known` has for the plan; they are also valid bounds for this batch and its
+  /// durations.
   /// @return whether there are any
   bool recall(const Plan& plan, const KnownPaths& known) {
     for (const PathFlow& flow : known.find(plan)) bounds.use(flow);
     return !bounds.flows().empty();
   }
 
-  /// Finds paths for the bounds by solving the linear program: from milliseconds to half a second.
+  /// Finds paths for the bounds by solving the linear program, which takes milliseconds to half a second.
   void prove() { bounds.prepare(pipeline.features()); }
 
-  /// Keeps this problem's paths in `known` for later batches of the plan.
+  /// Stores this problem's paths in `known` for later batches of the plan.
   void remember(const Plan& plan, KnownPaths& known) const {
     if (!bounds.flows().empty()) known.keep(plan, bounds.flows());
   }

@@ -1,4 +1,4 @@
-// The planners share these functions, which try a plan on whole iterations and say why none fits.
+// The planners share these functions, which try a plan on whole iterations and explain why no plan fits.
 #pragma once
 
 #include <cstdint>
@@ -16,52 +16,52 @@ namespace dflop {
 /// Returns a plan with everything that the request fixes; the caller sets layout, modules and microbatches.
 Plan blank_plan(const PlanRequest& request, std::string_view planner);
 
-/// Returns every tp, pp and dp that use so many GPUs, with a tp that divides the GPUs of a node, in the order
-/// of tp, pp. They are without layers.
+/// Returns every tp, pp and dp that use `gpus` GPUs, with a tp that divides the GPUs of a node, in the order
+/// of tp, pp. Their layers are not set.
 std::vector<ModulePlan> module_plans(const ClusterSpec& cluster, int gpus, int most_pp, int most_dp);
 
-/// Checks a request's batches. @throws Error (input) unless there is one at least and each has gbs samples.
+/// Checks a request's batches. @throws Error (input) unless there is at least one and each has gbs samples.
 void check_batches(const PlanRequest& request);
 
 /// Checks a request for a planner of disaggregated plans. @throws Error (usage) for orders of several chunks;
 /// Error (input) without profile samples, and as check_batches()
 void check_disaggregated_request(const PlanRequest& request, std::string_view planner);
 
-/// Says why no plan gives encoder and LLM GPUs of their own; empty where one may.
+/// Returns why no plan gives encoder and LLM separate GPUs; empty if one may.
 std::string reason_against_apart(const PlanRequest& request);
 
-/// Returns the most model state that any rank holds: less memory than this never does.
+/// Returns the largest model state of any rank, which is a lower bound on its memory.
 Bytes largest_model_state(const PlanRequest& request, const Plan& plan);
 
-/// Runs one iteration of the request under an assignment of its samples.
+/// Simulates one iteration of the request with an assignment of its samples.
 Timeline run_iteration(const PlanRequest& request, const Plan& plan, std::size_t iteration,
                        const Assignment& assignment);
 
-/// Returns the most memory that any GPU needs at any time of a batch that a scheduler fills. It is kept
-/// within `limit`, where there is one and it is not by itself; nothing where the scheduler cannot do that.
+/// Returns the peak memory of any GPU for a batch that a scheduler fills. If there is a `limit` and the peak
+/// exceeds it, the scheduler fills the batch again within the limit; nothing if it cannot.
 std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const Batch& batch,
                                  const Scheduler& scheduler, std::uint64_t seed, std::uint64_t iteration,
                                  std::optional<Bytes> limit);
 
-/// Returns what the fullest GPU needs with an assignment of a batch, in the order in which that is run.
+/// Returns the peak memory of the fullest GPU with an assignment of a batch, in the order in which it runs.
 Bytes assigned_peak(const Problem& problem, const Plan& plan, const Batch& batch,
                     const Assignment& assignment);
 
-/// Returns 98 % of the usable memory: a plan that is within it in some batches mostly fits others, too.
+/// Returns 98 % of the usable memory: a plan within it for some batches usually fits others, too.
 Bytes with_memory_to_spare(Bytes usable);
 
-/// Returns the first memory beyond a limit that a plan needs in a further batch; nothing where all fit.
-/// `within`: the scheduler keeps them within it where it can.
+/// Returns the first memory above the limit that a plan needs in a further batch; nothing if all fit.
+/// `within`: the scheduler keeps batches within the limit if it can.
 std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
                              const Scheduler& scheduler, std::uint64_t seed, bool within, Bytes limit);
 
-/// A ClosestMiss is the plan that misses the memory by the least.
+/// A ClosestMiss is the plan that exceeds the memory by the least.
 class ClosestMiss {
  public:
-  /// Returns whether a plan that needs so much would be kept.
+  /// Returns whether a plan that needs this much would be kept.
   bool is_closer(Bytes needed) const { return !plan_ || needed < needed_; }
 
-  /// Keeps the plan if it needs less than those before; the first of equal ones stays.
+  /// Keeps the plan if it needs less than all before; the first of equal ones stays.
   void add(const Plan& plan, Bytes needed) {
     if (!is_closer(needed)) return;
     plan_ = plan;
@@ -73,7 +73,7 @@ class ClosestMiss {
 
   /// Returns "every configuration exceeds GPU memory; the closest (...) needs at least 91.3 GiB on one rank,
   /// 76.0 GiB are usable". It says "at least" because a trial ends at the first iteration that does not fit.
-  /// The text is empty before the first add().
+  /// Empty before the first add().
   std::string reason(const ClusterSpec& cluster) const;
 
  private:

@@ -1,5 +1,5 @@
-// ModuleChoices are what a planner can choose for one module of a disaggregated plan; ModuleDurations how
-// long its microbatches then take: coarsely all at once, and exactly where the planner asks.
+// ModuleChoices are a planner's choices for one module of a disaggregated plan. ModuleDurations are the
+// durations of its microbatches: coarse ones for all choices at once, and exact ones on request.
 #pragma once
 
 #include <bit>
@@ -29,63 +29,63 @@ struct ModuleChoice {
   int pipeline = 0;
   int dp = 1;
   int ranks = 1;
-  Bytes model_state;  ///< the most of any stage
+  Bytes model_state;  ///< the max of any stage
 };
 
 struct ModuleChoices {
-  /// These are, for each kind of pipeline, the stages that can be the slowest: a stage that holds no more
-  /// than another is left out.
+  /// For each kind of pipeline, the stages that can be the slowest: a stage that holds no more than another
+  /// is left out.
   std::vector<std::vector<Stage>> kinds;
   std::vector<ModulePipeline> pipelines;
   std::vector<ModuleChoice> choices;
 };
 
-/// Returns the plan of one module with its layers split as evenly as they can be.
+/// Returns the plan of one module with its layers split as evenly as possible.
 ModulePlan even_module(int layers, int tp, int pp, int dp);
 
-/// Returns every tp that divides the GPUs of a node, pp with a layer for each stage, and dp that leave at
-/// least one GPU to the other module, in this order. The LLM's dp is at most the global batch.
+/// Returns every tp that divides the GPUs of a node, every pp with a layer for each stage, and every dp that
+/// leaves at least one GPU to the other module, in this order. The LLM's dp is at most the global batch.
 ModuleChoices module_choices(const PlanRequest& request, Module module);
 
-/// A Bundle has items and, for each module, the work that stands for each of them in a lower bound.
+/// A Bundle has items and, for each module, the work that represents each of them in a lower bound.
 struct Bundle {
   int items = 1;
   Workload encoder;
   Workload llm;
 };
 
-/// A BundleBy says what stands for the items of a bundle: the mean of their work where costs are convex in
-/// it, else the least of each count.
+/// A BundleBy says what represents the items of a bundle: the mean of their work if costs are convex in it,
+/// otherwise the min of each count.
 enum class BundleBy : std::uint8_t { mean, least };
 
 /// Returns one bundle for each item.
 std::vector<Bundle> single_items(std::span<const Sample> items);
 
-/// Bundles the items that have work for the same modules, each such set halved `halvings` times at the median
-/// of their tokens: of the encoder, then of the LLM, and so on.
+/// Bundles the items that have work for the same modules. Each such set is halved `halvings` times at the
+/// median of their tokens: encoder tokens, then LLM tokens, and so on in turn.
 std::vector<Bundle> bundle_items(std::span<const Sample> items, int halvings, BundleBy by);
 
 /// Returns a module's share of a global batch of copies of one sample, gbs / shares of them: whole sequences,
 /// tokens and attention pairs, rounded half up, at least one of each that the sample has.
 Workload share_of_batch(const Workload& sample, int gbs, std::int64_t shares);
 
-/// Returns work that is in no count more than the mean (BundleBy::mean) or the least (BundleBy::least) of
+/// Returns work none of whose counts exceeds the mean (BundleBy::mean) or the min (BundleBy::least) of
 /// share_of_batch() over the items of a bundle; share_of_batch() itself for a bundle of one.
 Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t shares);
 
-/// Returns the time of forward and backward of one workload on the slowest of a module's stages.
+/// Returns the time of the forward and backward of one workload on a module's slowest stage.
 Seconds slowest_stage(const CostModel& cost, std::span<const Stage> stages, const Work& work);
 
-/// Returns slowest_stage() by CostModel::convex_floor().
+/// Returns slowest_stage() computed with CostModel::convex_floor().
 /// @pre the cost model has it
 Seconds slowest_stage_floor(const CostModel& cost, std::span<const Stage> stages, const Work& work);
 
-/// The grid has numbers of at most four bits, followed by zeros: 1, 2, ..., 16, 18, 20, ..., 32, 36, ...
+/// The grid has numbers of at most four bits followed by zeros: 1, 2, ..., 16, 18, 20, ..., 32, 36, ...
 namespace share_grid {
 
-inline constexpr int kSteps = 8;  // an octave
+inline constexpr int kSteps = 8;  // per octave
 
-/// Returns the place of the first number of the grid that is at least `shares`; 0 for 0.
+/// Returns the index of the first number of the grid that is at least `shares`; 0 for 0.
 constexpr int index_at_least(std::int64_t shares) {
   if (shares <= kSteps) return static_cast<int>(shares);
   const int zeros = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(shares - 1))) - 4;
@@ -101,7 +101,7 @@ constexpr std::int64_t value(int index) {
 
 }  // namespace share_grid
 
-/// A RepeatedLoad is work that stands for each of so many items.
+/// A RepeatedLoad is work that represents each of `items` items.
 struct RepeatedLoad {
   int items = 1;
   Workload work;
@@ -109,47 +109,46 @@ struct RepeatedLoad {
   bool operator==(const RepeatedLoad&) const = default;
 };
 
-/// A DurationTable has the durations of microbatches that are filled with copies of one load, for every kind
-/// of pipeline of a module and every number of shares (microbatches * dp) that the global batch is cut into.
-/// Equal loads have one entry.
+/// A DurationTable has the durations of microbatches filled with copies of one load, for every kind of
+/// pipeline of a module and every number of shares (microbatches * dp) into which the global batch is
+/// divided. Equal loads share one entry.
 class DurationTable {
  public:
-  /// A Duration returns the duration of one load on one kind of pipeline. It is called from several threads
-  /// at once.
+  /// Returns the duration of one load on one kind of pipeline. It is called from several threads at once.
   using Duration = std::function<double(int kind, std::int64_t shares, const RepeatedLoad& load)>;
 
   struct Row {
     int kind = 0;
     std::int64_t shares = 0;
-    std::vector<double> seconds{};  // per different load, in the order of their first ones
+    std::vector<double> seconds{};  // per distinct load, in order of first occurrence
   };
 
   DurationTable(std::span<const RepeatedLoad> loads, Duration duration);
 
-  /// Asks for the durations of all loads. They are there after fill(); the reference stays valid.
+  /// Requests the durations of all loads. They are set after fill(); the reference stays valid.
   const Row& request(int kind, std::int64_t shares);
 
-  /// Works out, in parallel, all that has been asked for.
+  /// Computes, in parallel, all requested durations.
   void fill();
 
   double at(const Row& row, std::size_t load) const { return row.seconds[entry_[load]]; }
 
  private:
   Duration duration_;
-  std::vector<RepeatedLoad> loads_;  // different ones
-  std::vector<std::size_t> entry_;   // per load, into loads_
+  std::vector<RepeatedLoad> loads_;  // distinct loads
+  std::vector<std::size_t> entry_;   // per load, index into loads_
   std::unordered_map<std::uint64_t, Row> rows_;
   std::vector<Row*> unfilled_;
 };
 
 /// PlanningItems are the planning items at three resolutions.
 struct PlanningItems {
-  BundleBy by = BundleBy::mean;  ///< what stands for several items
+  BundleBy by = BundleBy::mean;  ///< what represents several items
   std::vector<Bundle> coarse;
   std::vector<Bundle> bundles;
   std::vector<Bundle> single;
 
-  /// Means stand for items where `cost` has a convex floor, which is then their duration.
+  /// Means represent items if `cost` has a convex floor that equals their duration.
   PlanningItems(std::span<const Sample> items, const CostModel& cost);
 };
 
@@ -161,21 +160,21 @@ class ModuleDurations {
   const ModuleChoices& all() const { return all_; }
   const ModulePipeline& pipeline(const ModuleChoice& choice) const { return all_.pipelines[choice.pipeline]; }
 
-  /// Returns no more than the sum over items of the duration of a microbatch, in seconds, where a global
-  /// batch is cut into so many microbatches or fewer.
+  /// Returns a lower bound on the sum over items of the duration of a microbatch, in seconds, if a global
+  /// batch is divided into at most `microbatches` microbatches.
   double coarse_sum(const ModuleChoice& choice, int microbatches) const {
     return coarse_s_[pipeline(choice).kind]
                     [share_grid::index_at_least(std::int64_t{microbatches} * choice.dp)];
   }
 
-  /// These are the durations per bundle and per item, by kind of pipeline and shares.
+  /// Durations per bundle and per item, by kind of pipeline and shares.
   DurationTable& bundles() { return bundles_; }
   DurationTable& single() { return single_; }
 
  private:
   double duration(int kind, std::int64_t shares, const RepeatedLoad& load) const;
   DurationTable table(const std::vector<Bundle>& bundles);
-  /// Sums the durations of all items at each place of the grid; a sum does not rise with shares.
+  /// Sums the durations of all items at each number of the grid; sums do not increase with shares.
   std::vector<std::vector<double>> coarse_sums(const std::vector<Bundle>& bundles) const;
   std::vector<RepeatedLoad> loads(const std::vector<Bundle>& bundles) const;
 
@@ -183,8 +182,8 @@ class ModuleDurations {
   Module module_;
   BundleBy by_;
   ModuleChoices all_;
-  /// These are, per kind of pipeline and place on share_grid, sums over items in seconds; each is at most the
-  /// sum at any number of shares from the place before up to it.
+  /// Per kind of pipeline and index on share_grid: sums over items in seconds. Each is at most the sum for
+  /// any number of shares after the previous grid number, up to its own.
   std::vector<std::vector<double>> coarse_s_;
   DurationTable bundles_;
   DurationTable single_;

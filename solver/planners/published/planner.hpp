@@ -1,19 +1,19 @@
-// These planners choose as the published optimizer does, in two readings of it.
+// These planners reproduce two versions of the published optimizer.
 #pragma once
 
 #include "core/iteration/planner.hpp"
 
 namespace dflop {
 
-/// A PublishedReading says which of the two published optimizers is meant.
+/// A PublishedReading selects one of the two published optimizers.
 enum class PublishedReading : std::uint8_t {
-  released,  ///< the code that was released
+  released,  ///< the released code
   printed,   ///< Algorithm 1 of the paper
 };
 
-/// A PublishedPlanner makes a disaggregated plan by released_choice() or printed_choice(), on the profile
-/// that published_profile() takes of the request. The optimizer's own rule says what fits the memory, so that
-/// a plan may need more in a run. PlanResult::objective is the optimizer's own estimate T.
+/// A PublishedPlanner makes a disaggregated plan by released_choice() or printed_choice(), using the
+/// published_profile() of the request. The optimizer's own rule decides whether a plan fits memory, so a plan
+/// may need more in a run. PlanResult::objective is the optimizer's own estimate T.
 class PublishedPlanner final : public Planner {
  public:
   explicit PublishedPlanner(PublishedReading reading) : reading_(reading) {}

@@ -1,9 +1,9 @@
-// The published Profiling Engine keeps a model's throughput and memory in small tables, and of the data means
-// and maxima. The published optimizers see nothing else.
+// The published Profiling Engine keeps a model's throughput and memory in small tables, and only means and
+// maxima of the data. The published optimizers see nothing else.
 //
 // Sources: the DFLOP paper (arXiv 2603.25120), section 3, and its released code
-// (github.com/BDAI-Research/DFLOP, 60e86d8): prof_engine.py for what is measured, data_aware_optimizer.py for
-// what is made of it.
+// (github.com/BDAI-Research/DFLOP, 60e86d8): prof_engine.py for the measurements, data_aware_optimizer.py for
+// their use.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace dflop {
 /// A Curve is a table of points that is interpolated linearly.
 class Curve {
  public:
-  /// @pre as many x as y, two at least; x rise
+  /// @pre as many x as y, at least two; x is increasing
   Curve(std::vector<double> x, std::vector<double> y) : x_(std::move(x)), y_(std::move(y)) {}
 
-  /// Beyond the ends the line of the last two points goes on, as in the released code.
+  /// Interpolates. Beyond the ends, continues the line of the last two points, as in the released code.
   double extended(double x) const;
-  /// Beyond the ends the last point's value stays.
+  /// Interpolates. Beyond the ends, returns the last point's value.
   double held(double x) const { return extended(std::clamp(x, x_.front(), x_.back())); }
 
  private:
@@ -30,16 +30,16 @@ class Curve {
   std::vector<double> y_;
 };
 
-/// A ModuleProfile has what was measured of one module under one tp. Units of the encoder are tiles,
-/// those of the LLM tokens.
+/// A ModuleProfile has the measurements of one module with one tp. Units are tiles for the encoder and tokens
+/// for the LLM.
 struct ModuleProfile {
   int tp = 1;
-  Curve throughput;  ///< forward FLOP by the time of forward and backward, of one GPU for the whole module,
-                     ///< by the units of a microbatch
-  /// These lines give bytes of a rank's model state by layers: what none and what each of them takes.
+  Curve throughput;  ///< forward FLOP per second of forward and backward time, on one GPU for the whole
+                     ///< module, as a function of a microbatch's units
+  /// Bytes of a rank's model state as a line over its layers: a base plus an amount per layer.
   double state_base = 0;
   double state_of_layer = 0;
-  /// These are the same for the activations of a microbatch, for each of its units.
+  /// The same for activations, per unit of a microbatch.
   double activation_base = 0;
   double activation_of_layer = 0;
 
@@ -47,11 +47,12 @@ struct ModuleProfile {
   double activation(int layers) const { return activation_base + activation_of_layer * layers; }
 };
 
-/// A ModuleTables has a module's profiles by rising tp, and what an item of the data is to it.
+/// A ModuleTables has a module's profiles in increasing order of tp, and means and maxima over the data's
+/// items.
 struct ModuleTables {
   int layers = 0;
   std::vector<ModuleProfile> profiles;
-  double mean_flop = 0;   ///< forward, of an item
+  double mean_flop = 0;   ///< of an item's forward
   double mean_units = 0;  ///< of an item
   double most_units = 0;  ///< of any item
 };
@@ -61,16 +62,16 @@ struct PublishedProfile {
   ModuleTables llm;
 };
 
-/// Profiles the request's model by its cost model, at the shapes at which the released engine measures, with
-/// the recomputation and sequence parallelism that the request asks for:
+/// Profiles the request's model with its cost model, at the shapes at which the released engine measures,
+/// with the recomputation and sequence parallelism of the request:
 ///   throughput  encoder: 1 to 64 tiles, 16 layers; LLM: sequences of 1,024 to 8,192 tokens, 4 layers, with
-///               and without attention; forward FLOP over the time of forward and backward. The LLM's is that
-///               of its linear layers and that of its attention, weighted by their parts in the FLOP of the
-///               data, the latter as the mean over the data.
-///   memory      of two numbers of layers (4 and 8; 3 and 4), as a line. Model state is 10 bytes a parameter:
-///               bf16 parameter, gradient, two moments, and DDP's bucket.
-/// tp is 1, 2, 4 and 8 where it divides the module's heads and the GPUs of a node. A tile has the mean length
-/// of the data's encoder sequences.
+///               and without attention; forward FLOP over the time of forward and backward. The LLM's
+///               combines the throughput of its linear layers and of its attention (the mean over the data),
+///               weighted by their fractions of the data's FLOP.
+///   memory      a line through two numbers of layers (4 and 8; 3 and 4). Model state is 10 bytes per
+///               parameter: bf16 parameter, gradient, two moments, and DDP's bucket.
+/// tp is 1, 2, 4 and 8 if it divides the module's heads and the GPUs of a node. A tile has the mean length of
+/// the data's encoder sequences.
 /// @pre the request has a profiled sample with work for each module
 PublishedProfile published_profile(const PlanRequest& request);
 

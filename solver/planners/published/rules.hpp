@@ -1,5 +1,5 @@
-// Two readings of the published Data-aware 3D Parallelism Optimizer: what its released code does, and its
-// Algorithm 1 as printed. Both see a PublishedProfile alone.
+// Two versions of the published Data-aware 3D Parallelism Optimizer: its released code, and its Algorithm 1
+// as printed. Both see only a PublishedProfile.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace dflop {
 
-/// A PublishedChoice is what an optimizer found best.
+/// A PublishedChoice is the best configuration according to an optimizer.
 struct PublishedChoice {
-  ModulePlan encoder;  ///< without layers, as is llm
+  ModulePlan encoder;  ///< layers are not set, nor in `llm`
   ModulePlan llm;
   int microbatches = 0;
   double seconds = 0;  ///< the optimizer's own estimate of an iteration
@@ -19,38 +19,37 @@ struct PublishedChoice {
 };
 
 struct PublishedChoices {
-  std::optional<PublishedChoice> choice;  ///< none where nothing fits the memory
-  std::int64_t candidates = 0;            ///< configurations looked at
+  std::optional<PublishedChoice> choice;  ///< none if nothing fits the memory
+  std::int64_t candidates = 0;            ///< configurations considered
 };
 
-/// A PublishedProblem is what an optimizer was asked for. All GPUs are used, by pairs of modules in this
-/// order: the encoder's GPUs rise, then its tp, its pp, then the LLM's tp and pp. No module has more stages
-/// than layers.
+/// A PublishedProblem is the input of an optimizer. All GPUs are used, by pairs of modules in this order: the
+/// encoder's GPUs increase, then its tp, its pp, then the LLM's tp and pp. No module has more stages than
+/// layers.
 struct PublishedProblem {
   int gpus = 0;
   int gbs = 0;
   double memory = 0;  ///< bytes of a GPU
 };
 
-/// Chooses as the released code (data_aware_optimizer.py at 60e86d8) does:
+/// Chooses like the released code (data_aware_optimizer.py at 60e86d8):
 ///   memory      1.25 x (model state + activations) fits, of ceil(layers / pp) layers; the encoder keeps
 ///               E_pp + L_pp microbatches of most_tiles x L_dp / E_dp tiles, the LLM L_pp of most_tokens
 ///   N_mb        is not searched: the smallest with mean_tiles x GBS / (N_mb E_dp) <= most_tiles,
 ///               mean_tokens x GBS / (N_mb L_dp) <= most_tokens and at least one item for each module's
 ///               microbatch; if there is none, the largest, floor(GBS / L_dp)
 ///   T           (N_mb + E_pp + L_pp - 1) x the longer of both modules' microbatches, each its mean FLOP x
-///   GBS
-///               / (N_mb dp) / (throughput at the mean microbatch x tp x pp), with no communication
-///   acceptance  the pair is taken if T < 1.1 x that of the one taken before and its N_mb is smaller
-/// Pairs whose throughput, extrapolated, is not positive are left out, and those with L_dp > GBS, for which
-/// the released code reads what an earlier pair has left behind.
+///               GBS / (N_mb dp) / (throughput at the mean microbatch x tp x pp), with no communication
+///   acceptance  the pair is accepted if T < 1.1 x T of the last accepted pair and its N_mb is smaller
+/// Pairs whose extrapolated throughput is not positive are left out, and so are pairs with L_dp > GBS, for
+/// which the released code reads values left over from an earlier pair.
 PublishedChoices released_choice(const PublishedProfile& profile, const PublishedProblem& problem);
 
-/// Chooses as Algorithm 1 is printed (section 3.3): of all pairs and N_mb from 1 to GBS / L_dp the first with
-/// the smallest T at the mean shape, subject to
+/// Chooses like Algorithm 1 as printed (section 3.3): of all pairs and N_mb from 1 to GBS / L_dp, the first
+/// with the smallest T at the mean shape, subject to
 ///   state_E + (E_pp + L_pp) x activations_E <= M,  state_L + L_pp x activations_L <= M
-/// with the activations of a mean microbatch. Throughput is interpolated; beyond the profiled shapes, of
-/// which nothing is printed, it stays that of the last of them.
+/// with the activations of a mean microbatch. Throughput is interpolated; beyond the profiled shapes, which
+/// the paper does not cover, it stays at the last shape's value.
 PublishedChoices printed_choice(const PublishedProfile& profile, const PublishedProblem& problem);
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// SearchBounds say what no assignment of samples to microbatches can go below, in time and in memory.
+// SearchBounds are lower bounds, over all assignments of samples to microbatches, on a plan's time and
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -11,35 +12,38 @@
 
 namespace dflop {
 
-/// A PlanFloor is what is known of a plan before it is run.
+/// A PlanFloor has what is known of a plan before it is run.
 struct PlanFloor {
-  double bound_s = 0;     ///< no assignment makes the objective smaller
-  double estimate_s = 0;  ///< what it may well be: with equal microbatches, filling and draining the pipeline
-  Bytes memory;           ///< that some rank needs at least, in some iteration
-  Bytes expected_memory;  ///< the same with microbatches that are equal but for those of the largest samples
-  Bytes hard_memory;      ///< the same for the hardest further batches, too; unset for families
+  double bound_s = 0;     ///< lower bound on the objective under any assignment
+  double estimate_s = 0;  ///< expected objective: with equal microbatches, including fill and drain of the
+                          ///< pipeline
+  Bytes memory;           ///< min memory of some rank in some iteration
+  Bytes expected_memory;  ///< expected memory, with microbatches that are equal except those of the largest
+                          ///< samples
+  Bytes hard_memory;      ///< expected memory including the hardest further batches; unset for families
 };
 
-/// SearchBounds are bounds on the objective of a request: of one plan, of a plan under every cut of its
-/// layers, and of all plans of a shape.
+/// SearchBounds are bounds on the objective of a request: for one plan, for a plan under every cut of its
+/// layers, and for all plans of a shape.
 ///
-/// They rest on convexity (CostModel::convex_floor): the work of a batch is what it is, and N microbatches of
-/// a stage take least when they are equal, N times f(work / N) together (Jensen's inequality); a rank is busy
-/// as long as the mean of the dp ranks of its stage. Microbatches without encoder work are taken out at what
-/// a pass over one encoder token takes. Before a rank's first step the smallest sample must have passed the
-/// stages before it, and after its last one come those stages' backwards (unless its last one is a weight
-/// part), its gradient reductions and its optimizer steps. The largest sample passes the stages one after the
-/// other, forward and backward. A rank of an order that holds as many microbatches as there is memory for
-/// holds no more than fit if all were as large as the largest sample, and each from its forward until its
-/// backward is back. Messages and pipeline bubbles beyond these are not in the bounds, nor what the modules
-/// of a shared plan take from each other: each is bounded as if alone on its share.
+/// They rest on convexity (CostModel::convex_floor). The total work of a batch is fixed, and N microbatches
+/// of a stage take the least time when they are equal: N times f(work / N) together (Jensen's inequality). A
+/// rank is busy at least as long as the mean of its stage's dp ranks. Microbatches without encoder work are
+/// subtracted at the cost of a pass over one encoder token. Before a rank's first step the smallest sample
+/// must have passed the stages before it. After its last step come the backwards of those stages (unless the
+/// last step is a weight part), its gradient reductions and its optimizer steps. The largest sample passes
+/// the stages one after the other, forward and backward. In an order that holds as many microbatches as fit
+/// into memory, a rank holds at most as many as fit if all were as large as the largest sample, and each from
+/// its forward until its backward returns. The bounds do not include messages and pipeline bubbles beyond
+/// these, nor contention between the modules of a shared plan: each module is bounded as if it ran on its
+/// share without the other.
 ///
-/// Beyond convex_floor()'s own promise that is true if an empty module takes no longer than any work of it,
-/// work of both modules no longer than each apart and no less than either, and a stage no longer than its
-/// layers cut into two and no less than either part.
+/// Beyond the promise of convex_floor(), the bounds assume that an empty module takes no longer than any work
+/// of it; that work of both modules takes no longer than the two separately and no less than either; and that
+/// a stage takes no longer than its layers divided into two stages and no less than either of these.
 ///
-/// Several iterations have the bound of their mean work (Jensen again); for p95 and cvar that of the heaviest
-/// iterations, as many as the objective cannot leave out (p95: of the least of their counts).
+/// Several iterations have the bound of their mean work (Jensen again). For p95 and cvar it is the bound of
+/// the heaviest iterations, as many as the objective cannot leave out (p95: of the min of their counts).
 class SearchBounds {
  public:
   explicit SearchBounds(const PlanRequest& request);
@@ -47,33 +51,33 @@ class SearchBounds {
   /// Returns whether the cost model knows bounds; without them all are zero.
   bool known() const { return known_; }
 
-  /// Returns the floor of all plans of a shape with this recomputation and count of microbatches, with any
-  /// layer split, order and placement; reductions and optimizer steps are left out. It is not safe to call
-  /// from several threads.
+  /// Returns the floor of all plans of a shape with this recomputation and number of microbatches, with any
+  /// layer cut, order and placement. Reductions and optimizer steps are left out. Only one thread may call it
+  /// at a time.
   PlanFloor shape_floor(const SearchShape& shape, Recomputation recomputation, int microbatches);
 
-  /// Returns the floor of one plan. It is safe to call from several threads.
+  /// Returns the floor of one plan. Several threads may call it at once.
   PlanFloor plan_floor(const Plan& plan) const;
 
-  /// Returns a bound on the objectives of all plans that differ from this one by how their layers are cut and
-  /// by gradient buckets; infinity where some rank has too little memory under every cut. It is safe to call
-  /// from several threads.
+  /// Returns a bound on the objectives of all plans that differ from this one only in the cut of their layers
+  /// and in gradient buckets; infinity if some rank has too little memory under every cut. Several threads
+  /// may call it at once.
   ///
-  /// The stages of a cut are pieces of a chain of layers, and piece r is bounded as stage r of a plan is,
-  /// with the fewest layers before it that the cut can have. Some cut is within a time T only if greedy
-  /// pieces from either end, each as long as T and memory allow, reach the other: a piece without some of its
-  /// layers is neither slower nor larger. The bound is the largest T, to within 1e-4 of it, for which they do
-  /// not. Of ranks with several pieces only the counts of layers are looked at: for smaller T these do not
-  /// add up to all.
+  /// The stages of a cut are pieces of a chain of layers. Piece r is bounded like stage r of a plan, with the
+  /// fewest layers before it that the cut can have. Some cut is within a time T only if greedy pieces from
+  /// either end, each as long as T and memory permit, reach the other end, because a piece without some of
+  /// its layers is neither slower nor larger. The bound is the largest T, to within 1e-4 of it, for which
+  /// they do not reach it. For ranks with several pieces only the counts of layers are considered: for
+  /// smaller T these do not add up to all layers.
   double cuts_bound(const Plan& plan) const;
 
-  /// Returns whether two plans of one shape, recomputation and count of microbatches have the same
+  /// Returns whether two plans of one shape, recomputation and number of microbatches have the same
   /// cuts_bound().
   static bool have_one_cuts_bound(const Plan& a, const Plan& b);
 
-  /// Returns what the rank of a stage, counted as in plan_stages(), is expected to need if all of its stages
-  /// are as this one and microbatches are equal but for those of the largest samples; with `further` in the
-  /// hardest further batches, too. It is safe to call from several threads.
+  /// Returns the expected memory of a stage's rank (counted as in plan_stages()), if all of the rank's stages
+  /// are like this one and microbatches are equal except those of the largest samples. With `further`,
+  /// includes the hardest further batches. Several threads may call it at once.
   Bytes expected_memory(const Plan& plan, int stage_index, const Stage& stage, bool further) const;
 
  private:
@@ -85,34 +89,34 @@ class SearchBounds {
 
   static constexpr double kRounding = 0.5e-9;  // of a duration to whole nanoseconds
 
-  /// A HardBatch is about as hard to fit as the hardest of some batches, as estimates of memory take it.
+  /// A HardBatch is about as hard to fit as the hardest of some batches, according to memory estimates.
   struct HardBatch {
-    Work work;                               // of the heaviest
+    Work work;                               // of the heaviest batch
     std::vector<Work> falling;               // the largest samples, by LLM tokens
-    std::vector<Work> encoder_sums{Work{}};  // the most encoder work that 0, 1, ... samples have
+    std::vector<Work> encoder_sums{Work{}};  // the max encoder work of 0, 1, ... samples
     void add(const Batch& batch);
   };
 
-  /// A FloorBatch is what the iterations that a bound hangs on have in common.
+  /// A FloorBatch has common properties of the iterations that a bound depends on.
   struct FloorBatch {
     Work work;                          // of an iteration
-    Work most_work;                     // of the heaviest
+    Work most_work;                     // of the heaviest iteration
     Work least_work;                    // no iteration has less
-    double with_encoder = 1;            // part of the iterations that have encoder work
-    std::int64_t no_encoder = 0;        // samples without, at most
-    std::int64_t no_llm = 0;            // samples without LLM tokens, at most
+    double with_encoder = 1;            // fraction of the iterations that have encoder work
+    std::int64_t no_encoder = 0;        // max number of samples without encoder work
+    std::int64_t no_llm = 0;            // max number of samples without LLM tokens
     Workload smallest;                  // of the LLM
     std::vector<Work> largest_of_each;  // the sample with the most LLM tokens of each iteration
-    Sample largest;                     // of the LLM, in any iteration
+    Sample largest;                     // sample with the most LLM tokens, in any iteration
     HardBatch heaviest;                 // of the iterations
     HardBatch hardest;                  // of these and of the hardest further batches
   };
 
-  /// Returns which modules the LLM's ranks hold under a layout: both if it is uniform, else the LLM alone.
+  /// Returns which modules the LLM's ranks hold under a layout: both if it is uniform, otherwise only the
+  /// LLM.
   static Kind kind_of(Layout layout) { return layout == Layout::uniform ? Kind::both : Kind::llm; }
   static FloorBatch floor_batch(const PlanRequest& request);
-  /// A Key says for what totals_ and ways_ keep what was worked out: a kind, tp, recomputation, share and
-  /// number of bins.
+  /// A Key of the caches totals_ and ways_: a kind, tp, recomputation, share and number of bins.
   using Key = std::tuple<Kind, int, Recomputation, double, std::int64_t>;
   double floor_of(Op op, const Stage& stage, const Work& work) const {
     return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();

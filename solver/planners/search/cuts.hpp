@@ -1,4 +1,4 @@
-// Cuts of a plan's layers into stages: all of them, those one layer apart, and the most even one that fits.
+// These functions cut a plan's layers into stages: in all ways, with one layer moved, and as evenly as fits.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace dflop {
 
-/// A LayerChain has layers that follow each other, encoder before LLM, and are cut into one piece of at least
-/// one layer for each stage. A uniform plan has one chain over both modules, every other plan one a module.
+/// A LayerChain is a sequence of layers, encoder before LLM, that is cut into one piece of at least one layer
+/// for each stage. A uniform plan has one chain over both modules, every other plan one chain per module.
 struct LayerChain {
   int encoder_layers = 0;
   int llm_layers = 0;
@@ -25,20 +25,20 @@ struct LayerChain {
   bool has_one_cut() const { return pieces == 1 || pieces == layers(); }
 };
 
-/// Returns the chains of a plan in model order; the layers of its stages are not read.
+/// Returns the chains of a plan in model order; the layers of its stages are ignored.
 std::vector<LayerChain> layer_chains(const Plan& plan, const ModelSpec& model);
 
-/// Returns whether a plan's layers can be cut in one way only.
+/// Returns whether a plan's layers can be cut in only one way.
 bool has_one_cut(const Plan& plan, const ModelSpec& model);
 
-/// Returns the stage that holds the layers [first, last) of a chain, with tp, dp and everything else that
-/// plan_stages() says of it.
+/// Returns the stage that holds the layers [first, last) of a chain, with tp, dp and all other properties as
+/// in plan_stages().
 Stage piece_stage(const Plan& plan, const ModelSpec& model, const LayerChain& chain, int first, int last);
 
 /// Returns a plan whose chains are cut into pieces of these sizes, a list for each chain.
 Plan with_cuts(Plan plan, const ModelSpec& model, const std::vector<std::vector<int>>& sizes);
 
-/// Returns every plan that differs from this one by one layer, which a neighboring stage holds.
+/// Returns every plan that differs from this one in one layer moved to a neighboring stage.
 std::vector<Plan> moved_by_one_layer(const Plan& plan, const ModelSpec& model);
 
 /// Returns in how many ways a plan's layers can be cut, at most `most`.
@@ -47,13 +47,13 @@ std::int64_t count_cuts(const Plan& plan, const ModelSpec& model, std::int64_t m
 /// Returns the plan with its layers cut in every way.
 std::vector<Plan> all_cuts(const Plan& plan, const ModelSpec& model);
 
-/// Says whether a piece, counted from 0, can hold the items [first, last). A piece that holds fewer of these
-/// fits, too.
+/// Returns whether a piece, counted from 0, can hold the items [first, last). A piece with fewer of these
+/// items must also fit.
 using PieceFits = std::function<bool(int piece, int first, int last)>;
 
-/// Cuts items that follow each other into `parts` pieces of at least one, so that the largest sum of a piece
-/// is as small as possible, the last pieces as large as that allows. Returns the count of each piece; nothing
-/// where no cut has pieces that all fit. Without `fits` every piece does.
+/// Divides a sequence of items into `parts` pieces of at least one item, so that the largest sum of a piece
+/// is as small as possible, and the last pieces are as large as that permits. Returns the number of items in
+/// each piece; nothing if no cut has only pieces that fit. Without `fits` every piece fits.
 /// @pre at least as many items as parts, no item negative
 std::optional<std::vector<int>> cut_evenly(const std::vector<double>& items, int parts,
                                            const PieceFits& fits = {});

@@ -1,4 +1,5 @@
-// PlanFamilies are what the planner "search" chooses from before it makes plans.
+// PlanFamilies are groups of similar plans. The planner "search" chooses between them before it makes single
+// plans.
 #pragma once
 
 #include <array>
@@ -14,11 +15,11 @@
 
 namespace dflop {
 
-/// Estimates of plans that are expected not to fit are multiplied by this.
+/// Factor on the estimates of plans that are not expected to fit.
 inline constexpr double kTooLarge = 10;
 
-/// A PlanFamily has all plans of one shape, recomputation and count of microbatches. The plainest variant is
-/// made first, the others if that does well or if nothing that fits is known to have a smaller bound.
+/// A PlanFamily has all plans of one shape, recomputation and number of microbatches. The plainest variant is
+/// made first. The others are made if it does well, or if no plan known to fit has a smaller bound.
 struct PlanFamily {
   double bound_s = 0;
   double estimate_s = 0;
@@ -27,22 +28,23 @@ struct PlanFamily {
   std::int32_t microbatches = 1;
   bool begun = false;  ///< the plainest variant is made
   bool whole = false;  ///< all variants are made
-  bool given = false;  ///< given out by its estimate
+  bool given = false;  ///< returned by next_by_estimate()
 };
 
-/// Strata are the layouts with the recomputations. Each gets a share of the search: what fits into memory is
-/// seen only when it is run, and estimates of a whole stratum may be far off.
+/// Strata are the combinations of layout and recomputation. Each gets a share of the search: only runs show
+/// what fits into memory, and the estimates of a whole stratum may be far off.
 inline constexpr std::size_t kStrata = 3 * kNames<Layout>.size();
 
 inline std::size_t stratum_of(Layout layout, Recomputation recomputation) {
   return 3 * static_cast<std::size_t>(layout) + static_cast<std::size_t>(recomputation);
 }
 
-/// PlanFamilies are the families of a space. Each is given out once by its estimate and once by its bound,
-/// the smallest first.
+/// PlanFamilies are the families of a search space. Each family is returned once in order of estimate and
+/// once in order of bound, the smallest first.
 class PlanFamilies {
  public:
-  /// Prices all families of a space. Those that fit under no assignment are left out and told to `closest`.
+  /// Prices all families of a space. Families that fit under no assignment are left out and reported to
+  /// `closest`.
   PlanFamilies(const PlanRequest& request, const SearchSpace& space, SearchBounds& bounds,
                ClosestMiss& closest);
 
@@ -50,27 +52,27 @@ class PlanFamilies {
   PlanFamily& operator[](std::size_t family) { return families_[family]; }
   const PlanFamily& operator[](std::size_t family) const { return families_[family]; }
 
-  /// Adds a family of the caller's own, which is never given out; returns its place.
+  /// Adds a family of the caller's own, which the next functions never return; returns its index.
   std::size_t add(const PlanFamily& family) {
     families_.push_back(family);
     return families_.size() - 1;
   }
 
-  /// Returns families that are not begun and whose bound is below `below_s`, `count` of all and `of_each` of
-  /// each stratum at most; others on the way are left out for good.
+  /// Returns families that are not begun and whose bound is below `below_s`: at most `count` of all and
+  /// `of_each` of each stratum. Other families passed on the way are left out for good.
   std::vector<std::size_t> next_by_estimate(std::size_t count, std::size_t of_each, double below_s);
 
   /// Returns at most `count` families, up to the first whose bound is not below `below_s`.
   std::vector<std::size_t> next_by_bound(std::size_t count, double below_s);
 
-  /// Returns how many were looked at, in whatever order.
+  /// Returns how many families were considered, in either order.
   std::size_t looked_at() const {
     std::size_t count = by_estimate_.next + by_bound_.next;
     for (const Queue& queue : by_stratum_) count += queue.next;
     return count;
   }
 
-  /// Returns the smallest bound of the families that are not whole; the largest double where all are.
+  /// Returns the smallest bound of the families that are not whole; the largest double if all are.
   double open_bound() const {
     for (std::size_t i = by_bound_.next; i < by_bound_.all.size(); ++i) {
       const PlanFamily& family = families_[by_bound_.all[i]];
@@ -83,10 +85,11 @@ class PlanFamilies {
   static void price_shape(const PlanRequest& request, const SearchSpace& space, SearchBounds& bounds,
                           std::size_t s, std::vector<PlanFamily>& families, ClosestMiss& closest);
 
-  /// Returns the families by a member, of equal ones the first first. At 1,024 GPUs there are millions.
+  /// Returns the families in increasing order of a member; ties keep their order. At 1,024 GPUs there are
+  /// millions.
   std::vector<std::size_t> rising(double PlanFamily::*member) const;
 
-  /// A Queue has families in a rising order, of which the next is to be looked at.
+  /// A Queue has families in increasing order and the position of the next one.
   struct Queue {
     std::vector<std::size_t> all;
     std::size_t next = 0;

@@ -1,5 +1,5 @@
-// The best plans of the planner "search" are finished: filled by the scheduler asked for, with the gradient
-// buckets that are best, and with single layers moved until no move helps.
+// A PlanFinisher improves the best plans of the planner "search": it fills them with the requested scheduler,
+// picks the best gradient buckets, and moves single layers until no move helps.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@
 
 namespace dflop {
 
-/// A PlanFinisher finishes plans of one search. It is safe to use from several threads.
+/// A PlanFinisher finishes plans of one search. Several threads may use it at once.
 class PlanFinisher {
  public:
-  /// Takes a request and bounds that outlive it.
+  /// The request and bounds must outlive this object.
   PlanFinisher(const PlanRequest& request, const SearchBounds& bounds);
 
-  /// LPT fills all plans that are run before the last ones.
+  /// Returns the LPT scheduler, which fills all plans until the final ones.
   const Scheduler& lpt() const { return *lpt_; }
   bool looks_further_than_lpt() const { return asked_for_->name() != lpt_->name(); }
 
@@ -29,39 +29,39 @@ class PlanFinisher {
   /// filler_for() the scheduler.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler) const;
 
-  /// Returns the same of the given further batches.
+  /// Returns the same for the given further batches.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler,
                                   std::span<const Batch> further) const;
 
-  /// Puts the plan to choose first: the best that fits all further batches, or one that takes a little longer
-  /// and fits them with memory to spare. Takes away the plans before it that do not fit, which may be all;
-  /// the next after one of these are finished, too.
+  /// Puts the plan to choose first: the best that fits all further batches, or a slightly slower one that
+  /// fits them with memory to spare. Removes the plans before it that do not fit, which may be all plans;
+  /// then the next plans are finished, too.
   void put_choice_first(std::vector<RankedPlan>& plans, const std::function<bool()>& is_late) const;
 
-  /// Returns a leaf as it was run under LPT.
+  /// Returns a leaf as it was run with LPT.
   /// @pre it has an objective
   RankedPlan as_run(const Leaf& leaf) const;
 
-  /// Returns a leaf with the gradient buckets that are best, and under the scheduler asked for where that is
-  /// better and fits.
+  /// Returns a leaf with the best gradient buckets, and with the requested scheduler if that is better and
+  /// fits.
   /// @pre as as_run()
   RankedPlan finished(const Leaf& leaf) const;
 
-  /// Returns a plan under the scheduler asked for, within memory; nothing where it does not fit.
+  /// Returns a plan with the requested scheduler, within memory; nothing if it does not fit.
   std::optional<RankedPlan> filled(const Plan& plan) const;
 
-  /// Returns a plan with random microbatches, with which the baselines choose; nothing where it does
-  /// not fit.
+  /// Returns a plan with random microbatches, which the baselines use to choose plans; nothing if it does not
+  /// fit.
   std::optional<RankedPlan> filled_at_random(const Plan& plan) const;
 
-  /// Moves layers of a plan between neighboring stages, one at a time, until no such move makes it better
-  /// within memory under the scheduler that has made its microbatches, or it is too late. Returns nothing
-  /// where no move does. `left` is less by about the instructions that this simulates.
+  /// Moves layers of a plan between neighboring stages, one at a time, until no move improves it within
+  /// memory under the scheduler that made its microbatches, or it is too late. Returns nothing if no move
+  /// does. Subtracts about the number of simulated instructions from `left`.
   std::optional<RankedPlan> with_layers_moved(const RankedPlan& plan, const std::function<bool()>& is_late,
                                               std::int64_t& left) const;
 
-  /// Moves layers under LPT first, which shows in less time where many of them ought to go, and then under
-  /// the scheduler that has made the plan's microbatches, unless it does worse than LPT by then.
+  /// Moves layers with LPT first, which finds many needed moves in less time, and then with the scheduler
+  /// that made the plan's microbatches, unless that scheduler is then worse than LPT.
   std::optional<RankedPlan> with_layers_moved_twice(const RankedPlan& plan,
                                                     const std::function<bool()>& is_late,
                                                     std::int64_t& left) const;

@@ -1,4 +1,4 @@
-// Says which wish stands in the way where no plan of a search fits.
+// in_the_way() says which of the user's options prevent any plan of a search from fitting.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace dflop {
 
-/// Returns "; a plan may fit without --tp and --layout": the options of the request without which, one at a
-/// time, some plan of this part of the space may fit. Empty where there is none.
+/// Returns "; a plan may fit without --tp and --layout", listing the options of the request each of whose
+/// removal, by itself, may let some plan of this part of the search space fit. Empty if there is none.
 std::string in_the_way(const PlanRequest& request, SpacePart part);
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// Leaves are the single plans that the planner "search" runs, in groups that differ in the cut of layers
-// alone.
+// Leaves are the single plans that the planner "search" runs. They form groups that differ only in the cut of
+// layers.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ struct Leaf {
   std::size_t family = 0;
   std::size_t group = 0;
   PlanFloor floor;
-  PlanScore score{};                    ///< under LPT
-  std::optional<double> objective_s{};  ///< of all iterations
+  PlanScore score{};                    ///< with LPT
+  std::optional<double> objective_s{};  ///< over all iterations
   bool varied = false;                  ///< its variations were run
   double limit = 0;                     ///< the bytes that its cut was made for; 0: no limit
 
@@ -32,14 +32,14 @@ struct Leaf {
   double first_s() const { return score.iterations.front().count(); }
 };
 
-/// A CutGroup has the plans of a family that differ in the cut of their layers alone.
+/// A CutGroup has the plans of a family that differ only in the cut of their layers.
 struct CutGroup {
   std::size_t family = 0;
-  double bound_s = 0;  ///< of every cut
+  double bound_s = 0;  ///< over every cut
   bool whole = false;  ///< every cut that may fit is a leaf
-  int refits = 0;      ///< cuts that were made as others did not fit
+  int refits = 0;      ///< cuts that were made because others did not fit
   /// A cut made for `overrun_limit` bytes or more does not fit. One made for `fitting_limit` or less fits, or
-  /// is too uneven to be of interest.
+  /// is too uneven to be useful.
   double overrun_limit = std::numeric_limits<double>::max();
   double fitting_limit = 0;
   bool climbed = false;  ///< layers of its best plan were moved
@@ -55,25 +55,25 @@ struct CutGroup {
     } else {
       overrun_limit = std::min(overrun_limit, leaf.limit > 0 ? leaf.limit : std::min(usable, expected));
     }
-    if (fitting_limit >= overrun_limit) fitting_limit = 0;  // it fitted fewer batches
+    if (fitting_limit >= overrun_limit) fitting_limit = 0;  // it fitted only fewer batches
   }
 };
 
-/// A MadeGroup is a group whose leaves have no places yet.
+/// A MadeGroup is a group whose leaves have no indices yet.
 struct MadeGroup {
   CutGroup group;
   std::vector<Leaf> leaves;
 };
 
-/// Returns the smallest bound of groups' plans that are not known not to fit: of a group with all cuts that
-/// may fit, its leaves', else the group's.
+/// Returns the smallest bound of the groups' plans, except plans known not to fit. A group that has all cuts
+/// that may fit counts with the bounds of its leaves, any other group with its own bound.
 double smallest_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves);
 
-/// Returns the smallest of these that nothing raises any more, as its plan has been run and fits or it is for
-/// all cuts: larger ones prove nothing more.
+/// Returns the smallest of these bounds that cannot rise any more, because its plan has been run and fits or
+/// because it covers all cuts. Larger ones prove nothing more.
 double settled_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves);
 
-/// A LeafMaker makes and bounds leaves. It is safe to use from several threads.
+/// A LeafMaker makes and bounds leaves. Several threads may use it at once.
 class LeafMaker {
  public:
   LeafMaker(const PlanRequest& request, const SearchSpace& space, const SearchBounds& bounds)
@@ -81,17 +81,17 @@ class LeafMaker {
 
   Leaf leaf_of(Plan plan, std::size_t family, double family_bound_s) const;
 
-  /// Makes the groups of plans of one family whose layers are cut evenly.
+  /// Makes the groups for plans of one family whose layers are cut evenly.
   std::vector<MadeGroup> groups_of(const std::vector<Plan>& balanced, std::size_t family,
                                    double family_bound_s) const;
 
-  /// Returns the most even cut that is expected to need no more than `limit`, with `further` in the hardest
-  /// further batches, too; nothing where there is none.
+  /// Returns the most even cut that is expected to need at most `limit` (with `further`, also in the hardest
+  /// further batches); nothing if there is none.
   std::optional<Plan> cut_within(const Plan& plan, Bytes limit, bool further) const;
 
  private:
-  /// Makes a group without its bound: with all cuts where these are few, else with the even one, the one by
-  /// count, and where the even one is expected to need too much memory the most even one that is not.
+  /// Makes a group without its bound. It has all cuts if these are few; otherwise the even one, the one by
+  /// count, and, if the even one is expected to need too much memory, the most even one that fits.
   MadeGroup group_of(const Plan& balanced, std::size_t family, double family_bound_s) const;
 
   const PlanRequest& request_;

@@ -1,4 +1,4 @@
-// search_part() searches the plans of one part of a space.
+// search_part() searches the plans of one part of a search space.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,16 @@
 
 namespace dflop {
 
-/// Shared plans have this part of the budget beside the others, or of the time, where there are others.
+/// If there are also other plans, shared plans get 1 / kBudgetOfShared of the budget in addition, or this
+/// fraction of the time limit.
 inline constexpr int kBudgetOfShared = 5;
 
 inline bool looks_for_shared_alone(const PlanRequest& request) {
   return request.search.layouts == std::vector{Layout::shared};
 }
 
-/// Searches one part of a request's space, as solver/planners/search/planner.hpp says. Plans that take no
-/// less than `known_s` are of no interest.
+/// Searches one part of a request's search space, as solver/planners/search/planner.hpp describes. Plans that
+/// take `known_s` or longer are ignored.
 PlanResult search_part(const PlanRequest& request, SpacePart part, double known_s);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// A SearchSpace has the plans among which the planner "search" looks for the best.
+// A SearchSpace has the plans that the planner "search" considers.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace dflop {
 
-/// A SearchShape says which GPUs a plan gives to what. Uniform: both modules are the same; colocated: the
-/// encoder has the LLM's tp, pp 1 and dp llm.dp * llm.pp.
+/// A SearchShape says which GPUs each module of a plan uses. Uniform: both modules are the same; colocated:
+/// the encoder has the LLM's tp, pp 1 and dp llm.dp * llm.pp.
 struct SearchShape {
   Layout layout = Layout::disaggregated;
-  ModulePlan encoder;        ///< without layers
-  ModulePlan llm;            ///< without layers
-  double encoder_share = 0;  ///< of shared plans
+  ModulePlan encoder;        ///< layers are not set
+  ModulePlan llm;            ///< layers are not set
+  double encoder_share = 0;  ///< only in shared plans
 };
 
-/// A space of this kind has the shared plans of a request, or all others.
+/// A SpacePart says whether a search space has a request's shared plans or all others.
 enum class SpacePart : std::uint8_t { unshared, shared };
 
-/// Says whether the GPUs of a stage, counted from the first of the encoder, can hold it.
+/// Returns whether the GPUs of a stage, counted from the encoder's first, can hold it.
 using StageFits = std::function<bool(int stage, const Stage& of)>;
 
-/// A SearchVariant is what is left to choose of a shape with recomputation and microbatches beside the cut of
-/// the layers.
+/// A SearchVariant has the choices that remain, except the cut of layers, for a shape with recomputation and
+/// microbatches.
 struct SearchVariant {
   OrderKind order = OrderKind::one_f_one_b;
   int chunks = 1;
@@ -38,65 +38,63 @@ struct SearchVariant {
 
 /// A SearchSpace has every combination of
 ///   layout          disaggregated, uniform, colocated (with pp 2 or more)
-///   tp              the divisors of a node's GPUs, for each module its own where they are apart
-///   pp, dp          any that use all GPUs, with a layer of its own for each stage and dp <= gbs for the LLM;
-///                   where dp, or tp and pp, are wished for, some GPUs may be left over
+///   tp              the divisors of a node's GPUs; each module has its own tp if it has its own ranks
+///   pp, dp          any that use all GPUs, with at least one layer per stage and dp <= gbs for the LLM; if
+///                   the user fixes dp, or tp and pp, some GPUs may be left over
 ///   microbatches    1 to 8, then 10, 12, 14, 16, 20, ..., four an octave, up to a sample for each bin; for
-///                   interleaved those that are multiples of pp
-///   order           1f1b, zb-h1, zb-h2, eager-1f1b and, with two chunks for an LLM (or uniform) pipeline of
-///   at
-///                   least two ranks, interleaved and zb-v; on one rank of a uniform plan, where all are
-///                   alike but for the memory of chunks, 1f1b and interleaved; gpipe only where it is asked
-///                   for; encoder-in-bubbles for colocated plans alone
-///   layers          every cut of the layers into stages of one layer at least
-///   placement       stage-major; replica-major where the pipeline is more than one rank and a node more than
+///                   interleaved, multiples of pp
+///   order           1f1b, zb-h1, zb-h2, eager-1f1b and, with two chunks for an LLM (or uniform) pipeline
+///                   of at least two ranks, interleaved and zb-v; on one rank of a uniform plan, where all
+///                   orders are alike except for the memory of chunks, 1f1b and interleaved; gpipe only on
+///                   request; encoder-in-bubbles only for colocated plans
+///   layers          every cut of the layers into stages of at least one layer
+///   placement       stage-major; replica-major if the pipeline is more than one rank and a node more than
 ///                   one tp group
 ///   recomputation   none, selective, full
-/// or, as SpacePart::shared, of shared plans: any two modules that each use as many GPUs, with an eighth to
-/// seven eighths of each for the encoder. There are none where the cost model knows no shares, on GPUs of
-/// several types, or where the request wants none.
+/// or, as SpacePart::shared, every shared plan: any two modules that each use all GPUs, with an eighth to
+/// seven eighths of each GPU for the encoder. There are none if the cost model knows no shares, on GPUs of
+/// several types, or if the request excludes them.
 ///
-/// Gradient buckets are the first that the request leaves open: a plan in buckets has no larger bound than
-/// without, as reductions may be hidden, and the search tries the others on its best plans. ZeRO-1 and
-/// sequence parallelism are the request's. An optimizer state that ZeRO-1 splits is never larger, nor its
-/// step slower, so that nothing is lost by not trying it without.
+/// Plans use the first gradient buckets that the request permits. A plan with buckets has no larger bound
+/// than without, because reductions may overlap; the search tries the other bucket sizes on its best plans.
+/// ZeRO-1 and sequence parallelism are the request's. Splitting an optimizer state by ZeRO-1 never makes it
+/// larger or its step slower, so nothing is lost by not trying plans without.
 class SearchSpace {
  public:
   explicit SearchSpace(const PlanRequest& request, SpacePart part = SpacePart::unshared);
 
-  /// Returns whether plans of a layout are asked for.
+  /// Returns whether the request permits plans of a layout.
   bool has(Layout layout) const;
   /// Returns the shapes in the order of layout, encoder's tp, pp, dp, LLM's tp, pp.
   const std::vector<SearchShape>& shapes() const { return shapes_; }
-  /// Returns the recomputations; none is first, as it takes least time.
+  /// Returns the recomputations; `none` comes first because it is fastest.
   const std::vector<Recomputation>& recomputations() const { return parts_.recomputations; }
-  /// Returns the counts of microbatches, rising.
+  /// Returns the numbers of microbatches in increasing order.
   std::vector<int> microbatches(const SearchShape& shape) const;
   /// Returns the variants, the plainest first.
   std::vector<SearchVariant> variants(const SearchShape& shape, int microbatches) const;
-  /// Returns the plan, its layers cut by cut(); nothing where layers are too few.
+  /// Returns the plan, with its layers cut by cut(); nothing if there are too few layers.
   std::optional<Plan> plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
                            const SearchVariant& variant) const;
-  /// Returns the plans that differ from one in its order and count of microbatches, in its placement or in
-  /// its recomputation. Counts are the next ones, half and twice as many; layers are cut anew only where an
-  /// order has other chunks.
+  /// Returns the plans that differ from one in its order and number of microbatches, in its placement or in
+  /// its recomputation. The numbers tried are the next smaller and larger ones, half and twice. Layers are
+  /// cut anew only if an order has a different number of chunks.
   std::vector<Plan> variations(const Plan& plan) const;
   /// Returns the plan with the layers of each module (of a uniform plan: of both together) cut so that the
-  /// slowest stage is as fast as it can be while every stage fits; nothing where no cut has stages that all
-  /// fit. Without `fits` every stage does.
-  /// Connector, embedding and head count; earlier stages, which hold more microbatches, are the lighter ones.
+  /// slowest stage is as fast as possible while every stage fits; nothing if no cut has only stages that fit.
+  /// Without `fits` every stage fits. Connector, embedding and head count. Earlier stages, which hold more
+  /// microbatches, are the lighter ones.
   std::optional<Plan> cut(const Plan& plan, const StageFits& fits = {}) const;
-  /// Returns the plan with equal counts of layers in all stages, as near as can be.
+  /// Returns the plan with equal numbers of layers in all stages, as nearly as possible.
   Plan cut_by_count(const Plan& plan) const;
-  /// Returns whether no shape has a count of microbatches.
+  /// Returns whether no shape has a valid number of microbatches.
   bool is_empty() const;
-  /// Returns the number of combinations, each with one cut of its layers.
+  /// Returns the number of combinations, counting one cut of layers for each.
   std::int64_t size() const;
-  /// Says what there is no plan of, for a space without plans: the wish that cannot be granted, or the
-  /// layouts and orders.
+  /// Returns why a space has no plans: the option that cannot be satisfied, or the layouts and orders.
   std::string empty_reason() const;
-  /// Returns whether a plan of another planner has nothing that the request does not leave open. Its count of
-  /// microbatches, chunks and layers of stages may be none of the space.
+  /// Returns whether a plan of another planner only has choices that the request permits. Its number of
+  /// microbatches, chunks and layers of stages may be outside the space.
   bool allows(const Plan& plan) const;
 
  private:
@@ -112,7 +110,7 @@ class SearchSpace {
   SpacePart part_;
   Work total_;  ///< of the first batch
   FreeParts parts_;
-  std::vector<const OrderTraits*> orders_;  ///< those of one stage on each rank first, the plainest first
+  std::vector<const OrderTraits*> orders_;  ///< orders with one stage on each rank first, the plainest first
   std::vector<SearchShape> shapes_;
 };
 

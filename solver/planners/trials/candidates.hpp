@@ -1,4 +1,4 @@
-// Candidates are plans of which planners take the best by running them.
+// Candidates are plans that planners run to find the best one.
 #pragma once
 
 #include <atomic>
@@ -13,51 +13,51 @@
 
 namespace dflop {
 
-/// FreeParts are the values that a request leaves open for what every plan has, whatever its parallelism;
-/// each list has one value at least.
+/// FreeParts are the values that a request permits for the parts that every plan has, whatever its
+/// parallelism. Each list has at least one value.
 struct FreeParts {
-  std::vector<Recomputation> recomputations;  ///< rising in time, falling in memory
+  std::vector<Recomputation> recomputations;  ///< in increasing order of time, decreasing order of memory
   std::vector<RankOrder> placements;          ///< stage-major first
-  /// Without buckets, and with those of 25 MiB, the default of PyTorch's DistributedDataParallel, first:
-  /// sizes from 4 to 160 MB differ by less than 0.2 %.
+  /// No buckets, and buckets of 25 MiB, the default of PyTorch's DistributedDataParallel, come first. Sizes
+  /// from 4 to 160 MB differ by less than 0.2 %.
   std::vector<Bytes> gradient_buckets;
 };
 
 FreeParts free_parts(const PlanRequest& request);
 
-/// A CandidateFilter leaves out candidates before any is run.
+/// A CandidateFilter removes candidates before any is run.
 using CandidateFilter = std::function<void(std::vector<Plan>&)>;
 
 /// A CandidateRace runs candidates with the microbatches of random_assignment() and finds the one with the
 /// smallest mean makespan over the request's iterations. A candidate fits if no rank's peak memory exceeds
-/// the GPU's in any iteration; what is chosen fits the request's further batches, too. It has the least
-/// recomputation with which it fits, as less is never slower. What is found does not depend on the number of
-/// threads. A time limit of the request's search ends the race once a candidate fits, or after four times as
-/// long and a second; the best of those that have run is then the result.
+/// the GPU's in any iteration; the chosen one also fits the request's further batches. It has the least
+/// recomputation with which it fits, because less is never slower. The result does not depend on the number
+/// of threads. A time limit of the request's search ends the race once a candidate fits, or after four times
+/// as long plus a second; the best of those that have run is then the result.
 class CandidateRace {
  public:
-  /// Takes a request that outlives the race. Without a filter all candidates run.
+  /// The request must outlive the race. Without a filter all candidates run.
   explicit CandidateRace(const PlanRequest& request, CandidateFilter filter = {});
 
-  /// Runs the first iteration of the candidates that the filter leaves, with the first placement and gradient
-  /// buckets that are open.
+  /// Runs the first iteration of the candidates that the filter leaves, with the first permitted placement
+  /// and gradient buckets.
   void add(std::vector<Plan> candidates);
 
-  /// Returns those that fit, the shortest first iteration first, `most` of them.
+  /// Returns up to `most` candidates that fit, in increasing order of first iteration time.
   std::vector<Plan> leaders(std::size_t most) const;
 
-  /// Gives the 16 leaders all placements and gradient buckets that are open, runs all iterations of the 64
-  /// that are then ahead, and of 64 more as long as none fits, but for those whose makespans so far already
-  /// sum to more than all of the best one's, and returns the first of the best. PlanResult::objective is its
-  /// mean makespan, candidates counts the plans that were looked at.
+  /// Tries all permitted placements and gradient buckets on the 16 leaders. Then runs all iterations of the
+  /// 64 fastest, and of 64 more as long as none fits, but stops a candidate whose makespans so far sum to
+  /// more than the best one's total. Returns the first of the best. PlanResult::objective is its mean
+  /// makespan, and `candidates` counts the plans that were considered.
   PlanResult best();
 
  private:
-  /// A Trial says how one candidate did with the recomputation that it has.
+  /// A Trial has the results of one candidate with its current recomputation.
   struct Trial {
     Nanoseconds total{0};        // of the iterations run
-    std::size_t iterations = 0;  // that were run
-    std::size_t level = 0;       // of FreeParts::recomputations
+    std::size_t iterations = 0;  // number of iterations run
+    std::size_t level = 0;       // index into FreeParts::recomputations
     Bytes needed{};
     bool fits = true;
     bool fits_further = false;  // this has been checked
@@ -82,19 +82,19 @@ class CandidateRace {
   CandidateFilter filter_;
   FreeParts parts_;
   Stopwatch watch_;
-  std::atomic<bool> has_run_ = false;  ///< some candidate that fits
+  std::atomic<bool> has_run_ = false;  ///< some candidate that fits has run
   std::unique_ptr<Scheduler> random_;
   std::vector<Plan> candidates_;
   std::vector<Trial> trials_;
-  /// This is the total of the best candidate that has run all iterations, in nanoseconds.
+  /// The total time of the best candidate that has run all iterations, in nanoseconds.
   std::atomic<std::int64_t> best_total_;
 };
 
-/// Plans with a planner that chooses parallelism and microbatches alone, for the recomputation of the
-/// request's options or for each that is open. PlanResult::best has a plan for each that is open, with the
-/// other free parts that are best in a race of its own, the fastest first: other microbatches than random
-/// ones may ask for another. Plans that do not fit are behind; where none does, that with the most
-/// recomputation is the first.
+/// Plans with a planner that chooses only parallelism and microbatches, for the recomputation of the
+/// request's options or for each permitted one. PlanResult::best has a plan for each permitted recomputation,
+/// with the other free parts chosen in a race of its own, the fastest first, because other microbatches than
+/// random ones may favor another plan. Plans that do not fit come last; if none fits, the plan with the most
+/// recomputation comes first.
 PlanResult with_best_parts(const Planner& planner, const PlanRequest& request, bool for_each_recomputation);
 
 }  // namespace dflop

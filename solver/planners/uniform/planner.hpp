@@ -1,4 +1,4 @@
-// The baselines have one tp, pp and dp for the whole model, each at its best.
+// The baseline planners use one tp, pp and dp for the whole model. Each finds its best configuration.
 #pragma once
 
 #include <utility>
@@ -10,26 +10,26 @@ namespace dflop {
 
 /// A UniformSplit says how a uniform pipeline is cut into stages.
 enum class UniformSplit : std::uint8_t {
-  /// "pytorch": encoder and LLM layers are one list, cut into stages of equal counts.
+  /// "pytorch": encoder and LLM layers are one list, cut into stages with equal numbers of layers.
   by_count,
   /// "megatron": the encoder is on the first stage, which keeps some of the LLM layers; the rest is cut
-  /// evenly. The share of the first stage is tried at 1, 3/4, 1/2, 1/4 and 0 of the even one (Megatron-LM's
+  /// evenly. The first stage's share is tried at 1, 3/4, 1/2, 1/4 and 0 of an even share (Megatron-LM's
   /// --decoder-first-pipeline-num-layers).
   encoder_first,
 };
 
 /// A UniformPlanner tries all uniform configurations: every tp that divides the GPUs of a node, every pp and
-/// dp with tp * pp * dp = all GPUs, every count of microbatches that gives all of them equally many samples.
-/// Where dp does not divide the global batch the counts of samples differ by one, and of the counts of
-/// microbatches with the same samples per microbatch the largest is tried. They run in 1f1b; parallelism and
-/// microbatches of the 64 that are fastest on the first iteration are then tried in the other order that
-/// Megatron-LM has, interleaved with 2 or 4 chunks a rank, whose layers are cut into pp * chunks stages and
-/// whose microbatches are multiples of pp. Orders that are asked for take the place of these. Recomputation,
-/// placement and gradient buckets are chosen, and the best is found, as solver/planners/trials/candidates.hpp
-/// says.
+/// dp with tp * pp * dp = all GPUs, and every number of microbatches that gives all of them equally many
+/// samples. If dp does not divide the global batch, the numbers of samples differ by one, and of the numbers
+/// of microbatches with the same samples per microbatch the largest is tried. They run in 1f1b. The
+/// parallelism and microbatches of the 64 fastest on the first iteration are then tried in Megatron-LM's
+/// other order, interleaved, with 2 or 4 chunks per rank, layers cut into pp * chunks stages, and
+/// microbatches in multiples of pp. Orders in the request replace these.
+/// solver/planners/trials/candidates.hpp chooses recomputation, placement, gradient buckets and the best
+/// plan.
 class UniformPlanner final : public Planner {
  public:
-  /// Without a filter it tries all.
+  /// Without a filter all candidates are tried.
   explicit UniformPlanner(UniformSplit split, CandidateFilter filter = {})
       : split_(split), filter_(std::move(filter)) {}
 
@@ -43,13 +43,14 @@ class UniformPlanner final : public Planner {
   CandidateFilter filter_;
 };
 
-/// A HandSetPlanner, "megatron-default", is what papers set by hand for a baseline: one sample in each
-/// microbatch, the encoder alone on the first stage or with as many LLM layers as the others have, and the
-/// smallest replica (tp * pp) that fits; of several as small the fastest. The order is that of the options,
-/// recomputation is full and gradients are reduced in buckets unless the request fixes them.
+/// A HandSetPlanner, "megatron-default", follows the rules by which papers configure a baseline by hand: one
+/// sample in each microbatch, the encoder on the first stage, either without LLM layers or with as many as
+/// the other stages have, and the smallest replica (tp * pp) that fits; among equally small ones, the
+/// fastest. The order comes from the options, recomputation is full and gradients are reduced in buckets,
+/// unless the request fixes them.
 class HandSetPlanner final : public Planner {
  public:
-  /// Without a filter it tries all.
+  /// Without a filter all candidates are tried.
   explicit HandSetPlanner(CandidateFilter filter = {}) : filter_(std::move(filter)) {}
 
   std::string_view name() const override { return "megatron-default"; }
@@ -61,7 +62,7 @@ class HandSetPlanner final : public Planner {
   CandidateFilter filter_;
 };
 
-/// Returns all candidates of a split in the first order that is open, by tp, pp, microbatches, layers.
+/// Returns all candidates of a split in the first permitted order, sorted by tp, pp, microbatches, layers.
 std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit split);
 
 }  // namespace dflop
