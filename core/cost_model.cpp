@@ -10,8 +10,9 @@
 namespace dflop {
 namespace {
 
-/// Adds what the hub holds beside its own work: all outputs of a microbatch when it sends them on after its
-/// forward, and as many gradients before its backward. Buffers are those of compute, so they count there.
+/// Adds the hub's buffers in addition to its own work: all outputs of a microbatch when it forwards them
+/// after its forward, and as many gradients before its backward. They are held during compute, so they count
+/// there.
 void add_hub_buffers(const Program& program, ProgramCosts& costs) {
   if (program.hub < 0) return;
   std::vector<Bytes> passed_on(program.microbatches);

@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-/// A PlanCheck has the checks of one plan.
+/// A PlanCheck checks one plan.
 class PlanCheck {
  public:
   PlanCheck(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster, const std::string& where)
@@ -45,7 +45,7 @@ class PlanCheck {
     if (value < 1) refuse(key, "expected at least 1, found {}", value);
   }
 
-  /// Checks which order goes with which layout and chunks.
+  /// Checks that the order fits the layout and chunks.
   void check_schedule() const {
     const OrderTraits& order = traits(plan_.order);
     if (!fits(order, plan_.layout)) {
@@ -67,7 +67,7 @@ class PlanCheck {
       refuse(name + ".tp", "tensor parallelism stays inside a node of {} GPUs, found {}",
              cluster_.gpus_per_node, module.tp);
     }
-    // This also keeps products of a hostile file's sizes inside 64 bits.
+    // This also keeps the product of sizes in a hostile file within 64 bits.
     for (const auto& [key, value] : {std::pair{".pp", module.pp}, std::pair{".dp", module.dp}}) {
       if (value > cluster_.gpus()) refuse(name + key, "expected at most {}, found {}", cluster_size(), value);
     }
@@ -120,7 +120,8 @@ class PlanCheck {
            to_string(plan_.order), plan_.microbatches);
   }
 
-  /// Checks the count of ranks. A module that is too large alone is to blame; else both do not fit together.
+  /// Checks the number of ranks. The error names a module that is too large by itself; otherwise it says that
+  /// the two do not fit together.
   void check_ranks() const {
     const auto ranks = [](const ModulePlan& m) { return std::int64_t{m.tp} * m.pp * m.dp; };
     const auto check = [&](const std::string& key, std::string_view who, std::int64_t needed) {
@@ -164,8 +165,8 @@ class PlanCheck {
         gpu.share_quantum, gpu.multiprocessors, gpu.name, gpu.share_quantum, plan_.encoder_share);
   }
 
-  /// Checks that tp groups are inside nodes: tensor parallelism talks in every layer and is priced on the
-  /// links inside a node.
+  /// Checks that tp groups are inside nodes: tensor parallelism communicates in every layer and is priced on
+  /// the links inside a node.
   void check_placement() const {
     const std::vector<std::int32_t> ranks = first_ranks(plan_);
     const int encoders = has_encoder_ranks(plan_.layout) ? plan_.encoder.pp * plan_.encoder.dp : 0;

@@ -7,12 +7,12 @@
 namespace dflop {
 namespace {
 
-/// Returns the first group that runs each stage; a number of its own for one that nobody runs.
+/// Returns the first group that runs each stage; a unique number for a stage that no group runs.
 std::vector<std::size_t> first_group_of_stages(const Program& program) {
   std::vector<std::size_t> groups(program.stages.size());
   for (std::size_t s = 0; s < groups.size(); ++s) groups[s] = program.groups.size() + s;
   for (std::size_t g = program.groups.size(); g-- > 0;) {
-    // The other dp ranks of a pipeline rank run the same.
+    // The other dp ranks of a pipeline rank run the same stages.
     if (program.groups[g].dp_rank != 0) continue;
     groups[program.groups[g].stage] = g;
     for (const Instruction& instruction : program.instructions_of(program.groups[g]))

@@ -11,7 +11,8 @@
 namespace dflop {
 namespace {
 
-/// Returns duration * factor. @throws Error (usage): factors that are each allowed may be too much together.
+/// Returns duration * factor. @throws Error (usage) because factors that are each allowed may be too large
+/// together.
 Nanoseconds times(Nanoseconds duration, double factor) {
   const Seconds changed = Seconds(duration) * factor;
   if (changed <= kLongestRun) return to_nanoseconds(changed);
@@ -20,13 +21,13 @@ Nanoseconds times(Nanoseconds duration, double factor) {
                           kLongestRun.count(), changed.count()));
 }
 
-/// Returns one of the two values that Box and Muller 1958 draw at a time.
+/// Returns one of the two values of the Box-Muller transform (1958).
 double standard_normal(Random& random) {
   const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
   return radius * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
-/// Returns the factor of each group's links, which on shared GPUs others use as well.
+/// Returns the factor of each group's links, which on shared GPUs other groups use as well.
 std::vector<double> factors_of_ports(const Program& program, const std::vector<double>& bandwidth_factor) {
   if (program.shared_gpus == 0) return bandwidth_factor;
   const std::vector<double> of_gpu = gpu_factors(program, bandwidth_factor);

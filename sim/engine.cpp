@@ -22,20 +22,21 @@
 namespace dflop {
 namespace {
 
-// These stand for a message's arrival before it is known.
+// Stand-ins for a message's arrival time before it is known.
 constexpr Nanoseconds kNotPosted{-1};
 constexpr Nanoseconds kInFlight{-2};  ///< posted; only the network knows when it arrives
 
-/// About so many instructions run on a rank during one memory access, so tables are fetched so far ahead.
+/// A rank runs about this many instructions during one memory access, so tables are prefetched this far
+/// ahead.
 constexpr std::int64_t kPrefetch = 16;
 
-/// GroupState is what changes about a group while it runs; its sums are kept in its GroupUsage.
+/// A GroupState is a group's changing state during the run; its sums are kept in its GroupUsage.
 struct GroupState {
   std::int64_t next = 0;            ///< the instruction that it runs or waits in
   std::int64_t end = 0;             ///< one past its last instruction
   Nanoseconds links_busy_until{0};  ///< by messages and collectives so far
   Bytes activations;
-  std::int32_t awaited = -1;        ///< transfer that it waits for and whose end is not known; -1: none
+  std::int32_t awaited = -1;        ///< transfer that it waits for and whose end is unknown; -1: none
   std::int32_t in_flight = 0;       ///< its transfers on a shared network
   Nanoseconds waiting_since{0};     ///< for its awaited transfer or its cores
   Nanoseconds links_busy_since{0};  ///< of a shared network
@@ -46,14 +47,14 @@ struct GroupState {
   bool begun = true;  ///< false before conditions.begins
 };
 
-/// A LateEntry is an all_reduce_start that comes into force while an instruction runs.
+/// A LateEntry is an all_reduce_start that takes effect while an instruction runs.
 struct LateEntry {
   std::int32_t group = 0;
   std::int32_t collective = 0;
   std::int64_t instruction = 0;
 };
 
-// This part checks the costs before a run.
+// Checks of the costs before a run.
 
 template <typename T>
 void require_size(const std::vector<T>& table, std::size_t expected, std::string_view what) {
@@ -100,8 +101,8 @@ std::string describe_wait(const Program& program, std::int32_t group, const Inst
                      message.source);
 }
 
-/// Calls `enter` with each all_reduce_start that comes into force while a compute instruction of a group
-/// runs, and with how much of that is done then.
+/// Calls `enter` with each all_reduce_start that takes effect during a group's compute instruction, and with
+/// how much of the compute is done then.
 template <typename Enter>
 void for_each_late_entry(const Program& program, const ProgramCosts& costs, std::int32_t group,
                          std::int64_t compute, Enter enter) {
@@ -115,7 +116,7 @@ void for_each_late_entry(const Program& program, const ProgramCosts& costs, std:
   }
 }
 
-/// Engine is one run of simulate().
+/// An Engine is one run of simulate().
 class Engine {
  public:
   Engine(const Program& program, const ProgramCosts& costs, Detail detail, const Conditions& conditions)
@@ -148,13 +149,13 @@ class Engine {
     if (spans_) {
       timeline_.works = program.works;
       timeline_.spans.reserve(program.instructions.size());
-      // A compute instruction changes the memory twice; most programs have a send and a receive beside it.
+      // A compute instruction changes the memory twice; in most programs a send and a receive go with it.
       timeline_.memory.reserve(program.groups.size() + program.instructions.size());
     }
   }
 
-  /// Makes run() write into `times`, per instruction, when an all_reduce_start came into force on shared GPUs
-  /// while compute ran.
+  /// Makes run() write into `times`, per instruction, when an all_reduce_start took effect during compute on
+  /// shared GPUs.
   void keep_entries(std::vector<Nanoseconds>& times) { entry_times_ = &times; }
 
   Timeline run() {
@@ -200,7 +201,7 @@ class Engine {
     }
   }
 
-  /// Does what happens next on shared GPUs, if nothing else happens before, and returns whether it did.
+  /// Processes the next event on shared GPUs, if no other event comes before it, and returns whether it did.
   bool step_shared() {
     if (shared_->idle()) return false;
     const Nanoseconds time = shared_->next_time();
@@ -247,7 +248,7 @@ class Engine {
     queue_.push(usage.begin, group);
   }
 
-  /// Records where each group stands that did not come to its end. That is an error unless a rank has failed.
+  /// Records where each unfinished group stopped. Unfinished groups are an error unless a rank has failed.
   void record_stalls() {
     bool failed = false;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -266,14 +267,14 @@ class Engine {
       }
       timeline_.stalls.push_back(stall);
       failed = failed || state.failed;
-      // A failure and the end of a transfer that nobody is left to wait for are no events.
+      // A failure, and the end of a transfer that no group is left to wait for, are not events.
       now_ = std::max({now_, state.waiting_since, state.links_busy_until});
     }
     if (!timeline_.stalls.empty() && !failed) throw_deadlock();
   }
 
   [[noreturn]] void throw_deadlock() const {
-    constexpr std::size_t kNamed = 8;  // a line to read, not a listing of a cluster
+    constexpr std::size_t kNamed = 8;  // keeps the message readable on a large cluster
     std::string waits;
     const std::size_t stuck = timeline_.stalls.size();
     std::size_t named = 0;
@@ -298,7 +299,7 @@ class Engine {
     }
   }
 
-  // This part runs instructions and compute.
+  // Instructions and compute.
 
   /// Runs the instructions of a group until one takes time.
   void advance(std::int32_t group) {
@@ -323,7 +324,7 @@ class Engine {
     }
   }
 
-  /// Ends the instruction of a group that took time.
+  /// Finishes the group's current instruction, which took time.
   void finish(std::int32_t group) {
     GroupState& state = groups_[group];
     const Op op = program_.instructions[state.next].op;
@@ -340,8 +341,8 @@ class Engine {
 
   void start_compute(std::int32_t group, const Instruction& instruction) {
     GroupState& state = groups_[group];
-    // Groups take turns, so that each reads its own place of four long tables: too many streams for the
-    // hardware's own prefetching (64 stages x 4096 microbatches: 80 ms without these lines, 60 ms with them).
+    // Groups take turns, so each reads its own place in four long tables: too many streams for the hardware's
+    // prefetcher (64 stages x 4096 microbatches: 80 ms without these lines, 60 ms with them).
     const auto fetch = [&](const auto& table) {
       if (!table.empty()) __builtin_prefetch(table.data() + state.next + kPrefetch);
     };
@@ -368,7 +369,7 @@ class Engine {
     groups_[group].waiting_since = time;
   }
 
-  /// Starts compute on shared GPUs, whose end depends on what else runs there.
+  /// Starts compute on shared GPUs; its end depends on what else runs there.
   void start_shared(std::int32_t group, Nanoseconds duration) {
     const std::int64_t position = groups_[group].next;
     compute_span_[group] = static_cast<std::int64_t>(timeline_.spans.size());
@@ -397,9 +398,9 @@ class Engine {
     usage.peak_buffers = buffers;
   }
 
-  // This part shares cores, where they are fewer than ranks.
+  // Sharing of cores, if there are fewer cores than ranks.
 
-  /// Sets up the cores. Nobody asks for them where there is no limit, or where all ranks have one at once.
+  /// Sets up the cores. Nothing asks for cores if there is no limit, or if there are enough for all ranks.
   void set_up_cores(int cores) {
     timeline_.cores = cores;
     if (cores == 0 || cores >= program_.ranks()) return;
@@ -407,14 +408,14 @@ class Engine {
     for (const Group& group : program_.groups) cores_->add_group(group.ranks);
   }
 
-  /// Notes that the group has compute to do. Cores are granted when all that happens at this instant has, so
-  /// that who asks at one instant is served by its number and not by the order of events.
+  /// Records that the group has compute to do. Cores are granted after all other events of the same time, so
+  /// that groups that ask at the same time are served by number, not by event order.
   void ask_for_cores(std::int32_t group) {
     groups_[group].waiting_since = now_;
     asking_.push_back(group);
   }
 
-  /// Tells whether nothing is left to happen at this instant.
+  /// Returns whether no events are left at the current time.
   bool instant_ends() {
     if (!queue_.empty() && queue_.next_time() <= now_) return false;
     if (shared_ && !shared_->idle() && shared_->next_time() <= now_) return false;
@@ -435,7 +436,7 @@ class Engine {
     }
   }
 
-  // This part runs messages and collectives.
+  // Messages and collectives.
 
   void post(std::int32_t group, const Instruction& instruction) {
     const Message& message = program_.messages[instruction.index];
@@ -449,8 +450,8 @@ class Engine {
       flows_->start(instruction.index, now_);
       return;
     }
-    // Tables are fetched ahead as in start_compute(): this is one more stream a boundary and direction (64 x
-    // 4096: 60 ms without, 43 ms with).
+    // Prefetch tables as in start_compute(): each boundary and direction is one more stream (64 x 4096: 60 ms
+    // without, 43 ms with).
     __builtin_prefetch(&program_.messages[instruction.index] + kPrefetch);
     __builtin_prefetch(&costs_.message[instruction.index] + kPrefetch);
     __builtin_prefetch(&arrival_[instruction.index] + kPrefetch, 1);
@@ -465,7 +466,7 @@ class Engine {
     }
   }
 
-  /// Returns whether the message is there. If not, the group sleeps until it is.
+  /// Returns whether the message has arrived. If not, the group sleeps until it does.
   bool receive(std::int32_t group, const Instruction& instruction) {
     const Nanoseconds arrival = arrival_[instruction.index];
     record_wait(group, program_.messages[instruction.index].bytes);
@@ -478,12 +479,12 @@ class Engine {
     return false;
   }
 
-  /// Runs an all_reduce_start: the group enters when its next compute has run for the part that the
-  /// collective asks.
+  /// Runs an all_reduce_start: the group enters when its next compute has run for the fraction given by the
+  /// collective.
   void enter_later(std::int32_t group, const Instruction& instruction) {
     const std::int64_t position = groups_[group].next;
     std::int64_t compute = position;
-    while (program_.instructions[compute].op == Op::all_reduce_start) ++compute;  // verify(): there is one
+    while (program_.instructions[compute].op == Op::all_reduce_start) ++compute;  // verify() guarantees one
     const Nanoseconds delay =
         entry_delay(program_.collectives[instruction.index], costs_.instruction[compute]);
     if (delay == Nanoseconds(0)) return enter_collective(group, instruction.index, position);
@@ -533,7 +534,7 @@ class Engine {
     for (const std::int32_t next : collective_order_.end(collective)) start_collective(next);
   }
 
-  /// Returns whether the collective has ended. If not, the group sleeps until it has.
+  /// Returns whether the collective has ended. If not, the group sleeps until it does.
   bool wait_for_collective(std::int32_t group, const Instruction& instruction) {
     record_wait(group, Bytes{});
     if (collective_ended_[instruction.index] != 0) return true;
@@ -568,7 +569,7 @@ class Engine {
     groups_[group].waiting_since = now_;
   }
 
-  /// Wakes a group: what it waited for ends now and was in flight since `began`. Idle time before that is
+  /// Wakes a group. What it waited for ends now and was in flight since `began`. Idle time before `began` is
   /// bubble.
   void stop_waiting(std::int32_t group, Nanoseconds began) {
     GroupState& state = groups_[group];
@@ -581,9 +582,9 @@ class Engine {
     queue_.push(now_, group);
   }
 
-  /// Wakes a group at `time`, until when what it waits for is in flight. Called once per wait, at the later
-  /// of the moment it began to wait and the moment the transfer began, so that the time from now on is `wait`
-  /// and that before is bubble.
+  /// Wakes a group at `time`, when the transfer that it waits for ends. Called once per wait, at the later of
+  /// the time it began to wait and the time the transfer began. So the time from now on is `wait`, and the
+  /// time before is bubble.
   void resume_at(std::int32_t group, Nanoseconds time) {
     timeline_.groups[group].wait += time - now_;
     if (spans_) {
@@ -593,8 +594,8 @@ class Engine {
     queue_.push(time, group);
   }
 
-  /// Adds [now, until] to the union of the group's transfers. Transfers begin in the order of virtual time,
-  /// so that what the union already covers of the interval is what lies before links_busy_until.
+  /// Adds [now, until] to the union of the group's transfers. Transfers begin in order of virtual time, so
+  /// the union already covers exactly the part of the interval before links_busy_until.
   void occupy_links(std::int32_t group, Nanoseconds until) {
     GroupState& state = groups_[group];
     if (until <= state.links_busy_until) return;
@@ -602,8 +603,8 @@ class Engine {
     state.links_busy_until = until;
   }
 
-  /// Counts the transfers of a group where their ends are not known beforehand: the union of these is the
-  /// time in which the count is not zero.
+  /// Counts the transfers of a group whose ends are not known in advance. Their union is the time in which
+  /// the count is not zero.
   void enter_links(std::int32_t group) {
     if (groups_[group].in_flight++ == 0) groups_[group].links_busy_since = now_;
   }
@@ -613,7 +614,7 @@ class Engine {
     timeline_.groups[group].transfer += now_ - groups_[group].links_busy_since;
   }
 
-  // This part fills the timeline.
+  // The timeline.
 
   void record_span(std::int32_t group, Stream stream, std::int64_t position, Nanoseconds duration,
                    Bytes bytes) {
@@ -650,8 +651,8 @@ class Engine {
     return static_cast<std::int32_t>(program_.messages.size()) + collective;
   }
 
-  // Events have the numbers of their groups; beyond those, a collective ends or a late entry comes into
-  // force.
+  // Event numbers below the number of groups are groups; above, a collective ends or a late entry takes
+  // effect.
   std::int32_t end_event(std::int32_t collective) const {
     return static_cast<std::int32_t>(groups_.size()) + collective;
   }
@@ -664,20 +665,20 @@ class Engine {
   const Conditions& conditions_;
   const bool spans_;
   Nanoseconds now_{0};
-  EventQueue queue_;  ///< has at most one event of a group: the end of what it does or waits for
+  EventQueue queue_;  ///< has at most one event per group: the end of what it does or waits for
   std::optional<Flows> flows_;
-  std::optional<SharedCompute> shared_;     ///< where GPUs are shared
+  std::optional<SharedCompute> shared_;     ///< if GPUs are shared
   std::vector<std::int64_t> compute_span_;  ///< per group of shared GPUs: of its latest compute
-  std::optional<CoreGate> cores_;           ///< where groups have to wait for cores
-  std::vector<std::int32_t> asking_;        ///< for cores, at this instant
+  std::optional<CoreGate> cores_;           ///< if groups have to wait for cores
+  std::vector<std::int32_t> asking_;        ///< groups that ask for cores at the current time
   std::vector<GroupState> groups_;
   std::vector<Nanoseconds> arrival_;         ///< per message
-  std::vector<Nanoseconds> transfer_start_;  ///< per transfer; of collectives only where nothing is shared
+  std::vector<Nanoseconds> transfer_start_;  ///< per transfer; for collectives only if nothing is shared
   std::vector<std::int64_t> transfer_span_;  ///< per transfer on a shared network
   std::vector<std::uint8_t> collective_ended_;
   CollectiveOrder collective_order_;
   std::vector<LateEntry> late_entries_;
-  std::vector<Nanoseconds>* entry_times_ = nullptr;  ///< where they are asked for
+  std::vector<Nanoseconds>* entry_times_ = nullptr;  ///< if requested
   Timeline timeline_;
 };
 

@@ -11,10 +11,10 @@ namespace {
 
 constexpr Nanoseconds kNever = Nanoseconds::max();
 
-/// Sums of parts are not exact.
+/// Tolerance for sums of bandwidth fractions, which are not exact.
 constexpr double kAll = 1 + 1e-12;
 
-/// Returns when so many nanoseconds of work that begin at `start` are done, to the nearest nanosecond.
+/// Returns when `work` nanoseconds of work that begin at `start` are done, to the nearest nanosecond.
 Nanoseconds after(Nanoseconds start, double work, double rate) {
   return start + Nanoseconds(static_cast<std::int64_t>(std::max(0.0, work) / rate + 0.5));
 }
@@ -26,8 +26,8 @@ SharedCompute::SharedCompute(const Program& program, const Conditions& condition
   find_clusters(program);
 }
 
-/// Joins the groups of the two modules that have GPUs in common. Ranks of a module come in order of GPU, so
-/// that walking the GPUs finds every pair.
+/// Joins the groups of the two modules that have GPUs in common. Ranks of a module are in order of GPU, so
+/// walking the GPUs finds every pair.
 void SharedCompute::find_clusters(const Program& program) {
   const auto groups = static_cast<std::int32_t>(program.groups.size());
   const auto gpus = static_cast<std::size_t>(program.shared_gpus);
@@ -54,7 +54,7 @@ void SharedCompute::find_clusters(const Program& program) {
   cluster_of_.assign(groups, -1);
   std::int32_t clusters = 0;
   for (std::int32_t g = 0; g < groups; ++g) {
-    const std::int32_t first = leader_of(g);  // is not after g
+    const std::int32_t first = leader_of(g);  // not after g
     cluster_of_[g] = first == g ? clusters++ : cluster_of_[first];
   }
   members_.resize(groups);
@@ -85,7 +85,7 @@ void SharedCompute::start(std::int32_t group, Nanoseconds amount, double bandwid
   one.number = started_++;
   one.entered = 0;
   one.entries.clear();
-  one.queued = false;  // until its rate is known, so that it moves in the heap once
+  one.queued = false;  // stays false until its rate is known, so that it moves in the heap only once
   ++running_;
   if (!conditions_.pauses.empty()) stand_still_or_go_on(group, true);
   disturb(group);
@@ -140,7 +140,7 @@ void SharedCompute::disturb(std::int32_t group) {
   disturbed_.push_back(cluster);
 }
 
-/// Brings the rates up to date after computations have come and gone.
+/// Updates the rates after computations have started or ended.
 void SharedCompute::settle() {
   for (const std::int32_t cluster : disturbed_) {
     is_disturbed_[cluster] = 0;
@@ -157,7 +157,7 @@ void SharedCompute::settle() {
   disturbed_.clear();
 }
 
-/// Returns whether some GPU of a cluster is asked for more bandwidth than it has.
+/// Returns whether computations ask for more bandwidth of some GPU in the cluster than it has.
 bool SharedCompute::is_contended(std::int32_t cluster) const {
   for (std::size_t p = first_pair_[cluster]; p < first_pair_[cluster + 1]; ++p) {
     if (wanted(pairs_[p][0]) + wanted(pairs_[p][1]) > kAll) return true;
@@ -165,7 +165,7 @@ bool SharedCompute::is_contended(std::int32_t cluster) const {
   return false;
 }
 
-/// Gives the computations of one pair of groups their parts.
+/// Sets the bandwidth fractions of the computations of one pair of groups.
 void SharedCompute::share_out(const std::array<std::int32_t, 2>& pair) {
   Computation& a = computations_[pair[0]];
   Computation& b = computations_[pair[1]];
@@ -173,7 +173,7 @@ void SharedCompute::share_out(const std::array<std::int32_t, 2>& pair) {
   b.part = std::min(b.bandwidth, std::max(0.5, 1 - a.bandwidth));
 }
 
-/// Gives each computation of a cluster its part, by progressive filling.
+/// Sets the bandwidth fraction of each computation of a cluster, by progressive filling.
 void SharedCompute::share_out(std::int32_t cluster) {
   if (first_pair_[cluster] + 1 == first_pair_[cluster + 1]) return share_out(pairs_[first_pair_[cluster]]);
   constexpr double kUnsettled = -1;
@@ -214,7 +214,7 @@ void SharedCompute::share_out(std::int32_t cluster) {
   }
 }
 
-/// Sets the rate of a computation that does not stand still.
+/// Sets the rate of a computation that is not paused.
 void SharedCompute::set_rate(std::int32_t group, double rate) {
   Computation& one = computations_[group];
   if (rate == one.rate) return;
@@ -224,8 +224,8 @@ void SharedCompute::set_rate(std::int32_t group, double rate) {
   set_event(group);
 }
 
-/// Finds what happens next to a computation whose rate is known. What it does comes before what its group
-/// does at that instant.
+/// Sets the next event of a computation whose rate is known. The computation's own events come before its
+/// group's pauses at the same time.
 void SharedCompute::set_event(std::int32_t group) {
   Computation& one = computations_[group];
   one.event = conditions_.pauses.empty() ? kNever : next_change(group);
@@ -241,7 +241,7 @@ void SharedCompute::set_event(std::int32_t group) {
   queue(group);
 }
 
-/// Puts a computation to where its event belongs in the heap.
+/// Moves a computation to its event's position in the heap.
 void SharedCompute::queue(std::int32_t group) {
   if (std::exchange(computations_[group].queued, true)) {
     heap_.update(group);
@@ -250,8 +250,8 @@ void SharedCompute::queue(std::int32_t group) {
   }
 }
 
-/// Looks at the pauses of a group whose computation begins now, or at an instant at which one begins or ends.
-/// A computation that takes no time is over before a pause that begins with it; see run_compute().
+/// Pauses or resumes a group's computation that begins now, or when a pause begins or ends. A computation
+/// that takes no time is over before a pause that begins with it; see run_compute().
 void SharedCompute::stand_still_or_go_on(std::int32_t group, bool begins) {
   Computation& one = computations_[group];
   const bool takes_none = begins && one.left == 0;
@@ -279,7 +279,7 @@ void SharedCompute::stand_still_or_go_on(std::int32_t group, bool begins) {
   }
 }
 
-/// Returns when a pause of the group begins or ends next.
+/// Returns when the group's next pause begins or ends.
 Nanoseconds SharedCompute::next_change(std::int32_t group) const {
   Nanoseconds next = kNever;
   for (const Pause& pause : conditions_.pauses) {

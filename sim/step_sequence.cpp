@@ -6,8 +6,8 @@
 namespace dflop {
 namespace {
 
-/// Returns when each group has run its last instruction: what it sends, and sums that it does not wait for,
-/// go on without it.
+/// Returns when each group has run its last instruction. Its sends, and sums that it does not wait for,
+/// continue without it.
 std::vector<Nanoseconds> group_ends(const Timeline& timeline) {
   std::unordered_map<std::int32_t, Nanoseconds> end_of;  // by first rank
   for (const Span& span : timeline.spans) {
@@ -21,7 +21,7 @@ std::vector<Nanoseconds> group_ends(const Timeline& timeline) {
   return ends;
 }
 
-/// Tells whether a group waits for a message before it computes anything.
+/// Returns whether a group waits for a message before it computes anything.
 bool receives_first(const Program& program, const Group& group) {
   const auto begin = program.instructions.begin();
   const auto first = std::find_if(begin + group.begin, begin + group.end, [](const Instruction& i) {
@@ -43,7 +43,7 @@ Timeline simulate_next(const Program& program, const ProgramCosts& costs, Detail
                        Conditions conditions, StepStart* sequence) {
   if (sequence == nullptr) return simulate(program, costs, detail, conditions);
   StepStart& start = *sequence;
-  if (start.begins.size() != program.groups.size()) start = {};  // of another program
+  if (start.begins.size() != program.groups.size()) start = {};  // from another program
   conditions.begins = start.begins;
   Timeline timeline = simulate(program, costs, Detail::spans, conditions);
   if (!timeline.stalls.empty()) {
@@ -52,7 +52,7 @@ Timeline simulate_next(const Program& program, const ProgramCosts& costs, Detail
     const std::vector<Nanoseconds> ends = group_ends(timeline);
     const Nanoseconds ended = std::ranges::max(ends);
     shorten_to(ended - start.ended, timeline);
-    // One that receives first may come earlier than the first that sends, and waits for it.
+    // A group that receives first may begin before the first group that sends, and then waits for it.
     Nanoseconds first = ended;
     for (std::size_t g = 0; g < ends.size(); ++g) {
       if (!receives_first(program, program.groups[g])) first = std::min(first, ends[g]);

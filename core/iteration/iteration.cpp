@@ -37,7 +37,7 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs) {
   Means weight(cells);
   Means message(cells);
   for (const Group& group : program.groups) {
-    Op computed = Op::forward;  // a send brings on what was computed before it
+    Op computed = Op::forward;  // a send carries the result of the last compute before it
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Instruction& instruction = program.instructions[i];
       if (!is_compute(instruction.op) && !is_send(instruction.op)) continue;
@@ -57,13 +57,13 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs) {
   return {forward.take(), backward.take(), weight.take(), message.take()};
 }
 
-/// Returns how many microbatches of the encoder each rank can hold beside those of its stage of the LLM.
+/// Returns how many encoder microbatches each rank can hold in addition to those of its LLM stage.
 std::vector<int> encoder_limits(const Plan& plan, const Program& program, const ProgramCosts& costs,
                                 Bytes usable) {
   const PipelineShape shape = plan_shape(plan);
   std::vector<int> limits(shape.all_ranks(), plan.microbatches);
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
-    const int rank = program.groups[g].stage - 1;  // behind the encoder's stage
+    const int rank = program.groups[g].stage - 1;  // stages start after the encoder's
     Bytes encoder;
     Bytes llm;
     Bytes workspace;
@@ -106,8 +106,8 @@ PipelineOrder order_for_batch(const Plan& plan, const ModelSpec& model, const Co
 
 namespace {
 
-/// A SampleExcess is what the samples of an iteration add to the durations of its compute instructions,
-/// beyond sums of work.
+/// A SampleExcess computes how much the samples of an iteration add to the durations of its compute
+/// instructions, beyond the sums of work.
 class SampleExcess {
  public:
   SampleExcess(const CostModel& cost, const Iteration& iteration)
@@ -127,11 +127,11 @@ class SampleExcess {
   }
 
  private:
-  /// An OfOp has the excesses of one op on one stage.
+  /// An OfOp has the excesses of the samples for one op on one stage.
   struct OfOp {
     bool known = false;
-    bool shared = false;           ///< the dp ranks of an encoder apart share what all those of the LLM hold
-    std::vector<Seconds> samples;  ///< of each sample; empty where all are zero
+    bool shared = false;           ///< an encoder's separate dp ranks share the samples of all LLM dp ranks
+    std::vector<Seconds> samples;  ///< per sample; empty if all are zero
   };
 
   const OfOp& of_op(Op op, std::size_t stage) {

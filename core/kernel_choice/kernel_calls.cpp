@@ -7,7 +7,7 @@
 namespace dflop {
 namespace {
 
-/// A UnitCalls writes down the calls of one unit.
+/// A UnitCalls collects the kernel calls of one unit.
 class UnitCalls {
  public:
   explicit UnitCalls(std::int64_t tokens) : tokens_(tokens) {}
@@ -22,8 +22,8 @@ class UnitCalls {
     if (again) add(KernelPass::recompute, KernelOperation::linear, inner, outer);
   }
 
-  /// Adds an activation that gives `columns` on this rank, gated: of twice as many. GELU by the error
-  /// function has no variants.
+  /// Adds an activation with `columns` output columns on this rank; a gated one has twice as many input
+  /// columns. GELU with the error function has no variants.
   void activation(Activation kind, std::int64_t columns, bool again) {
     if (kind == Activation::gelu_erf) return;
     const bool gated = kind == Activation::swiglu;
@@ -60,7 +60,7 @@ AttentionHeads heads_of(const TransformerSpec& spec, int tp) {
   return {spec.heads / tp, spec.kv_heads / tp, spec.head_dim, spec.causal};
 }
 
-/// Returns the calls of a layer's linear part. A layer that is computed again does so but for its output.
+/// Returns the calls of a layer's linear part. Recomputation repeats all of them except the output's.
 std::vector<UnitCall> layer_calls(const TransformerSpec& spec, int tp, std::int64_t tokens) {
   const AttentionHeads heads = heads_of(spec, tp);
   const std::int64_t queries = std::int64_t{heads.heads} * spec.head_dim;
@@ -81,8 +81,8 @@ std::vector<UnitCall> attention_calls(const TransformerSpec& spec, int tp, const
   return calls.take();
 }
 
-/// Returns the calls of the head. Where the loss takes rows in chunks, all are the forward's; of a live
-/// step's there are fewer, as rows that are not trained are left out.
+/// Returns the calls of the head. If the loss takes rows in chunks, all calls belong to the forward. A live
+/// step makes fewer calls, because it skips rows that are not trained.
 std::vector<UnitCall> head_calls(const TransformerSpec& spec, int tp, std::int64_t tokens) {
   const std::int64_t chunks = spec.logit_chunks(tokens, tp);
   std::vector<UnitCall> all;
@@ -97,8 +97,8 @@ std::vector<UnitCall> head_calls(const TransformerSpec& spec, int tp, std::int64
   return all;
 }
 
-/// Returns the calls of the connector: rows of the first and columns of the second layer are split, and so
-/// on by twos; a last one without a second is whole. Activations lie between them.
+/// Returns the calls of the connector: the first layer is split by rows and the second by columns, and so on
+/// in pairs; a last layer without a partner is not split. Activations lie between them.
 std::vector<UnitCall> connector_calls(const ModelSpec& model, int tp, std::int64_t tokens) {
   const ConnectorSpec& spec = model.connector;
   UnitCalls calls(tokens / spec.merge);
@@ -137,14 +137,14 @@ std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit
   const int tp = mode.tp;
   switch (unit) {
     case ProfileUnit::patches: {
-      // Each rank embeds the rows that it holds, with the whole weight.
+      // Each rank embeds its own rows with the whole weight.
       UnitCalls calls(mode.sequence_parallel ? (work.tokens + tp - 1) / tp : work.tokens);
       const EncoderFront front = model.front();
       if (front.kind == FrontKind::patches) {
         calls.linear(front.values, model.encoder.hidden, false);
         return calls.take();
       }
-      // Of the two convolutions the first has twice as many rows.
+      // There are two convolutions; the first has twice as many rows.
       UnitCalls first(2 * work.tokens / (mode.sequence_parallel ? tp : 1));
       first.linear(3 * std::int64_t{front.values}, model.encoder.hidden, false);
       std::vector<UnitCall> both = first.take();

@@ -13,9 +13,10 @@ namespace {
 constexpr std::int64_t kRoundCalls[kKernelRounds] = {2, 8, 32};
 constexpr double kRoundLimit[kKernelRounds] = {kFirstRoundLimit, kSecondRoundLimit,
                                                std::numeric_limits<double>::infinity()};
-constexpr double kHopeless = 3;           // times the one in use: one call says enough
-constexpr std::int64_t kSurelyCalls = 8;  // of the only one that is left, before it may come into use
-constexpr std::int64_t kMostTrials = 4;   // of a rank's calls in a step
+constexpr double kHopeless = 3;           // times the one in use: one call is enough to drop it
+constexpr std::int64_t kSurelyCalls = 8;  // min calls of the last remaining variant before it may come into
+                                          // use
+constexpr std::int64_t kMostTrials = 4;   // max, of a rank's calls in a step
 constexpr std::uint32_t kTimedOneOf = 16;
 constexpr std::int64_t kFirstWait = 64;  // steps
 constexpr std::int64_t kLongestWait = 512;
@@ -27,18 +28,18 @@ std::uint32_t bit_of(std::size_t variant) {
   return std::uint32_t{1} << variant;
 }
 
-/// Returns whether calls of the variant in use have to follow before the next one on trial.
+/// Returns whether calls of the variant in use must follow before the next trial call.
 bool lacks_used(const KernelTrial& trial) {
   return trial.used.count < trial.own.count;
 }
 
-/// Returns how many calls a trial may be judged by.
+/// Returns how many calls of each side a trial has.
 std::int64_t calls_of(const KernelTrial& trial) {
   return std::min(trial.own.count, trial.used.count);
 }
 
-/// Returns the variant on trial that goes on: one whose turn is not over, else the one that has been tried
-/// least; none where none is.
+/// Returns the next variant to try: one whose turn is not over, otherwise the one tried least; none if no
+/// variant is on trial.
 std::optional<std::size_t> next_on_trial(const KernelState& state) {
   std::optional<std::size_t> next;
   for (std::size_t v = 0; v < state.trials.size(); ++v) {
@@ -83,24 +84,24 @@ KernelChoices KernelPlanner::next_step() const {
     choices.by_key.add(key, choice);
   }
   if (mode_ != KernelMode::learn) return choices;
-  // Timing is paid for, too: where calls are so short that it cost more than there is, it pauses.
+  // Timing counts towards the budget, too. It pauses if calls are so short that it would exceed the budget.
   if (state_.spent_ns <= rule_.budget * state_.elapsed_ns) choices.timed_one_of = kTimedOneOf;
   plan_trials(choices);
   return choices;
 }
 
-/// Returns by how much one call of a variant on trial, of which `own` is known, exceeds `mean`, that of the
-/// one in use.
+/// Returns how much longer one call of a variant on trial takes than `mean`, the mean of the variant in use.
+/// `own` has the variant's known durations.
 KernelPlanner::Excess KernelPlanner::excess_of(const KernelStats& own, double mean) const {
   if (own.count == 0) return {(rule_.unknown - 1) * mean, (rule_.unknown_most - 1) * mean};
-  // The deviation of few calls says little: they are taken to scatter by half of the mean.
+  // The deviation of a few calls says little, so assume that they scatter by half of the mean.
   const double few = own.count < kSurelyCalls ? 0.5 * own.mean : 0;
   const double deviation = std::max(std::sqrt(own.variance), few / 3);
   const double slower = own.mean - mean;
   return {std::max(0.0, slower) + 0.5 * deviation, std::max(0.0, slower + 3 * deviation)};
 }
 
-/// Gives trials to keys, those with the largest part of a step first, as far as the budget goes.
+/// Gives trials to keys, those with the largest part of a step first, as far as the budget permits.
 void KernelPlanner::plan_trials(KernelChoices& choices) const {
   double left = rule_.budget * state_.elapsed_ns - state_.spent_ns;
   double most_left = rule_.most * state_.elapsed_ns - state_.spent_ns;
@@ -122,7 +123,8 @@ void KernelPlanner::plan_trials(KernelChoices& choices) const {
     const auto ranks = static_cast<double>(state.ranks);
     const double call = ranks * (excess.expected + 2 * rule_.timing_ns);
     const double most_call = ranks * (excess.most + 2 * rule_.timing_ns);
-    // What is tried for the first time is tried once, as is what a step calls once.
+    // A variant without measurements is tried only once, and so is one whose key a step calls only once or
+    // so.
     const bool once = used_first || trial.own.count == 0 || state.calls < 4;
     const std::int64_t wanted =
         once ? 1 : std::min({kRoundCalls[state.round] - trial.own.count, kMostTrials, state.calls / 2});
@@ -141,13 +143,13 @@ KernelState KernelPlanner::first_state(KernelKey key) const {
   KernelState state;
   state.variant = static_cast<std::uint32_t>(state_.table.choose(key));
   state.trials.resize(state_.table.names(key.operation()).size());
-  state.waits = kFirstWait / 2;  // twice that when they end
+  state.waits = kFirstWait / 2;  // settling doubles it
   begin_trials(key, state, true);
   return state;
 }
 
-/// Puts variants on trial: the default, and those that are not known to be much slower than the one in use;
-/// `all`: than anything of which nothing is known.
+/// Puts variants on trial: the default, and those not known to be much slower than the one in use. With
+/// `all`, also those up to as slow as an unknown variant can be.
 void KernelPlanner::begin_trials(KernelKey key, KernelState& state, bool all) const {
   const KernelTable::Entry* entry = state_.table.find(key);
   const double limit = all ? rule_.unknown_most : kMuchSlower;
@@ -167,7 +169,7 @@ void KernelPlanner::end_step(std::span<const std::vector<KernelObservation>> ran
   ++state_.step;
   if (mode_ != KernelMode::learn) return;
   state_.elapsed_ns += elapsed_ns;
-  // What is known of calls of a step is the fewest of a rank that has any, as trials are every rank's.
+  // Every rank takes part in trials, so the calls of a step are the min over the ranks that have any.
   KernelMap<KernelState> seen_now;
   for (const std::vector<KernelObservation>& rank : ranks) {
     for (const KernelObservation& seen : rank) {
@@ -191,7 +193,7 @@ void KernelPlanner::end_step(std::span<const std::vector<KernelObservation>> ran
   }
 }
 
-/// Adds what one rank has seen of one key.
+/// Adds one rank's observation of one key.
 void KernelPlanner::add(const KernelObservation& seen) {
   const KernelKey key = KernelKey::of_bits(seen.key);
   KernelTable::Entry& entry = state_.table.entry(key);
@@ -207,7 +209,7 @@ void KernelPlanner::add(const KernelObservation& seen) {
   if (seen.trials.count == 0) return;
   entry[seen.tried].merge(seen.trials);
   trial.least_ns = trial.own.count > 0 ? std::min(trial.least_ns, seen.least_trial_ns) : seen.least_trial_ns;
-  // Calls of one key and variant do not take four times as long as the shortest, unless they are interrupted.
+  // A call does not take four times as long as the shortest of its key and variant, unless it is interrupted.
   constexpr double kInterrupted = 4;
   const double slowest = kInterrupted * trial.least_ns - entry[seen.variant].mean;
   state_.spent_ns +=
@@ -215,7 +217,7 @@ void KernelPlanner::add(const KernelObservation& seen) {
   trial.own.merge(seen.trials);
 }
 
-/// Draws the conclusions of a step for one key.
+/// Updates one key after a step.
 void KernelPlanner::advance(KernelKey key, KernelState& state) {
   if (state.round == kKernelRounds) {
     if (state.trials.size() < 2) return;
@@ -245,7 +247,7 @@ void KernelPlanner::advance(KernelKey key, KernelState& state) {
     if ((state.alive & bit_of(v)) == 0 || !is_surely_faster(state.trials[v])) continue;
     if (best == state.variant || state.trials[v].ratio() < state.trials[best].ratio()) best = v;
   }
-  // The default comes back unless it is slower.
+  // Return to the default unless it is slower.
   if (best == state.variant && best != 0 && state.trials[0].own.count >= kSurelyCalls &&
       state.trials[0].ratio() <= 1) {
     best = 0;

@@ -45,8 +45,8 @@ class GreedyRun {
   /// Starts what the free rank can start now, and returns it; nothing if it cannot.
   virtual std::optional<OrderStep> take(int rank, Nanoseconds now) = 0;
 
-  /// Returns whether what a forward or backward needs is there; of a backward on the last stage, whether the
-  /// forward has ended.
+  /// Returns whether the input of a forward or backward is ready; for a backward on the last stage, whether
+  /// the forward has ended.
   bool is_ready(const OrderStep& step, Nanoseconds now) const {
     const auto& ready = step.op == Op::forward ? forward_ready_ : backward_ready_;
     return ready[cell(step.stage, step.microbatch)] <= now;
@@ -61,7 +61,7 @@ class GreedyRun {
 
   void wake(Nanoseconds time, int rank) { wakes_.push({time, rank}); }
 
-  /// Starts a step. All that follows from its start is known at once, its end among it.
+  /// Starts a step. Everything that follows from its start, such as its end, is known at once.
   void start(int rank, const OrderStep& step, Nanoseconds now) {
     steps_[rank].push_back(step);
     const std::size_t at = cell(step.stage, step.microbatch);
@@ -83,7 +83,7 @@ class GreedyRun {
     wake(end, rank);
   }
 
-  /// Delivers the result of a step that ends at `end`: it goes over boundary `boundary` to stage `to`.
+  /// Delivers the result of a step that ends at `end` over boundary `boundary` to stage `to`.
   void deliver(std::vector<Nanoseconds>& ready, const OrderStep& step, int to, int boundary,
                Nanoseconds end) {
     const int rank = rank_of_stage(shape_, to, step.microbatch);
@@ -93,7 +93,7 @@ class GreedyRun {
     wake(arrival, rank);
   }
 
-  using Wake = std::pair<Nanoseconds, int>;  ///< when to look what a rank can do
+  using Wake = std::pair<Nanoseconds, int>;  ///< when to check what a rank can do
 
   const StepTimes& times_;
   std::vector<Nanoseconds> forward_ready_;
@@ -103,7 +103,7 @@ class GreedyRun {
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
 };
 
-/// A SplitRun has the first rule of zb_v_steps().
+/// A SplitRun follows the "oldest first" rule of zb_v_steps().
 class SplitRun final : public GreedyRun {
  public:
   SplitRun(const PipelineShape& shape, const StepTimes& times, int most_held)
@@ -114,14 +114,15 @@ class SplitRun final : public GreedyRun {
         held_(shape.ranks, 0) {}
 
  private:
-  /// A StageState counts the microbatches that a stage has started, which it takes in order.
+  /// A StageState counts the microbatches that a stage has started, in order.
   struct StageState {
     int forwards = 0;
     int inputs = 0;
     int weights = 0;
   };
 
-  /// Returns whether this stage of the rank may start its next forward, by its input and by memory.
+  /// Returns whether this stage of the rank may start its next forward: its input is ready and memory permits
+  /// it.
   bool may_forward(int rank, std::size_t chunk, Nanoseconds now) const {
     const std::vector<int>& stages = stages_of_rank_[rank];
     const int j = stages_[stages[chunk]].forwards;
@@ -177,8 +178,8 @@ class SplitRun final : public GreedyRun {
   std::vector<int> held_;  ///< per rank, chunks of microbatches
 };
 
-/// A TwoChunkOrder has the steps of one operation on both chunks of a rank of zb-v, each chunk's microbatches
-/// in order.
+/// A TwoChunkOrder has the steps of one operation on both chunks of a zb-v rank, with each chunk's
+/// microbatches in order.
 struct TwoChunkOrder {
   Op op;
   std::vector<int> stages;
@@ -186,7 +187,7 @@ struct TwoChunkOrder {
   std::vector<int> next = {0, 0};
   std::vector<OrderStep> steps = {};
 
-  /// Adds the next microbatches of a chunk, as many as there are.
+  /// Adds up to `count` next microbatches of a chunk.
   void add(int chunk, int count = 1) {
     for (; count > 0 && next[chunk] < microbatches; --count) {
       steps.push_back({op, stages[chunk], next[chunk]++});
@@ -201,7 +202,7 @@ struct TwoChunkOrder {
   }
 };
 
-/// A RhythmRun has the second rule of zb_v_steps().
+/// A RhythmRun follows the "in rhythm" rule of zb_v_steps().
 class RhythmRun final : public GreedyRun {
  public:
   RhythmRun(const PipelineShape& shape, const StepTimes& times) : GreedyRun(shape, times) {
@@ -232,7 +233,7 @@ class RhythmRun final : public GreedyRun {
     std::size_t next_weight = 0;
   };
 
-  /// Returns whether the next of a list of steps is ready.
+  /// Returns whether the next step of a list is ready.
   bool may_start(const std::vector<OrderStep>& steps, std::size_t next, Nanoseconds now) const {
     return next < steps.size() && is_ready(steps[next], now);
   }
@@ -256,7 +257,7 @@ class RhythmRun final : public GreedyRun {
   std::vector<RankState> ranks_;
 };
 
-/// An EncoderRule is one of the rules of bubble_steps().
+/// An EncoderRule is one of the two rules of bubble_steps().
 enum class EncoderRule : std::uint8_t { in_idle_time, before_and_after };
 
 class BubbleRun final : public GreedyRun {
@@ -273,7 +274,7 @@ class BubbleRun final : public GreedyRun {
  private:
   struct RankState {
     std::size_t next_fixed = 0;
-    int next_forward = 0;   ///< microbatch, as all of the rank `ranks` apart
+    int next_forward = 0;   ///< microbatch; a rank's microbatches are `ranks` apart
     int next_backward = 0;  ///< likewise
     int most_held = 0;
   };

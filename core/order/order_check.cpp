@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kEncoder = "e";
 
-/// These are the operations that are steps of an order, and the letters of their names.
+/// The operations that are steps of an order, with the letters of their names.
 constexpr std::pair<Op, char> kStepLetters[] = {
     {Op::forward, 'F'}, {Op::backward, 'B'}, {Op::backward_input, 'I'}, {Op::backward_weight, 'W'}};
 
@@ -32,7 +32,7 @@ std::optional<Op> op_from_letter(char letter) {
   return row == std::end(kStepLetters) ? std::nullopt : std::optional(row->first);
 }
 
-/// Returns the number that the text is, of digits alone, from 0 to limit - 1.
+/// Returns the number in a text that consists only of digits, if it is below `limit`.
 std::optional<int> number_below(std::string_view text, int limit) {
   int number = 0;
   const char* end = text.data() + text.size();
@@ -41,7 +41,7 @@ std::optional<int> number_below(std::string_view text, int limit) {
   return number;
 }
 
-/// Returns the stage of a rank's chunk; that of the encoder, which every rank has, is not among the chunks.
+/// Returns the stage of a rank's chunk. The encoder's stage, which every rank has, does not count as a chunk.
 std::optional<int> stage_of_chunk(const PipelineShape& shape, int rank, std::string_view chunk) {
   if (shape.spreads_encoder() && chunk == kEncoder) return 0;
   if (shape.spreads_encoder()) return chunk == "0" ? std::optional(rank + 1) : std::nullopt;
@@ -54,7 +54,7 @@ std::optional<int> stage_of_chunk(const PipelineShape& shape, int rank, std::str
   return first + (up ? shape.ranks - 1 - place : place);
 }
 
-/// An OrderCheck has the checks of one order.
+/// An OrderCheck checks one order.
 class OrderCheck {
  public:
   OrderCheck(const PipelineOrder& order, const std::string& where)
@@ -90,7 +90,7 @@ class OrderCheck {
     return step_name(shape_, {op, stage, microbatch});
   }
 
-  /// Refuses the step at `position` of a rank's list; -1: the whole list.
+  /// Rejects the step at `position` of a rank's list; -1: the whole list.
   template <typename... Values>
   [[noreturn]] void refuse(int rank, std::int64_t position, fmt::format_string<Values...> message,
                            Values&&... values) const {
@@ -98,7 +98,7 @@ class OrderCheck {
     refuse_key(where_, fmt::format("ranks[{}]{}", rank, place), message, std::forward<Values>(values)...);
   }
 
-  /// Checks that each step is there once, on its rank and after those that it follows.
+  /// Checks that each step occurs once, on its rank, and after the steps that it depends on.
   void check_steps(int r) {
     const std::vector<OrderStep>& steps = order_.ranks[r];
     for (std::int64_t k = 0; k < std::ssize(steps); ++k) {
@@ -157,7 +157,7 @@ class OrderCheck {
     }
   }
 
-  /// Checks that what a rank sends is taken in the order in which it is sent.
+  /// Checks that results sent by a rank are taken in the order in which they are sent.
   void check_channels(int r) const {
     std::map<std::tuple<int, int, int>, std::int32_t> latest;  // stage, stage and rank of the receiver
     for (const OrderStep& step : order_.ranks[r]) {
@@ -188,7 +188,7 @@ class OrderCheck {
     return OrderStep{step.op, from, step.microbatch};
   }
 
-  /// Runs all ranks as far as they get, without time.
+  /// Runs all ranks as far as they get, ignoring time.
   void check_progress() {
     std::vector<int> ready;
     for (int r = shape_.all_ranks(); r-- > 0;) ready.push_back(r);
@@ -228,7 +228,7 @@ class OrderCheck {
   const PipelineOrder& order_;
   const PipelineShape& shape_;
   const std::string& where_;
-  /// These are positions of steps in the lists of their ranks.
+  /// Positions of steps in the lists of their ranks.
   std::vector<std::int32_t> forward_at_;
   std::vector<std::int32_t> backward_at_;  ///< whole or input part
   std::vector<std::int32_t> weight_at_;

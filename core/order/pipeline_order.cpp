@@ -12,7 +12,7 @@ namespace dflop {
 namespace {
 
 /// Returns `warm_up` forwards, then one forward and one backward in turn, and the remaining backwards. With a
-/// `lag` backwards are split, and weight parts are so many microbatches behind the input parts.
+/// `lag`, backwards are split, and weight parts are that many microbatches behind the input parts.
 std::vector<OrderStep> one_f_one_b(int stage, int microbatches, int warm_up, std::optional<int> lag = {}) {
   warm_up = std::min(warm_up, microbatches);
   std::vector<OrderStep> steps;
@@ -28,7 +28,7 @@ std::vector<OrderStep> one_f_one_b(int stage, int microbatches, int warm_up, std
   return steps;
 }
 
-/// A ChunkOrder says which chunk and microbatch is the k-th forward of any rank of an interleaved order.
+/// A ChunkOrder computes the chunk and microbatch of the k-th forward on any rank of an interleaved order.
 /// Backwards are in the same order with the chunks reversed.
 struct ChunkOrder {
   int ranks;
@@ -58,9 +58,9 @@ std::vector<OrderStep> interleaved(const PipelineShape& shape, int rank) {
   return steps;
 }
 
-/// Returns how many microbatches each rank of an eager-1f1b holds. They fall from rank to rank, down to those
-/// of 1f1b: a rank that held as many as the one before it would run each forward only after that one's last
-/// backward, and the two would take turns.
+/// Returns how many microbatches each rank of an eager-1f1b holds. The numbers fall from rank to rank, down
+/// to those of 1f1b: a rank that held as many as the one before it would run each forward only after that
+/// rank's last backward, and the two would take turns.
 std::vector<int> eager_held(int ranks, const std::vector<int>& most_held) {
   std::vector<int> held;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -147,12 +147,13 @@ int holds_one(const PipelineShape&, int) {
   return 1;
 }
 
-/// Returns the warm-up of 1f1b, and one more.
+/// Returns 1f1b's warm-up plus one.
 int one_f_one_b_held(const PipelineShape& shape, int rank) {
   return std::min(shape.microbatches, shape.all_ranks() - rank);
 }
 
-/// Returns what a leading stage holds in front of chunks, which hold more than a rank with one stage.
+/// Returns how many microbatches a leading stage holds before chunked ranks, which hold more than ranks with
+/// one stage.
 int leading_held(const PipelineShape& shape, int rank) {
   return std::min(shape.microbatches, shape.all_ranks() - rank + shape.ranks);
 }
@@ -239,7 +240,7 @@ constexpr std::size_t row_of(OrderKind order) {
   return static_cast<std::size_t>(order);
 }
 
-/// Returns whether rows are where traits() finds them: by the value of their kind.
+/// Returns whether each row is at the index of its kind's value, where traits() looks it up.
 constexpr bool rows_are_in_place() {
   for (std::size_t row = 0; row < std::size(kOrders); ++row) {
     if (row_of(kOrders[row].kind) != row) return false;
@@ -248,8 +249,8 @@ constexpr bool rows_are_in_place() {
 }
 static_assert(rows_are_in_place(), "the rows of kOrders come in the order of the enumerators");
 
-/// Returns the order of the stage before `stage`, whose steps are among `steps`: the same, forwards one
-/// ahead.
+/// Returns the order of the stage before `stage`, whose steps are among `steps`: the same steps, with
+/// forwards one ahead.
 std::vector<OrderStep> upstream_steps(const std::vector<OrderStep>& steps, int stage, int microbatches) {
   std::vector<OrderStep> upstream = {{Op::forward, stage - 1, 0}};
   for (const OrderStep& step : steps) {

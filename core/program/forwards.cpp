@@ -9,8 +9,8 @@
 namespace dflop {
 namespace {
 
-/// Returns which messages are received for a forward: those whose receiver has not yet had that of their
-/// stage and microbatch when it takes them.
+/// Returns which messages are received for a forward: those that the receiver takes before it runs the
+/// forward of their stage and microbatch.
 std::vector<bool> forward_messages(const Program& program) {
   std::vector<bool> forward(program.messages.size(), false);
   for (const Group& group : program.groups) {

@@ -8,7 +8,7 @@ namespace dflop {
 
 namespace {
 
-/// A GroupMemory is what the steps of a group with one stage need.
+/// A GroupMemory computes the memory of a group with one stage.
 class GroupMemory {
  public:
   GroupMemory(const Program& program, const ProgramCosts& costs, std::size_t group, int microbatches)
@@ -30,8 +30,8 @@ class GroupMemory {
     }
   }
 
-  /// Returns the most that the group needs if it holds up to `held` microbatches at once in the order of
-  /// 1f1b: while forward j runs those up to j, and while backward j runs those from j on.
+  /// Returns the peak memory of the group if it holds up to `held` microbatches at once in 1f1b order: during
+  /// forward j the ones up to j, and during backward j the ones from j on.
   Bytes peak(int held) const {
     Bytes most;
     for (int j = 0; j < microbatches(); ++j) {
@@ -58,7 +58,8 @@ class GroupMemory {
   int microbatches() const { return static_cast<int>(kept_before_.size()) - 1; }
 
   Bytes state_;
-  std::vector<Bytes> kept_before_;  ///< by the forwards of the microbatches before each, all together
+  std::vector<Bytes> kept_before_;  ///< per microbatch: total kept by the forwards of the microbatches before
+                                    ///< it
   std::vector<Bytes> forward_workspace_;
   std::vector<Bytes> backward_workspace_;
 };
@@ -67,16 +68,16 @@ int pipeline_ranks(const Program& program) {
   return std::ranges::max(program.groups, {}, &Group::stage).stage + 1;
 }
 
-/// ModuleMemory is that of the encoder and of the LLM of a shared plan.
+/// ModuleMemory has one value for the encoder and one for the LLM of a shared plan.
 using ModuleMemory = std::array<Bytes, 2>;
 
 std::size_t module_of(const Program& program, std::size_t group) {
   return program.groups[group].first_rank < program.shared_gpus ? 0 : 1;
 }
 
-/// Returns what the ranks of each module may need. Those that share GPUs do not know how many microbatches
-/// the other holds: each has what its fullest rank needs for 1f1b, where both then fit, or for no microbatch,
-/// and half of what is left.
+/// Returns the memory that the ranks of each module may use. Ranks that share GPUs do not know how many
+/// microbatches the other holds. So each gets what its fullest rank needs for 1f1b, if both then fit, or for
+/// no microbatch, plus half of the rest.
 ModuleMemory module_limits(const Program& program, const std::vector<GroupMemory>& groups, int microbatches,
                            Bytes usable) {
   if (program.shared_gpus == 0) return {usable, usable};

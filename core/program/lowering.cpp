@@ -12,12 +12,12 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kActivationBytes = kBf16Bytes;
-constexpr std::int64_t kMostBuckets = 1024;  // a stage; more say nothing and cost time
+constexpr std::int64_t kMostBuckets = 1024;  // of a stage; more buckets change nothing and cost time
 
-constexpr std::int64_t kMostTokens = 100'000'000'000;  // bytes of activations stay inside 64 bits
+constexpr std::int64_t kMostTokens = 100'000'000'000;  // keeps bytes of activations within 64 bits
 
-/// A Flow is the bytes that go forward from one dp rank of a stage to one of the next for one microbatch; the
-/// gradients that come back, if any do, are as many.
+/// A Flow has the bytes that go forward from one dp rank of a stage to one of the next for one microbatch.
+/// Gradients going back, if any, have as many bytes.
 struct Flow {
   int source = 0;       // dp rank
   int destination = 0;  // dp rank
@@ -25,17 +25,17 @@ struct Flow {
   Bytes port_bytes;
 };
 
-/// A Boundary has all flows over one stage boundary, or between the dp ranks of one stage, those of
-/// microbatch j in [begin[j], begin[j + 1]).
+/// A Boundary has all flows over one stage boundary, or between the dp ranks of one stage. The flows of
+/// microbatch j are at [begin[j], begin[j + 1]).
 struct Boundary {
   bool reshard = false;
-  bool returns = true;      // gradients, to what is trained before it
-  std::vector<Flow> flows;  // of one microbatch by source and, as that rises, by destination too
+  bool returns = true;      // whether gradients return, to trained stages before it
+  std::vector<Flow> flows;  // of one microbatch by source, with non-decreasing destinations
   std::vector<std::size_t> begin;
   std::size_t first_message = 0;
 
-  /// Returns the message of a flow: of each there is one forward and, behind it, one backward if gradients
-  /// return.
+  /// Returns the message of a flow. Each flow has one forward message, followed by one backward message if
+  /// gradients return.
   std::size_t message_of(std::size_t flow, bool activations) const {
     return first_message + (returns ? 2 * flow : flow) + (activations ? 0 : 1);
   }
@@ -44,8 +44,8 @@ struct Boundary {
     return {flows.data() + begin[microbatch], begin[microbatch + 1] - begin[microbatch]};
   }
 
-  /// Returns the flows of one microbatch whose `end` is dp rank `d`. They follow each other: pieces of a
-  /// reshard are contiguous.
+  /// Returns the flows of one microbatch whose `end` is dp rank `d`. They are adjacent because the pieces of
+  /// a reshard are contiguous.
   std::span<const Flow> of(int microbatch, int Flow::*end, int d) const {
     const std::span<const Flow> all = of(microbatch);
     const auto less = [&](const Flow& flow, int rank) { return flow.*end < rank; };
@@ -54,7 +54,7 @@ struct Boundary {
   }
 };
 
-/// Fills port_bytes: what the busier end of each flow moves for this microbatch.
+/// Sets port_bytes: the bytes that the busier end of each flow moves for this microbatch.
 void set_port_bytes(std::span<Flow> flows, int sources, int destinations) {
   std::vector<Bytes> out(sources);
   std::vector<Bytes> in(destinations);
@@ -65,7 +65,7 @@ void set_port_bytes(std::span<Flow> flows, int sources, int destinations) {
   for (Flow& flow : flows) flow.port_bytes = std::max(out[flow.source], in[flow.destination]);
 }
 
-/// A Lowering has all of a plan and batch that the instruction lists are made of.
+/// A Lowering has all data of a plan and batch from which the instruction lists are made.
 class Lowering {
  public:
   Lowering(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
@@ -111,14 +111,15 @@ class Lowering {
     return first + static_cast<std::size_t>(dp_rank) * plan_.microbatches + microbatch;
   }
 
-  /// Returns the dp of the rank's last stage: that of the LLM in a colocated plan, whose encoder has another.
+  /// Returns the dp of the rank's last stage. In a colocated plan this is the LLM's, because the encoder has
+  /// a different dp.
   int dp_of_rank(std::size_t rank) const { return program_.stages[stages_of_ranks_[rank].back()].dp; }
 
   int rank_of(std::size_t stage, int microbatch) const {
     return rank_of_stage(order_.shape, static_cast<int>(stage), microbatch);
   }
 
-  /// Adds the works of a plan in which every LLM dp rank encodes what its samples need.
+  /// Adds the works of a plan in which every LLM dp rank encodes its own samples.
   void add_own_works() {
     for (int d = 0; d < plan_.llm.dp; ++d) {
       for (int j = 0; j < plan_.microbatches; ++j) {
@@ -135,7 +136,7 @@ class Lowering {
     }
   }
 
-  /// Adds the works of a plan whose encoder has ranks of its own.
+  /// Adds the works of a plan whose encoder has separate ranks.
   void add_works_apart() {
     const int microbatches = plan_.microbatches;
     program_.works.resize(static_cast<std::size_t>(plan_.encoder.dp + plan_.llm.dp) * microbatches);
@@ -183,7 +184,7 @@ class Lowering {
     }
   }
 
-  /// Adds what the other dp ranks of the encoder give to rank 0, and what that gives to those of the LLM.
+  /// Adds the flows from the other dp ranks of the encoder to rank 0, and from there to the LLM's dp ranks.
   void add_hub_flows(const EncoderShare& share, Boundary& boundary) {
     std::vector<Bytes> in(plan_.encoder.dp);
     std::vector<Bytes> out(plan_.llm.dp);
@@ -201,7 +202,7 @@ class Lowering {
     }
   }
 
-  /// Returns what crosses from stage s to s + 1 inside a module, or inside a uniform plan.
+  /// Returns the bytes that go from stage s to s + 1 inside a module, or inside a uniform plan.
   Bytes straight_bytes(std::size_t s, std::size_t work) const {
     const std::int64_t per_element = kActivationBytes;
     if (program_.stages[s + 1].encoder_layers > 0) {
@@ -232,7 +233,8 @@ class Lowering {
     const std::vector<std::int32_t> first_rank = first_ranks(plan_);
     for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
       first_group_.push_back(static_cast<std::int32_t>(program_.groups.size()));
-      // This is the first of its stages, but the LLM's in a colocated plan: every group holds the encoder.
+      // The first of the rank's stages, except in a colocated plan, where every group also holds the encoder:
+      // there it is the LLM's stage.
       const int stage = stages_of_ranks_[r][order_.shape.spreads_encoder() ? 1 : 0];
       for (int d = 0; d < dp_of_rank(r); ++d) {
         program_.groups.push_back(
@@ -268,9 +270,9 @@ class Lowering {
     }
   }
 
-  /// Adds, for each dp rank, the sum over the ranks with the embedding and with the head, where they are one
-  /// matrix (Shoeybi et al. 2019, Megatron-LM). Clusters are fitted to runs of models without an
-  /// architecture, which are priced without it.
+  /// Adds, for each dp rank, the sum over the ranks with the embedding and with the head, if these share one
+  /// matrix (Shoeybi et al. 2019, Megatron-LM). Models without an architecture are priced without it, because
+  /// clusters are fitted to runs of such models.
   void add_joined_ends() {
     if (!model_.llm.tied_embeddings || !model_.architecture || !plan_.trained.llm) return;
     std::size_t embedding = 0;
@@ -278,7 +280,7 @@ class Lowering {
     const std::size_t head = program_.stages.size() - 1;
     const int first = rank_of(embedding, 0);
     const int last = rank_of(head, 0);
-    if (first == last) return;  // the rank adds them up by itself
+    if (first == last) return;  // the rank adds them up locally
     joined_ends_ = {embedding, head};
     const std::int64_t bytes =
         model_.llm.embedding_parameters(program_.stages[head].tp) * gradient_bytes(plan_.optimizer_states);
@@ -292,7 +294,7 @@ class Lowering {
     }
   }
 
-  /// Adds the sum of the squares of all gradients, and of losses, in which every rank takes part.
+  /// Adds the sum of the squares of all gradients, and of losses, over all ranks.
   void add_norm() {
     Collective norm;
     for (std::size_t g = 0; g < program_.groups.size(); ++g)
@@ -303,15 +305,15 @@ class Lowering {
     program_.collectives.push_back(norm);
   }
 
-  /// Returns whether a stage's gradients are reduced while its last backward runs. That is not so for an
-  /// encoder that is spread over ranks, some of which may have no backward of it.
+  /// Returns whether a stage's gradients are reduced during its last backward. This does not apply to an
+  /// encoder spread over ranks, because some ranks may run no backward of it.
   bool overlaps(std::size_t s) const {
     return plan_.gradient_bucket.count > 0 && !(order_.shape.spreads_encoder() && s == 0);
   }
 
   std::size_t end_collective(std::size_t s) const { return first_collective_[s + 1]; }
 
-  /// Returns, per stage, the place in a rank's order of the step that completes its gradients.
+  /// Returns, per stage, the position in a rank's order of the step that completes its gradients.
   std::vector<std::size_t> last_backwards(const std::vector<OrderStep>& steps) const {
     std::vector<std::size_t> last(program_.stages.size(), steps.size());
     for (std::size_t k = 0; k < steps.size(); ++k) {
@@ -364,12 +366,12 @@ class Lowering {
     if (at_hub && !activations) add_gathering(step, d, false);
   }
 
-  /// Adds what dp rank `d` of the encoder's last stage gives to the hub, or the hub takes; gradients go back.
+  /// Adds the messages between dp rank `d` of the encoder's last stage and the hub; gradients go back.
   void add_gathering(const OrderStep& step, int d, bool activations) {
     add_flows(step, gather_, d, d > 0, activations);
   }
 
-  /// Adds the messages of a step for those flows of a boundary that have dp rank `d` upstream, or downstream.
+  /// Adds the messages of a step for the flows of a boundary that have dp rank `d` upstream, or downstream.
   void add_flows(const OrderStep& step, const Boundary& boundary, int d, bool upstream, bool activations) {
     if (!activations && !boundary.returns) return;
     const bool sends = upstream == activations;
@@ -381,7 +383,7 @@ class Lowering {
     }
   }
 
-  /// Adds what makes a stage's gradients those of the whole batch.
+  /// Adds the reductions that turn a stage's gradients into the whole batch's.
   void add_reduction(std::size_t stage, int dp_rank) {
     add_collectives(overlaps(stage) ? Op::all_reduce_wait : Op::all_reduce, stage);
     if (joined_ends_ && (stage == joined_ends_->first || stage == joined_ends_->second)) {
@@ -406,7 +408,8 @@ class Lowering {
       add(step.op, step.stage, step.microbatch, work_index(step.stage, group.dp_rank, step.microbatch));
       if (exchanges) add_exchange(step, group.dp_rank, forward ? step.stage : step.stage - 1, forward);
     }
-    // Backwards end on the last stage first. Without a norm each stage takes its step as soon as it can.
+    // The last stage ends its backwards first. Without a norm each stage takes its optimizer step as soon as
+    // it can.
     const std::vector<int> stages(stages_of_ranks_[rank].rbegin(), stages_of_ranks_[rank].rend());
     for (const int s : stages) {
       add_reduction(static_cast<std::size_t>(s), group.dp_rank);
@@ -425,12 +428,12 @@ class Lowering {
   const PipelineOrder& order_;
   std::vector<std::vector<int>> stages_of_ranks_;
   SamplesOfBins bins_;
-  std::vector<std::int64_t> output_tokens_;  // per work, where LLM dp ranks encode their own
+  std::vector<std::int64_t> output_tokens_;  // per work, if LLM dp ranks encode their own samples
   std::vector<Boundary> boundaries_;
-  Boundary gather_;  // between the dp ranks of the encoder's last stage, where one of them is a hub
+  Boundary gather_;  // between the dp ranks of the encoder's last stage, if one of them is a hub
   std::vector<std::int32_t> first_group_;      // per pipeline rank
-  std::vector<std::size_t> first_collective_;  // per stage, and behind the last; none where dp is 1
-  std::optional<std::pair<std::size_t, std::size_t>> joined_ends_;  // stages with one matrix on two ranks
+  std::vector<std::size_t> first_collective_;  // per stage, plus one at the end; empty range if dp is 1
+  std::optional<std::pair<std::size_t, std::size_t>> joined_ends_;  // stages on two ranks that share a matrix
   std::optional<std::size_t> norm_;                                 // the collective of all gradients' norm
   Program program_;
 };

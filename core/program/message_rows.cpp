@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-/// A RowCounter knows how many rows the matrices between stages have.
+/// A RowCounter computes how many rows the matrices between stages have.
 class RowCounter {
  public:
   RowCounter(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
@@ -27,11 +27,11 @@ class RowCounter {
   std::int64_t outputs(int microbatch, std::int32_t e, std::int32_t d) const {
     if (!has_encoder_ranks(plan_.layout) && e != d) return 0;
     const auto& tokens = shares_[static_cast<std::size_t>(microbatch)].output_tokens;
-    // An encoder without ranks of its own has the dp ranks of the LLM, and each keeps its own.
+    // An encoder without separate ranks has the dp ranks of the LLM, and each keeps its own outputs.
     return tokens[static_cast<std::size_t>(e * plan_.llm.dp + d)];
   }
 
-  /// Returns the rows that a dp rank of a stage hands on to the next stage.
+  /// Returns the rows that a dp rank of a stage passes to the next stage.
   std::int64_t after(const Stage& stage, int microbatch, std::int32_t dp_rank) const {
     if (stage.llm_layers > 0 || stage.embedding)
       return llm_tokens_[static_cast<std::size_t>(microbatch * plan_.llm.dp + dp_rank)];

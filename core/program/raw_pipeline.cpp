@@ -12,7 +12,7 @@ namespace {
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostBytes = 0x1p60;
 
-/// A Validation refuses what is wrong with one pipeline, by key.
+/// A Validation rejects errors in one pipeline, naming the key.
 class Validation {
  public:
   Validation(const RawPipeline& pipeline, const std::string& where) : pipeline_(pipeline), where_(where) {}
@@ -109,7 +109,7 @@ class Validation {
   static double number(Seconds value) { return value.count(); }
   static double number(Bytes value) { return static_cast<double>(value.count); }
 
-  /// Returns the sum of a well-formed table of `rows` rows, broadcast.
+  /// Returns the sum of a well-formed table, broadcast to `rows` rows.
   template <typename Value>
   double sum(const std::string& key, const BroadcastTable<Value>& table, std::size_t rows) const {
     check_table(key, table, rows);
@@ -135,7 +135,7 @@ class Validation {
   const std::string& where_;
 };
 
-/// Returns the durations of all steps of a pipeline. Of `split` backwards, `backward` is the input part.
+/// Returns the durations of all steps of a pipeline. If backwards are split, `backward` is the input part.
 StepTimes times_of(const RawPipeline& pipeline, bool split) {
   const PipelineShape& shape = pipeline.shape;
   const auto path = pipeline.path();
@@ -213,7 +213,7 @@ class Builder {
                          : pipeline_.message.at(boundary - 1, microbatch);
   }
 
-  /// Reserves room for all steps and, for each boundary and microbatch, two messages with a send and a
+  /// Reserves space for all steps and, for each boundary and microbatch, two messages with a send and a
   /// receive each: tables that grow by doubling would take twice the memory.
   void reserve() {
     const std::size_t messages = 2 * cell(shape_.stages() - 1, 0);
@@ -262,8 +262,8 @@ class Builder {
     if (exchanges) add_exchange(Op::send, step, forward ? step.stage : step.stage - 1, forward ? 0 : 1);
   }
 
-  /// Adds a send or a receive. `direction` is 0 for activations and 1 for gradients. Stages of one rank have
-  /// no messages between them.
+  /// Adds a send or a receive. `direction` is 0 for activations and 1 for gradients. Stages on one rank
+  /// exchange no messages.
   void add_exchange(Op op, const OrderStep& step, int boundary, int direction) {
     if (boundary < 0 || boundary + 1 >= shape_.stages()) return;
     const std::int32_t first = first_message_[cell(boundary, step.microbatch)];

@@ -12,7 +12,7 @@
 namespace dflop {
 namespace {
 
-/// Returns the messages by source, destination and then the order in which they are sent.
+/// Returns the messages sorted by source, destination and order of sending.
 std::vector<std::int32_t> by_pair(const Program& program) {
   std::vector<std::int64_t> place(program.messages.size());
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
@@ -35,7 +35,7 @@ bool are_of_one_pair(const Program& program, std::int32_t a, std::int32_t b) {
          program.messages[a].destination == program.messages[b].destination;
 }
 
-/// A Walk has all groups at some place of their instructions, and takes one past the next.
+/// A Walk has the current position of all groups in their instructions, and advances groups one by one.
 class Walk {
  public:
   explicit Walk(const Program& program)
@@ -51,7 +51,7 @@ class Walk {
   const Instruction& next(std::size_t group) const { return program_.instructions[next_[group]]; }
   bool is_sent(std::int32_t message) const { return sent_[message] != 0; }
 
-  /// Returns whether the group gets past its next instruction, as far as others have come.
+  /// Returns whether the group can pass its next instruction, given the positions of the others.
   bool can_pass(std::size_t group) {
     const Instruction& instruction = next(group);
     if (is_receive(instruction.op)) return is_sent(instruction.index);
@@ -69,12 +69,12 @@ class Walk {
  private:
   const Program& program_;
   std::vector<std::int64_t> next_;  // by group
-  std::vector<std::int64_t> came_;  // by group: the collective's instruction that it has come to last
+  std::vector<std::int64_t> came_;  // by group: the collective's instruction that it reached last
   std::vector<std::uint8_t> sent_;  // by message
-  std::vector<std::size_t> there_;  // by collective: groups that have come to its end
+  std::vector<std::size_t> there_;  // by collective: groups that have reached its end
 };
 
-/// A Sequence puts the instructions of all groups into one.
+/// A Sequence puts the instructions of all groups into one sequence.
 class Sequence {
  public:
   Sequence(const Program& program, int ahead)
@@ -88,8 +88,8 @@ class Sequence {
     under_way_.resize(messages.empty() ? 0 : static_cast<std::size_t>(pairs) + 1);
   }
 
-  /// Returns for each message that is sent, in the order of the sequence, the instruction before which its
-  /// destination stands, and the message.
+  /// Returns, in the order of the sequence, each sent message and the instruction that its destination has
+  /// reached.
   std::vector<std::pair<std::int64_t, std::int32_t>> run() {
     while (run_all() || force_one()) {
     }
@@ -97,7 +97,7 @@ class Sequence {
   }
 
  private:
-  /// Takes each group as far as it gets; returns whether one has moved.
+  /// Advances each group as far as it can go; returns whether any moved.
   bool run_all() {
     bool moved = false;
     for (std::size_t g = 0; g < program_.groups.size(); ++g) {
@@ -109,7 +109,7 @@ class Sequence {
     return moved;
   }
 
-  /// Lets the first group that could go on otherwise have one more message under way than the others.
+  /// Permits the first group that could otherwise continue one more message in flight than the others.
   bool force_one() {
     for (std::size_t g = 0; g < program_.groups.size(); ++g) {
       if (walk_.is_at_end(g) || has_room(walk_.next(g))) continue;
@@ -137,15 +137,16 @@ class Sequence {
   const Program& program_;
   const int ahead_;
   Walk walk_;
-  std::vector<std::int32_t> pair_;  // by message: which of the pairs of groups it goes between
-  std::vector<int> under_way_;      // by pair: messages that are sent, and whose receive is not passed
+  std::vector<std::int32_t> pair_;  // by message: the pair of groups it goes between
+  std::vector<int> under_way_;      // by pair: messages that are sent and not yet received
   std::vector<std::pair<std::int64_t, std::int32_t>> posts_;
 };
 
-/// A DrainRun takes all groups as far as they get where compute waits for the whole device.
+/// A DrainRun advances all groups as far as they can go when compute waits for the whole device.
 class DrainRun {
  public:
-  /// @param early  sums are entered during the compute after their all_reduce_start, and not where they end
+  /// @param early  sums are entered during the compute after their all_reduce_start, instead of where they
+  /// end
   DrainRun(const Program& program, const ReceivePosts& posts, bool early)
       : program_(program),
         posts_(posts),
@@ -172,7 +173,7 @@ class DrainRun {
     }
   }
 
-  /// Returns the first group that is not at its end; as many as there are groups where all are.
+  /// Returns the first group that has not finished; the number of groups if all have.
   std::size_t first_left() const {
     std::size_t g = 0;
     while (g < program_.groups.size() && walk_.is_at_end(g)) ++g;
@@ -180,7 +181,7 @@ class DrainRun {
   }
   std::int64_t place_of(std::size_t group) const { return walk_.place_of(group); }
 
-  /// Says what a group waits for that is not at its end.
+  /// Describes what an unfinished group waits for.
   std::string waits_for(std::size_t group) const {
     const Instruction& instruction = walk_.next(group);
     if (is_receive(instruction.op)) return "for message " + std::to_string(instruction.index);
@@ -218,8 +219,8 @@ class DrainRun {
     return true;
   }
 
-  /// Returns whether nothing is left of what a group has entered, the sums that begin in its next compute
-  /// among them: each begins when the one before it has ended.
+  /// Returns whether everything that a group has entered is done, including the sums that begin in its next
+  /// compute: each begins when the previous one has ended.
   bool ends_what_is_open(std::size_t group) {
     std::deque<std::int32_t>& starts = starts_[group];
     while (open_[group] == 0 && !starts.empty()) {
@@ -242,7 +243,7 @@ class DrainRun {
     if (posted_[message] == 0) ++open_[program_.messages[message].source];
   }
 
-  /// Posts a receive, and before it those of the messages that the same group has sent before.
+  /// Posts a receive, after those of earlier messages from the same group.
   void post(std::int32_t message) {
     if (message < 0 || posted_[message] != 0) return;
     post(earlier_[message]);
@@ -255,11 +256,11 @@ class DrainRun {
   const ReceivePosts& posts_;
   const bool early_;
   Walk walk_;
-  std::vector<std::int32_t> earlier_;  // by message: that which its source has sent its destination before it
+  std::vector<std::int32_t> earlier_;  // by message: the previous one with the same source and destination
   std::vector<std::uint8_t> posted_;   // by message
   std::vector<std::int32_t>
       open_;  // by group: sends that nobody has posted, posts that nobody has sent, early sums
-  std::vector<std::int64_t> looked_at_;  // by group: the instruction before which it has made its posts
+  std::vector<std::int64_t> looked_at_;  // by group: the instruction up to which it has made its posts
   std::vector<std::deque<std::int32_t>> starts_;  // by group: sums that its next compute enters
   std::vector<std::size_t> entered_;              // by collective: groups that have entered it early
   bool moved_ = false;

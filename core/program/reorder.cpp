@@ -17,7 +17,7 @@
 namespace dflop {
 namespace {
 
-/// A block is a compute instruction with its messages; all are indices into Program::instructions.
+/// A Block is a compute instruction with its messages; all are indices into Program::instructions.
 struct Block {
   std::vector<std::int64_t> receives;
   std::int64_t compute = -1;
@@ -30,8 +30,8 @@ using BlockKey = std::tuple<Op, std::int32_t, std::int32_t>;
 struct GroupBlocks {
   std::vector<BlockKey> order;  ///< as in the list
   std::map<BlockKey, Block> blocks;
-  std::vector<std::int64_t> starts;  ///< each all_reduce_start that compute comes after
-  std::vector<std::int64_t> tail;    ///< what is in no block
+  std::vector<std::int64_t> starts;  ///< each all_reduce_start followed by compute
+  std::vector<std::int64_t> tail;    ///< instructions that are in no block
 
   const Block* find(Op op, std::int32_t stage, std::int32_t microbatch) const;
 };
@@ -51,10 +51,10 @@ const Block* GroupBlocks::find(Op op, std::int32_t stage, std::int32_t microbatc
   return found == blocks.end() ? nullptr : &found->second;
 }
 
-/// Takes a group's list apart into blocks. A receive belongs to the next compute of its stage and microbatch,
-/// a send to the last.
+/// Divides a group's list into blocks. A receive belongs to the next compute of its stage and microbatch, a
+/// send to the last.
 /// @pre verify(program) accepts it
-/// @throws Error (input) naming the instruction where there is none, or its message names another microbatch.
+/// @throws Error (input) naming the instruction if there is none, or its message names another microbatch.
 GroupBlocks take_apart(const Program& program, std::int32_t group) {
   GroupBlocks result;
   std::map<Place, std::vector<std::int64_t>> awaited;  // receives whose compute has not come yet
@@ -100,7 +100,7 @@ std::string describe(const OrderStep& step) {
   return fmt::format("{} of stage {}, microbatch {}", to_string(step.op), step.stage, step.microbatch);
 }
 
-/// Counts the pipeline ranks, from 0 on and each with a group.
+/// Returns the number of pipeline ranks, which must be numbered from 0 and each have a group.
 std::size_t count_ranks(const Program& program) {
   std::set<std::int32_t> ranks;
   for (const Group& group : program.groups) ranks.insert(group.stage);
@@ -151,7 +151,7 @@ class Reorderer {
   }
 
  private:
-  /// Copies the messages of the old program, then those of its repetition, and so on.
+  /// Copies the messages of the old program, then those of its first repetition, and so on.
   void copy_messages() {
     const int old_count = old_.microbatches;
     new_.program.messages.clear();
@@ -172,8 +172,8 @@ class Reorderer {
     return blocks_.find(op, step.stage, step.microbatch % old_.microbatches);
   }
 
-  /// Checks that each step of each of the group's stages is there once. That a microbatch has either a whole
-  /// backward or both parts of one, in their order, is left to verify().
+  /// Checks that each step of each of the group's stages occurs once. verify() checks that a microbatch has
+  /// either a whole backward or both parts of one, in order.
   void check_steps() const {
     std::set<BlockKey> seen;
     for (const OrderStep& step : order_[rank_]) {
@@ -214,7 +214,7 @@ class Reorderer {
       const bool weights = steps[k].op == Op::backward || steps[k].op == Op::backward_weight;
       if (weights) last_backward[steps[k].stage] = k;
     }
-    std::vector<std::vector<std::int64_t>> starts(steps.size() + 1);  // per step; at the end the rest
+    std::vector<std::vector<std::int64_t>> starts(steps.size() + 1);  // per step; the rest at the end
     for (const std::int64_t start : blocks_.starts) {
       starts[last_backward[old_.instructions[start].stage]].push_back(start);
     }
@@ -239,9 +239,9 @@ class Reorderer {
     }
   }
 
-  /// Joins the two parts of a backward. It frees what the forward has kept: what the input part would keep
-  /// for the weight part is never left over. Its buffers are the larger of the parts': too much where
-  /// recomputation brings several layers back, of which a whole backward has one at a time.
+  /// Joins the two parts of a backward. It frees what the forward has kept; nothing that the input part kept
+  /// for the weight part is left over. Its workspace is the larger of the parts' workspaces, which is too
+  /// much if recomputation brings several layers back, because a whole backward has only one at a time.
   void join(const Block& input, const Block& weight, const OrderStep& step) {
     add_messages(input.receives, step);
     add_messages(weight.receives, step);
@@ -252,7 +252,8 @@ class Reorderer {
     add_messages(weight.sends, step);
   }
 
-  /// Splits a whole backward in two parts. Reordering::split_memory has the memory that the input part keeps.
+  /// Splits a whole backward into two parts. Reordering::split_memory has the memory that the input part
+  /// keeps.
   void split(const Block& whole, const OrderStep& step) {
     const std::int64_t i = whole.compute;
     const Nanoseconds weight = weight_part(costs_.instruction[i], *reordering_.share_of(step.stage));
@@ -276,7 +277,7 @@ class Reorderer {
     }
   }
 
-  /// Adds compute after the starts that come into force while it runs: nothing may come between them and it.
+  /// Adds compute after the starts that take effect during it: nothing may come between them and the compute.
   void add_compute(const OrderStep& step, std::int64_t of, Nanoseconds duration, Bytes activation,
                    Bytes workspace) {
     for (const std::int64_t i : starts_) copy(i);
@@ -302,14 +303,14 @@ class Reorderer {
   const StepOrder& order_;
   const Reordering& reordering_;
   const int microbatches_;
-  std::size_t rank_ = 0;  ///< of the group that is made, as blocks_
+  std::size_t rank_ = 0;  ///< rank of the group that is being made, index into blocks_
   GroupBlocks blocks_;
-  std::vector<std::int64_t> starts_;                      ///< of the step that is added
+  std::vector<std::int64_t> starts_;                      ///< of the step that is being added
   std::vector<std::vector<std::int32_t>> message_place_;  ///< per repetition and old message
   PricedProgram new_;
 };
 
-/// Sets ranks and chunks by the last rank; those in front that have fewer stages are leading ones.
+/// Sets ranks and chunks from the last rank; ranks before it with fewer stages are leading ones.
 void set_ranks(PipelineShape& shape, const StepOrder& order, int stages) {
   const int ranks = static_cast<int>(order.size());
   std::set<std::int32_t> of_last;
@@ -425,7 +426,7 @@ std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCost
     try {
       if (order_of_kind(program, costs, kind, same) == present) return kind;
     } catch (const Error&) {
-      continue;  // an order that such a pipeline cannot have
+      continue;  // such a pipeline cannot have this order
     }
   }
   return std::nullopt;

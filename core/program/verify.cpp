@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// Refuses an instruction of a group; `instruction` is -1 where the group itself is wrong.
+/// Rejects an instruction of a group; `instruction` is -1 if the group itself is wrong.
 template <typename... Values>
 [[noreturn]] void refuse(const Program& program, std::size_t group, std::int64_t instruction,
                          fmt::format_string<Values...> message, Values&&... values) {
@@ -78,7 +78,7 @@ void check_ranges(const Program& program) {
 }
 
 /// Checks that each message is sent once by its source and received once by its destination, in the same
-/// order on each channel, which leads from one stage of a group to one stage of another.
+/// order on each channel (from one stage of a group to one stage of another).
 void check_messages(const Program& program) {
   std::vector<std::int64_t> sent(program.messages.size(), -1);
   std::vector<std::int64_t> received(program.messages.size(), -1);
@@ -118,7 +118,7 @@ void check_messages(const Program& program) {
   }
 }
 
-/// Checks that where there is a hub, it sends or receives whatever is resharded.
+/// Checks that if there is a hub, it sends or receives every resharded message.
 void check_hub(const Program& program) {
   if (program.hub < 0) return;
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
@@ -132,8 +132,7 @@ void check_hub(const Program& program) {
   }
 }
 
-/// Checks that of the ranks of shared GPUs there are two for each, one of either module, and no group of
-/// both.
+/// Checks that each shared GPU has two ranks, one of each module, and that no group has ranks of both.
 void check_shared_gpus(const Program& program) {
   const int gpus = program.shared_gpus;
   if (gpus < 0) refuse_input("program", "{} shared GPUs", gpus);
@@ -148,7 +147,7 @@ void check_shared_gpus(const Program& program) {
   }
 }
 
-/// StagePasses are the microbatches of one stage that one group has begun and completed.
+/// A StagePasses has the state of each microbatch of one stage in one group.
 class StagePasses {
  public:
   explicit StagePasses(std::size_t microbatches) : state_(microbatches, untouched) {}
@@ -173,8 +172,8 @@ class StagePasses {
   std::vector<State> state_;
 };
 
-/// Checks that what a group begins it completes, forward and then backward (whole, or input before weight),
-/// and of the groups of one dp rank that run a stage exactly one does each microbatch.
+/// Checks that a group completes what it begins, forward and then backward (whole, or input before weight),
+/// and that exactly one of the groups of a dp rank that run a stage does each microbatch.
 void check_compute_order(const Program& program) {
   const std::size_t microbatches = program.microbatches;
   std::map<std::pair<std::size_t, std::int32_t>, std::vector<bool>> done;  // per stage and dp rank
@@ -205,8 +204,8 @@ void check_compute_order(const Program& program) {
   }
 }
 
-/// Checks that where an all_reduce_start comes into force during compute, that compute follows, and starts
-/// before the same one come into force in their order.
+/// Checks that if an all_reduce_start takes effect during compute, that compute follows, and that starts
+/// before the same compute take effect in order.
 void check_late_entries(const Program& program) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     double latest = 0;
@@ -226,8 +225,8 @@ void check_late_entries(const Program& program) {
   }
 }
 
-/// Checks that each participant enters its collective once, and nobody else does; who does not wait at once
-/// waits once later.
+/// Checks that each participant, and no other group, enters its collective once, and that a group that does
+/// not wait at once waits exactly once later.
 void check_collectives(const Program& program) {
   std::vector<std::vector<std::int32_t>> entered(program.collectives.size());
   std::vector<std::uint8_t> awaited(program.collectives.size());
@@ -254,7 +253,7 @@ void check_collectives(const Program& program) {
   }
 }
 
-/// A ProgressRun runs the program without time: every group as far as it gets, until nothing moves.
+/// A ProgressRun advances every group as far as it can go, ignoring time, until nothing moves.
 class ProgressRun {
  public:
   explicit ProgressRun(const Program& program)
@@ -287,7 +286,7 @@ class ProgressRun {
     queued_[g] = 1;
   }
 
-  /// Returns whether the group gets past an instruction. If not, what it waits for wakes it.
+  /// Returns whether the group passes an instruction. If not, the event it waits for wakes it.
   bool pass(std::int32_t g, const Instruction& instruction) {
     if (is_send(instruction.op)) deliver(instruction.index);
     if (is_receive(instruction.op)) return sent_[instruction.index] != 0;
@@ -305,7 +304,7 @@ class ProgressRun {
   }
 
   void enter(std::int32_t g, std::int32_t collective) {
-    if (entered_[g] == next_[g]) return;  // it comes again to an all_reduce that it has entered
+    if (entered_[g] == next_[g]) return;  // it returns to an all_reduce that it has already entered
     entered_[g] = next_[g];
     if (!order_.enter(g, collective, next_[g])) return;
     std::vector<std::int32_t> running = {collective};
@@ -321,11 +320,10 @@ class ProgressRun {
   const Program& program_;
   CollectiveOrder order_;
   std::vector<std::int64_t> next_;
-  std::vector<std::int64_t>
-      entered_;  ///< per group: the instruction by which it entered its latest collective
+  std::vector<std::int64_t> entered_;  ///< per group: the instruction that entered its latest collective
   std::vector<std::uint8_t> sent_;
   std::vector<std::uint8_t> ended_;
-  std::vector<std::int32_t> ready_;  ///< groups that may get further
+  std::vector<std::int32_t> ready_;  ///< groups that may be able to continue
   std::vector<std::uint8_t> queued_;
 };
 

@@ -6,11 +6,11 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kLongest = 100;  // letters of a name that are looked at
+constexpr std::size_t kLongest = 100;  // max compared letters of a name
 
-constexpr std::size_t kLeastBeginning = 3;  // letters of a name that stand for it
+constexpr std::size_t kLeastBeginning = 3;  // min letters that count as the beginning of a name
 
-/// Returns the least number of typing mistakes between two names: the optimal string alignment distance.
+/// Returns the min number of typing mistakes between two names: the optimal string alignment distance.
 std::size_t mistakes(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before;  // of a's first i - 2 letters, and the first j of b
   std::vector<std::size_t> last(b.size() + 1);
@@ -33,7 +33,8 @@ std::size_t mistakes(std::string_view a, std::string_view b) {
 
 std::string did_you_mean(std::string_view found, const std::vector<std::string_view>& known) {
   if (found.size() > kLongest) return "";
-  // Who types less than a name means the shortest that begins so: "a100" is not a mistyped "h100".
+  // A user who types only the beginning of a name means the shortest name that begins with it: "a100" is not
+  // a mistyped "h100".
   std::string_view longer;
   for (const std::string_view name : known) {
     if (found.size() < kLeastBeginning || !name.starts_with(found)) continue;

@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::int64_t kNone = -1;
 
-/// Throws unless `holds`. `what` has {} where the number belongs; the text is made only where it is needed,
-/// as every span is checked.
+/// Throws unless `holds`. `what` has {} at the position of the number. The text is made only if needed,
+/// because every span is checked.
 void require(bool holds, std::string_view what, std::int64_t number = 0) {
   if (holds) return;
   throw Error(ErrorKind::internal, "critical path: " + fmt::format(fmt::runtime(what), number));
 }
 
-/// PathWalk walks back from the end of the run. It stands in `group_` at `time_`, the end of the instruction
-/// `at_`; the links come out last first.
+/// PathWalk walks back from the end of the run. It is in `group_` at `time_`, the end of the instruction
+/// `at_`. The links are produced last first.
 class PathWalk {
  public:
   PathWalk(const Program& program, const ProgramCosts& costs, const Timeline& timeline,
@@ -63,6 +63,7 @@ class PathWalk {
     }
     const std::size_t queues = program_.queues();
     std::vector<std::int64_t> latest(program_.groups.size() * queues, kNone);  // that each group ran in each
+                                                                               // queue
     for (std::size_t s = 0; s < timeline_.spans.size(); ++s) {
       const Span& span = timeline_.spans[s];
       const auto found = group_of.find(span.rank);
@@ -91,7 +92,7 @@ class PathWalk {
   const Span& span_at(std::int64_t instruction) const { return timeline_.spans[span_of_[instruction]]; }
   static Nanoseconds end_of(const Span& span) { return span.start + span.duration; }
 
-  /// Returns when the group is done with an instruction and goes on: at once after a send and an
+  /// Returns when the group finishes an instruction and continues: at once after a send and an
   /// all_reduce_start.
   Nanoseconds done(std::int32_t group, std::int64_t instruction) const {
     for (; instruction >= program_.groups[group].begin; --instruction) {
@@ -137,13 +138,13 @@ class PathWalk {
 
   bool shares_gpus() const { return program_.shared_gpus > 0; }
 
-  /// Returns for how long a compute instruction of a group had run at a time, pauses aside.
+  /// Returns how long a compute instruction of a group had run at a given time, not counting pauses.
   Nanoseconds computed_until(std::int32_t group, std::int64_t instruction, Nanoseconds time) const {
     const Nanoseconds start = span_at(instruction).start;
     return time - start - paused_time(conditions_, group, start, time);
   }
 
-  /// Returns the links of `amount` of a compute instruction of a group: compute, and the pauses in it.
+  /// Returns the links of `amount` of a group's compute instruction: compute, and the pauses in it.
   std::vector<PathLink> run_of(std::int32_t group, std::int64_t instruction, Nanoseconds amount) const {
     const Instruction& what = program_.instructions[instruction];
     std::vector<ComputePiece> pieces;
@@ -172,9 +173,9 @@ class PathWalk {
     time_ = parts.front().start;
   }
 
-  /// Goes from the beginning of a compute instruction to what stands before `instruction`, or, where it
-  /// waited for cores, to compute that gave some back then. There is one that took time: cores were in use
-  /// before.
+  /// Moves from the beginning of a compute instruction to the instruction before `instruction` or, if it
+  /// waited for cores, to compute that released some at that time. Such compute took time, because cores were
+  /// in use before.
   void go_before(std::int64_t instruction, std::int64_t compute) {
     at_ = instruction - 1;
     if (!cores_ || done(group_, at_) == time_) return;
@@ -197,11 +198,11 @@ class PathWalk {
     at_ = send - 1;
   }
 
-  /// An Entry says how a participant came to a collective.
+  /// An Entry says how a participant entered a collective.
   struct Entry {
     std::int32_t group = 0;
     std::int64_t instruction = 0;
-    std::int64_t before = kNone;  ///< the collective that it ran before in that queue
+    std::int64_t before = kNone;  ///< the collective that it ran before in the same queue
   };
 
   Nanoseconds delay_of(const Entry& entry, std::int64_t compute) const {
@@ -209,8 +210,7 @@ class PathWalk {
                        costs_.instruction[compute]);
   }
 
-  /// Returns the compute during which an all_reduce_start comes into force; kNone where the group enters at
-  /// once.
+  /// Returns the compute during which an all_reduce_start takes effect; kNone if the group enters at once.
   std::int64_t compute_of(const Entry& entry) const {
     std::int64_t compute = entry.instruction;
     if (program_.instructions[compute].op != Op::all_reduce_start) return kNone;
@@ -229,7 +229,8 @@ class PathWalk {
     return end_of(run_of(entry.group, compute, delay_of(entry, compute)));
   }
 
-  /// Goes from the end of a collective to who came last to it, over the collectives that this one ran before.
+  /// Moves from the end of a collective to the participant that came last, through any collectives that this
+  /// participant ran before.
   void follow_collective(std::int64_t collective) {
     std::uint16_t to_stage = program_.instructions[at_].stage;
     for (;;) {
@@ -255,7 +256,7 @@ class PathWalk {
     }
   }
 
-  /// Tells whether the collective that the participant ran before ends now.
+  /// Returns whether the collective that the participant ran before ends now.
   bool held_up(const Entry& entry) const {
     return entry.before != kNone && end_of(span_at(entries_[entry.before].front().instruction)) == time_;
   }
@@ -274,11 +275,11 @@ class PathWalk {
   const ProgramCosts& costs_;
   const Timeline& timeline_;
   const Conditions& conditions_;
-  bool cores_;                               ///< groups may have waited for some
-  std::map<Nanoseconds, Place> freed_;       ///< by time, if so: compute that gave cores back then
-  std::optional<Place> cores_went_to_;       ///< from the compute that the walk has come to
+  bool cores_;                               ///< groups may have waited for cores
+  std::map<Nanoseconds, Place> freed_;       ///< by time, if cores_: compute that released cores then
+  std::optional<Place> cores_went_to_;       ///< from the compute that the walk has reached
   std::vector<std::int64_t> span_of_;        ///< per instruction
-  std::vector<Nanoseconds> late_entries_;    ///< of shared GPUs: late_entry_times()
+  std::vector<Nanoseconds> late_entries_;    ///< on shared GPUs: late_entry_times()
   std::vector<std::int64_t> send_of_;        ///< per message: its instruction
   std::vector<std::vector<Entry>> entries_;  ///< per collective, in the order of its participants
   std::int32_t group_ = 0;

@@ -31,12 +31,12 @@ void free_stage(const Program& program, std::int32_t stage, ProgramCosts& costs)
   }
 }
 
-/// Makes every compute instruction take the mean time and traffic of those with its stage and operation, and
-/// with its microbatch unless `over_microbatches`.
+/// Sets every compute instruction's time and traffic to the mean over instructions with its stage and
+/// operation, and with its microbatch unless `over_microbatches`.
 void take_means(const Program& program, bool over_microbatches, ProgramCosts& costs) {
   struct Sum {
     Nanoseconds total{0};
-    double traffic = 0;  ///< nanoseconds of a GPU's whole bandwidth
+    double traffic = 0;  ///< nanoseconds of a GPU's full bandwidth
     std::int64_t count = 0;
   };
   std::map<std::tuple<std::uint16_t, Op, std::int32_t>, Sum> sums;
@@ -60,7 +60,7 @@ void take_means(const Program& program, bool over_microbatches, ProgramCosts& co
   }
 }
 
-/// Returns the network with nothing to do for the transfers that are free.
+/// Returns the network with no work for the transfers that are free.
 Network free_transfers(const Program& program, const Network& network, Kind kind) {
   Network out = network;
   out.phases.clear();
@@ -75,7 +75,7 @@ Network free_transfers(const Program& program, const Network& network, Kind kind
   return out;
 }
 
-/// Returns the largest busy time. On shared GPUs only the run says what it is.
+/// Returns the largest busy time. On shared GPUs only a simulation gives it.
 Nanoseconds busiest(const Program& program, const ProgramCosts& costs, const Conditions& conditions) {
   Nanoseconds most{0};
   if (program.shared_gpus > 0) {
@@ -110,7 +110,7 @@ std::vector<Relaxation> relaxations(const Program& program) {
   if (!program.collectives.empty()) out.push_back({Kind::free_collectives});
   if (!program.messages.empty() && !program.collectives.empty()) out.push_back({Kind::free_communication});
   if (stages.empty()) return out;
-  // Where every group has a stage of its own there is nothing to take a mean of.
+  // If every group has its own stage there is nothing to average.
   if (program.groups.size() > distinct_stages(program)) out.push_back({Kind::no_stragglers});
   out.push_back({Kind::balanced});
   out.push_back({Kind::no_bubbles});

@@ -6,7 +6,7 @@
 namespace dflop {
 namespace {
 
-/// A link is full when less than this part of it is left: sums of rates are not exact.
+/// Tolerance for a full link: sums of rates are not exact.
 constexpr double kFull = 1 - 1e-9;
 constexpr double kOverfull = 1 + 1e-12;
 
@@ -23,7 +23,7 @@ void Flows::start(std::int32_t transfer, Nanoseconds now) {
   flow.phase = network_.first_phase[transfer];
   flow.number = started_++;
   flow.event = now;
-  flow.state = State::moving;  // of nothing, which ends at once
+  flow.state = State::moving;  // with no bytes, which ends at once
   flow.bytes_left = 0;
   if (flow.phase < network_.first_phase[transfer + 1]) begin_phase(id, now);
   heap_.push(id);
@@ -73,7 +73,7 @@ void Flows::begin_phase(std::int32_t id, Nanoseconds now) {
   flow.event = now + network_.phases[flow.phase].latency;
 }
 
-/// Takes a flow's share of the links: its latency is over. It is in the heap.
+/// Takes a flow's share of the links when its latency is over. The flow is in the heap.
 void Flows::join(std::int32_t id) {
   Flow& flow = flows_[id];
   const TransferPhase& phase = network_.phases[flow.phase];
@@ -93,7 +93,7 @@ void Flows::join(std::int32_t id) {
   set_rate(id, route.most_bytes_per_s);
 }
 
-/// Gives a flow's links back. It is not in the heap.
+/// Releases a flow's share of the links. The flow is not in the heap.
 void Flows::leave(std::int32_t id) {
   for (const LinkUse& use : uses_of(flows_[id])) {
     Link& link = links_[use.link];
@@ -106,7 +106,7 @@ void Flows::leave(std::int32_t id) {
   }
 }
 
-/// Brings the rates up to date after flows have come and gone.
+/// Updates the rates after flows have started or ended.
 void Flows::settle() {
   if (disturbed_.empty()) return;
   ++visit_;
@@ -118,7 +118,7 @@ void Flows::settle() {
   disturbed_.clear();
 }
 
-/// Finds all links and flows that can be reached from a link.
+/// Finds all links and flows that are connected to a link.
 void Flows::gather(std::int32_t first) {
   affected_links_.assign(1, first);
   affected_flows_.clear();
@@ -137,7 +137,7 @@ void Flows::gather(std::int32_t first) {
   }
 }
 
-/// Settles what gather() found, by progressive filling.
+/// Sets the rates of what gather() found, by progressive filling.
 void Flows::fill() {
   for (const std::int32_t l : affected_links_) {
     links_[l].spare = network_.link_bytes_per_s[l];
@@ -155,7 +155,8 @@ void Flows::fill() {
       const double rate = links_[l].spare / links_[l].weight;
       if (rate < share) share = rate, tightest = l;
     }
-    // This settles whoever reaches its own limit before that link is full; else those on the link.
+    // Settle the flows that reach their own limit before this link is full; if there are none, the flows on
+    // the link.
     const bool limited = settle_those([&](const Flow& flow) { return limit(flow) <= share; },
                                       [&](const Flow& flow) { return limit(flow); });
     if (limited) continue;

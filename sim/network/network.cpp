@@ -12,7 +12,7 @@ namespace {
 
 enum Port { node_out, node_in, card_out, card_in, kPorts };
 
-/// NetworkBuilder makes the links of a cluster and the routes of a program over them.
+/// A NetworkBuilder makes the links of a cluster and the routes of a program over them.
 class NetworkBuilder {
  public:
   NetworkBuilder(const Program& program, const ClusterSpec& cluster, const std::vector<double>& factor)
@@ -55,20 +55,20 @@ class NetworkBuilder {
 
   bool shares_gpus() const { return program_.shared_gpus > 0; }
 
-  /// Adds the ports of so many GPUs.
+  /// Adds the ports of this many GPUs.
   void add_ports(double gpus) {
     for (const Link& link : {cluster_.intra_node, cluster_.inter_node}) {
       network_.link_bytes_per_s.insert(network_.link_bytes_per_s.end(), 2, gpus * link.bandwidth_bytes_per_s);
     }
   }
 
-  /// Adds ports for each GPU, which the groups on it share.
+  /// Adds ports for each GPU; the groups on it share them.
   void add_ports_of_gpus(const std::vector<double>& factor) {
     if (factor.empty()) return add_ports_of_gpus(std::vector<double>(program_.groups.size(), 1.0));
     for (const double gpu : gpu_factors(program_, factor)) add_ports(gpu);
   }
 
-  /// Adds the use of a group's ports of one kind: `weight` times the rate of all of them together.
+  /// Adds the use of a group's ports of one kind: `weight` times the combined rate of all of them.
   void add_use(std::vector<LinkUse>& uses, std::int32_t group, Port port, double weight) const {
     if (!shares_gpus()) return uses.push_back({group * kPorts + port, weight});
     const Group& of = program_.groups[group];
@@ -93,7 +93,7 @@ class NetworkBuilder {
                                static_cast<double>(message.bytes.count) * std::max(1, copies)});
   }
 
-  /// Adds a message that stays on its GPUs: it takes its time, on no link.
+  /// Adds a message that stays on its GPUs: it takes time but uses no link.
   void add_copy(const Message& message) {
     if (no_links_ < 0) no_links_ = add_route({}, kUnlimited);
     const Seconds time =
@@ -101,8 +101,8 @@ class NetworkBuilder {
     network_.phases.push_back({no_links_, to_nanoseconds(time), 0});
   }
 
-  /// Returns the route of a message over the links of all ranks of its groups, or over one link of a group
-  /// whose one rank moves all of it, as to or from a hub: that has its group's links as many times.
+  /// Returns the route of a message over the links of all ranks of its groups. If one rank moves the whole
+  /// message, as to or from a hub, it uses one link of its group with a correspondingly higher weight.
   std::int32_t message_route(const Message& message, bool inside) {
     const int out_ranks = program_.groups[message.source].ranks;
     const int in_ranks = program_.groups[message.destination].ranks;
@@ -124,8 +124,8 @@ class NetworkBuilder {
     return add_route(uses, pairs * link.bandwidth_bytes_per_s);
   }
 
-  /// Adds a phase of a collective. Its rate is that of one rank over its slower kind of links; the other kind
-  /// goes in proportion.
+  /// Adds a phase of a collective. Its rate is one rank's rate over its slower kind of links; the other kind
+  /// is used in proportion.
   void add_phase(const Collective& collective, const CollectivePhase& phase) {
     const double bandwidth = network_bandwidth(cluster_, collective, program_);
     const double bytes = std::max(phase.node_bytes, phase.network_bytes);
@@ -148,8 +148,8 @@ class NetworkBuilder {
     network_.phases.push_back({add_route(uses, most), to_nanoseconds(phase.latency), bytes});
   }
 
-  /// Adds the links of leaf switches: a ring crosses into and out of every leaf once, in as many rings as a
-  /// node has ranks at work.
+  /// Adds the links of leaf switches. A ring crosses into and out of every leaf once, and there are as many
+  /// rings as a node has participating ranks.
   void add_leaf_uses(const Collective& collective, double card_weight, std::vector<LinkUse>& uses) const {
     std::map<int, double> ranks_on_node;
     std::map<int, double> rings_of_leaf;
@@ -175,7 +175,7 @@ class NetworkBuilder {
     return static_cast<std::int32_t>(network_.routes.size() - 1);
   }
 
-  static constexpr double kUnlimited = 1e18;  // bytes a second, of what moves nothing
+  static constexpr double kUnlimited = 1e18;  // bytes per second, for transfers that move nothing
 
   const Program& program_;
   const ClusterSpec& cluster_;
