@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-/// Returns a lower bound on the largest load of one dimension. `weights` are in falling order.
+/// Returns a lower bound on the largest load of one dimension. `weights` are in decreasing order.
 double bound_of(const std::vector<double>& weights, int bins) {
   double bound = weights.empty() ? 0.0 : weights.front();
   bound = std::max(bound, std::accumulate(weights.begin(), weights.end(), 0.0) / bins);
@@ -21,8 +21,8 @@ double bound_of(const std::vector<double>& weights, int bins) {
   return bound;
 }
 
-/// Returns the largest time of which both are multiples, by Euclid's algorithm; rests below `nothing` are
-/// rounding.
+/// Returns the largest time of which both are multiples, by Euclid's algorithm. Remainders below `nothing`
+/// count as rounding errors.
 double common_part(double a, double b, double nothing) {
   while (b > nothing) {
     const double rest = std::fmod(a, b);
@@ -31,10 +31,10 @@ double common_part(double a, double b, double nothing) {
   return a;
 }
 
-/// Returns the time of one tile where all items take whole numbers of them, as encoder times often do; zero
-/// where there is no such time. Rounded down, so that no item takes less than its tiles.
+/// Returns the time of one tile if all items take a whole number of tiles, as encoder times often do; zero if
+/// there is no such time. Rounded down, so that no item takes less than its tiles.
 double tile_time(std::span<const double> times) {
-  constexpr double kMostTiles = 1e6;  // of an item
+  constexpr double kMostTiles = 1e6;  // max per item
   constexpr double kRounding = 1e-10;
   const double largest = times.empty() ? 0.0 : *std::max_element(times.begin(), times.end());
   double tile = largest;
@@ -51,8 +51,8 @@ double tile_time(std::span<const double> times) {
   return least;
 }
 
-/// Returns a bound of items that are whole numbers of tiles: some bin has at least the mean, rounded up to
-/// whole ones.
+/// Returns a lower bound for items that are whole numbers of tiles: some bin has at least the mean, rounded
+/// up to whole tiles.
 double tile_bound(std::span<const double> times, int bins) {
   const double tile = tile_time(times);
   if (tile <= 0) return 0;

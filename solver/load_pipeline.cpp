@@ -9,14 +9,14 @@
 namespace dflop {
 namespace {
 
-/// Puts the steps of all ranks into one list, from every rank in turn what can run, and finds what each waits
-/// for.
+/// Merges the steps of all ranks into one list, taking from every rank in turn the steps that can run, and
+/// finds the step that each waits for.
 std::vector<LoadStep> list_steps(const PipelineOrder& order, std::span<const StageLoadTimes> stages) {
   const std::size_t microbatches = order.shape.microbatches;
   std::vector<std::int32_t> forwards(stages.size() * microbatches, -1);  // [stage, microbatch]: its step
   std::vector<std::int32_t> backwards = forwards;
   std::vector<LoadStep> steps;
-  // This adds a step, or returns false where what it waits for is not there yet.
+  // Adds a step, or returns false if the step that it waits for is not in the list yet.
   const auto add = [&](int rank, const OrderStep& step) {
     const bool is_forward = step.op == Op::forward;
     const StageLoadTimes& times = stages[step.stage];
@@ -32,7 +32,7 @@ std::vector<LoadStep> list_steps(const PipelineOrder& order, std::span<const Sta
     if (waits && from >= 0 && from < static_cast<int>(stages.size())) {
       const std::int32_t after = ends[from * microbatches + step.microbatch];
       if (after < 0) return false;
-      if (steps[after].rank != rank) {  // else the rank's own order says it
+      if (steps[after].rank != rank) {  // otherwise the rank's own order implies it
         out.after = after;
         out.message = is_forward ? stages[from].message_forward : times.message_backward;
       }
@@ -75,7 +75,7 @@ void add_overlapped_tail(LoadPipeline& pipeline, int rank, const OverlappedTail&
   const auto part_of = [](const LoadTime& time, double part) {
     return LoadTime{time.fixed_s * part, time.scale * part, time.load};
   };
-  // The rank's last step becomes two, so that the tail can follow the first of them.
+  // Split the rank's last step in two, so that the tail can follow the first part.
   std::vector<LoadStep>& steps = pipeline.steps;
   const auto found =
       std::find_if(steps.rbegin(), steps.rend(), [&](const LoadStep& s) { return s.rank == rank; });
@@ -86,8 +86,7 @@ void add_overlapped_tail(LoadPipeline& pipeline, int rank, const OverlappedTail&
   rest.message = {};
   steps[first].duration = part_of(whole, tail.part);
   for (LoadStep& step : steps) step.after += step.after >= first ? 1 : 0;
-  rest.after =
-      first;  // which is said once more, so that what comes before the whole step comes before this, too
+  rest.after = first;  // repeated, so that everything before the whole step also comes before this part
   steps.insert(steps.begin() + first + 1, rest);
   steps.push_back({pipeline.ranks(), rest.microbatch, {tail.seconds, 0, 0}, first, {}});
   pipeline.shared.push_back(pipeline.shared[rank]);
@@ -134,7 +133,7 @@ LoadTable load_table(const LoadPipeline& pipeline, const Features& features,
 
 double makespan(const LoadPipeline& pipeline, const LoadTable& loads) {
   const int dp = pipeline.dp;
-  std::vector<double> end(pipeline.steps.size() * dp, 0.0);  // [step, dp rank]; of a shared step all alike
+  std::vector<double> end(pipeline.steps.size() * dp, 0.0);  // [step, dp rank]; all equal for a shared step
   std::vector<double> last(static_cast<std::size_t>(pipeline.ranks()) * dp, 0.0);
   const auto time = [&](const LoadTime& t, int microbatch, int d) {
     if (t.scale == 0) return t.fixed_s;

@@ -10,14 +10,15 @@
 namespace dflop {
 namespace {
 
-constexpr double kMostCount = 4194304;  // 2^22: sums of a few stay whole in float
+constexpr double kMostCount = 4194304;  // 2^22: sums of a few are exact integers in float
 
 std::string item_name(const BinProblem& problem, std::size_t item) {
   return problem.names.empty() ? fmt::format("item {}", item)
                                : fmt::format("item {} ('{}')", item, problem.names[item]);
 }
 
-/// An AmountText prints what a cap is of: bytes in GiB where the largest amount of the message has many.
+/// An AmountText prints amounts of a cap: bytes are in GiB if the largest amount of the message is big
+/// enough.
 class AmountText {
  public:
   AmountText(const Cap& cap, double largest)
@@ -84,7 +85,7 @@ double CapTable::room(int c, std::int32_t bin, std::int32_t other) const {
   double most = -1;
   for (int first = std::max(0, microbatch - cap.window + 1); first <= last; ++first) {
     const int its = other / dp_;
-    if (together && its >= first && its < first + cap.window) continue;  // what one loses, the other gains
+    if (together && its >= first && its < first + cap.window) continue;  // one loses what the other gains
     most = std::max(most, held[first]);
   }
   return most < 0 ? std::numeric_limits<double>::infinity() : cap.most - most;
@@ -99,7 +100,7 @@ std::optional<std::string> impossible_cap(const BinProblem& problem) {
       return fmt::format("{} has {} {}, the cap is {}", item_name(problem, largest - cap.weight.begin()),
                          text(*largest), text.what(), text(cap.most));
     }
-    // These are windows that do not overlap, each at its cap, and what is left over at one more.
+    // Windows that do not overlap, each filled to its cap, and the remaining microbatches in one more window.
     const int window = problem.window(cap);
     const int windows = (problem.microbatches() + window - 1) / window;
     const double holds = windows * cap.most * (cap.of_microbatch ? 1 : problem.dp);

@@ -8,7 +8,7 @@ namespace {
 
 using Floats = decltype(Lanes::value);
 
-/// Returns the load after one exchange, as the vectors compute it; kFar where a cap forbids it.
+/// Returns the load after one exchange, computed like the vectors do; kFar if a cap forbids it.
 float load_after(const ExchangeQuery& q, int i, int j) {
   for (int c = 0; c < q.caps; ++c) {
     const float change = q.y.weight[c][j] - q.x.weight[c][i];
@@ -22,7 +22,7 @@ float load_after(const ExchangeQuery& q, int i, int j) {
 
 }  // namespace
 
-// This is in a namespace with linkage, as the copies are found by name.
+// This namespace has linkage because the clones are found by name.
 DFLOP_VECTOR_CLONES float least_load_after(const ExchangeQuery& q) {
   Floats least = {};
   least += kFar;
@@ -70,7 +70,7 @@ bool best_exchange(const ExchangeQuery& query, Exchange& best) {
       return true;
     }
   }
-  return false;  // not reached: one of them is the least
+  return false;  // not reached: one of them is the smallest
 }
 
 }  // namespace dflop

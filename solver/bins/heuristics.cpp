@@ -30,7 +30,7 @@ std::int32_t BinFilling::least_loaded(std::int32_t item, std::size_t left) const
     const double e = encoder_[b] + item_e;
     const double l = llm_[b] + item_l;
     const double load = std::max(e, l);
-    if (load > least) continue;  // of nearly all bins: first, and alone
+    if (load > least) continue;  // skips nearly all bins, so it comes first
     if (load == least && e + l >= least_sum) continue;
     if (!takes(item, b, left)) continue;
     best = b;
@@ -64,12 +64,12 @@ std::vector<std::int32_t> lpt(const BinProblem& problem) {
 
 namespace {
 
-/// A Partition has some of the items, spread over all bins, as sets by falling sum. Bins without items are
-/// not stored: they come last, and all partitions together have no more sets than there are items.
+/// A Partition has some of the items, spread over all bins, as sets in decreasing order of sum. Bins without
+/// items are not stored: they come last, and all partitions together have no more sets than there are items.
 struct Partition {
   struct Set {
     double sum = 0;
-    std::int32_t first = -1;  // of a list of items
+    std::int32_t first = -1;  // start of a linked list of items
     std::int32_t last = -1;
   };
   std::vector<Set> sets;
@@ -80,7 +80,7 @@ struct Partition {
   }
 };
 
-/// SmallerSpread puts partitions of the largest spread first, equal ones by their number.
+/// SmallerSpread orders partitions by decreasing spread; ties go by their number.
 struct SmallerSpread {
   std::size_t bins;
 
@@ -91,7 +91,8 @@ struct SmallerSpread {
   }
 };
 
-/// Joins the largest set of one with the smallest of the other, and so on. `next` links the items of a set.
+/// Joins the largest set of one partition with the smallest of the other, and so on. `next` links the items
+/// of a set.
 void merge(Partition& into, const Partition& other, std::size_t bins, std::vector<std::int32_t>& next) {
   const std::size_t before = into.sets.size();
   for (std::size_t k = bins - other.sets.size(); k < bins; ++k) {
@@ -151,7 +152,7 @@ std::vector<std::int32_t> place_in_order(const BinProblem& problem, std::span<co
   CapTable caps(problem);
   std::vector<std::int32_t> bin(order.size());
   const std::size_t count = order.size() / problem.bins;
-  const std::size_t larger = order.size() % problem.bins;  // bins with one more
+  const std::size_t larger = order.size() % problem.bins;  // number of bins with one more
   for (std::size_t k = 0; k < order.size(); ++k) {
     const std::size_t in_larger = larger * (count + 1);
     const std::size_t own = k < in_larger ? k / (count + 1) : larger + (k - in_larger) / count;
@@ -176,8 +177,8 @@ std::vector<std::int32_t> shuffled_items(std::size_t count, std::uint64_t seed, 
 
 namespace {
 
-/// Returns the loads that decide the order: the larger of both of each bin; the encoder's is that of the
-/// microbatch where it is shared.
+/// Returns the loads that determine the order: the larger load of each bin. If the encoder is shared, its
+/// load is the microbatch's.
 std::vector<double> bin_loads(const BinProblem& problem, const std::vector<std::int32_t>& bin) {
   const int share = problem.share();
   std::vector<double> encoder(problem.bins / share, 0.0);
@@ -190,12 +191,12 @@ std::vector<double> bin_loads(const BinProblem& problem, const std::vector<std::
   return loads;
 }
 
-/// Sorts indices by rising load, equal ones in their order.
+/// Sorts indices by increasing load; ties keep their order.
 void sort_by_load(std::span<std::int32_t> order, const std::vector<double>& loads) {
   std::ranges::stable_sort(order, {}, [&](std::int32_t i) { return loads[i]; });
 }
 
-/// Returns the bins in layers of like load, one for each microbatch, from the smallest to the largest.
+/// Returns the bins in layers of similar load, one for each microbatch, from the smallest to the largest.
 std::vector<std::int32_t> layers(const BinProblem& problem, const std::vector<double>& loads, bool whole) {
   std::vector<std::int32_t> order = numbered(problem.bins);
   if (!whole) {
@@ -226,7 +227,7 @@ void arrange_bins(const BinProblem& problem, std::vector<std::int32_t>& bin) {
   for (int k = 0; k < problem.bins; ++k) {
     const int layer = k / dp;
     const bool even = layer % 2 == 0;
-    // From the smallest layer on: 0, last, 1, last - 1, and so on to the middle.
+    // Layers in increasing order become microbatches 0, last, 1, last - 1, and so on to the middle.
     const int microbatch = even ? layer / 2 : problem.microbatches() - 1 - layer / 2;
     renamed[order[k]] = microbatch * dp + (even ? k % dp : dp - 1 - k % dp);
   }

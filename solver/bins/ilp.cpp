@@ -20,18 +20,18 @@
 namespace dflop {
 namespace {
 
-/// CBC looks at the clock between nodes only; what it overruns by more is cut off.
+/// CBC checks the clock only between nodes; its process is killed when it overruns by more than this.
 constexpr Seconds kGrace(0.2);
-/// A call without a time limit may take so long: far longer than the first linear program and the nodes do.
-/// Only a process that hangs gets there.
+/// The limits of a call without a time limit: far longer than the first linear program and the nodes take.
+/// Only a process that hangs reaches them.
 constexpr Seconds kLongestStart(30);
 constexpr Seconds kLongestNode(0.05);
 constexpr Seconds kLongest(600);
 
-/// Local search gets this part of a time limit where CBC comes after it.
+/// The fraction of a time limit that local search gets if CBC comes after it.
 constexpr double kSearchPart = 0.25;
 
-/// Symmetry says which bins an item of falling rank may be kept out of without losing a partition.
+/// A Symmetry says which bins an item may be kept out of, by its size rank, without losing a partition.
 enum class Symmetry { bins, microbatches, none };
 
 Symmetry symmetry_of(const BinProblem& problem) {
@@ -64,7 +64,7 @@ struct Rows {
 };
 
 /// An IntegerProgram has loads in units of the simple bound, so that C is just above one. Items are numbered
-/// by falling size.
+/// by decreasing size.
 class IntegerProgram {
  public:
   IntegerProgram(const BinProblem& problem, double bound_s)
@@ -88,7 +88,7 @@ class IntegerProgram {
     const int dp = problem_.dp;
     const int share = problem_.share();
     Rows rows;
-    // This adds a row over bins first, first + step, ..., `count` of them, of `value(item)`.
+    // Adds a row over `count` bins first, first + step, ..., with elements `value(item)`.
     const auto add_bins = [&](int first, int count, int step, const auto& value) {
       for (int k = 0; k < count; ++k) {
         for (int r = 0; r < items; ++r) rows.add(column_[r * bins + first + k * step], value(order_[r]));
@@ -137,7 +137,7 @@ class IntegerProgram {
     solver.loadProblem(matrix, column_lower.data(), column_upper.data(), objective.data(), rows.lower.data(),
                        rows.upper.data());
     for (int c = 0; c < columns_; ++c) solver.setInteger(c);
-    // Clp's own choice of start for larger models crashes in its Idiot code (Debian 12's 1.17.6).
+    // Clp's default choice of start for larger models crashes in its Idiot code (Debian 12's 1.17.6).
     ClpSolve dual;
     dual.setSolveType(ClpSolve::useDual);
     dual.setPresolveType(ClpSolve::presolveOff);
@@ -146,7 +146,8 @@ class IntegerProgram {
     return solver;
   }
 
-  /// Returns the columns' values for an assignment; its bins are renamed in the order of their largest items.
+  /// Returns the columns' values for an assignment, with its bins renamed in the order of their largest
+  /// items.
   std::vector<double> encode(const std::vector<std::int32_t>& bin) const {
     const int size = group();
     std::vector<int> new_group(problem_.bins / size, -1);
@@ -183,7 +184,7 @@ class IntegerProgram {
   }
 
  private:
-  /// Returns how many bins are renamed together: those of a microbatch, or one.
+  /// Returns how many bins are renamed together: all of a microbatch, or one.
   int group() const { return symmetry_ == Symmetry::microbatches ? problem_.dp : 1; }
   bool allowed(int r, int b) const {
     return symmetry_ == Symmetry::none || (b / group() <= r && b % group() <= r);
@@ -194,15 +195,14 @@ class IntegerProgram {
   Symmetry symmetry_;
   std::vector<std::int32_t> order_;
   std::vector<int> column_;  // [rank, bin]; -1: not allowed
-  int columns_ = 0;          // without C, which is the last
+  int columns_ = 0;          // not counting C, which is the last
 };
 
 std::int64_t nodes_of(const SolveLimits& limits) {
   return limits.steps > 0 ? limits.steps : kDefaultNodes;
 }
 
-/// Sets limits and tolerances. CbcMain1 would add cuts and heuristics but is not safe to call from several
-/// threads.
+/// Sets limits and tolerances. CbcMain1 would add cuts and heuristics but is not thread-safe.
 void configure(CbcModel& model, const SolveLimits& limits, const Stopwatch& watch) {
   model.setLogLevel(0);
   model.messageHandler()->setLogLevel(0);
@@ -220,8 +220,8 @@ void configure(CbcModel& model, const SolveLimits& limits, const Stopwatch& watc
   }
 }
 
-/// The worker sends its Verdict first: CBC's verdict, its bound in units of the simple one, and its bins if
-/// it has any.
+/// The worker sends its Verdict first, then CBC's bound in units of the simple one, and its bins if it has
+/// any.
 enum class Verdict { optimal, limit, abandoned };
 
 std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimits& limits,
@@ -248,7 +248,7 @@ void fall_back(AssignmentSolution& solution, std::string reason) {
   solution.reason = std::move(reason);
 }
 
-/// Returns whether the solution's bound proves it optimal, and says so in it.
+/// Returns whether the solution's bound proves it optimal, and if so sets its status.
 bool prove(const BinProblem& problem, AssignmentSolution& solution) {
   if (!meets_bound(largest_load(problem, solution.bin), solution.bound.count())) return false;
   solution.status = ScheduleStatus::optimal;
@@ -256,7 +256,7 @@ bool prove(const BinProblem& problem, AssignmentSolution& solution) {
   return true;
 }
 
-/// Takes from the worker's message what is better than the seed.
+/// Takes the parts of the worker's message that improve on the seed.
 void take(const BinProblem& problem, const std::vector<double>& values, AssignmentSolution& solution) {
   const auto verdict = static_cast<Verdict>(static_cast<int>(values[0]));
   if (verdict == Verdict::abandoned) return fall_back(solution, "CBC gave up");
@@ -267,17 +267,17 @@ void take(const BinProblem& problem, const std::vector<double>& values, Assignme
   }
   const double found = largest_load(problem, solution.bin);
   const double possible = values[1] * solution.bound.count();
-  // A bound that is above what was found by more than rounding is none.
+  // A bound above the found value by more than rounding is invalid.
   if (meets_bound(possible, found) && possible > solution.bound.count()) {
     solution.bound = Seconds(std::min(possible, found));
     solution.bound_kind = BoundKind::integer_program;
   }
-  // CBC's optimum is that of caps with tolerances: it may be another than what was found.
+  // CBC's optimum holds for caps with tolerances, so it may differ from the found value.
   if (verdict == Verdict::optimal) solution.status = ScheduleStatus::heuristic;
   prove(problem, solution);
 }
 
-/// Returns how long CBC's process may take from now on.
+/// Returns how long CBC's process may still take.
 Seconds longest(const SolveLimits& limits, const Stopwatch& watch) {
   if (limits.time) return *limits.time + kGrace - watch.elapsed();
   return std::min(kLongest, kLongestStart + kLongestNode * static_cast<double>(nodes_of(limits)));
@@ -290,7 +290,7 @@ AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limit
   const std::int64_t binaries = static_cast<std::int64_t>(problem.items()) * problem.bins;
   const bool small = binaries <= (limits.time ? kTimeLimitBinaries : kNodeBudgetBinaries);
   SolveLimits search = limits;
-  search.steps = 0;  // its own number, as a step of `limits` is a node
+  search.steps = 0;  // use its default, because a step of `limits` is a node
   if (limits.time && small) search.time = *limits.time * kSearchPart;
   AssignmentSolution solution = local_search(problem, search);
   if (solution.bin.empty() || prove(problem, solution) || !small) return solution;

@@ -16,8 +16,8 @@ namespace {
 constexpr int kEncoder = 0;
 constexpr int kLlm = 1;
 constexpr int kCaps = 2;        // first dimension of caps
-constexpr int kKickTries = 64;  // about what a kick costs
-constexpr int kMostPairs = 64;  // items of a bin beyond which pairs are too many to look at
+constexpr int kKickTries = 64;  // approximate cost of a kick
+constexpr int kMostPairs = 64;  // max items of a bin for which pairs are tried
 
 int padded(int slots) {
   return (slots + kLanes - 1) / kLanes * kLanes;
@@ -47,7 +47,7 @@ BinSearch::BinSearch(const BinProblem& problem, double unit_s, std::span<const s
 void BinSearch::set(std::span<const std::int32_t> bin) {
   count_.assign(problem_.bins, 0);
   for (const std::int32_t b : bin) ++count_[b];
-  // A row has one more for the empty slot, and room to grow.
+  // A row has one slot more for the empty slot, and space to grow.
   capacity_ = std::max(capacity_, padded(*std::max_element(count_.begin(), count_.end()) + 1 + kLanes / 2));
   const std::size_t slots = static_cast<std::size_t>(problem_.bins) * capacity_;
   for (int d = 0; d < dimensions(); ++d) rows_[d].assign(slots, d < kCaps ? kFar : 0.0F);
@@ -88,7 +88,7 @@ std::int32_t BinSearch::fullest() const {
 }
 
 /// Returns the bins that an item must leave to lower the largest load: the fullest, or any of its microbatch
-/// where the shared encoder is the fuller.
+/// if the shared encoder load is the larger one.
 std::vector<std::int32_t> BinSearch::sources() const {
   const std::int32_t x = fullest();
   if (share_ == 1 || llm_[x] >= encoder_[x / share_]) return {x};
@@ -125,7 +125,7 @@ void BinSearch::try_items(std::int32_t x, int block, std::int32_t y, Found& best
   const int first = block * kBlock;
   q.x = items_of(x, first, std::min(kBlock, count_[x] - first));
   q.y = items_of(y, 0, count_[y]);
-  // The empty slot is offered, but a bin may not give its last item away.
+  // The empty slot is offered, but a bin may not give away its last item.
   if (count_[x] > 1 || problem_.allow_empty) ++q.y.count;
   if (x / share_ == y / share_) q.x.encoder = q.y.encoder = zeros_.data();
   tries_ += static_cast<std::int64_t>(q.x.count) * padded(q.y.count) / kLanes;
@@ -148,7 +148,7 @@ void BinSearch::pair_offers(std::int32_t bin, PairOffers& out) const {
   const int count = count_[bin];
   out.rows.assign(dimensions(), {});
   out.slots.clear();
-  const auto add = [&](int s, int t) {  // the slot behind the items: nothing
+  const auto add = [&](int s, int t) {  // the slot after the items: nothing
     for (int d = 0; d < dimensions(); ++d) {
       const float* values = row(d, bin);
       const auto value = [&](int slot) { return slot == count ? 0.0F : values[slot]; };
@@ -193,7 +193,7 @@ bool BinSearch::try_pairs(std::int32_t x, std::int32_t y, float below) {
   const int gives_y = given(from_y, count_[y]);
   if (!problem_.allow_empty && (count_[x] - gives_x + gives_y < 1 || count_[y] - gives_y + gives_x < 1))
     return false;
-  // Higher slots go first, as a move fills its slot with the row's last item.
+  // Move higher slots first, because a move fills its slot with the row's last item.
   if (gives_x == 2 && gives_y == 2) swap_slots(x, from_x.second, y, from_y.second);
   if (gives_x == 2 && gives_y < 2) move_slot(x, from_x.second, y);
   if (gives_y == 2 && gives_x < 2) move_slot(y, from_y.second, x);
@@ -279,7 +279,7 @@ void BinSearch::swap_slots(std::int32_t x, int s, std::int32_t y, int t) {
 }
 
 void BinSearch::move_slot(std::int32_t x, int s, std::int32_t y) {
-  if (count_[y] + 2 > capacity_) grow();  // a slot must be left behind the items
+  if (count_[y] + 2 > capacity_) grow();  // a slot must remain after the items
   caps_.remove(item(x, s), x);
   caps_.add(item(x, s), y);
   const int to = count_[y]++;
@@ -331,14 +331,14 @@ void BinSearch::sum_up(std::int32_t bin) {
 
 namespace {
 
-/// A search without limits takes so many steps; of at most kSmallCells items x bins fewer, as it has tried
-/// what there is by then.
+/// The steps of a search without limits. A search with at most kSmallCells items x bins gets fewer, because
+/// it has tried everything by then.
 constexpr std::int64_t kDefaultSteps = 2'000'000;
 constexpr std::int64_t kDefaultStepsOfSmall = 100'000;
-/// A load in float that is at most so many bounds is the bound to within rounding.
+/// A load in float up to this multiple of the bound equals the bound within rounding.
 constexpr float kMet = 1 + 2e-7F;
 
-/// A SearchBudget says when a search is to end.
+/// A SearchBudget says when a search must end.
 class SearchBudget {
  public:
   SearchBudget(const BinProblem& problem, const SolveLimits& limits) : limits_(limits), steps_(limits.steps) {
@@ -346,7 +346,7 @@ class SearchBudget {
     if (steps_ == 0) steps_ = small ? kDefaultStepsOfSmall : kDefaultSteps;
   }
 
-  /// Returns whether it was asked to stop or its time is over.
+  /// Returns whether a stop was requested or the time is over.
   bool late() const {
     return limits_.stop.stop_requested() || (limits_.time && watch_.elapsed() >= *limits_.time);
   }
@@ -359,7 +359,7 @@ class SearchBudget {
   Stopwatch watch_;
 };
 
-/// Exchanges until none helps, `goal` is reached or the budget is spent.
+/// Exchanges until no exchange helps, `goal` is reached or the budget is spent.
 void descend(BinSearch& search, float goal, const SearchBudget& budget) {
   const BinSearch::Stop over = [&] { return budget.over(search); };
   while (search.largest() > goal && !over()) {
@@ -367,8 +367,8 @@ void descend(BinSearch& search, float goal, const SearchBudget& budget) {
   }
 }
 
-/// Descends again and again from kicks of the best assignment. `found` is called with each better one, and
-/// ends the search by returning true.
+/// Descends repeatedly from kicks of the best assignment. Calls `found` with each better assignment;
+/// returning true ends the search.
 template <typename Found>
 void search_on(BinSearch& search, float goal, const SearchBudget& budget, const Found& found) {
   std::vector<std::int32_t> best = search.assignment();
@@ -385,9 +385,9 @@ void search_on(BinSearch& search, float goal, const SearchBudget& budget, const 
   }
 }
 
-/// Tries all assignments of a small problem until one obeys the caps and leaves no bin empty that must not
-/// be: each item in turn goes into every bin that has room for it.
-/// @return the bin of each item; empty where there is no such assignment or the time is over.
+/// Tries all assignments of a small problem until one obeys the caps and leaves no bin empty unless allowed:
+/// each item in turn goes into every bin that has room for it.
+/// @return the bin of each item; empty if there is no such assignment or the time is over.
 std::vector<std::int32_t> enumerate(const BinProblem& problem, const SearchBudget& budget) {
   constexpr int kAskAfter = 4096;  // items placed
   CapTable caps(problem);
@@ -396,7 +396,7 @@ std::vector<std::int32_t> enumerate(const BinProblem& problem, const SearchBudge
   std::size_t empty = problem.allow_empty ? 0 : problem.bins;  // bins that still need an item
   int placed = 0;
   bool late = false;
-  // This places the items from one on.
+  // Places the items from `next` on.
   const auto place = [&](const auto& self, std::size_t next) -> bool {
     if (++placed % kAskAfter == 0) late = budget.late();
     if (late || bin.size() - next < empty) return false;
@@ -416,8 +416,7 @@ std::vector<std::int32_t> enumerate(const BinProblem& problem, const SearchBudge
   return place(place, 0) ? bin : std::vector<std::int32_t>();
 }
 
-/// Returns what each item holds of the caps, as a share of what a bin may hold when a window is filled
-/// evenly.
+/// Returns each item's use of the caps, as a fraction of a bin's part of an evenly filled window.
 std::vector<double> shares(const BinProblem& problem, bool of_microbatch) {
   std::vector<double> share(problem.items(), 0.0);
   for (const Cap& cap : problem.caps) {
@@ -482,7 +481,7 @@ std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits
     return obeyed;
   });
   if (obeyed) return bin;
-  constexpr double kMostAssignments = 1 << 20;  // that can be tried in moments
+  constexpr double kMostAssignments = 1 << 20;  // few enough to try all quickly
   if (std::pow(problem.bins, static_cast<double>(problem.items())) > kMostAssignments) return {};
   return enumerate(problem, budget);
 }

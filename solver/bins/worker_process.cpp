@@ -25,8 +25,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Seconds kLookForStop(0.005);
-/// A child that computes nothing for so long waits for a lock that another of our threads held at the fork:
-/// of an allocator, as the address sanitizer's, that does not care about forks as the C library's does.
+/// A child without progress for this long waits for a lock that another of our threads held at the fork. This
+/// happens with allocators that, unlike the C library's, do not handle forks, such as the address
+/// sanitizer's.
 constexpr Seconds kStuck(0.25);
 
 bool write_all(int file, std::string_view bytes) {
@@ -41,8 +42,8 @@ bool write_all(int file, std::string_view bytes) {
 
 [[noreturn]] void be_child(const std::function<std::vector<double>()>& work, int out, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before that was set
-  // The caller's handlers clean up the caller's files.
+  if (getppid() != parent) _exit(1);  // the parent died before that was set
+  // The caller's signal handlers would clean up the caller's files.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGSEGV, SIGABRT, SIGBUS, SIGFPE}) {
     std::signal(signal, SIG_DFL);
   }
@@ -55,15 +56,15 @@ bool write_all(int file, std::string_view bytes) {
     ByteWriter message;
     message.add(work());
     if (write_all(out, message.take())) _exit(0);
-  } catch (...) {  // like a crash
+  } catch (...) {  // treat like a crash
   }
   _exit(1);
 }
 
-/// A Child is a forked process, of which nothing is left afterwards, whatever its parent throws meanwhile.
+/// A Child is a forked process that is always cleaned up, whatever its parent throws.
 class Child {
  public:
-  /// Children are forked one at a time: a child forked between pipe() and close() of another would hold that
+  /// Children are forked one at a time: a child forked between another's pipe() and close() would keep that
   /// pipe open.
   explicit Child(const std::function<std::vector<double>()>& work) {
     static std::mutex mutex;
@@ -92,7 +93,7 @@ class Child {
   bool started() const { return pid_ > 0; }
   int in() const { return in_; }
 
-  /// Returns the processor time that it has used.
+  /// Returns the processor time that the child has used.
   Seconds time_used() const {
     clockid_t clock{};
     timespec used{};
@@ -105,13 +106,14 @@ class Child {
   int in_ = -1;
 };
 
-/// Returns how many values the child says it sends; nothing until that count has come. A reply is a vector of
-/// doubles as ByteWriter writes it.
+/// Returns the number of values that the child announces; nothing until this number has arrived. A reply is a
+/// vector of doubles as written by ByteWriter.
 std::optional<std::uint64_t> count_of(const std::string& reply) {
   if (reply.size() < sizeof(std::uint64_t)) return std::nullopt;
   return ByteReader(reply).get<std::uint64_t>();
 }
 
+/// Reads a part of the reply.
 /// @return false at the end of the pipe.
 bool read_some(int in, std::string& reply) {
   std::array<char, 65536> buffer;
@@ -121,6 +123,7 @@ bool read_some(int in, std::string& reply) {
   return count > 0;
 }
 
+/// Reads the reply until the child is done, late, stopped or has died.
 /// @return nothing if the child is stuck.
 std::optional<WorkerEnd> receive(const Child& child, Clock::time_point deadline, const std::stop_token& stop,
                                  std::string& reply) {

@@ -13,14 +13,14 @@
 namespace dflop {
 namespace {
 
-/// Rounding may add this part to a sum of products: thousands of roundings of 1e-16.
+/// The max relative error of a sum of products: thousands of roundings of 1e-16.
 constexpr double kRounding = 1e-11;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-constexpr std::size_t kBlock = 256;  // items whose least costs are kept at once
+constexpr std::size_t kBlock = 256;  // items whose min costs are kept at once
 
-/// Returns whether each of `a` is at least that of `b`.
+/// Returns whether each value of `a` is at least the value of `b`.
 bool nowhere_below(std::span<const double> a, std::span<const double> b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) { return x >= y; });
 }
@@ -37,7 +37,7 @@ void PathBound::reduce() {
   const auto dominated = [&](std::size_t r) {
     for (std::size_t other = 0; other < rows(); ++other) {
       if (other == r || !nowhere_below(row(r), row(other))) continue;
-      if (other < r || !nowhere_below(row(other), row(r))) return true;  // of equal ones the first stays
+      if (other < r || !nowhere_below(row(other), row(r))) return true;  // of equal rows, keep the first
     }
     return false;
   };
@@ -112,7 +112,7 @@ PathBound MeanPipeline::bound(const PathFlow& flow) const {
   double total = 0;
   for (const double end : flow.ends) total += weight(end);
   PathBound bound(microbatches, features);
-  std::vector<double> part(steps.size(), 0.0);  // of all paths, that go through a step
+  std::vector<double> part(steps.size(), 0.0);  // fraction of all paths that go through a step
   for (int r = 0; r < ranks(); ++r) {
     const double end = total > 0 ? weight(flow.ends[r]) / total : 1.0 / ranks();
     bound.constant_s += end * tail_s[r];
@@ -166,7 +166,7 @@ std::vector<PathBound> MeanPipeline::rank_bounds() const {
 
 namespace {
 
-/// A LinearProgram is the least cost . x with x >= 0 and rows least <= a . x <= most.
+/// A LinearProgram is min cost . x with x >= 0 and rows least <= a . x <= most.
 struct LinearProgram {
   std::vector<double> cost;  // per column
   std::vector<double> least;
@@ -181,15 +181,15 @@ struct LinearProgram {
     column.push_back(at);
     value.push_back(a);
   }
-  /// Makes a row of the entries that were added since the last one.
+  /// Makes a row of the entries added since the last one.
   void end_row(double at_least, double at_most = COIN_DBL_MAX) {
     begin.push_back(static_cast<int>(column.size()));
     least.push_back(at_least);
     most.push_back(at_most);
   }
 
-  /// Returns the value of each row in the dual after at most `most_iterations` of the dual simplex method;
-  /// optimal if it ended before. They are as good as the solver: who needs a proof checks them.
+  /// Returns the dual value of each row after at most `most_iterations` of the dual simplex method; they are
+  /// optimal if it ended before. They are not verified: a caller that needs a proof must check them.
   std::vector<double> duals(int most_iterations) const {
     const CoinPackedMatrix matrix(false, static_cast<int>(cost.size()), rows(),
                                   static_cast<CoinBigIndex>(value.size()), value.data(), column.data(),
@@ -203,9 +203,9 @@ struct LinearProgram {
   }
 };
 
-constexpr double kWindow = 0.125;  // of the work between two shapes, that makes a shape
+constexpr double kWindow = 0.125;  // fraction of the work between two shapes that forms a shape
 
-/// Returns what the items come to on a rank, by feature.
+/// Returns the total work of the items on a rank, by feature.
 std::vector<double> rank_work(const PathBound& rank, const Features& items) {
   std::vector<double> work;
   for (std::size_t k = 0; k < items.size(); ++k) {
@@ -216,8 +216,8 @@ std::vector<double> rank_work(const PathBound& rank, const Features& items) {
   return work;
 }
 
-/// Returns the rank whose work is made of other features than that of the first: one of the LLM, where that
-/// is one of the encoder.
+/// Returns the rank whose work is composed of the most different features from the first rank's: an LLM rank,
+/// if the first is an encoder rank.
 const PathBound& least_like_first(const std::vector<PathBound>& ranks, const Features& items) {
   const std::vector<double> first = rank_work(ranks.front(), items);
   const PathBound* least = &ranks.front();
@@ -236,8 +236,9 @@ const PathBound& least_like_first(const std::vector<PathBound>& ranks, const Fea
   return *least;
 }
 
-/// Shapes are a few kinds of items that all items are taken as mixtures of. An item's key is its part of work
-/// on the first rank in that on the first and the one least like it: in most pipelines encoder and LLM.
+/// Shapes are a few kinds of items; every item is treated as a mixture of them. An item's key is its work on
+/// the first rank as a fraction of its work on the first rank and the least similar one: in most pipelines
+/// encoder and LLM.
 class Shapes {
  public:
   Shapes(const std::vector<PathBound>& ranks, const Features& items, std::size_t shapes)
@@ -259,8 +260,8 @@ class Shapes {
   }
 
   /// Returns the sums of features of all items, by shape: [shape, feature]. An item is the mixture of the two
-  /// shapes around it that has its work on both ranks. Items all lie between shapes, not around them, so that
-  /// a bound that holds for the shapes nearly holds for each item.
+  /// neighboring shapes with the same work on both ranks. All items lie between shapes, so a bound that holds
+  /// for the shapes nearly holds for each item.
   std::vector<double> sums() const {
     const std::size_t features = items_.size();
     if (shapes_.empty()) return std::vector<double>(features, 0.0);
@@ -280,7 +281,7 @@ class Shapes {
   }
 
  private:
-  /// Picks the shapes of the items around quantiles of the work, from the least key to the largest.
+  /// Picks the shapes from the items around quantiles of the work, from the smallest key to the largest.
   void pick(std::size_t shapes) {
     const double total = std::accumulate(weight_.begin(), weight_.end(), 0.0);
     const double window = kWindow / static_cast<double>(shapes);
@@ -312,8 +313,8 @@ class Shapes {
   std::vector<double> shape_key_;
 };
 
-/// A MakespanProgram has rows for each step, what it waits for on its rank and elsewhere; then the ends of
-/// ranks; then the classes.
+/// A MakespanProgram has rows for each step: its waits on its rank and on other ranks; then rows for the ends
+/// of ranks, then for the classes.
 class MakespanProgram {
  public:
   MakespanProgram(const MeanPipeline& pipeline, std::vector<double> sums, double unit_s)
@@ -395,17 +396,18 @@ class MakespanProgram {
   LinearProgram program_;
 };
 
-/// Finds the paths that bound the makespan of these items best together, from the dual solution of
+/// Finds the paths that together give the best bound on the makespan of these items, from the dual solution
+/// of
 ///
 ///   min T  with  T >= end of each rank's last step + its tail,
-///                end of a step >= end of the one before on its rank + its duration,
+///                end of a step >= end of the previous one on its rank + its duration,
 ///                end of a step >= end of the one that it waits for + message + its duration,
-///                durations affine in what is in their microbatch, and
-///                each shape's items in parts over all microbatches.
+///                durations affine in the contents of their microbatch, and
+///                each shape's items divided over all microbatches.
 ///
-/// Each item is taken as a mixture of two shapes, which may go apart. A dual solution is a flow of one unit
-/// from the end of the iteration back to its start, a weight on every path; MeanPipeline::bound() makes one
-/// of whatever the solver returned, at its end or before.
+/// Each item is a mixture of two shapes, which may be in different microbatches. A dual solution is a flow of
+/// one unit from the end of the iteration back to its start, that is, a weight on every path.
+/// MeanPipeline::bound() makes a valid flow from any values that the solver returned, at its end or before.
 PathFlow best_paths(const MeanPipeline& pipeline, const Features& items, const ProgramLimits& limits) {
   const std::vector<PathBound> ranks = pipeline.rank_bounds();
   double unit_s = 0;

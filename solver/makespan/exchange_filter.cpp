@@ -5,7 +5,7 @@
 namespace dflop {
 namespace {
 
-/// A Chunk is one chunk of entries, and what they are asked.
+/// A Chunk has one chunk of entries and the query for them.
 struct Chunk {
   const Lanes* weight;  // one for each load, `stride` apart
   const Lanes* slope;
@@ -21,9 +21,9 @@ struct Chunk {
   std::int32_t offer_group;
 };
 
-/// Makes `passes` not zero for each exchange that is not ruled out. With d what leaves the offer's bin, the
-/// path of its group falls by loss * d, that of the other rises by slope * d; where both are one group, one
-/// path does both.
+/// Sets `passes` nonzero for each exchange that is not ruled out. With d the loads that leave the offer's
+/// bin, its group's path falls by loss * d and the other group's rises by slope * d; if both are the same
+/// group, one path does both.
 DFLOP_VECTOR_CLONES void pass(const Chunk& c, LaneGroups& passes) {
   auto fall = Lanes{}.value + c.offered;
   auto other = Lanes{}.value - c.rest->value;

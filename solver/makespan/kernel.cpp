@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// A Builder unrolls a pipeline into nodes, sorted by how many nodes come before each.
+/// A Builder unrolls a pipeline into nodes, sorted by how many nodes precede each.
 class MakespanKernel::Builder {
  public:
   Builder(MakespanKernel& kernel, const LoadPipeline& pipeline)
@@ -53,7 +53,7 @@ class MakespanKernel::Builder {
     }
   }
 
-  /// Joins the dp ranks that it waits for, one after the other, and then takes its time.
+  /// Joins the dp ranks that the step waits for, one after the other, and then adds its duration.
   void add_shared(const LoadStep& step) {
     const int bin = step.microbatch * pipeline_.dp;
     const std::int32_t duration = time(step.duration, bin);
@@ -136,7 +136,7 @@ MakespanKernel::MakespanKernel(const LoadPipeline& pipeline)
   place_ends();
 }
 
-/// Ends that nobody reads any more give their places to new ones, so that all of them stay in the nearest
+/// Lets ends that are no longer read give their places to new ones, so that all of them stay in the nearest
 /// cache.
 void MakespanKernel::place_ends() {
   const std::size_t always = nodes_.size();
@@ -165,7 +165,7 @@ void MakespanKernel::place_ends() {
 
 namespace {
 
-/// A SmoothMax is a maximum that is smooth, and its derivative for the first value.
+/// A SmoothMax is a smoothed maximum and its derivative for the first value.
 struct SmoothMax {
   double value;
   double slope;
@@ -188,7 +188,7 @@ void MakespanKernel::evaluate(std::span<const double> values, double smoothing_s
   thread_local std::vector<double> times;
   thread_local std::vector<double> true_ends;
   thread_local std::vector<double> ends;
-  thread_local std::vector<double> slopes;   // of a node's end for the end before it on its rank
+  thread_local std::vector<double> slopes;   // derivative of a node's end for the previous end on its rank
   thread_local std::vector<double> weights;  // derivative of the makespan for a node's end
   times.resize(times_.size());
   for (std::size_t t = 0; t < times.size(); ++t) times[t] = times_[t].at(values);
@@ -227,7 +227,7 @@ void MakespanKernel::evaluate(std::span<const double> values, double smoothing_s
   }
 }
 
-/// Finds the (smooth) maximum over all ranks, and its derivative for each one's end.
+/// Computes the (smooth) maximum over all ranks, and its derivative for each rank's end.
 double MakespanKernel::weigh_lasts(std::span<const double> ends, double smoothing_s,
                                    std::span<double> weights) const {
   double latest = 0;

@@ -11,17 +11,17 @@
 namespace dflop {
 namespace {
 
-/// A makespan counts as smaller from this part of it on, well above what is lost in float.
+/// The min relative reduction that counts as an improvement, well above float rounding.
 constexpr double kLeast = 1e-6;
-/// At most so many parcels are offered for one batch of candidates, and so many candidates come of one offer.
+/// The max number of parcels offered for one batch of candidates, and of candidates per offer.
 constexpr int kOffers = 32;
 constexpr std::size_t kOfOneOffer = 4;
-/// After so many batches without a better candidate something else is tried.
+/// The number of batches without a better candidate after which the search tries something else.
 constexpr int kPatience = 200;
-/// A kick has at most so many exchanges.
+/// The max number of exchanges in a kick.
 constexpr int kKicks = 4;
-/// The widest smoothing is this part of the makespan over the microbatches: about a microbatch's time on a
-/// stage. It falls with the square of what is left of this part of the budget, and ends at kNarrowest of the
+/// The widest smoothing, as a fraction of the makespan per microbatch: about a microbatch's time on a stage.
+/// It decreases with the square of what is left of this part of the budget, and ends at kNarrowest of the
 /// widest.
 constexpr double kWidest = 0.75;
 constexpr double kSmoothPart = 0.7;
@@ -61,7 +61,7 @@ class MakespanSearch {
       if (failures < kPatience) continue;
       failures = 0;
       if (state_.smoothing_s() > 0) {
-        most_part_ /= 2;  // all is found at this smoothing
+        most_part_ /= 2;  // nothing more is found at this smoothing
       } else {
         kick(best);
       }
@@ -79,7 +79,7 @@ class MakespanSearch {
     return groups == 1 ? pick(problem_.bins.bins) : pick(problem_.bins.microbatches()) * groups + group;
   }
 
-  /// Smooths less the less is left of the budget. The last phase, without smoothing, starts from the best.
+  /// Reduces the smoothing as the budget runs out. The last phase, without smoothing, starts from the best.
   /// @return true if it changed
   bool smooth(double left, double widest_s, std::span<const std::int32_t> best) {
     double part = std::min(most_part_, left * left);
@@ -114,8 +114,8 @@ class MakespanSearch {
     return parcel;
   }
 
-  /// Collects candidates that the critical paths do not rule out: what some bins of the slowest group may
-  /// give for what others have.
+  /// Collects candidates that the critical paths do not rule out: exchanges of parcels of some bins in the
+  /// slowest group for parcels of other bins.
   void collect(int q) {
     found_.clear();
     for (int offer = 0; offer < kOffers && found_.size() < Lanes::kCount; ++offer) {
@@ -133,7 +133,7 @@ class MakespanSearch {
     }
   }
 
-  /// Adds the exchange of all of a bin for all of another.
+  /// Adds the exchange of all items of a bin for all items of another.
   void add_swap(std::int32_t from) {
     const BinExchange e{from, pick(problem_.bins.bins), kNothing, kNothing, true};
     if (e.from == e.to) return;
@@ -168,8 +168,8 @@ class MakespanSearch {
     return true;
   }
 
-  /// Puts what moves within a group into a lane of it. Of loads of a microbatch that both bins are in nothing
-  /// moves.
+  /// Applies an exchange's changes within a group to one of its lanes. Loads of a microbatch that both bins
+  /// share do not change.
   void change_lane(MakespanLanes& lanes, int lane, const BinExchange& e, int group) {
     const std::span<const double> values = state_.values(group);
     const bool gives = kernel_.group(e.from) == group;
@@ -183,7 +183,7 @@ class MakespanSearch {
     }
   }
 
-  /// Where a candidate makes the slowest group faster, its other group is evaluated, all of these at once.
+  /// For candidates that speed up the slowest group, evaluates their other groups, all of them at once.
   void slower_of_others(int q, Lanes& result) {
     int others = 0;
     std::array<int, Lanes::kCount> candidate;
@@ -228,7 +228,7 @@ class MakespanSearch {
     return true;
   }
 
-  /// Puts the lane's loads in the new order, unless the path rules it out.
+  /// Sets the lane's loads to the new order, unless the path rules it out.
   bool change(int lane, const Reorder& reorder) {
     const int low = std::min(reorder.from, reorder.to);
     const int high = std::max(reorder.from, reorder.to);
@@ -245,7 +245,7 @@ class MakespanSearch {
       for (int l = 0; l < kernel_.loads(); ++l) {
         const bool together =
             kernel_.groups() == 1 && d > 0 && kernel_.column(l, d) == kernel_.column(l, d - 1);
-        if (together) continue;  // of the microbatch, and done
+        if (together) continue;  // shared by the microbatch, and already done
         for (int j = low; j <= high; ++j) {
           if (source(j) == j) continue;
           const int column = kernel_.column(l, j * dp + d);
@@ -286,7 +286,7 @@ class MakespanSearch {
     return result;
   }
 
-  /// Goes on from the best with some items exchanged at random.
+  /// Continues from the best assignment with some items exchanged at random.
   void kick(std::span<const std::int32_t> best) {
     state_.set(best);
     const int q = state_.slowest();
@@ -305,12 +305,12 @@ class MakespanSearch {
   Random& random_;
   MakespanState state_;
   std::vector<MakespanLanes> lanes_;  // per group
-  MakespanLanes mixed_;               // of candidates' other groups
+  MakespanLanes mixed_;               // for the other groups of candidates
   ExchangeFilter filter_;
   std::vector<double> moved_;
   std::vector<std::pair<int, double>> moves_;
   std::vector<BinExchange> found_;
-  double most_part_ = 1;  ///< of the widest smoothing
+  double most_part_ = 1;  ///< fraction of the widest smoothing
   double margin_s_ = 0;
   double less_s_ = 0;
   double best_s_ = 0;
@@ -325,15 +325,15 @@ double makespan_search(const AssignmentProblem& problem, const MakespanKernel& k
 
 namespace {
 
-/// A microbatch has about so many cells: enough to shape it, few enough to be quick.
+/// The approximate number of cells per microbatch: enough to balance it, few enough to be fast.
 constexpr std::size_t kCellsPerMicrobatch = 16;
 
-/// So much of a cap is used; the rest is for the difference between an item and the mean of its cell.
+/// The fraction of a cap that is used; the rest is for differences between an item and the mean of its cell.
 constexpr double kCapPart = 0.98;
 
 using Items = std::span<std::int32_t>;
 
-/// Cuts items into cells of `size` (the last may have fewer), halving along the time in which they differ
+/// Divides items into cells of `size` (the last may have fewer), halving along the time in which they differ
 /// most.
 void cut(const BinProblem& problem, std::size_t size, Items items, std::vector<Items>& cells) {
   if (items.size() <= size) {
@@ -352,7 +352,7 @@ void cut(const BinProblem& problem, std::size_t size, Items items, std::vector<I
   cut(problem, size, items.subspan(half), cells);
 }
 
-/// A MeanReplica is the problem of the mean replica, with a cell in place of an item.
+/// A MeanReplica is the problem of the mean replica, with a cell instead of an item.
 struct MeanReplica {
   LoadPipeline pipeline;
   std::vector<std::vector<double>> means;
@@ -375,7 +375,8 @@ struct MeanReplica {
       }
       return values_of_cells;
     };
-    means.reserve(2 + whole.features.size() + whole.bins.caps.size());  // spans point into it
+    means.reserve(2 + whole.features.size() + whole.bins.caps.size());  // spans point into it, so it must not
+                                                                        // reallocate
     problem.bins = {.encoder_s = mean(whole.bins.encoder_s),
                     .llm_s = mean(whole.bins.llm_s),
                     .bins = whole.bins.microbatches(),
@@ -390,8 +391,8 @@ struct MeanReplica {
   MeanReplica(const MeanReplica&) = delete;
 };
 
-/// Deals the items of a cell to the replicas of its microbatch, the largest to that with the least so far.
-/// `load` is what each bin has, `bin` the bin of each item.
+/// Deals the items of a cell to the replicas of its microbatch, the largest to the replica with the smallest
+/// load so far. `load` has the load of each bin, `bin` the bin of each item.
 void deal(const BinProblem& problem, Items cell, int microbatch, std::vector<double>& load,
           std::vector<std::int32_t>& bin) {
   const auto work = [&](std::int32_t item) { return problem.encoder_s[item] + problem.llm_s[item]; };

@@ -12,9 +12,9 @@
 namespace dflop {
 namespace {
 
-constexpr double kBalanceSlack = 1.05;  // that a balanced schedule needs over the mean
+constexpr double kBalanceSlack = 1.05;  // how far a balanced schedule may exceed the mean
 
-/// Returns the microbatches that each stage holds at most on one rank.
+/// Returns the max microbatches that each stage holds on one rank.
 std::vector<int> most_held(const PipelineOrder& order) {
   std::vector<int> most(order.shape.stages(), 0);
   for (const std::vector<OrderStep>& steps : order.ranks) {
@@ -38,7 +38,7 @@ Workload largest_sequence(std::span<const Sample> samples) {
   return largest;
 }
 
-/// Returns the work of so many tokens; activations and workspaces do not look at attention pairs.
+/// Returns the work of this many tokens. Activations and workspaces do not depend on attention pairs.
 Workload of_tokens(double tokens) {
   const auto whole = static_cast<std::int64_t>(std::ceil(tokens));
   return {whole > 0 ? 1 : 0, whole, 0};
@@ -84,14 +84,14 @@ class MemoryCaps {
     return most;
   }
 
-  /// Returns the bytes that a rank has for activations.
+  /// Returns the bytes available for activations on a rank.
   double free_bytes(const std::vector<int>& of_rank) const {
     const bool is_encoder = stages_[of_rank.front()].encoder_layers > 0;
     const double other = request_.plan.layout == Layout::shared ? balanced_bytes(!is_encoder) : 0;
     return static_cast<double>(request_.limits.memory->count) - fixed_bytes(of_rank) - other;
   }
 
-  /// Returns the most that a rank of one module needs with balanced microbatches.
+  /// Returns the max memory of a rank of one module with balanced microbatches.
   double balanced_bytes(bool of_encoder) const {
     double most = 0;
     for (const std::vector<int>& of_rank : stages_of_ranks(plan_shape(request_.plan))) {
@@ -108,7 +108,7 @@ class MemoryCaps {
     return most;
   }
 
-  /// Returns the bytes that a rank needs beside activations.
+  /// Returns the bytes that a rank needs in addition to activations.
   double fixed_bytes(const std::vector<int>& of_rank) const {
     double state = 0;
     double workspace = 0;
@@ -133,16 +133,16 @@ class MemoryCaps {
     return bytes;
   }
 
-  /// Adds one cap for all stages of a rank, less what is to be spare: over as many microbatches as the
-  /// fullest holds, each sample weighing with the part of them that a stage holds. With several stages that
-  /// is only near, and a cap below what the largest sample or a balanced assignment needs would refuse what
-  /// may well fit.
+  /// Adds one cap for all stages of a rank, minus `spare`. It covers as many microbatches as the fullest
+  /// stage holds, and weights each sample by the fraction of them that a stage holds. With several stages
+  /// this is approximate, and a cap below what the largest sample or a balanced assignment needs would reject
+  /// assignments that may fit.
   void add_rank(const std::vector<int>& of_rank, Bytes spare) {
     double free = free_bytes(of_rank);
     std::vector<int> stages;
     for (const int s : of_rank) {
       if (request_.plan.layout == Layout::colocated && s == 0) {
-        // The encoder of every rank holds some microbatches, not in a row.
+        // The encoder of every rank holds some microbatches, which are not consecutive.
         const std::vector<double> bytes = activations(s);
         free -= held_[s] * (std::accumulate(bytes.begin(), bytes.end(), 0.0) / request_.plan.bins());
       } else {
@@ -173,8 +173,8 @@ class MemoryCaps {
             std::move(weights));
   }
 
-  /// Adds a cap, but leaves out what another cap says already: that of a window as long, for which every
-  /// sample is as large a part.
+  /// Adds a cap unless another cap already implies it: one with at least as long a window, of which every
+  /// sample uses at least as large a fraction.
   void add_cap(Cap cap, std::vector<double> weight) {
     for (std::size_t c = 0; c < out_.caps.size(); ++c) {
       const Cap& other = out_.caps[c];
@@ -211,15 +211,15 @@ CapSet token_caps(const ScheduleRequest& request) {
 CapSet plan_caps(const ScheduleRequest& request, std::span<const Bytes> spare) {
   CapSet set = token_caps(request);
   if (request.limits.memory) MemoryCaps(request, spare, set).add();
-  // Weights may have moved while others were added.
+  // Adding weights may have moved earlier ones.
   for (std::size_t c = 0; c < set.caps.size(); ++c) set.caps[c].weight = set.weights[c];
   return set;
 }
 
 namespace {
 
-/// Returns the most that one group needs beside its model state. `passed_on` has what it holds of each
-/// microbatch as the hub between encoder and LLM (CostModel::price_sums()); none: it is not the hub.
+/// Returns the peak memory of one group without its model state. `passed_on` has the bytes that it holds of
+/// each microbatch as the hub between encoder and LLM (CostModel::price_sums()); empty: it is not the hub.
 Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
                     const std::vector<OrderStep>& steps, const std::vector<Work>& works,
                     std::span<const Bytes> passed_on) {
@@ -233,16 +233,16 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
     const bool exchanges = !passed_on.empty() && step.op != Op::backward_weight;
     const Bytes buffers = exchanges ? passed_on[step.microbatch] : Bytes{};
     peak = std::max(peak, held + cost.workspace(step.op, stage, work) + buffers);
-    if (step.op == Op::backward_input) held += kept;  // its backward_weight will see the most
+    if (step.op == Op::backward_input) held += kept;  // the peak is during its backward_weight
     if (step.op == Op::backward || step.op == Op::backward_weight) held -= kept;
   }
   return peak;
 }
 
-/// Works of a module are indexed by dp rank and microbatch.
+/// The works of a module, indexed by dp rank and microbatch.
 using Works = std::vector<std::vector<Work>>;
 
-/// Returns what each LLM dp rank does in each microbatch; the encoder's part of it where `encodes`.
+/// Returns the work of each LLM dp rank in each microbatch; with `encodes`, including the encoder's.
 Works works_of_llm_ranks(const Plan& plan, std::span<const Sample> batch, const SamplesOfBins& bins,
                          bool encodes) {
   Works works(plan.llm.dp, std::vector<Work>(plan.microbatches));
@@ -257,8 +257,8 @@ Works works_of_llm_ranks(const Plan& plan, std::span<const Sample> batch, const 
   return works;
 }
 
-/// EncoderApart has what each dp rank of an encoder apart does in each microbatch, and the bytes of all
-/// outputs of each microbatch.
+/// An EncoderApart has the work of each dp rank of an encoder with separate ranks in each microbatch, and the
+/// bytes of all outputs of each microbatch.
 struct EncoderApart {
   Works works;
   std::vector<Bytes> outputs;
@@ -277,7 +277,7 @@ EncoderApart encoder_apart(const Plan& plan, const ModelSpec& model, std::span<c
   return encoder;
 }
 
-/// Adds the bytes of each rank of a group to those of its GPU, and returns the most of these.
+/// Adds the bytes of each rank of a group to its GPU's total, and returns the largest of these totals.
 Bytes add_to_gpus(std::vector<Bytes>& of_gpu, Bytes bytes, int first_rank, int ranks) {
   Bytes most;
   for (int r = first_rank; r < first_rank + ranks; ++r) {

@@ -28,11 +28,11 @@ struct WorkTime {
   WorkCounts slope{};
 };
 
-constexpr std::int64_t kStepPart = 16;  // a difference is over this part of a count
+constexpr std::int64_t kStepPart = 16;  // a difference step is a count divided by this
 constexpr int kTries = 12;
 constexpr double kNextTry = 1.09;
-constexpr double kStraight = 1e-12;  // of a duration: differences that rounding makes
-constexpr double kSlack = 1e-9;      // by which planes are lowered, for rounding of differences
+constexpr double kStraight = 1e-12;  // relative to a duration: differences due to rounding
+constexpr double kSlack = 1e-9;  // relative amount by which planes are lowered, for rounding of differences
 
 using Counts = std::array<std::int64_t, kWorkCounts>;
 
@@ -87,11 +87,12 @@ Counts scaled_counts(const Work& work, double scale) {
   return at;
 }
 
-/// Finds a tangent plane of a duration that is convex in the counts that `work` has, and does not fall:
-/// nowhere above it, for works that have the same counts above zero. It touches at or near `work`, where the
-/// function is straight along every axis, as far as a difference reaches, and so differentiable; a plane
-/// through a kink with the differences along each axis need not lie below the function. The plane is zero if
-/// no such point is found, as for a function that is curved everywhere.
+/// Finds a tangent plane of a duration that is convex and nondecreasing in the counts that `work` has. The
+/// plane is nowhere above the duration, for works with the same nonzero counts. It touches at or near `work`,
+/// at a point where the function is straight along every axis as far as a difference reaches, and so
+/// differentiable; a plane through a kink with the differences along each axis need not lie below the
+/// function. The plane is zero if no such point is found, for example for a function that is curved
+/// everywhere.
 WorkTime tangent(const std::function<Seconds(const Work&)>& duration, const Work& work) {
   double scale = 1;
   for (int round = 0; round < kTries; ++round, scale *= kNextTry) {
@@ -100,7 +101,7 @@ WorkTime tangent(const std::function<Seconds(const Work&)>& duration, const Work
   return {};
 }
 
-/// Returns the plane through `work` with mean differences: a guess, for any function.
+/// Returns the plane through `work` with mean differences: an approximation, for any function.
 WorkTime mean_plane(const std::function<Seconds(const Work&)>& of_work, const Work& work) {
   const double untrained = work.llm.tokens > 0 ? static_cast<double>(work.llm.untrained_tokens) /
                                                      static_cast<double>(work.llm.tokens)
@@ -128,7 +129,7 @@ struct LinkTime {
 
 constexpr std::int64_t kSomeBytes = 1 << 20;
 
-/// Makes a program of the plan's groups, stages and collectives, for a batch without work.
+/// Makes a program with the plan's groups, stages and collectives, for a batch without work.
 Program empty_program(Plan plan, const ModelSpec& model) {
   const bool by_ranks = traits(plan.order).in_rounds || plan.layout == Layout::colocated;
   plan.microbatches = by_ranks ? plan.llm.pp : 1;
@@ -152,15 +153,15 @@ LinkTime least(const LinkTime& a, const LinkTime& b) {
   return {std::min(a.fixed_s, b.fixed_s), std::min(a.per_byte, b.per_byte)};
 }
 
-/// A RankTail is what comes after the last backward of a rank, and its reductions that overlap with it.
+/// A RankTail is the time after the last backward of a rank, and its reductions that overlap with it.
 struct RankTail {
-  double seconds = 0;         ///< from the last backward to the end, if nobody is kept waiting
-  OverlappedTail overlapped;  ///< no seconds: there is none
+  double seconds = 0;         ///< from the last backward to the end, if nothing else delays it
+  OverlappedTail overlapped;  ///< zero seconds: there is none
 };
 
 /// Returns the tail of a group. A group runs its collectives one after the other.
 RankTail tail_of(const Plan& plan, const CostModel& cost, const Program& program, const Group& group) {
-  // Where the order depends on durations, the last backward may be another stage's, with other buckets.
+  // If the order depends on durations, the last backward may be another stage's, with other buckets.
   const bool last_is_known = !reads_tables(plan.order);
   const auto seconds = [](Seconds duration) { return Seconds(to_nanoseconds(duration)).count(); };
   RankTail tail;
@@ -196,15 +197,14 @@ RankTail tail_of(const Plan& plan, const CostModel& cost, const Program& program
 
 struct PlanLinks {
   std::vector<LinkTime> forward;   ///< per stage boundary; zero inside a rank
-  std::vector<LinkTime> backward;  ///< from the stage behind the boundary
-  std::vector<RankTail> tails;     ///< per pipeline rank, at least
+  std::vector<LinkTime> backward;  ///< from the stage after the boundary
+  std::vector<RankTail> tails;     ///< per pipeline rank: lower bounds
 };
 
-/// Finds the times of links and tails: of all dp ranks (and of all pairs, in a reshard) the least, with
-/// nothing else on the links; through a hub, that of its messages to and from the LLM, which all wait for.
-/// Times of messages are taken to be affine in their bytes. Of gradients in buckets, which overlap with the
-/// last backward, the last one counts, that is complete only then, and all of them from when the first is
-/// ready.
+/// Finds the min times of links and tails over all dp ranks (and all pairs, in a reshard) on idle links.
+/// Through a hub it takes the hub's messages to and from the LLM, which all wait for. Message times are
+/// assumed affine in their bytes. Of gradients in buckets, which overlap with the last backward, it counts
+/// the last one, which is complete only at the end, and all of them from when the first is ready.
 PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& cost) {
   const Program program = empty_program(plan, model);
   const PipelineShape shape = plan_shape(plan);
@@ -243,22 +243,23 @@ PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& 
   return links;
 }
 
-constexpr std::size_t kEncoderTokens = 1;  // into WorkCounts
+constexpr std::size_t kEncoderTokens = 1;  // index into WorkCounts
 constexpr std::size_t kFirstLlmCount = 3;
 constexpr std::size_t kLlmTokens = 4;
-constexpr std::size_t kOutputTokens = kWorkCounts;  // behind them
-constexpr std::size_t kCounts = kWorkCounts + 1;    // features; behind them, what samples add beyond
+constexpr std::size_t kOutputTokens = kWorkCounts;  // index after them
+constexpr std::size_t kCounts = kWorkCounts + 1;    // number of features of the work; features of samples'
+                                                    // excesses follow
 using Mix = std::vector<double>;                    // per feature
 
-// Executors count whole nanoseconds, and may round any part down by half of one.
+// Executors use whole nanoseconds, and may round any part down by half of one.
 constexpr double kNanosecondRounding = 0.5e-9;
 
 constexpr double kSameMix = 1e-9;
 
-// A message that a step need not wait for has come before all others.
+// The arrival of a message that a step need not wait for.
 constexpr double kLongAgo = -std::numeric_limits<double>::infinity();
 
-/// Loads are the loads of a pipeline; those with the same mix but for a factor are one.
+/// Loads are the loads of a pipeline; loads whose mixes differ only by a factor are merged.
 class Loads {
  public:
   LoadTime time(double fixed_s, const Mix& mix, bool of_microbatch, double part) {
@@ -290,7 +291,7 @@ class Loads {
   }
 
  private:
-  /// Returns the least factor by which the load gives the mix; 0 where it is another mix.
+  /// Returns the min factor by which the load gives the mix; 0 if it is a different mix.
   static double scale_to(const Load& load, const Mix& mix) {
     double least = std::numeric_limits<double>::infinity();
     double most = 0;
@@ -306,14 +307,14 @@ class Loads {
   std::vector<Load> loads_;  // mixes of all features
 };
 
-/// An Excess is what the samples add to a duration beyond their work, as a multiple of a feature.
+/// An Excess is the time that the samples add to a duration beyond their work, as a multiple of a feature.
 struct Excess {
   std::size_t feature = 0;
-  double factor = 0;  ///< 0: nothing
+  double factor = 0;  ///< 0: no excess
 };
 
-/// Returns the factor above zero by which the feature gives the values; 0 where they are others. Not all of
-/// the feature is zero.
+/// Returns the positive factor by which the feature gives the values; 0 if there is none. The feature must
+/// not be all zero.
 double factor_of(std::span<const double> feature, std::span<const double> values) {
   const auto smaller = [](double a, double b) { return std::abs(a) < std::abs(b); };
   const auto largest = std::max_element(feature.begin(), feature.end(), smaller);
@@ -371,7 +372,7 @@ class Builder {
     }
     const int dp = plan_.llm.dp;
     out.pipeline = with_tails(order, dp, loads.take(used), times, 0);
-    // The time at which a bucket is complete is rounded, too.
+    // The time at which a bucket is complete is also rounded.
     out.floor = with_tails(order, dp, floor_loads.take(used), floor_times, kNanosecondRounding);
     for (LoadStep& step : out.floor.steps) {
       if (step.after < 0 || step.message.fixed_s != kLongAgo) continue;
@@ -403,7 +404,7 @@ class Builder {
     return apart_ && stage < static_cast<std::size_t>(plan_.encoder.pp);
   }
 
-  /// Returns the first stage that is like this one.
+  /// Returns the first stage that equals this one.
   std::size_t first_like(std::size_t stage) const {
     const auto end = stages_.begin() + static_cast<std::ptrdiff_t>(stage);
     const auto first =
@@ -437,7 +438,7 @@ class Builder {
     return {values_.size() - 1, 1};
   }
 
-  /// Returns whether what crosses from a stage to the next depends on the encoder's work.
+  /// Returns whether the message from a stage to the next depends on the encoder's work.
   bool of_encoder(std::size_t boundary) const {
     return stages_[boundary + 1].encoder_layers > 0 || stages_[boundary].llm_layers == 0;
   }
@@ -510,16 +511,16 @@ class Builder {
   const CostModel& cost_;
   std::vector<Stage> stages_;
   PlanLinks links_;
-  bool apart_;               // an encoder on ranks of its own
+  bool apart_;               // the encoder has separate ranks
   bool all_encode_ = true;   // every sample has work for the encoder
-  bool llm_always_ = true;   // and for the LLM
-  bool avoidable_ = false;   // waits for the encoder, and its work in some microbatch
-  bool takes_less_ = false;  // the cost model knows of a sample that takes less than its work says
+  bool llm_always_ = true;   // every sample has work for the LLM
+  bool avoidable_ = false;   // some microbatch may avoid waits for the encoder, and its work
+  bool takes_less_ = false;  // the cost model has a sample that takes less than its work implies
   bool has_floor_ = false;
   Work mean_;  // of a microbatch on one dp rank
   std::vector<std::vector<double>> values_;
-  std::map<std::tuple<Op, bool, std::size_t>, WorkTime> planes_;  // op, floor, first stage that is like it
-  std::map<std::pair<Op, std::size_t>, Excess> excesses_;         // op, first stage
+  std::map<std::tuple<Op, bool, std::size_t>, WorkTime> planes_;  // op, floor, first equal stage
+  std::map<std::pair<Op, std::size_t>, Excess> excesses_;         // op, first equal stage
 };
 
 PipelineOrder order_of(const Plan& plan, const ModelSpec& model, const CostModel& cost,

@@ -107,7 +107,7 @@ std::optional<Bytes> filled_peak(const Problem& problem, const Plan& plan, const
     if (!filled.feasible()) return {};
     return assigned_peak(problem, plan, batch, filled.assignment);
   };
-  // A scheduler with a limit computes the peak itself: it is asked only where its usual bins do not fit.
+  // A scheduler with a limit computes the peak itself, so a limit is set only if the usual bins do not fit.
   const std::optional<Bytes> peak = peak_under({});
   if (!limit || (peak && *peak <= *limit)) return peak;
   ScheduleLimits limits;
@@ -121,7 +121,8 @@ Bytes with_memory_to_spare(Bytes usable) {
 
 std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
                              const Scheduler& scheduler, std::uint64_t seed, bool within, Bytes limit) {
-  constexpr std::size_t kAtOnce = 4;  // the first overrun ends all, and the first batches are the hardest
+  constexpr std::size_t kAtOnce = 4;  // few, because the first overrun ends the search, and the first batches
+                                      // are the hardest
   const std::optional<Bytes> kept = within ? std::optional(limit) : std::nullopt;
   for (std::size_t first = 0; first < further.size(); first += kAtOnce) {
     std::array<std::optional<Bytes>, kAtOnce> peaks;

@@ -31,9 +31,9 @@ extern char** environ;
 namespace dflop {
 namespace {
 
-/// An answer has at most so many bytes: a bin has few, and a batch at most 65,536 samples.
+/// The max bytes of an answer: a bin takes few bytes, and a batch has at most 65,536 samples.
 constexpr std::size_t kLongestAnswer = std::size_t{16} << 20;
-/// A process that gets no more requests has so long to end by itself.
+/// The time that a process gets to end by itself after its last request.
 constexpr Seconds kTimeToEnd{1};
 
 /// A CommandProcess is the user's process, from its start to its end.
@@ -50,7 +50,8 @@ class CommandProcess {
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // all that the shell starts ends with it
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // everything that the shell starts ends
+                                                                   // with it
     std::string text = command;
     std::string shell = "sh";
     std::string option = "-c";
@@ -81,7 +82,7 @@ class CommandProcess {
   CommandProcess(const CommandProcess&) = delete;
   CommandProcess& operator=(const CommandProcess&) = delete;
 
-  /// Sends a line and returns the answer's, both without their ends. @throws Error (input) as the method
+  /// Sends a line and returns the answer's, both without their line ends. @throws Error (input) as the method
   std::string ask(const std::string& request, Seconds timeout) {
     if (!in_.empty())
       refuse_input("", "expected one line for each request, found more (messages go to standard error)");
@@ -120,7 +121,8 @@ class CommandProcess {
  private:
   [[noreturn]] static void fail(int error) { refuse_input("", "cannot be run: {}", std::strerror(error)); }
 
-  /// @return false at the end of what it sends
+  /// Receives a part of the answer.
+  /// @return false at the end of the process's output
   bool receive() {
     std::array<char, 65536> buffer;
     const ssize_t count = recv(ours_, buffer.data(), buffer.size(), 0);
@@ -132,7 +134,7 @@ class CommandProcess {
     if (pid_ > 0) kill(-pid_, SIGKILL);
   }
 
-  /// Returns "with exit code 1", of a process that has ended or is ended now.
+  /// Ends the process if it has not ended. Returns, for example, "with exit code 1".
   std::string end_of_process() {
     const Stopwatch watch;
     int status = 0;
@@ -159,8 +161,8 @@ struct SchedulerCommand {
   std::unique_ptr<CommandProcess> process;
 };
 
-/// The one command of this process. It is never destroyed: schedulers that a service has left behind may use
-/// it until the process ends.
+/// The only command of this process. It is never destroyed, because schedulers that a service has abandoned
+/// may use it until the process ends.
 SchedulerCommand& scheduler_command() {
   static SchedulerCommand& one = *new SchedulerCommand;
   return one;

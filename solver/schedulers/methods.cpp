@@ -27,23 +27,23 @@
 namespace dflop {
 namespace {
 
-/// A search for the makespan without limits takes so many steps, of 16 candidates each: the same result
-/// whatever the machine.
+/// The steps, of 16 candidates each, of a search for the makespan without limits. The result is the same on
+/// every machine.
 constexpr std::int64_t kMakespanSteps = 4096;
-/// This part of the budget is for the mean replica.
+/// The fraction of the budget for the mean replica.
 constexpr double kStartPart = 0.5;
 
 AssignmentSolution bounded(const BinProblem& problem, std::vector<std::int32_t> bin) {
   return {{.bound = Seconds(lower_bound(problem))}, std::move(bin)};
 }
 
-/// Cuts the shuffled items into bins of equal counts.
+/// Divides the shuffled items into bins of equal counts.
 AssignmentSolution find_random(const BinProblem& problem, const SolveLimits& limits) {
   return bounded(problem,
                  place_in_order(problem, shuffled_items(problem.items(), limits.seed, limits.stream)));
 }
 
-/// Cuts the items as they come into bins of equal counts.
+/// Divides the items in their order into bins of equal counts.
 AssignmentSolution find_sequential(const BinProblem& problem, const SolveLimits&) {
   return bounded(problem, place_in_order(problem, numbered(problem.items())));
 }
@@ -56,13 +56,13 @@ AssignmentSolution find_karmarkar_karp(const BinProblem& problem, const SolveLim
   return bounded(problem, karmarkar_karp(problem));
 }
 
-/// Runs the integer program where the problem is small and no time limit given, with that one's own number of
-/// nodes, else the local search.
+/// Runs the integer program, with its default number of nodes, if the problem is small and there is no time
+/// limit; otherwise the local search.
 AssignmentSolution find_auto(const BinProblem& problem, const SolveLimits& limits) {
   const bool small = problem.items() * problem.bins <= kSmallCells;
   if (!small || limits.time) return local_search(problem, limits);
   SolveLimits nodes = limits;
-  nodes.steps = 0;  // steps of a search are no branch-and-bound nodes
+  nodes.steps = 0;  // steps of a search are not branch-and-bound nodes
   return solve_ilp(problem, nodes);
 }
 
@@ -72,9 +72,9 @@ MakespanBound makespan_bound(const AssignmentProblem& problem) {
              : MakespanBounds(*problem.pipeline, BoundKind::simple).bound(problem.features);
 }
 
-/// A MakespanRun is one search for the smallest makespan: the best so far, and what is left of the budget. It
-/// starts from LPT, with a microbatch's encoder work shared or each bin's own; half of the budget goes to one
-/// replica that stands for all (mean_replica_start()).
+/// A MakespanRun is one search for the smallest makespan. It has the best assignment so far, and what is left
+/// of the budget. It starts from LPT, either with a microbatch's encoder work shared or with each bin's own;
+/// half of the budget goes to one replica that represents all (mean_replica_start()).
 class MakespanRun {
  public:
   MakespanRun(const AssignmentProblem& problem, const SolveLimits& limits)
@@ -128,7 +128,7 @@ class MakespanRun {
     return limits_.stop.stop_requested() || (limits_.time && watch_.elapsed() >= *limits_.time);
   }
 
-  /// Lasts from now until this part of the budget is used.
+  /// Returns the control of a search from now until this fraction of the budget is used.
   SearchControl control(double until) {
     SearchControl control;
     control.enough_s = bound_.seconds * (1 + 1e-9);
@@ -148,7 +148,8 @@ class MakespanRun {
   void finish(AssignmentSolution& solution) {
     solution.bin = best_;
     solution.value = Seconds(best_s_);
-    // The bound is that of a run; above the makespan of a pipeline that is only near it, it proves nothing.
+    // The bound is for a run. If the pipeline only approximates the run, its makespan may be below the bound,
+    // which then proves nothing.
     const bool below = meets_bound(bound_.seconds, best_s_);
     const bool met = meets_bound(best_s_, bound_.seconds);
     solution.bound = Seconds(std::min(bound_.seconds, best_s_));
@@ -163,7 +164,7 @@ class MakespanRun {
   const SolveLimits& limits_;
   Stopwatch watch_;
   Random random_;
-  std::int64_t used_ = 0;  ///< steps given away
+  std::int64_t used_ = 0;  ///< steps already assigned to searches
   std::vector<std::int32_t> best_;
   double best_s_ = std::numeric_limits<double>::infinity();
   MakespanBound bound_;
@@ -173,8 +174,8 @@ AssignmentSolution search_makespan(const AssignmentProblem& problem, const Solve
   return MakespanRun(problem, limits).solve();
 }
 
-/// The table has a row for each method. "auto" takes the method that fits, which for a makespan is the search
-/// for it: that has the result of LPT at once, and to balance the bins better first does not pay.
+/// The table has a row for each method. "auto" chooses the method that fits. For a makespan this is the
+/// makespan search: it has LPT's result at once, and balancing the bins better first does not pay.
 constexpr std::array kMethods{
     Method{"random", Objective::published, Budget::none, false, find_random},
     Method{"sequential", Objective::published, Budget::none, false, find_sequential},
@@ -186,12 +187,14 @@ constexpr std::array kMethods{
     Method{"auto", Objective::makespan, Budget::steps, true, find_auto, search_makespan},
 };
 
-/// Registered methods at most: the table is made as large at first, so that references into it stay valid.
+/// The max number of registered methods. The table reserves this many at the start, so that references into
+/// it stay valid.
 constexpr std::size_t kMostRegistered = 64;
 
 /// Returns the built-in methods, then the registered ones.
 std::vector<Method>& table() {
-  // The table is never destroyed: schedulers that a service has left behind read it until the process ends.
+  // The table is never destroyed, because schedulers that a service has abandoned read it until the process
+  // ends.
   static std::vector<Method>& rows = *new std::vector<Method>([] {
     std::vector<Method> first;
     first.reserve(kMethods.size() + kMostRegistered);
@@ -214,7 +217,7 @@ AssignmentSolution infeasible(std::string reason) {
   return {{.status = ScheduleStatus::infeasible, .reason = std::move(reason)}};
 }
 
-/// Gives a solution of balanced bins its value, and the bound of the makespan where there is a pipeline.
+/// Sets the value of a solution of balanced bins, and the bound of the makespan if there is a pipeline.
 void rate(const Method& method, const AssignmentProblem& problem, AssignmentSolution& solution) {
   const double value_s = problem.objective(solution.bin);
   double bound_s = solution.bound.count();
@@ -232,8 +235,8 @@ void rate(const Method& method, const AssignmentProblem& problem, AssignmentSolu
   if (below && meets_bound(value_s, bound_s)) solution.status = ScheduleStatus::optimal;
   if (solution.status != ScheduleStatus::fallback) solution.reason.clear();
   solution.value = Seconds(value_s);
-  // Sums in another order may round to above the objective; the bound of a makespan is that of a run, and may
-  // be further above the pipeline's, which then proves nothing.
+  // Sums in another order may round to above the objective. The bound of a makespan is for a run, and may be
+  // further above the pipeline's makespan; then it proves nothing.
   solution.bound = Seconds(std::min(bound_s, value_s));
 }
 

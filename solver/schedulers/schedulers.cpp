@@ -19,7 +19,7 @@
 namespace dflop {
 namespace {
 
-/// A BatchProblem is a method's problem made of a batch, with all that it refers to.
+/// A BatchProblem is a method's problem made from a batch, with everything that it refers to.
 struct BatchProblem {
   SampleCosts costs;
   CapSet caps;
@@ -48,15 +48,15 @@ struct BatchProblem {
   }
 };
 
-/// A MemoryCheck finds what assignments of one request need, which caps only come near to.
+/// A MemoryCheck computes the exact memory of one request's assignments, which caps only approximate.
 class MemoryCheck {
  public:
   explicit MemoryCheck(const ScheduleRequest& request) : request_(request) {
     if (request.limits.memory && memory_needs_no_run(request.plan)) order_ = plan_order(request.plan);
   }
 
-  /// Returns the peak of an assignment that needs more than the request's memory; nothing where it fits,
-  /// there is none, or memory is not looked at.
+  /// Returns the peak of an assignment that needs more than the request's memory; nothing if it fits, if
+  /// there is no assignment, or if memory is not checked.
   std::optional<MemoryPeak> overrun(std::span<const std::int32_t> bin) const {
     if (!request_.limits.memory || bin.empty()) return std::nullopt;
     const Bytes usable = *request_.limits.memory;
@@ -73,24 +73,24 @@ class MemoryCheck {
 
  private:
   const ScheduleRequest& request_;
-  std::optional<PipelineOrder> order_;  // where it is the same for all assignments
+  std::optional<PipelineOrder> order_;  // if it is the same for all assignments
 };
 
-/// Returns what a method makes small for a request.
+/// Returns the objective of a method for a request.
 Objective objective_of(const Method& method, const ScheduleRequest& request) {
   if (request.limits.objective) return *request.limits.objective;
   if (request.plan.objective && !method.keeps_objective) return *request.plan.objective;
   return method.objective;
 }
 
-/// Says what the microbatches of a method need that do not fit.
+/// Returns an error message about a method's microbatches that do not fit.
 std::string needs(const Method& method, const MemoryPeak& peak, const ScheduleRequest& request) {
   return fmt::format("the microbatches of {} need {:.1f} GiB on rank {}, {:.1f} GiB are usable", method.name,
                      in_gib(peak.bytes), peak.rank, in_gib(*request.limits.memory));
 }
 
-/// Takes the proof back from a solution under caps that are not part of its request: those of memory only
-/// come near to what fits.
+/// Removes the proof from a solution found under caps that are not part of its request: memory caps only
+/// approximate what fits.
 void forget_proof_under_caps(const BinProblem& bins, AssignmentSolution& solution) {
   if (solution.bound_kind != BoundKind::integer_program) return;
   solution.bound = std::min(Seconds(lower_bound(bins)), solution.value);
@@ -99,7 +99,7 @@ void forget_proof_under_caps(const BinProblem& bins, AssignmentSolution& solutio
     solution.status = ScheduleStatus::heuristic;
 }
 
-/// Caps are lowered so often for an assignment that needs too much memory.
+/// The max number of times that caps are lowered for an assignment that needs too much memory.
 constexpr int kMostRepairs = 3;
 
 class AssignmentScheduler final : public Scheduler {
@@ -116,8 +116,8 @@ class AssignmentScheduler final : public Scheduler {
     bool to_prove = false;  // after the search
     if (objective == Objective::makespan) {
       makespan.emplace(request);
-      // The same request has the same bound; but a time limit is for the search, and paths known for the plan
-      // do.
+      // The same request has the same bound. But a time limit is for the search, and known paths of the plan
+      // are enough.
       if (options_.prove && !request.limits.time_limit) makespan->prove();
       if (options_.prove && request.limits.time_limit) to_prove = !makespan->recall(request.plan, known_);
       makespan->describe(batch.problem);
@@ -135,7 +135,7 @@ class AssignmentScheduler final : public Scheduler {
     double least = std::numeric_limits<double>::infinity();
     if (request.improved) {
       limits.improved = [&](std::span<const std::int32_t> bin, double seconds) {
-        if (seconds >= least || memory.overrun(bin)) return;  // a repair begins with worse ones again
+        if (seconds >= least || memory.overrun(bin)) return;  // a repair starts with worse assignments again
         least = seconds;
         request.improved(result({.value = Seconds(seconds), .bound_kind = BoundKind::none}, bin));
       };
@@ -154,8 +154,8 @@ class AssignmentScheduler final : public Scheduler {
   }
 
  private:
-  /// Where the order depends on the assignment, gives a solution its value in its own order. A search for the
-  /// makespan has seen the order of LPT's assignment alone: that one is taken where it is faster.
+  /// If the order depends on the assignment, sets a solution's value to the value in its own order. A search
+  /// for the makespan has only used the order of LPT's assignment, which is returned if it is faster.
   void settle_order(const ScheduleRequest& request, BatchProblem& batch, const MemoryCheck& memory,
                     SolveLimits limits, AssignmentSolution& solution) const {
     if (solution.bin.empty()) return;
@@ -187,11 +187,11 @@ class AssignmentScheduler final : public Scheduler {
       solution.status = ScheduleStatus::heuristic;
   }
 
-  /// Solves within the request's memory, if there is one. Caps only come near to it, and may refuse what
-  /// fits: where an assignment of LPT fits without them, the method is tried without them, too. Where an
-  /// assignment under caps needs too much, it is made again with a lower cap on the rank that is too full, a
-  /// few times. Where that does not help or none obeys the caps, LPT's without caps is taken if it fits. A
-  /// time limit is for all of them.
+  /// Solves within the request's memory, if there is a limit. Caps only approximate it, and may reject what
+  /// fits: if an assignment of LPT fits without them, the method is also tried without them. If an assignment
+  /// under caps needs too much, it is made again a few times with a lower cap on the rank that is too full.
+  /// If that does not help or no assignment obeys the caps, LPT's without caps is used if it fits. A time
+  /// limit applies to the whole.
   AssignmentSolution solve(const ScheduleRequest& request, BatchProblem& batch, const MemoryCheck& memory,
                            SolveLimits limits) const {
     if (!request.limits.memory) return method_.solve(batch.problem, limits);
@@ -225,8 +225,8 @@ class AssignmentScheduler final : public Scheduler {
       spare[peak->pipeline_rank] += peak->bytes - *request.limits.memory;
     }
     if (!lpt_fits && fits(method_, asked)) return solution;
-    // Where one long sample is the trouble, no cap helps: it does not stand among the largest others where
-    // bins are as LPT made them.
+    // If one long sample is the problem, no cap helps. In the order that LPT left, it is not next to the
+    // other largest samples.
     const bool may_reorder = !lpt_fits && !request.limits.bin_order;
     if (may_reorder) limits.bin_order = BinOrder::solver;
     if ((lpt_fits || may_reorder) && fits(lpt, asked)) {
@@ -238,7 +238,7 @@ class AssignmentScheduler final : public Scheduler {
     return {{.status = ScheduleStatus::infeasible, .reason = std::move(reason)}};
   }
 
-  /// Returns what limits the method's work, in its own unit; 0: what it thinks fit.
+  /// Returns the limit on the method's work, in its own unit; 0: the method decides.
   std::int64_t budget(const ScheduleLimits& limits) const {
     if (method_.budget != Budget::nodes) return limits.steps.value_or(0);
     return limits.node_budget ? std::max<std::int64_t>(*limits.node_budget, 1) : 0;
@@ -246,7 +246,7 @@ class AssignmentScheduler final : public Scheduler {
 
   const Method& method_;
   SchedulerOptions options_;
-  mutable KnownPaths known_;  // of the makespan's bounds
+  mutable KnownPaths known_;  // for the makespan's bounds
 };
 
 }  // namespace
@@ -256,7 +256,7 @@ std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const Scheduler
 }
 
 std::string_view filler_for(std::string_view name) {
-  // A command of the user's may take long, and may count the batches that it is asked for.
+  // A user's command may be slow, and may count the batches that it gets.
   const Method& method = find_method(name);
   return method.minimises || name == kCommandMethod ? "lpt" : method.name;
 }

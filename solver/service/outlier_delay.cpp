@@ -7,12 +7,12 @@
 namespace dflop {
 namespace {
 
-/// A Window is what the batches of a window hold while outliers are dealt out. Numbers are positions of
+/// A Window has the contents of a window's batches while outliers are dealt out. Numbers are positions of
 /// drawing.
 struct Window {
   std::vector<std::vector<std::int32_t>> others;    // of each batch, as drawn
   std::vector<std::vector<std::int32_t>> outliers;  // of each batch, as dealt out
-  std::vector<double> load;                         // what each batch's samples cost
+  std::vector<double> load;                         // total cost of each batch's samples
 };
 
 /// Returns the samples that cost more than a bin's mean load, largest first.
@@ -26,7 +26,7 @@ std::vector<std::int32_t> find_outliers(std::span<const double> costs, double me
   return outliers;
 }
 
-/// Returns the window without its outliers, of which there are none yet.
+/// Returns the window without its outliers, before any are dealt out.
 Window without_outliers(std::span<const double> costs, std::size_t batches, std::size_t batch, double mean) {
   Window window{std::vector<std::vector<std::int32_t>>(batches),
                 std::vector<std::vector<std::int32_t>>(batches), std::vector<double>(batches, 0.0)};
@@ -38,7 +38,7 @@ Window without_outliers(std::span<const double> costs, std::size_t batches, std:
   return window;
 }
 
-/// Returns the order of a window whose outliers are dealt out.
+/// Returns the order of a window whose outliers have been dealt out.
 std::vector<std::int32_t> filled_up(const Window& window, std::size_t batch) {
   std::vector<std::int32_t> spare;
   for (std::size_t k = 0; k < window.others.size(); ++k) {

@@ -31,14 +31,14 @@ struct AsyncItem {
   std::shared_ptr<const CostModel> cost;
   std::stop_source stop;               ///< of the scheduler
   std::optional<ScheduleResult> best;  ///< so far
-  std::exception_ptr error;            ///< in the place of a result; nothing comes after
+  std::exception_ptr error;            ///< instead of a result; nothing comes after
   bool claimed = false;                ///< a scheduler works or has worked on it
   bool improved = false;               ///< best is the scheduler's, not LPT's
-  bool solved = false;                 ///< nothing better will come
+  bool solved = false;                 ///< no better result will come
   std::optional<Clock::time_point> taken;
   Seconds scheduling{0};
 
-  /// Says of LPT's assignment that it stands in for the scheduler's, unless it is proven optimal.
+  /// Marks LPT's assignment as a substitute for the scheduler's, unless it is proven optimal.
   void fall_back(const std::string& reason) {
     if (improved || !best || best->status != ScheduleStatus::heuristic) return;
     best->status = ScheduleStatus::fallback;
@@ -48,13 +48,13 @@ struct AsyncItem {
 
 /// An AsyncSolver is a thread that runs the scheduler.
 struct AsyncSolver {
-  std::shared_ptr<AsyncItem> item;  ///< at work on
+  std::shared_ptr<AsyncItem> item;  ///< that it works on
   Clock::time_point begin;          ///< of that work
   bool left_behind = false;
   bool ended = false;
 };
 
-/// Converts a duration for waiting; it is years at most, which no clock overflows.
+/// Converts a duration for waiting, limited to years, which no clock overflows.
 Clock::duration ticks(Seconds seconds) {
   constexpr Seconds kMost(1e8);
   seconds = std::min(seconds, kMost);
@@ -67,8 +67,8 @@ std::string milliseconds(Seconds seconds) {
 
 }  // namespace
 
-/// A State is what the threads share; a thread that is left behind keeps it alive. One mutex guards it, the
-/// items and the solvers; no scheduler, draw or stop callback runs under it.
+/// A State is shared by the threads; an abandoned thread keeps it alive. One mutex guards it, the items and
+/// the solvers; no scheduler, draw or stop callback runs under this mutex.
 class SchedulingService::State : public std::enable_shared_from_this<State> {
  public:
   State(ServiceInput input, const ServiceOptions& options)
@@ -146,9 +146,9 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
             options_.seed, item.iteration, options_.limits, item.stop.get_token()};
   }
 
-  // The keeper's thread runs these; start() calls start_solver(), too.
+  // Runs in the keeper's thread; start() also calls start_solver().
 
-  /// Draws batches while there is room, and watches the scheduler.
+  /// Draws batches while the queue is not full, and watches the scheduler.
   void keep() {
     become_batch_work();
     Lock lock(mutex_);
@@ -192,13 +192,13 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
 
   ScheduleResult run_heuristic(const AsyncItem& item) const {
     ScheduleRequest asked = request(item);
-    asked.limits.steps.reset();  // they are the scheduler's
+    asked.limits.steps.reset();  // they are for the scheduler
     ScheduleResult result = heuristic_->schedule(asked);
     if (result.feasible()) validate(result.assignment, input_.plan, item.samples->size());
     return result;
   }
 
-  /// Returns when the scheduler should have returned at the latest; none while nobody waits for it.
+  /// Returns the time by which the scheduler should have returned; none while nothing waits for it.
   std::optional<Clock::time_point> overdue() const {
     if (!live() || !solver_ || !solver_->item) return std::nullopt;
     std::optional<Clock::time_point> end = solver_->item->taken;
@@ -234,7 +234,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     solver_ = std::move(solver);
   }
 
-  /// Does as start_solver(), but where the system has no thread left training goes on with LPT.
+  /// Calls start_solver(). If the system has no threads left, training continues with LPT.
   void replace_solver() {
     try {
       start_solver();
@@ -244,7 +244,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  // A solver's thread runs these.
+  // Runs in a solver's thread.
 
   void solve(AsyncSolver& self) {
     become_batch_work();
@@ -303,7 +303,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     if (!problem.empty()) fail(self, item, problem);
   }
 
-  /// Takes an assignment if it is good. Returns what is wrong with it, or nothing.
+  /// Takes an assignment if it is valid. Returns what is wrong with it, or nothing.
   std::string offer(const AsyncSolver& self, AsyncItem& item, ScheduleResult found) {
     try {
       if (found.feasible()) validate(found.assignment, input_.plan, item.samples->size());
@@ -312,7 +312,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     }
     const Lock lock(mutex_);
     if (self.left_behind || item.taken || !replaces(found, item.best)) return "";
-    // What was best is freed by the caller, with no lock held.
+    // The caller frees the previous best without holding a lock.
     if (!item.best) item.best.emplace();
     std::swap(*item.best, found);
     item.improved = true;
@@ -337,7 +337,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     if (!item.taken) item.fall_back(problem);
   }
 
-  // The training loop's thread runs these.
+  // Runs in the training loop's thread.
 
   bool ready() const {
     if (queue_.empty()) return exhausted_;
@@ -345,8 +345,8 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     return item.error || item.solved || (live() && item.best);
   }
 
-  /// Waits until there is a feasible assignment. LPT may miss what the scheduler finds, and the training loop
-  /// can do nothing without: it waits as long as for a scheduler that is to end.
+  /// Waits until there is a feasible assignment. LPT may miss one that the scheduler finds, and the training
+  /// loop cannot continue without one. So this waits as long as for a scheduler that should end.
   void wait_until_feasible(Lock& lock) {
     if (queue_.empty()) return;
     const std::shared_ptr<AsyncItem> item = queue_.front();
@@ -360,13 +360,13 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<AsyncItem>> queue_;  // drawn and not taken
+  std::deque<std::shared_ptr<AsyncItem>> queue_;  // drawn and not yet taken
   std::uint64_t drawn_;
-  bool exhausted_ = false;  // nothing more is drawn
+  bool exhausted_ = false;  // nothing more will be drawn
   bool stopped_ = false;
-  std::vector<ScheduleEvent> events_;  // not yet handed over
+  std::vector<ScheduleEvent> events_;  // not yet returned by next()
   std::shared_ptr<AsyncSolver> solver_;
-  int left_behind_ = 0;  // threads that have not returned yet
+  int left_behind_ = 0;  // abandoned threads that have not returned yet
 
   std::mutex stopping_;  // one stop() at a time
   std::jthread keeper_;

@@ -30,7 +30,7 @@ std::vector<Stage> possibly_slowest(const std::vector<Stage>& stages) {
   return kept;
 }
 
-/// Returns the different stages of a pipeline, each once.
+/// Returns the distinct stages of a pipeline.
 std::vector<Stage> different(const std::vector<Stage>& stages) {
   std::vector<Stage> kept;
   for (const Stage& stage : stages) {
@@ -39,7 +39,7 @@ std::vector<Stage> different(const std::vector<Stage>& stages) {
   return kept;
 }
 
-/// Returns the most model state of any of the stages under so many dp ranks.
+/// Returns the largest model state of any of the stages with this many dp ranks.
 Bytes most_model_state(const CostModel& cost, std::vector<Stage> stages, int dp) {
   Bytes most;
   for (Stage& stage : stages) {
@@ -49,7 +49,7 @@ Bytes most_model_state(const CostModel& cost, std::vector<Stage> stages, int dp)
   return most;
 }
 
-/// Returns the place of a kind of pipeline, which is added where it is new.
+/// Returns the index of a kind of pipeline, and adds it if it is new.
 int kind_of(std::vector<std::vector<Stage>>& kinds, const std::vector<Stage>& stages) {
   const auto known = std::find(kinds.begin(), kinds.end(), stages);
   if (known != kinds.end()) return static_cast<int>(known - kinds.begin());
@@ -57,7 +57,7 @@ int kind_of(std::vector<std::vector<Stage>>& kinds, const std::vector<Stage>& st
   return static_cast<int>(kinds.size()) - 1;
 }
 
-/// Returns the stages of one module with dp 1; the other one is a single stage that is not looked at.
+/// Returns the stages of one module with dp 1; the other module is a single stage that is ignored.
 std::vector<Stage> module_stages(const PlanRequest& request, Module module, int tp, int pp) {
   const bool is_encoder = module == Module::encoder;
   Plan plan = blank_plan(request, "");
@@ -72,7 +72,7 @@ using Loads = std::vector<Bundle>;  // of one item each
 
 Workload mean_work(const Loads& loads, Workload Bundle::*module) {
   const auto mean = [&](std::int64_t Workload::*count) {
-    double sum = 0;  // counts of hostile records might not add up in 64 bits
+    double sum = 0;  // counts of hostile records might overflow 64 bits
     for (const Bundle& load : loads) sum += static_cast<double>(load.*module.*count);
     return static_cast<std::int64_t>(std::min(std::floor(sum / static_cast<double>(loads.size())), 4e18));
   };
@@ -101,7 +101,7 @@ void add_bundles(Loads loads, int halvings, Workload Bundle::*first, Workload Bu
   add_bundles({middle, loads.end()}, halvings - 1, second, first, by, bundles);
 }
 
-/// Returns the most over the stages; `seconds(stage)` says what forward and backward of each take.
+/// Returns the max over the stages; `seconds(stage)` returns the time of forward and backward.
 template <typename Duration>
 Seconds slowest_of(std::span<const Stage> stages, const Duration& seconds) {
   Seconds slowest{0};
@@ -109,7 +109,7 @@ Seconds slowest_of(std::span<const Stage> stages, const Duration& seconds) {
   return slowest;
 }
 
-constexpr int kHalvings = 4;  // 16 bundles, more where some items lack a module
+constexpr int kHalvings = 4;  // 16 bundles, more if some items lack a module
 
 }  // namespace
 
@@ -160,7 +160,7 @@ std::vector<Bundle> bundle_items(std::span<const Sample> items, int halvings, Bu
 Workload share_of_batch(const Workload& sample, int gbs, std::int64_t shares) {
   const auto share = [&](std::int64_t count) {
     if (count == 0) return std::int64_t{0};
-    constexpr double most = 4e18;  // attention pairs of hostile records times gbs would not fit 64 bits
+    constexpr double most = 4e18;  // attention pairs of hostile records times gbs would overflow 64 bits
     const double rounded = std::floor(static_cast<double>(count) * gbs / static_cast<double>(shares) + 0.5);
     return static_cast<std::int64_t>(std::clamp(rounded, 1.0, most));
   };
@@ -214,7 +214,7 @@ void DurationTable::fill() {
   unfilled_.clear();
 }
 
-// The mean of all items says much of their sum, the least of all of them says nothing.
+// The mean of all items says much about their sum; the min of all of them says nothing.
 PlanningItems::PlanningItems(std::span<const Sample> items, const CostModel& cost)
     : by(cost.convex_floor(Op::forward, Stage{}, Work{}) ? BundleBy::mean : BundleBy::least),
       coarse(bundle_items(items, by == BundleBy::mean ? 0 : kHalvings, by)),
@@ -247,13 +247,14 @@ DurationTable ModuleDurations::table(const std::vector<Bundle>& bundles) {
 std::vector<std::vector<double>> ModuleDurations::coarse_sums(const std::vector<Bundle>& bundles) const {
   std::vector<std::int64_t> most_shares(all_.kinds.size(), 0);
   for (const ModuleChoice& choice : all_.choices) {
-    // There are as many microbatches as the LLM's dp leaves samples for; beside an encoder it may be 1.
+    // The LLM's dp limits the microbatches, which need a sample for each dp rank. For an encoder, assume an
+    // LLM dp of 1.
     const int most = module_ == Module::encoder ? request_.gbs : request_.gbs / choice.dp;
     std::int64_t& shares = most_shares[pipeline(choice).kind];
     shares = std::max(shares, std::int64_t{most} * choice.dp);
   }
   std::vector<std::vector<double>> seconds(most_shares.size());
-  std::vector<std::pair<int, int>> cells;  // kind and place
+  std::vector<std::pair<int, int>> cells;  // kind and index
   for (std::size_t kind = 0; kind < most_shares.size(); ++kind) {
     const int last = share_grid::index_at_least(most_shares[kind]);
     seconds[kind].resize(last + 1);

@@ -27,17 +27,17 @@ namespace {
 
 constexpr std::size_t kMostItems = 256;
 constexpr std::size_t kPricedAtOnce = 64;      // enough to keep the threads busy
-constexpr double kWithoutRounding = 1 - 1e-9;  // times a bound: its rounding errors are below that
+constexpr double kWithoutRounding = 1 - 1e-9;  // factor on a bound: its rounding errors are smaller
 
-/// A Pair is an encoder and an LLM that use all GPUs together.
+/// A Pair is an encoder and an LLM that together use all GPUs.
 struct Pair {
   std::int32_t encoder = 0;  // choice
   std::int32_t llm = 0;      // choice
-  int fewest = 1;            // microbatches that may still fit
+  int fewest = 1;            // min microbatches that may still fit
   bool most_tried = false;   // whether the most microbatches have been tried for memory
 };
 
-/// A View says how closely a candidate has been looked at.
+/// A View says how closely a candidate has been examined.
 enum class View : std::uint8_t {
   modules,  // each module by itself with its best number of microbatches
   pair,     // coarse sums of both, with their best number of microbatches
@@ -46,8 +46,8 @@ enum class View : std::uint8_t {
   items,    // one number of microbatches, all items: the objective itself
 };
 
-/// A Candidate has configurations that differ in the number of microbatches only, and a number of seconds
-/// below which none of their objectives is.
+/// A Candidate has configurations that differ only in the number of microbatches, and a lower bound in
+/// seconds on their objectives.
 struct Candidate {
   double bound_s = 0;
   std::int32_t pair = 0;
@@ -60,8 +60,8 @@ struct Candidate {
   }
 };
 
-/// Calls visit(fewest, most) for the numbers of microbatches from 1 to `most`, cut where the grid of shares
-/// is, until it returns false.
+/// Calls visit(fewest, most) for the numbers of microbatches from 1 to `most`, split at the grid of shares,
+/// until it returns false.
 template <typename Visit>
 void for_each_range(int most, const Visit& visit) {
   int before = 0;
@@ -72,9 +72,9 @@ void for_each_range(int most, const Visit& visit) {
   }
 }
 
-/// A ExpectedSearch is a best-first branch and bound over pairs and numbers of microbatches. The candidate
-/// with the smallest bound is looked at more closely or cut in two; the first that is one configuration with
-/// all items has the smallest objective.
+/// An ExpectedSearch is a best-first branch and bound over pairs and numbers of microbatches. It takes the
+/// candidate with the smallest bound and examines it more closely or splits it in two. The first candidate
+/// that is a single configuration with all items has the smallest objective.
 class ExpectedSearch {
  public:
   explicit ExpectedSearch(const PlanRequest& request)
@@ -149,7 +149,7 @@ class ExpectedSearch {
     front_ = decltype(front_)(std::greater<>(), std::move(candidates));
   }
 
-  /// Returns, per choice of a module, a bound of all pairs with it.
+  /// Returns, per choice of a module, a bound on all pairs with it.
   std::vector<double> bounds_alone(const ModuleDurations& module) const {
     const std::vector<ModuleChoice>& choices = module.all().choices;
     std::vector<double> bounds(choices.size());
@@ -166,8 +166,8 @@ class ExpectedSearch {
     return bounds;
   }
 
-  /// Takes the most promising candidates, up to the first that is decided, and looks at them more closely.
-  /// Returns how many pairs were looked at for the first time.
+  /// Takes the most promising candidates, up to the first that is decided, and examines them more closely.
+  /// Returns how many pairs were examined for the first time.
   std::int64_t refine() {
     std::int64_t news = 0;
     std::vector<Task> tasks;
@@ -207,7 +207,7 @@ class ExpectedSearch {
     candidate.bound_s = std::numeric_limits<double>::infinity();
     for_each_range(candidate.most, [&](int fewest, int most) {
       candidate.bound_s = std::min(candidate.bound_s, coarse_bound(pair, fewest, most));
-      return coarse_bound(pair, fewest, candidate.most) < candidate.bound_s;  // else more are no better
+      return coarse_bound(pair, fewest, candidate.most) < candidate.bound_s;  // otherwise more are no better
     });
     candidate.view = View::pair;
     front_.push(candidate);
@@ -228,14 +228,15 @@ class ExpectedSearch {
     return {candidate, row(encoder_, encoder(pair)), row(llm_, llm(pair))};
   }
 
-  /// Bounds a range of microbatches coarsely: the fewest make the fewest steps, the most the shortest.
+  /// Bounds a range of microbatches coarsely: the fewest microbatches give the fewest steps, the most the
+  /// shortest.
   double coarse_bound(const Pair& pair, int fewest, int most) const {
     const double sum = std::max(encoder_.coarse_sum(encoder(pair), most), llm_.coarse_sum(llm(pair), most));
     return mean_over_items(sum, steps(pair, fewest)) * kWithoutRounding;
   }
 
-  /// Bounds a task. With all items the bound is the objective, and is summed up as published_objective()
-  /// does.
+  /// Bounds a task. With all items the bound is the objective, summed in the same order as in
+  /// published_objective().
   double bound(const Task& task) {
     const bool exact = task.candidate.view == View::items;
     const std::vector<Bundle>& bundles = exact ? items_.single : items_.bundles;
@@ -253,7 +254,7 @@ class ExpectedSearch {
     return sum * (static_cast<double>(steps) / static_cast<double>(items_.single.size()));
   }
 
-  /// Returns whether a decided candidate fits the memory; if not, learns which others need not be tried.
+  /// Returns whether a decided candidate fits the memory. If not, records which others need not be tried.
   bool accept(const Candidate& candidate) {
     Pair& pair = pairs_[candidate.pair];
     if (candidate.most < pair.fewest) return false;
@@ -279,8 +280,9 @@ class ExpectedSearch {
     return peak_memory(run_iteration(request_, plan, iteration, assignment));
   }
 
-  /// Tries a plan on all iterations, with random and with LPT microbatches: first the trial that ruled out
-  /// the plan before, as plans that do not fit mostly fail at the same one; then the others at once.
+  /// Tries a plan on all iterations, with random and with LPT microbatches. The trial that ruled out the
+  /// previous plan comes first, because plans that do not fit mostly fail at the same one; then the others at
+  /// once.
   bool fits(const Plan& plan) {
     const Bytes usable = request_.cluster.gpu.usable_memory();
     std::vector<Bytes> needed(2 * request_.batches.size());
@@ -312,7 +314,7 @@ class ExpectedSearch {
   const ModuleChoice& encoder(const Pair& pair) const { return encoder_.all().choices[pair.encoder]; }
   const ModuleChoice& llm(const Pair& pair) const { return llm_.all().choices[pair.llm]; }
   int most_microbatches(const Pair& pair) const { return request_.gbs / llm(pair).dp; }
-  /// Returns the pipeline steps of so many microbatches.
+  /// Returns the pipeline steps for this many microbatches.
   int steps(const Pair& pair, int microbatches) const {
     return microbatches + encoder_.pipeline(encoder(pair)).pp + llm_.pipeline(llm(pair)).pp - 1;
   }

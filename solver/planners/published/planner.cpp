@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// Says why the published optimizer has no choice; empty where it can have one.
+/// Returns why the published optimizer has no choice; empty if it may have one.
 std::string reason_against(const PlanRequest& request) {
   if (std::string reason = reason_against_apart(request); !reason.empty()) return reason;
   const auto none_has = [&](Workload (Sample::*work)() const) {

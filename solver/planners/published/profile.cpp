@@ -13,10 +13,11 @@ namespace {
 constexpr std::array kTps = {1, 2, 4, 8};
 constexpr std::array<std::int64_t, 7> kTiles = {1, 2, 4, 8, 16, 32, 64};
 constexpr std::array<std::int64_t, 4> kTokens = {1024, 2048, 4096, 8192};
-constexpr double kStateBytes = 10;  // a parameter: bf16 weight, gradient, two moments and DDP's bucket
+constexpr double kStateBytes = 10;  // bytes per parameter: bf16 weight, gradient, two moments and DDP's
+                                    // bucket
 constexpr double kBf16 = 2;
 
-/// Returns a stage with so many layers of one module and all of its ends.
+/// Returns a stage with this many layers of one module and all of its ends.
 Stage stage_of(const PlanRequest& request, bool encoder, int layers, int tp) {
   Stage stage;
   (encoder ? stage.encoder_layers : stage.llm_layers) = layers;
@@ -45,7 +46,7 @@ Workload mean_tile(std::span<const Sample> items) {
   return {1, mean(all.tokens), mean(all.attention_pairs)};
 }
 
-/// Returns the lines of memory by layers, from two numbers of layers at one microbatch of so many units.
+/// Fits memory as lines over layers, from two numbers of layers at one microbatch with this many units.
 void fit_memory(ModuleProfile& profile, const PlanRequest& request, bool encoder, std::array<int, 2> layers,
                 const Work& work, double units) {
   std::array<double, 2> state{};
@@ -64,7 +65,7 @@ void fit_memory(ModuleProfile& profile, const PlanRequest& request, bool encoder
   profile.activation_base = activation[0] - profile.activation_of_layer * layers[0];
 }
 
-/// Returns the tp's that a module of so many heads is profiled under.
+/// Returns the values of tp for which a module with this many heads is profiled.
 std::vector<int> tps_of(const PlanRequest& request, int heads) {
   std::vector<int> tps;
   for (const int tp : kTps) {
@@ -111,8 +112,8 @@ ModuleTables encoder_tables(const PlanRequest& request) {
   return tables;
 }
 
-/// Returns the LLM's throughput: of its linear layers at one length, and of its attention in the mean of the
-/// data, each by its part of the FLOP.
+/// Returns the LLM's throughput: for its linear layers at one length and for its attention averaged over the
+/// data, weighted by their fractions of the FLOP.
 Curve llm_throughput(const PlanRequest& request, int tp, int layers) {
   const TransformerSpec& llm = request.model.llm;
   const Stage stage = stage_of(request, false, layers, tp);

@@ -42,8 +42,8 @@ int layers_of(const ModuleTables& tables, const Option& option) {
   return (tables.layers + option.pp - 1) / option.pp;
 }
 
-/// Returns the duration of a module's mean microbatch that has so many items, with a throughput read from its
-/// curve by `read`; infinity where that is not positive.
+/// Returns the duration of a module's mean microbatch of `items` items, with a throughput read from its curve
+/// by `read`; infinity if the throughput is not positive.
 double duration(const ModuleTables& tables, const Option& option, double items,
                 double (Curve::*read)(double) const) {
   const double throughput = (option.profile->throughput.*read)(tables.mean_units * items);
@@ -55,7 +55,7 @@ PublishedChoice choice_of(const Option& encoder, const Option& llm, int microbat
   return {{encoder.tp, encoder.pp, encoder.dp, {}}, {llm.tp, llm.pp, llm.dp, {}}, microbatches, seconds};
 }
 
-/// Says how many microbatches the released code takes for a pair.
+/// Returns how many microbatches the released code chooses for a pair.
 int released_microbatches(const PublishedProfile& profile, const Option& encoder, const Option& llm,
                           int gbs) {
   const int most = gbs / llm.dp;
@@ -66,7 +66,7 @@ int released_microbatches(const PublishedProfile& profile, const Option& encoder
     return profile.encoder.mean_units * items(microbatches, encoder) <= profile.encoder.most_units &&
            profile.llm.mean_units * items(microbatches, llm) <= profile.llm.most_units;
   };
-  // Microbatches only get smaller, so the first that are small enough are found by halving.
+  // Microbatches only get smaller, so bisection finds the first number for which they are small enough.
   int least = 1;
   for (int above = most; least < above;) {
     const int middle = least + (above - least) / 2;

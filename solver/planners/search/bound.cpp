@@ -28,8 +28,8 @@ Workload times(const Workload& one, std::int64_t count) {
   return each_count([&](std::int64_t n) { return n * count; }, one);
 }
 
-/// Returns the iterations that an objective cannot leave out, heaviest first: for any set of so many, the
-/// objective is at least the mean of their durations (p95: the least).
+/// Returns the iterations that an objective cannot leave out, heaviest first: for any set of this size, the
+/// objective is at least the mean of their durations (p95: the min).
 std::vector<const Batch*> counted_batches(const PlanRequest& request) {
   std::vector<std::pair<std::int64_t, const Batch*>> falling;
   for (const Batch& batch : request.batches) falling.emplace_back(-total_work(batch).llm.tokens, &batch);
@@ -44,7 +44,7 @@ std::vector<const Batch*> counted_batches(const PlanRequest& request) {
   return batches;
 }
 
-/// Returns the part of the pipeline's filling and draining in which a rank idles.
+/// Returns the fraction of the pipeline's fill and drain in which a rank idles.
 double idle_part(const Plan& plan) {
   const double of_chunks = 1.0 / plan.chunks;
   return splits_backward(plan.order) ? 0.6 * of_chunks : of_chunks;
@@ -126,7 +126,8 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
   return floor;
 }
 
-/// Returns the time of a batch's largest sample forward and backward through all stages, however many.
+/// Returns the time of a batch's largest sample forward and backward through all stages, whatever their
+/// number.
 double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputation, double share) const {
   Stage stage = whole_stage(kind, tp, 1, recomputation);
   stage.share = share;
@@ -144,9 +145,9 @@ double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputatio
   return sum / static_cast<double>(batch_.largest_of_each.size());
 }
 
-/// Returns what a rank of a stage holds of its `held` heaviest microbatches, which schedulers put side by
-/// side, as like bins go together: the largest samples are dealt to bins of otherwise mean size. The dp ranks
-/// of an encoder apart share the samples of all bins of a microbatch.
+/// Returns the work that a rank of a stage holds of its `held` heaviest microbatches, which schedulers place
+/// next to each other because similar bins go together. The largest samples are dealt to bins of otherwise
+/// mean size. The dp ranks of an encoder with separate ranks share the samples of all bins of a microbatch.
 Work SearchBounds::held_work(const HardBatch& batch, const Stage& stage, int microbatches, int llm_dp,
                              int held) const {
   const bool shares = stage.llm_layers == 0;
@@ -164,7 +165,7 @@ Work SearchBounds::held_work(const HardBatch& batch, const Stage& stage, int mic
     }
     const bool larger =
         shares ? largest.encoder.tokens > mean.encoder.tokens : largest.llm.tokens > mean.llm.tokens;
-    if (!larger) {  // nor are those that follow
+    if (!larger) {  // the following ones are not larger either
       const auto left = static_cast<std::int64_t>(held - h);
       work.encoder += times(mean.encoder, left);
       work.llm += times(mean.llm, left);
@@ -176,8 +177,9 @@ Work SearchBounds::held_work(const HardBatch& batch, const Stage& stage, int mic
   return work_of_stage(stage, work);
 }
 
-/// Returns what a rank of a stage that holds so many microbatches at once needs at some time beside model
-/// state: in one of the windows in which it holds them the mean, and the largest sample.
+/// Returns a lower bound on the memory, without model state, that some rank of a stage needs at some time if
+/// it holds `held` microbatches at once: the mean over windows of this many microbatches, or the largest
+/// sample if that needs more.
 Bytes SearchBounds::surely_live(const Plan& plan, const Stage& stage, int held) const {
   const CostModel& cost = request_.cost;
   const Op backward = splits_backward(plan.order) ? Op::backward_input : Op::backward;
@@ -186,20 +188,20 @@ Bytes SearchBounds::surely_live(const Plan& plan, const Stage& stage, int held) 
   const Bytes all = cost.activation(stage, work_of_stage(stage, batch_.most_work));
   Bytes live{all.count / (std::int64_t{windows} * stage.dp)};
   if (has_llm) live += cost.workspace(backward, stage, {{}, batch_.smallest});
-  if (!has_llm && has_encoder_ranks(plan.layout)) return live;  // whose samples are cut into sequences
+  if (!has_llm && has_encoder_ranks(plan.layout)) return live;  // its samples are divided into sequences
   const Work largest = work_of_stage(stage, {batch_.largest.encoder(), batch_.largest.llm()});
   return std::max(live, cost.activation(stage, largest) + cost.workspace(backward, stage, largest));
 }
 
-/// Returns the time of forward and backward of one microbatch at the least.
+/// Returns a lower bound on the time of forward and backward of one microbatch.
 double SearchBounds::passes(const Stage& stage, const Work& work, bool split) const {
   const auto floor = [&](Op op) { return floor_of(op, stage, work); };
   if (split) return floor(Op::forward) + floor(Op::backward_input) + floor(Op::backward_weight);
   return floor(Op::forward) + floor(Op::backward);
 }
 
-/// Returns the time of all microbatches of an iteration on all dp ranks of a stage at the least. `bins` of
-/// them have a sample; of a shared encoder's any number may be empty.
+/// Returns a lower bound on the time of all microbatches of an iteration on all dp ranks of a stage. `bins`
+/// of them have a sample; any number of a shared encoder's may be empty.
 double SearchBounds::total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const {
   const Workload tiny{1, 1, 1};
   const bool has_encoder = stage.encoder_layers > 0;
@@ -238,7 +240,7 @@ Stage SearchBounds::whole_stage(Kind kind, int tp, int dp, Recomputation recompu
   return stage;
 }
 
-/// Returns total_of() all layers, whatever the order does with backwards.
+/// Returns total_of() all layers, whether or not the order splits backwards.
 double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation, double share,
                                   std::int64_t bins) {
   const bool shared = kind == Kind::encoder;
@@ -251,15 +253,16 @@ double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation
   return entry->second;
 }
 
-/// Returns largest_chain(), worked out once.
+/// Returns largest_chain(), cached.
 double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation, double share) {
   const auto [entry, is_new] = ways_.try_emplace({kind, tp, recomputation, share, 0}, 0.0);
   if (is_new) entry->second = largest_chain(kind, tp, recomputation, share);
   return entry->second;
 }
 
-/// Sets the memory to the mean rank's part of the model state and of a microbatch of mean size, or of the
-/// largest sample, which some rank needs, and of as many as its first rank holds.
+/// Raises the floor's memory to the mean rank's part of the model state and of a mean microbatch, or of the
+/// largest sample if that is larger, which some rank needs. Raises its expected memory to the same with as
+/// many microbatches as the first rank holds.
 void SearchBounds::set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module,
                                     Recomputation recomputation, int microbatches, int llm_dp,
                                     int held) const {
@@ -270,7 +273,7 @@ void SearchBounds::set_whole_memory(PlanFloor& floor, Kind kind, const ModulePla
   const std::int64_t state = request_.cost.model_state(stage).total().count;
   const std::int64_t mean = request_.cost.activation(stage, work).count;
   std::int64_t largest = mean;
-  if (kind != Kind::encoder) {  // whose ranks share the largest sample
+  if (kind != Kind::encoder) {  // the encoder's ranks share the largest sample
     const Work sample{kind == Kind::both ? batch_.largest.encoder() : Workload{}, batch_.largest.llm()};
     largest = std::max(largest, request_.cost.activation(stage, sample).count);
   }
@@ -305,7 +308,7 @@ PlanFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation reco
       set_whole_memory(of_encoder, Kind::encoder, encoder, recomputation, microbatches, llm.dp,
                        encoder.pp + llm.pp);
       floor.memory = std::max(floor.memory, of_encoder.memory);
-      // A shared GPU has a rank of both.
+      // A shared GPU has a rank of each module.
       floor.expected_memory = shared ? floor.expected_memory + of_encoder.expected_memory
                                      : std::max(floor.expected_memory, of_encoder.expected_memory);
     }
@@ -317,7 +320,7 @@ PlanFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation reco
   return floor;
 }
 
-/// A PlanPrice prices one plan. Times are in seconds; those of stages are of the mean dp rank.
+/// A PlanPrice prices one plan. Times are in seconds; times of stages are for the mean dp rank.
 class SearchBounds::PlanPrice {
  public:
   PlanPrice(const SearchBounds& bounds, const Plan& plan)
@@ -351,7 +354,7 @@ class SearchBounds::PlanPrice {
   }
 
   void price_stage(std::size_t s) {
-    // Stages that do the same work are priced once.
+    // Stages with equal work are priced once.
     const auto same =
         std::find(stages_.begin(), stages_.begin() + static_cast<std::ptrdiff_t>(s), stages_[s]);
     const auto known = static_cast<std::size_t>(same - stages_.begin());
@@ -379,8 +382,8 @@ class SearchBounds::PlanPrice {
     }
   }
 
-  /// Returns, per stage, its gradient reduction, which begins after its last backward; nothing where it is in
-  /// buckets, of which most are hidden.
+  /// Returns, per stage, its gradient reduction, which begins after its last backward; zero with buckets,
+  /// most of which overlap.
   std::vector<double> reductions() const {
     std::vector<double> seconds(stages_.size(), 0.0);
     if (plan_.gradient_bucket.count > 0) return seconds;
@@ -406,14 +409,14 @@ class SearchBounds::PlanPrice {
     return seconds;
   }
 
-  /// Returns the time before the first step and after the last one of a rank.
+  /// Returns the min time before the first step and after the last step of a rank.
   double outside(int rank) const {
     double least = std::numeric_limits<double>::max();
     for (const int s : ranks_[rank]) {
       const double before = std::accumulate(forward_.begin(), forward_.begin() + s, 0.0);
       double after = end_[rank];
       double backwards = 0;
-      // Where backwards are split a rank's last step is a weight part, for which nobody waits.
+      // If backwards are split, a rank's last step is a weight part, which no other rank waits for.
       for (int k = s - 1; k >= (shape_.spreads_encoder() ? 1 : 0) && !split_; --k) {
         if (!gradients_return(stages_, static_cast<std::size_t>(k))) break;
         backwards += backward_[k];
@@ -424,9 +427,9 @@ class SearchBounds::PlanPrice {
     return least;
   }
 
-  /// Returns how many microbatches each rank holds at most, where that is as many as there is memory for: any
-  /// that follow each other (core/program/held_limits.hpp). So many at a time are ceil(m / held) parts of all
-  /// of them, each of which fits, and so does the largest sample.
+  /// Returns the max consecutive microbatches that each rank holds, if that is as many as fit into memory
+  /// (core/program/held_limits.hpp). All microbatches are ceil(m / held) windows of this many, each of which
+  /// fits, and so does the largest sample.
   std::vector<int> limits() const {
     std::vector<int> limits;
     const SearchBounds::FloorBatch& batch = bounds_.batch_;
@@ -449,7 +452,7 @@ class SearchBounds::PlanPrice {
   }
 
   /// Returns how long ranks of eager-1f1b take if each holds as many microbatches as it may, all the time,
-  /// and each microbatch from its forward until its backward is back (Little's law).
+  /// and each microbatch from its forward until its backward returns (Little's law).
   double held_bound() const {
     double bound = 0;
     int held = plan_.microbatches;
@@ -487,8 +490,8 @@ class SearchBounds::PlanPrice {
     return std::max(0.0, bound - kRounding * (3.0 * plan_.microbatches * plan_.chunks + 8 * stages + 8));
   }
 
-  /// Returns the time of equal microbatches that fill and drain the pipeline, and what the largest sample
-  /// takes beyond that.
+  /// Returns the time of equal microbatches that fill and drain the pipeline, plus the additional time of the
+  /// largest sample.
   double estimate() const {
     const double chain = std::accumulate(expected_.begin(), expected_.end(), 0.0) / plan_.microbatches;
     const Bytes usable = bounds_.request_.cluster.gpu.usable_memory();
@@ -517,7 +520,7 @@ class SearchBounds::PlanPrice {
 
   bool is_encoder(std::size_t rank) const { return stages_[ranks_[rank].back()].llm_layers == 0; }
 
-  /// MemoryOfModules is that of the ranks of the encoder and of all others.
+  /// MemoryOfModules has the memory of the encoder's ranks and of all others.
   struct MemoryOfModules {
     std::array<Bytes, 2> fullest;
     std::array<Bytes, 2> emptiest = {Bytes{kMost}, Bytes{kMost}};  ///< without activations
@@ -532,8 +535,8 @@ class SearchBounds::PlanPrice {
     static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
   };
 
-  /// Returns what the fullest GPU needs at the least. Of a shared one's two ranks one may be the fullest of
-  /// its module; the other has some stage's model state.
+  /// Returns a lower bound on the memory of the fullest GPU. On a shared GPU, one of the two ranks may be the
+  /// fullest of its module; the other has some stage's model state.
   Bytes memory() const {
     MemoryOfModules modules;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -553,7 +556,7 @@ class SearchBounds::PlanPrice {
     return std::max(modules.fullest[0] + modules.emptiest[1], modules.fullest[1] + modules.emptiest[0]);
   }
 
-  /// Returns what the fullest GPU needs if microbatches are equal but for those of the largest samples.
+  /// Returns the memory of the fullest GPU if microbatches are equal except those of the largest samples.
   Bytes expected_memory(const HardBatch& batch) const {
     MemoryOfModules modules;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -584,10 +587,10 @@ class SearchBounds::PlanPrice {
   bool split_;
   Op backward_op_;
   double largest_;  // seconds that a batch's largest sample takes forward and backward through all stages
-  std::vector<double> busy_;      // per stage: all microbatches, at the least
+  std::vector<double> busy_;      // per stage: lower bound over all microbatches
   std::vector<double> expected_;  // per stage: the same if all microbatches have encoder work
   std::vector<double> forward_;   // per stage: of the smallest sample
-  std::vector<double> backward_;  // per stage: of the smallest sample, the input part where it is split
+  std::vector<double> backward_;  // per stage: of the smallest sample; only the input part if it is split
   std::vector<double> end_;       // per rank: reductions and optimizer steps
 };
 

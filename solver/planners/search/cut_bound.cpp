@@ -16,7 +16,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPrecision = 1e-4;  // of a bound
 constexpr int kMostDoublings = 64;
 
-/// Returns the largest number in [low, high] for which a condition holds that holds for `low`, and for no
+/// Returns the largest number in [low, high] for which a condition holds. It must hold for `low`, and for no
 /// number above one for which it does not.
 template <typename Condition>
 int last_that(int low, int high, const Condition& holds) {
@@ -27,8 +27,7 @@ int last_that(int low, int high, const Condition& holds) {
   return low;
 }
 
-/// Returns the largest time, to within kPrecision, that cannot be kept, from `low` on; infinity where none
-/// can.
+/// Returns the smallest time, to within kPrecision and from `low` on, that can be kept; infinity if none can.
 template <typename CanBeKept>
 double least_time(double low, const CanBeKept& can_be_kept) {
   if (!can_be_kept(kInfinity)) return kInfinity;
@@ -44,8 +43,8 @@ double least_time(double low, const CanBeKept& can_be_kept) {
 
 }  // namespace
 
-/// A ChainPrice prices pieces of a chain of layers of which each rank has one. Times are in seconds and of
-/// the mean dp rank.
+/// A ChainPrice prices pieces of a chain of layers in which each rank has one piece. Times are in seconds and
+/// for the mean dp rank.
 class SearchBounds::ChainPrice {
  public:
   ChainPrice(const SearchBounds& bounds, const Plan& plan, const LayerChain& chain)
@@ -68,7 +67,7 @@ class SearchBounds::ChainPrice {
     }
   }
 
-  /// Returns the largest time, to within kPrecision, that no cut reaches, from `low` on; infinity where no
+  /// Returns the largest time, to within kPrecision and from `low` on, that no cut reaches; infinity if no
   /// cut fits into memory.
   double bound(double low) {
     return least_time(low, [&](double time) { return fits_within(time); });
@@ -81,8 +80,8 @@ class SearchBounds::ChainPrice {
     return piece_stage(plan_, bounds_.request_.model, chain_, first, last);
   }
 
-  /// Returns the time of all microbatches of a piece at the least. What a stage of both modules takes is no
-  /// less than what its layers of either take.
+  /// Returns a lower bound on the time of all microbatches of a piece. A stage of both modules takes no less
+  /// than its layers of either module.
   double busy(int first, int last) {
     double& known = busy_[first * (chain_.layers() + 1) + last];
     if (known != kUnknown) return known;
@@ -104,7 +103,7 @@ class SearchBounds::ChainPrice {
     return cost_.model_state(of).total() + bounds_.surely_live(plan_, of, held) <= usable_;
   }
 
-  /// Returns how many layers that end before `last` piece r has room for.
+  /// Returns the max number of layers ending before `last` that fit into piece r.
   int longest_back(int r, int last) {
     int& known = longest_back_[r * (chain_.layers() + 1) + last];
     if (known == kUnknown)
@@ -112,7 +111,7 @@ class SearchBounds::ChainPrice {
     return known;
   }
 
-  /// Returns how many layers from `first` on piece r has room for.
+  /// Returns the max number of layers from `first` on that fit into piece r.
   int longest_on(int r, int first) {
     int& known = longest_on_[r * (chain_.layers() + 1) + first];
     if (known == kUnknown) {
@@ -132,7 +131,7 @@ class SearchBounds::ChainPrice {
   bool fits_within(double time) {
     const int layers = chain_.layers();
     const int pieces = chain_.pieces;
-    // Piece r of a cut begins at least[r] or behind it.
+    // Piece r of a cut begins at least[r] or later.
     std::vector<int> least(pieces);
     int end = layers;
     for (int r = pieces - 1; r >= 0; --r) {
@@ -145,7 +144,7 @@ class SearchBounds::ChainPrice {
     int begin = 0;
     for (int r = 0; r < pieces; ++r) {
       const double before = pass_before(Op::forward, least[r]);
-      // A frozen LLM may have nothing before it that gradients go back to.
+      // Before a frozen LLM there may be nothing that gradients go back to.
       const bool returns = !split_ && plan_.trained.in_llm();
       const double after = returns ? pass_before(Op::backward, least[r]) : 0;
       const int most = std::min(layers - (pieces - 1 - r), begin + longest_on(r, begin));
@@ -165,15 +164,14 @@ class SearchBounds::ChainPrice {
   int first_rank_;
   bool split_;
   Bytes usable_;
-  // As they are asked for:
+  // These caches are filled on demand.
   std::vector<double> busy_;       // of the pieces [first, last)
   std::vector<int> longest_back_;  // of the pieces r that end before last
   std::vector<int> longest_on_;    // of the pieces r from first on
 };
 
-/// A ChunkPrice prices the ranks of a chain of which each has several pieces. Pieces on one rank take no less
-/// time and state than one stage of all their layers, so that a rank is as long as its counts of layers make
-/// it.
+/// A ChunkPrice prices the ranks of a chain in which each rank has several pieces. Pieces on one rank take at
+/// least the time and state of one stage with all their layers, so only a rank's number of layers matters.
 class SearchBounds::ChunkPrice {
  public:
   ChunkPrice(const SearchBounds& bounds, const Plan& plan, const LayerChain& chain)
@@ -184,7 +182,7 @@ class SearchBounds::ChunkPrice {
         usable_(bounds.request_.cluster.gpu.usable_memory()),
         busy_(2 * (chain.encoder_layers + 1) * (chain.llm_layers + 1), kUnknown) {}
 
-  /// Returns as ChainPrice::bound() does.
+  /// Returns the same as ChainPrice::bound().
   double bound(double low) {
     return least_time(low, [&](double time) { return hold_all_within(time); });
   }
@@ -195,7 +193,7 @@ class SearchBounds::ChunkPrice {
   double busy(int encoder_layers, int llm_layers, bool head) {
     double& known = busy_[(encoder_layers * (chain_.llm_layers + 1) + llm_layers) * 2 + (head ? 1 : 0)];
     if (known != kUnknown) return known;
-    // These layers end where the chain does, or before its last one: nothing else comes with them.
+    // These layers end where the chain does, or before its last one, so they include no other parts.
     LayerChain chain = chain_;
     chain.encoder_layers = encoder_layers + 1;
     chain.llm_layers = llm_layers + 2;
@@ -211,8 +209,8 @@ class SearchBounds::ChunkPrice {
     return known;
   }
 
-  /// Returns the most encoder layers that a rank can have beside these of the LLM; -1 where it cannot have
-  /// these.
+  /// Returns the max number of encoder layers that a rank can have in addition to these of the LLM; -1 if it
+  /// cannot have these.
   int most_encoder_layers(int llm_layers, bool head, double time) {
     return last_that(-1, chain_.encoder_layers, [&](int layers) {
       const double seconds = busy(layers, llm_layers, head);
@@ -220,10 +218,10 @@ class SearchBounds::ChunkPrice {
     });
   }
 
-  /// Returns whether ranks that are busy for `time` at most may have all layers.
+  /// Returns whether ranks that are busy for at most `time` can hold all layers.
   bool hold_all_within(double time) {
     const int llm_layers = chain_.llm_layers;
-    // The most encoder layers that ranks can have which have so many of the LLM together; first the head's.
+    // The max encoder layers of ranks that together have this many LLM layers; first, the rank with the head.
     std::vector<int> most(llm_layers + 1, -1);
     for (int l = 1; l <= llm_layers; ++l) most[l] = most_encoder_layers(l, true, time);
     std::vector<int> of_one;
@@ -249,7 +247,7 @@ class SearchBounds::ChunkPrice {
   const LayerChain& chain_;
   bool split_;
   Bytes usable_;
-  std::vector<double> busy_;  // as they are asked for
+  std::vector<double> busy_;  // a cache
 };
 
 bool SearchBounds::have_one_cuts_bound(const Plan& a, const Plan& b) {
@@ -261,7 +259,7 @@ double SearchBounds::cuts_bound(const Plan& plan) const {
   double bound = 0;
   for (const LayerChain& chain : layer_chains(plan, request_.model)) {
     if (chain.layers() == 0) continue;
-    if (plan.layout == Layout::colocated && chain.llm_layers == 0) continue;  // which is on all ranks
+    if (plan.layout == Layout::colocated && chain.llm_layers == 0) continue;  // it is on all ranks
     const bool chunked = plan.chunks > 1 && chain.llm_layers > 0;
     bound = std::max(bound, chunked ? ChunkPrice(*this, plan, chain).bound(bound)
                                     : ChainPrice(*this, plan, chain).bound(bound));

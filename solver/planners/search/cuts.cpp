@@ -13,7 +13,7 @@ class Filling {
   Filling(const std::vector<double>& items, int parts, const PieceFits& fits)
       : items_(items), parts_(parts), fits_(fits), first_(parts * (items.size() + 1), kUnknown) {}
 
-  /// Returns the counts of the last pieces that hold `limit` at most and fit; nothing if that takes more
+  /// Returns the counts of the last pieces that hold at most `limit` and fit; nothing if that takes more
   /// pieces.
   std::optional<std::vector<int>> filled(double limit) {
     std::vector<int> counts(parts_, 0);
@@ -31,7 +31,7 @@ class Filling {
  private:
   static constexpr int kUnknown = -1;
 
-  /// Returns the first item of the longest piece that ends before `last` and fits; `last` where none does.
+  /// Returns the first item of the longest piece that ends before `last` and fits; `last` if none does.
   int first_that_fits(int part, int last) {
     if (!fits_) return 0;
     int& known = first_[part * (items_.size() + 1) + last];
@@ -67,7 +67,7 @@ std::vector<std::vector<int>> sizes_of(const Plan& plan, const std::vector<Layer
   return sizes;
 }
 
-/// Appends every way to cut `layers` into `parts` pieces behind the sizes that are given.
+/// Appends every way to cut `layers` into `parts` pieces, each after the given sizes.
 void add_cuts(std::vector<int>& given, int layers, int parts, std::vector<std::vector<int>>& cuts) {
   if (parts == 1) {
     cuts.push_back(given);
@@ -157,8 +157,8 @@ std::vector<Plan> moved_by_one_layer(const Plan& plan, const ModelSpec& model) {
 std::int64_t count_cuts(const Plan& plan, const ModelSpec& model, std::int64_t most) {
   std::int64_t count = 1;
   for (const LayerChain& chain : layer_chains(plan, model)) {
-    // The cuts of a chain are choices of pieces - 1 places of layers - 1, or of those that are left out: the
-    // smaller choice has partial products that only rise.
+    // A cut of a chain chooses pieces - 1 of layers - 1 places, or equally the places not chosen. The smaller
+    // of both choices has nondecreasing partial products.
     std::int64_t ways = 1;
     const int chosen = std::min(chain.pieces - 1, chain.layers() - chain.pieces);
     for (int k = 1; k <= chosen && ways <= most; ++k) ways = ways * (chain.layers() - k) / k;

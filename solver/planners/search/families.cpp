@@ -22,7 +22,7 @@ PlanFamilies::PlanFamilies(const PlanRequest& request, const SearchSpace& space,
   };
   std::vector<Priced> parts((shapes + kPricedTogether - 1) / kPricedTogether);
   parallel_for(parts.size(), [&](std::size_t p) {
-    SearchBounds own = bounds;  // as they keep what they have worked out
+    SearchBounds own = bounds;  // a copy, because SearchBounds cache results
     const std::size_t end = std::min(shapes, (p + 1) * kPricedTogether);
     for (std::size_t s = p * kPricedTogether; s < end; ++s)
       price_shape(request, space, own, s, parts[p].families, parts[p].closest);

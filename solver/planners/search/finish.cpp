@@ -16,14 +16,14 @@
 namespace dflop {
 namespace {
 
-// These are steps of the scheduler asked for, whose durations are affine in the work: with ten times as many
-// it takes ten times as long and what is simulated is no better.
+// The steps of the requested scheduler, which assumes durations affine in the work. Ten times as many steps
+// take ten times as long, and the simulated result is no better.
 constexpr std::int64_t kFinalSteps = 320;
-// A schedule in so many steps weighs as much as so many simulated iterations. This is rough: it only decides
-// how many plans are finished.
+// A schedule with this many steps costs about as much as this many simulated iterations. This is rough: it
+// only determines how many plans are finished.
 constexpr std::int64_t kRunsOfASchedule = 40;
 
-constexpr double kWorthOfSpare = 1.03;  // times as long a plan may take that has memory to spare
+constexpr double kWorthOfSpare = 1.03;  // how much slower a plan with memory to spare may be, as a factor
 
 }  // namespace
 
@@ -71,8 +71,7 @@ void PlanFinisher::put_choice_first(std::vector<RankedPlan>& plans,
   if (chosen != plans.end()) std::rotate(plans.begin(), chosen, chosen + 1);
 }
 
-/// Gives the next plans that LPT has filled the microbatches of the scheduler asked for, where these are
-/// better.
+/// Replaces the LPT microbatches of the next plans by the requested scheduler's, if these are better.
 void PlanFinisher::finish_next(std::vector<RankedPlan>& plans) const {
   constexpr std::size_t kAtOnce = 4;
   std::vector<RankedPlan*> next;
@@ -179,7 +178,7 @@ std::optional<RankedPlan> PlanFinisher::with_layers_moved_twice(const RankedPlan
       take_better(*start, Plan(start->plan), *asked_for_, final_limits());
     }
     if (start && start->objective >= plan.objective) start.reset();
-    if (start && start->scheduler == lpt_->name()) return start;  // no move under LPT helps any more
+    if (start && start->scheduler == lpt_->name()) return start;  // no more moves help under LPT
   }
   std::optional<RankedPlan> better = with_layers_moved(start ? *start : plan, is_late, left);
   return better ? better : start;

@@ -23,7 +23,7 @@ std::string in_the_way(const PlanRequest& request, SpacePart part) {
       ClosestMiss closest;
       return PlanFamilies(other, space, bounds, closest).count() > 0;
     };
-    // Of a search for shared plans alone, others are open without that layout.
+    // If the search is only for shared plans, other plans are possible without that layout.
     if (may_fit(part) || (part == SpacePart::shared && may_fit(SpacePart::unshared)))
       names.push_back("--" + std::string(name));
   };

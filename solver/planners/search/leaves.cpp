@@ -8,9 +8,10 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kAllCuts = 32;  // groups of at most so many are looked at whole
+constexpr std::int64_t kAllCuts = 32;  // groups with at most this many cuts make all of them
 
-/// Returns the smallest bound of groups that are not whole, and of the leaves of others that `counts`.
+/// Returns the smallest bound of groups that are not whole, and of leaves of whole groups for which `counts`
+/// is true.
 template <typename Counts>
 double least_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves, const Counts& counts) {
   double bound = std::numeric_limits<double>::max();
@@ -58,7 +59,7 @@ std::vector<MadeGroup> LeafMaker::groups_of(const std::vector<Plan>& balanced, s
 MadeGroup LeafMaker::group_of(const Plan& balanced, std::size_t family, double family_bound_s) const {
   MadeGroup made{.group = {.family = family}, .leaves = {}};
   made.group.whole = count_cuts(balanced, request_.model, kAllCuts + 1) <= kAllCuts;
-  std::vector<Plan> plans = {balanced};  // of equal ones the first is taken
+  std::vector<Plan> plans = {balanced};  // of equal ones the first is kept
   const auto add = [&](Plan plan) {
     if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(std::move(plan));
   };

@@ -37,33 +37,35 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kBudgetOfRace = 200'000;  // of the seeds on many GPUs
-constexpr std::size_t kOpenedAtOnce = 32;        // families, between runs, with the smallest estimates
-constexpr std::size_t kOpenedOfEach = 4;         // more families, of each layout and recomputation
-constexpr std::size_t kRunAtOnce = 12;           // plans of the most promise, between looks at what came out
-constexpr std::size_t kRunOfEach = 2;            // more plans, of each layout and recomputation
-constexpr std::size_t kRunForMemory = 4;         // more plans, with the least memory, until one fits
-constexpr std::size_t kRunForProof = 6;          // more plans, with the smallest bounds
-constexpr std::size_t kOpenedForProof = 1024;    // families of the smallest bounds
-constexpr std::size_t kOpenedInAnyCase = 8;      // families, also where it is late
-constexpr std::size_t kTriedInFull = 2;          // of each round's plans, and as many that likely fit
-constexpr int kTriesInFull = 2;                  // where none of the first fits
+constexpr std::int64_t kBudgetOfRace = 200'000;  // for the seeds on many GPUs
+constexpr std::size_t kOpenedAtOnce = 32;        // families with the smallest estimates, per round
+constexpr std::size_t kOpenedOfEach = 4;         // additional families of each layout and recomputation
+constexpr std::size_t kRunAtOnce = 12;           // most promising plans, per round
+constexpr std::size_t kRunOfEach = 2;            // additional plans of each layout and recomputation
+constexpr std::size_t kRunForMemory = 4;         // additional plans with the least memory, until one fits
+constexpr std::size_t kRunForProof = 6;          // additional plans with the smallest bounds
+constexpr std::size_t kOpenedForProof = 1024;    // families with the smallest bounds
+constexpr std::size_t kOpenedInAnyCase = 8;      // families, even if time is short
+constexpr std::size_t kTriedInFull = 2;          // of each round's plans, and as many that probably fit
+constexpr int kTriesInFull = 2;                  // if none of the first fits
 constexpr std::size_t kCompletedAtOnce = 4;      // families whose other variants are made
-constexpr std::size_t kFinalists = 4;  // of as many families, that are scheduled by the scheduler asked for
-// This part of the budget again is for finishing more plans, and as much for moving layers.
+constexpr std::size_t kFinalists = 4;  // each from a different family, to be scheduled by the requested
+                                       // scheduler
+// An additional 1 / kPartOfBudgetToFinish of the budget is for finishing more plans, and as much for moving
+// layers.
 constexpr std::int64_t kPartOfBudgetToFinish = 2;
-constexpr int kPartsOfBudget = 8;  // one for moving layers of a plan, at most, and one for its variations
-constexpr int kPatience = 5;       // limits are so many times wider where nothing fits yet
+constexpr int kPartsOfBudget = 8;  // at most one for moving layers of a plan, and one for its variations
+constexpr int kPatience = 5;       // factor on the limits while nothing fits
 constexpr int kMostRefits = 8;     // cuts of a group for less memory than those that did not fit
 constexpr double kRoom = 0.99;     // of the memory that such a cut is made for
-constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, between looks at what came out
+constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, per round
 constexpr std::size_t kMovedInFull = 2;    // such plans, and variations, of which all iterations are run
-constexpr std::size_t kVariedAtOnce = 1;   // plans that are varied, between such looks
+constexpr std::size_t kVariedAtOnce = 1;   // plans that are varied, per round
 constexpr double kWorthClimbing = 1.1;     // of the best objective
 
 class PlanSearch {
  public:
-  /// `known_s`: plans that take no less are of no interest.
+  /// Plans that take `known_s` or longer are ignored.
   PlanSearch(const PlanRequest& request, SpacePart part, double known_s)
       : request_(request),
         part_(part),
@@ -93,7 +95,7 @@ class PlanSearch {
       if (!space_.allows(seed)) ++given_outside_;
     }
     add_seeds(planners_of_parts(), true);
-    run_round(progress);  // what it finds ends the trials of the baselines early
+    run_round(progress);  // its results end the trials of the baselines early
     add_seeds(baselines(), false);
     bool done = false;
     do done = !run_round(progress);
@@ -101,7 +103,7 @@ class PlanSearch {
     PlanResult found = result();
     found.exhausted = done;
     found.seeds_outside = given_outside_;
-    if (!found.plan && (!done || found.bound)) {  // by what is proven some may fit
+    if (!found.plan && (!done || found.bound)) {  // according to the bound, some may fit
       found.infeasible_reason = fmt::format("no plan that fits was found{}; of those looked into, {}",
                                             done ? "" : " before the search ended", found.infeasible_reason);
     }
@@ -109,14 +111,14 @@ class PlanSearch {
   }
 
  private:
-  /// Tells the request's callback of a better plan or bound.
+  /// Tells the request's callback about a better plan or bound.
   void tell_improvement() {
     if (!request_.improved || !bounds_.known() || !any_fits()) return;
     const std::pair now(incumbent_s_, open_bound());
     if (std::exchange(told_, now) != now) request_.improved(Seconds(now.first), Seconds(now.second));
   }
 
-  /// Looks into more families, runs more plans, and returns whether there were any.
+  /// Examines more families, runs more plans, and returns whether there were any.
   bool run_round(TrialProgress& progress) {
     const std::int64_t before = spent_;
     const bool fitted_before = any_fits();
@@ -133,9 +135,9 @@ class PlanSearch {
     return spent_ != before || leaves != leaves_.size() || looked_at != families_.looked_at();
   }
 
-  /// Adds the choices of planners that are of the space, so that the search is no worse than they are and has
-  /// a plan where one of them has. The plan that the request gives is taken in place of a planner's own.
-  /// `leave_parts`: with_best_parts() finds what these planners do not choose, on few GPUs.
+  /// Adds the choices of planners that are in the search space, so that the search is never worse than they
+  /// are and has a plan if one of them has. A plan given by the request replaces a planner's own.
+  /// `leave_parts`: with_best_parts() chooses what these planners leave open, on few GPUs.
   void add_seeds(const std::vector<std::unique_ptr<Planner>>& planners, bool leave_parts) {
     for (const std::unique_ptr<Planner>& planner : planners) {
       const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
@@ -150,8 +152,8 @@ class PlanSearch {
     }
   }
 
-  /// Returns the planners that choose the parallelism of encoder and LLM apart, if their plans are of the
-  /// space.
+  /// Returns the planners that choose separate parallelism for encoder and LLM, if their plans are in the
+  /// search space.
   std::vector<std::unique_ptr<Planner>> planners_of_parts() const {
     std::vector<std::unique_ptr<Planner>> planners;
     if (!space_.has(Layout::disaggregated) || request_.profile.empty() || has_chunks(request_.options.order))
@@ -162,7 +164,7 @@ class PlanSearch {
     return planners;
   }
 
-  /// Returns the planners of uniform plans, if these are of the space.
+  /// Returns the planners of uniform plans, if these are in the search space.
   std::vector<std::unique_ptr<Planner>> baselines() const {
     std::vector<std::unique_ptr<Planner>> planners;
     if (!space_.has(Layout::uniform)) return planners;
@@ -175,9 +177,9 @@ class PlanSearch {
 
   bool many_gpus() const { return request_.cluster.gpus() > kManyGpus; }
 
-  /// Leaves out plans that cannot be better than the best so far with their layers cut as they are, and on
-  /// many GPUs all but those with the smallest estimates, one at least. Chunks that are cut more evenly are
-  /// families of the search itself.
+  /// Removes plans that, with their current cut of layers, cannot be better than the best so far; on many
+  /// GPUs also all but those with the smallest estimates, keeping at least one. The search's own families
+  /// cover chunks that are cut more evenly.
   void keep_promising(std::vector<Plan>& candidates) const {
     struct Estimate {
       double seconds;
@@ -188,7 +190,7 @@ class PlanSearch {
     parallel_for(candidates.size(), [&](std::size_t c) {
       const Plan& plan = candidates[c];
       const PlanFloor floor = bounds_.plan_floor(plan);
-      // Chunks shorten the time in which a pipeline fills and drains, but not that of the microbatches.
+      // Chunks shorten the pipeline's fill and drain, but not the time of the microbatches.
       const double steady = plan.microbatches / (plan.microbatches + plan.llm.pp - 1.0);
       const bool hopeless = floor.bound_s * steady >= incumbent_s_;
       estimates[c] = {hopeless ? std::numeric_limits<double>::max() : promise({plan, 0, 0, floor}), c};
@@ -207,11 +209,11 @@ class PlanSearch {
     candidates = std::move(kept);
   }
 
-  /// Adds a plan of the space; of a plan that is not, or is a seed already, nothing.
+  /// Adds a plan of the search space; does nothing if it is outside, or already a seed.
   void add_seed(Plan plan) {
     if (!space_.allows(plan)) return;
     plan.planner = "search";
-    plan.objective.reset();  // of plans that are tried, schedulers make their own small
+    plan.objective.reset();  // schedulers use their own objectives for plans that are tried
     if (std::ranges::any_of(seeds_, [&](std::size_t seed) { return leaves_[seed].plan == plan; })) return;
     PlanFloor floor = bounds_.plan_floor(plan);
     floor.estimate_s = 0;  // so that it is run first
@@ -219,7 +221,7 @@ class PlanSearch {
     add_leaf_of_its_own({std::move(plan), 0, 0, floor});
   }
 
-  /// Adds a leaf in a family and group that have no other.
+  /// Adds a leaf in a new family and group of its own.
   void add_leaf_of_its_own(Leaf leaf) {
     const Plan& plan = leaf.plan;
     leaf.family =
@@ -229,8 +231,8 @@ class PlanSearch {
     add_leaf(std::move(leaf));
   }
 
-  /// Makes plans of the families of the smallest estimates, and all of those that did best or have the
-  /// smallest bounds.
+  /// Makes plans of the families with the smallest estimates, and all plans of those that did best or have
+  /// the smallest bounds.
   void open_families() {
     add_leaves(families_.next_by_estimate(kOpenedAtOnce, kOpenedOfEach, incumbent_s_), true);
     std::vector<std::size_t> completed = best_families();
@@ -295,7 +297,7 @@ class PlanSearch {
     leaves_.push_back(std::move(leaf));
   }
 
-  /// Returns the leaf of a plan in a group; null where the group has none.
+  /// Returns the leaf of a plan in a group; null if the group has none.
   const Leaf* find_leaf(const CutGroup& group, const Plan& plan) const {
     const auto found =
         std::ranges::find_if(group.leaves, [&](std::size_t i) { return leaves_[i].plan == plan; });
@@ -305,7 +307,8 @@ class PlanSearch {
   /// Adds one more cut of a leaf's group, by bisection of the memory that cuts are made for: for less memory
   /// than a cut that does not fit, for more than one that fits or is too uneven to beat the best plan.
   void refit(std::size_t of) {
-    constexpr double kLeastGap = 0.01;  // of the usable memory, between limits worth another cut
+    constexpr double kLeastGap = 0.01;  // min gap between limits worth another cut, relative to the usable
+                                        // memory
     CutGroup& group = groups_[leaves_[of].group];
     if (group.whole || (leaves_[of].fits() && !group.has_overrun())) return;
     const double usable = static_cast<double>(request_.cluster.gpu.usable_memory().count);
@@ -333,7 +336,7 @@ class PlanSearch {
     }
   }
 
-  /// Moves layers of the best plans whose groups have cuts that were not looked at.
+  /// Moves layers of the best plans whose groups have cuts not yet made.
   void climb_from_best() {
     std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
       const CutGroup& group = groups_[leaf.group];
@@ -349,8 +352,9 @@ class PlanSearch {
     }
   }
 
-  /// Runs the plans that are one layer apart from a leaf's, and returns the one with the smallest objective
-  /// if that is smaller than the leaf's: of the moves that make the first iteration shorter all are run.
+  /// Runs the plans that differ from a leaf by one moved layer, and returns the one with the smallest
+  /// objective if that is smaller than the leaf's. All iterations are run only for moves that shorten the
+  /// first one.
   std::optional<std::size_t> climb(std::size_t from) {
     const Leaf& start = leaves_[from];
     std::vector<Leaf> moved;
@@ -374,8 +378,8 @@ class PlanSearch {
     return best;
   }
 
-  /// Runs the first iteration of new leaves, and all iterations of the few that are shorter than `first_s` by
-  /// most. Returns these.
+  /// Runs the first iteration of new leaves, and all iterations of the few that are furthest below `first_s`.
+  /// Returns these.
   std::vector<std::size_t> run_shorter(std::vector<Leaf>& leaves, double first_s) {
     parallel_for(leaves.size(), [&](std::size_t k) { extend(leaves[k], 1); });
     std::vector<std::size_t> shorter;
@@ -388,8 +392,8 @@ class PlanSearch {
     return shorter;
   }
 
-  /// Runs variations of the best plans: a good plan's neighbors may be of families that promise little, as
-  /// estimates see neither bubbles nor slow links.
+  /// Runs variations of the best plans. A good plan's neighbors may be in families with poor estimates,
+  /// because estimates ignore bubbles and slow links.
   void vary_best() {
     std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
       return leaf.objective_s && !leaf.varied && *leaf.objective_s < kWorthClimbing * incumbent_s_;
@@ -429,9 +433,9 @@ class PlanSearch {
     return best;
   }
 
-  /// Finds out whether a leaf fits the hardest further batches, for which it needs not run, runs all
-  /// iterations, and where it would be the best so far looks at all other further batches: what the search is
-  /// measured against has to fit in the end. Returns about how many instructions that simulates.
+  /// Checks whether a leaf fits the hardest further batches, which needs no run, and runs all iterations. If
+  /// the leaf would be the best so far, also checks all other further batches, because the best plan must fit
+  /// in the end. Returns about how many instructions that simulates.
   std::int64_t complete(Leaf& leaf) const {
     const std::span<const Batch> hard = hardest(request_.further);
     const auto fits = [&](std::span<const Batch> further) {
@@ -457,7 +461,7 @@ class PlanSearch {
     spent_ = std::reduce(spent.begin(), spent.end(), spent_);
   }
 
-  /// Returns the leaves of which a condition is true.
+  /// Returns the leaves for which a condition is true.
   template <typename Condition>
   std::vector<std::size_t> leaves_that(const Condition& holds) const {
     std::vector<std::size_t> leaves;
@@ -467,7 +471,7 @@ class PlanSearch {
     return leaves;
   }
 
-  /// Returns the families not yet whole whose plainest plan did best.
+  /// Returns the families that are not whole and whose plainest plan did best.
   std::vector<std::size_t> best_families() const {
     std::vector<std::size_t> open = leaves_that(
         [&](const Leaf& leaf) { return !leaf.score.iterations.empty() && !families_[leaf.family].whole; });
@@ -482,7 +486,7 @@ class PlanSearch {
     return experience_.promise(leaf, request_.cluster.gpu.usable_memory());
   }
 
-  /// Returns the plans of the most promise, of all and of each stratum, and those with the smallest bounds.
+  /// Returns the most promising plans, overall and of each stratum, and those with the smallest bounds.
   std::vector<std::size_t> next_to_run() const {
     std::vector<std::size_t> waiting =
         leaves_that([&](const Leaf& leaf) { return !leaf.run() && leaf.floor.bound_s < incumbent_s_; });
@@ -519,7 +523,7 @@ class PlanSearch {
     for (const std::size_t i : next) {
       const Leaf& leaf = leaves_[i];
       if (!leaf.run()) continue;  // there was no time
-      // What does not fit is mostly known without a run.
+      // A plan that does not fit is mostly recognized without a run.
       spent_ +=
           leaf.score.iterations.empty() ? instructions_of(leaf.plan) / 8 + 1 : instructions_of(leaf.plan);
       experience_.learn(leaf);
@@ -528,8 +532,8 @@ class PlanSearch {
     }
   }
 
-  /// Runs all iterations of the plans with the shortest first one, and of the next ones until one fits: first
-  /// iterations may be without the longest samples.
+  /// Runs all iterations of the plans with the shortest first one, and of the next ones until one fits,
+  /// because the first iteration may lack the longest samples.
   void run_all_iterations() {
     bool has_fitted = false;
     for (int tries = 0; tries < kTriesInFull && !has_fitted && (tries == 0 || !is_late()); ++tries) {
@@ -547,8 +551,8 @@ class PlanSearch {
     }
   }
 
-  /// Returns a few plans with the shortest first iteration, and where some of these likely do not hold the
-  /// longest samples, a few that do.
+  /// Returns a few plans with the shortest first iteration and, if some of these probably cannot hold the
+  /// longest samples, a few that can.
   std::vector<std::size_t> next_in_full() const {
     std::vector<std::size_t> open = leaves_that([&](const Leaf& leaf) {
       return leaf.run() && leaf.fits() && !leaf.objective_s && leaf.floor.bound_s < incumbent_s_;
@@ -567,7 +571,7 @@ class PlanSearch {
   bool any_fits() const { return incumbent_s_ < std::numeric_limits<double>::max(); }
 
   /// Returns whether a limit ends the search. Until a plan fits, limits are kPatience times wider; the first
-  /// plan that fits has the whole budget ahead of it.
+  /// plan that fits gets the whole budget.
   bool ended() const {
     const int wider = any_fits() ? 1 : kPatience;
     const std::int64_t spent = any_fits() ? spent_ - in_vain_ : spent_;
@@ -577,7 +581,7 @@ class PlanSearch {
 
   bool is_late() const { return request_.search.time_limit && ended(); }
 
-  /// Returns the smallest bound of what is not known not to fit.
+  /// Returns the smallest bound of all plans except those known not to fit.
   double open_bound() const {
     return std::min({incumbent_s_, families_.open_bound(), left_out_s_, smallest_bound(groups_, leaves_)});
   }
@@ -587,8 +591,8 @@ class PlanSearch {
     leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
   }
 
-  /// Runs the user's seeds in all iterations, also where the search has ended before it came to them or has
-  /// taken others for more promising: it is to be no worse than they are.
+  /// Runs the user's seeds in all iterations, even if the search has ended before it reached them or found
+  /// others more promising, because the result must not be worse than they are.
   void run_given() {
     parallel_for(given_.size(), [&](std::size_t n) {
       Leaf& leaf = leaves_[given_[n]];
@@ -596,11 +600,11 @@ class PlanSearch {
     });
   }
 
-  /// Finishes other plans that may become better than the best, as far as a part of the budget goes: of small
-  /// problems all. A scheduler that looks further than LPT takes away part of what LPT's microbatches take
-  /// beyond the plan's bound; plans with the smallest rest come first.
+  /// Finishes other plans that may become better than the best, as far as a part of the budget permits; in
+  /// small problems, all of them. A scheduler that looks further than LPT removes part of the gap between a
+  /// plan's time with LPT and its bound. Plans with the smallest remaining time come first.
   void add_more_finalists(std::vector<RankedPlan>& best, const std::vector<std::size_t>& finished) const {
-    constexpr double kRest = 0.4;  // is mostly left
+    constexpr double kRest = 0.4;  // fraction of this gap that usually remains
     if (best.empty()) return;
     const double best_s = std::ranges::min(best, {}, &RankedPlan::objective).objective.count();
     std::vector<std::size_t> open = leaves_that(
@@ -625,9 +629,9 @@ class PlanSearch {
     std::ranges::move(found, std::back_inserter(best));
   }
 
-  /// Returns plans that may fit once the scheduler asked for fills them: seeds that were not run in all
-  /// iterations, and plans that do not fit with LPT's microbatches, by rising bound, each with the plans that
-  /// are one layer apart. A part of the budget limits them.
+  /// Returns plans that may fit when the requested scheduler fills them: seeds that were not run in all
+  /// iterations, and plans that do not fit with LPT's microbatches, in increasing order of bound, each
+  /// followed by the plans one moved layer away. A part of the budget limits them.
   std::vector<Plan> close_misses(const std::vector<RankedPlan>& best) const {
     std::vector<Plan> misses;
     for (const std::size_t i : seeds_) {
@@ -658,8 +662,7 @@ class PlanSearch {
     return misses;
   }
 
-  /// Adds those of some plans for which `fill` finds microbatches that fit. The user's are filled in any
-  /// case.
+  /// Adds the given plans for which `fill` finds microbatches that fit. The user's plans are always filled.
   template <typename Fill>
   void add_filled(std::vector<RankedPlan>& best, const std::vector<Plan>& plans, const Fill& fill) const {
     std::vector<std::optional<RankedPlan>> filled(plans.size());
@@ -673,8 +676,8 @@ class PlanSearch {
     std::ranges::stable_sort(best, {}, &RankedPlan::objective);
   }
 
-  /// Moves layers of the best plan until no move makes it better, and of those that come next as far as a
-  /// part of the budget goes.
+  /// Moves layers of the best plan until no move improves it, and of the next plans as far as a part of the
+  /// budget permits.
   void move_layers(std::vector<RankedPlan>& best) const {
     std::int64_t left = budget_ / kPartOfBudgetToFinish;
     std::vector<RankedPlan> moved;
@@ -698,7 +701,7 @@ class PlanSearch {
     for (const std::size_t i : given_) {
       if (leaves_[i].objective_s && std::ranges::count(finalists, i) == 0) finalists.push_back(i);
     }
-    // Of a family, variants mostly differ in nothing that is measurable: the best one stands for all.
+    // Variants of a family mostly differ too little to measure, so the best one represents all.
     std::set<std::size_t> families;
     std::vector<char> is_finalist;
     for (const std::size_t i : finalists) {
@@ -719,7 +722,7 @@ class PlanSearch {
     add_filled(result.best, close_misses(result.best),
                [&](const Plan& plan) { return finisher_.filled(plan); });
     move_layers(result.best);
-    // The search may find the user's seeds once more, and moves of layers may end in the same plan.
+    // The search may find the user's seeds again, and moves of layers may end in the same plan.
     std::vector<RankedPlan> once;
     for (RankedPlan& ranked : result.best) {
       const auto is_again = [&](const RankedPlan& other) {
@@ -739,15 +742,15 @@ class PlanSearch {
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
-      // A plan of another part of the space may be known that is not to be beaten here; and of this part some
-      // may fit, with cuts of their layers or microbatches that were not looked at.
+      // A plan of the other part of the space may be known that this part did not beat; and some plans of
+      // this part may fit with cuts of their layers or microbatches that were not tried.
       const double open_s = open_bound();
       const bool may_fit = open_s < std::numeric_limits<double>::max();
       if (bounds_.known() && may_fit) result.bound = Seconds(open_s);
       result.infeasible_reason = closest_.reason(request_.cluster);
       if (result.infeasible_reason.empty()) result.infeasible_reason = space_.empty_reason();
       if (!is_second_)
-        result.infeasible_reason += in_the_way(quiet_, part_);  // joined() says what the first part does
+        result.infeasible_reason += in_the_way(quiet_, part_);  // joined() uses the first part's reason
       return result;
     }
     for (RankedPlan& ranked : result.best) ranked.plan.objective = Objective::makespan;
@@ -760,26 +763,26 @@ class PlanSearch {
   Stopwatch watch_;
   const PlanRequest& request_;
   SpacePart part_;
-  PlanRequest quiet_;  ///< the same with the time that is left, for other planners, which tell no figures
+  PlanRequest quiet_;  ///< the same with the remaining time, for other planners, which do not report progress
   SearchSpace space_;
   SearchBounds bounds_;
   ClosestMiss closest_;
   PlanFamilies families_;
   LeafMaker leaf_maker_;
   PlanFinisher finisher_;
-  bool is_second_;  ///< all other plans were looked for before
+  bool is_second_;  ///< all other plans were searched before
   std::int64_t budget_;
   std::int64_t spent_ = 0;
-  std::int64_t in_vain_ = 0;  ///< the part of spent_ before any plan fitted
+  std::int64_t in_vain_ = 0;  ///< the part of spent_ before any plan fit
   std::vector<Leaf> leaves_;
   std::vector<CutGroup> groups_;
-  std::vector<std::size_t> seeds_;  ///< of leaves_
-  std::vector<Plan> varied_;        ///< all that vary_best() has looked at
-  std::vector<std::size_t> given_;  ///< those that the user has given
+  std::vector<std::size_t> seeds_;  ///< indices into leaves_
+  std::vector<Plan> varied_;        ///< all leaves that vary_best() has varied
+  std::vector<std::size_t> given_;  ///< the user's seeds
   int given_outside_ = 0;
   PlanExperience experience_;
   double incumbent_s_;
-  double left_out_s_ = std::numeric_limits<double>::max();  ///< least bound of families that came too late
+  double left_out_s_ = std::numeric_limits<double>::max();  ///< smallest bound of families that came too late
   std::pair<double, double> told_;  ///< objective and bound of the last call of PlanRequest::improved
 };
 

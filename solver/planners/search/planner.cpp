@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kNothingKnown = std::numeric_limits<double>::max();
 
-/// Returns a bound on the plans of both parts of a space. A part that was searched to its end and has no plan
-/// has none to bound; one that was not may have any.
+/// Returns a bound on the plans of both parts of a search space. A part that was searched completely and has
+/// no plan has nothing to bound; a part that was not may have any plan.
 std::optional<Seconds> joined_bound(const PlanResult& first, const PlanResult& second) {
   const auto unknown = [](const PlanResult& part) { return !part.bound && !(part.exhausted && !part.plan); };
   if (unknown(first) || unknown(second)) return {};
@@ -23,7 +23,7 @@ std::optional<Seconds> joined_bound(const PlanResult& first, const PlanResult& s
   return std::min(*first.bound, *second.bound);
 }
 
-/// Puts the results of two parts of a space together. Where neither has a plan the first says why.
+/// Combines the results of two parts of a search space. If neither has a plan, the first says why.
 PlanResult joined(PlanResult first, PlanResult second, const PlanRequest& request) {
   const std::optional<Seconds> bound = joined_bound(first, second);
   if (second.plan && (!first.plan || second.objective < first.objective)) std::swap(first, second);
@@ -40,7 +40,7 @@ PlanResult joined(PlanResult first, PlanResult second, const PlanRequest& reques
 
 }  // namespace
 
-/// Looks for shared plans after all others, so that these are found as if there were no shared ones.
+/// Searches shared plans after all others, so that these are found as if there were no shared plans.
 PlanResult SearchPlanner::plan(const PlanRequest& request) const {
   check_batches(request);
   if (looks_for_shared_alone(request)) return search_part(request, SpacePart::shared, kNothingKnown);
@@ -48,7 +48,7 @@ PlanResult SearchPlanner::plan(const PlanRequest& request) const {
   PlanRequest others = request;
   if (shared && request.search.time_limit)
     others.search.time_limit = *request.search.time_limit * (kBudgetOfShared - 1.0) / kBudgetOfShared;
-  // What is proven of one part alone bounds no plan of the other.
+  // A bound proven for only one part does not bound plans of the other.
   if (shared && request.improved)
     others.improved = [&](Seconds objective, std::optional<Seconds>) { request.improved(objective, {}); };
   PlanResult found = search_part(others, SpacePart::unshared, kNothingKnown);

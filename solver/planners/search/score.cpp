@@ -12,7 +12,7 @@
 namespace dflop {
 namespace {
 
-/// An IterationScore is what one iteration adds to a plan's score.
+/// An IterationScore is the contribution of one iteration to a plan's score.
 struct IterationScore {
   bool has_run = false;
   bool fits = false;
@@ -48,7 +48,7 @@ IterationScore score_iteration(const PlanRequest& request, const Plan& plan, con
 void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan, const Scheduler& scheduler,
                   std::size_t iterations, const ScheduleLimits& limits) {
   while (score.fits && score.iterations.size() < iterations) {
-    // The first goes alone: most plans that do not fit are known by it.
+    // Run the first one by itself: it reveals most plans that do not fit.
     const std::size_t first = score.iterations.size();
     std::vector<IterationScore> more(first == 0 ? 1 : iterations - first);
     parallel_for(more.size(), [&](std::size_t i) {
@@ -67,7 +67,7 @@ void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan
 }
 
 std::int64_t search_budget(const PlanRequest& request) {
-  constexpr std::int64_t kBudgetOfGpu = 90'000;  // some two seconds on two cores for 32 GPUs
+  constexpr std::int64_t kBudgetOfGpu = 90'000;  // about two seconds on two cores for 32 GPUs
   constexpr std::int64_t kLeastBudget = 3'000'000;
   constexpr std::int64_t kMostBudget = 12'000'000;
   constexpr std::int64_t kBudgetOfMany = 4'000'000;

@@ -14,10 +14,10 @@
 namespace dflop {
 namespace {
 
-constexpr int kChunks = 2;  // of interleaved, unless asked for more
+constexpr int kChunks = 2;  // of interleaved, unless more are requested
 
-/// Returns the seconds that each layer adds to its stage, encoder layers first; those that come with
-/// front, connector, embedding or head carry them.
+/// Returns the seconds that each layer adds to its stage, encoder layers first. Layers next to the front,
+/// connector, embedding or head include their time.
 std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, const Work& work,
                                   bool with_encoder, bool with_llm) {
   Stage stage;
@@ -119,8 +119,8 @@ void SearchSpace::add_disaggregated() {
   }
 }
 
-/// Returns the shares of an encoder in eighths that leave both modules something: of those that come to as
-/// many quanta, both of the GPU and of the cost model, where these are known, the smallest.
+/// Returns the encoder's shares in eighths that leave both modules some quanta. Of shares that round to the
+/// same number of quanta, both of the GPU and of the cost model (if known), only the smallest is returned.
 std::vector<double> SearchSpace::shares() const {
   constexpr int kShares = 8;
   const int priced = request_.cost.share_quanta();
@@ -138,7 +138,7 @@ std::vector<double> SearchSpace::shares() const {
   return shares;
 }
 
-/// Adds plans whose modules each use all GPUs, or as many.
+/// Adds plans whose modules each use all GPUs, or equally many.
 void SearchSpace::add_shared() {
   const ModelSpec& model = request_.model;
   const int gpus = request_.cluster.gpus();
@@ -153,8 +153,8 @@ void SearchSpace::add_shared() {
   }
 }
 
-/// Returns the modules that a wish grants on at most so many GPUs: all of them, unless dp is wished for, or
-/// tp and pp are and no dp takes all.
+/// Returns the modules that satisfy a wish on at most this many GPUs. They use all GPUs, unless the wish
+/// fixes dp, or fixes tp and pp and no dp uses all GPUs.
 std::vector<ModulePlan> SearchSpace::modules(const ModuleWish& wish, int gpus, int most_pp,
                                              int most_dp) const {
   std::vector<ModulePlan> granted = module_plans(request_.cluster, gpus, most_pp, most_dp);
@@ -171,7 +171,7 @@ std::vector<ModulePlan> SearchSpace::modules(const ModuleWish& wish, int gpus, i
 void SearchSpace::add_uniform(Layout layout) {
   const bool colocated = layout == Layout::colocated;
   if (colocated && request_.model.encoder.layers == 0) return;
-  if (!request_.search.wish.encoder.is_empty()) return;  // it has no ranks of its own
+  if (!request_.search.wish.encoder.is_empty()) return;  // it has no separate ranks
   const int layers = request_.model.llm.layers + (colocated ? 0 : request_.model.encoder.layers);
   for (const ModulePlan& llm :
        modules(request_.search.wish.llm, request_.cluster.gpus(), layers, request_.gbs)) {
@@ -199,7 +199,7 @@ std::vector<int> SearchSpace::microbatches(const SearchShape& shape) const {
 std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int microbatches) const {
   std::vector<SearchVariant> variants;
   const bool one_rank = shape.layout == Layout::uniform && shape.llm.pp == 1;
-  // Where a tp group fills a node all placements are alike.
+  // If a tp group fills a node, all placements are alike.
   const bool fills_nodes = std::min(shape.encoder.tp, shape.llm.tp) == request_.cluster.gpus_per_node;
   const auto add = [&](OrderKind order, int chunks) {
     for (const RankOrder placement : parts_.placements) {
@@ -207,7 +207,7 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
       if (is_plain || !(fills_nodes || one_rank)) variants.push_back({order, chunks, placement});
     }
   };
-  // On one rank all orders are the same, but that chunks need less memory at a time.
+  // On one rank all orders are the same, except that chunks need less memory at a time.
   const auto is_known = [&](const OrderTraits& order) {
     const auto is_alike = [&](const SearchVariant& known) {
       return (known.chunks > 1) == order.has_chunks();
@@ -230,7 +230,8 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
 
 namespace {
 
-/// Returns of rising counts the one of a plan, its neighbors and those nearest to half and twice as many.
+/// Returns, out of increasing numbers of microbatches, the plan's own, its neighbors and those nearest to
+/// half and twice as many.
 std::vector<int> counts_near(const std::vector<int>& counts, int own) {
   std::set<int> near = {own};
   const auto above = std::ranges::upper_bound(counts, own);
@@ -336,7 +337,7 @@ std::int64_t SearchSpace::size() const {
 
 namespace {
 
-/// Says why a module cannot have what is wished for, alone; nothing where it can.
+/// Returns why a module cannot satisfy a wish by itself; empty if it can.
 std::string broken_wish(const ModuleWish& wish, const char* prefix, const ClusterSpec& cluster, int layers) {
   const int tp = wish.tp.value_or(1);
   const int pp = wish.pp.value_or(std::min(layers, 1));

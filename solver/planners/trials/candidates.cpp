@@ -20,21 +20,21 @@ constexpr std::size_t kVaried = 16;     // candidates that get all placements an
 constexpr std::size_t kRunInFull = 64;  // candidates that run all iterations
 constexpr Bytes kUsualBucket{std::int64_t{25} << 20};
 
-/// Returns the values that a list of SearchOptions leaves open, in the order of all of them.
+/// Returns the values that a list of SearchOptions permits, in the order of `all`.
 template <typename T>
 std::vector<T> open_of(const std::vector<T>& list, std::vector<T> all) {
   std::erase_if(all, [&](const T& value) { return !may_be(list, value); });
   return all;
 }
 
-/// Returns the gradient buckets that are open, none at all last.
+/// Returns the permitted gradient buckets; no buckets at all comes last.
 std::vector<Bytes> open_buckets(const std::vector<Bytes>& list) {
   std::vector<Bytes> open = list.empty() ? std::vector{kUsualBucket, Bytes{0}} : list;
   std::stable_partition(open.begin(), open.end(), [](Bytes bucket) { return bucket.count > 0; });
   return open;
 }
 
-/// Gives a plan the first of all open values.
+/// Gives a plan the first of all permitted values.
 Plan with_first(Plan plan, const FreeParts& parts) {
   plan.recomputation = parts.recomputations.front();
   plan.placement = parts.placements.front();
@@ -77,7 +77,7 @@ PlanResult CandidateRace::best() {
   run_all_iterations();
   PlanResult result;
   result.candidates = static_cast<std::int64_t>(candidates_.size());
-  // All that have run in full have run as many iterations; one that the time ended has run fewer.
+  // Candidates that have run in full have equally many iterations; one that the time limit ended has fewer.
   const auto better = [&](const Trial& a, const Trial& b) {
     if (!a.fits || !b.fits) return a.fits;
     return a.iterations > b.iterations || (a.iterations == b.iterations && a.total < b.total);
@@ -85,7 +85,7 @@ PlanResult CandidateRace::best() {
   while (!trials_.empty()) {
     const auto best = std::min_element(trials_.begin(), trials_.end(), better);
     if (!best->fits || (!complete(*best) && (!is_late() || best->iterations == 0))) break;
-    check_further(best - trials_.begin());  // one that the time ended has not been
+    check_further(best - trials_.begin());  // a candidate that the time limit ended has not been checked
     if (!best->fits) continue;
     result.plan = candidates_[best - trials_.begin()];
     result.objective = Seconds(best->total) / static_cast<double>(best->iterations);
@@ -119,7 +119,7 @@ void CandidateRace::run_next_iteration(const Plan& plan, Trial& trial) const {
   check_memory(trial, peak_memory(timeline));
 }
 
-/// Has a candidate start again with the next recomputation, if there is one.
+/// Restarts a candidate with the next recomputation, if there is one.
 bool CandidateRace::take_next_recomputation(std::size_t candidate) {
   Trial& trial = trials_[candidate];
   if (trial.level + 1 == parts_.recomputations.size()) return false;
@@ -128,8 +128,8 @@ bool CandidateRace::take_next_recomputation(std::size_t candidate) {
   return true;
 }
 
-/// Runs so many iterations of a candidate, or fewer where they take longer than all of the best one. Where
-/// one does not fit the candidate starts again with the next recomputation.
+/// Runs `count` iterations of a candidate, or fewer if their total exceeds the best candidate's. If one does
+/// not fit, the candidate restarts with the next recomputation.
 void CandidateRace::run_iterations(std::size_t candidate, std::size_t count) {
   const Plan& plan = candidates_[candidate];
   Trial& trial = trials_[candidate];
@@ -143,7 +143,7 @@ void CandidateRace::run_iterations(std::size_t candidate, std::size_t count) {
   } while (!trial.fits && take_next_recomputation(candidate));
 }
 
-/// Finds out whether a candidate that fits the request's batches fits the further ones.
+/// Checks whether a candidate that fits the request's batches fits the further ones.
 void CandidateRace::check_further(std::size_t candidate) {
   Trial& trial = trials_[candidate];
   if (trial.fits_further) return;
@@ -153,7 +153,7 @@ void CandidateRace::check_further(std::size_t candidate) {
   if (needed) check_memory(trial, *needed);
 }
 
-/// Runs all iterations of a candidate, and where it is the best so far, has it fit the further batches, too.
+/// Runs all iterations of a candidate and, if it is the best so far, makes it fit the further batches, too.
 void CandidateRace::run_to_the_end(std::size_t candidate) {
   const Trial& trial = trials_[candidate];
   do {
@@ -163,7 +163,7 @@ void CandidateRace::run_to_the_end(std::size_t candidate) {
   } while (!trial.fits && take_next_recomputation(candidate));
 }
 
-/// Returns whether the time is over. Until something fits there is more.
+/// Returns whether the time is over. Until something fits the limit is longer.
 bool CandidateRace::is_late() const {
   constexpr int kPatience = 4;
   constexpr Seconds kLeast{1};
@@ -183,14 +183,14 @@ void CandidateRace::run_first_iterations(std::size_t first) {
 std::vector<std::size_t> CandidateRace::ahead(std::size_t most) const {
   std::vector<std::size_t> order;
   for (std::size_t c = 0; c < trials_.size(); ++c) {
-    if (trials_[c].fits && trials_[c].iterations > 0) order.push_back(c);  // none: there was no time
+    if (trials_[c].fits && trials_[c].iterations > 0) order.push_back(c);  // zero: there was no time
   }
   std::ranges::stable_sort(order, {}, [&](std::size_t c) { return trials_[c].total; });
   order.resize(std::min(order.size(), most));
   return order;
 }
 
-/// Returns whether the placement of a plan says anything.
+/// Returns whether the placement of a plan makes a difference.
 bool CandidateRace::has_placements(const Plan& plan) const {
   const bool one_group = plan.layout == Layout::uniform && plan.llm.pp == 1;
   const bool fills_nodes = std::min(plan.encoder.tp, plan.llm.tp) == request_.cluster.gpus_per_node;
@@ -215,7 +215,7 @@ void CandidateRace::add_variants() {
   run_first_iterations(first);
 }
 
-/// Runs the promising ones first, so that the others are given up early.
+/// Runs the promising candidates first, so that the others are given up early.
 void CandidateRace::run_all_iterations() {
   const std::vector<std::size_t> order = ahead(candidates_.size());
   for (std::size_t first = 0; first < order.size(); first += kRunInFull) {
@@ -235,10 +235,10 @@ void CandidateRace::run_all_iterations() {
 
 namespace {
 
-/// Returns a plan with a recomputation and the other parts that are best in a race of its own; its objective
-/// is infinite where it does not fit.
+/// Returns a plan with a recomputation and the best other parts, found in a separate race; its objective is
+/// infinite if it does not fit.
 RankedPlan raced(const PlanRequest& request, Plan plan, Recomputation recomputation) {
-  PlanRequest with_it = request;  // with what is left of a time limit
+  PlanRequest with_it = request;  // with the rest of the time limit
   with_it.search.recomputations = {recomputation};
   plan.recomputation = recomputation;
   CandidateRace race(with_it);
@@ -256,7 +256,7 @@ RankedPlan raced(const PlanRequest& request, Plan plan, Recomputation recomputat
 PlanResult with_best_parts(const Planner& planner, const PlanRequest& request, bool for_each_recomputation) {
   struct Choice {
     RankedPlan raced;
-    Seconds objective;  // the planner's own
+    Seconds objective;  // the planner's own objective
   };
   PlanResult result;
   std::vector<Choice> choices;

@@ -15,7 +15,7 @@
 namespace dflop {
 namespace {
 
-constexpr int kSomeChunks[] = {2, 4};   // of interleaved, where none are asked for
+constexpr int kSomeChunks[] = {2, 4};   // of interleaved, unless the request fixes them
 constexpr std::size_t kReordered = 64;  // plans that get all orders
 
 /// A Split has the layers of encoder and LLM on every stage.
@@ -57,8 +57,8 @@ std::vector<Split> split_encoder_first(const ModelSpec& model, int stages) {
   return splits;
 }
 
-/// Returns, of the counts with the same whole number of samples per microbatch, the largest; where dp divides
-/// the batch only those that leave no rest.
+/// Returns, of the counts with the same whole number of samples per microbatch, the largest. If dp divides
+/// the batch, only counts without a remainder.
 std::vector<int> microbatch_counts(int gbs, int dp) {
   const int samples = gbs / dp;
   std::vector<int> counts;
@@ -75,7 +75,7 @@ struct PipelineKind {
   int chunks;
 };
 
-/// Returns the kinds that are open, the plainest first.
+/// Returns the permitted kinds, the plainest first.
 std::vector<PipelineKind> open_kinds(const PlanRequest& request) {
   std::vector<PipelineKind> kinds;
   const std::vector<OrderKind> usual = {OrderKind::one_f_one_b, OrderKind::interleaved};
@@ -106,7 +106,7 @@ std::string no_configuration(const PlanRequest& request) {
       request.search.can_split ? ", and a tp over which the model can be split" : "");
 }
 
-/// Returns every parallelism of all GPUs that the request allows.
+/// Returns every parallelism of all GPUs that the request permits.
 std::vector<ModulePlan> allowed_modules(const PlanRequest& request) {
   const int gpus = request.cluster.gpus();
   std::vector<ModulePlan> modules = module_plans(request.cluster, gpus, gpus, request.gbs);
@@ -124,7 +124,7 @@ Plan uniform_plan(Plan plan, const ModulePlan& module, const Split& layers, int 
   return plan;
 }
 
-/// Returns the plans of one sample in each microbatch, the smallest replica first.
+/// Returns the plans with one sample in each microbatch, the smallest replica first.
 std::map<int, std::vector<Plan>> hand_set_candidates(const PlanRequest& request) {
   const Plan blank = blank_plan(request, HandSetPlanner().name());
   std::map<int, std::vector<Plan>> of_replica;
@@ -141,7 +141,7 @@ std::map<int, std::vector<Plan>> hand_set_candidates(const PlanRequest& request)
   return of_replica;
 }
 
-/// Adds the plans of some parallelism and count of microbatches in an order, one for each way to cut the
+/// Adds the plans of one parallelism and number of microbatches in an order, one for each way to cut the
 /// layers.
 void add_plans(std::vector<Plan>& plans, const PlanRequest& request, UniformSplit split,
                const ModulePlan& module, int microbatches, const PipelineKind& kind) {
@@ -153,7 +153,7 @@ void add_plans(std::vector<Plan>& plans, const PlanRequest& request, UniformSpli
     plans.push_back(uniform_plan(blank, module, layers, microbatches));
 }
 
-/// Returns the plans of the parallelism and counts of microbatches of leaders, in all other orders.
+/// Returns the plans with the parallelism and numbers of microbatches of leaders, in all other orders.
 std::vector<Plan> in_other_orders(const PlanRequest& request, UniformSplit split,
                                   const std::vector<Plan>& leaders) {
   const std::vector<PipelineKind> kinds = open_kinds(request);
