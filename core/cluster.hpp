@@ -13,8 +13,7 @@ namespace dflop {
 /// A Link describes one tier of links. A message of b bytes takes latency + b / bandwidth.
 struct Link {
   Seconds latency{0};
-  double bandwidth_bytes_per_s = 0;  ///< one direction, one GPU; the achieved bandwidth, not the advertised
-                                     ///< one
+  double bandwidth_bytes_per_s = 0;  ///< one direction, one GPU; as achieved, not as advertised
 
   bool operator==(const Link&) const = default;
 };
@@ -100,8 +99,7 @@ inline constexpr NameTable<CollectiveAlgorithm, 4> kNames<CollectiveAlgorithm> =
 /// LeafSwitches describe the switches between nodes. Without contention they add no time to inter_node's.
 struct LeafSwitches {
   int nodes = 0;                ///< nodes under each leaf switch; 0: one switch for all nodes
-  double oversubscription = 1;  ///< bandwidth of the network cards below a leaf switch over bandwidth of its
-                                ///< uplinks
+  double oversubscription = 1;  ///< bandwidth of the network cards below over bandwidth of the uplinks
 
   bool operator==(const LeafSwitches&) const = default;
 };
@@ -110,8 +108,7 @@ struct LeafSwitches {
 struct NodeGroup {
   int nodes = 0;
   GpuSpec gpu;
-  SoftwareSpec software = {};  ///< only its kernel times are used; messages and reductions follow the
-                               ///< cluster's software
+  SoftwareSpec software = {};  ///< only its kernel times; messages and reductions follow the cluster's
 
   bool operator==(const NodeGroup&) const = default;
 };

@@ -22,8 +22,8 @@ struct ProgramCosts {
   /// activations that recomputation brought back; below 0 if frozen parts leave less to keep. A backward or
   /// backward_weight has the bytes it frees, which is the sum of these. All other instructions have zero.
   std::vector<Bytes> activation;
-  std::vector<Bytes> workspace;  ///< per instruction and rank: memory held only while it runs. `activation`
-                                 ///< and `workspace` may both be empty, which means zero everywhere
+  std::vector<Bytes> workspace;  ///< per instruction and rank: held only while it runs. `activation` and
+                                 ///< `workspace` may both be empty, which means zero everywhere
   /// The fraction of a GPU's memory bandwidth, in [0, 1], that each instruction uses while it runs without a
   /// neighbor at its stage's share. Empty if no GPU is shared.
   std::vector<double> bandwidth = {};

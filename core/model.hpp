@@ -159,8 +159,7 @@ struct ModelSpec {
   TransformerSpec encoder;
   ConnectorSpec connector;
   TransformerSpec llm;
-  std::optional<Architecture> architecture = std::nullopt;  ///< of a released model; none: the presets'
-                                                            ///< architecture
+  std::optional<Architecture> architecture = std::nullopt;  ///< of a released model; none: a preset's
 
   /// Returns how the encoder's input becomes rows.
   EncoderFront front() const { return architecture ? architecture->front : EncoderFront{}; }

@@ -94,8 +94,8 @@ struct Timeline {
   std::string source;       ///< "simulated", "recorded" by another program's profiler, or the device
   Nanoseconds makespan{0};  ///< if the run stalled: when the last group or transfer stopped
   std::int32_t cores = 0;   ///< number of cores that ranks shared for compute; 0: unlimited or unknown
-  std::int32_t hub = -1;    ///< first rank of the group that forwarded all messages between encoder and LLM;
-                            ///< -1: none
+  std::int32_t hub = -1;    ///< first rank of the group that forwarded messages between encoder and LLM; -1:
+                            ///< none
   std::int32_t shared_gpus = 0;  ///< see Program::shared_gpus
   std::vector<GroupUsage> groups;
   std::vector<Span> spans;                           ///< empty if only usage was requested

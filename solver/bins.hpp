@@ -18,8 +18,7 @@ struct Cap {
   std::span<const double> weight;  ///< per item, finite and non-negative
   double most = 0;                 ///< max total of any `window` consecutive microbatches
   int window = 1;                  ///< microbatches that are in flight together
-  bool of_microbatch = false;      ///< the sum over all bins of a microbatch; otherwise over the bins of one
-                                   ///< dp rank
+  bool of_microbatch = false;      ///< the sum over all bins of a microbatch; otherwise of one dp rank
 };
 
 /// A BinProblem has items and bins. Both spans have one finite, non-negative time per item, in seconds. bin =

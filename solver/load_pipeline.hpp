@@ -46,8 +46,7 @@ struct LoadPipeline {
   int dp = 1;
   std::vector<Load> loads;
   std::vector<char> shared;     ///< per rank
-  int links = 0;                ///< number of ranks, the last ones, that only model links whose work overlaps
-                                ///< with other ranks
+  int links = 0;                ///< the last ranks, this many, only model links whose work overlaps
   std::vector<double> tail_s;   ///< per rank: gradient reduction and optimizer, after its last step
   std::vector<LoadStep> steps;  ///< each step comes after the steps it waits for
 

@@ -128,8 +128,7 @@ struct RankedPlan {
   std::string scheduler;
   std::optional<std::int64_t> steps = {};  ///< steps of that scheduler; none: its default
   Seconds objective{0};
-  std::optional<Seconds> lpt = {};  ///< the objective with lpt, for comparison with all other plans that have
-                                    ///< it
+  std::optional<Seconds> lpt = {};  ///< the objective with lpt, to compare plans that have one
   Seconds bound{0};                 ///< no assignment of the iterations' samples has a smaller objective
   Bytes peak_memory;
   RankShares shares;  ///< of the mean iteration

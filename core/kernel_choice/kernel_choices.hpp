@@ -18,8 +18,7 @@ struct KernelChoice {
   std::uint16_t tried = 0;
   std::uint16_t trials = 0;  ///< calls of each rank on trial
   std::uint8_t first = 0;    ///< position in the order of a rank's first call
-  bool measured = true;      ///< the default was measured at this key; only then other keys may borrow this
-                             ///< choice
+  bool measured = true;      ///< the default was measured at this key; only then other keys may use it
   double mean_ns = 0;        ///< known mean time of the variant in use; 0: not known
 
   bool operator==(const KernelChoice&) const = default;

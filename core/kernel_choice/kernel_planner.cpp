@@ -14,8 +14,7 @@ constexpr std::int64_t kRoundCalls[kKernelRounds] = {2, 8, 32};
 constexpr double kRoundLimit[kKernelRounds] = {kFirstRoundLimit, kSecondRoundLimit,
                                                std::numeric_limits<double>::infinity()};
 constexpr double kHopeless = 3;           // times the one in use: one call is enough to drop it
-constexpr std::int64_t kSurelyCalls = 8;  // min calls of the last remaining variant before it may come into
-                                          // use
+constexpr std::int64_t kSurelyCalls = 8;  // min calls of the last remaining variant before it is used
 constexpr std::int64_t kMostTrials = 4;   // max, of a rank's calls in a step
 constexpr std::uint32_t kTimedOneOf = 16;
 constexpr std::int64_t kFirstWait = 64;  // steps

@@ -84,10 +84,8 @@ class CollectiveOrder {
   const Program& program_;
   std::size_t queues_per_group_;
   std::vector<Queue> queues_;       ///< the queues of a group are adjacent
-  std::vector<std::size_t> ready_;  ///< per collective: participants for which it is next, plus ended
-                                    ///< predecessors
-  std::unordered_map<std::int32_t, std::vector<std::int32_t>> followers_;  ///< by the collective they wait
-                                                                           ///< for
+  std::vector<std::size_t> ready_;  ///< per collective: participants for which it is next, plus ended `after`
+  std::unordered_map<std::int32_t, std::vector<std::int32_t>> followers_;  ///< by the collective they await
 };
 
 }  // namespace dflop

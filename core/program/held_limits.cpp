@@ -58,8 +58,7 @@ class GroupMemory {
   int microbatches() const { return static_cast<int>(kept_before_.size()) - 1; }
 
   Bytes state_;
-  std::vector<Bytes> kept_before_;  ///< per microbatch: total kept by the forwards of the microbatches before
-                                    ///< it
+  std::vector<Bytes> kept_before_;  ///< per microbatch: kept by the forwards of all earlier microbatches
   std::vector<Bytes> forward_workspace_;
   std::vector<Bytes> backward_workspace_;
 };

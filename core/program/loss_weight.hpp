@@ -21,8 +21,8 @@ std::int64_t loss_tokens(const Sample& sample);
 
 struct LossWeights {
   double token = 0;         ///< factor of each token's loss: 1 / loss tokens of the global batch
-  std::vector<double> bin;  ///< per bin, factor of the mean loss over the bin's tokens: the bin's share of
-                            ///< all loss tokens
+  std::vector<double> bin;  ///< per bin, factor of the mean loss over its tokens: its share of all loss
+                            ///< tokens
 };
 
 /// Returns weights with which losses, summed over all bins (microbatches and dp ranks alike), equal the mean

@@ -26,8 +26,7 @@ struct Reordering {
   int microbatches = 0;
   /// The fraction of a whole backward, in [0, 1], that becomes a backward_weight if the order splits it.
   std::optional<double> weight_share = {};
-  std::vector<double> weight_shares = {};  ///< the same for each stage separately; takes precedence over
-                                           ///< weight_share
+  std::vector<double> weight_shares = {};  ///< the same per stage; takes precedence over weight_share
   /// One entry for each instruction of the old program; only entries of whole backwards are read. Empty:
   /// nothing more is kept, and both parts have the workspace of the whole.
   std::vector<SplitMemory> split_memory = {};

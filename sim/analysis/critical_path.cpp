@@ -62,8 +62,7 @@ class PathWalk {
       group_of[program_.groups[g].first_rank] = static_cast<std::int32_t>(g);
     }
     const std::size_t queues = program_.queues();
-    std::vector<std::int64_t> latest(program_.groups.size() * queues, kNone);  // that each group ran in each
-                                                                               // queue
+    std::vector<std::int64_t> latest(program_.groups.size() * queues, kNone);  // per group and queue
     for (std::size_t s = 0; s < timeline_.spans.size(); ++s) {
       const Span& span = timeline_.spans[s];
       const auto found = group_of.find(span.rank);

@@ -103,8 +103,7 @@ struct MakespanBound {
 struct ProgramLimits {
   std::size_t shapes = 3;    ///< max number of shapes that an item is a mixture of, at least 2
   int iterations = 50'000;   ///< max iterations of the simplex method, 10 to 60 us each
-  std::size_t steps = 4096;  ///< max steps of a pipeline; larger ones are not solved, because that takes many
-                             ///< seconds
+  std::size_t steps = 4096;  ///< max steps of a pipeline; solving larger ones takes many seconds
 };
 
 /// MakespanBounds are bounds for one pipeline and the items of any batch, whatever their number or size: a
@@ -146,7 +145,7 @@ class MakespanBounds {
   BoundKind best_;
   MeanPipeline mean_;
   std::vector<PathBound> ranks_;           ///< of each rank and of their mean
-  std::vector<std::int32_t> same_before_;  ///< per step, the previous step of its rank and microbatch; -1:
+  std::vector<std::int32_t> same_before_;  ///< per step, the previous one of its rank and microbatch; -1:
                                            ///< none
   mutable std::mutex mutex_;
   std::vector<PathFlow> flows_;

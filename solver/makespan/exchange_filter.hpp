@@ -35,8 +35,7 @@ class ExchangeFilter {
   std::size_t loads_;
   std::size_t items_;
   std::size_t chunks_;
-  std::vector<Lanes> weight_;  ///< [load][chunk]: of an entry; items come first, then an empty entry for each
-                               ///< bin
+  std::vector<Lanes> weight_;  ///< [load][chunk]: of an entry; items come first, then nothing for each bin
   std::vector<Lanes> slope_;   ///< [load][chunk]: of its group's path for its bin's load
   std::vector<Lanes> rest_;    ///< its slopes times its weights, minus the makespan of its group
   std::vector<LaneGroups> group_;

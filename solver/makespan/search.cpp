@@ -375,8 +375,7 @@ struct MeanReplica {
       }
       return values_of_cells;
     };
-    means.reserve(2 + whole.features.size() + whole.bins.caps.size());  // spans point into it, so it must not
-                                                                        // reallocate
+    means.reserve(2 + whole.features.size() + whole.bins.caps.size());  // spans point into it
     problem.bins = {.encoder_s = mean(whole.bins.encoder_s),
                     .llm_s = mean(whole.bins.llm_s),
                     .bins = whole.bins.microbatches(),

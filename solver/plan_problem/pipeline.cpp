@@ -247,8 +247,7 @@ constexpr std::size_t kEncoderTokens = 1;  // index into WorkCounts
 constexpr std::size_t kFirstLlmCount = 3;
 constexpr std::size_t kLlmTokens = 4;
 constexpr std::size_t kOutputTokens = kWorkCounts;  // index after them
-constexpr std::size_t kCounts = kWorkCounts + 1;    // number of features of the work; features of samples'
-                                                    // excesses follow
+constexpr std::size_t kCounts = kWorkCounts + 1;    // features of the work; features of excesses follow
 using Mix = std::vector<double>;                    // per feature
 
 // Executors use whole nanoseconds, and may round any part down by half of one.

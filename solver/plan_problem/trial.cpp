@@ -121,8 +121,7 @@ Bytes with_memory_to_spare(Bytes usable) {
 
 std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span<const Batch> further,
                              const Scheduler& scheduler, std::uint64_t seed, bool within, Bytes limit) {
-  constexpr std::size_t kAtOnce = 4;  // few, because the first overrun ends the search, and the first batches
-                                      // are the hardest
+  constexpr std::size_t kAtOnce = 4;  // the first overrun ends the search, and the hardest batches come first
   const std::optional<Bytes> kept = within ? std::optional(limit) : std::nullopt;
   for (std::size_t first = 0; first < further.size(); first += kAtOnce) {
     std::array<std::optional<Bytes>, kAtOnce> peaks;

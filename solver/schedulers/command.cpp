@@ -50,8 +50,7 @@ class CommandProcess {
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // everything that the shell starts ends
-                                                                   // with it
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // for ending all that the shell starts
     std::string text = command;
     std::string shell = "sh";
     std::string option = "-c";

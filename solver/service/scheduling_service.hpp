@@ -46,8 +46,7 @@ struct ServiceOptions {
   ScheduleLimits limits = {};  ///< of every request
   // The following are used only in live mode.
   Seconds late_after{1e-3};   ///< a longer wait in next() is an event
-  Seconds stall_after{0.25};  ///< a scheduler that has not returned this long after it should have is
-                              ///< abandoned
+  Seconds stall_after{0.25};  ///< a scheduler is abandoned this long after it should have ended
   int most_stalled = 4;       ///< max abandoned threads; beyond that only LPT schedules
 };
 

@@ -13,8 +13,7 @@ namespace {
 constexpr std::array kTps = {1, 2, 4, 8};
 constexpr std::array<std::int64_t, 7> kTiles = {1, 2, 4, 8, 16, 32, 64};
 constexpr std::array<std::int64_t, 4> kTokens = {1024, 2048, 4096, 8192};
-constexpr double kStateBytes = 10;  // bytes per parameter: bf16 weight, gradient, two moments and DDP's
-                                    // bucket
+constexpr double kStateBytes = 10;  // per parameter: bf16 weight, gradient, two moments and DDP's bucket
 constexpr double kBf16 = 2;
 
 /// Returns a stage with this many layers of one module and all of its ends.

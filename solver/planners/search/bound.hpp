@@ -15,11 +15,9 @@ namespace dflop {
 /// A PlanFloor has what is known of a plan before it is run.
 struct PlanFloor {
   double bound_s = 0;     ///< lower bound on the objective under any assignment
-  double estimate_s = 0;  ///< expected objective: with equal microbatches, including fill and drain of the
-                          ///< pipeline
+  double estimate_s = 0;  ///< expected objective: equal microbatches, plus fill and drain
   Bytes memory;           ///< min memory of some rank in some iteration
-  Bytes expected_memory;  ///< expected memory, with microbatches that are equal except those of the largest
-                          ///< samples
+  Bytes expected_memory;  ///< with microbatches that are equal except those of the largest samples
   Bytes hard_memory;      ///< expected memory including the hardest further batches; unset for families
 };
 

@@ -49,8 +49,7 @@ constexpr std::size_t kOpenedInAnyCase = 8;      // families, even if time is sh
 constexpr std::size_t kTriedInFull = 2;          // of each round's plans, and as many that probably fit
 constexpr int kTriesInFull = 2;                  // if none of the first fits
 constexpr std::size_t kCompletedAtOnce = 4;      // families whose other variants are made
-constexpr std::size_t kFinalists = 4;  // each from a different family, to be scheduled by the requested
-                                       // scheduler
+constexpr std::size_t kFinalists = 4;            // of as many families, for the requested scheduler
 // An additional 1 / kPartOfBudgetToFinish of the budget is for finishing more plans, and as much for moving
 // layers.
 constexpr std::int64_t kPartOfBudgetToFinish = 2;
@@ -307,8 +306,7 @@ class PlanSearch {
   /// Adds one more cut of a leaf's group, by bisection of the memory that cuts are made for: for less memory
   /// than a cut that does not fit, for more than one that fits or is too uneven to beat the best plan.
   void refit(std::size_t of) {
-    constexpr double kLeastGap = 0.01;  // min gap between limits worth another cut, relative to the usable
-                                        // memory
+    constexpr double kLeastGap = 0.01;  // min gap between limits, relative to the usable memory
     CutGroup& group = groups_[leaves_[of].group];
     if (group.whole || (leaves_[of].fits() && !group.has_overrun())) return;
     const double usable = static_cast<double>(request_.cluster.gpu.usable_memory().count);
