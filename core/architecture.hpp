@@ -62,8 +62,8 @@ struct LayerForm {
   double qk_epsilon = 1e-6;      ///< of these two norms
   bool layer_scale = false;      ///< each half of a layer is multiplied by a learned vector
   double layer_scale_start = 1;  ///< initial values of that vector
-  /// For each layer of the module, whether it attends within windows; otherwise it attends to whole
-  /// sequences. Empty: no layer has windows.
+  /// This says, for each layer of the module, whether it attends within windows or to whole sequences. Empty:
+  /// no layer has windows.
   std::vector<bool> windowed = {};
 
   bool operator==(const LayerForm&) const = default;
@@ -102,8 +102,8 @@ struct EncoderFront {
 struct ConnectorForm {
   bool selects = false;   ///< rows are first selected or averaged, depending on the content of a sequence
   bool averages = false;  ///< merged rows are averaged; otherwise they are concatenated
-  /// The norm before the first linear layer. Its input is the encoder's rows or, if rows are selected, the
-  /// input of that layer.
+  /// This norm comes before the first linear layer. Its input is the encoder's rows or, if rows are selected,
+  /// the input of that layer.
   std::optional<NormKind> norm = NormKind::layer;
   double epsilon = 1e-5;
   Activation activation = Activation::gelu_tanh;

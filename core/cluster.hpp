@@ -27,7 +27,7 @@ struct GpuSpec {
   Bytes reserved_memory;    ///< context, communication buffers, fragmentation: unavailable to plans
   int multiprocessors = 0;  ///< 0: unknown; then every share is granted as requested
   int share_quantum = 8;    ///< a share is a multiple of this many multiprocessors
-  /// The share of the multiprocessors at which a kernel reaches the GPU's full memory bandwidth. Below it,
+  /// A kernel reaches the GPU's full memory bandwidth at this share of the multiprocessors. Below it,
   /// bandwidth is proportional to the share. Matrix products of decoding saturate an H100's memory near 0.35
   /// (BulletServe, issue 1).
   double saturating_share = 0.35;
@@ -49,19 +49,19 @@ struct SoftwareSpec {
       0;                         ///< mean sequence length at which attention reaches half of its efficiency
   double memory_efficiency = 0;  ///< fraction of the memory bandwidth that streaming kernels reach
   Seconds kernel_overhead{0};    ///< fixed time of one layer's small kernels on the GPU, per pass
-  /// Host time to launch the kernels of one layer's forward pass. A pass takes at least this long, even if
-  /// its kernels are short.
+  /// The host takes this long to launch the kernels of one layer's forward pass. A pass takes at least this
+  /// long, even if its kernels are short.
   Seconds layer_launch{0};
-  /// Time of a message between pipeline stages in addition to the link's latency: the host waits for the
-  /// message, and then the GPU waits for the host.
+  /// A message between pipeline stages takes this long in addition to the link's latency: the host waits for
+  /// the message, and then the GPU waits for the host.
   Seconds message_overhead{0};
-  /// Total outgoing bandwidth of a node for all gradient rings that have several ranks in it. 0: the rings
+  /// All gradient rings with several ranks in a node share this outgoing bandwidth of the node. 0: the rings
   /// use every network card, so the bandwidth is gpus_per_node times the bandwidth of inter_node.
   double node_ring_bandwidth_bytes_per_s = 0;
-  /// The share of tensor-parallel communication that overlaps with matrix products.
+  /// This share of tensor-parallel communication overlaps with matrix products.
   double tensor_overlap = 0;
-  /// Factor on the bytes that a kernel moves while the other module of a shared plan runs on the same GPU and
-  /// uses the same cache.
+  /// A kernel moves this many times the bytes while the other module of a shared plan runs on the same GPU,
+  /// because both use its cache.
   double shared_cache_factor = 1;
 
   bool operator==(const SoftwareSpec&) const = default;

@@ -17,14 +17,15 @@ struct ProgramCosts {
   std::vector<Nanoseconds> message;      ///< per message: uncontended time from the send to the arrival
   std::vector<Nanoseconds> collective;   ///< per collective: time from the last arrival to the end
   std::vector<ModelState> model_state;   ///< per group and rank, summed over all stages that the group runs
-  /// Change of kept activations, per instruction and rank. A forward has what it keeps for the backward of
-  /// its microbatch and stage. A backward_input has what it keeps additionally until the backward_weight: the
-  /// activations that recomputation brought back; below 0 if frozen parts leave less to keep. A backward or
-  /// backward_weight has the bytes it frees, which is the sum of these. All other instructions have zero.
+  /// This is the change of kept activations, per instruction and rank. A forward has what it keeps for the
+  /// backward of its microbatch and stage. A backward_input has what it keeps additionally until the
+  /// backward_weight: the activations that recomputation brought back; below 0 if frozen parts leave less to
+  /// keep. A backward or backward_weight has the bytes it frees, which is the sum of these. All other
+  /// instructions have zero.
   std::vector<Bytes> activation;
   std::vector<Bytes> workspace;  ///< per instruction and rank: held only while it runs. `activation` and
                                  ///< `workspace` may both be empty, which means zero everywhere
-  /// The fraction of a GPU's memory bandwidth, in [0, 1], that each instruction uses while it runs without a
+  /// Each instruction uses this fraction of a GPU's memory bandwidth, in [0, 1], while it runs without a
   /// neighbor at its stage's share. Empty if no GPU is shared.
   std::vector<double> bandwidth = {};
 

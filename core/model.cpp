@@ -3,7 +3,7 @@
 namespace dflop {
 namespace {
 
-/// Returns the parameters of a norm: factors, and those of a layer norm also summands.
+/// Returns the parameters of a norm: factors, and for a layer norm also summands.
 std::int64_t norm_parameters(NormKind kind, std::int64_t width) {
   return (kind == NormKind::layer ? 2 : 1) * width;
 }

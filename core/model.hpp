@@ -29,8 +29,8 @@ struct TrainedParts {
   bool encoder = true;
   bool connector = true;
   bool llm = true;  ///< embedding, layers and head
-  /// The rank of the pair of trained matrices next to each matrix of the LLM's layers, which are then frozen
-  /// (Hu et al. 2022, "LoRA"). 0: none.
+  /// Each matrix of the LLM's layers, which are then frozen, gets a pair of trained matrices of this rank (Hu
+  /// et al. 2022, "LoRA"). 0: none.
   int lora_rank = 0;
 
   bool all() const { return *this == TrainedParts{}; }
@@ -134,10 +134,10 @@ struct TransformerSpec {
 
 /// A ConnectorSpec is the MLP between encoder and LLM. It runs on the last rank group with encoder layers.
 struct ConnectorSpec {
-  /// Widths from input to output, for example {4 * 1280, 4 * 1280, 3584}. There is one linear layer between
-  /// each two.
+  /// These are the widths from input to output, for example {4 * 1280, 4 * 1280, 3584}, with a linear layer
+  /// between each two.
   std::vector<int> widths;
-  /// Encoder tokens merged into one connector token (2x2 merge: 4; average pooling by two: 2).
+  /// This many encoder tokens are merged into one connector token (2x2 merge: 4; average pooling by two: 2).
   int merge = 1;
 
   /// Returns the matrix parameters on one tp rank. Matrices are split alternately by column and by row.
@@ -170,7 +170,8 @@ struct ModelSpec {
   /// Returns how many encoder rows are concatenated into one input row of the connector's first linear layer.
   int joined_rows() const { return connector_form().averages ? 1 : connector.merge; }
 
-  // Parameters on one tp rank. For a model without an architecture, only matrices are counted.
+  // These functions count the parameters on one tp rank; for a model without an architecture, only its
+  // matrices.
 
   /// Returns the parameters of the encoder's front, which makes its rows; each tp rank has all of them.
   std::int64_t front_parameters() const;

@@ -98,7 +98,7 @@ struct ModulePlan {
   bool operator==(const ModulePlan&) const = default;
 };
 
-/// The max bytes of a gradient bucket.
+/// A gradient bucket has at most this many bytes.
 inline constexpr std::int64_t kMostGradientBucket = std::int64_t{1} << 50;
 
 /// PlanOptions are the options of a plan that a user may set. A planner keeps them or chooses its own,
@@ -140,10 +140,10 @@ struct Plan : PlanOptions {
   ModulePlan encoder;
   ModulePlan llm;
   int microbatches = 1;  ///< per iteration and LLM dp rank
-  /// The fraction of each GPU's multiprocessors for the encoder; the rest is the LLM's. Above 0 and below 1
-  /// in a shared plan, 0 in others. granted_shares() says how a GPU rounds it.
+  /// The encoder gets this fraction of each GPU's multiprocessors, and the LLM gets the rest. Above 0 and
+  /// below 1 in a shared plan, 0 in others. granted_shares() says how a GPU rounds it.
   double encoder_share = 0;
-  /// The scheduling objective that the plan was chosen for. None: it was chosen for any.
+  /// The plan was chosen for this scheduling objective. None: it was chosen for any.
   std::optional<Objective> objective = {};
   /// Schedulers must keep every rank within its GPU's memory, also for batches that the planner has not seen.
   bool respect_memory = false;

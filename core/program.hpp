@@ -124,26 +124,27 @@ enum class CollectiveSum : std::uint8_t {
   norm,         ///< the squares of all gradients, over all groups: one number
 };
 
-/// The bytes of a norm's sum: the squares of all gradients, and the losses.
+/// The sum for a norm has this many bytes: the squares of all gradients, and the losses.
 inline constexpr Bytes kNormBytes{2 * kFp32Bytes};
 
 /// A Collective is an operation over several groups.
 struct Collective {
   std::vector<std::int32_t> groups;
   Bytes bytes;  ///< per rank
-  /// The fraction of the next compute instruction after which an all_reduce_start enters the collective: a
-  /// bucket of gradients is complete before its backward ends. 0: at once.
+  /// An all_reduce_start enters the collective after this fraction of the next compute instruction: a bucket
+  /// of gradients is complete before its backward ends. 0: at once.
   double ready = 0;
-  /// The kind of sum. Program files store it. Timelines do not, because a replay only needs to know that
-  /// groups meet; they recognize a norm by its bytes.
+  /// Program files store this kind of sum. Timelines do not, because a replay only needs to know that groups
+  /// meet; they recognize a norm by its bytes.
   CollectiveSum sum = CollectiveSum::gradients;
   /// A group runs the collectives of one queue one after another, and different queues concurrently, like a
   /// GPU's streams. Only recordings have several queues: one for each process group, which has its own
   /// stream.
   std::int32_t queue = 0;
-  /// Collectives, of any queue, that must end before this one begins. Only recordings have any.
+  /// These collectives, of any queue, must end before this one begins. Only recordings have any.
   std::vector<std::int32_t> after = {};
-  /// Distinguishes collectives that move their bytes differently, such as all-to-all and all-reduce.
+  /// This number distinguishes collectives that move their bytes differently, such as all-to-all and
+  /// all-reduce.
   std::int32_t operation = 0;
 };
 
@@ -179,10 +180,10 @@ struct Program {
   std::vector<Work> works;
   std::vector<Message> messages;
   std::vector<Collective> collectives;
-  /// The group whose first rank forwards all messages between encoder and LLM (Reshard::hub); -1: none.
+  /// The first rank of this group forwards all messages between encoder and LLM (Reshard::hub); -1: none.
   std::int32_t hub = -1;
-  /// In a shared plan, the number of GPUs: rank r is on GPU r modulo this, so ranks from this one on share
-  /// the GPUs of the ranks before. 0: each rank has its own GPU.
+  /// This is the number of GPUs of a shared plan: rank r is on GPU r modulo this, so ranks from this one on
+  /// share the GPUs of the ranks before. 0: each rank has its own GPU.
   std::int32_t shared_gpus = 0;
 
   /// Returns the GPU of a rank.

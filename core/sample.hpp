@@ -70,10 +70,10 @@ struct Record {
 struct Workload {
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
-  /// The sum of s² over sequences, averaged over the layers' attention windows and rounded. Causal halving is
-  /// not included.
+  /// This is the sum of s² over sequences, averaged over the layers' attention windows and rounded. Causal
+  /// halving is not included.
   std::int64_t attention_pairs = 0;
-  /// The LLM tokens whose prediction is known not to be trained. Runs that compute logits only for trained
+  /// These LLM tokens are known not to have a trained prediction. Runs that compute logits only for trained
   /// tokens (TransformerSpec::logits_at_once) skip them in the head.
   std::int64_t untrained_tokens = 0;
 
@@ -106,11 +106,11 @@ struct Sample {
   std::string id;
   Modality modality = Modality::text;
   std::vector<EncoderSequences> encoder_sequences;
-  /// LLM tokens that come from the encoder and connector (visual or audio tokens).
+  /// These LLM tokens come from the encoder and connector (visual or audio tokens).
   std::int64_t encoder_output_tokens = 0;
-  /// encoder_output_tokens + text tokens, truncated to the max length if there is one.
+  /// This is encoder_output_tokens + text tokens, truncated to the max length if there is one.
   std::int64_t llm_tokens = 0;
-  /// LLM tokens whose prediction is not trained, if the data say so.
+  /// These LLM tokens have no trained prediction, according to the data.
   std::int64_t untrained_tokens = 0;
 
   Workload encoder() const {

@@ -20,31 +20,32 @@
 
 namespace dflop {
 
-/// A memory size above any GPU's. Orders that depend on memory are not limited by it.
+/// This memory is larger than any GPU's, so it does not limit orders that depend on memory.
 inline constexpr Bytes kAnyMemory{std::int64_t{1} << 60};
 
 /// ScheduleLimits hold the objective of a schedule, the limits it must obey, and when the search for it ends.
 /// The command line passes them unchanged to the scheduler.
 struct ScheduleLimits {
-  /// The value to minimize. None: the plan's objective or, if the plan names none, the scheduler's default
-  /// (solver/schedulers/methods.cpp).
+  /// The schedule minimizes this. None: the plan's objective or, if the plan names none, the scheduler's
+  /// default (solver/schedulers/methods.cpp).
   std::optional<Objective> objective = {};
-  /// The order of the bins. None: `alike` for schedulers that look at costs, otherwise the order in which the
-  /// bins were found. Searches that minimize the makespan ignore it because they choose the order themselves.
+  /// The bins are in this order. None: `alike` for schedulers that look at costs, otherwise the order in
+  /// which the bins were found. Searches that minimize the makespan ignore it because they choose the order
+  /// themselves.
   std::optional<BinOrder> bin_order = {};
-  /// The max LLM tokens of a bin.
+  /// No bin may have more LLM tokens.
   std::optional<std::int64_t> token_cap = {};
-  /// The max usable memory that a rank may need at any time. None: memory is not checked.
+  /// No rank may need more usable memory than this at any time. None: memory is not checked.
   std::optional<Bytes> memory = {};
-  /// The usable memory of a GPU, for plans whose order depends on it. None: `memory`, or kAnyMemory if that
+  /// GPUs have this usable memory, for plans whose order depends on it. None: `memory`, or kAnyMemory if that
   /// is not set either.
   std::optional<Bytes> usable_memory = {};
   /// The search ends after this wall-clock time instead of after a number of steps or nodes. Without a time
   /// limit the same request always gives the same result.
   std::optional<Seconds> time_limit = {};
-  /// The number of search steps. None: the search decides.
+  /// A search takes this many steps. None: the search decides.
   std::optional<std::int64_t> steps = {};
-  /// The max branch-and-bound nodes of an integer program. None: the solver decides.
+  /// An integer program takes at most this many branch-and-bound nodes. None: the solver decides.
   std::optional<std::int64_t> node_budget = {};
 
   /// Returns the memory that determines the plan's order.

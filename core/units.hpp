@@ -1,4 +1,4 @@
-// Strong types for units: the compiler rejects adding seconds to bytes.
+// This header has a type for each unit, so that the compiler rejects adding seconds to bytes.
 #pragma once
 
 #include <chrono>
@@ -37,9 +37,9 @@ constexpr Bytes operator-(Bytes a, Bytes b) {
   return {a.count - b.count};
 }
 
-/// Bytes of one number in each storage format. Programs and the analytic model count activations, weights,
-/// and messages of both in bf16; they count optimizer states, and gradients summed over microbatches, in
-/// fp32.
+/// One number has this many bytes in each storage format. Programs and the analytic model count activations,
+/// weights, and messages of both in bf16; they count optimizer states, and gradients summed over
+/// microbatches, in fp32.
 inline constexpr std::int64_t kBf16Bytes = 2;
 inline constexpr std::int64_t kFp32Bytes = 4;
 inline constexpr std::int64_t kFp64Bytes = 8;

@@ -26,13 +26,14 @@ struct Pause {
 };
 
 struct Conditions {
-  /// Links that messages and collectives share. Null: each takes the time given by ProgramCosts.
+  /// Messages and collectives share these links. Null: each takes the time given by ProgramCosts.
   const Network* network = nullptr;
   std::vector<Pause> pauses = {};  ///< in order of start
-  /// The number of cores on which groups take turns to compute (see CoreGate). Messages and collectives need
-  /// no cores. 0: every rank has its own core.
+  /// Groups take turns to compute on this many cores (see CoreGate). Messages and collectives need no cores.
+  /// 0: every rank has its own core.
   int cores = 0;
-  /// By group: when it begins, for example because it is still in the previous step. Empty: all begin at 0.
+  /// Each group begins at this time, for example because it is still in the previous step. Empty: all begin
+  /// at 0.
   std::vector<Nanoseconds> begins = {};
 };
 
@@ -95,7 +96,7 @@ inline Nanoseconds paused_time(const Conditions& conditions, std::int32_t group,
   return sum;
 }
 
-/// The max duration of an operation under conditions, and of a whole run. The engine counts nanoseconds in 64
+/// Neither an operation under conditions nor a whole run may take longer. The engine counts nanoseconds in 64
 /// bits, which is enough for 292 years.
 inline constexpr Seconds kLongestRun{1e9};
 

@@ -22,7 +22,7 @@
 namespace dflop {
 namespace {
 
-// Stand-ins for a message's arrival time before it is known.
+// These stand for a message's arrival time before it is known.
 constexpr Nanoseconds kNotPosted{-1};
 constexpr Nanoseconds kInFlight{-2};  ///< posted; only the network knows when it arrives
 
@@ -54,7 +54,7 @@ struct LateEntry {
   std::int64_t instruction = 0;
 };
 
-// Checks of the costs before a run.
+// This part checks the costs before a run.
 
 template <typename T>
 void require_size(const std::vector<T>& table, std::size_t expected, std::string_view what) {
@@ -299,7 +299,7 @@ class Engine {
     }
   }
 
-  // Instructions and compute.
+  // This part runs instructions and compute.
 
   /// Runs the instructions of a group until one takes time.
   void advance(std::int32_t group) {
@@ -398,7 +398,7 @@ class Engine {
     usage.peak_buffers = buffers;
   }
 
-  // Sharing of cores, if there are fewer cores than ranks.
+  // This part shares cores, if there are fewer cores than ranks.
 
   /// Sets up the cores. Nothing asks for cores if there is no limit, or if there are enough for all ranks.
   void set_up_cores(int cores) {
@@ -436,7 +436,7 @@ class Engine {
     }
   }
 
-  // Messages and collectives.
+  // This part runs messages and collectives.
 
   void post(std::int32_t group, const Instruction& instruction) {
     const Message& message = program_.messages[instruction.index];
@@ -614,7 +614,7 @@ class Engine {
     timeline_.groups[group].transfer += now_ - groups_[group].links_busy_since;
   }
 
-  // The timeline.
+  // This part fills the timeline.
 
   void record_span(std::int32_t group, Stream stream, std::int64_t position, Nanoseconds duration,
                    Bytes bytes) {

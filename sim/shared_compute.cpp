@@ -11,7 +11,7 @@ namespace {
 
 constexpr Nanoseconds kNever = Nanoseconds::max();
 
-/// Tolerance for sums of bandwidth fractions, which are not exact.
+/// Sums of bandwidth fractions are not exact, so they are compared with this.
 constexpr double kAll = 1 + 1e-12;
 
 /// Returns when `work` nanoseconds of work that begin at `start` are done, to the nearest nanosecond.

@@ -25,7 +25,7 @@ namespace dflop {
 /// While a group pauses, its compute makes no progress and takes no bandwidth.
 class SharedCompute {
  public:
-  /// The kind of event in a computation.
+  /// A What is the kind of an event in a computation.
   enum class What : std::uint8_t {
     nothing,  ///< only its rate has changed
     enters,   ///< the group enters the collective named by add_entry()

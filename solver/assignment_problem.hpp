@@ -38,7 +38,7 @@ struct AssignmentProblem {
 /// callback for improvements.
 struct SolveLimits {
   std::uint64_t seed = 0;
-  /// The work that a search may do, counted in its own steps, so the result is the same on every machine. 0:
+  /// A search may do this much work, counted in its own steps, so the result is the same on every machine. 0:
   /// the search decides.
   std::int64_t steps = 0;
   /// A search ends this long after the call, in wall-clock time, instead of after a number of steps.
@@ -47,7 +47,7 @@ struct SolveLimits {
   /// If set, the search calls this with each better assignment that obeys the caps, and its objective.
   std::function<void(std::span<const std::int32_t>, double)> improved = {};
   std::uint64_t stream = 0;  ///< distinguishes problems with the same seed, such as iterations
-  /// The order in which Method::solve() leaves the bins. None: the method's own.
+  /// Method::solve() leaves the bins in this order. None: the method's own.
   std::optional<BinOrder> bin_order = {};
 };
 

@@ -43,8 +43,8 @@ struct BinProblem {
   std::size_t items() const { return encoder_s.size(); }
 };
 
-/// The max items x bins of a small problem: its integer program is solved almost instantly, and local search
-/// finds all it can before its usual time is up.
+/// A problem with at most this many items x bins is small: its integer program is solved almost instantly,
+/// and local search finds all it can before its usual time is up.
 inline constexpr std::size_t kSmallCells = 512;
 
 /// Returns the largest load of any bin, encoder or LLM, in seconds. Caps are ignored.

@@ -12,7 +12,7 @@ namespace dflop {
 
 /// A Load is a sum over the items of a bin, or of a microbatch, that durations depend on.
 struct Load {
-  /// The weights of the features, one entry each: an item adds the sum over features of mix * feature.
+  /// An item adds the sum over features of mix * feature; there is one entry for each feature.
   std::vector<double> mix;
   /// If true, the sum is over all bins of a microbatch (an encoder that its dp ranks share); otherwise over
   /// one bin.

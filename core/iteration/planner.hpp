@@ -53,7 +53,7 @@ struct SearchOptions {
   /// any.
   std::function<bool(int encoder_tp, int llm_tp)> can_split = {};
   PlanObjective objective = PlanObjective::mean;
-  /// The scheduler that finally makes the microbatches of the best plans, within memory.
+  /// This scheduler makes the final microbatches of the best plans, within memory.
   std::string scheduler = "auto";
   std::int64_t budget = 0;  ///< instructions to simulate, not counting seeds; 0: the planner's own budget
   /// The search ends after this time; its result then depends on the machine.
@@ -61,7 +61,7 @@ struct SearchOptions {
   int listed = 10;  ///< max plans in PlanResult::best
   /// Schedulers keep the plans of a search within memory; otherwise they may exceed it.
   bool respect_memory = true;
-  /// Plans of other planners that a search tries first, if they are in its search space. The search does not
+  /// A search tries these plans of other planners first, if they are in its search space. The search does not
   /// run planners that made any of these.
   std::vector<Plan> seeds = {};
 };
@@ -93,9 +93,9 @@ struct PlanRequest : Problem {
   /// A planner that proves bounds calls this whenever its best objective or its bound improves. Arguments:
   /// the best objective and, once known, the lower bound over all plans that it may choose. May be empty.
   std::function<void(Seconds, std::optional<Seconds>)> improved = {};
-  /// Further batches of the data, the hardest to fit first, on which no plan is timed. Planners that run
-  /// plans choose one that also fits these, because a run would otherwise end out of memory when it reaches
-  /// them.
+  /// These are further batches of the data, the hardest to fit first, on which no plan is timed. Planners
+  /// that run plans choose one that also fits these, because a run would otherwise end out of memory when it
+  /// reaches them.
   std::span<const Batch> further = {};
 };
 
@@ -124,7 +124,7 @@ RankShares rank_shares(const Timeline& timeline);
 /// A RankedPlan is one of the best plans that a search has run.
 struct RankedPlan {
   Plan plan;
-  /// The requested scheduler, or "lpt" or "random" if its microbatches do not fit or are no better.
+  /// This is the requested scheduler, or "lpt" or "random" if its microbatches do not fit or are no better.
   std::string scheduler;
   std::optional<std::int64_t> steps = {};  ///< steps of that scheduler; none: its default
   Seconds objective{0};
@@ -139,12 +139,12 @@ struct PlanResult {
   Seconds objective{0};           ///< defined by the planner; see its header
   std::string infeasible_reason;  ///< the constraint that fails, and by how much at best
   std::int64_t candidates = 0;    ///< configurations considered
-  /// A proven bound: no plan of the planner's search space that fits has a smaller objective, whatever the
-  /// assignment of the iterations' samples. Absent if the planner or the cost model proves nothing.
+  /// This bound is proven: no plan of the planner's search space that fits has a smaller objective, whatever
+  /// the assignment of the iterations' samples. Absent if the planner or the cost model proves nothing.
   std::optional<Seconds> bound = {};
   bool exhausted = true;  ///< false: a budget or time limit ended the search
-  /// The plan, followed by others in increasing order of objective. A plan with a smaller objective than the
-  /// first leaves less memory to spare for further batches.
+  /// The first entry is the plan, and others follow in increasing order of objective. A plan with a smaller
+  /// objective than the first leaves less memory to spare for further batches.
   std::vector<RankedPlan> best = {};
   int seeds_outside = 0;  ///< seed plans that are outside the search space
 

@@ -14,7 +14,7 @@
 
 namespace dflop {
 
-/// Values per encoder token in live runs: 4x4 pixels of three colors.
+/// An encoder token has this many values in live runs: 4x4 pixels of three colors.
 inline constexpr int kPatchValues = 48;
 
 /// AttentionHeads describe the attention heads that one rank computes.

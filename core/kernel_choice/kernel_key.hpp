@@ -40,7 +40,7 @@ inline constexpr NameTable<KernelOperation, kKernelOperations> kNames<KernelOper
      {KernelOperation::swiglu, "swiglu"},
      {KernelOperation::swiglu_backward, "swiglu_backward"}}};
 
-/// Names of precisions, indexed by DType (kernels/dtype.hpp).
+/// These are the names of precisions, indexed by DType (kernels/dtype.hpp).
 inline constexpr std::array<std::string_view, 3> kDTypeNames = {"f32", "f64", "bf16"};
 
 /// VariantNames list the variants of each operation, the default first; empty for an operation without

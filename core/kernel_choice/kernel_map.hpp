@@ -83,7 +83,7 @@ class KernelMap {
   std::vector<Value> values_;
 };
 
-/// The max distance in buckets over which one key's data is used for another: two octaves.
+/// One key's data is used for another up to this distance in buckets: two octaves.
 inline constexpr int kFarthestBucket = 4;
 
 /// Returns the index of the key or, if it is absent, of the nearest key with the same operation, precision

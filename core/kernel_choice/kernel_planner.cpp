@@ -254,12 +254,12 @@ void KernelPlanner::advance(KernelKey key, KernelState& state) {
   settle(key, state, best);
 }
 
-/// Drops the variants that are over the round's limit.
+/// Drops the variants that exceed the round's limit.
 void KernelPlanner::end_round(KernelState& state) const {
   const auto ratio = [&](std::size_t v) {
     return state.round == 0 ? state.trials[v].least_ratio() : state.trials[v].ratio();
   };
-  double best = 1;  // that of the variant in use
+  double best = 1;  // the ratio of the variant in use
   for (std::size_t v = 0; v < state.trials.size(); ++v) {
     if ((state.alive & bit_of(v)) != 0) best = std::min(best, ratio(v));
   }

@@ -25,13 +25,14 @@ inline constexpr NameTable<KernelMode, 3> kNames<KernelMode> = {
 
 /// A LearningRule has the parameters of a learning planner.
 struct LearningRule {
-  /// The max fraction of the elapsed time for trials and timing. With it, a run in which no other variant is
-  /// worthwhile should reach 0.995 times the pace of a run that does not learn.
+  /// Trials and timing may take this fraction of the elapsed time. With it, a run in which no other variant
+  /// is worthwhile should reach 0.995 times the pace of a run that does not learn.
   double budget = 0.005;
-  /// The max fraction if each call on trial is as slow as it can be.
+  /// They may take this fraction if each call on trial is as slow as it can be.
   double most = 0.01;
   double timing_ns = 60;  ///< cost of timing one call
-  /// Expected and max time of a variant without measurements, as multiples of the time of the variant in use.
+  /// A variant without measurements is expected to take this many times as long as the one in use, and at
+  /// most `unknown_most` times.
   double unknown = 4;
   double unknown_most = 16;
 

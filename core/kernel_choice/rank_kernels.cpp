@@ -21,13 +21,13 @@ void RankKernels::observe(const ChosenKernel& chosen, double ns, double scale) {
   if (chosen.in_trials && chosen.variant == choice.tried) {
     seen.trials.add(ns * scale);
     seen.least_trial_ns = seen.trials.count == 1 ? ns * scale : std::min(seen.least_trial_ns, ns * scale);
-    // What took even longer was interrupted, as by another process: no variant is so slow.
+    // A longer call was interrupted, for example by another process: no variant is this slow.
     constexpr double kSlowest = 256;
     const double usual = choice.mean_ns / scale;
     if (usual > 0 && ns > usual) seen.excess_ns += std::min(ns, kSlowest * usual) - usual;
     return;
   }
-  // A call that was interrupted, as by another process, says little: it counts as a few usual ones.
+  // An interrupted call says little about the variant, so it counts at most as a few usual ones.
   constexpr double kMostMeans = 4;
   const double time = choice.mean_ns > 0 ? std::min(ns * scale, kMostMeans * choice.mean_ns) : ns * scale;
   seen.used.add(time);

@@ -71,10 +71,10 @@ struct ProfilePoint {
   double forward_s = 0;
   double backward_input_s = 0;
   double backward_weight_s = 0;
-  /// The extra time of a layer's linear-part backward_input if the whole layer is recomputed before it.
-  /// Absent if not measured.
+  /// The backward_input of a layer's linear part takes this much longer if the whole layer is recomputed
+  /// before it. Absent if not measured.
   std::optional<double> recompute_s = {};
-  /// The part of the forward in which the host prepares and uploads the device's input, such as pixels. A run
+  /// For this part of the forward the host prepares and uploads the device's input, such as pixels. A run
   /// overlaps it with the previous microbatch, except for the first of a step. Absent if the host is the
   /// device.
   std::optional<double> host_s = {};
@@ -194,13 +194,13 @@ struct ProfileTables {
   int row_alignment = 1;                  ///< of rows within MLPs, as in with_padded_rows()
   ModelSpec model;                        ///< as returned by profiled_model()
   ProfileSettings settings;
-  /// The number of quanta of a device that ranks can share: cores of the host, groups of a GPU's
+  /// A device is divided between its ranks in this many quanta: cores of the host, groups of a GPU's
   /// multiprocessors.
   int quanta = 1;
   std::vector<TpProfile> tp;                ///< in increasing order of mode, then quanta; at least one
   std::optional<AttentionWindows> windows;  ///< of the encoder, if it has any
   ProfileLine optimizer;                    ///< per parameter
-  /// The time per parameter to sum a rank's squared gradients for their norm. Zero if not measured.
+  /// This is the time per parameter to sum a rank's squared gradients for their norm. Zero if not measured.
   ProfileLine norm;
   ProfileLine message;                    ///< per byte
   std::map<int, ProfileLine> all_reduce;  ///< per byte, by number of ranks

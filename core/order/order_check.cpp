@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kEncoder = "e";
 
-/// The operations that are steps of an order, with the letters of their names.
+/// These operations are steps of an order; the letters are used in their names.
 constexpr std::pair<Op, char> kStepLetters[] = {
     {Op::forward, 'F'}, {Op::backward, 'B'}, {Op::backward_input, 'I'}, {Op::backward_weight, 'W'}};
 
@@ -228,7 +228,7 @@ class OrderCheck {
   const PipelineOrder& order_;
   const PipelineShape& shape_;
   const std::string& where_;
-  /// Positions of steps in the lists of their ranks.
+  /// These are positions of steps in the lists of their ranks.
   std::vector<std::int32_t> forward_at_;
   std::vector<std::int32_t> backward_at_;  ///< whole or input part
   std::vector<std::int32_t> weight_at_;

@@ -40,7 +40,7 @@ struct PipelineShape {
   bool operator==(const PipelineShape&) const = default;
 };
 
-/// Limits of a pipeline without a model: stages, and stages x microbatches.
+/// These limit a pipeline without a model: its stages, and stages x microbatches.
 inline constexpr int kMostRawStages = 4096;
 inline constexpr int kMostRawCells = 1 << 21;
 
@@ -71,7 +71,7 @@ struct StepTimes {
 /// eager-1f1b and encoder-in-bubbles read the limits.
 struct OrderTables {
   StepTimes times;  ///< if empty, all steps take equally long and messages take no time
-  /// The max microbatches that each rank may hold at once, at least 1; for encoder-in-bubbles, the max
+  /// Each rank may hold at most this many microbatches at once, at least 1; for encoder-in-bubbles, this many
   /// encoder microbatches. Empty: no limits.
   std::vector<int> most_held;
 };

@@ -27,7 +27,7 @@ inline SamplesOfBins samples_of_bins(const Plan& plan, const Assignment& assignm
 struct EncoderPiece {
   std::int32_t sample = 0;  ///< index in the batch
   std::int32_t llm_dp = 0;  ///< dp rank of the LLM that has the sample
-  /// The dp rank that encodes it: one of the encoder's in a disaggregated plan, otherwise llm_dp.
+  /// This dp rank encodes it: one of the encoder's in a disaggregated plan, otherwise llm_dp.
   std::int32_t encoder_dp = 0;
   std::int64_t sequence = 0;  ///< index in the sample's sequences, counting each of a group's `count`
   std::int64_t tokens = 0;    ///< of the sequence

@@ -233,8 +233,8 @@ class Lowering {
     const std::vector<std::int32_t> first_rank = first_ranks(plan_);
     for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
       first_group_.push_back(static_cast<std::int32_t>(program_.groups.size()));
-      // The first of the rank's stages, except in a colocated plan, where every group also holds the encoder:
-      // there it is the LLM's stage.
+      // This is the first of the rank's stages, except in a colocated plan, where every group also holds the
+      // encoder: there it is the LLM's stage.
       const int stage = stages_of_ranks_[r][order_.shape.spreads_encoder() ? 1 : 0];
       for (int d = 0; d < dp_of_rank(r); ++d) {
         program_.groups.push_back(

@@ -54,8 +54,8 @@ struct RawPipeline {
   std::optional<RawLink> link;                 ///< none: messages take no time here
   std::optional<RawLink> shared_link;          ///< used by all messages in addition to `link`
   std::optional<RawEncoder> encoder;           ///< only with encoder_in_bubbles, which requires it
-  /// OrderTables::most_held: one limit for all ranks, or one for each. Empty: no limits. Only orders that
-  /// read limits may have any.
+  /// These limits are OrderTables::most_held: one for all ranks, or one for each. Empty: no limits. Only
+  /// orders that read limits may have any.
   std::vector<int> activation_limit;
 
   /// Returns the latency and bandwidth of a message on otherwise idle links; nothing without links.

@@ -26,8 +26,7 @@ struct ReceivePosts {
   }
 };
 
-/// The number of receives from one other group that a group posts ahead of their instructions, if that is
-/// enough.
+/// A group posts this many receives from one other group ahead of their instructions, if that is enough.
 inline constexpr int kPostedAhead = 2;
 
 /// Returns posts with which no group waits forever (require_progress()), if there are any. It puts all

@@ -21,16 +21,16 @@ struct SplitMemory {
 };
 
 struct Reordering {
-  /// The microbatches of the new program; 0: as many as the old one, which has M. Microbatch j has the work
-  /// of microbatch j mod M of the old program.
+  /// The new program has this many microbatches; 0: as many as the old one, which has M. Microbatch j has the
+  /// work of microbatch j mod M of the old program.
   int microbatches = 0;
-  /// The fraction of a whole backward, in [0, 1], that becomes a backward_weight if the order splits it.
+  /// This fraction of a whole backward, in [0, 1], becomes a backward_weight if the order splits it.
   std::optional<double> weight_share = {};
   std::vector<double> weight_shares = {};  ///< the same per stage; takes precedence over weight_share
-  /// One entry for each instruction of the old program; only entries of whole backwards are read. Empty:
-  /// nothing more is kept, and both parts have the workspace of the whole.
+  /// There is one entry for each instruction of the old program; only entries of whole backwards are read.
+  /// Empty: nothing more is kept, and both parts have the workspace of the whole.
   std::vector<SplitMemory> split_memory = {};
-  /// The memory of a GPU, which limits orders that depend on it; none: no limit.
+  /// This memory of a GPU limits orders that depend on it; none: no limit.
   std::optional<Bytes> usable_memory = {};
 
   std::optional<double> share_of(std::size_t stage) const {

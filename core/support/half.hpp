@@ -1,4 +1,4 @@
-// Conversion of 16-bit floating-point numbers.
+// This header converts 16-bit floating-point numbers.
 #pragma once
 
 #include <bit>

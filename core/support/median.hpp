@@ -1,4 +1,4 @@
-// Robust averages for fits and measurements.
+// This header has robust averages for fits and measurements.
 #pragma once
 
 #include <algorithm>

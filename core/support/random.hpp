@@ -1,5 +1,6 @@
-// Random numbers and hashes that are the same on every compiler and library. The standard specifies
-// std::mt19937_64 but neither the distributions nor std::hash, so the few we need are implemented here.
+// This header has random numbers and hashes that are the same on every compiler and library. The standard
+// specifies std::mt19937_64 but neither the distributions nor std::hash, so the few we need are implemented
+// here.
 #pragma once
 
 #include <cstdint>

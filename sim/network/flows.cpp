@@ -6,7 +6,7 @@
 namespace dflop {
 namespace {
 
-/// Tolerance for a full link: sums of rates are not exact.
+/// A link is full at these fractions of its bandwidth: sums of rates are not exact.
 constexpr double kFull = 1 - 1e-9;
 constexpr double kOverfull = 1 + 1e-12;
 

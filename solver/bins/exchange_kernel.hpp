@@ -8,11 +8,11 @@
 
 namespace dflop {
 
-/// The number of offers evaluated together; arrays of offers are padded to a multiple of it.
+/// This many offers are evaluated together; arrays of offers are padded to a multiple of it.
 inline constexpr int kLanes = Lanes::kCount;
-/// The loads of a padding offer, so large that no exchange for it is the best.
+/// A padding offer has these loads, so large that no exchange for it is the best.
 inline constexpr float kFar = 1e30F;
-/// The max number of caps that an exchange can obey.
+/// An exchange can obey at most this many caps.
 inline constexpr int kMostCaps = 24;
 
 /// Offers are parts of a bin that may leave it: single items, pairs of items, or nothing. They have loads,

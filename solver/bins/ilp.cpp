@@ -22,13 +22,13 @@ namespace {
 
 /// CBC checks the clock only between nodes; its process is killed when it overruns by more than this.
 constexpr Seconds kGrace(0.2);
-/// The limits of a call without a time limit: far longer than the first linear program and the nodes take.
-/// Only a process that hangs reaches them.
+/// These limit a call without a time limit: they are far longer than the first linear program and the nodes
+/// take. Only a process that hangs reaches them.
 constexpr Seconds kLongestStart(30);
 constexpr Seconds kLongestNode(0.05);
 constexpr Seconds kLongest(600);
 
-/// The fraction of a time limit that local search gets if CBC comes after it.
+/// Local search gets this fraction of a time limit if CBC comes after it.
 constexpr double kSearchPart = 0.25;
 
 /// A Symmetry says which bins an item may be kept out of, by its size rank, without losing a partition.

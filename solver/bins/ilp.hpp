@@ -8,13 +8,13 @@
 
 namespace dflop {
 
-/// The max items x bins for which CBC is called, with a step limit and with a time limit. Within the default
-/// steps, one call takes up to about 0.3 s. Within a time limit, the first linear program must leave time for
-/// more. Above these sizes CBC hardly ever improves on local search.
+/// CBC is called for at most this many items x bins, with a step limit and with a time limit. Within the
+/// default steps, one call takes up to about 0.3 s. Within a time limit, the first linear program must leave
+/// time for more. Above these sizes CBC hardly ever improves on local search.
 inline constexpr std::int64_t kNodeBudgetBinaries = kSmallCells;
 inline constexpr std::int64_t kTimeLimitBinaries = 32768;
 
-/// The branch-and-bound nodes of a call without a step limit.
+/// A call without a step limit takes this many branch-and-bound nodes.
 inline constexpr std::int64_t kDefaultNodes = 200;
 
 /// Minimizes C over binary x_ij, with sum_j x_ij = 1, sum_i x_ij >= 1 unless bins may be empty, all loads of

@@ -331,8 +331,8 @@ void BinSearch::sum_up(std::int32_t bin) {
 
 namespace {
 
-/// The steps of a search without limits. A search with at most kSmallCells items x bins gets fewer, because
-/// it has tried everything by then.
+/// A search without limits takes this many steps. A search with at most kSmallCells items x bins gets fewer,
+/// because it has tried everything by then.
 constexpr std::int64_t kDefaultSteps = 2'000'000;
 constexpr std::int64_t kDefaultStepsOfSmall = 100'000;
 /// A load in float up to this multiple of the bound equals the bound within rounding.

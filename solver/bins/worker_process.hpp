@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// The max number of values a worker may return; a longer message means that the worker is corrupted.
+/// A worker may return at most this many values; a longer message means that the worker is corrupted.
 inline constexpr std::uint64_t kMostWorkerValues = 4'194'304;
 
 enum class WorkerEnd : std::uint8_t { done, late, stopped, died };

@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// The max relative error of a sum of products: thousands of roundings of 1e-16.
+/// A sum of products has at most this relative error: thousands of roundings of 1e-16.
 constexpr double kRounding = 1e-11;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -11,18 +11,18 @@
 namespace dflop {
 namespace {
 
-/// The min relative reduction that counts as an improvement, well above float rounding.
+/// A relative reduction from this on counts as an improvement. It is well above float rounding.
 constexpr double kLeast = 1e-6;
-/// The max number of parcels offered for one batch of candidates, and of candidates per offer.
+/// At most this many parcels are offered for one batch of candidates, with this many candidates per offer.
 constexpr int kOffers = 32;
 constexpr std::size_t kOfOneOffer = 4;
-/// The number of batches without a better candidate after which the search tries something else.
+/// After this many batches without a better candidate the search tries something else.
 constexpr int kPatience = 200;
-/// The max number of exchanges in a kick.
+/// A kick has at most this many exchanges.
 constexpr int kKicks = 4;
-/// The widest smoothing, as a fraction of the makespan per microbatch: about a microbatch's time on a stage.
-/// It decreases with the square of what is left of this part of the budget, and ends at kNarrowest of the
-/// widest.
+/// The widest smoothing is this fraction of the makespan per microbatch: about a microbatch's time on a
+/// stage. It decreases with the square of what is left of this part of the budget, and ends at kNarrowest of
+/// the widest.
 constexpr double kWidest = 0.75;
 constexpr double kSmoothPart = 0.7;
 constexpr double kNarrowest = 0.003;
@@ -325,10 +325,10 @@ double makespan_search(const AssignmentProblem& problem, const MakespanKernel& k
 
 namespace {
 
-/// The approximate number of cells per microbatch: enough to balance it, few enough to be fast.
+/// A microbatch has about this many cells: enough to balance it, few enough to be fast.
 constexpr std::size_t kCellsPerMicrobatch = 16;
 
-/// The fraction of a cap that is used; the rest is for differences between an item and the mean of its cell.
+/// Only this fraction of a cap is used; the rest is for differences between an item and the mean of its cell.
 constexpr double kCapPart = 0.98;
 
 using Items = std::span<std::int32_t>;

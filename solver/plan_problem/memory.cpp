@@ -239,7 +239,7 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
   return peak;
 }
 
-/// The works of a module, indexed by dp rank and microbatch.
+/// Works of a module are indexed by dp rank and microbatch.
 using Works = std::vector<std::vector<Work>>;
 
 /// Returns the work of each LLM dp rank in each microbatch; with `encodes`, including the encoder's.

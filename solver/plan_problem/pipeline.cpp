@@ -255,7 +255,7 @@ constexpr double kNanosecondRounding = 0.5e-9;
 
 constexpr double kSameMix = 1e-9;
 
-// The arrival of a message that a step need not wait for.
+// A message that a step need not wait for has arrived at this time.
 constexpr double kLongAgo = -std::numeric_limits<double>::infinity();
 
 /// Loads are the loads of a pipeline; loads whose mixes differ only by a factor are merged.

@@ -17,16 +17,16 @@ namespace dflop {
 /// the counts of the samples' encoder and LLM work, their encoder output tokens, and the time they add beyond
 /// their work (CostModel::sample_excess(), in seconds, which may be negative).
 struct PlanPipeline {
-  /// A pipeline whose durations approximate the cost model: tangent planes at the mean work of a microbatch.
-  /// An encoder with separate ranks is one chain, of which each rank has an equal share.
+  /// This pipeline's durations approximate the cost model with tangent planes at the mean work of a
+  /// microbatch. An encoder with separate ranks is one chain, of which each rank has an equal share.
   LoadPipeline pipeline;
-  /// A pipeline whose durations are never above the cost model's on idle links, and without waits that some
+  /// This pipeline's durations are never above the cost model's on idle links, and it has no waits that some
   /// assignment avoids. Its makespan is at most that of lower()'s program for any assignment, in the same
   /// order. It has the same steps as `pipeline`.
   LoadPipeline floor;
-  /// The kind of bound that `floor` gives: linear_program if every assignment runs in one order, otherwise
-  /// simple; none if the cost model has no convex floor, or has a sample that takes less than its work
-  /// implies.
+  /// This is the kind of bound that `floor` gives: linear_program if every assignment runs in one order,
+  /// otherwise simple; none if the cost model has no convex floor, or has a sample that takes less than its
+  /// work implies.
   BoundKind bound = BoundKind::none;
   std::vector<std::vector<double>> values;  ///< [feature][sample]
 

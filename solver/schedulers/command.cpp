@@ -31,9 +31,9 @@ extern char** environ;
 namespace dflop {
 namespace {
 
-/// The max bytes of an answer: a bin takes few bytes, and a batch has at most 65,536 samples.
+/// An answer has at most this many bytes: a bin takes few, and a batch has at most 65,536 samples.
 constexpr std::size_t kLongestAnswer = std::size_t{16} << 20;
-/// The time that a process gets to end by itself after its last request.
+/// A process gets this long to end by itself after its last request.
 constexpr Seconds kTimeToEnd{1};
 
 /// A CommandProcess is the user's process, from its start to its end.
@@ -160,8 +160,8 @@ struct SchedulerCommand {
   std::unique_ptr<CommandProcess> process;
 };
 
-/// The only command of this process. It is never destroyed, because schedulers that a service has abandoned
-/// may use it until the process ends.
+/// This is the only command of this process. It is never destroyed, because schedulers that a service has
+/// abandoned may use it until the process ends.
 SchedulerCommand& scheduler_command() {
   static SchedulerCommand& one = *new SchedulerCommand;
   return one;

@@ -8,10 +8,10 @@
 
 namespace dflop {
 
-/// The name of the method of use_scheduler_command().
+/// The method of use_scheduler_command() has this name.
 inline constexpr std::string_view kCommandMethod = "command";
 
-/// The default time to wait for each answer of a command.
+/// By default, dflop waits this long for each answer of a command.
 inline constexpr Seconds kCommandTimeout{60};
 
 /// Registers the method "command" (register_method()), which asks a process for bins. /bin/sh starts

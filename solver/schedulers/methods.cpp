@@ -27,10 +27,10 @@
 namespace dflop {
 namespace {
 
-/// The steps, of 16 candidates each, of a search for the makespan without limits. The result is the same on
-/// every machine.
+/// A search for the makespan without limits takes this many steps, of 16 candidates each. The result is the
+/// same on every machine.
 constexpr std::int64_t kMakespanSteps = 4096;
-/// The fraction of the budget for the mean replica.
+/// This fraction of the budget is for the mean replica.
 constexpr double kStartPart = 0.5;
 
 AssignmentSolution bounded(const BinProblem& problem, std::vector<std::int32_t> bin) {
@@ -187,8 +187,8 @@ constexpr std::array kMethods{
     Method{"auto", Objective::makespan, Budget::steps, true, find_auto, search_makespan},
 };
 
-/// The max number of registered methods. The table reserves this many at the start, so that references into
-/// it stay valid.
+/// At most this many methods can be registered. The table reserves this many at the start, so that references
+/// into it stay valid.
 constexpr std::size_t kMostRegistered = 64;
 
 /// Returns the built-in methods, then the registered ones.

@@ -99,7 +99,7 @@ void forget_proof_under_caps(const BinProblem& bins, AssignmentSolution& solutio
     solution.status = ScheduleStatus::heuristic;
 }
 
-/// The max number of times that caps are lowered for an assignment that needs too much memory.
+/// Caps are lowered at most this many times for an assignment that needs too much memory.
 constexpr int kMostRepairs = 3;
 
 class AssignmentScheduler final : public Scheduler {

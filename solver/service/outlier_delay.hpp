@@ -8,7 +8,7 @@
 
 namespace dflop {
 
-/// The max batches of a window.
+/// A window has at most this many batches.
 inline constexpr int kMostDelay = 1024;
 
 /// An OutlierDelay says within how many batches samples may be moved, and into which bins a batch is divided.

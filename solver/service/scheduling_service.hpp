@@ -33,13 +33,13 @@ struct ServiceInput {
   /// Returns the cost model for iteration `iteration`, which replaces `cost`. It is called right after
   /// draw(), in the same thread; null: `cost`.
   std::function<std::shared_ptr<const CostModel>(std::uint64_t iteration)> cost_at = nullptr;
-  /// A fast and reliable scheduler for the assignment that is ready at once; null: "lpt".
+  /// This fast and reliable scheduler makes the assignment that is ready at once; null: "lpt".
   std::shared_ptr<const Scheduler> heuristic = nullptr;
 };
 
 struct ServiceOptions {
   ServiceMode mode = ServiceMode::deterministic;
-  /// The max iterations drawn and scheduled ahead of the one that is executed; at least 1.
+  /// At most this many iterations are drawn and scheduled ahead of the one that is executed; at least 1.
   int depth = 1;
   std::uint64_t seed = 0;
   std::uint64_t first = 0;     ///< number of the first iteration in requests and results, for a resumed run

@@ -167,7 +167,7 @@ class ModuleDurations {
                     [share_grid::index_at_least(std::int64_t{microbatches} * choice.dp)];
   }
 
-  /// Durations per bundle and per item, by kind of pipeline and shares.
+  /// These tables have durations per bundle and per item, by kind of pipeline and shares.
   DurationTable& bundles() { return bundles_; }
   DurationTable& single() { return single_; }
 
@@ -182,8 +182,8 @@ class ModuleDurations {
   Module module_;
   BundleBy by_;
   ModuleChoices all_;
-  /// Per kind of pipeline and index on share_grid: sums over items in seconds. Each is at most the sum for
-  /// any number of shares after the previous grid number, up to its own.
+  /// These are sums over items in seconds, per kind of pipeline and index on share_grid. Each is at most the
+  /// sum for any number of shares after the previous grid number, up to its own.
   std::vector<std::vector<double>> coarse_s_;
   DurationTable bundles_;
   DurationTable single_;

@@ -20,9 +20,9 @@ class Curve {
   /// @pre as many x as y, at least two; x is increasing
   Curve(std::vector<double> x, std::vector<double> y) : x_(std::move(x)), y_(std::move(y)) {}
 
-  /// Interpolates. Beyond the ends, continues the line of the last two points, as in the released code.
+  /// Interpolates at x. Beyond the ends, continues the line of the last two points, as in the released code.
   double extended(double x) const;
-  /// Interpolates. Beyond the ends, returns the last point's value.
+  /// Interpolates at x. Beyond the ends, returns the last point's value.
   double held(double x) const { return extended(std::clamp(x, x_.front(), x_.back())); }
 
  private:
@@ -36,10 +36,10 @@ struct ModuleProfile {
   int tp = 1;
   Curve throughput;  ///< forward FLOP per second of forward and backward time, on one GPU for the whole
                      ///< module, as a function of a microbatch's units
-  /// Bytes of a rank's model state as a line over its layers: a base plus an amount per layer.
+  /// The bytes of a rank's model state are a line over its layers: a base plus an amount per layer.
   double state_base = 0;
   double state_of_layer = 0;
-  /// The same for activations, per unit of a microbatch.
+  /// Activations are a line likewise, per unit of a microbatch.
   double activation_base = 0;
   double activation_of_layer = 0;
 

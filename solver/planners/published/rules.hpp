@@ -1,5 +1,5 @@
-// Two versions of the published Data-aware 3D Parallelism Optimizer: its released code, and its Algorithm 1
-// as printed. Both see only a PublishedProfile.
+// This header has two versions of the published Data-aware 3D Parallelism Optimizer: its released code, and
+// its Algorithm 1 as printed. Both see only a PublishedProfile.
 #pragma once
 
 #include <optional>

@@ -114,7 +114,8 @@ class SearchBounds {
   /// LLM.
   static Kind kind_of(Layout layout) { return layout == Layout::uniform ? Kind::both : Kind::llm; }
   static FloorBatch floor_batch(const PlanRequest& request);
-  /// A Key of the caches totals_ and ways_: a kind, tp, recomputation, share and number of bins.
+  /// A Key identifies entries of the caches totals_ and ways_: a kind, tp, recomputation, share and number of
+  /// bins.
   using Key = std::tuple<Kind, int, Recomputation, double, std::int64_t>;
   double floor_of(Op op, const Stage& stage, const Work& work) const {
     return request_.cost.convex_floor(op, stage, work).value_or(Seconds(0)).count();

@@ -1,4 +1,4 @@
-// The bound on a plan under every cut of its layers.
+// This source computes the bound on a plan under every cut of its layers.
 #include <algorithm>
 #include <limits>
 #include <vector>

@@ -15,7 +15,7 @@
 
 namespace dflop {
 
-/// Factor on the estimates of plans that are not expected to fit.
+/// Estimates of plans that are not expected to fit are multiplied by this.
 inline constexpr double kTooLarge = 10;
 
 /// A PlanFamily has all plans of one shape, recomputation and number of microbatches. The plainest variant is

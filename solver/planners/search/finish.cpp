@@ -16,8 +16,8 @@
 namespace dflop {
 namespace {
 
-// The steps of the requested scheduler, which assumes durations affine in the work. Ten times as many steps
-// take ten times as long, and the simulated result is no better.
+// The requested scheduler takes this many steps. It assumes durations affine in the work. Ten times as many
+// steps take ten times as long, and the simulated result is no better.
 constexpr std::int64_t kFinalSteps = 320;
 // A schedule with this many steps costs about as much as this many simulated iterations. This is rough: it
 // only determines how many plans are finished.

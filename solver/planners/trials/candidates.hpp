@@ -86,7 +86,7 @@ class CandidateRace {
   std::unique_ptr<Scheduler> random_;
   std::vector<Plan> candidates_;
   std::vector<Trial> trials_;
-  /// The total time of the best candidate that has run all iterations, in nanoseconds.
+  /// This is the total time in nanoseconds of the best candidate that has run all iterations.
   std::atomic<std::int64_t> best_total_;
 };
 
