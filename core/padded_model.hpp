@@ -1,4 +1,5 @@
-// Devices may pad rows within MLPs in memory. They then compute and hold as much as a slightly wider model.
+// Devices may pad rows within MLPs in memory. with_padded_rows() returns the slightly wider model that they
+// then compute and hold.
 #pragma once
 
 #include <cstddef>

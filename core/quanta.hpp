@@ -1,4 +1,5 @@
-// A device is shared in whole quanta: cores of the host, or groups of a GPU's multiprocessors.
+// A device is shared in whole quanta: cores of the host, or groups of a GPU's multiprocessors. These
+// functions round shares to quanta.
 #pragma once
 
 #include <algorithm>

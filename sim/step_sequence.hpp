@@ -1,5 +1,5 @@
-// Steps run in sequence without a barrier between them: a group begins a step when it has ended its own
-// previous step, while other groups may still be in theirs.
+// simulate_next() runs steps in sequence without a barrier between them: a group begins a step when it has
+// ended its own previous step, while other groups may still be in theirs.
 #pragma once
 
 #include <vector>

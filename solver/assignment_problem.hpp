@@ -1,5 +1,5 @@
-// An AssignmentProblem is to put items into the bins of a pipeline, minimizing the largest load or the
-// makespan.
+// An AssignmentProblem has items to put into the bins of a pipeline, so that the largest load or the makespan
+// is minimal.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Nanoseconds kUnknown{std::numeric_limits<std::int64_t>::max()};
 
-/// A GreedyRun is a run in virtual time in which every rank takes the step that a derived class says.
+/// A GreedyRun is a run in virtual time in which a derived class chooses every rank's steps.
 class GreedyRun {
  public:
   GreedyRun(const PipelineShape& shape, const StepTimes& times)
@@ -32,7 +32,7 @@ class GreedyRun {
     while (!wakes_.empty()) {
       const auto [now, rank] = wakes_.top();
       wakes_.pop();
-      if (free_at_[rank] > now) continue;  // it looks again when it is free
+      if (free_at_[rank] > now) continue;  // it is woken again when it is free
       if (const auto step = take(rank, now)) start(rank, *step, now);
     }
     return std::move(steps_);

@@ -1,4 +1,4 @@
-// These functions find orders by simulating a greedy run in virtual time.
+// These functions find the zb-v and encoder-in-bubbles orders by simulating a greedy run in virtual time.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Held limits say how many microbatches the ranks of a pipeline have memory for.
+// held_limits() computes how many microbatches the ranks of a pipeline have memory for.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// The inner loop of local search finds the best exchange of items between two bins.
+// This header has the inner loop of local search: it finds the best exchange of items between two bins.
 #pragma once
 
 #include <array>

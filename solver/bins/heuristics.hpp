@@ -1,4 +1,4 @@
-// Each of these heuristics makes a whole assignment in one pass.
+// Each of these heuristics puts all items into bins in one pass.
 #pragma once
 
 #include <cstddef>

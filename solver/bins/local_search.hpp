@@ -1,4 +1,4 @@
-// Local search reduces the largest load by exchanges with the fullest bin.
+// Local search reduces the largest load of any bin by exchanging items with the fullest bin.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The published Profiling Engine keeps a model's throughput and memory in small tables, and only means and
-// maxima of the data. The published optimizers see nothing else.
+// A PublishedProfile has what the published Profiling Engine keeps: small tables of a model's throughput and
+// memory, and means and maxima of the data. The published optimizers see nothing else.
 //
 // Sources: the DFLOP paper (arXiv 2603.25120), section 3, and its released code
 // (github.com/BDAI-Research/DFLOP, 60e86d8): prof_engine.py for the measurements, data_aware_optimizer.py for

@@ -1,4 +1,4 @@
-// PlanFamilies are groups of similar plans. The planner "search" chooses between them before it makes single
+// PlanFamilies are groups of similar plans. The planner "search" chooses among them before it makes single
 // plans.
 #pragma once
 
