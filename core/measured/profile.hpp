@@ -136,7 +136,7 @@ struct AttentionWindows {
   bool operator==(const AttentionWindows&) const = default;
 };
 
-/// PassFactors say how much longer a unit's passes take next to a busy neighbor, as a factor.
+/// PassFactors are the factors by which a busy neighbor lengthens a unit's passes.
 struct PassFactors {
   double forward = 1;
   double backward_input = 1;

@@ -15,7 +15,7 @@ namespace dflop {
 enum class ServiceMode : std::uint8_t {
   /// next() waits until the scheduler is done, so that studies are reproducible: same seed, same bytes.
   deterministic,
-  /// next() returns what is ready, so that training never waits: LPT's assignment, or a better one that the
+  /// next() returns what is ready, as training needs: LPT's assignment, or a better one that the
   /// scheduler has found by then.
   live,
 };

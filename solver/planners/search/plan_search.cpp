@@ -761,7 +761,7 @@ class PlanSearch {
   Stopwatch watch_;
   const PlanRequest& request_;
   SpacePart part_;
-  PlanRequest quiet_;  ///< the same with the remaining time, for other planners, which do not report progress
+  PlanRequest quiet_;  ///< the same with the remaining time, for other planners, which report no improvements
   SearchSpace space_;
   SearchBounds bounds_;
   ClosestMiss closest_;
@@ -775,7 +775,7 @@ class PlanSearch {
   std::vector<Leaf> leaves_;
   std::vector<CutGroup> groups_;
   std::vector<std::size_t> seeds_;  ///< indices into leaves_
-  std::vector<Plan> varied_;        ///< all leaves that vary_best() has varied
+  std::vector<Plan> varied_;        ///< all variations that vary_best() has run
   std::vector<std::size_t> given_;  ///< the user's seeds
   int given_outside_ = 0;
   PlanExperience experience_;
