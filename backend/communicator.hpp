@@ -1,4 +1,5 @@
-// This is communication between the ranks of a run, whatever carries it.
+// A Communicator is the interface through which the ranks of a run exchange messages and run collectives.
+// Implementations use threads, CUDA streams or NCCL.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +16,16 @@
 
 namespace dflop {
 
-/// A RankGroup has the ranks that do collectives together, in the order in which sums are taken and pieces
-/// are gathered. Every one of them names the same ranks in the same order.
+/// A RankGroup lists the ranks that take part in a collective. Sums are taken and pieces are gathered in this
+/// order. All ranks of a group must list the same ranks in the same order.
 struct RankGroup {
   std::vector<std::int32_t> ranks;
 };
 
-/// Returns the group of `count` ranks from `first` on.
+/// Returns the group of the `count` ranks that start at `first`.
 RankGroup consecutive_ranks(int first, int count);
 
-/// A RankRoute leads from one rank to another.
+/// A RankRoute is a direction in which messages flow: from one rank to another.
 struct RankRoute {
   int source = 0;
   int destination = 0;
@@ -40,7 +41,8 @@ inline constexpr NameTable<CollectiveKind, 3> kNames<CollectiveKind> = {
      {CollectiveKind::all_gather, "all-gather"},
      {CollectiveKind::reduce_scatter, "reduce-scatter"}}};
 
-/// A CollectiveCall is what the ranks of a collective must agree on; `what` is for messages.
+/// A CollectiveCall describes a collective. All its ranks must pass the same values. `what` names it in error
+/// messages.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::all_reduce;
   std::size_t count = 0;
@@ -48,117 +50,119 @@ struct CollectiveCall {
   std::string what;
 };
 
-/// Returns a rank's name in messages: "rank 3".
+/// Returns a rank's name for messages: "rank 3".
 inline std::string rank_name(int rank) {
   return "rank " + std::to_string(rank);
 }
 
-/// Aborted says that another rank has ended the run. Its message tells of that rank's failure.
+/// Aborted is thrown when another rank has ended the run. Its message describes that rank's failure.
 class Aborted : public Error {
  public:
   using Error::Error;
 };
 
-/// An Arrival is a time that the device may not have come to yet; asking for it waits until it has.
+/// An Arrival returns a time on the device. The call waits until the device has reached that time.
 using Arrival = std::function<Nanoseconds()>;
 
-/// A StartedCollective is one that a rank has entered and not come back to. Communicators derive theirs from
-/// it.
+/// A StartedCollective is a collective between start() and finish(). Each communicator derives its own class
+/// from it.
 class StartedCollective {
  public:
   virtual ~StartedCollective() = default;
 };
 
-/// A Communicator is one rank's end of all communication. Every call enters its work into a stream, which
-/// waits there; calls of one rank are made by one thread. What is sent between two ranks arrives in order,
-/// and is received with the same bytes. Collectives of a group are entered by all its ranks in the same
-/// order.
+/// A Communicator is one rank's endpoint for messages and collectives. Every call enqueues its work in a
+/// stream. Only one thread makes a rank's calls. Messages between two ranks arrive in order and unchanged.
+/// All ranks of a group must enter its collectives in the same order.
 ///
-/// @throws Aborted from every call, or the stream's next synchronize(), once any rank has called abort(), and
-/// Error (internal) where a rank waits for longer than the run's timeout; the message has what each rank of
-/// the run was waiting for.
+/// @throws Aborted from every call, or from the stream's next synchronize(), once any rank has called
+/// abort(); Error (internal) if a rank waits longer than the run's timeout. That message lists what each rank
+/// was waiting for.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
 
-  /// Sends `bytes` bytes to the rank `peer`. `what` is for messages, as "activations of microbatch 3 to
-  /// llm 1". The memory may be reused once `stream` has come past the call. No bytes are a message too. A
-  /// rank sends nothing to itself, which is an error (internal): that is a DeviceStream's copy.
+  /// Sends `bytes` bytes to the rank `peer`. `what` names the message in errors, for example "activations of
+  /// microbatch 3 to llm 1". The memory may be reused after `stream` has passed the call. An empty message is
+  /// sent too. Sending to oneself is an error (internal); use DeviceStream::copy() instead.
   virtual void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
                     const std::string& what) = 0;
-  /// Receives the next message of `peer`, which has so many bytes.
+  /// Receives the next message from `peer`, which must have `bytes` bytes.
   virtual void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                        const std::string& what) = 0;
-  /// Returns whether a send holds up its device until its receive is entered. Whoever may wait for the whole
-  /// device while messages are under way then posts receives ahead (core/program/receive_posts.hpp).
+  /// Returns whether a send blocks its device until the matching receive is entered. If so, a caller that may
+  /// wait for the whole device while messages are in flight must post receives ahead
+  /// (core/program/receive_posts.hpp).
   virtual bool posts_receives() const { return false; }
-  /// Enters a receive for which receive() will be called with the same arguments, after those that were
-  /// posted before it; the memory is written to from when `stream` has come to this call. Waits for nobody on
-  /// a route that is connected. Does nothing where posts_receives() is false.
+  /// Enters a receive ahead of the matching receive(), which is called later with the same arguments. Posted
+  /// receives are completed in the order in which they were posted. The memory may be written as soon as
+  /// `stream` reaches this call. On a connected route this call waits for nobody. It does nothing if
+  /// posts_receives() is false.
   virtual void post_receive(void* /*data*/, std::size_t /*bytes*/, int /*peer*/, DeviceStream& /*stream*/,
                             const std::string& /*what*/) {}
-  /// Makes ready what messages will go over. All ranks of the run name the same routes, in one order, and
-  /// those at either end of a new one wait for each other. On a route that was not connected the first send
-  /// may wait for its receive; else a send never waits for its receiver.
+  /// Prepares routes for messages. All ranks of the run pass the same routes in the same order, and the two
+  /// ends of a new route wait for each other. On a route that was not connected, the first send may wait for
+  /// its receive; on a connected route a send never waits for its receiver.
   virtual void connect(const std::vector<RankRoute>&) {}
 
-  /// Sets data[i] = sum over the group's ranks, in their order, of data[i]: the same bits on every rank. The
-  /// order is a promise of communicators within one process. NCCL adds in an order of its own, which may
-  /// change with its version, the machines and `count`, and bf16 in bf16 from rank to rank, where these add
-  /// in f32 and round once; what all ranks of one sum get has the same bits there too.
+  /// Sets data[i] = sum over the group's ranks of data[i]. All ranks of the group get the same bits.
+  /// Communicators within one process add in the group's order; for bf16 they add in f32 and round once. NCCL
+  /// uses its own order, which may change with its version, the machines and `count`, and it adds bf16 in
+  /// bf16 from rank to rank.
   void all_reduce(void* data, std::size_t count, DType element, const RankGroup& group, DeviceStream& stream,
                   const std::string& what) {
     collective({CollectiveKind::all_reduce, count, element, what}, data, data, group, stream);
   }
-  /// Sets all[r * count + i] = one[i] of the group's rank r. `one` may be this rank's part of `all`.
+  /// Sets all[r * count + i] = one[i] of the group's rank r. `one` may alias this rank's part of `all`.
   void all_gather(void* all, const void* one, std::size_t count, DType element, const RankGroup& group,
                   DeviceStream& stream, const std::string& what) {
     collective({CollectiveKind::all_gather, count, element, what}, one, all, group, stream);
   }
-  /// Sets one[i] = sum over the group's ranks of their all[p * count + i], p being this rank's place in the
-  /// group. `one` may be this rank's part of `all`, whose other parts are kept.
+  /// Sets one[i] = sum over the group's ranks of all[p * count + i], where p is this rank's index in the
+  /// group. `one` may alias this rank's part of `all`; the other parts of `all` stay unchanged.
   void reduce_scatter(void* one, const void* all, std::size_t count, DType element, const RankGroup& group,
                       DeviceStream& stream, const std::string& what) {
     collective({CollectiveKind::reduce_scatter, count, element, what}, all, one, group, stream);
   }
-  /// Does the collective that `call` names: it reads `input` and writes `output`, which may overlap as the
-  /// three calls above say.
+  /// Runs the collective that `call` describes. It reads `input` and writes `output`, which may overlap as
+  /// described at the three calls above.
   virtual void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
                           DeviceStream& stream) = 0;
 
-  /// Enters a collective, and waits for nobody: what `stream` does after the call goes on beside it. Input is
-  /// as it is when the stream comes to the call. Input and output are left alone until finish(), which comes
-  /// before the communicator's end.
+  /// Enters a collective without waiting: later work in `stream` overlaps with it. The collective reads
+  /// `input` as it is when the stream reaches this call. Input and output must not be touched until finish(),
+  /// which must be called before the communicator is destroyed.
   virtual std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input,
                                                    void* output, const RankGroup& group,
                                                    DeviceStream& stream) = 0;
-  /// Lets what comes after the call wait for a collective of start(). All ranks finish those of a group in
-  /// the order of start(), each once.
+  /// Makes later work in `stream` wait for a collective that start() began. All ranks finish the collectives
+  /// of a group in the order of their start(), each once.
   virtual void finish(StartedCollective& started, DeviceStream& stream) = 0;
 
-  /// Returns a function that says when the data of the last receive was there, or all ranks of the last
-  /// collective had come, on the clock of DeviceEvent::time(); 0 before the first of them. What came before
-  /// the call that took it did not have to be waited for. Of a collective between processes it is when this
-  /// rank had come: the latest of its ranks' answers is when all had. Where streams run behind their threads
-  /// this call waits for nothing, and the function that it returns waits for the device.
+  /// Returns a function that gives the time, on the clock of DeviceEvent::time(), at which the data of the
+  /// last receive had arrived or all ranks had entered the last collective; 0 before the first one. Work
+  /// before that call is not included. For a collective between processes, the function gives the time at
+  /// which this rank entered; the latest of all ranks' answers is the time at which all had entered. If
+  /// streams run behind their threads, this call does not wait; the returned function waits for the device.
   virtual Arrival arrival() const = 0;
   Nanoseconds last_arrival() const { return arrival()(); }
 
-  /// Ends the run for all ranks, which are told why.
+  /// Ends the run for all ranks and tells them the reason.
   virtual void abort(const std::string& reason) = 0;
 };
 
-// Every communicator checks these of its callers.
+// Every communicator uses these functions to check its callers.
 
-/// Refuses a wrong peer.
-/// @throws Error (internal) "rank 0 sends a letter to rank 7: ..." where the peer is this rank or no rank of
-/// the run. `does` is "sends a letter to".
+/// Checks a peer.
+/// @throws Error (internal) "rank 0 sends a letter to rank 7: ..." if the peer is this rank or is not a rank
+/// of the run. `does` is "sends a letter to".
 void require_peer(const Communicator& communicator, int peer, const std::string& does);
 
-/// Returns the place of the communicator's rank in the group.
-/// @throws Error (internal) where it is not there, or a rank stands twice or is not of the run.
+/// Returns the index of the communicator's rank in the group.
+/// @throws Error (internal) if the rank is missing, or if the group lists a rank twice or a rank that is not
+/// in the run.
 std::size_t place_in(const RankGroup& group, const Communicator& communicator, const std::string& what);
 
 }  // namespace dflop

@@ -1,5 +1,4 @@
-// These functions tell the GPUs of this machine. Builds without CUDA have the functions too, which then say
-// so.
+// These functions list the GPUs of this machine. In builds without CUDA they report that CUDA is missing.
 #pragma once
 
 #include <string>
@@ -9,7 +8,7 @@
 
 namespace dflop {
 
-/// A GpuInfo says what CUDA tells of one GPU.
+/// A GpuInfo describes one GPU as CUDA reports it.
 struct GpuInfo {
   int index = 0;
   std::string name;
@@ -19,21 +18,22 @@ struct GpuInfo {
   Bytes free_memory;
 };
 
-/// Returns how many CUDA devices there are. All of the backend that uses CUDA begins here: before CUDA's
-/// first call the process asks it for as many hardware queues as there are (CUDA_DEVICE_MAX_CONNECTIONS), or
-/// streams of different ranks would wait for each other, and to load all code at once (CUDA_MODULE_LOADING),
-/// or the first start of a kernel would wait for all others. A variable that is set already stays.
-/// @throws as cuda_devices()
+/// Returns the number of CUDA devices. All CUDA code of the backend calls this first, because it sets two
+/// environment variables that CUDA reads at its first call. CUDA_DEVICE_MAX_CONNECTIONS asks for the max
+/// number of hardware queues; otherwise streams of different ranks would wait for each other.
+/// CUDA_MODULE_LOADING loads all code at once; otherwise the first launch of each kernel would wait for all
+/// other kernels. Variables that are already set are not changed.
+/// @throws the errors of cuda_devices()
 int cuda_device_count();
 
-/// Returns one CUDA device, which becomes the calling thread's current one. A process that asks takes some of
-/// its memory until it ends; the others are not touched.
+/// Returns one CUDA device and makes it the calling thread's current device. The call allocates some memory
+/// on this device until the process ends. It does not touch other devices.
 /// @throws Error (no_device)
 GpuInfo cuda_device(int index);
 
-/// Returns all CUDA devices that can be used now.
-/// @throws Error (no_device) where there is none, saying whether the build, the driver or the device is
-/// missing.
+/// Returns all usable CUDA devices.
+/// @throws Error (no_device) if there is none; the message says whether the build, the driver or the device
+/// is missing.
 std::vector<GpuInfo> cuda_devices();
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// A RankGuide lets the calls of one rank take what was chosen for the step, and times some of them.
+// A RankGuide makes one rank's kernel calls use the variants chosen for the step, and times some of the
+// calls.
 #pragma once
 
 #include <chrono>
@@ -10,16 +11,16 @@
 
 namespace dflop {
 
-/// A RankGuide asks RankKernels. It times calls on the host's clock, which says what they take on a device
-/// that is done when a call returns: choices for other devices have no trials and time nothing. One call is
-/// open at a time, as no operation calls another; one that throws is never closed, and the next takes its
-/// place.
+/// A RankGuide gets its choices from RankKernels. It times calls on the host's clock, which is correct only
+/// on devices that finish the work before the call returns. Choices for other devices contain no trials, so
+/// nothing is timed there. Only one call is open at a time, because no operation calls another. A call that
+/// throws is never closed; the next call replaces it.
 class RankGuide final : public KernelGuide {
  public:
-  /// `dtype`: of the rank's kernels, which calls do not tell.
+  /// `dtype` is the precision of the rank's kernels; KernelCall does not contain it.
   explicit RankGuide(DType dtype) : dtype_(static_cast<std::uint8_t>(dtype)) {}
 
-  /// Begins a step. The choices outlive it.
+  /// Begins a step. `choices` must outlive the step.
   void begin_step(const KernelChoices& choices) { kernels_.begin_step(choices); }
   std::vector<KernelObservation> end_step() { return kernels_.end_step(); }
 
@@ -31,7 +32,7 @@ class RankGuide final : public KernelGuide {
 
   std::uint8_t dtype_;
   RankKernels kernels_;
-  ChosenKernel open_;  // the call that has not returned
+  ChosenKernel open_;  // the call in progress
   Clock::time_point began_;
 };
 

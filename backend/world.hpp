@@ -1,5 +1,5 @@
-// A World carries the ranks of a live run: threads of the host, streams of one GPU, or a GPU each. The ranks
-// of one process have a thread each.
+// A World provides devices and communicators for the ranks of a live run. Ranks are threads on the host,
+// streams of one GPU, or one GPU each. Every rank of a process has its own thread.
 #pragma once
 
 #include <cstddef>
@@ -17,92 +17,97 @@
 
 namespace dflop {
 
-/// A ComputeTurn gives a rank its turns to compute where a device has fewer cores than ranks. Ranks that
-/// outnumber the cores would slow each other down while they compute, and the durations of their instructions
-/// would say how many others ran beside them. A turn is that of a tp group, whose ranks begin and end it
-/// together.
+/// A ComputeTurn makes ranks take turns computing if a device has fewer cores than ranks. Otherwise ranks
+/// would slow each other down while they compute, and the measured durations would depend on how many others
+/// ran at the same time. All ranks of a tp group share a turn; they begin and end it together.
 struct ComputeTurn {
-  /// Waits for the turn, and returns since when the cores are this rank's, on the clock of
-  /// DeviceEvent::time(): that they come to it, as when its thread is woken, is its time and nobody else's.
-  /// @throws as Communicator's calls.
+  /// Waits for the turn and returns the time at which this rank got its cores, on the clock of
+  /// DeviceEvent::time(). The time until its thread wakes up counts as this rank's time.
+  /// @throws the errors of Communicator's calls.
   std::function<Nanoseconds()> begin;
-  /// Ends the turn. It is called before anything of another tp group is waited for.
+  /// Ends the turn. Call it before waiting for another tp group.
   std::function<void()> end;
 };
 
-/// WorldOptions has the options of every device; a World reads its own and ignores the others.
+/// WorldOptions holds the options of all devices; each World ignores the options of the others.
 struct WorldOptions {
-  Seconds timeout{60};               ///< that a rank waits for another
-  std::optional<Bytes> memory = {};  ///< of each rank; none: what the device gives
-  int cores = 0;                     ///< of the host, that compute at a time; 0: every rank when it likes
-  bool partition = false;            ///< of a GPU: each rank has multiprocessors of its own
-  int device_cores = 1;              ///< of the host: cores of each device, on all of which its ranks compute
-  /// Ranks from this one on are on the devices of those before, of which those before have this share: the
-  /// encoder's of a shared plan. 0: each rank has a device, on a GPU one of as many equal parts.
+  Seconds timeout{60};               ///< how long a rank waits for another before the run fails
+  std::optional<Bytes> memory = {};  ///< limit of each rank; none: the device's memory
+  int cores = 0;                     ///< of the host: how many compute at a time; 0: ranks take no turns
+  bool partition = false;            ///< of a GPU: each rank gets its own multiprocessors
+  int device_cores = 1;              ///< of the host: cores of each device, all of which its ranks use
+  /// Ranks from this number on share devices with the ranks before it, whose share of each device is
+  /// first_share (the encoder's share in a shared plan). 0: each rank has its own device; on a GPU, an equal
+  /// part of it.
   int shared_devices = 0;
   double first_share = 0;
   AttentionOptions attention = {};  ///< on GPUs
-  /// Of the host, as Device::row_alignment(). Its products are no faster for padded rows, and are summed in
-  /// other blocks then, which gives other bits; so only tests ask for more than 1.
+  /// The host's Device::row_alignment(). Padding does not speed up the host's products and changes the order
+  /// of their sums, and so their bits. Only tests set more than 1.
   int row_alignment = 1;
 };
 
-/// A World makes what the ranks of one live run work with, and tells their processes of each other.
+/// A World makes the devices and communicators for the ranks of one live run, and exchanges bytes between the
+/// run's processes.
 class World {
  public:
   virtual ~World() = default;
   virtual std::string device_name() const = 0;  ///< "host", "NVIDIA H200"
-  /// Returns the driver and libraries that its speed depends on, "CUDA driver 13.0, runtime 13.0"; empty for
-  /// none.
+  /// Returns the driver and libraries that affect the device's speed, such as "CUDA driver 13.0, runtime
+  /// 13.0"; empty if there are none.
   virtual std::string software() const { return {}; }
   virtual int ranks() const = 0;
-  /// Returns from which rank on ranks are on the devices of those before; 0: each has one.
+  /// Returns the first rank that shares a device with an earlier rank (WorldOptions::shared_devices); 0: each
+  /// rank has its own device.
   virtual int shared_devices() const { return 0; }
-  /// Returns in how many quanta a device is given to its ranks, as ProfileTables::quanta; 0 where speeds do
-  /// not depend on it, as all of the device is given.
+  /// Returns the number of quanta into which a device is divided among its ranks (ProfileTables::quanta); 0
+  /// if speed does not depend on quanta because ranks get the whole device.
   virtual int quanta() const { return 0; }
-  /// Returns on what a rank of this process computes that others do not: "3 cores", "48 multiprocessors";
-  /// empty where that is not fixed.
+  /// Returns the part of the device on which only this rank computes: "3 cores", "48 multiprocessors"; empty
+  /// if the part is not fixed.
   virtual std::string part_of([[maybe_unused]] int rank) const { return {}; }
-  /// Returns the ranks that this process runs, rising: all of them where it is the only one.
+  /// Returns the ranks that this process runs, in ascending order: all ranks if it is the only process.
   virtual std::vector<int> local_ranks() const { return consecutive_ranks(0, ranks()).ranks; }
 
-  /// Makes a local rank's device. It and the communicator are asked for once.
+  /// Makes a local rank's device. Call this and make_communicator() once for each rank.
   virtual std::unique_ptr<Device> make_device(int rank) = 0;
   virtual std::unique_ptr<Communicator> make_communicator(int rank) = 0;
 
-  /// Returns on how many cores ranks take turns to compute; 0: each computes when it likes.
+  /// Returns the number of cores on which ranks take turns to compute; 0: ranks take no turns.
   virtual int cores() const { return 0; }
-  /// Returns the turns of one local rank of a tp group, asked for once each; null where it computes when it
-  /// likes.
+  /// Returns the turns of one local rank of a tp group, or null if ranks take no turns. Call it once for each
+  /// rank.
   virtual std::unique_ptr<ComputeTurn> make_turn([[maybe_unused]] int rank,
                                                  [[maybe_unused]] const RankGroup& tp) {
     return nullptr;
   }
 
-  /// Returns whether this process runs rank 0: it alone prints, writes files and makes schedules.
+  /// Returns whether this process runs rank 0. Only that process prints, writes files and makes schedules.
   bool leads() const { return local_ranks().front() == 0; }
 
-  /// Returns all processes' bytes by rank in the leading process, and nothing in the others. All processes
-  /// call it and broadcast() in the same order; in one process the bytes come back.
-  /// @throws as Communicator does: Aborted where the run has ended, Error (internal) for the timeout
+  /// Returns the bytes of all processes, by rank, in the leading process, and nothing in the others. All
+  /// processes must call gather() and broadcast() in the same order. With a single process the result is its
+  /// own bytes.
+  /// @throws like Communicator: Aborted if the run has ended, Error (internal) on timeout
   virtual std::vector<std::string> gather(std::string bytes) { return {std::move(bytes)}; }
-  /// Returns the bytes of the leading process in all of them.
+  /// Returns the leading process's bytes in every process.
   virtual std::string broadcast(std::string bytes) { return bytes; }
 
-  /// Returns what to add to DeviceEvent::time() of this process to have it on the leading one's clock.
+  /// Returns the offset to add to this process's DeviceEvent::time() to get a time on the leading process's
+  /// clock.
   virtual Nanoseconds clock_offset() { return Nanoseconds{0}; }
 
-  /// Ends the run of all other processes, which are told why.
+  /// Ends the run in all other processes and tells them the reason.
   virtual void abort(const std::string& /*reason*/) {}
 };
 
-/// Does work in all processes of a world. Where it fails in one of them all fail alike, so that none waits
-/// for another. All processes call it. @throws what `work` has thrown here, else an Error of the first
-/// process that failed, of the same kind
+/// Runs `work` in all processes of a world. If it fails in one process, the call fails in all of them, so no
+/// process waits for another. All processes must call it.
+/// @throws the exception of `work` if it failed in this process; otherwise an Error of the same kind as that
+/// of the first process that failed
 void do_in_all(World& world, const std::function<void()>& work);
 
-/// A LocalRank has what a rank of this process works with.
+/// A LocalRank holds the device, communicator, stream and kernels of a rank in this process.
 struct LocalRank {
   LocalRank(World& world, int rank, DType dtype);
 
@@ -112,17 +117,17 @@ struct LocalRank {
   std::unique_ptr<Kernels> kernels;
 };
 
-/// A RankWork says what each rank does in its thread.
+/// A RankWork holds the functions that each rank runs in its thread.
 struct RankWork {
   std::function<void(std::size_t rank)> prepare;
-  std::function<void(std::size_t rank)> run;  ///< begins when all ranks have prepared, or have failed to
-  /// This is called in its thread where a rank fails by itself, not for what Aborted tells of another: to end
-  /// the others' waiting.
+  std::function<void(std::size_t rank)> run;  ///< starts when `prepare` has returned or failed on all ranks
+  /// Called in the rank's thread if the rank itself fails, so that the others stop waiting. It is not called
+  /// for Aborted, which reports another rank's failure.
   std::function<void(std::size_t rank, const std::string& message)> on_failure;
 };
 
-/// Does the work of ranks 0 to `count` - 1 and returns when all threads have ended.
-/// @throws what the first rank that failed by itself has thrown.
+/// Runs `work` for ranks 0 to `count` - 1, each in a thread, and returns when all threads have ended.
+/// @throws the exception of the first rank that failed by itself.
 void run_in_threads(std::size_t count, const RankWork& work);
 
 }  // namespace dflop
