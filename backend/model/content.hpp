@@ -1,5 +1,5 @@
-// Contents are what samples hold beside their shapes: what the encoder sees, tokens, targets, positions. They
-// are made up (made_up.hpp) or read from data.
+// Contents give the values of samples in addition to their shapes: the encoder's inputs, token ids, targets
+// and positions. They are synthetic (made_up.hpp) or read from data.
 #pragma once
 
 #include <cstdint>
@@ -12,59 +12,62 @@
 
 namespace dflop {
 
-/// This is the target of a position whose prediction is not trained.
+/// kNoTarget is the target of a position that the loss does not cover.
 inline constexpr std::int32_t kNoTarget = -1;
 
-/// PackedRows are sequences whose rows lie one after the other, without padding.
+/// PackedRows hold sequences whose rows are stored back to back, without padding.
 struct PackedRows {
-  std::vector<std::int32_t> offsets{0};    ///< of each sequence's first row, and of the end
-  std::vector<std::int32_t> windows = {};  ///< the same of attention windows, where there are some
-  std::vector<std::int32_t> positions;     ///< of each row in its sequence, one for each axis
+  std::vector<std::int32_t> offsets{0};    ///< first row of each sequence, then the end
+  std::vector<std::int32_t> windows = {};  ///< the same for attention windows, if any
+  std::vector<std::int32_t> positions;     ///< of each row within its sequence, one per axis
 
   std::int64_t rows() const { return offsets.back(); }
-  /// Adds a sequence whose rows have the positions 0, 1 and so on.
+  /// Adds a sequence whose rows have positions 0, 1, 2 and so on.
   void add_sequence(std::int64_t rows);
-  /// Adds a sequence with these positions, and, where it has them, windows: offsets from 0 to its rows.
+  /// Adds a sequence with these positions and windows. `its_windows` holds offsets from 0 to the number of
+  /// rows; it is empty if the sequence has no windows.
   void add_sequence(std::int64_t rows, const std::vector<std::int32_t>& its_positions,
                     const std::vector<std::int32_t>& its_windows);
 };
 
-/// An EncoderSequence is what the encoder gets of one tile, picture, frame or sound, and what becomes of it.
+/// An EncoderSequence is the encoder's input for one tile, picture, frame or sound, together with the
+/// destination of its output rows.
 struct EncoderSequence {
   std::int64_t rows = 0;  ///< of the encoder
-  HostValues values;      ///< of patches or frames, EncoderFront::values each; where they are asked for
-  std::vector<std::int32_t> value_rows;  ///< per row its patch; -1: the class row. Empty: each its own
-  std::vector<std::int32_t> table_rows;  ///< per row that of the table of positions, where there is one
-  std::vector<std::int32_t> positions;   ///< per row and axis, where positions are rotary
-  std::vector<std::int32_t> windows;     ///< offsets of attention windows, where there are some
-  RowMix select;                         ///< where the connector selects: of the encoder's rows
-  RowMix sent;                           ///< what goes to the LLM, of the connector's rows
-  /// Per row that is sent, its place in the sample's LLM sequence; -1: it is not used. Rows that have one
-  /// place are added there.
+  HostValues values;      ///< of patches or frames, EncoderFront::values each; only if requested
+  std::vector<std::int32_t> value_rows;  ///< per row, its patch; -1: the class row. Empty: row i is patch i
+  std::vector<std::int32_t> table_rows;  ///< per row, its row in the position table, if there is one
+  std::vector<std::int32_t> positions;   ///< per row and axis, for rotary positions
+  std::vector<std::int32_t> windows;     ///< offsets of attention windows, if any
+  RowMix select;                         ///< of the encoder's rows, if the connector selects rows
+  RowMix sent;                           ///< the rows sent to the LLM, as sums of the connector's rows
+  /// Per sent row, its position in the sample's LLM sequence; -1: unused. Rows with the same position are
+  /// added up.
   std::vector<std::int32_t> places;
 };
 
 /// A TokenSequence is a sample's LLM sequence.
 struct TokenSequence {
   std::int64_t rows = 0;
-  std::vector<std::int32_t> ids;        ///< of text, one after the other
-  std::vector<std::int32_t> id_places;  ///< where each stands
-  std::vector<std::int32_t> newlines;   ///< places of learned newlines
-  std::vector<std::int32_t> targets;    ///< per place the next token, or kNoTarget
-  std::vector<std::int32_t> positions;  ///< per place and axis
+  std::vector<std::int32_t> ids;        ///< of the text tokens, in order
+  std::vector<std::int32_t> id_places;  ///< position of each text token
+  std::vector<std::int32_t> newlines;   ///< positions of learned newlines
+  std::vector<std::int32_t> targets;    ///< per position, the next token or kNoTarget
+  std::vector<std::int32_t> positions;  ///< per position and axis
 };
 
-/// Contents give what samples hold. A sample's is asked for wherever a part of it is needed: the same each
-/// time. Who has asked for it shares it, and may keep it when the contents have dropped it. All calls may
-/// come from several threads.
+/// Contents give the values of samples. A sample's content may be requested several times and is the same
+/// each time. The result is shared; the caller may keep it after the Contents have dropped theirs. All
+/// functions are thread-safe.
 class Contents {
  public:
   virtual ~Contents() = default;
-  /// Returns one of a sample's encoder sequences; `values`: what the encoder sees is asked for, too.
+  /// Returns one of a sample's encoder sequences. `values` says whether it includes the encoder's input
+  /// values.
   virtual std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
                                                          bool values) const = 0;
   virtual std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const = 0;
-  /// Returns how many targets a sample has.
+  /// Returns the number of targets of a sample.
   virtual std::int64_t trained_tokens(const Sample& sample) const = 0;
 };
 

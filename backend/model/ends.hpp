@@ -1,5 +1,6 @@
-// This file has the connector with what makes tokens of the LLM of its rows; the embedding of tokens; and the
-// LLM's last norm with the head over the vocabulary, which is split over tp, and the loss.
+// This header declares the layers around the transformer stacks: the Connector turns encoder rows into LLM
+// tokens, the TokenEmbedding embeds text tokens, and the LmHead applies the last norm, computes logits over
+// the vocabulary (split over tp) and the loss.
 #pragma once
 
 #include <optional>
@@ -13,21 +14,22 @@
 
 namespace dflop {
 
-/// A ConnectorTape has what the connector keeps of a microbatch; between the parts of a backward gradients in
-/// the place of outputs, and neither its input nor statistics.
+/// A ConnectorTape holds the tensors that the connector keeps for the backward of a microbatch. Between
+/// backward_input() and backward_weight(), it holds gradients instead of outputs and no longer has the
+/// connector's input and statistics.
 struct ConnectorTape {
-  NormTape norm;                  ///< of the rows that the rank holds; of selected rows, joined
-  Tensor input;                   ///< the same rows where there is no norm
-  std::vector<Tensor> inputs;     ///< of each linear layer after the first
-  std::vector<Tensor> outputs;    ///< of each before its activation
-  RowMixer selected_back;         ///< takes gradients of selected rows to all rows
-  RowMixer sent_back;             ///< takes gradients of what is sent to the connector's rows
+  NormTape norm;                  ///< of the rows that the rank holds; of selected rows: joined
+  Tensor input;                   ///< the same rows, if there is no norm
+  std::vector<Tensor> inputs;     ///< of each linear layer except the first
+  std::vector<Tensor> outputs;    ///< of each linear layer, before its activation
+  RowMixer selected_back;         ///< maps gradients of selected rows to all rows
+  RowMixer sent_back;             ///< maps gradients of sent rows to the connector's rows
   std::vector<Tensor> gradients;  ///< of each linear layer's output
-  std::int64_t rows = 0;          ///< that come in, on all tp ranks together
+  std::int64_t rows = 0;          ///< of the input, on all tp ranks together
 };
 
-/// A Connector ends the encoder and makes what is sent to the LLM. Its linear layers are split over tp by
-/// twos; a last one without a second is on every rank.
+/// A Connector ends the encoder and makes the rows that are sent to the LLM. Its linear layers are split over
+/// tp in pairs; if their number is odd, every rank holds the whole last layer.
 class Connector {
  public:
   Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
@@ -35,12 +37,14 @@ class Connector {
   /// Takes the rows of [rows, encoder width] that the rank holds and returns what is sent, [rows, LLM width],
   /// which all tp ranks have.
   Tensor forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const;
-  /// Returns the gradient of x and adds to those of the norm's parameters; backward_weight() to all others.
+  /// Returns the gradient of x and adds to the gradients of the norm's parameters; backward_weight() adds to
+  /// all others.
   Tensor backward_input(const Tensor& d_out, ConnectorTape& tape) const;
   void backward_weight(ConnectorTape& tape) const;
 
  private:
-  /// Joined has the rows of all tp ranks, those that are joined side by side in each row of the matrix.
+  /// Joined holds the rows of all tp ranks. Each row of `matrix` has the rows that the connector joins, side
+  /// by side.
   struct Joined {
     AllRows rows;
     ConstMatrix matrix;
@@ -59,7 +63,7 @@ class Connector {
   std::vector<Linear> linears_;
 };
 
-/// A TokenTape keeps what a TokenEmbedding's backward needs of a microbatch.
+/// A TokenTape holds the data that a TokenEmbedding's backward needs for a microbatch.
 struct TokenTape {
   IndexTensor text_ids;
   IndexTensor text_rows;
@@ -70,17 +74,17 @@ struct TokenTape {
   std::int64_t rows = 0;
 };
 
-/// A TokenEmbedding looks up the rows of text in the LLM's table, whose vocabulary is split over tp, and puts
+/// A TokenEmbedding looks up text tokens in the LLM's table, whose vocabulary is split over tp, and inserts
 /// the encoder's rows and learned newlines between them.
 class TokenEmbedding {
  public:
   TokenEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Returns the rows that the rank holds. `encoded` has the encoder's tokens, [encoder_rows, width].
+  /// Returns the rows that the rank holds. `encoded` holds the encoder's tokens, [encoder_rows, width].
   Tensor forward(const Tensor& encoded, const LlmInput& input, TokenTape& tape) const;
-  /// Returns the gradient of the encoder's tokens, adds to that of the table and frees the tape. It has one
-  /// part alone: adding rows costs little, while keeping them for later would cost as much as a layer's
-  /// input.
+  /// Returns the gradient of the encoder's tokens, adds to the table's gradient and frees the tape. This
+  /// backward is not split into input and weight parts: adding rows is cheap, while keeping them for later
+  /// would take as much memory as a layer's input.
   Tensor backward(const Tensor& d_held, TokenTape& tape) const;
 
  private:
@@ -90,43 +94,43 @@ class TokenEmbedding {
   const Parameter* newline_;
 };
 
-/// An LmHeadTape keeps what the head's backward needs of a microbatch.
+/// An LmHeadTape holds the data that the head's backward needs for a microbatch.
 struct LmHeadTape {
   NormTape norm;
   Tensor d_logits;
-  Tensor d_normed;  ///< where the loss took rows in chunks, instead of gradients of logits
+  Tensor d_normed;  ///< replaces d_logits if the loss was computed in chunks
 };
 
-/// An LmHead computes logits of the vocabulary and their cross-entropy with the targets. Gradients of logits
-/// take the place of the logits in the forward already. A model with TransformerSpec::logits_at_once has
-/// logits of trained rows alone, chunk by chunk, and all of the head but its norm turns back in the forward:
-/// that costs no product more, where logits that were made again for the backward would cost a fourth.
+/// An LmHead computes logits over the vocabulary and their cross-entropy with the targets. The forward
+/// already replaces logits by their gradients. With TransformerSpec::logits_at_once, it computes the logits
+/// of trained rows only, chunk by chunk, and the forward also runs the head's backward except for its norm.
+/// This needs no additional product; recomputing logits in the backward would add a fourth one.
 class LmHead {
  public:
   LmHead(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1]; in chunks also to the gradient
-  /// of the head's matrix, unless no backward follows: `turns_back`.
+  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1]. With chunks and `turns_back`,
+  /// which says that a backward follows, it also adds to the gradient of the head's matrix.
   void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape,
                bool turns_back = true) const;
-  /// Returns the logits of these rows of x, of which all tp ranks together have `all`.
+  /// Returns the logits of the given rows of x. All tp ranks together hold `all` rows of x.
   Tensor logits(const Tensor& x, std::int64_t all, std::vector<std::int32_t> rows) const;
-  /// Returns the gradient of x and adds to that of the norm; leaves what backward_weight() reads.
+  /// Returns the gradient of x, adds to the norm's gradient and keeps the data that backward_weight() reads.
   Tensor backward_input(LmHeadTape& tape) const;
   void backward_weight(LmHeadTape& tape) const;
 
  private:
-  /// Returns, for each row, maximum, sum and target's logit over the whole vocabulary.
+  /// Returns each row's max, sum and target logit over the whole vocabulary.
   SumTensor merged_parts(const Tensor& logits, Indices targets) const;
-  /// Adds the loss of rows, and returns the gradients of their logits.
+  /// Adds the loss of the rows and returns the gradients of their logits.
   Tensor d_logits(ConstMatrix normed, Indices targets, double token_weight, Sums loss) const;
   template <typename F>
   void for_each_chunk(std::span<const std::int32_t> targets, const F& f) const;
-  /// Adds the loss of rows, chunk by chunk.
+  /// Adds the loss of the rows, chunk by chunk.
   void add_loss_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
                           Sums loss) const;
-  /// Adds the same and the gradient of the head's matrix, and returns the gradient of those rows that the
-  /// rank holds.
+  /// Adds the loss of the rows and the gradient of the head's matrix, and returns the gradient of the rows
+  /// that the rank holds.
   Tensor turn_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
                         Sums loss) const;
 

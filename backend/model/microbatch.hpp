@@ -1,5 +1,5 @@
-// The stages of a plan get their part of one global batch: what the encoder sees, tokens, and which row
-// belongs where.
+// A BatchContent gives each stage of a plan its input for one global batch: the encoder's inputs, tokens, and
+// the destination of every row.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,46 @@
 
 namespace dflop {
 
-/// An EncoderInput is what one dp rank of the encoder encodes of one microbatch: its EncoderSequences, one
-/// after the other.
+/// An EncoderInput is the input of one dp rank of the encoder for one microbatch: its EncoderSequences, back
+/// to back.
 struct EncoderInput : PackedRows {
-  std::vector<HostValues> values;  ///< of each sequence's patches or frames, where they are asked for
-  std::vector<std::int32_t> value_offsets{0};  ///< of each sequence's first patch or frame, and of the end
+  std::vector<HostValues> values;              ///< of each sequence's patches or frames, if requested
+  std::vector<std::int32_t> value_offsets{0};  ///< first patch or frame of each sequence, then the end
   std::vector<std::int32_t> value_rows;
   std::vector<std::int32_t> table_rows;
   RowMix select;                      ///< of the encoder's rows
   RowMix sent;                        ///< of the connector's rows
-  std::vector<std::int64_t> rows_to;  ///< rows for each dp rank of the LLM, which follow each other
+  std::vector<std::int64_t> rows_to;  ///< number of rows for each dp rank of the LLM, in rank order
 };
 
-/// An LlmInput is what one dp rank of the LLM has in one microbatch: each sample is one sequence.
+/// An LlmInput is the input of one dp rank of the LLM for one microbatch. Each sample is one sequence.
 struct LlmInput : PackedRows {
   std::vector<std::int32_t> text_ids;
-  std::vector<std::int32_t> text_rows;     ///< where each text token stands
-  std::vector<std::int32_t> newline_rows;  ///< where learned newlines stand
-  std::vector<std::int32_t> encoded;       ///< rows from the encoder that are used: not those cut off
-  std::vector<std::int32_t> encoded_rows;  ///< where each of them stands; what has one place is added there
-  std::vector<std::int32_t> targets;       ///< per row, the next token; -1 where it is not trained
+  std::vector<std::int32_t> text_rows;     ///< row of each text token
+  std::vector<std::int32_t> newline_rows;  ///< rows of learned newlines
+  std::vector<std::int32_t> encoded;       ///< rows from the encoder that are used; cut-off rows are not
+  std::vector<std::int32_t> encoded_rows;  ///< row of each; rows with the same place are added up
+  std::vector<std::int32_t> targets;       ///< per row, the next token; -1 if the loss does not cover it
   std::int64_t encoder_rows = 0;           ///< rows from the encoder, used or not
-  std::vector<std::int64_t> rows_from;  ///< of these, from each dp rank of the encoder, one after the other
+  std::vector<std::int64_t>
+      rows_from;  ///< number of these rows from each dp rank of the encoder, in rank order
 };
 
-/// A BatchContent has one global batch under one assignment. What is given to it outlives it.
+/// A BatchContent holds one global batch under one assignment. Its constructor's arguments must outlive it.
 class BatchContent {
  public:
   /// Places the samples.
-  /// @throws Error (input) as require_live().
+  /// @throws the errors (input) of require_live().
   BatchContent(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
                const Assignment& assignment, const Contents& contents);
 
-  /// These return what a dp rank has in a microbatch; `values` says whether what the encoder sees is asked
-  /// for.
+  /// These return the input of a dp rank for a microbatch. `values` says whether to include the encoder's
+  /// input values.
   EncoderInput encoder(int microbatch, int encoder_dp, bool values) const;
   LlmInput llm(int microbatch, int llm_dp) const;
 
-  /// Returns what a token's loss is multiplied with: one over the trained tokens of the whole batch; 0
-  /// without any.
+  /// Returns the factor of each token's loss: one over the number of trained tokens in the whole batch; 0 if
+  /// there are none.
   double token_weight() const { return token_weight_; }
 
  private:

@@ -1,5 +1,5 @@
-// A StageModule is a pipeline stage on one rank: what it holds of encoder, connector and LLM, forward and
-// backward.
+// A StageModule is a pipeline stage on one rank. It holds the stage's layers of encoder, connector and LLM,
+// and runs their forward and backward.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace dflop {
 
-/// A StageInput is what a stage gets of a microbatch beside the output of the stage before it.
+/// A StageInput is a stage's input for a microbatch, in addition to the output of the previous stage.
 struct StageInput {
-  std::optional<EncoderInput> encoder;  ///< of stages with encoder layers or the connector
-  std::optional<LlmInput> llm;          ///< of stages with LLM layers
+  std::optional<EncoderInput> encoder;  ///< for stages with encoder layers or the connector
+  std::optional<LlmInput> llm;          ///< for stages with LLM layers
   double token_weight = 0;
-  bool turns_back = true;  ///< a backward follows
+  bool turns_back = true;  ///< whether a backward follows
 };
 
-/// A StageTape is what a stage keeps of a microbatch from its forward to its backward.
+/// A StageTape holds the data that a stage keeps from a microbatch's forward to its backward.
 struct StageTape {
   InputTape input;
   StackTape encoder;
@@ -31,22 +31,22 @@ struct StageTape {
   LmHeadTape head;
 };
 
-/// A StageModule computes one stage with its parameters.
+/// A StageModule computes one stage and holds its parameters.
 class StageModule {
  public:
   using Completed = std::function<void(std::int64_t from)>;
 
-  /// Parameters come from `weights` or, where that is null, from `seed`; optimizer states are cut into
-  /// `shards`, of which this rank has `shard`. What is referred to outlives it.
+  /// Parameters come from `weights` or, if that is null, from `seed`. Optimizer states are cut into `shards`
+  /// shards, of which this rank holds number `shard`. The referenced objects must outlive the module.
   StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard, std::uint64_t seed,
               const RankContext& rank, const WeightSource* weights = nullptr);
 
   const StagePlace& place() const { return place_; }
   ParameterStore& parameters() { return store_; }
 
-  /// These return what this rank has of a microbatch when it comes from the stage before, and goes to the
-  /// stage after this one: between encoder and LLM all rows, between stages of one of them those that it
-  /// holds.
+  /// These return the shape of the activations that this rank receives from the previous stage and sends to
+  /// the next stage. Between encoder and LLM it is all rows; between two stages of the same module, the rows
+  /// that the rank holds.
   std::int64_t input_columns() const {
     return place_.stage.encoder_layers > 0 ? model_.encoder.hidden : model_.llm.hidden;
   }
@@ -56,25 +56,26 @@ class StageModule {
   }
   std::int64_t output_rows(const StageInput& input) const;
 
-  /// Has what is kept from one microbatch to the next ready for an input, so that no forward has to.
+  /// Prepares the tables that are kept between microbatches for an input, so that forward() does not spend
+  /// time on them.
   void prepare(const StageInput& input) const;
-  /// Returns the output; a stage with the head adds to `loss`, [1, 1], and has none.
+  /// Returns the output. A stage with the head adds to `loss`, [1, 1], and returns none.
   Tensor forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const;
-  /// Returns the logits of some rows of a stage with all of the LLM, [rows, the rank's part of the
-  /// vocabulary], and keeps nothing. `encoded` has the encoder's tokens.
+  /// Returns the logits of some rows, [rows, the rank's part of the vocabulary], for a stage with all of the
+  /// LLM. It keeps no activations. `encoded` holds the encoder's tokens.
   Tensor logits(const Tensor& encoded, const LlmInput& input, std::vector<std::int32_t> rows) const;
-  /// Does backward_input() and backward_weight() in one. Calls `completed`, if there is one, whenever more of
-  /// the gradients, parameters().gradients() from a value on, is what it is after the call.
+  /// Runs backward_input() and backward_weight() in one pass. Whenever more gradients are final, it calls
+  /// completed(from), if set: parameters().gradients() is then final from value `from` on.
   Tensor backward(Tensor d_out, StageTape& tape, const Completed& completed = {}) const;
-  /// Returns the gradient of the input from that of the output; none before the first stage. The tape then
-  /// has what backward_weight() reads. Adds to the gradients of norms and embedding, which are cheap: those
-  /// of a microbatch are complete after both parts.
+  /// Takes the gradient of the output and returns the gradient of the input; the first stage returns none.
+  /// The tape then holds the data for backward_weight(). This call also adds to the gradients of norms and
+  /// embedding, because they are cheap. All gradients of a microbatch are complete after both parts.
   Tensor backward_input(Tensor d_out, StageTape& tape) const;
-  /// Adds to the gradients of all other parameters and frees the tape.
+  /// Adds to the gradients of all other parameters, and frees the tape.
   void backward_weight(StageTape& tape) const;
 
  private:
-  /// Does one part of a backward or both, layer by layer, so that each frees its memory at once.
+  /// Runs one or both parts of a backward layer by layer, so that each layer frees its memory at once.
   Tensor turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
   Tensor encode(Tensor in, const EncoderInput& input, StageTape& tape) const;
   Tensor encode_backward(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
@@ -85,7 +86,7 @@ class StageModule {
   StagePlace place_;
   const RankContext& rank_;
   ParameterStore store_;
-  mutable SequencePacker encoder_packer_;  // keeps tables of what it has seen
+  mutable SequencePacker encoder_packer_;  // keeps tables between microbatches
   mutable SequencePacker llm_packer_;
   std::unique_ptr<InputEmbedding> input_;
   TransformerStack encoder_;

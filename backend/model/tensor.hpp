@@ -1,8 +1,10 @@
-// One rank works with these: its device and its end of the communicator, and memory in the shape of matrices.
+// A RankContext bundles the device, kernels and communicator of one rank; a Tensor is a matrix in the
+// device's memory. The functions here also gather and sum rows over a tensor-parallel (tp) group.
 //
-// Rows of activations lie between the regions of tensor parallelism: each rank has all of them or, with
-// sequence parallelism, its shard (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
-// Transformer Models", section 4.2.2). Shards are of equal length: the last ones end with rows of no token.
+// Between the tensor-parallel regions, each rank holds all rows of the activations or, with sequence
+// parallelism, its shard of them (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
+// Transformer Models", section 4.2.2). All shards have equal length; the last ones are padded with rows that
+// belong to no token.
 #pragma once
 
 #include <concepts>
@@ -18,30 +20,31 @@
 
 namespace dflop {
 
-/// A RankContext has everything that a rank's computation needs. The parts outlive it.
+/// A RankContext holds everything that a rank's computation needs. The referenced objects must outlive it.
 struct RankContext {
   Device& device;
   DeviceStream& compute;
   Kernels& kernels;
   Communicator& communicator;
-  RankGroup tp;     ///< the ranks that run in lockstep with this one, this one among them
-  int tp_rank = 0;  ///< its place there
+  RankGroup tp;     ///< the tp group: the ranks that run in lockstep with this one, including this one
+  int tp_rank = 0;  ///< this rank's index in `tp`
   bool sequence_parallel = false;
 
   int tp_size() const { return static_cast<int>(tp.ranks.size()); }
 };
 
-/// Returns what a rank computes with, as its tp group's rank `tp_rank`; without a group it is rank 0, alone.
+/// Returns the context of a rank that has index `tp_rank` in its tp group. By default the group is rank 0
+/// only.
 inline RankContext context_of(const LocalRank& rank, const RankGroup& tp = {{0}}, int tp_rank = 0,
                               bool sequence_parallel = false) {
   return {*rank.device, *rank.stream, *rank.kernels, *rank.communicator, tp, tp_rank, sequence_parallel};
 }
 
-/// Returns memory for `count` values of so many bytes; none for no values. @throws OutOfMemory
+/// Returns memory for `count` values of `bytes` bytes each, or null for no values. @throws OutOfMemory
 std::unique_ptr<Buffer> allocate_values(const RankContext& rank, std::int64_t count, std::size_t bytes);
 
-/// A DeviceMatrix is a matrix with its own memory; none without rows. A Tensor has activations or weights, a
-/// SumTensor what is summed, which may need more precision (sum_bytes_of()).
+/// A DeviceMatrix is a matrix that owns its device memory; an empty one has none. A Tensor holds activations
+/// or weights. A SumTensor holds sums, which may need more precision (sum_bytes_of()).
 template <typename View, typename ConstView>
 class DeviceMatrix {
  public:
@@ -69,7 +72,7 @@ class DeviceMatrix {
 using Tensor = DeviceMatrix<Matrix, ConstMatrix>;
 using SumTensor = DeviceMatrix<Sums, ConstSums>;
 
-/// A ValueMatrix is a matrix of values, which sums are not.
+/// A ValueMatrix is a matrix of values, not of sums.
 template <typename AnyMatrix>
 concept ValueMatrix = std::same_as<AnyMatrix, Matrix> || std::same_as<AnyMatrix, ConstMatrix>;
 
@@ -81,7 +84,7 @@ AnyMatrix rows_of(const RankContext& rank, AnyMatrix matrix, std::int64_t begin,
   return {offset(matrix.data, before), rows, matrix.columns};
 }
 
-/// An IndexTensor has whole numbers in host and device memory.
+/// An IndexTensor holds integers in host and device memory.
 class IndexTensor {
  public:
   IndexTensor() = default;
@@ -97,11 +100,11 @@ class IndexTensor {
   std::unique_ptr<Buffer> buffer_;
 };
 
-/// Writes numbers, of float or double, to host memory as values of `element`, rounded where they do not fit.
+/// Converts float or double numbers to `element` and writes them to host memory, rounding if needed.
 template <std::floating_point From>
 void convert(std::span<const From> values, DType element, void* out);
 
-/// Copies numbers to device memory, converted in the same way. They may go away when the call returns.
+/// Copies numbers to device memory, converted in the same way. `values` may be freed when the call returns.
 template <std::floating_point From>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values);
 /// Copies values back as float or double, and waits for the compute stream.
@@ -110,18 +113,18 @@ void download(const RankContext& rank, const void* data, DType element, std::spa
 /// Copies values back as f64, and waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count);
 
-/// Returns whether the ranks of this rank's tp group have shards.
+/// Returns whether the ranks of this rank's tp group hold shards of the rows.
 bool has_shards(const RankContext& rank);
 
-/// Returns how many rows a rank holds of `rows`: its shard's, rows of no token included, or all.
+/// Returns how many of `rows` rows a rank holds: the length of its shard, including padding, or all rows.
 std::int64_t held_rows(const RankContext& rank, std::int64_t rows);
 
-/// AllRows are all `rows` rows, each rank of the tp group having `held`; gathered where these are shards,
-/// else the same memory, which outlives this. `what` is for messages.
+/// AllRows gives all `rows` rows of a matrix of which each rank of the tp group holds `held`. It gathers the
+/// shards; without shards it refers to `held`, which must outlive it. `what` is for messages.
 class AllRows {
  public:
   AllRows() = default;
-  /// Takes rows that every rank has.
+  /// Takes rows that every rank holds completely.
   explicit AllRows(ConstMatrix all) : all_(all) {}
   AllRows(const RankContext& rank, const Tensor& held, std::int64_t rows, const char* what);
 
@@ -133,14 +136,14 @@ class AllRows {
   ConstMatrix all_;
 };
 
-/// Returns memory for a summand of tp_shard_sum(): `rows` rows to be filled, then rows of zeros up to whole
-/// shards.
+/// Returns memory for a summand of tp_shard_sum(): `rows` rows for the caller to fill, then rows of zeros up
+/// to whole shards.
 Tensor tp_summand(const RankContext& rank, std::int64_t rows, std::int64_t columns);
 
-/// Returns the sum of the tp ranks' summands: this rank's shard of it, without shards all.
+/// Returns the sum of the tp ranks' summands: this rank's shard of it, or all rows without shards.
 Tensor tp_shard_sum(const RankContext& rank, Tensor summand, const char* what);
 
-/// Sums the tp ranks' matrices in place, on all of them.
+/// Sums the tp ranks' matrices in place; all ranks get the sum.
 void tp_sum(const RankContext& rank, Matrix matrix, const char* what);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Rotary positions turn queries and keys by angles, whose cosines and sines stand in a table in device
+// A TurnTable gives rotary position embeddings their angles: it keeps the angles' cosines and sines in device
 // memory.
 #pragma once
 
@@ -12,31 +12,30 @@
 
 namespace dflop {
 
-/// Turns say by which row of a table each row of a microbatch is turned.
+/// Turns give the table row by which each row of a microbatch is rotated.
 struct Turns {
   IndexTensor rows;
-  std::shared_ptr<const SumTensor> table;  ///< [*, head_dim]: cosines of a head's pairs, then sines
+  std::shared_ptr<const SumTensor> table;  ///< [*, head_dim]: cosines of a head's pairs, then their sines
 };
 
-/// A TurnTable makes the Turns of one module on one rank. Angles are computed in double, once for each
-/// position.
+/// A TurnTable makes the Turns of one module on one rank. It computes angles in f64, once for each position.
 class TurnTable {
  public:
-  /// @pre head_dim is even, and the sections, if any, add up to its half
+  /// @pre head_dim is even, and the sections, if any, add up to head_dim / 2
   TurnTable(const Rotary& rotary, int head_dim);
 
-  /// Has the kept table ready for such positions, with one a row.
+  /// Extends the kept table to cover these positions. Does nothing for positions with several axes.
   void prepare(const RankContext& rank, std::span<const std::int32_t> positions);
 
-  /// Returns the turns of rows with these positions, `rotary.axes()` a row. With one a row the table is kept
-  /// and grows; with several each call makes one of its own.
+  /// Returns the turns for rows with these positions; each row has `rotary.axes()` of them. With one axis,
+  /// all calls share a table that grows; with several axes, each call makes its own table.
   Turns of(const RankContext& rank, std::span<const std::int32_t> positions);
 
-  /// Returns the frequency of each pair, in radians a position.
+  /// Returns the frequency of each pair, in radians per position.
   std::span<const double> frequencies() const { return frequencies_; }
 
  private:
-  /// Known has the cosines and sines of positions from 0 on for some pairs.
+  /// Known holds the cosines and sines of positions 0 to `positions` - 1 for some pairs.
   struct Known {
     std::int64_t positions = 0;
     std::vector<double> cosines;
