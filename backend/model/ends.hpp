@@ -34,8 +34,8 @@ class Connector {
  public:
   Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Takes the rows of [rows, encoder width] that the rank holds and returns what is sent, [rows, LLM width],
-  /// which all tp ranks have.
+  /// Takes the rank's rows of [rows, encoder width] and returns the rows to send, [rows, LLM width], on all
+  /// tp ranks.
   Tensor forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const;
   /// Returns the gradient of x and adds to the gradients of the norm's parameters; backward_weight() adds to
   /// all others.

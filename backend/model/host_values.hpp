@@ -1,4 +1,4 @@
-// The encoder's inputs lie once in host memory, in the precision of a run; their readers share them.
+// HostValues hold the encoder's inputs in host memory, once for all readers, in the run's precision.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace dflop {
 
-/// HostValues are numbers in host memory in one precision. Copies share the memory, which nobody changes and
-/// which is there as long as one of them.
+/// HostValues are immutable numbers of one precision in host memory. Copies share the memory, which lives as
+/// long as any of them.
 class HostValues {
  public:
   HostValues() = default;
-  /// Takes values of f32.
+  /// Takes f32 values.
   HostValues(std::vector<float> values);  // NOLINT: they are some
 
   DType dtype() const { return dtype_; }
@@ -24,8 +24,10 @@ class HostValues {
   bool empty() const { return size_ == 0; }
   const std::byte* data() const { return data_.get(); }
 
-  /// Returns values of f32 rounded to a precision, as upload() rounds them; in the precision that they have,
-  /// the same memory. @throws Error (internal) from another precision, where bits are lost already
+  /// Returns the values rounded to `dtype` as upload() rounds them. If they have this precision already, the
+  /// result shares the memory.
+  /// @throws Error (internal) if the values have another precision than f32 and `dtype`, because bits are
+  /// already lost
   HostValues as(DType dtype) const;
 
  private:
@@ -34,8 +36,8 @@ class HostValues {
   DType dtype_ = DType::f32;
 };
 
-/// Copies `count` values from `begin` on to device memory, in the rank's precision: unchanged where they
-/// have it, else rounded before. They may go away when the call returns.
+/// Copies `count` values, starting at `begin`, to device memory in the rank's precision, rounding them if
+/// needed. The values may be freed when the call returns.
 void upload(const RankContext& rank, void* data, const HostValues& values, std::int64_t begin,
             std::int64_t count);
 

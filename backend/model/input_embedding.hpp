@@ -1,5 +1,5 @@
-// Rows of the encoder are made of patches of pictures or frames of sounds here. Nothing is split over tp:
-// each rank makes the rows that it holds, with the whole weights.
+// An InputEmbedding turns picture patches or sound frames into the encoder's rows. Its weights are not split
+// over tp: each rank makes its own rows with the whole weights.
 #pragma once
 
 #include <memory>
@@ -10,33 +10,33 @@
 
 namespace dflop {
 
-/// An InputTape keeps what the backward of an InputEmbedding needs of a microbatch.
+/// An InputTape holds the data that an InputEmbedding's backward needs for a microbatch.
 struct InputTape {
-  Tensor values;           ///< as the first linear layer gets them
+  Tensor values;           ///< input of the first linear layer
   Tensor d_rows;           ///< the gradient of the result
-  IndexTensor table_rows;  ///< per held row, that of the table of positions
-  IndexTensor value_rows;  ///< held rows that are patches, where some are not
+  IndexTensor table_rows;  ///< per held row, its row in the position table
+  IndexTensor value_rows;  ///< held rows that are patches, if some are not
   IndexTensor class_rows;  ///< held rows that are class rows
-  // These are of sounds.
-  Tensor first;             ///< what the first convolution gives, before GELU
-  Tensor joined;            ///< what the second gets
-  Tensor second;            ///< what it gives
-  IndexTensor joined_rows;  ///< the thirds of `joined` that are rows of `first`
-  IndexTensor first_rows;   ///< and which
+  // The following members are used for sounds.
+  Tensor first;             ///< output of the first convolution, before GELU
+  Tensor joined;            ///< input of the second convolution
+  Tensor second;            ///< output of the second convolution
+  IndexTensor joined_rows;  ///< thirds of `joined` that are rows of `first`
+  IndexTensor first_rows;   ///< the row of `first` for each of them
 };
 
-/// An InputEmbedding begins an encoder.
+/// An InputEmbedding is the first layer of an encoder.
 class InputEmbedding {
  public:
   virtual ~InputEmbedding() = default;
   /// Returns the rows that the rank holds.
   virtual Tensor forward(const EncoderInput& input, InputTape& tape) const = 0;
-  /// Adds to the gradients of all parameters, from the tape's d_rows, and frees the tape. What the encoder
-  /// sees has no gradient.
+  /// Adds to the gradients of all parameters, starting from the tape's d_rows, and frees the tape. The
+  /// encoder's input has no gradient.
   virtual void backward_weight(InputTape& tape) const = 0;
 };
 
-/// Makes the begin of a model's encoder. What is referred to outlives it.
+/// Makes the input embedding of a model's encoder. The referenced objects must outlive it.
 std::unique_ptr<InputEmbedding> make_input_embedding(const ModelSpec& model, ParameterStore& store,
                                                      const RankContext& rank);
 

@@ -1,5 +1,6 @@
-// A parameter list says which tensors the layers of a model have, and which part of each a tp rank of a stage
-// holds. Checks find models and batches that cannot be computed live, before anything is made of them.
+// A parameter list gives the tensors of a model's layers and the part of each that a tp rank of a stage
+// holds. The checks here reject models and batches that live runs cannot compute, before any memory is
+// allocated.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace dflop {
 
-/// A Range has rows, columns or values that follow each other: [begin, end).
+/// A Range is a range of rows, columns or values: [begin, end).
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -22,7 +23,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// An Initial says which first values a tensor gets.
+/// An Initial says how a tensor is initialized.
 enum class Initial : std::uint8_t {
   normal,
   ones,
@@ -31,28 +32,28 @@ enum class Initial : std::uint8_t {
               ///< (Whisper)
 };
 
-/// A Parameter is the part of one tensor that a rank holds: some rows, one run of columns. In memory zeros
-/// may fill up the rows of each range, or the columns: those that are the width of what an activation gives,
-/// whose rows are then aligned (Device::row_alignment()). Zeros stay zeros: an activation of zero is zero,
-/// and so are the gradients of values that are multiplied with zeros alone. Nothing but the memory has them:
-/// values are counted without, row by row.
+/// A Parameter is the part of one tensor that a rank holds: some ranges of rows and one range of columns. In
+/// memory, each row range or the columns may be padded with zeros, so that the rows of an activation
+/// function's output are aligned (Device::row_alignment()). Padding stays zero: an activation of zero is
+/// zero, and values that are only multiplied with zeros have zero gradients. Padding exists only in memory;
+/// values are counted without it, row by row.
 struct Parameter {
-  std::string name;          ///< of the whole tensor, as "llm.layers.3.qkv"
+  std::string name;          ///< of the whole tensor: "llm.layers.3.qkv"
   std::int64_t rows = 0;     ///< of the whole
   std::int64_t columns = 0;  ///< of the whole
   std::vector<Range> row_ranges;
   Range column_range;
   Initial initial = Initial::normal;
-  /// Says that the parameter is whole on every tp rank, and its gradient a sum over the rows that a rank
-  /// holds: with sequence parallelism only the tp ranks' sum is the gradient.
+  /// Whether every tp rank holds the whole parameter and sums its gradient over the rows that it holds. With
+  /// sequence parallelism, the gradient is then the sum over the tp ranks.
   bool by_held_rows = false;
-  bool decayed = true;        ///< weight decay is for matrices and tables, not for biases and norms
-  bool frozen = false;        ///< never trained
-  bool connects = false;      ///< whether it counts as the connector's: its rate is that
-  double initial_factor = 1;  ///< what Initial::ones are multiplied with
-  Range fixed_rows = {};  ///< of the held rows, the range that stays fixed: keys' biases where keys have none
-  std::int64_t row_multiple = 1;     ///< to which the rows of each range are filled up in memory
-  std::int64_t column_multiple = 1;  ///< to which columns are
+  bool decayed = true;               ///< weight decay applies to matrices and tables, not to biases and norms
+  bool frozen = false;               ///< never trained
+  bool connects = false;             ///< whether it counts as the connector's and uses its learning rate
+  double initial_factor = 1;         ///< factor for Initial::ones
+  Range fixed_rows = {};             ///< held rows that stay fixed: key biases of models that have none
+  std::int64_t row_multiple = 1;     ///< multiple to which each row range is padded in memory
+  std::int64_t column_multiple = 1;  ///< the same for columns
   std::int64_t offset = 0;           ///< of its first value in the flat arrays
 
   std::int64_t held_rows() const;
@@ -62,13 +63,14 @@ struct Parameter {
   std::int64_t padded_rows() const;
   std::int64_t padded_columns() const { return round_up(held_columns(), column_multiple); }
   std::int64_t padded_count() const { return padded_rows() * padded_columns(); }
-  /// Returns where a value stands in the parameter's memory.
+  /// Returns the place of a value in the parameter's memory.
   std::int64_t place_of(std::int64_t value) const;
-  /// Returns how many values stand before a place in the parameter's memory.
+  /// Returns the number of values before a place in the parameter's memory.
   std::int64_t values_before(std::int64_t place) const;
 };
 
-/// A StagePlace says which layers of the whole model a stage holds, and whether its pixels come in here.
+/// A StagePlace says which layers of the model a stage holds, and whether the encoder's input enters at this
+/// stage.
 struct StagePlace {
   Stage stage;
   int first_encoder_layer = 0;
@@ -76,26 +78,28 @@ struct StagePlace {
   bool patches = false;  ///< the stage with the first encoder layer
 };
 
-/// Returns the place of each stage, which are in model order.
+/// Returns the place of each stage. `stages` are in model order.
 std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 
-/// Returns what tp rank `tp_rank` of a stage holds, in a fixed order, on a device of this row_alignment().
-/// @throws Error (input) where tp does not divide heads or KV heads, is more than a width or the vocabulary,
-/// and for norms of queries over all heads with tp.
+/// Returns the parameters that tp rank `tp_rank` of a stage holds, in a fixed order, for a device with this
+/// row_alignment().
+/// @throws Error (input) if tp does not divide the heads or KV heads, if tp exceeds a width or the vocabulary
+/// size, or if tp is used with a query norm over all heads.
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
                                             int row_alignment = 1);
 
-/// Checks a model. @throws Error (input) naming what of the model cannot be computed, as a connector that is
-/// missing or of other widths than encoder and LLM, or heads that cannot be turned in pairs.
+/// Checks that live runs can compute a model.
+/// @throws Error (input) that names the unsupported part, such as a missing connector, a connector whose
+/// widths differ from encoder and LLM, or a head size that rotary positions cannot split into pairs.
 void require_live(const ModelSpec& model);
 
-/// Checks that tp can split encoder and LLM. @throws Error (input) as stage_parameter_list()
+/// Checks that tp can split encoder and LLM. @throws the errors (input) of stage_parameter_list()
 void require_split(const ModelSpec& model, int encoder_tp, int llm_tp);
-/// Returns whether tp can split encoder and LLM, as require_split() checks it.
+/// Returns whether require_split() would pass.
 bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp);
 
-/// Checks a batch. @throws Error (input) naming a sample that asks for tokens from the encoder and has none
-/// to give.
+/// Checks a batch. @throws Error (input) that names a sample that expects encoder tokens but has no input for
+/// the encoder.
 void require_live(const ModelSpec& model, std::span<const Sample> samples);
 
 }  // namespace dflop

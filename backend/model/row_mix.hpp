@@ -1,4 +1,4 @@
-// A RowMix says of which rows of one matrix the rows of another are weighted sums.
+// A RowMix defines the rows of one matrix as weighted sums of the rows of another.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace dflop {
 
-/// A RowMix has for each row of its result a run of taps: rows of the source and their weights.
+/// A RowMix holds a run of taps for each row of its result. A tap is a row of the source and its weight.
 struct RowMix {
-  std::vector<std::int32_t> begin;  ///< per row of the result, its taps: [begin, end)
+  std::vector<std::int32_t> begin;  ///< per row of the result, the range of its taps: [begin, end)
   std::vector<std::int32_t> end;
   std::vector<std::int32_t> index;
   std::vector<double> weights;
 
   std::int64_t rows() const { return static_cast<std::int64_t>(begin.size()); }
-  /// Begins a row, to which add_tap() adds.
+  /// Begins a row. add_tap() adds taps to it.
   void add_row() {
     begin.push_back(static_cast<std::int32_t>(index.size()));
     end.push_back(begin.back());
@@ -29,20 +29,20 @@ struct RowMix {
   }
   /// Adds a row that is the mean of the rows [first, last).
   void add_mean(std::int64_t first, std::int64_t last);
-  /// Adds the rows of another, whose source begins at row `first` here.
+  /// Appends the rows of `other`, whose source begins at row `first` of this source.
   void append(const RowMix& other, std::int64_t first);
-  /// Returns what takes gradients of the result to those of `source_rows` rows.
+  /// Returns the mix that maps gradients of the result to gradients of the `source_rows` source rows.
   RowMix transposed(std::int64_t source_rows) const;
 };
 
-/// A RowMixer is a RowMix in device memory.
+/// A RowMixer holds a RowMix in device memory and applies it.
 class RowMixer {
  public:
   RowMixer() = default;
   RowMixer(const RankContext& rank, const RowMix& mix);
 
   std::int64_t rows() const { return begin_.size(); }
-  /// Returns the mixed rows of x.
+  /// Returns the weighted sums of the rows of x.
   Tensor operator()(const RankContext& rank, ConstMatrix x) const;
 
  private:

@@ -1,4 +1,5 @@
-// Numbers go to device memory in the file's type, and are converted there.
+// A StoredUpload copies weights to device memory in the file's number type, converts them there and checks
+// that they are finite.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +15,24 @@
 
 namespace dflop {
 
-/// A StoredUpload takes numbers to a device and finds those that are not finite. Short runs that lie beside
-/// each other on the device go there together, with the zeros between them.
+/// A StoredUpload copies numbers to a device and detects those that are not finite. It copies short runs that
+/// are close together on the device in one piece, with the zeros between them.
 class StoredUpload {
  public:
-  /// An Unpack makes values in the places from `first` on of numbers in device memory. `not_finite` is that
-  /// of Kernels::unpack_values().
+  /// An Unpack converts numbers in device memory to values, from place `first` on. `not_finite` is passed to
+  /// Kernels::unpack_values().
   using Unpack = std::function<void(std::int64_t first, const StoredNumbers& numbers, Sums not_finite)>;
 
   explicit StoredUpload(const RankContext& rank);
 
-  /// Begins a parameter. When end() returns, `unpack` has been called for all its numbers.
+  /// Begins a parameter. By the time end() returns, `unpack` has been called for all its numbers.
   void begin(Unpack unpack) { unpack_ = std::move(unpack); }
-  /// Adds `count` numbers of a run, from `from` on, whose values stand in the places from `place` on. Places
-  /// rise.
+  /// Adds `count` numbers of a run, starting at number `from`. Their values go to the places from `place` on.
+  /// Places must increase from call to call.
   void add(const StoredRun& run, std::int64_t from, std::int64_t count, std::int64_t place);
   void end() { flush(); }
-  /// Waits for the device. @throws Error (input) naming tensor and file of the first number that is not
-  /// finite
+  /// Waits for the device. @throws Error (input) that names the tensor and file of the first number that is
+  /// not finite
   void require_finite();
 
  private:
@@ -46,13 +47,13 @@ class StoredUpload {
   void send(const void* numbers, std::int64_t place, std::int64_t count);
 
   const RankContext& rank_;
-  std::unique_ptr<Buffer> on_device_;  ///< none where kernels read the host's memory
-  std::vector<std::byte> gathered_;  ///< of the type, in the places from first_ on
+  std::unique_ptr<Buffer> on_device_;  ///< null if kernels can read host memory
+  std::vector<std::byte> gathered_;    ///< numbers of type_ for the places from first_ on
   std::int64_t first_ = 0;
   NumberType type_ = NumberType::f32;
   Unpack unpack_;
-  std::vector<Part> parts_;  ///< since the last check
-  SumTensor not_finite_;     ///< of each part
+  std::vector<Part> parts_;  ///< those since the last check
+  SumTensor not_finite_;     ///< per part
 };
 
 }  // namespace dflop

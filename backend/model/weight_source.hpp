@@ -1,4 +1,5 @@
-// Weights may come from elsewhere than a seed.
+// A WeightSource provides the initial weights of a model, for example from a folder of pretrained weights,
+// instead of a random seed.
 #pragma once
 
 #include <functional>
@@ -9,21 +10,21 @@
 
 namespace dflop {
 
-/// A StoredRun is some numbers of a tensor as its source stores them.
+/// A StoredRun is a run of numbers of a tensor, in the type in which the source stores them.
 struct StoredRun {
   StoredNumbers numbers;
-  std::string_view tensor;  ///< as the source names it; for messages, as the next
+  std::string_view tensor;  ///< the source's name for it; used in messages, like `file`
   std::string_view file;
 };
 
-/// A WeightSource gives values of whole tensors, block by block, so that a rank reads its own part alone. All
-/// calls may come from several threads.
+/// A WeightSource gives the values of whole tensors block by block, so that a rank reads only its own part.
+/// It is thread-safe.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
   /// Calls visit(run) for the numbers of a block of rows and columns of a tensor, row by row, in runs of any
-  /// length. What a run refers to is there until the call returns.
-  /// @throws Error (input) where the source has no such tensor
+  /// length. A run's memory is valid only during the call.
+  /// @throws Error (input) if the source does not have the tensor
   virtual void visit(const Parameter& tensor, Range rows, Range columns,
                      const std::function<void(const StoredRun&)>& visit) const = 0;
 };
