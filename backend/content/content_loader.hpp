@@ -1,4 +1,5 @@
-// A ContentLoader makes the contents of batches ahead of their steps, on threads of its own.
+// A ContentLoader reads and decodes the samples of coming batches on its own threads, ahead of the steps that
+// use them.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +17,7 @@
 
 namespace dflop {
 
-/// A ContentRequest asks for a sample, with or without what the encoder sees.
+/// A ContentRequest asks for a sample, with or without the encoder's input values.
 struct ContentRequest {
   std::string id;
   bool values = true;
@@ -24,35 +25,36 @@ struct ContentRequest {
 
 class ContentLoader final : public Contents {
  public:
-  /// Reads the samples of a data set. What the encoder sees is converted to the precision of the run as soon
-  /// as it is read, once.
+  /// Loads the samples of a data set. The encoder's input values are converted to the run's precision once,
+  /// right after they are read.
   ContentLoader(std::shared_ptr<const Dataset> data, int threads, DType dtype = DType::f32);
   ~ContentLoader() override;
   ContentLoader(const ContentLoader&) = delete;
   ContentLoader& operator=(const ContentLoader&) = delete;
 
-  /// Begins to make what of a batch is not there yet. That stays which was asked for by the latest two calls.
+  /// Starts loading the samples of a batch that are not loaded yet. Samples that the latest two calls
+  /// requested are kept; others are dropped.
   void begin(const std::vector<ContentRequest>& batch);
 
-  /// Drops all contents, so that a loader that is not used for a while holds no memory. What is being made
-  /// stays until a later begin().
+  /// Drops all contents, so that an idle loader holds no memory. Samples that are still loading stay until a
+  /// later begin().
   void drop_all();
 
-  /// Waits until all of a batch that was begun is there, and returns for how long.
-  /// @throws what making one of them has thrown
+  /// Waits until a batch passed to begin() is completely loaded, and returns the waiting time.
+  /// @throws the exception of a sample that failed to load
   Seconds wait(const std::vector<ContentRequest>& batch);
 
-  /// These give what is there. @throws Error (internal) for a sample that is not
+  /// These return loaded content. @throws Error (internal) for a sample that is not loaded
   std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
                                                  bool values) const override;
   std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const override;
-  /// Returns it for all samples of the data set.
+  /// Works for all samples of the data set, loaded or not.
   std::int64_t trained_tokens(const Sample& sample) const override;
 
  private:
-  /// A Progress is how far the content of one sample has come.
+  /// A Progress is the loading state of one sample.
   struct Progress {
-    bool values = false;  ///< are asked for
+    bool values = false;  ///< whether values are requested
     bool is_done = false;
     std::exception_ptr failure;
   };
@@ -67,7 +69,7 @@ class ContentLoader final : public Contents {
   std::condition_variable_any done_;
   std::deque<ContentRequest> queue_;
   std::map<std::string, Progress> progress_;
-  std::vector<std::string> latest_;  ///< ids of the batch that was begun last
+  std::vector<std::string> latest_;  ///< sample ids of the last begin()
   std::vector<std::jthread> threads_;
 };
 

@@ -1,4 +1,5 @@
-// A Dataset is what a run trains on: what each sample looks like, known ahead, and what it holds.
+// A Dataset is the training data of a run. It knows the shapes of all samples in advance and reads a sample's
+// content on request.
 #pragma once
 
 #include <cstddef>
@@ -14,34 +15,35 @@
 
 namespace dflop {
 
-/// LeftOutSamples are samples that a model cannot be trained on.
+/// LeftOutSamples counts the samples on which the model cannot be trained.
 struct LeftOutSamples {
   std::size_t count = 0;
-  std::string first;  ///< why, of the first of them
+  std::string first;  ///< why the first of them was left out
 };
 
-/// A Dataset may be read by several threads at once.
+/// A Dataset holds the shapes of its samples and reads their contents. It is thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  /// Returns the shapes of all samples, in their order in the files.
+  /// Returns the shapes of all samples, in file order.
   const std::vector<Sample>& samples() const { return samples_; }
   const LeftOutSamples& left_out() const { return left_out_; }
-  /// Returns what the longest sequence leaves of the samples; token ids are split, not cut.
+  /// Returns how many samples are cut to the model's longest sequence. Data sets of token ids are split, not
+  /// cut.
   const SampleCut& cut() const { return cut_; }
-  /// Returns what users should know of how the data are read; empty: nothing.
+  /// Returns a note for users about how the data are read; empty if there is none.
   const std::string& note() const { return note_; }
 
-  /// Returns a fingerprint of which files there are and where in them samples lie.
+  /// Returns a fingerprint of the files and of the samples' places in them.
   virtual std::string fingerprint() const = 0;
 
-  /// Reads a sample. @param values  whether pictures and sounds are decoded; without, the content has all but
-  /// what the encoder sees
-  /// @throws Error (input) with file and sample for what is damaged
+  /// Reads a sample. @param values whether to decode pictures and sounds; if not, the content lacks only the
+  /// encoder's input values
+  /// @throws Error (input) that names the file and sample if the data are damaged
   virtual SampleContent read(const std::string& id, bool values) const = 0;
 
-  /// Returns how many targets a sample has, without reading it. @param sample  one of samples()
+  /// Returns the number of targets of a sample, without reading it. @param sample one of samples()
   virtual std::int64_t trained_tokens(const Sample& sample) const = 0;
 
  protected:
@@ -51,15 +53,15 @@ class Dataset {
   std::string note_;
 };
 
-/// DatasetOptions say how a data set is read where it can be read in several ways.
+/// DatasetOptions choose how to read a data set that can be read in several ways.
 struct DatasetOptions {
-  std::string chat_form;             ///< of conversations, one of chat_forms(); empty: the family's own
-  std::int64_t sequence_length = 0;  ///< to which token ids are packed; 0: a document is a sample
+  std::string chat_form;  ///< for conversations, one of chat_forms(); empty: the model family's own
+  std::int64_t sequence_length = 0;  ///< rows to which token ids are packed; 0: each document is a sample
 };
 
-/// Opens the data set that a name stands for as one model reads it. @pre kind_of_shards() knows the name
+/// Opens the data set with a name, as one model reads it. @pre kind_of_shards() knows the name
 /// @param folder  the model's, of transformers
-/// @throws Error (input) as ShardData and TokenData
+/// @throws the errors (input) of ShardData and TokenData
 std::shared_ptr<const Dataset> open_dataset(const ModelSpec& model, const std::string& folder,
                                             const std::string& name, const DatasetOptions& options);
 

@@ -1,4 +1,4 @@
-// A folder of transformers gives a model its weights.
+// FolderWeights reads a model's pretrained weights from a Hugging Face transformers folder.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@
 
 namespace dflop {
 
-/// FolderWeights reads the weights of a folder. Ranks read their own parts, a few MiB at once.
+/// FolderWeights is the WeightSource of a folder. Each rank reads only its own parts, a few MiB at a time.
 class FolderWeights final : public WeightSource {
  public:
-  /// Opens the folder's files. @throws Error (input) as WeightsFolder and StoredNames
+  /// Opens the folder's files. @throws the errors (input) of WeightsFolder and StoredNames
   FolderWeights(const ModelSpec& model, const std::string& folder);
 
-  /// Returns the names of the folder's tensors of which the model has no part, as those of norms that nothing
-  /// uses, or of biases where config.json says that there are none.
+  /// Returns the names of the folder's tensors that the model does not use, such as unused norms, or biases
+  /// although config.json says that there are none.
   std::vector<std::string> unused(const ModelSpec& model) const;
 
-  /// @throws Error (input) for a tensor that is missing or has another shape than the model says
+  /// @throws Error (input) for a tensor that is missing or whose shape differs from the model's
   void visit(const Parameter& tensor, Range rows, Range columns,
              const std::function<void(const StoredRun&)>& visit) const override;
 

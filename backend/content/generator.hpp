@@ -1,4 +1,4 @@
-// A Generator has a model answer what samples ask: to look at what it has learned.
+// A Generator lets a model answer the prompts of samples, so that users can look at what it has learned.
 #pragma once
 
 #include <cstdint>
@@ -14,47 +14,47 @@
 
 namespace dflop {
 
-/// An Answer is a sample's first answer and the model's, as tokens.
+/// An Answer holds the tokens of a sample's first answer and of the model's.
 struct Answer {
   std::vector<std::int32_t> expected;  ///< the first run of trained tokens
   std::vector<std::int32_t> found;
 };
 
-/// A Generator holds a whole model on one rank: weights and gradients, and next to no optimizer states.
+/// A Generator holds a whole model on one rank: weights, gradients and almost no optimizer states.
 class Generator {
  public:
-  /// Takes weights from a source or, where that is null, draws them from `seed`. Model and rank, which is
-  /// alone, outlive the generator. @throws Error (input) as StageModule; OutOfMemory
+  /// Takes weights from a source or, if that is null, draws them from `seed`. The rank must be alone in its
+  /// tp group. Model and rank must outlive the generator. @throws the errors (input) of StageModule;
+  /// OutOfMemory
   Generator(const ModelSpec& model, const RankContext& rank, std::uint64_t seed, const WeightSource* weights);
 
-  /// Answers a sample, of which it sees what stands before the first trained token. Each token is the one
-  /// with the largest logit of those below `vocabulary`, the first of equal ones: a model's table may have
-  /// more rows than there are tokens. The answer ends with the token with which the sample's own ends, after
-  /// `most` tokens, or where the model's longest sequence ends.
+  /// Answers a sample from its prompt: everything before the first trained token. Each new token is the one
+  /// with the largest logit among the ids below `vocabulary`, because a model's table may have more rows than
+  /// there are tokens; of equal logits the first wins. The answer ends with the token that ends the sample's
+  /// own answer, after `most` tokens, or at the model's longest sequence.
   ///
-  /// Each token goes through the whole LLM sequence once more, as nothing is kept of keys and values: n
-  /// tokens after p take n (p + n / 2) rows. That is enough to look at some answers, and is no way to serve a
-  /// model.
+  /// There is no cache of keys and values: each token recomputes the whole LLM sequence, so n tokens after p
+  /// take n (p + n / 2) rows. That is enough to look at some answers, but not to serve a model.
   /// @throws Error (input) for a sample without trained tokens
   Answer answer(const SampleContent& sample, std::int64_t most, std::int64_t vocabulary) const;
 
  private:
-  /// Returns what the encoder sends of a prompt; nothing without an encoder.
+  /// Returns the encoder's output for a prompt; empty without an encoder.
   Tensor encode(const StageInput& input) const;
   std::int32_t likeliest(const Tensor& encoded, const StageInput& input, std::int64_t vocabulary) const;
 
   const ModelSpec& model_;
   Plan plan_;
   const RankContext& rank_;
-  std::unique_ptr<StageModule> encoder_;  // null for models of text
+  std::unique_ptr<StageModule> encoder_;  // null for text models
   std::unique_ptr<StageModule> llm_;
 };
 
-/// Returns what stands in a sample before its first trained token, whose place is `end` - 1's target.
-/// @throws Error (input) for a sample without trained tokens
+/// Returns the part of a sample before its first trained token. @throws Error (input) for a sample without
+/// trained tokens
 SampleContent prompt_of(const SampleContent& sample);
 
-/// Adds a token of text behind a sample's last: one position further on all axes.
+/// Appends a text token after a sample's last token, one position further on all axes.
 void add_token(TokenSequence& tokens, std::int32_t id);
 
 }  // namespace dflop

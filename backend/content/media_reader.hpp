@@ -1,5 +1,5 @@
-// A MediaReader makes of picture and sound files what a model's encoder takes, as its family's processor
-// does.
+// A MediaReader decodes picture and sound files and prepares them for a model's encoder, like the processor
+// of the model's family.
 #pragma once
 
 #include <string>
@@ -11,28 +11,28 @@
 
 namespace dflop {
 
-/// A MediumFile is the bytes of a picture or sound.
+/// A MediumFile holds the bytes of a picture or sound file.
 struct MediumFile {
   std::string_view bytes;
   std::string name;      ///< for errors
   bool is_alone = true;  ///< whether it is the only picture of its sample
 };
 
-/// An UntakenLength says that a sound is shorter or longer than what an encoder takes.
+/// An UntakenLength is thrown for a sound that is too short or too long for the encoder.
 struct UntakenLength {
   std::string why;
 };
 
 class MediaReader {
  public:
-  /// Reads the settings of the model's processor. @throws Error (input) as read_model_processor()
+  /// Reads the settings of the model's processor. @throws the errors (input) of read_model_processor()
   MediaReader(const ModelSpec& model, const std::string& folder);
 
-  /// Returns what a file becomes. @throws Error (input) with the file's name for damaged or other files, and
+  /// Decodes a file. @throws Error (input) that names the file, for damaged or unsupported files;
   /// UntakenLength
   MediumContent read(const MediumFile& file) const;
-  /// Returns the same without values, from the headers of a picture, of which `bytes` may be the beginning
-  /// alone; of a sound all bytes are needed. @throws as read()
+  /// Returns the same content without values. For a picture it reads only the headers, and `bytes` may be
+  /// just the beginning of the file; for a sound it needs all bytes. @throws the errors of read()
   MediumContent shape(const MediumFile& file) const;
 
  private:

@@ -1,4 +1,4 @@
-// A sample's tokens and media are put together here to what ranks compute with.
+// A SampleContent combines a sample's tokens and media into the input that ranks compute with.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,37 @@
 
 namespace dflop {
 
-/// A SampleContent is all that one sample holds.
+/// A SampleContent holds the encoder sequences and the LLM sequence of one sample.
 struct SampleContent {
   std::vector<EncoderSequence> sequences;
   TokenSequence tokens;
 };
 
-/// Puts a sample together: `ids` with runs of the model's media tokens, each as long as its medium has
-/// tokens, in the order of `media`; `labels`: per token its id where it is trained, else negative.
-/// @throws Error (input) naming the sample where runs and media, or ids and labels, do not fit together
+/// Combines a sample's tokens and media. `ids` contains runs of the model's media tokens, one run per medium
+/// in the order of `media`, each as long as the medium's tokens. `labels` holds each token's id if it is
+/// trained, else a negative number.
+/// @throws Error (input) that names the sample if runs do not match the media, or ids the labels
 SampleContent make_content(const ModelSpec& model, const std::string& sample,
                            std::span<const std::int32_t> ids, std::span<const std::int32_t> labels,
                            std::span<const MediumContent> media);
 
-/// Returns the shape of a content: what schedulers and cost models see.
+/// Returns the shape of a content, which schedulers and cost models use.
 Sample shape_of(const ModelSpec& model, const std::string& id, const SampleContent& content);
 
-/// Returns a content whose sequences have what the encoder sees in a precision. Values of f32 are rounded.
+/// Returns the content with the encoder's input values in a precision. f32 values are rounded.
 SampleContent in_precision(SampleContent content, DType dtype);
 
-/// Returns how many targets a sequence has.
+/// Returns the number of targets of a sequence.
 std::int64_t trained_tokens(const TokenSequence& tokens);
 
-/// StoredContents hold samples that were put together before.
+/// StoredContents hold samples that were combined before.
 class StoredContents final : public Contents {
  public:
-  /// Keeps a sample's content under its id, until drop().
+  /// Keeps a sample's content under its id until drop().
   void keep(const std::string& id, SampleContent content);
   void drop(const std::string& id);
 
-  /// @throws Error (internal) for values of a content that was kept without
+  /// @throws Error (internal) if values are requested from a content that was kept without them
   std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
                                                  bool values) const override;
   std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const override;

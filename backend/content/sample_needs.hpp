@@ -1,4 +1,4 @@
-// SampleNeeds say which samples of a batch the ranks of one process read, so that it decodes no others.
+// SampleNeeds find the samples of a batch that the ranks of one process read, so that it decodes no others.
 #pragma once
 
 #include <compare>
@@ -12,36 +12,36 @@
 
 namespace dflop {
 
-/// A SampleNeed is how much of a sample is read.
+/// A SampleNeed says how much of a sample is read.
 enum class SampleNeed : std::uint8_t {
   none,
-  shape,   ///< tokens and places, but nothing of what the encoder sees
+  shape,   ///< tokens and places, but not the encoder's input values
   values,  ///< all
 };
 
 class SampleNeeds {
  public:
-  /// Finds what the ranks compute in every iteration of a valid plan: who computes which microbatch of which
-  /// stage does not depend on the batch.
+  /// Finds the parts that the ranks compute in every iteration of a valid plan. They do not depend on the
+  /// batch: microbatches are assigned to the ranks of a stage in advance.
   SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<const int> ranks);
 
-  /// Returns the need of each sample of a batch. What the encoder sees is needed by the ranks of its first
-  /// stage that encode a sequence of the sample; tokens and places by all that compute with one.
+  /// Returns the need of each sample of a batch. Ranks of the encoder's first stage need the values of the
+  /// samples whose sequences they encode. All ranks that compute with a sample need its tokens and places.
   std::vector<SampleNeed> of(std::span<const Sample> batch, const Assignment& assignment) const;
 
  private:
-  /// A Part is a microbatch of a dp rank of a module.
+  /// A Part is one microbatch of one dp rank of a module.
   struct Part {
     int microbatch = 0;
     int dp_rank = 0;
-    bool values = false;  ///< of the first stage of the encoder
+    bool values = false;  ///< on the encoder's first stage
 
     auto operator<=>(const Part&) const = default;
   };
 
   Plan plan_;
   ModelSpec model_;
-  std::vector<Part> encoder_;  // each once
+  std::vector<Part> encoder_;  // no duplicates
   std::vector<Part> llm_;
 };
 

@@ -1,4 +1,5 @@
-// ShardData are a data set of WebDataset tars as one model reads it: conversations with pictures or sounds.
+// ShardData is a Dataset of WebDataset tar files that hold conversations with pictures or sounds, as one
+// model reads them.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +20,31 @@
 
 namespace dflop {
 
-/// A UsualChatForm is one of chat_forms().
+/// A UsualChatForm is the default chat form of a model: one of chat_forms().
 struct UsualChatForm {
   std::string_view name;
-  std::string note = "";  ///< what is doubtful about it; empty: nothing
+  std::string note = "";  ///< why the choice is doubtful; empty if it is not
 };
 
-/// Returns the chat form in which a model's family talks. Qwen2 and Qwen2.5 have one architecture, and in
-/// their chat templates other words of the system: `chat_template`, as read_chat_template() gives it, tells
-/// them apart; without one it is Qwen2.5's.
+/// Returns the chat form of a model's family. Qwen2 and Qwen2.5 have the same architecture but different
+/// system prompts. `chat_template`, from read_chat_template(), tells them apart; without it the form is
+/// Qwen2.5's.
 UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_template);
 
 class ShardData final : public Dataset {
  public:
-  /// Reads the headers of all tars and of all pictures, and all conversations: what samples look like is then
-  /// known, and nothing is decoded. A sample has one member .json, in a form of parse_conversation(), and its
-  /// media: .jpg, .jpeg, .png or .wav. Several are in the order of their placeholders, by the numbers of
-  /// 000123.0.jpg and 000123.10.jpg or, without, as they stand in the tar. Other members are passed over. A
-  /// conversation that is longer than the model's longest is cut; one whose media would be cut, which has a
-  /// sound of more than 30 s, or nothing that is learned, is left out. Ids of samples are the tar's file name
-  /// and the sample's key.
-  /// @param folder  of transformers. Read are its tokenizer.json, its processor's settings as
-  ///                read_model_processor() does and, of Qwen2's family, its chat template
-  /// @param shards  as expand_shards() takes them
-  /// @param form    one of chat_forms(); empty: the usual one
-  /// @throws Error (input) with the tar, or the tar and the sample's member, for what is damaged or missing
+  /// Reads the headers of all tars and pictures, and all conversations. This gives all sample shapes; nothing
+  /// is decoded. A sample has one .json member, in a form of parse_conversation(), and its media: .jpg,
+  /// .jpeg, .png or .wav. Several media follow the order of their placeholders: by the numbers in
+  /// 000123.0.jpg and 000123.10.jpg or, without numbers, in tar order. Other members are ignored. A
+  /// conversation longer than the model's longest sequence is cut. A conversation is left out if its media
+  /// would be cut, if it has a sound of more than 30 s, or if none of its tokens is trained. A sample's id is
+  /// the tar's file name and the sample's key.
+  /// @param folder  a transformers folder. Reads tokenizer.json, the processor's settings with
+  /// read_model_processor() and, for Qwen2's family, the chat template
+  /// @param shards  names for expand_shards()
+  /// @param form    one of chat_forms(); empty: usual_chat_form()
+  /// @throws Error (input) that names the tar, and the member if there is one, for damaged or missing data
   ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
             std::string_view form = "");
 
@@ -60,12 +61,12 @@ class ShardData final : public Dataset {
   };
   using Places = std::map<std::string, Place, std::less<>>;
 
-  /// Makes a sample. `length`, where given, receives its tokens before a cut.
+  /// Makes a sample. `length`, if not null, receives its number of tokens before a cut.
   SampleContent make(const Place& place, bool values, WordCache& cache, std::int64_t* length = nullptr) const;
-  /// Reads a member, of a picture without values as few of its first bytes as tell its size. `medium` has all
-  /// but its bytes.
+  /// Reads a member. For a picture without values it reads only the first bytes, enough to find the picture's
+  /// size. `medium` has everything except the bytes.
   MediumContent read_medium(const TarFile& tar, TarMember member, MediumFile medium, bool values) const;
-  /// Takes a cache that no thread uses, or makes one. @see give_back()
+  /// Takes an idle cache or makes one. @see give_back()
   std::unique_ptr<WordCache> take_cache() const;
   void give_back(std::unique_ptr<WordCache> cache) const;
   const Place& place_of(const std::string& id) const;
@@ -76,9 +77,9 @@ class ShardData final : public Dataset {
   Tokenizer tokenizer_;
   ChatTokenizer chat_;
   std::vector<TarFile> tars_;
-  Places places_;  ///< of all samples, by id
+  Places places_;  ///< all samples, by id
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<WordCache>> caches_;  ///< that no thread uses; each has 2 MB
+  mutable std::vector<std::unique_ptr<WordCache>> caches_;  ///< idle caches, 2 MB each
 };
 
 }  // namespace dflop

@@ -1,4 +1,5 @@
-// Weights of transformers have other names than those here, and are cut otherwise: this says which is which.
+// StoredNames map this project's tensors to the tensors of a transformers folder, which have other names and
+// are split differently.
 #pragma once
 
 #include <functional>
@@ -9,30 +10,31 @@
 
 namespace dflop {
 
-/// A StoredPart is some rows of a tensor as a folder of transformers has them: a tensor of its own.
+/// A StoredPart is a tensor of a transformers folder that holds some rows of a tensor here.
 struct StoredPart {
   std::string name;
-  std::int64_t rows = 0;                 ///< of the tensor here
-  std::vector<std::int64_t> shape = {};  ///< as it is stored
-  bool absent = false;  ///< it is not stored, and zeros here: keys' biases of models that have none
-  /// Columns are stored value by value, with the taps of a convolution inside, and here tap by tap.
+  std::int64_t rows = 0;                 ///< rows of the tensor here
+  std::vector<std::int64_t> shape = {};  ///< stored shape
+  bool absent = false;                   ///< not stored, and zeros here: key biases of models that have none
+  /// Taps of a convolution. Stored columns are ordered by value and then tap, columns here by tap and then
+  /// value.
   int taps = 1;
 };
 
-/// StoredNames are those of one model in one folder: versions of transformers put different prefixes before
-/// them, which a folder keeps. InternVL as OpenGVLab publishes it has the names of the code beside it
-/// (modeling_internvl_chat.py, modeling_intern_vit.py; transformers' convert_internvl_weights_to_hf.py has
+/// StoredNames hold the tensor names of one model in one folder. Prefixes differ between versions of
+/// transformers. InternVL as published by OpenGVLab uses the names of its own code
+/// (modeling_internvl_chat.py, modeling_intern_vit.py; transformers' convert_internvl_weights_to_hf.py lists
 /// both).
 class StoredNames {
  public:
-  /// Finds the prefixes; `has` says whether a folder has a tensor.
-  /// @throws Error (input) naming what was looked for where a module is not found
+  /// Finds the folder's prefixes. `has` says whether the folder has a tensor.
+  /// @throws Error (input) that names the missing tensor if a module is not found
   StoredNames(const ModelSpec& model, const std::function<bool(const std::string&)>& has);
-  /// Takes those that transformers 4 and 5 write, or OpenGVLab's own.
+  /// Uses the names that transformers 4 and 5 write, or OpenGVLab's own.
   explicit StoredNames(const ModelSpec& model, bool of_opengvlab = false);
 
-  /// Returns the parts of a tensor of `rows` x `columns`, by its name here ("llm.layers.3.qkv"), one after
-  /// the other.
+  /// Returns the stored parts, in order, of the `rows` x `columns` tensor that is called `tensor` here
+  /// ("llm.layers.3.qkv").
   std::vector<StoredPart> parts(const std::string& tensor, std::int64_t rows, std::int64_t columns) const;
 
  private:
@@ -46,7 +48,7 @@ class StoredNames {
                               std::int64_t columns) const;
 
   const ModelSpec model_;
-  bool remote_ = false;    ///< names are those of the code beside OpenGVLab's models, not of transformers
+  bool remote_ = false;    ///< names are OpenGVLab's, not transformers'
   std::string llm_;        ///< "model."
   std::string head_;       ///< "lm_head.weight"
   std::string encoder_;    ///< "vision_tower."

@@ -1,4 +1,4 @@
-// TokenData are a data set of token ids as Megatron has them: words alone, encoded before.
+// TokenData is a Dataset of pre-tokenized text in Megatron's .idx and .bin files.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@ namespace dflop {
 
 class TokenData final : public Dataset {
  public:
-  /// Reads all .idx and nothing of the .bin. A sample of n rows takes n + 1 tokens, as each row's target is
-  /// the token behind it. A document is a sequence of the .idx, as for Megatron's GPTDataset.
+  /// Reads all .idx files but not the .bin files. A sample of n rows takes n + 1 tokens, because each row's
+  /// target is the next token. A document is a sequence of the .idx, as in Megatron's GPTDataset.
   ///
-  /// With a sequence length the documents of a file are one text, in their order, of which each sample takes
-  /// so many rows and begins with the last target of the sample before; attention goes over the borders of
-  /// documents. The last of a file may be shorter. Without it each document is a sample, and one that is
-  /// longer than the model's longest is cut in the same way; documents with fewer than two tokens are left
-  /// out.
-  /// @param shards           as expand_prefixes() takes them
+  /// With a sequence length, the documents of a file are concatenated and each sample takes that many rows.
+  /// It begins with the last target of the previous sample. Attention crosses document borders. The last
+  /// sample of a file may be shorter. Without a sequence length, each document is a sample; a document that
+  /// exceeds the model's longest sequence is split in the same way, and documents with fewer than two tokens
+  /// are left out.
+  /// @param shards           names for expand_prefixes()
   /// @param sequence_length  in rows; 0: none
-  /// @throws Error (input) as MegatronFile, and for two files of one name
+  /// @throws Error (input) like MegatronFile, and for two files with the same name
   TokenData(const ModelSpec& model, const std::string& shards, std::int64_t sequence_length);
 
   std::string fingerprint() const override;
@@ -33,17 +33,17 @@ class TokenData final : public Dataset {
   std::int64_t trained_tokens(const Sample& sample) const override { return sample.llm_tokens; }
 
  private:
-  /// A Place is where a sample's first token is.
+  /// A Place is the position of a sample's first token.
   struct Place {
     std::size_t sequence = 0;
-    std::size_t token = 0;  ///< of the sequence
+    std::size_t token = 0;  ///< index within the sequence
   };
   struct File {
     File(const std::string& prefix, std::int64_t vocabulary, std::size_t first_sample);
 
     MegatronFile tokens;
-    std::string name;    ///< without folders
-    std::size_t number;  ///< of its first sample
+    std::string name;    ///< file name without folders
+    std::size_t number;  ///< index of its first sample
   };
 
   void add_packed(const File& file);
@@ -51,7 +51,7 @@ class TokenData final : public Dataset {
   void add_sample(const File& file, const Place& place, std::size_t rows);
 
   ModelSpec model_;
-  std::size_t longest_;  ///< sample, in rows
+  std::size_t longest_;  ///< max rows of a sample
   bool is_packed_;
   std::deque<File> files_;
   std::map<std::string, const File*, std::less<>> by_name_;

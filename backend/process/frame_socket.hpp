@@ -1,4 +1,5 @@
-// Processes of a run tell each other things in frames over TCP, which arrive whole.
+// Frames are the messages that the processes of a run exchange over TCP. This header declares their format
+// and the socket functions that send and receive them.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,7 @@
 
 namespace dflop {
 
-/// A Descriptor is a file descriptor that is closed with the object.
+/// A Descriptor owns a file descriptor and closes it when it is destroyed.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -27,28 +28,28 @@ class Descriptor {
   int number_ = -1;
 };
 
-/// A FrameKind says what a frame means, and what is in its key and value.
+/// A FrameKind defines a frame's meaning and the contents of its key and value.
 enum class FrameKind : std::uint8_t {
   hello,    ///< key: "rank ranks"; value: the run's token
-  welcome,  ///< to all, once all have said hello
-  refused,  ///< value: why the hello is not taken
-  put,      ///< key, how many will get it; value
-  get,      ///< key, and in `readers` the rank that puts it
-  value,    ///< as get, and the value: what was asked for
+  welcome,  ///< to all ranks, once all have said hello
+  refused,  ///< value: why the hello was rejected
+  put,      ///< key; number of ranks that will get it; value
+  get,      ///< key; `readers`: the rank that puts the value
+  value,    ///< like get, with the requested value
   ping,
-  pong,       ///< value: the clock of rank 0
-  abort,      ///< value: why the sender ends the run
-  late,       ///< the sender has waited for too long
-  ask,        ///< what do you wait for?
-  state,      ///< value: the answer
-  ended,      ///< to all: the run has ended; key: the rank that waited for too long, if any; value: why
-  bye,        ///< the sender has come to its end
-  gone,       ///< to all: so have all others
-  challenge,  ///< the hello is taken; value: to be sent back
-  proof,      ///< value: the challenge's
+  pong,   ///< value: the clock of rank 0
+  abort,  ///< value: the sender's reason to end the run
+  late,   ///< the sender has waited too long
+  ask,    ///< asks a rank for what it waits
+  state,  ///< value: the answer to ask
+  ended,  ///< to all ranks: the run has ended; key: the rank that waited too long, if any; value: the reason
+  bye,    ///< the sender has finished
+  gone,   ///< to all ranks: all ranks have finished
+  challenge,  ///< the hello is accepted; value: a text to send back
+  proof,      ///< value: the challenge's value
 };
 
-/// A Frame is one message between a rank and the rendezvous.
+/// A Frame is one message between a rank and the rendezvous server.
 struct Frame {
   FrameKind kind = FrameKind::hello;
   std::string key;
@@ -57,73 +58,74 @@ struct Frame {
 };
 
 /// Returns the bytes of a frame: "DFL1", kind (1 byte), bytes of the key (4), readers (4), bytes of the value
-/// (8), as they lie in memory; then key and value.
+/// (8), in the machine's byte order; then key and value.
 std::string to_bytes(const Frame& frame);
 
-/// Returns what of a frame's bytes stands before its value, which has so many bytes.
+/// Returns the bytes of a frame before its value, which has `value_bytes` bytes.
 std::string head_bytes(const Frame& frame, std::uint64_t value_bytes);
 
-/// A FrameBuffer makes frames out of a stream of bytes that come in any pieces.
+/// A FrameBuffer assembles frames from a byte stream that arrives in pieces of any size.
 class FrameBuffer {
  public:
   void append(std::string_view bytes) { bytes_.append(bytes); }
-  /// Returns the next frame that is there in full.
-  /// @throws Error (input) for bytes that are none, or one with a longer key than kMostKeyBytes, or a longer
-  /// value than `most`, or than kMostWordBytes in kinds that carry no value of a rank.
+  /// Returns the next complete frame, if there is one.
+  /// @throws Error (input) for bytes that are not a frame, for a key longer than kMostKeyBytes, and for a
+  /// value longer than `most`, or longer than kMostWordBytes in kinds that do not carry a rank's value.
   std::optional<Frame> next(std::uint64_t most);
 
  private:
   std::string bytes_;
 };
 
-/// A key has at most so many bytes: the longest name the ranks of a communicator.
+/// The max bytes of a key. The longest keys name the ranks of a communicator.
 inline constexpr std::uint64_t kMostKeyBytes = 1 << 16;
-/// The value of a frame has at most so many bytes once all ranks have met: values are for control.
+/// The max bytes of a frame's value after all ranks have met. Values are for control, not for tensors.
 inline constexpr std::uint64_t kMostValueBytes = std::uint64_t{1} << 30;
-/// A reason or state that a rank tells has at most so many bytes.
+/// The max bytes of a reason or state that a rank sends.
 inline constexpr std::uint64_t kMostWordBytes = 1 << 16;
-/// A hello, and any answer to it, has at most so many.
+/// The max bytes of a hello and of any answer to it.
 inline constexpr std::uint64_t kMostHelloBytes = 4096;
 
-/// A thread that waits for frames wakes after so many milliseconds, to see what time is up and whether to
-/// stop.
+/// A thread that waits for frames wakes up at this interval to check for timeouts and stop requests.
 inline constexpr int kTickMs = 100;
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Returns the time that is `time` from now.
+/// Returns the deadline `time` from now.
 inline Deadline in_time(Seconds time) {
   return Deadline::clock::now() + std::chrono::duration_cast<Deadline::duration>(time);
 }
 
-/// Listens at a name or address of this machine; at all of its addresses where that is none of its own, as
-/// behind a gateway, or a name (but localhost) that only this machine knows by its loopback address.
-/// @throws Error (internal) with the system's reason, as "address already in use".
+/// Listens at a name or address of this machine. If the address is not one of the machine's own (for example
+/// behind a gateway), or if `host` is a name (other than localhost) that resolves only to the loopback
+/// address, it listens at all addresses.
+/// @throws Error (internal) with the system's reason, such as "address already in use".
 Descriptor listen_on(const std::string& host, int port);
 
-/// Connects, trying until the deadline, as who listens may come later.
-/// @throws Error (internal) with the system's last reason; Error (usage) for a name that is not known then.
+/// Connects, and retries until the deadline because the listener may start later.
+/// @throws Error (internal) with the system's last reason; Error (usage) if the name is still unknown at the
+/// deadline.
 Descriptor connect_to(const std::string& host, int port, Deadline deadline);
 
-/// Returns the next connection; closed where there is none now, with the system's reason in errno.
+/// Returns the next connection, or a closed Descriptor if there is none now; errno then holds the reason.
 Descriptor accept_from(const Descriptor& listener);
 
-/// Sends all bytes; returns false where the other side is gone, or takes nothing for as long as the
+/// Sends all bytes. Returns false if the other side is gone or accepts no bytes for longer than the
 /// connection's limit.
 bool send_bytes(const Descriptor& to, std::string_view bytes);
 
-/// Sends what the connection takes at once, and returns how many bytes that was; none where the other side is
-/// gone.
+/// Sends as many bytes as the connection accepts without waiting and returns their number; none if the other
+/// side is gone.
 std::optional<std::size_t> send_some(const Descriptor& to, std::string_view bytes);
 
-/// Ends a connection: neither side receives anything any more.
+/// Shuts a connection down in both directions.
 void shut_down(const Descriptor& connection);
 
-/// Appends the bytes that have come; returns false at its end.
+/// Appends the bytes that have arrived. Returns false at the end of the connection.
 bool receive_bytes(const Descriptor& from, FrameBuffer& into);
 
-/// Lets a connection notice within about half a minute that the other machine is lost, as long as nothing is
-/// under way to it, send small frames at once, and give up sending to who reads nothing for `limit`.
+/// Sets a connection's options: an idle connection detects a lost machine within about half a minute; small
+/// frames are sent at once; sending fails if the other side reads nothing for `limit`.
 void set_connection_options(const Descriptor& connection, Seconds limit);
 
 }  // namespace dflop

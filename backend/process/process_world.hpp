@@ -1,5 +1,5 @@
-// The ranks of a ProcessWorld are processes, one each, which learn from what their launcher has put into the
-// environment which ranks they are.
+// A ProcessWorld runs one rank per process. A launcher such as torchrun, mpirun or srun starts the processes
+// and sets the environment variables that give each its rank.
 #pragma once
 
 #include <functional>
@@ -15,49 +15,50 @@ namespace dflop {
 
 /// A LaunchEnvironment is a process's place in a run of many.
 struct LaunchEnvironment {
-  std::string launcher;  ///< "torchrun", "mpirun" or "srun", by the names of the variables
+  std::string launcher;  ///< "torchrun", "mpirun" or "srun", found from the variables
   int rank = 0;
   int ranks = 1;
-  int local_rank = 0;      ///< among the ranks of this machine: the index of its GPU
-  std::string host;        ///< of rank 0, where all ranks meet
-  int port = 0;            ///< there
-  std::string token = {};  ///< of the run, by which its ranks know each other; empty: nothing gives one
+  int local_rank = 0;  ///< index among the ranks of this machine, and of its GPU
+  std::string host;    ///< host of rank 0, where all ranks meet
+  int port = 0;
+  std::string token = {};  ///< identifies the run to its ranks; empty: none is set
 };
 
-/// An Environment gives the value of a variable; none where it is not set.
+/// An Environment returns the value of a variable, or none if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 /// Returns the environment of this process.
 Environment process_environment();
 
-/// Reads a process's place in its run. The first of these whose rank is set gives rank, ranks and local rank:
+/// Reads a process's place in its run. The first launcher whose rank variable is set gives rank, ranks and
+/// local rank:
 ///
 ///     torchrun   RANK, WORLD_SIZE, LOCAL_RANK
 ///     mpirun     OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK
 ///     srun       SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID
 ///
-/// All need MASTER_ADDR and MASTER_PORT. Where torchrun itself listens on MASTER_PORT, as it says by
-/// TORCHELASTIC_USE_AGENT_STORE, ranks meet on the port after it. DFLOP_PORT is used as it is, before both.
+/// All need MASTER_ADDR and MASTER_PORT. If TORCHELASTIC_USE_AGENT_STORE says that torchrun itself listens on
+/// MASTER_PORT, the ranks meet on the next port. DFLOP_PORT, if set, overrides both and is used unchanged.
 ///
-/// The run's token is DFLOP_TOKEN, or else what the launcher calls the run:
+/// The run's token is DFLOP_TOKEN or, if that is not set, the launcher's name for the run:
 ///
-///     torchrun   TORCHELASTIC_RUN_ID, but "none", which is that of all that were given no --rdzv-id
+///     torchrun   TORCHELASTIC_RUN_ID, except "none", which every run without --rdzv-id has
 ///     mpirun     PMIX_NAMESPACE, OMPI_MCA_ess_base_jobid
 ///     srun       SLURM_JOB_ID, SLURM_STEP_ID
 ///
-/// @throws Error (usage) naming a variable that is missing, is not a whole number or is out of range.
+/// @throws Error (usage) that names a variable that is missing, not a whole number or out of range.
 LaunchEnvironment read_launch_environment(const Environment& environment);
 
-/// Returns what to say of a run whose ranks have no token; empty where they have one.
+/// Returns a note for users if the run has no token; empty if it has one.
 std::string token_note(const LaunchEnvironment& launch);
 
-/// A ProcessWorld has one rank. What processes tell each other goes through their rendezvous; devices and
-/// communicators are of those who derive from it.
+/// A ProcessWorld has one local rank. Processes exchange bytes through their rendezvous. Derived classes make
+/// devices and communicators.
 class ProcessWorld : public World {
  public:
-  /// Meets the other processes. @throws as Rendezvous.
+  /// Meets the other processes. @throws the errors of Rendezvous.
   explicit ProcessWorld(const RendezvousOptions& options) : rendezvous_(options) {}
-  /// Leaves in order; whoever has failed calls abort() before.
+  /// Leaves the run normally. After a failure, call abort() first.
   ~ProcessWorld() override { rendezvous_.leave(); }
   ProcessWorld(const ProcessWorld&) = delete;
   ProcessWorld& operator=(const ProcessWorld&) = delete;
@@ -80,8 +81,8 @@ class ProcessWorld : public World {
   Rendezvous rendezvous_;
 };
 
-/// Compares, by name, what must be the same in all processes.
-/// @throws Error (input) in all of them, naming the first that differs and whose it is.
+/// Checks that named values are the same in all processes.
+/// @throws Error (input) in all processes, naming the first value that differs and its process.
 void require_agreement(World& world, const std::vector<std::pair<std::string, std::string>>& values);
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// The processes of a run meet in a rendezvous: they pass each other values through rank 0, and the end of one
-// is the end of all.
+// A Rendezvous connects the processes of a run. They exchange values through rank 0, and when one process
+// fails, the run ends for all.
 #pragma once
 
 #include <condition_variable>
@@ -18,33 +18,33 @@
 
 namespace dflop {
 
-/// A RankWait says what a rank waits for, and since when by host_time().
+/// A RankWait says what a rank waits for, and since when (host_time()).
 struct RankWait {
   std::string what;
   Nanoseconds since{};
 };
 
-/// A RankState is what is known of a rank from outside of its calls.
+/// A RankState is a rank's state as seen from outside its calls to the rendezvous, for example from its
+/// device.
 struct RankState {
   std::optional<RankWait> wait;
-  std::optional<std::string> failure;  ///< for which the run must end
+  std::optional<std::string> failure;  ///< a failure that must end the run
 };
 
-/// A Rendezvous is one rank's end. Values are meant for control, not for tensors: all of them pass through
-/// rank 0.
+/// A Rendezvous is one rank's endpoint. All values pass through rank 0, so they are meant for control, not
+/// for tensors.
 ///
-/// A process that dies, a machine that is lost (noticed within half a minute while nothing is under way to
-/// it) and a call of abort() end the run: every other rank's calls throw Aborted with the reason. A rank that
-/// waits for longer than the timeout ends it too, by Error (internal) with a list of what each rank was
-/// waiting for.
+/// The run ends if a process dies, if a machine is lost (detected within half a minute on idle connections)
+/// or if a rank calls abort(). Every other rank's calls then throw Aborted with the reason. A rank that waits
+/// longer than the timeout also ends the run, with an Error (internal) that lists what each rank was waiting
+/// for.
 class Rendezvous {
  public:
-  /// Listens as rank 0, connects as the others; returns when all have come.
-  /// @throws Error (internal) naming the ranks that have not come in time, a port that is taken, or another
-  /// run's ranks there, or a token that is not that of rank 0; Error (usage) for a host whose name is not
-  /// known.
+  /// Listens if this is rank 0, otherwise connects. Returns when all ranks have joined.
+  /// @throws Error (internal) that names the ranks that did not join in time, a port that is in use or serves
+  /// another run, or a token that differs from rank 0's; Error (usage) for an unknown host name.
   explicit Rendezvous(const RendezvousOptions& options);
-  /// Ends the connection. Without leave() or abort() before, the others take it for a failure.
+  /// Closes the connection. Without a previous leave() or abort(), the other ranks treat this as a failure.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -53,43 +53,42 @@ class Rendezvous {
   int ranks() const { return options_.ranks; }
   Seconds timeout() const { return options_.timeout; }
 
-  /// Gives a value to the others, of at most kMostValueBytes. It can be got `readers` times, by any rank, and
-  /// then is forgotten. Until then this rank puts no other under its key.
-  /// @throws Error (internal) for a larger one
+  /// Offers a value of at most kMostValueBytes to the other ranks. Any rank may get it, `readers` times in
+  /// total; then it is dropped. Until then this rank must not put another value under the same key.
+  /// @throws Error (internal) for a larger value
   void put(const std::string& key, std::string value, int readers = 1);
-  /// Returns the value that a rank has put under a key, when it has. `what` is for messages.
+  /// Waits until a rank has put a value under a key and returns it. `what` is for messages.
   std::string get(int from, const std::string& key, const std::string& what);
 
-  /// Returns all ranks' values at rank 0, by rank, and none elsewhere. All ranks call it, as broadcast(), in
-  /// the same order.
+  /// Returns all ranks' values on rank 0, by rank, and nothing on other ranks. All ranks must call gather()
+  /// and broadcast() in the same order.
   std::vector<std::string> gather(std::string value, const std::string& what);
-  /// Returns rank 0's value; those of others are passed over.
+  /// Returns rank 0's value; other ranks' values are ignored.
   std::string broadcast(std::string value, const std::string& what);
 
-  /// Returns what to add to host_time() of this process to have that of rank 0, to within half of a round
-  /// trip.
+  /// Returns the offset to add to this process's host_time() to get rank 0's, accurate to half a round trip.
   Nanoseconds clock_offset();
 
-  /// Ends the run for all ranks, which are told why.
+  /// Ends the run for all ranks and tells them the reason.
   void abort(const std::string& reason);
-  /// Does nothing as long as the run goes on. @throws Aborted, or where this rank was the one that waited for
-  /// too long Error (internal), once the run has ended.
+  /// Does nothing while the run continues.
+  /// @throws Aborted once the run has ended, or Error (internal) if this rank ended it by waiting too long.
   void check();
-  /// Says that this rank has come to its end, and waits until all have, or for twice the timeout: by then a
-  /// rank that waits for another has reported it, for which rank 0 must be there.
+  /// Announces that this rank has finished and waits until all ranks have, but at most twice the timeout.
+  /// Rank 0 must stay that long, because until then a waiting rank may still report its timeout.
   void leave();
 
-  /// Sets what is called once when the run has ended early, from any thread; at once where it has. Null:
-  /// nothing is.
+  /// Sets a callback that is called once, from any thread, when the run ends early; at once if it has ended
+  /// already. Null removes the callback.
   void on_end(std::function<void()> callback);
-  /// Sets what is asked several times a second how this rank is, beside what Waiting says; not to call the
-  /// rendezvous. It has a thread of its own and may wait for a device: others hear of the end of the run all
-  /// the same, and a rank whose answer is long in coming waits for its device. Null: nothing is, and what was
-  /// asked has answered.
+  /// Sets a callback that is asked for this rank's state several times a second, in addition to the state
+  /// that Waiting reports. It must not call the rendezvous. It runs in its own thread and may wait for a
+  /// device: the end of the run still reaches other ranks, and a rank whose answer is late counts as waiting
+  /// for its device. Null removes the callback, after a running call has returned.
   void watch(std::function<RankState()> callback);
 
-  /// A Waiting says while it lives that this rank waits. One at a time; those inside of another count as the
-  /// outer one.
+  /// A Waiting marks this rank as waiting during its lifetime. Only one counts at a time: inside another
+  /// Waiting, the outer one counts.
   class Waiting {
    public:
     Waiting(Rendezvous& rendezvous, std::string what);
@@ -111,7 +110,7 @@ class Rendezvous {
   void check_wait();
   void watch_rank(const std::stop_token& stop);
   void ask();
-  /// A Seen is a rank's state, and when it was so: what it waited for then it may have by now.
+  /// A Seen is a rank's state and the time of observation; the state may have changed since then.
   struct Seen {
     RankState state;
     Nanoseconds at{};
@@ -125,36 +124,37 @@ class Rendezvous {
   std::string address() const { return options_.host + ":" + std::to_string(options_.port); }
 
   const RendezvousOptions options_;
-  std::unique_ptr<RendezvousServer> server_;  // of rank 0
+  std::unique_ptr<RendezvousServer> server_;  // only on rank 0
   Descriptor connection_;
-  FrameBuffer received_;  // of the thread
+  FrameBuffer received_;  // used by the thread only
   std::mutex send_mutex_;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the following members
   std::condition_variable changed_;
   bool met_ = false;
-  bool told_ = false;                   ///< by rank 0 how the run ended
-  bool leaves_ = false;                 ///< it has said goodbye
+  bool told_ = false;                   ///< rank 0 has told this rank how the run ended
+  bool leaves_ = false;                 ///< this rank has said goodbye
   bool gone_ = false;                   ///< all have left
-  std::optional<Deadline> late_since_;  ///< when rank 0 was told that this one waits for too long
-  bool was_late_ = false;               ///< this rank has ended the run by waiting, and not heard of it
+  std::optional<Deadline> late_since_;  ///< when this rank told rank 0 that it has waited too long
+  bool was_late_ = false;               ///< this rank ended the run by waiting, and has not yet been told so
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
-  std::optional<Nanoseconds> asked_since_;                     ///< how this rank is, without an answer yet
-  Seen seen_;                                                  ///< the last answer, of when it was asked
-  std::map<std::pair<int, std::string>, std::string> values_;  // by the rank that has put it, and key
+  std::optional<Nanoseconds>
+      asked_since_;  ///< when this rank's state was requested, if it is still unanswered
+  Seen seen_;        ///< the last answer, with the time of its request
+  std::map<std::pair<int, std::string>, std::string> values_;  // by the rank that put the value, and key
   std::optional<std::string> pong_;
 
-  std::mutex end_mutex_;  // of this, held while it is called
+  std::mutex end_mutex_;  // guards on_end_; held while on_end_ is called
   std::function<void()> on_end_;
-  std::mutex watch_mutex_;  // the same of this
+  std::mutex watch_mutex_;  // the same for watch_
   std::function<RankState()> watch_;
 
   int gathered_ = 0;
   int broadcasts_ = 0;
   std::condition_variable_any tick_;
-  std::jthread thread_;   // reads frames; the last: what threads use is there before and after
-  std::jthread watcher_;  // asks how this rank is
+  std::jthread thread_;   // reads frames; declared last, so that the threads' data outlive them
+  std::jthread watcher_;  // asks for this rank's state
 };
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// A run's processes meet at this server, a thread of rank 0's.
+// A RendezvousServer is the thread on rank 0 through which the processes of a run meet and exchange values.
 #pragma once
 
 #include <deque>
@@ -16,42 +16,44 @@
 
 namespace dflop {
 
-/// This text says, behind a rank's name, that its connection has ended without a goodbye.
+/// kGone follows a rank's name in the message that its connection has ended without a goodbye.
 inline constexpr const char* kGone =
     " is gone: its connection was closed without a reason; its process was ended, or its machine or "
     "network was lost";
 
-/// RendezvousOptions say where the processes of a run meet, and as whom this one comes.
+/// RendezvousOptions say where the processes of a run meet and which rank this process has.
 struct RendezvousOptions {
-  std::string host;        ///< of rank 0
+  std::string host;        ///< host of rank 0
   int port = 0;            ///< there
   int rank = 0;            ///< of this process
-  int ranks = 1;           ///< one of which each process has
-  Seconds meeting{60};     ///< until all have come
-  Seconds timeout{60};     ///< that a rank waits for another after that
-  std::string token = {};  ///< of the run, which all ranks bring; empty: nothing tells a rank from a stranger
+  int ranks = 1;           ///< of the run; each process has one
+  Seconds meeting{60};     ///< max time until all ranks have joined
+  Seconds timeout{60};     ///< max time that a rank waits for another after that
+  std::string token = {};  ///< of the run, which all ranks send; empty: ranks are not authenticated
 };
 
-/// So many connections that have said no hello are held; the oldest is closed for the next.
+/// The max number of open connections that have sent no hello. One more closes the oldest.
 inline constexpr std::size_t kMostSilent = 128;
-/// A rank may have so many values under way that have not been got, and ask for so many that are not there.
+/// The max number of values that a rank may have put and nobody has got, and of missing values that it may
+/// request.
 inline constexpr std::size_t kMostKeysOfRank = 4096;
-/// All values under way have at most so many bytes, with their keys.
+/// The max total bytes of all stored values and their keys.
 inline constexpr std::uint64_t kMostHeldBytes = std::uint64_t{16} << 30;
 
-/// A RendezvousServer brings values from one rank to others, and what ends the run of one to all.
+/// A RendezvousServer forwards values between ranks, and tells all ranks when one of them ends the run.
 ///
-/// A connection is a rank's once it has said hello with the run's token, as a rank that is missing, and sent
-/// back what it was then told; any other is closed, and changes nothing. Until all have met a rank sends
-/// nothing more: one that does, or whose connection ends, gives its place back. Then the server listens no
-/// more, and who breaks the rules or is gone ends the run.
+/// A connection belongs to a rank after it has sent a hello with the run's token and the number of a missing
+/// rank, and has returned the server's challenge. Any other connection is closed without effect. Until all
+/// ranks have joined, a rank must send nothing more: if it does, or if its connection ends, its place becomes
+/// free again. After that, the server stops listening, and a rank that breaks the protocol or disappears ends
+/// the run.
 ///
-/// Values are known by the rank that puts them, so that none can speak for another. All sends are kept until
-/// the connection takes them: a rank that reads nothing holds up none of the others, and is lost when it has
-/// taken nothing for the timeout.
+/// A value's key includes the rank that puts it, so that no rank can speak for another. Outgoing frames are
+/// queued until the connection accepts them, so a rank that does not read delays no other. A rank that has
+/// accepted nothing for the timeout counts as lost.
 class RendezvousServer {
  public:
-  /// Begins to listen. @throws Error (internal) where it cannot.
+  /// Begins to listen. @throws Error (internal) if it cannot.
   explicit RendezvousServer(const RendezvousOptions& options);
   ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
@@ -59,7 +61,7 @@ class RendezvousServer {
 
  private:
   using Shared = std::shared_ptr<const std::string>;
-  /// A Sending is a frame of which `sent` bytes have gone.
+  /// A Sending is an outgoing frame of which `sent` bytes have been sent.
   struct Sending {
     std::string head;
     Shared value;
@@ -69,20 +71,20 @@ class RendezvousServer {
     Descriptor connection;
     FrameBuffer received;
     Deadline hello_by;
-    int rank = -1;          ///< none before its proof
-    int claimed = -1;       ///< by its hello
-    std::string challenge;  ///< that it has to send back; empty before its hello
+    int rank = -1;          ///< -1 until the peer's proof
+    int claimed = -1;       ///< the rank in its hello
+    std::string challenge;  ///< the text that it must send back; empty before its hello
     std::deque<Sending> sendings;
-    Deadline taken_by;  ///< by when it must have taken a part of the first
+    Deadline taken_by;  ///< time by which it must accept part of the first sending
   };
-  using Key = std::pair<int, std::string>;  ///< with the rank that puts it
+  using Key = std::pair<int, std::string>;  ///< the rank that puts the value, and its name
   struct Value {
     Shared value;
-    std::uint32_t readers = 0;  ///< that still will get it
+    std::uint32_t readers = 0;  ///< number of gets still to come
   };
-  /// A Report has what each rank waits for, as far as it has said.
+  /// A Report collects the answers of ranks about what they wait for.
   struct Report {
-    int origin = 0;  ///< that has waited for too long
+    int origin = 0;  ///< rank that has waited too long
     Deadline deadline;
     std::map<int, std::string> states;
   };
@@ -120,19 +122,19 @@ class RendezvousServer {
   Descriptor listener_;
   Descriptor wake_read_;
   Descriptor wake_write_;
-  Deadline accept_again_{};     ///< when to look for connections again
-  std::string accept_problem_;  ///< the system's last reason to give none
+  Deadline accept_again_{};     ///< when to accept connections again
+  std::string accept_problem_;  ///< the system's reason for the last failed accept
   std::vector<std::unique_ptr<Peer>> peers_;
   bool met_ = false;
-  std::set<int> left_;  ///< ranks that have come to their end, whether connected or not
+  std::set<int> left_;  ///< ranks that have finished, connected or not
   std::map<Key, Value> values_;
-  std::map<Key, std::vector<int>> wanted_;  // by key, the ranks that wait for it
-  std::map<int, std::size_t> put_;          // by rank, how many of the values are its
-  std::map<int, std::size_t> asked_;        // by rank, for how many it waits
+  std::map<Key, std::vector<int>> wanted_;  // by key, the ranks that wait for the value
+  std::map<int, std::size_t> put_;          // by rank, the number of its values in values_
+  std::map<int, std::size_t> asked_;        // by rank, the number of values that it waits for
   std::uint64_t held_bytes_ = 0;            // of values and their keys
   std::optional<Report> report_;
   std::optional<Frame> ended_;
-  std::jthread thread_;  // the last: what it uses is there before and after
+  std::jthread thread_;  // declared last, so that the thread's data outlive it
 };
 
 }  // namespace dflop

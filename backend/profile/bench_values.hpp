@@ -1,5 +1,5 @@
-// Benches of parts of a model share these: the values that they compute with, and how much of something else
-// caches hold before them.
+// The benches share these definitions: the random values that they compute with, and the amount of other data
+// that they write to evict caches first.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace dflop {
 
-// This is what a core's own caches hold, several times, and much of its share of the last level: between two
-// passes of a layer a step goes through tens of MB. On a machine with 1 MiB and a share of 16 MiB one rank's
-// steps were predicted 4.7 % too short with 4 MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of
-// four runs of `dflop fidelity --steps 24 --budget-s 8` with the grid's plan "one rank").
+// The number of values that a bench writes before a pass to evict the caches. They are several times a core's
+// own caches and much of its share of the last level, because a step touches tens of MB between two passes of
+// a layer. On a machine with 1 MiB and a share of 16 MiB one rank's steps were predicted 4.7 % too short with
+// 4 MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of four runs of `dflop fidelity --steps 24
+// --budget-s 8` with the grid's plan "one rank").
 inline constexpr std::int64_t kColdValues = std::int64_t{1} << 21;
 
-/// Returns numbers in [-0.5, 0.5), as many as are enough that no product sees the same again and again.
+/// Returns numbers in [-0.5, 0.5), enough of them that a product does not see the same ones over and over.
 inline std::vector<float> random_values(std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(4099);

@@ -1,5 +1,5 @@
-// A KernelBench measures single calls of operations that have variants, on one rank, as steps meet them:
-// with caches that hold something else.
+// A KernelBench measures single calls of operations that have variants, on one rank. As in a training step,
+// caches hold other data before each call.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace dflop {
 
-/// A KernelBench makes the arguments of one call after the other. Their values are drawn from a seed.
+/// A KernelBench makes the arguments of one call at a time and measures the call. Argument values are random.
 class KernelBench {
  public:
-  /// What is referred to outlives it. @throws OutOfMemory
+  /// The referenced objects must outlive it. @throws OutOfMemory
   KernelBench(const RankContext& rank, std::uint64_t seed);
 
-  /// Makes the arguments of a call, in memory of its own: sequences are of the call's length, and the last
-  /// one has what is left. @throws OutOfMemory
+  /// Allocates and fills the arguments of a call. Sequences have the call's length; the last one has the
+  /// remaining tokens. @throws OutOfMemory
   void prepare(const KernelCall& call);
-  /// Runs the prepared call and returns what it took. @pre variant is one of the operation's
+  /// Runs the prepared call and returns its time. @pre `variant` is a variant of the operation
   double run_ns(std::size_t variant);
-  /// Returns how many variants the prepared call's operation has.
+  /// Returns the number of variants of the prepared call's operation.
   std::size_t variants() const { return variants_; }
 
  private:
@@ -44,34 +44,34 @@ class KernelBench {
   std::function<void(std::size_t variant)> run_;
 };
 
-/// A TunedCall is to be measured; `weight` is how often steps make it beside others.
+/// A TunedCall is a call to measure. `weight` is its frequency in steps relative to other calls.
 struct TunedCall {
   KernelCall call;
   double weight = 1;
 };
 
 struct TuningOptions {
-  std::uint64_t seed = 1;  ///< of values
+  std::uint64_t seed = 1;  ///< of the argument values
   Seconds budget{20};
-  /// It is called before each round of variants. What it throws ends the measuring.
+  /// Called before each round of variants. An exception from it ends the measurement.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
-/// LeftOut says how many calls were not measured, and why.
+/// LeftOut counts the calls that were not measured, by reason.
 struct LeftOut {
   std::size_t without_memory = 0;
-  std::size_t too_long = 0;  ///< than the budget that was left
+  std::size_t too_long = 0;  ///< longer than the remaining budget
 
   bool operator==(const LeftOut&) const = default;
 };
 
-/// Measures the variants of calls and adds them to a table of the rank's variants. All run 2 times; then
-/// those go whose shortest run takes over 1.5 times the best's, after 6 runs those whose mean is over 1.15
-/// times that, as in the rounds of a KernelPlanner. The default always stays. A call's part of the budget is
-/// that of its expected time; what is left of it goes into runs of those that remain, in turns, at most 30.
-/// Calls for which there is no time are left out, as are those for which there is no memory. A small
-/// call is measured first, by which the time of larger ones is known before they run.
-/// @throws what `progress` throws: the table then has what was measured by then
+/// Measures the variants of calls and adds the results to a table of the rank's variants. Every variant runs
+/// 2 times. Then variants whose shortest run exceeds 1.5 times the best are dropped; after 6 runs, also
+/// variants whose mean exceeds 1.15 times the best mean, as in the rounds of a KernelPlanner. The default
+/// variant always stays. A call's share of the budget is proportional to its expected time. The rest of the
+/// share is spent on more runs of the remaining variants, in turns, up to 30. Calls without enough time or
+/// memory are left out. A small call is measured first to predict the time of larger ones.
+/// @throws the exceptions of `progress`; the table then holds the results so far
 LeftOut tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
                      const TuningOptions& options, KernelTable& table);
 
