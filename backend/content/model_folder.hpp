@@ -15,7 +15,7 @@ namespace dflop {
 /// names are those of transformers 4 and 5, or OpenGVLab's own for its config, and the dtype is that of
 /// training. All other files of `from`, such as config.json and tokenizer.json but not its subfolders, are
 /// copied. Within each file, wider dtypes come first so that all numbers are aligned.
-/// @param most_file_bytes  the max size of a file's data; a larger tensor gets a file of its own
+/// @param most_file_bytes  the max size of a file's data, unless a single tensor is larger
 /// @throws Error (input) like StoredNames and CheckpointReader, and for tensors that do not fit the model;
 ///         Error (output)
 void write_model_folder(const ModelSpec& model, const CheckpointReader& weights, const std::string& from,

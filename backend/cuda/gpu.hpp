@@ -1,5 +1,6 @@
-// The ranks on one GPU share its memory pool, its events and their clock, and have streams of their own. This
-// header is for sources that are built with the toolkit only.
+// A CudaGpu is one GPU that several ranks share: they use its memory pool, its events and the events' clock,
+// and each rank has its own streams. Include this header only in sources that are built with the CUDA
+// toolkit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,10 +21,10 @@ namespace dflop {
 
 class CudaEvent;
 
-/// A CudaGpu is shared by all ranks on one GPU. Functions may be called from any thread.
+/// A CudaGpu is shared by all ranks on one GPU. It is thread-safe.
 class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
  public:
-  /// @throws Error (no_device) where there is no GPU of that index.
+  /// @throws Error (no_device) if there is no GPU with that index.
   explicit CudaGpu(int index);
   ~CudaGpu();
   CudaGpu(const CudaGpu&) = delete;
@@ -33,29 +34,31 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   int index() const { return index_; }
   int multiprocessors() const { return multiprocessors_; }
   std::size_t cache_bytes() const { return cache_bytes_; }
-  /// Makes the GPU the current device of the calling thread, as most calls of CUDA need.
+  /// Makes the GPU the calling thread's current device, which most CUDA calls need.
   void use() const;
 
-  /// Returns memory that is there when `stream` comes to it; null where the GPU has no more, even after all
-  /// streams for which it was called have come to their end. Other streams are not waited for: a send stands
-  /// in them until it is received. Not for no bytes. Who ends the stream calls forget() before.
+  /// Returns memory that is valid once `stream` reaches this call. If the GPU has too little memory, it waits
+  /// for all streams that have allocated memory and tries again, then returns null. It does not wait for
+  /// other streams, because a send may stay in them until it is received. `bytes` must not be 0. Before a
+  /// stream is destroyed, forget() must be called.
   void* allocate(std::size_t bytes, cudaStream_t stream);
   void forget(cudaStream_t stream);
-  /// Gives memory back when `stream` comes to it.
+  /// Frees memory once `stream` reaches this call.
   static void free(void* data, cudaStream_t stream) noexcept { cudaFreeAsync(data, stream); }
   Bytes free_memory() const;
-  /// Returns what allocate() takes from: no second pool holds memory back that this one needs.
+  /// Returns the pool of allocate(). Using it everywhere keeps a second pool from holding memory that this
+  /// one needs.
   cudaMemPool_t pool() const { return pool_; }
 
   std::shared_ptr<CudaEvent> make_event();
-  /// Returns a stream that does nothing but what is to be done beside the ranks' streams, and at once.
+  /// Returns a stream for short work that must run at once, independently of the ranks' streams.
   cudaStream_t side_stream() const { return side_; }
 
  private:
   friend class CudaEvent;
 
-  /// An Anchor is a recorded point whose time is known. CUDA tells times as differences in f32 milliseconds,
-  /// so that only those to a point nearby are exact to a fraction of a microsecond.
+  /// An Anchor is a recorded event whose time is known. CUDA reports times as differences in f32
+  /// milliseconds, so only the difference to a recent event is exact to a fraction of a microsecond.
   struct Anchor {
     cudaEvent_t event = nullptr;
     Nanoseconds time{};
@@ -69,7 +72,7 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
     }
   };
 
-  /// Returns an anchor that was taken in the last seconds. It lies before all that is recorded afterwards.
+  /// Returns an anchor that is at most some seconds old. It precedes all events recorded later.
   std::shared_ptr<const Anchor> anchor();
   std::shared_ptr<const Anchor> latest_anchor();
   std::shared_ptr<Anchor> new_anchor();
@@ -83,16 +86,16 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   std::size_t cache_bytes_ = 0;
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t side_ = nullptr;
-  std::mutex anchor_mutex_;  // of who makes a new anchor; taken before the other
-  std::mutex mutex_;         // of the following, never held while the GPU is waited for
+  std::mutex anchor_mutex_;  // held while a new anchor is made; locked before mutex_
+  std::mutex mutex_;         // guards the next two; never held while waiting for the GPU
   std::vector<cudaEvent_t> idle_events_;
   std::shared_ptr<const Anchor> anchor_;
-  std::mutex memory_mutex_;                // of the next
-  std::set<cudaStream_t> memory_streams_;  // in which memory is taken, and so given back
+  std::mutex memory_mutex_;                // guards the next
+  std::set<cudaStream_t> memory_streams_;  // streams in which memory is allocated and freed
 };
 
-/// A CudaEvent's times are those of the GPU, from the host's clock at the start of the run on. Other threads
-/// may wait for it and ask for its time once they know that it is recorded.
+/// A CudaEvent gives GPU times, aligned with the host's clock at the start of the run. Other threads may wait
+/// for it and ask for its time once they know that it is recorded.
 class CudaEvent final : public DeviceEvent {
  public:
   explicit CudaEvent(std::shared_ptr<CudaGpu> gpu);
@@ -101,24 +104,24 @@ class CudaEvent final : public DeviceEvent {
   ~CudaEvent() override;
 
   Nanoseconds time() override;
-  /// Returns whether the device has come to the event. @throws Error (internal) where the device has failed.
+  /// Returns whether the device has reached the event. @throws Error (internal) if the device has failed.
   bool reached() const;
   void record(cudaStream_t stream);
-  /// Lets the stream wait for the event. @throws Error (internal) before it is recorded.
+  /// Makes the stream wait for the event. @throws Error (internal) if it was not recorded.
   void make_wait(cudaStream_t stream) const;
 
  private:
   std::shared_ptr<CudaGpu> gpu_;
   cudaEvent_t event_;
-  std::shared_ptr<const CudaGpu::Anchor> anchor_;  // of the latest recording
+  std::shared_ptr<const CudaGpu::Anchor> anchor_;  // for the latest recording
 };
 
-/// Returns the event as one of a GPU. @throws Error (internal) for events of other devices.
+/// Casts the event to a CudaEvent. @throws Error (internal) for events of other devices.
 CudaEvent& of_cuda(DeviceEvent& event);
 
-/// A CudaStaging is pinned memory through which a stream takes what it copies from the host, so that neither
-/// the host waits for the device nor the device reads memory that has been used again. The host waits only
-/// where the device has not come to the copies of a whole ring yet, however many these are.
+/// A CudaStaging is a ring of pinned memory through which a stream copies data from the host. With it the
+/// host does not wait for the device, and the device does not read host memory that has been reused. The host
+/// waits only if the ring is full of copies that the device has not reached.
 class CudaStaging {
  public:
   explicit CudaStaging(std::shared_ptr<CudaGpu> gpu) : gpu_(std::move(gpu)), places_(kCapacity) {}
@@ -129,23 +132,23 @@ class CudaStaging {
   void copy_to_device(void* destination, const void* source, std::size_t bytes, cudaStream_t stream);
 
  private:
-  /// The pictures of a microbatch fit in, as 20 MB of 8,300 patches of 1,176 values in bf16: the host enters
-  /// its kernels while the device is at the one before.
+  /// The pictures of a microbatch fit in, such as 20 MB for 8,300 patches of 1,176 values in bf16, so the
+  /// host can enqueue a microbatch's kernels while the device runs the previous one.
   static constexpr std::size_t kCapacity = std::size_t{64} << 20;
   static constexpr std::size_t kPiece = std::size_t{4} << 20;
 
   std::size_t place(std::size_t bytes);
 
   std::shared_ptr<CudaGpu> gpu_;
-  std::byte* memory_ = nullptr;  // made when it is first needed
+  std::byte* memory_ = nullptr;  // allocated on first use
   RingPlaces places_;
-  std::deque<std::shared_ptr<CudaEvent>> read_;  // by place: the device has read it
+  std::deque<std::shared_ptr<CudaEvent>> read_;  // by place: recorded after the device has read it
 };
 
-/// A CudaStream puts work into a cudaStream_t.
+/// A CudaStream enqueues work in a cudaStream_t.
 class CudaStream final : public DeviceStream {
  public:
-  /// `handle` lives as long as `owner`, whatever that is.
+  /// `owner` keeps `handle` alive.
   CudaStream(std::shared_ptr<CudaGpu> gpu, cudaStream_t handle, std::shared_ptr<void> owner)
       : gpu_(std::move(gpu)), handle_(handle), owner_(std::move(owner)), staging_(gpu_) {}
 
@@ -165,7 +168,7 @@ class CudaStream final : public DeviceStream {
   CudaStaging staging_;
 };
 
-/// Returns the stream as one of a GPU. @throws Error (internal) for streams of other devices.
+/// Casts the stream to a CudaStream. @throws Error (internal) for streams of other devices.
 CudaStream& of_cuda(DeviceStream& stream);
 
 }  // namespace dflop

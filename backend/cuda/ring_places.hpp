@@ -1,4 +1,4 @@
-// RingPlaces deals out places in a ring of memory, for what is given back in the order in which it was taken.
+// RingPlaces allocates places in a ring buffer. Places are freed in the order in which they were allocated.
 #pragma once
 
 #include <cstddef>
@@ -7,25 +7,25 @@
 
 namespace dflop {
 
-/// RingPlaces deals out places in a ring.
+/// RingPlaces allocates places in a ring buffer.
 class RingPlaces {
  public:
   /// `capacity` is in bytes, a multiple of kAlignment.
   explicit RingPlaces(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Returns the offset of so many bytes, which are at least one, in one piece; none where there is no room
-  /// until older places are given back.
+  /// Returns the offset of a contiguous place of `bytes` bytes, at least 1; none if it does not fit until
+  /// older places are freed.
   std::optional<std::size_t> take(std::size_t bytes) {
     const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::size_t begin = 0;
-    std::size_t end = capacity_;  // of the room
+    std::size_t end = capacity_;  // of the free range
     if (!taken_.empty()) {
       const std::size_t oldest = taken_.front().begin;
       const std::size_t head = taken_.back().end;
       const bool wrapped = head <= oldest;
       begin = head;
       if (wrapped) end = oldest;
-      if (!wrapped && size > end - begin) {  // what is left at the end of the ring stays unused
+      if (!wrapped && size > end - begin) {  // the remainder at the end of the ring stays unused
         begin = 0;
         end = oldest;
       }
@@ -35,7 +35,7 @@ class RingPlaces {
     return begin;
   }
 
-  /// Gives back the oldest place that is taken; there is one.
+  /// Frees the oldest place. @pre taken() > 0
   void give_back_oldest() { taken_.pop_front(); }
   std::size_t taken() const { return taken_.size(); }
 

@@ -1,10 +1,11 @@
-// What is done where memory is short has an order, whatever gives the memory. The header needs no CUDA.
+// take_or_remedy() allocates memory, and frees some in a fixed order of steps if the allocation fails. This
+// header does not need CUDA.
 #pragma once
 
 namespace dflop {
 
-/// Returns what `take` gives, and where that is null, what it gives after the first remedy that helps; null
-/// where none does. Remedies are called in their order, each only where those before have not helped.
+/// Returns the result of take(). As long as that is null, it calls the next remedy, in order, and tries
+/// take() again. Returns null if no remedy helps.
 template <typename Take, typename... Remedies>
 void* take_or_remedy(const Take& take, const Remedies&... remedies) {
   void* data = take();

@@ -1,4 +1,4 @@
-// HostCores decide who of the host's ranks may compute, where they are more than the cores.
+// HostCores decide which of the host's ranks may compute when there are more ranks than cores.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,30 @@
 
 namespace dflop {
 
-/// HostCores give tp groups their turns. A turn begins when all its ranks have asked for it and CoreGate
-/// gives the group its cores, and ends when all have given them back. A group that has fewer cores than ranks
-/// shares them among these, first come, first served: a rank that waits for the others, as in an all-reduce,
-/// pauses.
+/// HostCores give tp groups their turns. A turn begins when all ranks of the group have asked for it and
+/// CoreGate gives the group its cores; it ends when all ranks have given them back. If a group has fewer
+/// cores than ranks, its ranks share the cores first come, first served. A rank that waits for the others,
+/// for example in an all-reduce, pauses.
 ///
-/// Not to be used by several threads at once. Functions return the ranks that may go on by what they do at
-/// this time.
+/// Not thread-safe. Functions return the ranks that may continue as a result of the call.
 class HostCores {
  public:
   using Ranks = std::vector<std::int32_t>;
 
-  /// Makes free cores. @pre cores >= 1
+  /// Begins with all cores free. @pre cores >= 1
   HostCores(int ranks, int cores);
 
-  /// Makes the rank known, with its tp group, before it asks for anything.
+  /// Registers a rank and its tp group. Call it before the rank's other calls.
   void join(int rank, const RankGroup& tp);
 
-  /// Asks for a core in a turn of the group, and gives it back.
+  /// ask() requests a core in a turn of the group; give_back() returns it.
   Ranks ask(int rank, Nanoseconds now);
   Ranks give_back(int rank, Nanoseconds now);
   bool may_compute(int rank) const { return seat(rank).taken; }
-  /// Returns when the group of the rank got its cores.
+  /// Returns the time at which the rank's group got its cores.
   Nanoseconds turn_began(int rank) const { return teams_[static_cast<std::size_t>(seat(rank).team)].began; }
 
-  /// Returns whether another rank of the group could use the core of this one while it waits.
+  /// Returns whether another rank of the group could use this rank's core while it waits.
   bool can_pause(int rank) const;
   Ranks pause(int rank);
   Ranks resume(int rank);
@@ -47,7 +46,7 @@ class HostCores {
     RankGroup ranks;
     std::size_t asking = 0;
     std::size_t at_work = 0;
-    int free = 0;  // of its cores, in its turn
+    int free = 0;  // free cores of the group during its turn
     std::deque<std::int32_t> waiting;
     Nanoseconds began{0};
   };

@@ -1,4 +1,4 @@
-// These functions tell what this machine has for the rank threads of a run: its processors and its memory.
+// These functions describe the processors and memory of this machine that the rank threads of a run may use.
 #pragma once
 
 #include <atomic>
@@ -13,34 +13,34 @@
 
 namespace dflop {
 
-/// Returns the processor's model as it calls itself; "unknown" where it does not.
+/// Returns the processor's model name; "unknown" if the system does not report it.
 std::string host_cpu();
 
-/// Returns the vectors of the processor that kernels use: "portable, avx2".
+/// Returns the processor's vector instruction sets that kernels use: "portable, avx2".
 std::string host_isa();
 
-/// Returns the libraries that compute some of the host's variants, "oneDNN 2.6.3, OpenBLAS 0.3.21"; empty
-/// for none.
+/// Returns the libraries that provide some of the host's kernel variants: "oneDNN 2.6.3, OpenBLAS 0.3.21";
+/// empty if there are none.
 std::string host_libraries();
 
-/// Returns one processor of each core, then the others, which share a core with one of them as hyperthreads
-/// do. `core_of` is equal for those of one core.
+/// Sorts processors: first one of each core, then the others, which share a core with one of the first
+/// (hyperthreads). core_of() returns the same number for processors of the same core.
 std::vector<int> cores_first(const std::vector<int>& processors, const std::function<int(int)>& core_of);
 
-/// Returns the processors that the calling thread may use, in the order of cores_first(); none where the
-/// system does not tell.
+/// Returns the processors that the calling thread may use, in the order of cores_first(); empty if the system
+/// does not report them.
 std::vector<int> usable_processors();
 
-/// Keeps the calling thread on a processor. Where the system does not allow it, it goes where it likes.
+/// Pins the calling thread to a processor. If the system does not allow that, the thread stays unpinned.
 void stay_on_processor(int processor);
 
-/// A HostBudget counts what the ranks of a host run take of the machine's memory together, since systems
-/// promise more memory than they have, and end a process that uses it. Safe to use from all threads.
+/// A HostBudget counts the machine's memory that all ranks of a host run have allocated. It is needed because
+/// systems promise more memory than they have and kill a process that uses it. It is thread-safe.
 class HostBudget {
  public:
   explicit HostBudget(Bytes all) : left_(all.count) {}
 
-  /// Returns whether there was so much memory; then it is the caller's.
+  /// Reserves `bytes` bytes. Returns false if there is not enough memory.
   bool take(std::size_t bytes);
   void give_back(std::size_t bytes) { left_ += static_cast<std::int64_t>(bytes); }
   Bytes left() const { return {left_}; }
@@ -49,8 +49,8 @@ class HostBudget {
   std::atomic<std::int64_t> left_;
 };
 
-/// Returns what can be used now without swapping (MemAvailable), less a sixteenth for all else that the
-/// process does; none where the system does not say.
+/// Returns the memory that can be used now without swapping (MemAvailable), less one sixteenth for the
+/// process's other needs; none if the system does not report it.
 std::optional<Bytes> available_host_memory();
 
 }  // namespace dflop

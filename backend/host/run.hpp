@@ -1,5 +1,5 @@
-// The rank threads of a run share a HostRun: the mail between them, the collectives that they meet in, and
-// what each of them waits for.
+// A HostRun connects the rank threads of one process: it holds their messages, their collectives and what
+// each thread waits for.
 #pragma once
 
 #include <condition_variable>
@@ -20,82 +20,81 @@
 
 namespace dflop {
 
-/// A HostMessage is on its way from one rank to another.
+/// A HostMessage is a message in flight between two ranks.
 struct HostMessage {
   std::unique_ptr<Buffer> data;
   std::string what;
-  std::shared_ptr<DeviceEvent> ready;  ///< when the data is there; none where it was when it was posted
+  std::shared_ptr<DeviceEvent> ready;  ///< when the data are ready; null: at posting
   Nanoseconds posted{};                ///< on the host's clock
 };
 
-/// A HostPart is what a rank brings to a collective.
+/// A HostPart is one rank's contribution to a collective.
 struct HostPart {
   const void* input = nullptr;
   void* output = nullptr;
-  /// This event tells, where streams run behind their threads, when the input is there; the next, when this
-  /// rank's share is done, which is recorded before the rank leaves. Null: both are as the thread comes to
-  /// them.
+  /// If streams run behind their threads, `come` marks when the input is ready, and `done` marks when this
+  /// rank's share is done; `done` is recorded before the rank leaves. Null: the thread itself reaches these
+  /// points in time.
   std::shared_ptr<DeviceEvent> come;
   std::shared_ptr<DeviceEvent> done;
 };
 
-/// A HostCollective is one meeting of a group's ranks. Its work is cut into as many shares as it has ranks.
-/// From come() to leave() its parts do not change, and their memory is there.
+/// A HostCollective is one collective of a group's ranks. Its work is divided into one share per rank.
+/// Between come() and leave(), its parts do not change and their memory stays valid.
 struct HostCollective {
-  CollectiveCall call;              ///< of the rank that came first
-  std::vector<std::int32_t> ranks;  ///< of the group, in its order
-  std::vector<std::optional<HostPart>>
-      parts;           ///< by place in the group; none as long as that rank has not come
-  int first_rank = 0;  ///< that came first
+  CollectiveCall call;                         ///< as passed by the rank that came first
+  std::vector<std::int32_t> ranks;             ///< in the group's order
+  std::vector<std::optional<HostPart>> parts;  ///< by index in the group; none until that rank comes
+  int first_rank = 0;                          ///< the rank that came first
   std::size_t come = 0;
   std::size_t taken = 0;    ///< shares, by take_share()
   std::size_t done = 0;     ///< shares
   Nanoseconds all_there{};  ///< when the last rank came, on the host's clock
 };
 
-/// A HostRun is shared by all rank threads; every function may be called from any of them. The first failure
-/// ends the run: whoever finds it gets an Error (internal), and everybody else Aborted with its text.
+/// A HostRun is shared by all rank threads and is thread-safe. The first failure ends the run: the thread
+/// that finds it gets an Error (internal), and all others get Aborted with its message.
 class HostRun {
  public:
-  /// Ranks take turns to compute on so many cores; 0: every rank has one.
-  /// @throws Error (internal) without ranks, for negative cores, or for a timeout that is not positive or
-  /// over a year.
+  /// With `cores` above 0, ranks take turns to compute on that many cores; with 0 they take no turns.
+  /// @throws Error (internal) if there are no ranks, for negative cores, or for a timeout that is not
+  /// positive or over a year.
   HostRun(int ranks, Seconds timeout, int cores = 0);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
 
-  /// These say that a rank begins or ends. @throws Error (internal) for a rank that is not there or has begun
-  /// before.
+  /// These announce that a rank begins or ends.
+  /// @throws Error (internal) for a rank that does not exist or has begun before.
   void begin(int rank);
   void end(int rank);
 
   void abort(int rank, const std::string& reason);
 
-  /// Puts a message into the mailbox of its receiver.
+  /// Puts a message into its receiver's mailbox.
   void post(int source, int destination, HostMessage message);
-  /// Waits for the next message from source to destination, whose bytes must be as many as expected.
+  /// Waits for the next message from source to destination, which must have `bytes` bytes.
   HostMessage take(int source, int destination, std::size_t bytes, const std::string& what);
 
-  /// Brings a rank's part to its group's next collective that it has not come to. `place` is that of the rank
-  /// in the group.
+  /// Adds a rank's part to its group's next collective that the rank has not joined. `place` is the rank's
+  /// index in the group.
   std::shared_ptr<HostCollective> come(const RankGroup& group, std::size_t place, const CollectiveCall& call,
                                        const HostPart& part);
-  /// Waits until all others have come.
+  /// Waits until all other ranks have come.
   void wait_for_all(int rank, const HostCollective& collective);
-  /// Returns a share that nobody has taken; none where all are.
+  /// Returns a share that no rank has taken, or none if all are taken.
   std::optional<std::size_t> take_share(HostCollective& collective);
-  /// Says that a share is done, or never will be, as its rank has failed.
+  /// Announces that a share is done, or that it never will be because its rank has failed.
   void end_share(HostCollective& collective);
-  /// Waits until all shares are done, after which the parts' memory is the ranks' own again. Never throws:
-  /// once all have come, all shares are done, whatever becomes of the run.
+  /// Waits until all shares are done; then the ranks may reuse their parts' memory. Never throws: once all
+  /// ranks have come, all shares get done even if the run ends.
   void leave(int rank, HostCollective& collective);
 
-  /// These give a rank its turns (ComputeTurn). join_turns() returns whether the rank has to take turns at
-  /// all.
+  /// These implement a rank's turns (ComputeTurn). join_turns() returns whether the rank must take turns.
   bool join_turns(int rank, const RankGroup& tp);
   Nanoseconds begin_turn(int rank);
   void end_turn(int rank);
-  /// Lets another rank of the tp group compute while this one waits for it; false where no other needs that.
+  /// Lets another rank of the tp group compute while this one waits for it. Returns false if no other rank
+  /// needs the core.
   bool pause_turn(int rank);
   void resume_turn(int rank);
 
@@ -105,7 +104,7 @@ class HostRun {
 
   struct RankState {
     Life life = Life::not_begun;
-    std::function<std::string()> waits_for;  ///< empty where it does not wait
+    std::function<std::string()> waits_for;  ///< empty if it does not wait
     Nanoseconds since{};
     std::condition_variable woken;
   };
@@ -129,12 +128,12 @@ class HostRun {
 
   std::mutex mutex_;
   const Nanoseconds timeout_;
-  std::deque<RankState> ranks_;                // a deque, as condition variables cannot be moved
+  std::deque<RankState> ranks_;                // a deque, because condition variables cannot be moved
   std::vector<std::deque<HostMessage>> mail_;  // by source * ranks + destination
-  /// By group, those to which not all have come, in their order.
+  /// By group, the collectives to which not all ranks have come, in order.
   std::map<std::vector<std::int32_t>, std::deque<std::shared_ptr<HostCollective>>> open_;
-  std::optional<std::string> end_reason_;  // of the whole run
-  std::optional<HostCores> cores_;         // none: every rank has one
+  std::optional<std::string> end_reason_;  // why the run ended
+  std::optional<HostCores> cores_;         // none: ranks take no turns
 };
 
 }  // namespace dflop

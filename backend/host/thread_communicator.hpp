@@ -1,4 +1,4 @@
-// Ranks that are threads of one process communicate here, whatever device they compute on.
+// A ThreadCommunicator connects ranks that are threads of one process, on any kind of device.
 #pragma once
 
 #include <memory>
@@ -10,20 +10,19 @@
 
 namespace dflop {
 
-/// A HostSum is one piece of memory as each rank of a collective has it: what is read, and where its sum
-/// goes, which may be the same memory.
+/// A HostSum is a sum over the ranks of a collective: the inputs of all ranks and the places of the result,
+/// which may be the same memory.
 struct HostSum {
   DType element = DType::f32;
-  std::vector<const void*> inputs;  ///< one or more, in the order in which they are added
-  std::vector<void*> outputs;       ///< each gets the sum
+  std::vector<const void*> inputs;  ///< one or more, added in this order
+  std::vector<void*> outputs;       ///< each gets the result
 };
 
-/// A ThreadCommunicator checks calls, brings ranks together through their HostRun, and deals the work of a
-/// collective out to them. How bytes are moved and added is the device's, in the classes that derive from it.
+/// A ThreadCommunicator checks calls, lets ranks meet through their HostRun, and divides the work of a
+/// collective among them. Derived classes move and add bytes on their device.
 class ThreadCommunicator : public Communicator {
  public:
-  /// Makes a rank's end.
-  /// @throws Error (internal) where the rank has begun before.
+  /// Makes a rank's endpoint. @throws Error (internal) if the rank has begun before.
   ThreadCommunicator(std::shared_ptr<HostRun> run, int rank);
   ~ThreadCommunicator() override;
   ThreadCommunicator(const ThreadCommunicator&) = delete;
@@ -44,25 +43,26 @@ class ThreadCommunicator : public Communicator {
   void abort(const std::string& reason) override { run_->abort(rank_, reason); }
 
  protected:
-  /// Returns a copy of the data as it is when the stream comes to it.
+  /// Returns a copy of the data as they are when the stream reaches this call.
   virtual HostMessage pack(const void* data, std::size_t bytes, DeviceStream& stream) = 0;
-  /// Gives the stream a message's copy when it is there.
+  /// Copies a message's data to `data` in the stream, once they are ready.
   virtual void unpack(void* data, HostMessage message, DeviceStream& stream) = 0;
 
   /// Sets the part's events before this rank comes to a collective.
   virtual void come(HostPart& part, DeviceStream& stream) = 0;
-  /// Does a share of a collective's work, all of whose ranks have come, by copy() and add_up(). The other
-  /// ranks wait for it. `place` is the rank's own, but of an all-reduce any where takes_any_share().
+  /// Runs one share of a collective's work with copy() and add_up(), after all ranks have come. The other
+  /// ranks wait for it. `place` is the rank's own index; in an all-reduce with takes_any_share() it may be
+  /// any.
   virtual void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream);
-  /// Returns whether ranks take the shares of all-reduces as they come to them: who is early has then added
-  /// up what all have brought when the last one comes back from its compute. Else each rank does its own.
+  /// Returns whether ranks take any share of an all-reduce that is still free, so that early ranks have added
+  /// up everything by the time the last one continues. Otherwise each rank does its own share.
   virtual bool takes_any_share() const { return false; }
-  /// Copies between two places that are not the same.
+  /// Copies between two different places.
   virtual void copy(void* to, const void* from, std::size_t bytes, DeviceStream& stream) = 0;
   /// Sets outputs[.][i] = sum over k of inputs[k][i] for i in [begin, end): f32 and f64 in their own
   /// precision, bf16 in f32 and then rounded to the nearest.
   virtual void add_up(const HostSum& sum, std::size_t begin, std::size_t end, DeviceStream& stream) = 0;
-  /// Lets the stream go on when all shares are done.
+  /// Lets the stream continue when all shares are done.
   virtual void go_on(const HostCollective& collective, DeviceStream& stream) = 0;
 
  private:

@@ -1,4 +1,4 @@
-// The host's World runs every rank as a thread of this process. The host is a device, too.
+// A HostWorld runs every rank as a thread of this process, with the host's cores and memory as the device.
 #pragma once
 
 #include <memory>
@@ -15,66 +15,68 @@ namespace dflop {
 class HostRun;
 
 struct HostDeviceOptions {
-  int rank = 0;                 ///< for messages
-  std::optional<Bytes> memory;  ///< the most that may be in use at once; none: what the machine gives
-  std::shared_ptr<HostBudget> budget = nullptr;  ///< that ranks share; null: none
-  std::optional<int> processor = {};             ///< on which the rank's thread stays; none: any
-  /// The rank computes in so many threads, the members of its Team; 0: in its own, with kernels that are not
-  /// cut into chunks. Members stay on the processors, from the second on, as far as there are some.
+  int rank = 0;                                  ///< for messages
+  std::optional<Bytes> memory;                   ///< the max in use at once; none: the machine's memory
+  std::shared_ptr<HostBudget> budget = nullptr;  ///< shared by the ranks; null: no budget
+  std::optional<int> processor = {};             ///< to which the rank's thread is pinned; none: unpinned
+  /// Number of threads in which the rank computes, the members of its Team; 0: its own thread only, with
+  /// kernels that do not cut work into chunks. Members from the second on are pinned to team_processors, as
+  /// far as there are enough.
   int team = 0;
   std::vector<int> team_processors = {};
-  int row_alignment = 1;  ///< as Device::row_alignment()
+  int row_alignment = 1;  ///< the device's row_alignment()
 };
 
-/// Makes a device whose streams run what is put into them at once, in the calling thread: a rank is one
-/// thread and has nothing that could overlap, and so order is kept without queues. A failure is thrown by the
-/// call that fails, and synchronize() has nothing to wait for. Bytes in use are those that were asked for.
+/// Makes a device whose streams run all work at once, in the calling thread. A rank is one thread and has
+/// nothing to overlap, so it needs no queues. The call that fails throws, and synchronize() has nothing to
+/// wait for. in_use() counts requested bytes.
 ///
-/// Buffers may outlive the device. Streams take events of the host only.
+/// Buffers may outlive the device. Streams accept only host events.
 std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options);
 
-/// A HostWorld is made once a run, and shared by its rank threads. Communicators may outlive it.
+/// A HostWorld is made once per run and shared by its rank threads. Communicators may outlive it.
 ///
-/// Calls of its communicators return when their work is done, as the streams of a host device do: a send
-/// copies the data and does not wait for its receiver, everything else waits for its partners. Sums are taken
-/// in the group's order, f32 and f64 in their own precision, bf16 in f32 and rounded once, and so have the
-/// same bits in every run.
+/// Its communicators' calls return when their work is done, like those of a host device's streams. A send
+/// copies the data and does not wait for its receiver; all other calls wait for their partners. Sums are
+/// taken in the group's order, f32 and f64 in their own precision, bf16 in f32 and rounded once, so they have
+/// the same bits in every run.
 ///
-/// Beside what Communicator says: a receive with other bytes than were sent, or a collective with another
-/// operation, element or count than its group's first rank, is an Error (internal) that names both and ends
-/// the run for all. So does a rank that waits longer than the timeout.
+/// In addition to the errors of Communicator, a receive whose size differs from the send's, and a collective
+/// whose operation, element or count differs from the group's first rank, throw an Error (internal) that
+/// names both and ends the run for all. So does a rank that waits longer than the timeout.
 ///
-/// A rank that ends early, by an exception too, does not end the run: who waits for it does so until the
-/// timeout. So whoever catches a rank's failure says why by abort() before its communicator goes.
+/// A rank that ends early, even by an exception, does not end the run: other ranks wait for it until the
+/// timeout. So code that catches a rank's failure must call abort() with the reason before it destroys the
+/// communicator.
 ///
-/// With `device_cores` above 1 each device has so many cores, and its rank computes in as many threads. Two
-/// ranks that share a device have the cores that encoder_quanta() gives the first of them, and the rest; what
-/// they compute does not depend on how many these are.
+/// With `device_cores` above 1, each device has that many cores, and its rank computes in as many threads. If
+/// two ranks share a device, the first gets the cores that encoder_quanta() returns, and the second gets the
+/// rest. Results do not depend on the number of cores.
 class HostWorld final : public World {
  public:
-  /// Makes a world of so many ranks.
-  /// @throws Error (internal) without ranks, for negative cores, no cores of a device, shared devices that
-  /// are not half as many as the ranks or have one core, or for a timeout that is not positive or over a
-  /// year.
+  /// Makes a world of `ranks` ranks.
+  /// @throws Error (internal) if there are no ranks, for negative cores, for a device without cores, for
+  /// shared devices that are not half as many as the ranks or have only one core, and for a timeout that is
+  /// not positive or over a year.
   explicit HostWorld(int ranks, const WorldOptions& options = {});
 
   std::string device_name() const override { return "host"; }
   int ranks() const override { return ranks_; }
   std::unique_ptr<Device> make_device(int rank) override;
-  /// Makes a rank's communicator. The rank has ended when it is destroyed.
-  /// @throws Error (internal) for a rank that is not there or has one already.
+  /// Makes a rank's communicator. The rank ends when the communicator is destroyed.
+  /// @throws Error (internal) for a rank that does not exist or already has one.
   std::unique_ptr<Communicator> make_communicator(int rank) override;
   int shared_devices() const override { return options_.shared_devices; }
   int quanta() const override { return options_.device_cores; }
   std::string part_of(int rank) const override;
-  /// Returns on how many cores ranks take turns, or of devices of several cores how many devices compute at a
-  /// time. Ranks that share devices take no turns.
+  /// Returns the number of cores on which ranks take turns or, if devices have several cores, the number of
+  /// devices that compute at a time. Ranks that share devices take no turns.
   int cores() const override { return turns_; }
-  /// Makes a rank's turns. They are asked for by all ranks of a tp group before any of them begins a turn.
+  /// Makes a rank's turns. All ranks of a tp group must call it before any of them begins a turn.
   std::unique_ptr<ComputeTurn> make_turn(int rank, const RankGroup& tp) override;
 
  private:
-  /// CoreRange are cores of all devices, one device after the other.
+  /// A CoreRange is a range of cores, counted over all devices.
   struct CoreRange {
     int first = 0;
     int count = 1;
@@ -85,9 +87,10 @@ class HostWorld final : public World {
   WorldOptions options_;
   int turns_;
   std::shared_ptr<HostRun> run_;
-  int places_ = 0;                      // devices for which there are processors, on which their ranks stay
-  std::vector<int> processors_;         // of the devices' cores; none: threads go where they like
-  std::shared_ptr<HostBudget> budget_;  // of the machine, shared with the worlds that are there beside it
+  int places_ = 0;               // number of devices whose ranks are pinned to processors
+  std::vector<int> processors_;  // of the devices' cores; empty: threads are not pinned
+  std::shared_ptr<HostBudget>
+      budget_;  // of the machine, shared with other worlds that exist at the same time
 };
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// NcclComms has NCCL's communicators of one rank: made together with other ranks, used by one thread, and
-// ended from any.
+// NcclComms holds one rank's NCCL communicators. They are created together with other ranks, used by one
+// thread, and can be aborted from any thread.
 #pragma once
 
 #include <nccl.h>
@@ -20,8 +20,8 @@
 
 namespace dflop {
 
-/// An NcclTable has functions as NCCL documents them, looked up in its library when a run first needs them.
-/// Tests have their own.
+/// An NcclTable holds NCCL's functions, looked up in its library when a run first needs them. Tests use their
+/// own table.
 struct NcclTable : FunctionTable {
   using FunctionTable::FunctionTable;
 
@@ -41,53 +41,56 @@ struct NcclTable : FunctionTable {
   decltype(&ncclReduceScatter) reduce_scatter = function("ncclReduceScatter");
 };
 
-/// Looks up NCCL's functions. @throws Error (no_device) where the library is missing, as require_version().
+/// Looks up NCCL's functions. @throws Error (no_device) if the library is missing, and the errors of
+/// require_version().
 NcclTable load_nccl();
 
-/// Checks that NCCL is 2.25 or newer. From then on every call on a non-blocking communicator has a thread of
-/// its own; before, one enters its work in the caller's, and with a full queue holds up who would abort it.
+/// Checks that NCCL is 2.25 or newer. Since then, every call on a non-blocking communicator runs in its own
+/// thread. Older versions enqueue the work in the caller's thread; with a full queue the call blocks the
+/// thread that would abort it.
 /// @throws Error (no_device) that names `library`, its version and what to do.
 void require_version(const NcclTable& table, const std::string& library);
 
-/// Returns "2.28.9" for NCCL's number of a version.
+/// Returns NCCL's version number as text: "2.28.9".
 std::string nccl_version_text(int version);
 
-/// A PollClock tells the time and sleeps; tests have their own.
+/// A PollClock gives the time and sleeps. Tests use their own.
 struct PollClock {
   std::function<Nanoseconds()> now = host_time;
   std::function<void(Nanoseconds)> sleep = [](Nanoseconds time) { std::this_thread::sleep_for(time); };
 };
 
-/// Whoever waits for a call of NCCL asks again and again for so long, as most calls need no longer, and then
-/// sleeps so long between two questions.
+/// A thread that waits for an NCCL call polls without sleeping for kAskWithoutSleep, which is enough for most
+/// calls, and then sleeps kSleepBetween between polls.
 inline constexpr Nanoseconds kAskWithoutSleep{50'000};
 inline constexpr Nanoseconds kSleepBetween{20'000};
 
-/// NcclComms has a rank's communicators. None of NCCL's calls may wait for a rank that is gone, so
-/// communicators are non-blocking: a call that needs others is entered, and asked about until it is done or
-/// the run has ended. Once it has, for whatever reason, all of them are aborted, which ends their kernels,
-/// and every call throws as Rendezvous::check().
+/// NcclComms holds a rank's communicators. No NCCL call may wait for a rank that is gone, so communicators
+/// are non-blocking: a call that needs other ranks is entered and then polled until it is done or the run has
+/// ended. When the run ends for any reason, all communicators are aborted, which ends their kernels, and
+/// every call throws like Rendezvous::check().
 class NcclComms {
  public:
-  /// Takes the table and the rendezvous, which outlive it.
+  /// The table and the rendezvous must outlive it.
   NcclComms(const NcclTable& table, Rendezvous& rendezvous, PollClock clock = {})
       : table_(table), rendezvous_(rendezvous), clock_(std::move(clock)) {}
   ~NcclComms() { abort_all(); }
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
-  /// Makes a communicator when all `ranks` make theirs; this one has place `place` of them. `key` names it in
-  /// the whole run; `most_ctas`: blocks of threads that its kernels may have, 0: as NCCL likes.
+  /// Makes a communicator together with all other `ranks`. `place` is this rank's index among them. `key` is
+  /// its unique name in the run. `most_ctas` is the max number of thread blocks of its kernels; 0: NCCL
+  /// decides.
   ncclComm_t make(const std::vector<std::int32_t>& ranks, std::size_t place, const std::string& key,
                   int most_ctas);
 
   /// Calls NCCL and returns when the call's work is in its stream.
-  /// @throws Error (internal) with NCCL's reason, which ends the run; as Rendezvous::check().
+  /// @throws Error (internal) with NCCL's reason, which ends the run; the errors of Rendezvous::check().
   void enter(ncclComm_t comm, const std::string& what, const std::function<ncclResult_t()>& call);
 
-  /// Returns what NCCL has found by itself, as a connection that broke. From any thread.
+  /// Returns a failure that NCCL has detected by itself, such as a broken connection. Thread-safe.
   std::optional<std::string> failure();
-  /// Aborts all communicators, from any thread. Nothing can be made or entered afterwards.
+  /// Aborts all communicators. Afterwards nothing can be made or entered. Thread-safe.
   void abort_all();
 
  private:
@@ -100,9 +103,9 @@ class NcclComms {
   const NcclTable& table_;
   Rendezvous& rendezvous_;
   PollClock clock_;
-  std::mutex mutex_;  // of the following, and held in every call of NCCL
-  /// Communicators are at places that stay: NCCL writes a communicator to its place once more when it is
-  /// made, by a thread of its own, which ends with the communicator and not with the call that waits for it.
+  std::mutex mutex_;  // guards the following; held during every NCCL call
+  /// A deque keeps the addresses of communicators stable. NCCL writes a new communicator to its address a
+  /// second time from its own thread, which ends with the communicator, not with the call that waits for it.
   std::deque<ncclComm_t> comms_;
   bool ended_ = false;
 };

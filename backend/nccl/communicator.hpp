@@ -1,4 +1,4 @@
-// GPUs of different processes communicate here, through NCCL.
+// make_nccl_communicator() makes a Communicator between GPUs of different processes, on top of NCCL.
 #pragma once
 
 #include <functional>
@@ -11,45 +11,44 @@
 
 namespace dflop {
 
-/// An NcclSeam is what the communicator needs of the rank's GPU.
+/// An NcclSeam holds the functions that the communicator needs from the rank's GPU.
 struct NcclSeam {
-  /// Makes views of the GPU that have no stream and no memory in common: one that gives memory back may make
-  /// its streams wait for each other. The GPU is the calling threads' current one.
+  /// Makes views of the GPU that share no streams and no memory, because freeing memory may make the streams
+  /// of one view wait for each other. The GPU is the calling thread's current device.
   std::function<std::unique_ptr<Device>()> new_device;
   std::function<cudaStream_t(DeviceStream&)> native_stream;
-  /// Returns whether the device has come to an event that was recorded; from any thread.
+  /// Returns whether the device has reached a recorded event. Thread-safe.
   std::function<bool(DeviceEvent&)> reached;
 };
 
-/// Makes one rank's end; table and rendezvous outlive it.
+/// Makes one rank's communicator. The table and the rendezvous must outlive it.
 ///
-/// Every route, from one rank to one other, has a communicator of two and on either side a stream of its own.
-/// A send copies its data in the caller's stream, which goes on at once; the route's stream sends the copy. A
-/// receive and a collective hold up the caller's stream until they are done. So there is no deadlock in what
-/// ends with sends that do not wait (as core/program/lowering.hpp promises of Programs):
+/// Every route, from one rank to another, has an NCCL communicator of two ranks and its own stream on both
+/// sides. A send copies its data in the caller's stream, which continues at once; the route's stream sends
+/// the copy. A receive or a collective blocks the caller's stream until it is done. Therefore a program that
+/// completes if sends do not wait, as core/program/lowering.hpp guarantees for Programs, cannot deadlock:
 ///
-///   * A receive that is posted ahead stands in its route's stream and waits for its sender, and for what has
-///     used its memory before.
-///   * No stream of a caller waits for a send, and no send for anything but earlier sends of its route, its
-///     copy, and its receiver.
-///   * One route holds sends alone on one side and receives alone on the other, in the same order; so the
-///     first of them that are not done are each other's partners, and wait for nothing else.
-///   * Collectives that are started stand in one stream of their own, in the order of start(); a caller's
-///   stream
-///     waits for them in finish() alone.
-///   * That work of other streams does not wait for those of a route needs a hardware queue for each
-///     (32 at most, which cuda_device_count() asks for), and room on the device for the blocks of all sends
-///     and posted receives that are under way: kRouteCtas for each route. With more streams than queues, to
-///     which NCCL adds two for each communicator, work may wait behind others' of this rank; as all of a rank
-///     is entered in one order, that costs time alone.
+///   * A posted receive is in its route's stream and waits for its sender and for earlier users of its
+///     memory.
+///   * No caller's stream waits for a send. A send waits only for earlier sends of its route, its copy, and
+///     its receiver.
+///   * A route has only sends on one side and only receives on the other, in the same order. So the first
+///     pending ones on both sides are partners and wait for nothing else.
+///   * Started collectives are in a separate stream, in the order of start(). A caller's stream waits for
+///     them only in finish().
+///   * Other streams wait for no route's stream only if each stream has a hardware queue (at most 32, for
+///     which cuda_device_count() asks) and the device has capacity for the blocks of all pending sends and
+///     posted receives: kRouteCtas per route. With more streams than queues (NCCL adds two per communicator),
+///     work may wait behind other work of this rank. As all work of a rank is entered in one order, that
+///     costs only time.
 ///
-/// Beside what Communicator says: sums are NCCL's; the last collective or receive is waited for by
-/// last_arrival(). The destructor waits until what this rank has sent is received, and until all ranks have
-/// come to their end, each no longer than the run's timeout: who frees its memory before may still be read.
+/// In addition to Communicator's rules: sums are NCCL's, and last_arrival() waits for the last collective or
+/// receive. The destructor waits until this rank's sends are received and until all ranks have finished, each
+/// for at most the run's timeout, because other ranks may still read memory that it frees.
 std::unique_ptr<Communicator> make_nccl_communicator(const NcclTable& table, Rendezvous& rendezvous,
                                                      NcclSeam seam);
 
-/// The kernels of a route have so many blocks of threads at most.
+/// The max number of thread blocks of a route's kernels.
 inline constexpr int kRouteCtas = 2;
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// The processes of this World have a GPU each and communicate through NCCL. The header needs neither CUDA nor
-// NCCL; what it declares is there only in builds with both.
+// make_nccl_world() makes a World in which each process has one GPU and processes communicate through NCCL.
+// This header needs neither CUDA nor NCCL, but its function exists only in builds with both.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace dflop {
 
-/// Makes the World of this process, which uses the GPU of its local rank, or its only one; all
-/// processes must come within five minutes.
-/// @throws Error (no_device) without a driver, that GPU or NCCL; as Rendezvous.
+/// Makes the World of this process. It uses the GPU with the index of the local rank, or the only visible
+/// GPU. All processes must join within five minutes.
+/// @throws Error (no_device) if the driver, that GPU or NCCL is missing; the errors of Rendezvous.
 std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const WorldOptions& options);
 
 }  // namespace dflop

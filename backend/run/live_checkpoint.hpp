@@ -1,5 +1,6 @@
-// Ranks write what they hold of parameters and optimizer states to files of a checkpoint and read what they
-// need from those of any ranks, each by itself: a million values at a time, in the precision of sums.
+// These functions write and read checkpoints of live runs. Each rank writes its own parameters and optimizer
+// states to its own file, and reads its parts from the files of any ranks: a million values at a time, in the
+// precision of sums.
 #pragma once
 
 #include <span>
@@ -12,25 +13,25 @@
 
 namespace dflop {
 
-/// Returns what a rank holds: of each parameter of its stages the weights and, unless they alone are asked
-/// for, both moments.
+/// Returns the parts that a rank holds: for each parameter of its stages the weights and, without
+/// `weights_alone`, both moments.
 std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank,
                                  bool weights_alone);
 
-/// Returns how an index names the dtype that ranks compute in.
+/// Returns a checkpoint index's name for the dtype that ranks compute in.
 Dtype dtype_of_index(DType dtype);
 
-/// Appends parts, and takes all that are appended off again.
+/// add_held_parts() appends parts to bytes; get_held_parts() reads all of them back.
 void add_held_parts(ByteWriter& writer, std::span<const HeldPart> parts);
 std::vector<HeldPart> get_held_parts(ByteReader& reader);
 
-/// Writes a file of a checkpoint into the folder `part`: pieces of what the rank holds.
-/// @throws Error (output)
+/// Writes the pieces that the rank holds to a checkpoint file in the folder `part`. @throws Error (output)
 CheckpointFile write_pieces(const RankContext& rank, std::span<const LiveRank::HeldStage> stages,
                             const std::string& part, const CheckpointIndex& index, std::size_t file);
 
 /// Sets the weights and moments of a rank's stages.
-/// @throws Error (input) naming a tensor that is missing or has another shape; as CheckpointReader::read()
+/// @throws Error (input) that names a tensor that is missing or has another shape; the errors of
+/// CheckpointReader::read()
 void read_pieces(const RankContext& rank, std::span<const LiveRank::HeldStage> stages,
                  const CheckpointReader& reader);
 

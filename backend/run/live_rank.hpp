@@ -1,5 +1,5 @@
-// A LiveRank is one rank of a live run: it goes through its group's instructions of a Program and computes
-// what they say.
+// A LiveRank is one rank of a live run. It executes its group's instructions of a Program: computing,
+// sending, receiving and collectives.
 #pragma once
 
 #include <map>
@@ -23,69 +23,70 @@
 
 namespace dflop {
 
-/// StepOptions say how a training step is run, whatever its iteration.
+/// StepOptions say how to run a training step, independently of its iteration.
 struct StepOptions {
   OptimizerStep optimizer = {};
-  /// With a plan that clips, the optimizer takes gradients scaled to this norm where theirs is larger.
+  /// If the plan clips gradients, a larger gradient norm is scaled down to this value.
   double clip_norm = 1;
-  bool update = true;                  ///< false: gradients are made, and parameters stay
-  const Contents* contents = nullptr;  ///< of the step's samples; null: the executor's
-  /// These are added to the instructions of the program, for experiments; empty: none is delayed.
+  bool update = true;                  ///< false: compute gradients but keep parameters
+  const Contents* contents = nullptr;  ///< contents of the step's samples; null: the executor's
+  /// Delays added to the program's instructions, for experiments; empty: none.
   std::span<const Nanoseconds> delays = {};
-  /// These say which variants of operations run; null: the first of each. They outlive the step.
+  /// The variants of operations to run; null: the first of each. They must outlive the step.
   const KernelChoices* kernels = nullptr;
 };
 
-/// A LiveStep is what all ranks have of one iteration.
+/// A LiveStep holds the parts of an iteration that all ranks share.
 struct LiveStep {
   const Program& program;
   const StepOptions& options;
-  const ReceivePosts& posts;  ///< of receives that are entered ahead
-  bool starts_sums;           ///< when their gradients are complete, and not where they are waited for
+  const ReceivePosts& posts;  ///< receives that are entered ahead
+  bool starts_sums;  ///< start gradient sums when their gradients are complete, not when their result is
+                     ///< needed
 };
 
-/// These are what a rank reads of an iteration, by stage and microbatch.
+/// RankInputs are a rank's inputs of an iteration, by stage and microbatch.
 using RankInputs = std::map<std::pair<int, int>, StageInput>;
 
-/// A LiveSpan says when an instruction ran, on the clock of events.
+/// A LiveSpan records when an instruction ran, on the clock of DeviceEvents, and its memory.
 struct LiveSpan {
-  std::int32_t instruction = 0;  ///< its place in the group's list
+  std::int32_t instruction = 0;  ///< its index in the group's list
   Nanoseconds start{0};
-  Nanoseconds end{0};      ///< without `idle`
-  Nanoseconds idle{0};     ///< of it, while other groups were waited for
-  Nanoseconds arrival{0};  ///< of a receive or collective: when all was there; of a send: its start
-  Bytes in_use_before;     ///< memory of the rank when it began
-  Bytes in_use;            ///< and afterwards
-  Bytes most_in_use;       ///< and the most in between
+  Nanoseconds end{0};      ///< excluding `idle`
+  Nanoseconds idle{0};     ///< time in it spent waiting for other groups
+  Nanoseconds arrival{0};  ///< receive or collective: when everything had arrived; send: its start
+  Bytes in_use_before;     ///< the rank's memory at the start
+  Bytes in_use;            ///< at the end
+  Bytes most_in_use;       ///< the max in between
 };
 
 struct LiveRankResult {
   std::vector<LiveSpan> spans;
-  double loss = 0;                         ///< its part of the batch's; the same on all tp ranks of a group
-  std::optional<double> gradient_norm;     ///< before clipping, the same on all ranks; with a plan that clips
-  std::vector<KernelObservation> kernels;  ///< of the step's choices
+  double loss = 0;  ///< the rank's part of the batch's loss; the same on all tp ranks of a group
+  std::optional<double> gradient_norm;     ///< before clipping, the same on all ranks; only if the plan clips
+  std::vector<KernelObservation> kernels;  ///< for the step's choices
 };
 
 class LiveRank {
  public:
-  /// Makes a rank of group `group` of a plan's programs, whose stages and groups `layout` has. Its weights
-  /// come from `weights` or, where that is null, from `seed`. It computes in its turns, or, where `turn` is
-  /// null, when it likes. What is referred to outlives it; the weights' source need not.
+  /// Makes a rank of group `group` of a plan's programs. `layout` is a Program with the plan's stages and
+  /// groups. Weights come from `weights` or, if that is null, from `seed`. With `turn`, the rank computes
+  /// only in its turns. The referenced objects, except `weights`, must outlive it.
   LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
            std::uint64_t seed, const WeightSource* weights, const RankContext& rank,
            ComputeTurn* turn = nullptr);
 
-  /// Makes what this rank reads of an iteration, in host memory. It may be called from another thread than
-  /// the rank's, also while that runs a step.
+  /// Makes this rank's inputs of an iteration in host memory. It may be called from any thread, even while
+  /// the rank runs a step.
   RankInputs make_inputs(const Program& program, const BatchContent& content) const;
-  /// Has all ready that an iteration needs, `inputs` being of its program. Ranks do so before any of them
-  /// runs, so that none of their time goes into the others' waiting.
+  /// Prepares everything that an iteration needs. `inputs` must be of its program. All ranks prepare before
+  /// any of them runs, so that preparation does not count as waiting of other ranks.
   void prepare(const LiveStep& step, RankInputs inputs);
-  /// Runs the iteration that was prepared. Every rank of the run does so at the same time, each in a thread
-  /// of its own.
+  /// Runs the prepared iteration. All ranks of the run call it at the same time, each in its own thread.
   LiveRankResult run(const LiveStep& step);
 
-  /// A HeldStage is a stage of the plan, whose optimizer states are cut into `shards`.
+  /// A HeldStage is a stage of the plan that this rank holds. Its optimizer states are cut into `shards`
+  /// shards.
   struct HeldStage {
     int stage = 0;
     int shards = 1;
@@ -93,21 +94,21 @@ class LiveRank {
   };
   std::span<const HeldStage> stages() { return stages_; }
 
-  /// Returns the bytes of parameters and gradients, and of optimizer states.
+  /// Returns the bytes of parameters, gradients and optimizer states.
   ModelState model_state() const;
 
  private:
-  /// A Note has what is known of an instruction while the device may not have come to it yet.
+  /// A Note records an instruction before the device has necessarily reached it.
   struct Note {
-    LiveSpan span;                          ///< without its times
-    std::optional<Nanoseconds> turn_began;  ///< where it had to wait for its turn
+    LiveSpan span;                          ///< its times are still missing
+    std::optional<Nanoseconds> turn_began;  ///< set if the rank had to wait for its turn
     std::unique_ptr<DeviceEvent> start;
     std::unique_ptr<DeviceEvent> end;
-    Arrival arrival;  ///< of receives and collectives, and of the others' coming to gather weights
-    std::unique_ptr<DeviceEvent> stepped;  ///< of optimizer steps that gather weights
+    Arrival arrival;  ///< of receives and collectives, including the gathering of weights
+    std::unique_ptr<DeviceEvent> stepped;  ///< only for optimizer steps that gather weights
   };
 
-  /// A Slot is a microbatch on one of the rank's stages.
+  /// A Slot holds the tensors of one microbatch on one of the rank's stages.
   struct Slot {
     StageInput input;
     Tensor in;
@@ -115,13 +116,13 @@ class LiveRank {
     Tensor d_out;
     Tensor d_in;
     StageTape tape;
-    int activation_sends = 0;  ///< still to come
+    int activation_sends = 0;  ///< number still to come
     int gradient_sends = 0;
-    bool turned_back = false;  ///< its input's gradient is made
+    bool turned_back = false;  ///< the gradient of its input is computed
   };
   using Slots = std::map<std::pair<int, int>, Slot>;  // by stage and microbatch
 
-  /// A Delivery says where a message to this rank goes, and who sends it.
+  /// A Delivery holds the destination and the sender of a message to this rank.
   struct Delivery {
     void* data = nullptr;
     std::size_t bytes = 0;
@@ -129,13 +130,13 @@ class LiveRank {
     std::string what;
   };
 
-  /// Pieces are those in which the gradients of one stage are reduced, from their end on: so backwards
-  /// complete them.
+  /// Pieces are the parts in which the gradients of one stage are reduced, from the last to the first,
+  /// because backwards complete the gradients in that order.
   struct Pieces {
     int count = 0;
-    std::vector<std::int32_t> entered;  ///< collectives that may start as soon as their piece is complete
-    std::vector<std::unique_ptr<StartedCollective>> started;  ///< of these, as many as have
-    std::int64_t complete_from = 0;                           ///< of the gradients, where some have
+    std::vector<std::int32_t> entered;  ///< collectives that may start when their piece is complete
+    std::vector<std::unique_ptr<StartedCollective>> started;  ///< the collectives that have started
+    std::int64_t complete_from = 0;                           ///< gradients from this value on are complete
   };
 
   void warm_up();
@@ -185,18 +186,18 @@ class LiveRank {
   RankGuide guide_;
   std::vector<HeldStage> stages_;
   SumTensor loss_;
-  SumTensor checked_;                    ///< the sum of the gradients' squares, and the loss
+  SumTensor checked_;                    ///< sum of squared gradients, and the loss
   std::optional<double> gradient_norm_;  ///< of this step
-  double gradient_factor_ = 1;           ///< of this step, which clips gradients
-  bool is_finite_ = true;                ///< gradients and loss of this step are, as far as is known
+  double gradient_factor_ = 1;           ///< of this step; clips the gradients
+  bool is_finite_ = true;  ///< whether this step's gradients and loss are finite, as far as known
   Slots slots_;
   bool is_warm_ = false;
-  std::set<std::vector<std::int32_t>> met_;  ///< groups of ranks with which a first sum was taken
-  bool updates_ = false;                     ///< the iteration is no evaluation
+  std::set<std::vector<std::int32_t>> met_;  ///< groups of ranks that have done a first sum with this rank
+  bool updates_ = false;                     ///< the iteration is not an evaluation
   std::map<int, Pieces> pieces_;
-  std::map<int, int> weights_left_;  ///< microbatches of a stage whose weights' gradients are still to come
+  std::map<int, int> weights_left_;  ///< by stage: microbatches whose weight gradients are still to come
   IncomingMessages incoming_;
-  std::map<std::int32_t, Arrival> arrivals_;  // of messages taken
+  std::map<std::int32_t, Arrival> arrivals_;  // of received messages
 };
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// What the ranks of a live run have noted becomes a Timeline here.
+// live_timeline() turns the spans that the ranks of a live run have recorded into a Timeline.
 #pragma once
 
 #include <string>
@@ -9,21 +9,22 @@
 
 namespace dflop {
 
-/// A GroupRecord has what a group's ranks have noted: times of the last of them, memory of the first.
+/// A GroupRecord holds the records of a group's ranks: times of the last rank, memory of the first.
 struct GroupRecord {
-  std::vector<LiveSpan> spans;  ///< of each of its instructions, in order
+  std::vector<LiveSpan> spans;  ///< of the group's instructions, in order
   ModelState model_state;
 };
 
-/// Returns the timeline of `records`, one for each group of the program, on one clock, which becomes zero
-/// where the first instruction begins. Spans mean the same as a simulation's: a send lasts until its message
-/// is there, or, where that was waited for, until its receiver goes on; a collective from its last
-/// participant's coming to its end, and one that was started and waited for has that span at its start. A
-/// rank that awaits a message idles in a bubble until it is sent, and one that awaits a collective until all
-/// have come; what it idles after that is wait. All time that is neither busy nor wait is bubble, that of
-/// waiting for a core, of copying into sends and between instructions, too.
+/// Returns the timeline of `records`, one for each group of the program. Times begin at 0 with the first
+/// instruction, on one clock. Spans mean the same as in a simulation. A send lasts until its message has
+/// arrived or, if the receiver was waiting, until the receiver continues. A collective lasts from the arrival
+/// of its last participant to its end; for one that was started and finished separately, this span is at its
+/// start. A rank that awaits a message is in a bubble until the message is sent; a rank that awaits a
+/// collective is in a bubble until all participants have come. The rest of its idle time is wait. All other
+/// time that is neither busy nor wait is bubble, including time spent waiting for a core, copying into sends
+/// and between instructions.
 ///
-/// An instruction's buffers are what its most memory is above that before and after it.
+/// An instruction's buffers are the amount by which its peak memory exceeds the memory before and after it.
 Timeline live_timeline(const Program& program, const std::vector<GroupRecord>& records,
                        const std::string& source);
 
