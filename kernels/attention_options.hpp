@@ -1,4 +1,4 @@
-// A library may compute attention on a GPU, within these limits.
+// AttentionOptions limit how a library may compute attention on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace dflop {
 
-/// AttentionSums say in which order a library takes the sums of attention's gradients: in a fixed one, so
-/// that a run repeats to the bit, or in any, which needs less memory.
+/// AttentionSums is the order in which a library adds up attention's gradients: `fixed` makes runs repeatable
+/// to the bit; `any` needs less memory.
 enum class AttentionSums : std::uint8_t { fixed, any };
 
 template <>
 inline constexpr NameTable<AttentionSums, 2> kNames<AttentionSums> = {
     {{AttentionSums::fixed, "fixed"}, {AttentionSums::any, "any"}}};
 
-/// AttentionOptions say what a library may do for attention. Own kernels compute what it may not.
+/// AttentionOptions limit a library's attention. Calls outside the limits run on the project's own kernels.
 struct AttentionOptions {
   AttentionSums sums = AttentionSums::fixed;
-  std::optional<Bytes> workspace = {};  ///< the most that one call may take; none: 3 % of the device's memory
+  std::optional<Bytes> workspace = {};  ///< the max for one call; none: 3 % of the device's memory
 
   bool operator==(const AttentionOptions&) const = default;
 };

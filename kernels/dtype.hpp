@@ -1,4 +1,4 @@
-// Operations compute in these precisions, and bfloat16 exists on the host.
+// DType is the precision in which operations compute. BFloat16 provides bfloat16 on the host.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 namespace dflop {
 
 /// A DType is the precision of activations and weights. Sums (statistics, gradients of weights, optimizer
-/// states, master weights) are f32, or f64 where activations are.
+/// states, master weights) are f64 if activations are f64, else f32.
 enum class DType : std::uint8_t { f32, f64, bf16 };
 
 template <>
@@ -32,7 +32,7 @@ constexpr std::size_t bytes_of(DType dtype) {
   return 0;
 }
 
-/// Returns the type of sums where values are of `dtype`.
+/// Returns the type of sums for values of type `dtype`.
 constexpr DType sum_type_of(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
@@ -51,7 +51,7 @@ inline float to_float(BFloat16 value) {
   return std::bit_cast<float>(std::uint32_t{value.bits} << 16);
 }
 
-/// Rounds to the nearest, ties to even; beyond the largest it is infinity, and NaN stays NaN.
+/// Rounds to nearest, ties to even. Values beyond the largest bfloat16 become infinity; NaN stays NaN.
 inline BFloat16 to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   // Rounding could carry a NaN over to zero; the bit set here keeps it one.

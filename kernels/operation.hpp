@@ -1,5 +1,6 @@
-// An Operation is one of a device's kernels: its name, the check of its arguments, and the function that
-// computes it. It takes matrices of values or sums in the device's memory, and lists of numbers.
+// An Operation is a mathematical operation on one device: its name, the check of its arguments, and the
+// functions (variants) that compute it. Its arguments are matrices of values or sums in device memory, and
+// lists of numbers.
 #pragma once
 
 #include <concepts>
@@ -14,8 +15,8 @@
 
 namespace dflop {
 
-/// A MatrixOf is rows x columns numbers of one kind in device memory, row after row without gaps. The
-/// operations' DType says how wide they are. Vectors have one row.
+/// A MatrixOf refers to rows x columns numbers of one kind in device memory, row after row without gaps.
+/// Their type follows from the kernels' DType. Vectors have one row.
 template <typename Kind, typename Data>
 struct MatrixOf {
   Data* data = nullptr;
@@ -24,7 +25,7 @@ struct MatrixOf {
 
   MatrixOf() = default;
   MatrixOf(Data* d, std::int64_t r, std::int64_t c) : data(d), rows(r), columns(c) {}
-  /// A matrix that may be written may be read.
+  /// A writable matrix converts to a read-only one.
   template <typename From>
   requires(std::is_const_v<Data> && !std::is_const_v<From>) MatrixOf(const MatrixOf<Kind, From>& m)
       : data(m.data), rows(m.rows), columns(m.columns) {}  // NOLINT
@@ -32,55 +33,58 @@ struct MatrixOf {
   std::int64_t size() const { return rows * columns; }
 };
 
-/// A Matrix has activations, weights and their gradients.
+/// A Matrix holds activations, weights or gradients of activations.
 using Matrix = MatrixOf<struct ValueKind, void>;
 using ConstMatrix = MatrixOf<struct ValueKind, const void>;
 /// Sums are statistics, gradients of weights, optimizer states and master weights.
 using Sums = MatrixOf<struct SumKind, void>;
 using ConstSums = MatrixOf<struct SumKind, const void>;
 
-/// An InOutMatrix is an argument that an operation reads and then changes in place; a Matrix is only written.
+/// An InOutMatrix is an argument that an operation reads and changes in place. A Matrix argument is only
+/// written.
 struct InOutMatrix : Matrix {
   using Matrix::Matrix;
   template <std::convertible_to<Matrix> Any>
   InOutMatrix(Any&& matrix) : Matrix(std::forward<Any>(matrix)) {}  // NOLINT: any that is a matrix
 };
 
-/// Indices are whole numbers that both sides can read: `host` for sizes and grids, `device` for kernels.
+/// Indices are integers that host and device can read: `host` for sizes and grids, `device` for kernels.
 struct Indices {
   std::span<const std::int32_t> host;
   const std::int32_t* device = nullptr;  ///< the same numbers; on the host device the same memory
 };
 
-/// A KernelGuide says which variant of its operation a call takes, and hears when the call has returned; of a
-/// call that throws it hears no more. Functions of operations call no guided operation in turn. One rank has
-/// one, which its thread alone asks. Calls come with their own tokens and length, of which a KernelKey keeps
-/// the buckets, and without the precision, which is one for all of some Kernels.
+/// A KernelGuide chooses the variant for each call of an operation and is notified when the call has
+/// returned. It is not notified if the call throws. Functions of operations must not call guided operations.
+/// Each rank has one guide, used only by its thread. Calls contain their exact tokens and length, from which
+/// a KernelKey keeps the buckets. They do not contain the precision, which is the same for all operations of
+/// a Kernels object.
 class KernelGuide {
  public:
   virtual ~KernelGuide() = default;
-  /// Returns the variant that a call takes, less than `variants`.
+  /// Returns the variant to use for a call, less than `variants`.
   virtual std::size_t before(const KernelCall& call, std::size_t variants) = 0;
   virtual void after(const KernelCall& call, std::size_t variant) = 0;
 };
 
-/// Fails. @throws Error(internal) that a device's kernels lack the operation.
+/// Throws Error(internal) that says that a device's kernels lack the operation.
 [[noreturn]] void fail_without_function(std::string_view operation);
-/// Fails. @throws Error(internal) that the operation has more variants than there is room for.
+/// Throws Error(internal) that says that the operation has more variants than kMostVariants.
 [[noreturn]] void fail_with_many_variants(std::string_view operation);
 
 template <typename Signature>
 class Operation;
 
-/// An Operation is called like a function. It checks its arguments, the same on every device, and hands them
-/// to a function that a device has set. A device may add further functions, its variants: each computes the
-/// same but for rounding, and is the fastest for some arguments. Without a guide calls go to the first.
+/// An Operation is called like a function. It checks its arguments, in the same way on every device, and
+/// passes them to a function that the device has set. A device may add further functions as variants. All
+/// variants give the same result except for rounding, and each is the fastest for some arguments. Without a
+/// guide, calls use the first variant.
 template <typename... Args>
 class Operation<void(Args...)> {
  public:
-  /// A check throws Error(internal) that names the operation, the argument, and what was expected.
+  /// A check throws Error(internal) that names the operation, the argument and the expected value.
   using Check = void (*)(std::string_view operation, Args... args);
-  /// What decides between variants; none for an operation that has one function.
+  /// Makes the KernelCall by which a guide chooses a variant; null for an operation with a single function.
   using Key = KernelCall (*)(Args... args);
 
   static constexpr std::size_t kMostVariants = 32;
@@ -90,7 +94,7 @@ class Operation<void(Args...)> {
   Operation& operator=(const Operation&) = delete;
 
   /// Checks the arguments and computes.
-  /// @throws Error(internal) where shapes do not fit together, or an index lies outside its matrix.
+  /// @throws Error(internal) if shapes do not match or an index is outside its matrix.
   void operator()(Args... args) const {
     check_(name_, args...);
     if (count_ == 0) fail_without_function(name_);
@@ -104,20 +108,20 @@ class Operation<void(Args...)> {
     guide_->after(asked, variant);
   }
 
-  /// Lets function(args...) compute the operation, as its first and only variant.
+  /// Sets function(args...) as the operation's only variant.
   template <auto function>
   void set() {
     count_ = 0;
     add<function>("default");
   }
-  /// Lets function(state, args...) compute the operation. The state must outlive this.
+  /// Sets function(state, args...) as the operation's only variant. The state must outlive the operation.
   template <auto function, typename State>
   void set(State& state) {
     count_ = 0;
     add<function>("default", state);
   }
-  /// Adds a variant, after those that there are. The name, a literal, is that of one library or algorithm and
-  /// its own within the operation.
+  /// Adds a variant after the existing ones. `variant`, a literal, names a library or algorithm and is unique
+  /// within the operation.
   template <auto function>
   void add(std::string_view variant) {
     add(variant, nullptr, [](void*, Args... args) { function(args...); });
@@ -128,24 +132,25 @@ class Operation<void(Args...)> {
         [](void* s, Args... args) { function(*static_cast<State*>(s), args...); });
   }
 
-  /// Lets the guide choose from now on; null: no longer. It outlives this.
+  /// Lets the guide choose variants from now on; null removes the guide. The guide must outlive the
+  /// operation.
   void guide(KernelGuide* guide) { guide_ = key_ == nullptr ? nullptr : guide; }
 
   std::string_view name() const { return name_; }
   bool is_set() const { return count_ > 0; }
-  /// Returns whether the operation may have variants to choose from.
+  /// Returns whether a guide can choose between variants of the operation.
   bool has_key() const { return key_ != nullptr; }
   std::size_t variants() const { return count_; }
   std::string_view variant_name(std::size_t variant) const { return variants_[variant].name; }
-  /// Computes with one variant, whatever a guide would say. @pre variant < variants()
+  /// Checks the arguments and computes with one variant, without asking the guide. @pre variant < variants()
   void run_variant(std::size_t variant, Args... args) const {
     check_(name_, args...);
     call(variant, args...);
   }
 
  private:
-  // This is a plain function, as what sets it may be compiled for AVX2: a std::function's code would be
-  // shared with what is compiled for every processor.
+  // A plain function pointer, because the code that sets it may be compiled for AVX2: the linker would share
+  // a std::function's code with code that must run on every processor.
   using Function = void (*)(void* state, Args... args);
   struct Variant {
     std::string_view name;

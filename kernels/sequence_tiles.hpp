@@ -1,7 +1,7 @@
-// Packed sequences are cut into tiles of rows, so that one grid of blocks covers them all. A block finds its
-// tile from the offsets alone: sequence i, which begins at row o[i], has the numbers from o[i] / tile_rows +
-// i on. Those are enough for it, as ceil(n / t) <= floor((o + n) / t) - floor(o / t) + 1, and some stay
-// unused.
+// A SequenceTile is a tile of rows of one packed sequence. Packed sequences are cut into numbered tiles so
+// that one grid of CUDA blocks covers them all, and a block finds its tile from the sequences' offsets.
+// Sequence i, which begins at row o[i], gets the tile numbers from o[i] / tile_rows + i on. There are always
+// enough numbers, because ceil(n / t) <= floor((o + n) / t) - floor(o / t) + 1; some stay unused.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace dflop {
 struct SequenceTile {
   std::int64_t begin = 0;  ///< first row of the sequence
   int length = 0;          ///< rows of the sequence
-  int first = 0;           ///< first row of the tile, counted from begin; `length` or more: no tile
+  int first = 0;  ///< first row of the tile, counted from begin; `length` or more: the number is unused
 };
 
-/// Returns how many numbers tiles may have: they are in [0, this).
+/// Returns the number of tile numbers: they are in [0, tile_numbers()).
 inline std::int64_t tile_numbers(std::int64_t rows, std::int64_t sequences, int tile_rows) {
   return rows / tile_rows + sequences;
 }
 
-/// Returns the tile of a number, in log(sequences) steps. offsets[0, sequences] lead from 0 to the rows. With
-/// `last_first`, a sequence's tiles come from its end on.
+/// Returns the tile with a number, in log(sequences) steps. offsets[0, sequences] go from 0 to the number of
+/// rows. With `last_first`, a sequence's tiles are numbered from its end.
 DFLOP_HOST_DEVICE inline SequenceTile find_tile(const std::int32_t* offsets, int sequences,
                                                 std::int64_t number, int tile_rows, bool last_first) {
   int low = 0;  // the sequence is in [low, high)

@@ -1,4 +1,4 @@
-// Numbers as a file stores them, in a device's memory.
+// StoredNumbers are numbers in device memory in the type in which a file stores them.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace dflop {
 
-/// A NumberType says how numbers lie in memory.
+/// A NumberType is the type of numbers in a file.
 enum class NumberType : std::uint8_t { f64, f32, f16, bf16 };
 
 /// Returns the bytes of one number.
@@ -25,14 +25,14 @@ constexpr std::size_t bytes_of(NumberType type) {
   return 0;
 }
 
-/// StoredNumbers lie one after the other, aligned to their size.
+/// StoredNumbers are contiguous and aligned to their size.
 struct StoredNumbers {
   NumberType type = NumberType::f32;
   const void* data = nullptr;
   std::int64_t count = 0;
 };
 
-/// Calls f with the numbers as a device names their types.
+/// Calls f with a pointer to the numbers, in the device's type for their NumberType.
 template <typename F64, typename F32, typename F16, typename BF16, typename F>
 void with_numbers(const StoredNumbers& x, const F& f) {
   switch (x.type) {
@@ -47,7 +47,7 @@ void with_numbers(const StoredNumbers& x, const F& f) {
   }
 }
 
-/// Returns `count` of some numbers, from `first` on.
+/// Returns `count` of the numbers, starting at `first`.
 inline StoredNumbers part_of(const StoredNumbers& all, std::int64_t first, std::int64_t count) {
   const auto before = static_cast<std::size_t>(first) * bytes_of(all.type);
   return {all.type, static_cast<const std::byte*>(all.data) + before, count};

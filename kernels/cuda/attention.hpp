@@ -1,5 +1,5 @@
-// Attention has two implementations, on plain and on tensor cores, which share what they know of the packed
-// projection.
+// Attention has two CUDA implementations, one on plain cores and one on tensor cores. This header declares
+// both, and the AttentionLayout of the packed projection that they share.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,7 +19,7 @@ struct AttentionLayout {
   int kv_heads;
   int head_dim;
   bool causal;
-  float scale;  ///< of a query times a key
+  float scale;  ///< factor of each query-key product
   int sequences;
   std::int64_t rows;
   const std::int32_t* offsets;
@@ -34,7 +34,7 @@ struct AttentionLayout {
         rows(all_rows),
         offsets(list.device) {}
 
-  /// Returns where a head begins in a row of the packed projection.
+  /// These return the first column of a head in a row of the packed projection.
   DFLOP_HOST_DEVICE std::int64_t query(int head) const { return std::int64_t{head} * head_dim; }
   DFLOP_HOST_DEVICE std::int64_t key(int kv_head) const { return query(heads + kv_head); }
   DFLOP_HOST_DEVICE std::int64_t value(int kv_head) const { return query(heads + kv_heads + kv_head); }
@@ -43,20 +43,20 @@ struct AttentionLayout {
   DFLOP_HOST_DEVICE int kv_head_of(int head) const { return head / (heads / kv_heads); }
 };
 
-// kernels/cuda/attention_plain.cu has these: any precision and width of heads, a warp per row.
+// kernels/cuda/attention_plain.cu defines these, for any precision and head width, with one warp per row.
 
 void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                      ConstMatrix qkv);
 void plain_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
 
-// attention_forward.cu, attention_queries.cu and attention_keys.cu beside this file have these: on tensor
-// cores, in bf16, heads of up to 128 in eights, all matrices aligned to 16 bytes.
+// attention_forward.cu, attention_queries.cu and attention_keys.cu define these. They use tensor cores in
+// bf16 and need a head width that is a multiple of 8 up to 128 and matrices aligned to 16 bytes.
 
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv, AttentionWay tiles);
 
-/// AttentionGradients are what the two passes of the gradient read, and dqkv, which they write.
+/// AttentionGradients hold the inputs of the two gradient passes, and dqkv, which they write.
 struct AttentionGradients {
   __nv_bfloat16* dqkv;
   const __nv_bfloat16* dout;

@@ -1,4 +1,5 @@
-// A library's attention takes some calls of attention, in bf16, in place of the own kernels.
+// An AttentionLibrary wraps an external library that computes some bf16 attention calls instead of the
+// project's own kernels.
 #pragma once
 
 #include <string_view>
@@ -8,8 +9,8 @@
 namespace dflop::cuda {
 
 /// An AttentionLibrary computes the operations attention and attention_backward of kernels/kernels.hpp on one
-/// stream. Each function returns false, and has done nothing, where it does not take the call; whether it
-/// does follows from the call alone, so that a run repeats.
+/// stream. A function that does not support a call does nothing and returns false. Whether it does depends
+/// only on the call, so that runs are repeatable.
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;

@@ -1,4 +1,5 @@
-// Where no table of kernels has chosen, this rule says what computes a call of attention.
+// attention_way() is the default rule that chooses the implementation of an attention call. A kernel table
+// overrides it.
 #pragma once
 
 #include <algorithm>
@@ -8,12 +9,12 @@
 
 namespace dflop::cuda {
 
-/// An AttentionWay is what computes a call: a library, or own kernels whose blocks have 128 or 64 queries,
-/// and keys in the pass over keys. With 64 more blocks have room at once and fewer rows lie behind
-/// the end of a sequence, but each row that is read serves half as many products.
+/// An AttentionWay is an implementation of attention: a library, or the project's own kernels with blocks of
+/// 128 or 64 queries (or keys, in the pass over keys). With 64, more blocks fit on the device at once and
+/// fewer rows are wasted past the end of a sequence, but each row read serves half as many products.
 enum class AttentionWay : std::uint8_t { library, tiles_128, tiles_64 };
 
-/// Returns the tokens of the longest sequence, of which offsets[i] is the first row.
+/// Returns the length of the longest sequence. Sequence i begins at row offsets[i].
 inline std::int64_t longest_sequence(std::span<const std::int32_t> offsets) {
   std::int64_t longest = 0;
   for (std::size_t i = 1; i < offsets.size(); ++i) {
@@ -22,8 +23,9 @@ inline std::int64_t longest_sequence(std::span<const std::int32_t> offsets) {
   return longest;
 }
 
-/// Returns what computes a call whose longest sequence has so many tokens. `library`: there is one that takes
-/// the call. Its lead is in long sequences, and it loses in short ones; docs/kernel-notes.md has the figures.
+/// Returns the implementation for a call whose longest sequence has `longest` tokens. `library` says whether
+/// a library supports the call. Libraries are faster for long sequences and slower for short ones;
+/// docs/kernel-notes.md has the figures.
 constexpr AttentionWay attention_way(std::int64_t longest, bool library) {
   constexpr std::int64_t kLibraryFrom = 512;
   constexpr std::int64_t kLargeTilesFrom = 96;  // three quarters of a tile of 128

@@ -1,6 +1,6 @@
-// cuDNN's attention is there on devices of compute capability 9.0 and newer. It is built where the headers of
-// cuDNN and of its frontend are found (cmake/DflopCuda.cmake); the library is loaded when kernels are made,
-// and started by the first call that it takes.
+// make_cudnn_attention() provides attention computed by cuDNN, on devices of compute capability 9.0 and
+// newer. It is built if the headers of cuDNN and of its frontend are found (cmake/DflopCuda.cmake). The
+// library is loaded when kernels are made and initialized by its first call.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace dflop::cuda {
 
 struct CudaTarget;
 
-/// A CudnnShape is what a plan of cuDNN is for: at most so many sequences, of at most so many tokens each and
-/// in all.
+/// A CudnnShape holds the limits for which a cuDNN plan is built: the max number of sequences, of tokens per
+/// sequence and of tokens in total.
 struct CudnnShape {
   AttentionShape attention;
   bool backward = false;
@@ -25,8 +25,9 @@ struct CudnnShape {
   std::int64_t tokens = 0;
 };
 
-/// Returns the next number from `count` on that is a power of two or one and a half times one, so that ever
-/// new microbatches share plans, of which each takes up to some tenths of a second to build. @pre count >= 1
+/// Returns the smallest number >= `count` that is a power of two or 1.5 times one. It makes different
+/// microbatches share cuDNN plans, because building a plan takes up to some tenths of a second. @pre count >=
+/// 1
 constexpr std::int64_t cudnn_bucket(std::int64_t count) {
   std::int64_t bucket = 1;
   while (bucket < count) {
@@ -36,20 +37,21 @@ constexpr std::int64_t cudnn_bucket(std::int64_t count) {
   return bucket;
 }
 
-/// Returns what cuDNN has against a shape on devices of a compute capability (90: 9.0), as the check of its
-/// graph says, which needs the library and no device; empty: nothing.
-/// @throws Error (no_device) where the library is missing.
+/// Returns cuDNN's reason to reject a shape on devices of a compute capability (90 for 9.0); empty if it
+/// accepts the shape. The reason comes from the check of cuDNN's graph, which needs the library but no
+/// device.
+/// @throws Error (no_device) if the library is missing.
 std::string cudnn_refusal(const CudnnShape& shape, int compute_capability,
                           AttentionSums sums = AttentionSums::fixed);
 
-/// Makes cuDNN's attention of bf16, where the library can be loaded and the device is new enough; else null.
-/// It computes as many sequences at once as the workspace that the options allow, and does not take shapes
-/// for which the library has no engine, or of which one sequence needs more. With fixed sums its backward is
-/// the one that cuDNN calls deterministic. The target outlives it.
+/// Makes cuDNN's attention in bf16, or returns null if the library cannot be loaded or the device is too old.
+/// It computes as many sequences at once as the options' workspace allows. It rejects shapes for which cuDNN
+/// has no engine or whose single sequence needs more workspace. With fixed sums, its backward is cuDNN's
+/// deterministic one. The target must outlive it.
 std::unique_ptr<AttentionLibrary> make_cudnn_attention(const CudaTarget& target,
                                                        const AttentionOptions& options);
 
-/// Returns "cuDNN 9.19.0", the library that is found; empty for none.
+/// Returns the name and version of the library that is found, "cuDNN 9.19.0"; empty if there is none.
 std::string cudnn_version();
 
 }  // namespace dflop::cuda

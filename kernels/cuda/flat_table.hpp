@@ -1,5 +1,5 @@
-// A FlatTable finds what was made for a key, by open addressing: what is there is found without an
-// allocation.
+// A FlatTable is a hash table with open addressing that caches values by key. Finding an existing value does
+// not allocate memory.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace dflop::cuda {
 
-/// A PackedKey has the sizes and flags that decide about something. It is not all zeros.
+/// A PackedKey packs the sizes and flags that identify a value. It must not be all zeros.
 struct PackedKey {
   std::uint64_t low = 0;
   std::uint64_t high = 0;
@@ -21,8 +21,8 @@ struct PackedKey {
 template <typename Value>
 class FlatTable {
  public:
-  /// Returns the value of the key, which make() returns as a std::unique_ptr where there is none yet. It
-  /// stays where it is as long as the table.
+  /// Returns the key's value. If there is none yet, make() creates it as a std::unique_ptr. The value's
+  /// address stays the same for the table's lifetime.
   template <typename Make>
   Value& get(const PackedKey& key, Make make) {
     const std::size_t known = place_of(key);
@@ -43,9 +43,9 @@ class FlatTable {
     std::unique_ptr<Value> value;
   };
 
-  /// Returns the slot of the key, or the free one where it belongs. At least half of them are free.
+  /// Returns the slot of the key, or the free slot where it belongs. At least half of the slots are free.
   std::size_t place_of(const PackedKey& key) const {
-    // Both words are mixed by odd numbers of many bits, of which the upper ones depend on all.
+    // Both words are multiplied by large odd numbers, so the upper bits depend on all bits.
     const std::uint64_t mixed = key.low * 0x9e3779b97f4a7c15U ^ (key.high + 1) * 0xc2b2ae3d27d4eb4fU;
     std::size_t place = (mixed ^ mixed >> 32U) % slots_.size();
     while (slots_[place].value != nullptr && !(slots_[place].key == key)) place = (place + 1) % slots_.size();

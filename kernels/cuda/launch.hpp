@@ -1,5 +1,5 @@
-// A GPU's operations share these: where they run, how kernels are started, and memory between two kernels of
-// one operation.
+// All CUDA operations share these helpers: CudaTarget says where to run, launch() starts a kernel, and
+// StreamBuffer holds temporaries between the kernels of one operation.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,16 +15,16 @@
 
 namespace dflop::cuda {
 
-/// Every device gives a block so many bytes of shared memory without being asked.
+/// Bytes of shared memory that a block may use on every device without opting in.
 inline constexpr std::size_t kUsualSharedBytes = std::size_t{48} * 1024;
 
 struct CudaTarget {
   cudaStream_t stream = nullptr;
   DType dtype = DType::f32;                      ///< f32 or bf16
-  cudaMemPool_t pool = nullptr;                  ///< of StreamBuffers
-  std::size_t shared_bytes = kUsualSharedBytes;  ///< that a block may have
+  cudaMemPool_t pool = nullptr;                  ///< pool of StreamBuffers
+  std::size_t shared_bytes = kUsualSharedBytes;  ///< max of a block
   std::function<std::shared_ptr<void>(std::size_t bytes)> allocate =
-      nullptr;  ///< as CudaKernelOptions has it
+      nullptr;  ///< CudaKernelOptions::allocate
 };
 
 template <typename T>
@@ -42,12 +42,13 @@ inline const float* values_of(const ConstSums& sums) {
   return static_cast<const float*>(sums.data);
 }
 
-/// Returns how many pieces of `size` have all of `total`.
+/// Returns how many pieces of `size` cover `total`: the quotient, rounded up.
 constexpr std::int64_t pieces(std::int64_t total, std::int64_t size) {
   return (total + size - 1) / size;
 }
 
-/// Returns the first dimension of a grid. @throws Error (internal) for more blocks than CUDA allows, or none.
+/// Returns the first dimension of a grid with `blocks` blocks. @throws Error (internal) for no blocks, or
+/// more than CUDA allows.
 inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
   if (blocks > 0 && blocks <= 0x7fffffff) return static_cast<unsigned>(blocks);
   throw Error(ErrorKind::internal,
@@ -55,7 +56,7 @@ inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
               operation);
 }
 
-/// Checks as check_cuda() a call whose failure the next launch would otherwise report again.
+/// Checks a call like check_cuda(), and clears its error so that the next launch does not report it again.
 inline void check_start(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();
@@ -63,7 +64,7 @@ inline void check_start(cudaError_t status, const std::string& what) {
 }
 
 /// Starts a kernel on the target's stream. `shared_bytes` is dynamic shared memory.
-/// @throws Error (internal) "<operation>: <CUDA's reason>", or where a block has less shared memory
+/// @throws Error (internal) "<operation>: <CUDA's reason>", or if a block cannot have so much shared memory
 template <typename... Parameters, typename... Arguments>
 void launch(const CudaTarget& target, const char* operation, void (*kernel)(Parameters...), dim3 grid,
             dim3 block, std::size_t shared_bytes, Arguments... arguments) {
@@ -87,8 +88,8 @@ void launch(const CudaTarget& target, const char* operation, void (*kernel)(Para
   check_start(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), operation);
 }
 
-/// A StreamBuffer is device memory of the target's pool, until the stream has done what was put into it
-/// before the object's end.
+/// A StreamBuffer is device memory from the target's pool. It is freed after all work that was enqueued in
+/// the stream before the object was destroyed.
 class StreamBuffer {
  public:
   StreamBuffer(const CudaTarget& target, const char* operation, std::int64_t floats)
@@ -113,8 +114,8 @@ class StreamBuffer {
   void* data_ = nullptr;
 };
 
-/// Returns memory for an operation's large temporaries: like a StreamBuffer's, but counted as the
-/// rank's, where the target counts.
+/// Returns memory for an operation's large temporaries. It is like a StreamBuffer's, but counts as the rank's
+/// memory if the target has `allocate`.
 inline std::shared_ptr<void> counted_memory(const CudaTarget& target, const char* operation,
                                             std::size_t bytes) {
   if (target.allocate != nullptr) return target.allocate(bytes);

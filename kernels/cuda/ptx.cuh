@@ -1,7 +1,7 @@
-// These are the instructions that the kernels use beside the language: tensor cores of devices from compute
-// capability 8.0 on, copies to shared memory that run beside them, barriers of a part of a block. Whatever is
-// written in assembly is here, so that tests/cuda_on_host can do the same on a processor. Layouts of
-// fragments: PTX ISA, "Matrix fragments for mma.m16n8k16".
+// This header wraps the PTX instructions that the kernels use: tensor cores (compute capability 8.0 and
+// newer), asynchronous copies to shared memory, and barriers for a part of a block. All assembly is here, so
+// that tests/cuda_on_host can emulate it on a CPU. For the layouts of fragments see PTX ISA, "Matrix
+// fragments for mma.m16n8k16".
 #pragma once
 
 namespace dflop::cuda {
@@ -10,8 +10,9 @@ __device__ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-/// Loads four matrices of 8 x 8 values: lanes 8 i to 8 i + 7 give the shared addresses of matrix i's rows, 16
-/// bytes each. A lane gets the values (lane / 4, 2 (lane % 4)) and the next of each.
+/// Loads four matrices of 8 x 8 values. Lanes 8 i to 8 i + 7 pass the shared addresses of matrix i's rows, 16
+/// bytes each. From each matrix, a lane gets the value at (lane / 4, 2 (lane % 4)) and the next one in the
+/// row.
 __device__ inline void load_matrices(unsigned (&to)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -36,19 +37,20 @@ __device__ inline void multiply_add(float (&sum)[4], const unsigned (&left)[4], 
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
 
-/// Waits as __syncthreads() for `threads` threads of whole warps that name the same barrier, 1 to 15.
+/// Waits like __syncthreads(), but only for `threads` threads, in whole warps, that use the same barrier
+/// number, 1 to 15.
 __device__ inline void wait_for_some(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/// Returns 2^x to two units of the last place; results below the smallest normal number are 0.
+/// Returns 2^x, accurate to two units in the last place. Results below the smallest normal number are 0.
 __device__ inline float power_of_two(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
 
-/// Begins a copy of 16 bytes to a shared address, zeros where not `inside`.
+/// Begins a copy of 16 bytes to a shared address; writes zeros if not `inside`.
 __device__ inline void copy_16(unsigned to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0)
                : "memory");
@@ -59,12 +61,12 @@ __device__ inline void copy_4(unsigned to, const void* from, bool inside) {
                : "memory");
 }
 
-/// Returns when the thread's copies are done. Others see them after a barrier.
+/// Waits until the thread's copies are done. Other threads see them after a barrier.
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// Begins to bring the line of an address into the second-level cache.
+/// Begins to load the cache line of an address into the second-level cache.
 __device__ inline void prefetch_line(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }

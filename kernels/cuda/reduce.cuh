@@ -1,4 +1,4 @@
-// Sums and maxima are taken here over a warp or a block, in a fixed order.
+// reduce_warp() and reduce_block() compute sums and maxima over a warp or a block, in a fixed order.
 #pragma once
 
 namespace dflop::cuda {
@@ -16,7 +16,7 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-/// Reduces over a warp, to the same result in every lane. All lanes take part.
+/// Reduces over a warp; every lane gets the same result. All lanes must take part.
 template <typename T, typename Operation>
 __device__ T reduce_warp(T value, Operation operation) {
 #pragma unroll
@@ -26,15 +26,15 @@ __device__ T reduce_warp(T value, Operation operation) {
   return value;
 }
 
-/// Reduces over a block, to the same result in every thread. All threads take part, in whole warps; `neutral`
-/// changes nothing.
+/// Reduces over a block; every thread gets the same result. All threads must take part, in whole warps.
+/// `neutral` is the operation's neutral element.
 template <typename T, typename Operation>
 __device__ T reduce_block(T value, T neutral, Operation operation) {
   __shared__ T of_warps[kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   value = reduce_warp(value, operation);
-  __syncthreads();  // who still reads the result before this one
+  __syncthreads();  // other warps may still read the previous result
   if (lane == 0) of_warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   return reduce_warp(lane < warps ? of_warps[lane] : neutral, operation);

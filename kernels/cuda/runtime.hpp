@@ -1,5 +1,6 @@
-// This makes the operations of one rank on a GPU, turns failures of the CUDA runtime into Errors, and finds
-// its libraries. The header is for sources that are built with the toolkit only.
+// make_cuda_kernels() makes the kernels of one rank on a GPU. This header also turns CUDA runtime failures
+// into Errors and lists the folders of CUDA's libraries. Include it only in sources that are built with the
+// CUDA toolkit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,37 +17,38 @@
 
 namespace dflop {
 
-/// Checks a call of the runtime.
-/// @throws Error (internal) "<what>: <CUDA's reason>" where status is not success.
+/// Checks the status of a runtime call.
+/// @throws Error (internal) "<what>: <CUDA's reason>" if status is not success.
 inline void check_cuda(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
   throw Error(ErrorKind::internal, what + ": " + cudaGetErrorString(status));
 }
 
-/// Returns where libraries are looked for that are loaded when they are first used, beside the places that
-/// the dynamic linker knows.
+/// Returns the folders to search for libraries that are loaded on first use, in addition to the dynamic
+/// linker's paths.
 inline std::vector<std::string> cuda_folders() {
   return {"/usr/local/cuda/lib64", "/usr/local/cuda/lib"};
 }
 
 struct CudaKernelOptions {
-  /// This is a cudaStream_t that outlives the kernels, and whose device is the current one in every call.
+  /// A cudaStream_t that outlives the kernels. Its device must be the current one in every call.
   void* stream = nullptr;
-  int multiprocessors = 0;  ///< that the stream may use; 0: all of the device
-  void* pool = nullptr;     ///< cudaMemPool_t for memory within operations; outlives them. None: the device's
-  int shared_bytes = 0;     ///< of shared memory that a block may have; 0: what the device gives
+  int multiprocessors = 0;  ///< number that the stream may use; 0: all of the device
+  void* pool =
+      nullptr;  ///< cudaMemPool_t for temporaries of operations; must outlive them. Null: the device's
+  int shared_bytes = 0;  ///< max shared memory of a block; 0: the device's limit
   AttentionOptions attention = {};
-  /// This gives memory for large temporaries of operations, so that it counts as the rank's. Who lets go of
-  /// it has put all work with it into the stream. Null: it is the pool's.
+  /// Allocates large temporaries of operations, so that they count as the rank's memory. Release them only
+  /// after all work that uses them is in the stream. Null: they come from the pool.
   std::function<std::shared_ptr<void>(std::size_t bytes)> allocate = nullptr;
 };
 
-/// Makes kernels of f32 or bf16. @throws Error (usage) for f64, Error (no_device) without cuBLASLt or a
-/// device of compute capability 8.0 or newer.
+/// Makes f32 or bf16 kernels. @throws Error (usage) for f64, Error (no_device) if cuBLASLt or a device of
+/// compute capability 8.0 or newer is missing.
 std::unique_ptr<Kernels> make_cuda_kernels(DType dtype, const CudaKernelOptions& options);
 
-/// Returns the library that computes attention where attention_way() says so, "cuDNN 9.19.0"; empty where
-/// none was built in or none is found. What a device's kernels compute, and how fast, depends on it.
+/// Returns the library that computes attention when attention_way() chooses one, "cuDNN 9.19.0"; empty if
+/// none was built in or found. The kernels' results and speed depend on it.
 std::string attention_library();
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Libraries want sequences told in lists of their own.
+// SequenceLists describe packed sequences in the form that attention libraries need.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace dflop::cuda {
 
-/// SequenceLists are in device memory: where each of `count` sequences and the end of the last begin, in
-/// values of matrices of three widths, and the sequences' lengths.
+/// SequenceLists hold, in device memory, the start of each of `count` sequences and the end of the last one,
+/// counted in values of three matrices of different widths, and the sequences' lengths.
 struct SequenceLists {
   static constexpr int kMatrices = 3;
 
@@ -20,8 +20,8 @@ struct SequenceLists {
   std::int32_t* lengths() const { return memory + kMatrices * (count + 1); }
 };
 
-/// Fills the lists from offsets[0, sequences]. Sequences from `sequences` on are empty. All starts must be
-/// less than 2^31.
+/// Fills the lists from offsets[0, sequences]. The remaining sequences are empty. All starts must be less
+/// than 2^31.
 void fill_sequence_lists(const CudaTarget& target, const char* operation, const SequenceLists& lists,
                          const std::int32_t* offsets, std::int64_t sequences,
                          const std::int64_t (&widths)[SequenceLists::kMatrices]);

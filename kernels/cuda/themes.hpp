@@ -1,9 +1,10 @@
-// These are the operations of kernels/kernels.hpp on a GPU, of matrices in f32 or bf16 with sums in f32. A
-// function of an operation gets checked arguments, puts its work into the target's stream and returns.
+// The set_...() functions here set the operations of kernels/kernels.hpp on a GPU, for matrices in f32 or
+// bf16 with sums in f32. The function of an operation gets checked arguments, enqueues its work in the
+// target's stream and returns.
 //
-// No sum is taken by atomic additions: the same call gives the same bytes every time.
+// No sum uses atomic additions, so the same call gives the same bytes every time.
 //
-// Each throws Error(internal) with the operation and CUDA's reason where a kernel cannot be started.
+// Operations throw Error(internal) with the operation's name and CUDA's reason if a kernel cannot be started.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,8 @@
 
 namespace dflop::cuda {
 
-// Each sets the functions of one theme, in the file of its name. The target must outlive the kernels.
+// Each function sets the operations of one theme and is in the file with the theme's name. The target must
+// outlive the kernels.
 void set_norms(Kernels& kernels, const CudaTarget& target);
 void set_activations(Kernels& kernels, const CudaTarget& target);
 void set_rows(Kernels& kernels, const CudaTarget& target);
@@ -22,27 +24,26 @@ void set_loss(Kernels& kernels, const CudaTarget& target);
 void set_elementwise(Kernels& kernels, const CudaTarget& target);
 void set_unpack(Kernels& kernels, const CudaTarget& target);
 
-/// Sets the functions of attention: by default attention_way() chooses, and each way is a variant. The result
-/// is what they keep, and must outlive the kernels. `library` may be none.
+/// Sets the functions of attention. By default attention_way() chooses; each way is also a variant. The
+/// result is the functions' state and must outlive the kernels. `library` may be null.
 std::shared_ptr<void> set_attention(Kernels& kernels, const CudaTarget& target,
                                     std::unique_ptr<AttentionLibrary> library);
 
-/// Sets the functions of linear layers. The result is what they keep, and must outlive the kernels, too: the
-/// library with a workspace from the target's pool. `multiprocessors` is as in CudaKernelOptions.
-/// @throws Error (no_device) without cuBLASLt, Error (internal) where there is no memory.
+/// Sets the functions of linear layers. The result is their state, the library with a workspace from the
+/// target's pool, and must outlive the kernels. `multiprocessors` is as in CudaKernelOptions.
+/// @throws Error (no_device) without cuBLASLt, Error (internal) if memory runs out.
 std::shared_ptr<void> set_linear(Kernels& kernels, const CudaTarget& target, int multiprocessors);
 
-// Several themes use what kernels/cuda/products.cu has.
+// kernels/cuda/products.cu defines the following, which several themes use.
 
-/// Strides are where one operand or the result of a product lies in memory: value (i, j) is at i * row + j *
-/// column.
+/// Strides give the memory layout of an operand: value (i, j) is at i * row + j * column.
 struct Strides {
   std::int64_t row = 0;
   std::int64_t column = 0;
 };
-/// A Product is result[m, n] = left[m, k] * right[k, n] + bias[n], or added to what is there and without
-/// bias. It runs on plain cores: for shapes that the library's products do not take. The result is of the
-/// target's type, or f32.
+/// A Product is result[m, n] = left[m, k] * right[k, n] + bias[n] or, without bias, is added to the result.
+/// It runs on plain cores, for shapes that the library's products do not support. The result has the target's
+/// type, or f32.
 struct Product {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -51,18 +52,18 @@ struct Product {
   Strides left_strides;
   const void* right = nullptr;
   Strides right_strides;
-  void* result = nullptr;      ///< row after row
-  const void* bias = nullptr;  ///< may be none
-  bool to_sums = false;        ///< the result is f32, and beta times what it was is added
+  void* result = nullptr;      ///< rows without gaps
+  const void* bias = nullptr;  ///< may be null
+  bool to_sums = false;        ///< the result is f32, and beta times its old value is added
   Beta beta = Beta::zero;
 };
 void plain_product(const CudaTarget& target, const char* operation, const Product& product);
 
-/// Adds column sums of x, times `factors` where there are some, to sums[1, columns]. Two stages: at most 256
-/// groups of rows, then the groups.
+/// Adds the column sums of x, or of x times `factors` element by element, to sums[1, columns], in two stages:
+/// over at most 256 groups of rows, then over the groups.
 void add_column_sums(const CudaTarget& target, const char* operation, Sums sums, ConstMatrix x,
                      const ConstMatrix* factors = nullptr);
-/// Takes the second stage: sums[column] += partial[0, groups) of the column, which lie `columns` apart.
+/// Runs the second stage: adds to sums[column] the column's `groups` partial sums, which are `columns` apart.
 void add_partial_sums(const CudaTarget& target, const char* operation, float* sums, const float* partial,
                       std::int64_t groups, std::int64_t columns);
 

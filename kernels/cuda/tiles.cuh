@@ -1,4 +1,5 @@
-// Tiles of heads are in shared memory, and are multiplied on tensor cores.
+// A Tile holds rows of one attention head in shared memory. The functions here multiply tiles on tensor
+// cores.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,19 +12,18 @@
 
 namespace dflop::cuda {
 
-/// Returns two values as one register of a fragment; `low` has the lower column.
+/// Packs two values into one register of a fragment; `low` has the lower column.
 __device__ inline unsigned pack(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const unsigned*>(&pair);
 }
 
-/// A Tile is rows of `width` values of one head, which may be narrower: the rest is zeros. The 16-byte chunks
-/// of a row are exchanged by the row's number, so that eight rows of a column of chunks lie in different
-/// banks; for that rows have whole units of 8 chunks, of which those behind `width` are neither written nor
-/// read.
+/// A Tile holds rows of `width` values of one head. If the head is narrower, the rest is zeros. The 16-byte
+/// chunks of a row are permuted by the row's number, so that the same chunk of eight rows lies in different
+/// banks. For this, rows have a multiple of 8 chunks; chunks past `width` are neither written nor read.
 template <int width>
 struct Tile {
-  static constexpr int kColumns = (width + 63) / 64 * 64;  ///< of a row in memory
+  static constexpr int kColumns = (width + 63) / 64 * 64;  ///< row width in memory
   static constexpr int kChunks = kColumns / 8;
   static constexpr unsigned kRowBytes = kColumns * sizeof(bf16);
   static constexpr unsigned kAlignment = 128;  ///< of the shared address `data`
@@ -37,18 +37,19 @@ struct Tile {
     const unsigned exchanged = static_cast<unsigned>(chunk) ^ (static_cast<unsigned>(row) % 8);
     return data + static_cast<unsigned>(row) * kRowBytes + exchanged * 16;
   }
-  /// Returns where chunk c + `chunks` of a row is, from the place of chunk c, for numbers that have no bit of
-  /// their last three in common: one operation on a register.
+  /// Returns the place of chunk c + `chunks` of a row, given the place of chunk c. The last three bits of c
+  /// and `chunks` must have no set bit in common; then this takes one register operation.
   static __device__ unsigned ahead(unsigned place, int chunks) {
     return (place ^ static_cast<unsigned>(chunks % 8 * 16)) + static_cast<unsigned>(chunks / 8 * 8 * 16);
   }
 
-  /// Begins to copy `rows` rows that lie `stride` values apart, of which there are `count`, at least one;
-  /// the others become zeros. All `threads` of the block take part. Copies that a thread begins at once take
-  /// registers, of which wide heads leave few: `unrolled` of them.
+  /// Begins to copy `rows` rows that are `stride` values apart. Only the first `count` of them, at least one,
+  /// exist; the others become zeros. All `threads` threads of the block must take part. A thread begins
+  /// `unrolled` copies at once; they take registers, of which wide heads leave few.
   template <int rows, int threads, int unrolled = 4>
   __device__ void copy(const bf16* from, int stride, int count, int head_dim) const {
-    constexpr int kStep = threads / kChunks;  // rows at once; whole eights, so that a thread keeps its bank
+    constexpr int kStep =
+        threads / kChunks;  // rows per step; a multiple of 8, so that a thread keeps its bank
     static_assert(threads % kChunks == 0 && kStep % 8 == 0 && rows % kStep == 0);
     const int row = static_cast<int>(threadIdx.x) / kChunks;
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
@@ -66,7 +67,7 @@ struct Tile {
   }
 };
 
-/// Fragments are the warp's products of 16 * m rows by 8 * n columns; [i][j] is a fragment of multiply_add().
+/// Fragments hold a warp's product of 16 * m rows by 8 * n columns; [i][j] is a fragment of multiply_add().
 template <int m, int n>
 using Fragments = float[m][n][4];
 
@@ -96,7 +97,7 @@ __device__ void add_row_products(Fragments<m, n>& sums, Tile<width> left, int fi
   }
 }
 
-/// Packed are 16 * m rows by 16 * k columns in bf16, as left factors of multiply_add().
+/// Packed holds 16 * m rows by 16 * k columns in bf16, as left factors of multiply_add().
 template <int m, int k>
 using Packed = unsigned[m][k][4];
 
@@ -116,8 +117,8 @@ __device__ void pack_products(Packed<m, n / 2>& packed, const Fragments<m, n>& p
   }
 }
 
-/// Adds left * right to sums, where right is the tile's rows from `row` on and its 8 n columns from `column`
-/// on: 0, or a multiple of 8 n, which is a power of two then.
+/// Adds left * right to sums. Here right stands for the tile's rows from `row` on and its 8 n columns from
+/// `column` on. `column` is 0 or a multiple of 8 n; if not 0, 8 n must be a power of two.
 template <int m, int n, int steps, int width>
 __device__ void add_products(Fragments<m, n>& sums, const Packed<m, steps>& left, Tile<width> right, int row,
                              int column) {
@@ -151,7 +152,8 @@ __device__ void clear(Fragments<m, n>& sums) {
   }
 }
 
-/// Returns the warp's row that the lane has at [i][...][2 half], and its first column in fragment j.
+/// fragment_row() returns the warp's row that the lane holds at [i][...][2 half]; fragment_column() returns
+/// the lane's first column in fragment j.
 __device__ inline int fragment_row(int i, int half) {
   return 16 * i + 8 * half + static_cast<int>(threadIdx.x) % kWarp / 4;
 }
@@ -159,8 +161,9 @@ __device__ inline int fragment_column(int j) {
   return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2;
 }
 
-/// Makes scores of queries by keys -inf where a query does not see the key. `query` is the warp's first, as
-/// `key` is the tile's; queries see the keys before `length`, with `causal` those up to their own.
+/// Sets the score of each query and key to -inf if the query must not see the key. `query` is the warp's
+/// first query and `key` the tile's first key. Queries see the keys before `length`; with `causal`, only
+/// those up to their own position.
 template <int m, int n>
 __device__ void mask(Fragments<m, n>& scores, int query, int key, int length, bool causal) {
 #pragma unroll
@@ -191,8 +194,8 @@ __device__ void store_row(T* to, int head_dim, const Fragments<m, n>& sums, int 
   }
 }
 
-/// Calls f with the width, as a std::integral_constant, for which products of a head are computed: the
-/// head's, rounded up to 64, 80 or 128. @pre head_dim is at most 128
+/// Calls f with the width for which a head's products are computed, as a std::integral_constant: head_dim
+/// rounded up to 64, 80 or 128. @pre head_dim is at most 128
 template <typename F>
 void with_width(int head_dim, F f) {
   if (head_dim <= 64) {

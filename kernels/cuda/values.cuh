@@ -1,4 +1,5 @@
-// Kernels load and store values 16 bytes at a time where rows allow it, and compute with them in f32.
+// These functions load values as f32 and store them from f32, 16 bytes at a time if the rows' alignment
+// allows it. each_value() runs a function over all values.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,7 +27,7 @@ __device__ T from_float(float x) {
   }
 }
 
-/// Calls f with a value of the type that the target's matrices hold.
+/// Calls f with a value of the type of the target's matrices.
 template <typename F>
 void with_type(const CudaTarget& target, F f) {
   if (target.dtype == DType::bf16) {
@@ -36,11 +37,11 @@ void with_type(const CudaTarget& target, F f) {
   }
 }
 
-/// kVector is how many values of T are in the 16 bytes that a thread moves at once.
+/// kVector is the number of values of T in the 16 bytes that a thread moves at once.
 template <typename T>
 constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
-/// Neighbours are `width` values side by side, moved by as few instructions as there are.
+/// Neighbours are `width` adjacent values, which move in as few instructions as possible.
 template <typename T, int width>
 struct alignas(sizeof(T) * width) Neighbours {
   T at[width];
@@ -49,7 +50,8 @@ struct alignas(sizeof(T) * width) Neighbours {
 template <int a, int b>
 constexpr int kSmaller = a < b ? a : b;
 
-/// Sets values = from[0, width), in f32. Where width > 1, `from` is aligned to 16 bytes or to width values.
+/// Sets values = from[0, width), in f32. If width > 1, `from` must be aligned to 16 bytes or to `width`
+/// values.
 template <int width, typename T>
 __device__ void load(float (&values)[width], const T* from) {
   constexpr int kStep = kSmaller<width, kVector<T>>;
@@ -73,17 +75,17 @@ __device__ void store(T* to, const float (&values)[width]) {
   }
 }
 
-/// Returns whether rows of `columns` values, from these addresses on, can be read in vectors of T.
+/// Returns whether rows of `columns` values at these addresses can be accessed in 16-byte vectors of T.
 template <typename T, typename... Pointers>
 bool fit_vectors(std::int64_t columns, Pointers... pointers) {
   return columns % kVector<T> == 0 && ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// A Width is how many neighbours are handled at once, as an argument.
+/// A Width passes the number of values that are handled at once as an argument type.
 template <int width>
 struct Width {};
 
-/// Calls f(Width<w>, first), which handles the values [first, first + w).
+/// Calls f(Width<w>, first), which must handle the values [first, first + w).
 template <int width, typename F>
 __global__ void each_value_kernel(std::int64_t size, F f) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -95,7 +97,7 @@ __global__ void each_value_kernel(std::int64_t size, F f) {
   }
 }
 
-/// Runs f over [0, size), `width` values a thread where `aligned`.
+/// Runs f over [0, size), with `width` values per thread if `aligned`, else one.
 template <int width, typename F>
 void each_value(const CudaTarget& target, const char* operation, std::int64_t size, bool aligned, F f) {
   if (size == 0) return;

@@ -1,5 +1,5 @@
-// Linear layers may be computed by a library's matrix product. One file for each library adds them as
-// variants. A library must compute in the calling thread only.
+// add_linear_layers() adds variants of the linear layers that use a library's matrix product. There is one
+// file for each library. A library must compute in the calling thread only.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace dflop::host {
 
-/// A ProductCall asks for c[rows, columns] = a b, or with `add` c += a b, all row after row without gaps. a
-/// is [rows, inner], or stored as [inner, rows] where it is transposed; b is [inner, columns] likewise. None
-/// of the sizes is 0.
+/// A ProductCall describes c[rows, columns] = a b or, with `add`, c += a b. All matrices are stored row after
+/// row without gaps. a is [rows, inner], or is stored as [inner, rows] if transposed; likewise b is [inner,
+/// columns]. No size is 0.
 template <typename T>
 struct ProductCall {
   std::int64_t rows = 0;
@@ -39,7 +39,7 @@ const T* values_of(ConstMatrix matrix) {
   return static_cast<const T*>(matrix.data);
 }
 
-/// Calls multiply, or does what it would with a size of 0.
+/// Calls multiply(), and handles sizes of 0 itself.
 template <typename T, Multiply<T> multiply>
 void multiply_any(const ProductCall<T>& call) {
   if (call.rows == 0 || call.columns == 0) return;
@@ -95,7 +95,7 @@ void linear_backward_weight(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatri
   }
 }
 
-/// Adds the linear layers by a library's product as variants of that name, which is a literal.
+/// Adds linear layers that use multiply() as variants with the name `name`, a literal.
 template <typename T, Multiply<T> multiply>
 void add_linear_layers(Kernels& kernels, std::string_view name) {
   kernels.linear.add<linear<T, multiply>>(name);
@@ -103,14 +103,14 @@ void add_linear_layers(Kernels& kernels, std::string_view name) {
   kernels.linear_backward_weight.add<linear_backward_weight<T, multiply>>(name);
 }
 
-/// Adds oneDNN's linear layers where there is its library and the kernels compute in f32.
+/// Adds oneDNN's linear layers if its library is installed and the kernels compute in f32.
 void add_onednn(Kernels& kernels);
-/// Adds OpenBLAS's where there is its library.
+/// Adds OpenBLAS's linear layers if its library is installed.
 void add_openblas(Kernels& kernels);
 
-/// Returns "oneDNN 2.6.3"; empty where add_onednn() finds no library.
+/// Returns "oneDNN 2.6.3"; empty if add_onednn() finds no library.
 std::string onednn_version();
-/// Returns "OpenBLAS 0.3.21"; empty where add_openblas() finds no library.
+/// Returns "OpenBLAS 0.3.21"; empty if add_openblas() finds no library.
 std::string openblas_version();
 
 }  // namespace dflop::host

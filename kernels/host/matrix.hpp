@@ -1,16 +1,16 @@
-// The host's operations are compiled for each HostTarget from the same files: for every x86-64, for AVX2 with
-// fused multiply-add, which is three times as fast, and for AVX-512; make_host_kernels() chooses. Eigen is
-// renamed in all but the first, and all functions are in another namespace, for a linker keeps one of the
-// functions that have one name.
+// This header compiles the host's operations for each HostTarget from the same files: for every x86-64, for
+// AVX2 with fused multiply-add, which is three times as fast, and for AVX-512. make_host_kernels() chooses
+// the target. In all targets but the first, Eigen is renamed. Each target's functions have their own
+// namespace, because a linker keeps only one of several functions with the same name.
 //
-// Eigen sees the matrices of kernels/operation.hpp through the functions here. Only the host's operations
-// include this.
+// The functions here give Eigen views of the matrices of kernels/operation.hpp. Only the host's operations
+// include this header.
 #pragma once
 
 // This renames Eigen, so no header before it may include Eigen.
 #if defined(DFLOP_HOST_AVX512)
 #define DFLOP_HOST_TARGET avx512
-#define DFLOP_HOST_TARGET_NAME "avx512"  // the names of its variants begin with it
+#define DFLOP_HOST_TARGET_NAME "avx512"  // prefix of its variants' names
 #define Eigen EigenAvx512
 #elif defined(DFLOP_HOST_AVX2)
 #define DFLOP_HOST_TARGET avx2
@@ -21,7 +21,7 @@
 #define DFLOP_HOST_TARGET_NAME "portable"
 #endif
 
-#define EIGEN_DONT_PARALLELIZE  // a rank computes in its own thread only, whatever flags this is built with
+#define EIGEN_DONT_PARALLELIZE  // a rank computes only in its own thread, regardless of build flags
 #include <Eigen/Core>
 #include <algorithm>
 #include <type_traits>
@@ -30,8 +30,8 @@
 
 namespace dflop::DFLOP_HOST_TARGET {
 
-// Each sets the functions of one theme, in the file of its name (linear: operations.cpp), for the kernels'
-// precision: f32 or f64.
+// Each function sets the operations of one theme for the kernels' precision, f32 or f64, and is in the file
+// with the theme's name (linear: operations.cpp).
 void set_linear(Kernels& kernels);
 void set_norms(Kernels& kernels);
 void set_activations(Kernels& kernels);
@@ -40,16 +40,16 @@ void set_rows(Kernels& kernels);
 void set_loss(Kernels& kernels);
 void set_elementwise(Kernels& kernels);
 void set_unpack(Kernels& kernels);
-/// Adds the linear layers as variants, to kernels whose first ones are of another target.
+/// Adds this target's linear layers as variants to kernels of another target.
 void add_linear(Kernels& kernels);
 /// Adds attention in tiles (attention_tiles.cpp) as variants.
 void add_tiled_attention(Kernels& kernels);
-/// Adds activations by the same vectors (activation_tiles.cpp).
+/// Adds activations that use the same vectors (activation_tiles.cpp).
 void add_tiled_activations(Kernels& kernels);
 
 using Eigen::Index;
 
-/// Calls f with a value of the type that the kernels' values and sums have: f32 or f64.
+/// Calls f with a value of the type of the kernels' values and sums: f32 or f64.
 template <typename F>
 void with_type(const Kernels& kernels, F f) {
   if (kernels.dtype() == DType::f64) {  // NOLINT(bugprone-branch-clone): of a template they look alike
@@ -72,13 +72,13 @@ auto view(const AnyMatrix& matrix) {
   }
 }
 
-/// A Part is a whole matrix or a rectangle of one that is written to, a ConstPart one that is read.
+/// A Part is a writable matrix or rectangle of a matrix; a ConstPart is a read-only one.
 template <typename T>
 using ConstPart = Eigen::Map<const RowMajor<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
 template <typename T>
 using Part = Eigen::Map<RowMajor<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
 
-/// Returns what Eigen sees as rows on some memory as a Part.
+/// const_part() and part() return an Eigen expression of rows in memory as a ConstPart or a Part.
 template <typename Rows>
 auto const_part(const Rows& rows) {
   using T = typename Rows::Scalar;
@@ -90,8 +90,8 @@ auto part(Rows&& rows) {
   return Part<T>(rows.data(), rows.rows(), rows.cols(), Eigen::OuterStride<>(rows.outerStride()));
 }
 
-// Eigen's products take longer to compile than all else that the host does, so the three that are needed are
-// instantiated once for each type where the folder is compiled as one.
+// Eigen's products take longer to compile than all other host code. So the three that are needed are
+// instantiated only once for each type if the folder is compiled as one unit.
 
 /// Sets out = scale a b.
 template <typename T>
@@ -111,7 +111,7 @@ void add_transposed_product(Part<T> out, T scale, ConstPart<T> a, ConstPart<T> b
   out.noalias() += (scale * a).transpose() * b;
 }
 
-/// Returns all values of a matrix as one array, for what is done to each alone.
+/// Returns all values of a matrix as one array, for element-wise operations.
 template <typename T, typename AnyMatrix>
 auto flat(const AnyMatrix& matrix) {
   using Values = Eigen::Array<T, 1, Eigen::Dynamic>;
@@ -122,7 +122,7 @@ auto flat(const AnyMatrix& matrix) {
   }
 }
 
-/// A chunk has so many values, which lie on the stack.
+/// The max number of values in a Chunk, which is on the stack.
 constexpr Index kChunk = 256;
 template <typename T>
 using Chunk = Eigen::Array<T, 1, Eigen::Dynamic, Eigen::RowMajor, 1, kChunk>;

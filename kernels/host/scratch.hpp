@@ -1,4 +1,4 @@
-// Kernels keep the memory that they need between inputs and outputs from call to call.
+// A Scratch is temporary memory that kernels reuse from call to call.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 
 namespace dflop::host {
 
-inline constexpr std::align_val_t kAlignment{64};  ///< a cache line, at which results have the same bits
+inline constexpr std::align_val_t kAlignment{
+    64};  ///< a cache line; with this alignment results have the same bits
 
-/// A Scratch is memory that only grows, at a cache line.
+/// A Scratch is memory that only grows, aligned to a cache line.
 class Scratch {
  public:
-  /// Returns memory for so many bytes; what this returned before is no longer used.
+  /// Returns memory for `bytes` bytes. Memory from earlier calls becomes invalid.
   void* of_size(std::size_t bytes);
 
  private:
@@ -23,7 +24,7 @@ class Scratch {
   std::size_t bytes_ = 0;
 };
 
-/// Returns memory of the calling thread, as a Scratch does. One function at a time uses it.
+/// Returns memory from a Scratch of the calling thread. Only one function may use it at a time.
 void* thread_scratch(std::size_t bytes);
 
 }  // namespace dflop::host

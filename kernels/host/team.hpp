@@ -1,5 +1,5 @@
-// A Team is the threads in which one rank computes. Kernels that are made with a team cut their operations
-// into chunks that follow from shapes alone, so that results do not depend on how many threads there are.
+// A Team holds the threads in which one rank computes. Kernels made with a team cut their operations into
+// chunks that depend only on shapes, so results do not depend on the number of threads.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,13 @@
 
 namespace dflop {
 
-/// A Team has the calling thread as its first member, and others that wait for it. One thread at a time may
-/// call run().
+/// A Team consists of the calling thread, which is its first member, and of threads that wait for work. Only
+/// one thread at a time may call run().
 class Team {
  public:
-  /// Starts the members but the first. The i-th, from 1 on, stays on processors[i] where there are so many
-  /// and the system allows it; where the calling thread stays is its own affair.
-  /// @throws Error(internal) unless there are 1 or more threads
+  /// Starts all members except the first. Member i, from 1 on, is pinned to processors[i] if that exists and
+  /// the system allows it. The calling thread is not pinned.
+  /// @throws Error(internal) if `threads` is less than 1
   explicit Team(int threads, const std::vector<int>& processors = {});
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -25,9 +25,9 @@ class Team {
 
   int threads() const { return static_cast<int>(members_.size()) + 1; }
 
-  /// Calls f(chunk, member) for each chunk in [0, count), in the threads of the team, and returns when all
-  /// are done. A member, in [0, threads()), calls one at a time, in rising order. What f first throws is
-  /// thrown here, after the chunks that had begun; the others are left out.
+  /// Calls f(chunk, member) for each chunk in [0, count), in the team's threads, and returns when all chunks
+  /// are done. A member, in [0, threads()), runs one chunk at a time, in increasing order. If f throws, no
+  /// new chunks begin; run() throws the first exception after the running chunks have ended.
   template <typename F>
   void run(std::int64_t count, const F& f) {
     run_call(count, {&f, [](const void* function, std::int64_t chunk, int member) {
@@ -46,15 +46,15 @@ class Team {
   void take_chunks(int member);
   void end();
 
-  std::vector<std::thread> members_;  // but the first
+  std::vector<std::thread> members_;  // all but the first
   // The caller writes these before it begins a round, and members read them during it.
   Call call_;
   std::int64_t count_ = 0;
   bool ended_ = false;
 
-  std::atomic<std::uint32_t> round_{0};  ///< rounds that were begun
+  std::atomic<std::uint32_t> round_{0};  ///< number of rounds begun
   std::atomic<int> busy_{0};             ///< members that have not finished the round
-  std::atomic<std::int64_t> next_{0};    ///< chunk that nobody has taken
+  std::atomic<std::int64_t> next_{0};    ///< next chunk to take
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };

@@ -1,4 +1,5 @@
-// Kernels of one thread become those of a Team here, by the arguments of each operation.
+// make_team_kernels() turns single-threaded kernels into kernels that run on a Team, by cutting each
+// operation's arguments into chunks.
 #pragma once
 
 #include <memory>
@@ -8,10 +9,10 @@
 
 namespace dflop::team {
 
-/// Makes kernels whose operations are those of `single`, cut into chunks for the threads of a team: 64 rows,
-/// or some sequences of one head. The functions of `single` must have no state of their own, as several
-/// threads call them. Results differ by rounding from those of `single`, and not between teams. The team
-/// outlives the kernels.
+/// Makes kernels that compute with `single`, in chunks for the threads of a team: 64 rows, or some sequences
+/// of one head. The functions of `single` must be stateless, because several threads call them. Results are
+/// the same for all teams; they differ by rounding from the results of `single`. The team must outlive the
+/// kernels.
 std::unique_ptr<Kernels> make_team_kernels(std::unique_ptr<Kernels> single, Team& team);
 
 }  // namespace dflop::team

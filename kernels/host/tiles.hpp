@@ -1,9 +1,10 @@
-// Products of small matrices in memory that is laid out for them, and exponentials, in vectors as wide as the
-// target's registers. Compilers turn these vectors into instructions; no code here is for one processor.
+// These functions compute products of small packed matrices, and exponentials, in vectors as wide as the
+// target's registers. They use the compiler's vector types; no code here is specific to one processor.
 //
-// The right side of a product lies in panels: of two vectors of columns, row after row, the last of one where
-// that has all columns that are left. A tile of the result stays in registers while the inner dimension runs
-// (Goto and van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication").
+// The right side of a product is stored in panels. A panel is two vectors of columns wide, row after row; the
+// last panel is one vector wide if that is enough for the remaining columns. A tile of the result stays in
+// registers during the loop over the inner dimension (Goto and van de Geijn 2008, "Anatomy of
+// High-Performance Matrix Multiplication").
 #pragma once
 
 #include <bit>
@@ -51,13 +52,14 @@ inline void store(T* to, Vector<T> vector) {
   std::memcpy(to, &vector, sizeof vector);
 }
 
-/// Returns the columns that `columns` take in panels: whole vectors.
+/// Returns `columns` rounded up to whole vectors, as stored in panels.
 template <typename T>
 constexpr Index padded(Index columns) {
   return (columns + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
 }
 
-/// Calls f(first, width) for each panel of so many columns; width is that in memory.
+/// Calls f(first, width) for each panel of a matrix with `columns` columns. `width` is the panel's width in
+/// memory.
 template <typename T, typename F>
 inline void for_each_panel(Index columns, F f) {
   for (Index first = 0; first < columns; first += kPanel<T>) {
@@ -65,7 +67,7 @@ inline void for_each_panel(Index columns, F f) {
   }
 }
 
-/// Sets to[i] = f(from[i]) for i in [0, count), in vectors and what is left alone.
+/// Sets to[i] = f(from[i]) for i in [0, count), in vectors and then one by one.
 template <typename T, typename F>
 inline void map_values(T* to, const T* from, Index count, F f) {
   Index i = 0;
@@ -73,14 +75,14 @@ inline void map_values(T* to, const T* from, Index count, F f) {
   for (; i < count; ++i) to[i] = f(from[i]);
 }
 
-/// Rows is a matrix in memory: the value (row, column) lies at data + row * stride + column.
+/// Rows refers to a matrix in memory: value (row, column) is at data + row * stride + column.
 template <typename T>
 struct Rows {
   T* data = nullptr;
   Index stride = 0;
 };
 
-/// Copies [rows, columns] into panels, with zeros where a panel is wider.
+/// Copies [rows, columns] into panels and fills the rest of the last panel with zeros.
 template <typename T>
 void pack(T* panels, Rows<const T> from, Index rows, Index columns) {
   for_each_panel<T>(columns, [&](Index first, Index width) {
@@ -93,7 +95,7 @@ void pack(T* panels, Rows<const T> from, Index rows, Index columns) {
   });
 }
 
-/// Writes the transposed of 4 x 4 values, row i of which is at from + i * stride.
+/// Writes the transpose of 4 x 4 values, row i of which is at from + i * stride.
 template <typename T>
 inline void transpose_square(T* to, Index to_stride, const T* from, Index stride) {
   typedef T Four __attribute__((vector_size(4 * sizeof(T))));
@@ -110,7 +112,7 @@ inline void transpose_square(T* to, Index to_stride, const T* from, Index stride
   for (int i = 0; i < 4; ++i) std::memcpy(to + i * to_stride, &columns[i], sizeof(Four));
 }
 
-/// Copies the transposed of [columns, rows] into panels of [rows, columns].
+/// Copies the transpose of [columns, rows] into panels of [rows, columns].
 template <typename T>
 void pack_transposed(T* panels, Rows<const T> from, Index rows, Index columns) {
   for_each_panel<T>(columns, [&](Index first, Index width) {
@@ -133,7 +135,8 @@ void pack_transposed(T* panels, Rows<const T> from, Index rows, Index columns) {
   });
 }
 
-/// A Left is the left side of a product: (row, inner) lies at data + row * row_stride + inner * inner_stride.
+/// A Left is the left side of a product: value (row, inner) is at data + row * row_stride + inner *
+/// inner_stride.
 template <typename T>
 struct Left {
   const T* data = nullptr;
@@ -141,7 +144,7 @@ struct Left {
   Index inner_stride = 1;
 };
 
-/// Sets or adds to one tile: kRows rows of kVectors vectors.
+/// Sets one tile of the result, or adds to it: kRows rows of kVectors vectors.
 template <typename T, int kRows, int kVectors>
 inline void multiply_tile(T* out, Index out_stride, Left<T> left, const T* panel, Index inner, bool add) {
   Vector<T> sums[kRows][kVectors] = {};
@@ -166,7 +169,7 @@ inline void multiply_tile(T* out, Index out_stride, Left<T> left, const T* panel
   }
 }
 
-/// Sets or adds to the rows of one panel, a tile after the other; the last has fewer rows.
+/// Sets the rows of one panel of the result, or adds to them, tile by tile; the last tile has fewer rows.
 template <typename T, int kVectors, int kRows = kTileRows>
 void multiply_panel(T* out, Index out_stride, Left<T> left, const T* panel, Index rows, Index inner,
                     bool add) {
@@ -182,10 +185,11 @@ void multiply_panel(T* out, Index out_stride, Left<T> left, const T* panel, Inde
   }
 }
 
-constexpr Index kInnerBlock = 256;  ///< of a panel, which then stays in the first-level cache
+constexpr Index kInnerBlock = 256;  ///< rows of a panel that stay in the first-level cache
 
-/// Sets out[rows, columns] = left * panels, or adds it. Each row of out has room for padded(columns).
-/// @param panel_rows that each panel has; the product begins at `first` of them
+/// Sets out[rows, columns] = left * panels, or adds it. Each row of out must have capacity for
+/// padded(columns) values.
+/// @param panel_rows rows of each panel; the product begins at row `first`
 template <typename T>
 void multiply(Rows<T> out, Left<T> left, const T* panels, Index panel_rows, Index first, Index rows,
               Index columns, Index inner, bool add) {
@@ -204,7 +208,7 @@ void multiply(Rows<T> out, Left<T> left, const T* panels, Index panel_rows, Inde
   }
 }
 
-/// Returns e^x to about a unit of the last place, 0 where it were less than the smallest normal number.
+/// Returns e^x, accurate to about one unit in the last place; 0 for results below the smallest normal number.
 /// @pre x is at most 88 in f32, 709 in f64
 template <typename T>
 inline Vector<T> exponential(Vector<T> x) {
@@ -214,16 +218,17 @@ inline Vector<T> exponential(Vector<T> x) {
   constexpr auto kBias = static_cast<Bits>(std::numeric_limits<T>::max_exponent - 1);
   constexpr T kLowest = sizeof(T) == 4 ? T(-88) : T(-709);
   constexpr T kLog2E = static_cast<T>(1.4426950408889634);
-  // ln 2 in two parts: the first has so few digits that its product with a power is exact.
+  // ln 2 is split in two parts. The first has so few digits that its product with a power is exact.
   constexpr T kHigh = sizeof(T) == 4 ? T(0.693359375) : static_cast<T>(0.693145751953125);
   constexpr T kLow = sizeof(T) == 4 ? static_cast<T>(0.69314718055994531 - 0.693359375)
                                     : static_cast<T>(1.42860682030941723212e-6);
-  constexpr T kRound = static_cast<T>(Bits{3} << (kDigits - 1));  // numbers next to it are whole
+  constexpr T kRound =
+      static_cast<T>(Bits{3} << (kDigits - 1));  // at this magnitude all numbers are integers
   x = x < kLowest ? Vector<T>{} + kLowest : x;
   const Vector<T> shifted = x * kLog2E + kRound;
   const Vector<T> power = shifted - kRound;
   const Vector<T> rest = (x - power * kHigh) - power * kLow;
-  // This is the series of e^rest, for |rest| <= ln(2) / 2, by Horner's rule.
+  // Evaluates the series of e^rest, for |rest| <= ln(2) / 2, by Horner's rule.
   constexpr int kTerms = sizeof(T) == 4 ? 7 : 13;
   constexpr auto inverse_factorial = [](int n) {
     double factorial = 1.0;
@@ -239,7 +244,8 @@ inline Vector<T> exponential(Vector<T> x) {
   return sum * std::bit_cast<Vector<T>>(bits << kDigits);
 }
 
-/// Combines the upper half of a vector of `count` values with the lower, and so on down to one value.
+/// Combines the upper half of a vector of `count` values with the lower half, and repeats until one value is
+/// left.
 template <typename T, Index count, typename Wide, typename Combine>
 inline T reduce(Wide vector, Combine combine) {
   if constexpr (count == 1) {

@@ -1,5 +1,5 @@
-// Some kernels compute with the variants of other kernels: those of bf16 with f32's, those of a team with
-// what one thread does.
+// A VariantOf lets one Kernels object compute with a variant of another one: bf16 kernels use f32's variants,
+// and a team's kernels use those of a single thread.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace dflop::host {
 
-/// A VariantOf is one variant of an operation of other kernels.
+/// A VariantOf is one variant of an operation of another Kernels object.
 template <typename... Args>
 struct VariantOf {
   const Operation<void(Args...)>& operation;
@@ -19,7 +19,7 @@ struct VariantOf {
   void operator()(Args... args) const { operation.run_variant(variant, args...); }
 };
 
-/// KeptStates are what the functions of some kernels have as their states.
+/// KeptStates owns the states of kernel functions.
 class KeptStates {
  public:
   template <typename State>
