@@ -4,7 +4,7 @@ namespace dflop {
 
 std::size_t RankGuide::before(const KernelCall& call, std::size_t variants) {
   open_ = {};
-  if (call.tokens == 0) return 0;  // there is nothing to compute, nor to learn
+  if (call.tokens == 0) return 0;  // nothing to compute or to learn
   open_ = kernels_.choose(KernelKey(call).with_dtype(dtype_));
   if (open_.timed) began_ = Clock::now();
   return open_.variant < variants ? open_.variant : 0;

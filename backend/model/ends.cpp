@@ -10,7 +10,7 @@ constexpr const char* kEmbeddingParts = "the parts of an embedding";
 constexpr const char* kConnectorRows = "the rows of the connector";
 constexpr const char* kEndRows = "the rows of an end of the LLM";
 
-/// Returns the name of the head's matrix, which tied embeddings share.
+/// Returns the name of the head's matrix. Tied embeddings use the same matrix.
 std::string head_name(const ModelSpec& model) {
   return model.llm.tied_embeddings ? "llm.embedding" : "llm.head";
 }
@@ -19,7 +19,7 @@ IndexTensor zeros_of(const RankContext& rank, std::int64_t count) {
   return {rank, std::vector<std::int32_t>(static_cast<std::size_t>(count), 0)};
 }
 
-/// TrainedRows are the rows that have targets, and these.
+/// TrainedRows are the rows that have targets, and their targets.
 struct TrainedRows {
   explicit TrainedRows(std::span<const std::int32_t> of_rows) {
     for (std::size_t row = 0; row < of_rows.size(); ++row) {
@@ -52,14 +52,14 @@ Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankCo
   }
 }
 
-/// Returns what the first linear layer gets, on all tp ranks: the rows that the tape keeps, joined.
+/// Returns the first linear layer's input on all tp ranks: the rows that the tape keeps, joined.
 Connector::Joined Connector::first_input(const ConnectorTape& tape) const {
   const Tensor& kept = norm_ ? tape.norm.out : tape.input;
   Joined input;
   input.rows = form_.selects ? AllRows(kept) : AllRows(rank_, kept, tape.rows, kConnectorRows);
   const ConstMatrix rows = input.rows;
   input.matrix = {rows.data, rows.rows / joined_, rows.columns * joined_};
-  if (form_.selects) input.matrix = rows;  // they are joined before the norm
+  if (form_.selects) input.matrix = rows;  // the rows are already joined before the norm
   return input;
 }
 
@@ -89,7 +89,7 @@ Tensor Connector::forward(Tensor x, const EncoderInput& input, ConnectorTape& ta
   return RowMixer(rank_, input.sent)(rank_, tape.outputs.back());
 }
 
-/// Returns those rows of a matrix of all that this rank holds, rows of no token being zeros.
+/// Returns this rank's rows of a matrix of all rows; padding rows are zeros.
 Tensor Connector::held_of(ConstMatrix all) const {
   const std::int64_t held = held_rows(rank_, all.rows);
   const std::int64_t begin = has_shards(rank_) ? held * rank_.tp_rank : 0;
@@ -102,8 +102,8 @@ Tensor Connector::held_of(ConstMatrix all) const {
   return rows;
 }
 
-/// Returns the gradient of the rows that the rank holds, where they were selected, from that of what the
-/// first linear layer gave.
+/// Returns the gradient of the rank's rows, given the gradient of the first linear layer's output, for a
+/// connector that selects rows.
 Tensor Connector::selected_backward(const Tensor& d_first, ConnectorTape& tape) const {
   Tensor d_joined = linears_.front().backward_input(d_first);
   if (norm_) d_joined = norm_->backward(d_joined, tape.norm);
@@ -113,10 +113,10 @@ Tensor Connector::selected_backward(const Tensor& d_first, ConnectorTape& tape) 
   return held_of(d_all);
 }
 
-/// Returns the same where they were not.
+/// Returns the same for a connector that does not select rows.
 Tensor Connector::joined_backward(const Tensor& d_first, ConnectorTape& tape) const {
   const std::int64_t columns = norm_ ? tape.norm.x.columns() : tape.input.columns();
-  // The layer does not sum it: shards are of rows before they are joined.
+  // The linear layer does not sum it over tp, because shards are of rows before they are joined.
   Tensor d_rows = tp_summand(rank_, tape.rows, columns);
   linears_.front().backward_input_part({d_rows.view().data, d_first.rows(), joined_ * columns}, d_first);
   if (!linears_.front().is_whole()) {
@@ -174,7 +174,7 @@ Tensor TokenEmbedding::forward(const Tensor& encoded, const LlmInput& input, Tok
   kernels.zero(rows_of(rank_, x.view(), 0, tape.rows));
   kernels.scatter_add_rows(x, text, tape.text_rows);
   if (newline_ != nullptr) tape.newline_rows = IndexTensor(rank_, input.newline_rows);
-  // Where text and encoder's rows are summed together, one rank has the latter in its summand.
+  // If text and encoder rows are summed together, only one rank adds the encoder's rows to its summand.
   if (!has_shards(rank_) || rank_.tp_rank == 0) {
     Tensor used(rank_, tape.encoded.size(), table_.columns);
     kernels.gather_rows(used, encoded, tape.encoded);
@@ -241,7 +241,7 @@ Tensor LmHead::d_logits(ConstMatrix normed, Indices targets, double token_weight
   return logits;
 }
 
-/// Calls f(places, words) for each chunk of the trained rows: where they stand, and their targets.
+/// Calls f(places, words) for each chunk of the trained rows, with their indices and their targets.
 template <typename F>
 void LmHead::for_each_chunk(std::span<const std::int32_t> targets, const F& f) const {
   const TrainedRows trained(targets);
@@ -273,7 +273,7 @@ Tensor LmHead::turn_in_chunks(ConstMatrix normed, std::span<const std::int32_t> 
     rank_.kernels.gather_rows(x, normed, places);
     const Tensor d = d_logits(x, words, token_weight, loss);
     head_.backward_weight(d, x);
-    head_.backward_input_part(x, d);  // in the place of the input, which nobody reads any more
+    head_.backward_input_part(x, d);  // overwrites the input, which nobody reads any more
     rank_.kernels.scatter_add_rows(d_normed, x, places);
   });
   return tp_shard_sum(rank_, std::move(d_normed), "the parts of the head's input gradient");

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// Returns the encoder's rows that a rank holds, without those of no token.
+/// Returns the encoder's rows that a rank holds, without padding rows.
 Range own_rows(const RankContext& rank, std::int64_t rows) {
   if (!has_shards(rank)) return {0, rows};
   const std::int64_t held = held_rows(rank, rows);
@@ -17,7 +17,7 @@ Range own_rows(const RankContext& rank, std::int64_t rows) {
   return {begin, std::min(rows, begin + held)};
 }
 
-/// Uploads the patches [begin, end) of an input, each sequence's from where its contents have them.
+/// Uploads the patches [begin, end) of an input, directly from the contents of each sequence.
 void upload_patches(const RankContext& rank, Matrix to, const EncoderInput& input, Range patches) {
   for (std::size_t s = 0; s < input.values.size(); ++s) {
     const std::int64_t first = input.value_offsets[s];
@@ -33,7 +33,7 @@ std::vector<std::int32_t> zeros(std::int64_t count) {
   return std::vector<std::int32_t>(static_cast<std::size_t>(count), 0);
 }
 
-/// A PositionTable adds a learned or fixed row to each row, by its place.
+/// A PositionTable adds to each row the learned or fixed table row of its position.
 class PositionTable {
  public:
   PositionTable(const EncoderFront& front, ParameterStore& store, const RankContext& rank)
@@ -42,7 +42,7 @@ class PositionTable {
   void add_to(Tensor& rows, const EncoderInput& input, InputTape& tape) const {
     if (table_ == nullptr) return;
     const Range own = own_rows(rank_, input.rows());
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(rows.rows()), -1);  // -1: a row of no token
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(rows.rows()), -1);  // -1: a padding row
     std::copy(input.table_rows.begin() + own.begin, input.table_rows.begin() + own.end, ids.begin());
     tape.table_rows = IndexTensor(rank_, std::move(ids));
     Tensor positions(rank_, rows.rows(), rows.columns());
@@ -61,7 +61,7 @@ class PositionTable {
   const Parameter* table_;
 };
 
-/// A PatchEmbedding is a linear layer from the values of patches. Each sequence may begin with a learned row.
+/// A PatchEmbedding is a linear layer on the values of patches. Each sequence may begin with a learned row.
 class PatchEmbedding final : public InputEmbedding {
  public:
   PatchEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
@@ -98,7 +98,7 @@ class PatchEmbedding final : public InputEmbedding {
     return some;
   }
 
-  /// Uploads the patches [begin, end) of the input, with rows of zeros behind them up to `rows`.
+  /// Uploads the patches [begin, end) of the input, followed by zero rows up to `rows` rows.
   Tensor uploaded(const EncoderInput& input, Range patches, std::int64_t rows) const {
     Tensor values(rank_, rows, values_);
     if (rows > patches.size()) {
@@ -149,10 +149,10 @@ class PatchEmbedding final : public InputEmbedding {
   Linear linear_;
 };
 
-/// A SoundEmbedding is two convolutions of width 3 over the frames of a sound, with a zero frame at either
-/// end, each followed by GELU; the second takes every other place (Radford et al. 2022, Whisper). The columns
-/// of their weights have the three frames one after the other. Frames behind the last row's are seen at the
-/// edge alone.
+/// A SoundEmbedding runs two convolutions of width 3 over the frames of a sound, with a zero frame at either
+/// end. A GELU follows each. The second convolution has stride 2 (Radford et al. 2022, Whisper). The columns
+/// of their weights hold the three frames one after the other. Frames after those of the last row count only
+/// at the edge.
 class SoundEmbedding final : public InputEmbedding {
  public:
   SoundEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
@@ -196,13 +196,13 @@ class SoundEmbedding final : public InputEmbedding {
   }
 
  private:
-  /// Returns the same memory with the three parts of each row as rows.
+  /// Returns a view of the same memory in which the three parts of each row are rows.
   static Matrix thirds(Tensor& joined) {
     return {joined.view().data, 3 * joined.rows(), joined.columns() / 3};
   }
 
-  /// Uploads what the first convolution gets for the rows that the rank holds, and returns for each of these
-  /// the three rows that the second one joins; -1: none.
+  /// Uploads the first convolution's input for the rows that the rank holds. Returns, for each of these rows,
+  /// the three rows that the second convolution joins; -1: none.
   std::vector<std::int32_t> upload_frames(const EncoderInput& input, InputTape& tape) const {
     const Range own = own_rows(rank_, input.rows());
     std::vector<std::int32_t> taps(static_cast<std::size_t>(3 * held_rows(rank_, input.rows())), -1);
@@ -210,9 +210,9 @@ class SoundEmbedding final : public InputEmbedding {
     std::vector<std::int32_t> first_rows;
     std::vector<std::byte> values;
     values.reserve(static_cast<std::size_t>(6 * own.size() * bins_) * bytes_of(rank_.kernels.dtype()));
-    HostValues of_sequence;        // in the rank's precision
+    HostValues of_sequence;        // values in the rank's precision
     std::int64_t made = 0;         // rows of the first convolution
-    std::int64_t last_frame = -1;  // that the last of them is of, counted through the sequences
+    std::int64_t last_frame = -1;  // frame of the last of these rows, counted over all sequences
     std::size_t sequence = 0;
     for (std::int64_t row = own.begin; row < own.end; ++row) {
       while (input.offsets[sequence + 1] <= row) ++sequence;
@@ -241,7 +241,7 @@ class SoundEmbedding final : public InputEmbedding {
     return taps;
   }
 
-  /// Appends a frame of a sequence with the one before and the one behind it, zeros where there is none.
+  /// Appends a frame of a sequence together with the previous and the next frame; missing ones are zeros.
   void append_frames(const HostValues& sequence, Range frames, std::int64_t frame,
                      std::vector<std::byte>& values) const {
     const auto bytes = bins_ * static_cast<std::int64_t>(bytes_of(sequence.dtype()));

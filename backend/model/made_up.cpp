@@ -12,15 +12,15 @@
 namespace dflop {
 namespace {
 
-/// Returns random numbers for one part of a sample. The zero byte keeps "a" + "b" from being "ab".
+/// Returns random numbers for one part of a sample. The zero byte makes "a" + "b" differ from "ab".
 Random random_of(std::uint64_t seed, const Sample& sample, const std::string& part) {
   return Random(seed, stable_hash(sample.id + '\0' + part));
 }
 
-/// A SequencePlace is where a sequence stands among those of its sample.
+/// A SequencePlace is a sequence's position among the sequences of its sample.
 struct SequencePlace {
   std::int64_t tokens = 0;
-  std::int64_t tokens_before = 0;  ///< of the sample's sequences before it
+  std::int64_t tokens_before = 0;  ///< tokens of the sample's earlier sequences
 };
 
 SequencePlace place_of(const Sample& sample, std::int64_t sequence) {
@@ -36,8 +36,8 @@ SequencePlace place_of(const Sample& sample, std::int64_t sequence) {
                                        std::to_string(sequence));
 }
 
-/// Returns row class + 1 of the Walsh-Hadamard matrix of order 16, three times: rows are orthogonal, and none
-/// is constant.
+/// Returns a value of row class + 1 of the Walsh-Hadamard matrix of order 16, repeated three times. The rows
+/// are orthogonal, and none is constant.
 float pattern(int image_class, int value) {
   const auto both = static_cast<unsigned>(image_class + 1) & static_cast<unsigned>(value % 16);
   return std::popcount(both) % 2 == 0 ? 1.0F : -1.0F;
@@ -88,7 +88,7 @@ std::vector<std::int32_t> text_ids(std::uint64_t seed, const Sample& sample, std
 std::vector<std::int32_t> target_ids(std::uint64_t seed, const Sample& sample, std::int64_t vocabulary) {
   std::vector<std::int32_t> targets(static_cast<std::size_t>(sample.llm_tokens), kNoTarget);
   const std::vector<std::int32_t> ids = text_ids(seed, sample, vocabulary);
-  // The text is the end of the sequence, and the answer the end of the text: the last position has no target.
+  // The text ends the sequence and the answer ends the text, so the last position has no target.
   const std::int64_t answer = loss_tokens(sample);
   std::copy(ids.end() - answer, ids.end(), targets.end() - (answer > 0 ? answer + 1 : 0));
   return targets;
@@ -102,7 +102,7 @@ std::vector<std::int32_t> numbers_to(std::int64_t count) {
   return numbers;
 }
 
-/// Returns each row's place, once for each axis.
+/// Returns each row's index, repeated for each axis.
 std::vector<std::int32_t> places_on_axes(std::int64_t rows, int axes) {
   std::vector<std::int32_t> positions;
   positions.reserve(static_cast<std::size_t>(rows * axes));
@@ -111,8 +111,8 @@ std::vector<std::int32_t> places_on_axes(std::int64_t rows, int axes) {
   return positions;
 }
 
-/// Sets `rows` rows that are means of `sources` rows, as equal runs as whole rows allow, each of one at
-/// least.
+/// Adds `rows` rows that are means of consecutive runs of the `sources` rows. The runs are as equal as
+/// possible and have at least one row.
 void add_means(RowMix& mix, std::int64_t sources, std::int64_t rows) {
   for (std::int64_t o = 0; o < rows; ++o) {
     const std::int64_t begin = o * sources / rows;
@@ -120,7 +120,7 @@ void add_means(RowMix& mix, std::int64_t sources, std::int64_t rows) {
   }
 }
 
-/// Returns the offsets of runs of `size` rows, the last one with the rest.
+/// Returns the offsets of runs of `size` rows; the last run has the remaining rows.
 std::vector<std::int32_t> runs_of(std::int64_t rows, std::int64_t size) {
   std::vector<std::int32_t> offsets{0};
   for (std::int64_t row = size; row < rows; row += size) offsets.push_back(static_cast<std::int32_t>(row));
@@ -159,7 +159,8 @@ std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sam
     made.values = HostValues(made_up_pixels(seed_, sample, sequence, frames, front.values)).as(dtype_);
   }
   std::int64_t merged = made.rows - class_rows;
-  if (model_.connector_form().averages) merged = merged / merge * merge;  // a last row without a second
+  if (model_.connector_form().averages)
+    merged = merged / merge * merge;  // drops a last row without a partner
   if (merged % merge != 0) {
     throw Error(ErrorKind::input, "sample '" + sample.id + "': " + std::to_string(merged) +
                                       " encoder tokens cannot be merged by " + std::to_string(merge));
@@ -170,7 +171,7 @@ std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sam
       made.select.add_mean(row, row + means);
     }
   }
-  // These are differences of one rising sequence of whole numbers, so that the parts add up to the whole.
+  // The parts are differences of one increasing sequence of integers, so they add up to the whole.
   const std::int64_t all = std::max<std::int64_t>(1, sample.encoder().tokens);
   const std::int64_t first = sample.encoder_output_tokens * place.tokens_before / all;
   const std::int64_t last = sample.encoder_output_tokens * (place.tokens_before + place.tokens) / all;

@@ -11,7 +11,7 @@ void append(std::vector<Value>& values, const std::vector<Value>& more) {
   values.insert(values.end(), more.begin(), more.end());
 }
 
-/// Appends numbers of which none is negative, each more by `offset`; negative ones stay.
+/// Appends numbers and adds `offset` to those that are not negative.
 void append_from(std::vector<std::int32_t>& numbers, const std::vector<std::int32_t>& more,
                  std::int64_t offset) {
   for (const std::int32_t number : more) {

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-/// A Listing writes down the tensors of one stage on one tp rank.
+/// A Listing collects the parameters of one stage on one tp rank.
 class Listing {
  public:
   Listing(int tp, int tp_rank, int row_alignment)
@@ -20,12 +20,13 @@ class Listing {
              bool by_held_rows = false) {
     list_.push_back({name, rows, columns, {{0, rows}}, {0, columns}, initial, by_held_rows});
   }
-  /// Adds one row of values that are not decayed: a bias, or the factors of a norm.
+  /// Adds one row of values without weight decay: a bias, or the factors of a norm.
   void vector(const std::string& name, std::int64_t width, Initial initial, bool by_held_rows = false) {
     whole(name, 1, width, initial, by_held_rows);
     list_.back().decayed = false;
   }
-  /// Adds rows of several parts, as queries, keys and values: of each its tp rank's share.
+  /// Adds a matrix whose rows are several parts, such as queries, keys and values. The tp rank gets its share
+  /// of each part.
   void by_rows(const std::string& name, const std::vector<std::int64_t>& parts, std::int64_t columns,
                Initial initial) {
     Parameter parameter{name, 0, columns, {}, {0, columns}, initial};
@@ -36,7 +37,7 @@ class Listing {
     }
     list_.push_back(std::move(parameter));
   }
-  /// Adds the bias of what by_rows() has.
+  /// Adds the bias of a matrix of by_rows().
   void bias_by_rows(const std::string& name, const std::vector<std::int64_t>& parts) {
     by_rows(name + ".bias", parts, 1, Initial::zeros);
     list_.back().decayed = false;
@@ -44,7 +45,7 @@ class Listing {
   void by_columns(const std::string& name, std::int64_t rows, std::int64_t columns) {
     list_.push_back({name, rows, columns, {{0, rows}}, share_of(columns, name), Initial::normal});
   }
-  /// Adds the linear layer before an activation, of which each of `parts` is as wide as the activation.
+  /// Adds the linear layer before an activation. Each of `parts` is as wide as the activation.
   void before_activation(const std::string& name, const std::vector<std::int64_t>& parts,
                          std::int64_t columns) {
     by_rows(name, parts, columns, Initial::normal);
@@ -54,7 +55,7 @@ class Listing {
     bias_by_rows(name, parts);
     list_.back().row_multiple = row_alignment_;
   }
-  /// Adds the linear layer behind it.
+  /// Adds the linear layer after an activation.
   void after_activation(const std::string& name, std::int64_t rows, std::int64_t columns) {
     by_columns(name, rows, columns);
     list_.back().column_multiple = row_alignment_;
@@ -97,13 +98,13 @@ class Listing {
     }
   }
 
-  /// Adds a norm, of rows that a rank holds or of all.
+  /// Adds a norm, over the rows that a rank holds or over all rows.
   void norm(const std::string& name, std::int64_t width, NormKind kind, bool by_held_rows) {
     vector(name + ".gamma", width, Initial::ones, by_held_rows);
     if (kind == NormKind::layer) vector(name + ".beta", width, Initial::zeros, by_held_rows);
   }
 
-  /// Adds what makes rows of the encoder. Each rank makes those that it holds.
+  /// Adds the encoder's input embedding. Each rank makes the rows that it holds.
   void front(const EncoderFront& front, std::int64_t hidden) {
     if (front.kind == FrontKind::sound) {
       whole("encoder.conv1", hidden, 3 * std::int64_t{front.values}, Initial::normal, true);
@@ -122,8 +123,8 @@ class Listing {
     }
   }
 
-  /// Adds the connector's norm and linear layers. These come by twos, rows of the first and columns of the
-  /// second split; a last one without a second is whole.
+  /// Adds the connector's norm and linear layers. Linear layers are split in pairs: the first by rows, the
+  /// second by columns. A last one without a partner is not split.
   void connector(const ModelSpec& model) {
     const ConnectorSpec& spec = model.connector;
     const ConnectorForm form = model.connector_form();
@@ -131,7 +132,7 @@ class Listing {
     if (form.norm) {
       norm("encoder.norm", form.selects ? spec.widths.front() : model.encoder.hidden, *form.norm,
            !form.selects);
-      // That of Qwen2-Audio is the last of its encoder (audio_tower.layer_norm).
+      // Qwen2-Audio's norm is the encoder's last one (audio_tower.layer_norm).
       if (model.architecture && model.architecture->family == ModelFamily::qwen2_audio) first = list_.size();
     }
     const std::size_t linears = spec.widths.size() - 1;
@@ -152,8 +153,8 @@ class Listing {
   }
 
  private:
-  /// Returns a rank's share of rows or columns, of which some ranks have one more than others where tp does
-  /// not divide them.
+  /// Returns a rank's share of rows or columns. If tp does not divide them, some ranks have one more than
+  /// others.
   Range share_of(std::int64_t count, const std::string& name) const {
     if (count < tp_) {
       throw Error(ErrorKind::input, name + ": " + std::to_string(count) + " cannot be split over tp " +
@@ -237,7 +238,7 @@ std::int64_t Parameter::values_before(std::int64_t place) const {
     }
     first += range.size();
     row -= round_up(range.size(), row_multiple);
-    if (row < 0) break;  // among the zeros of this range
+    if (row < 0) break;  // in the padding of this range
   }
   return first * held_columns();
 }

@@ -12,17 +12,18 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kAligned = 8;  // values; 16 bytes of the narrowest
+constexpr std::int64_t kAligned = 8;  // values; 16 bytes of the narrowest type
 constexpr std::int64_t kValuesAtATime = std::int64_t{1} << 20;
 
-/// Returns the sum of twelve uniform numbers less six: mean 0, variance 1, and no library function in it.
+/// Returns the sum of twelve uniform numbers minus six: mean 0, variance 1, without library functions, so
+/// that it has the same bits everywhere.
 double normal(Random& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += random.uniform();
   return sum;
 }
 
-/// Returns a value of a table of sinusoids, as Whisper has for the positions of a sound.
+/// Returns a value of Whisper's sinusoidal position table.
 double sinusoid(std::int64_t row, std::int64_t column, std::int64_t columns) {
   const std::int64_t half = std::max<std::int64_t>(1, columns / 2);
   const double step = std::log(10'000.0) / static_cast<double>(std::max<std::int64_t>(1, half - 1));
@@ -30,7 +31,7 @@ double sinusoid(std::int64_t row, std::int64_t column, std::int64_t columns) {
   return column < half ? std::sin(angle) : std::cos(angle);
 }
 
-/// Sets the first values of the columns that a rank holds of a row.
+/// Sets the initial values of the columns of a row that a rank holds.
 void draw_row(const Parameter& parameter, std::int64_t row, std::uint64_t seed, std::span<double> out) {
   const Range columns = parameter.column_range;
   switch (parameter.initial) {
@@ -60,8 +61,8 @@ void* at(void* data, std::int64_t value, std::size_t width) {
   return offset(data, static_cast<std::size_t>(value) * width);
 }
 
-/// Calls visit(held index, whole index) for each held value of a parameter: where it stands in the whole
-/// tensor.
+/// Calls visit(held index, whole index) for each held value of a parameter. The whole index is its place in
+/// the whole tensor.
 template <typename Visit>
 void for_each_value(const Parameter& parameter, const Visit& visit) {
   std::size_t held = 0;
@@ -74,13 +75,13 @@ void for_each_value(const Parameter& parameter, const Visit& visit) {
   }
 }
 
-/// Returns from where to where some values, one at least, stand in a parameter's memory.
+/// Returns the places in a parameter's memory that a range of values, at least one, spans.
 Range places_of(const Parameter& parameter, Range values) {
   return {parameter.place_of(values.begin), parameter.place_of(values.end - 1) + 1};
 }
 
-/// Calls visit(value, place, count) for each run of some values that stand side by side in a parameter's
-/// memory, the values counted from the first.
+/// Calls visit(value, place, count) for each run of values that are contiguous in a parameter's memory.
+/// `value` counts from the first of the values.
 template <typename Visit>
 void for_each_stretch(const Parameter& parameter, Range values, const Visit& visit) {
   if (places_of(parameter, values).size() == values.size()) {
@@ -129,7 +130,7 @@ ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> p
   source != nullptr ? load(rank, *source) : initialize(rank, seed);
 }
 
-/// Gives places to the parameters of one kind.
+/// Assigns places in the flat arrays to the parameters whose by_held_rows has this value.
 void ParameterStore::place(bool by_held_rows) {
   for (Parameter& parameter : list_) {
     if (parameter.by_held_rows != by_held_rows) continue;
@@ -208,21 +209,21 @@ void ParameterStore::load(const RankContext& rank, const WeightSource& source) {
   upload.require_finite();
 }
 
-/// Makes weights and, in this rank's shard, masters of numbers from a place of a parameter on.
+/// Converts numbers to weights and, within this rank's shard, to masters, from a place in a parameter on.
 void ParameterStore::unpack(const RankContext& rank, const Parameter& parameter, std::int64_t first,
                             const StoredNumbers& numbers, Sums not_finite) {
   const Matrix weights{in_all(parameter, Kind::weight, first).data, 1, numbers.count};
   rank.kernels.unpack_values(weights, not_finite, numbers);
   if (!has_master()) return;
-  const std::int64_t shard = shard_ * shard_size() - parameter.offset;  // its first place
+  const std::int64_t shard = shard_ * shard_size() - parameter.offset;  // its first place in the parameter
   const Range own{std::max(first, shard), std::min(first + numbers.count, shard + shard_size())};
   if (own.begin >= own.end) return;
   const Sums masters{in_shard(parameter, Kind::weight, own.begin).data, 1, own.size()};
   rank.kernels.unpack_sums(masters, part_of(numbers, own.begin - first, own.size()));
 }
 
-/// Draws some rows at a time, as all values in double are more than the parameter. A row's values depend on
-/// nothing but its seed, so threads draw them side by side.
+/// Draws some rows at a time, because all values in f64 would take more memory than the parameter. A row's
+/// values depend only on its seed, so threads draw rows in parallel.
 void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
   std::vector<double> values;
   for (const Parameter& parameter : list_) {
@@ -251,8 +252,9 @@ double ModuleRates::of(const Parameter& parameter) const {
   return parameter.connects ? connector : encoder;
 }
 
-/// Calls visit(first, run) for each run of neighbors in a part of the flat arrays that are alike, with the
-/// zeros between and behind them: one call treats a whole run. `first` is a parameter of it.
+/// Calls visit(first, run) for each run of neighboring parameters that are alike, within a part of the flat
+/// arrays. A run includes the padding between and after its parameters, so that one kernel call handles it.
+/// `first` is one of its parameters.
 template <typename Alike, typename Visit>
 void ParameterStore::for_each_run(const Range& part, const Alike& alike, const Visit& visit) const {
   const Parameter* first = nullptr;
@@ -281,7 +283,7 @@ Sums ParameterStore::gradients_of(const Range& range) {
   return {at(gradients_.view().data, range.begin, sum_bytes_of(dtype_)), 1, range.size()};
 }
 
-/// Takes the step for values [begin, end) of the flat arrays, which lie in this rank's shard.
+/// Runs the optimizer step for the values [begin, end) of the flat arrays, which are in this rank's shard.
 void ParameterStore::step_range(const RankContext& rank, const Range& range, const AdamWStep& step) {
   const std::int64_t size = range.size();
   const std::int64_t in_shard = range.begin - shard_ * shard_size();
@@ -390,7 +392,7 @@ template void ParameterStore::read_values(const RankContext&, const Parameter&, 
 template void ParameterStore::read_values(const RankContext&, const Parameter&, Kind, std::int64_t,
                                           std::span<double>);
 
-/// Copies values to memory that begins with the first of them, and the zeros between them.
+/// Copies values, and the padding between them, to memory that begins with the first value.
 template <std::floating_point Real>
 void ParameterStore::put(const RankContext& rank, const Parameter& parameter, Memory memory,
                          std::int64_t first, std::span<const Real> values) {

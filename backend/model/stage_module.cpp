@@ -6,7 +6,8 @@
 namespace dflop {
 namespace {
 
-/// Returns the number of the layer of a module, "llm" or "encoder", that a parameter is of; -1 for none.
+/// Returns the index of the layer of a module, "llm" or "encoder", to which a parameter belongs; -1 if there
+/// is none.
 int layer_of(const std::string& parameter, const std::string& module) {
   const std::string before = module + ".layers.";
   return parameter.starts_with(before) ? std::stoi(parameter.substr(before.size())) : -1;
@@ -77,8 +78,8 @@ Tensor StageModule::logits(const Tensor& encoded, const LlmInput& input,
   return head_->logits(llm_.forward(std::move(x), tape.llm), input.rows(), std::move(rows));
 }
 
-/// Returns the value from which on gradients are complete when a backward has come down to a layer. Those of
-/// which tp ranks have parts are sums of whole backwards; they stand before all others.
+/// Returns the value from which on gradients are complete when a backward has reached a layer. Gradients that
+/// are summed over tp are complete only after the whole backward; they are stored before all others.
 std::int64_t StageModule::complete_from(bool encoder, int layer) const {
   std::int64_t from = 0;
   for (const Parameter& parameter : store_.list()) {

@@ -9,7 +9,7 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
-constexpr std::size_t kGatheredBelow = kBytesAtOnce / 16;  // longer runs go to the device from where they lie
+constexpr std::size_t kGatheredBelow = kBytesAtOnce / 16;  // longer runs are copied to the device directly
 constexpr std::int64_t kPartsAtOnce = 1024;
 
 }  // namespace
@@ -20,7 +20,7 @@ StoredUpload::StoredUpload(const RankContext& rank) : rank_(rank), not_finite_(r
   rank.kernels.zero(Sums(not_finite_));
 }
 
-/// Lets numbers be those of a run's tensor and type from now on.
+/// Switches to a run's tensor and type.
 void StoredUpload::enter_part(const StoredRun& run) {
   const bool is_known =
       !parts_.empty() && parts_.back().tensor == run.tensor && parts_.back().file == run.file;

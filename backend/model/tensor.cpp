@@ -20,7 +20,7 @@ IndexTensor::IndexTensor(const RankContext& rank, std::vector<std::int32_t> numb
 
 namespace {
 
-/// This is the precision of a type of the host.
+/// The DType of a host type.
 template <std::floating_point Value>
 constexpr DType dtype_of = std::is_same_v<Value, float> ? DType::f32 : DType::f64;
 
@@ -35,7 +35,7 @@ To as(From value) {
   }
 }
 
-/// Calls f with a zero of the type that an element has on the host: float, double or BFloat16.
+/// Calls f with a zero of the element's host type: float, double or BFloat16.
 template <typename F>
 auto with_zero_of(DType element, const F& f) {
   switch (element) {

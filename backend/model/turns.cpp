@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kLeastKept = 256;
 
-/// Returns a frequency as Llama 3.1 scales it: slow pairs by the factor, fast ones not, those between partly.
+/// Returns a frequency with Llama 3.1's scaling: slow pairs are scaled by the factor, fast pairs are not, and
+/// pairs in between partly.
 double scaled(double frequency, const RopeScaling& scaling) {
   const auto original = static_cast<double>(scaling.original_positions);
   const double wave = 2 * std::numbers::pi / frequency;
@@ -26,7 +27,7 @@ double scaled(double frequency, const RopeScaling& scaling) {
 std::vector<double> frequencies_of(const Rotary& rotary, const std::vector<int>& sections, int head_dim) {
   std::vector<double> frequencies;
   for (const int section : sections) {
-    // The exponent runs from 0 to 1 over a head, or over what a section has of it.
+    // The exponent runs from 0 to 1 over a head, or over a section's part of a head.
     const double pairs = rotary.sections_restart ? section : head_dim / 2;
     const std::size_t first = rotary.sections_restart ? 0 : frequencies.size();
     for (int i = 0; i < section; ++i) {

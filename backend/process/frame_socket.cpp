@@ -37,8 +37,8 @@ std::string system_reason() {
   return std::strerror(errno);  // NOLINT(concurrency-mt-unsafe): glibc's is safe for known errors
 }
 
-/// Returns the addresses of a host; null where the name is not known, as `problem` says. No host: those of
-/// this machine.
+/// Returns the addresses of a host, or of this machine if `host` is null. Returns null and sets `problem` if
+/// the name is unknown.
 Addresses addresses_of(const char* host, int port, std::string& problem) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -50,7 +50,8 @@ Addresses addresses_of(const char* host, int port, std::string& problem) {
   return {status == 0 ? found : nullptr, &::freeaddrinfo};
 }
 
-/// Debian gives a machine's own name a loopback address in /etc/hosts, at which no other machine finds it.
+/// Debian's /etc/hosts maps a machine's own name to a loopback address, at which other machines cannot reach
+/// it.
 bool is_hidden(const std::string& host, const addrinfo& address) {
   in6_addr parsed{};
   const bool is_name = ::inet_pton(AF_INET, host.c_str(), &parsed) != 1 &&
@@ -67,7 +68,7 @@ bool is_hidden(const std::string& host, const addrinfo& address) {
   return std::memcmp(&ip.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0;
 }
 
-/// Returns the most bytes that the value of a frame of this kind may have, of which a rank's have `most`.
+/// Returns the max bytes of the value of a frame of this kind; `most` for kinds that carry a rank's value.
 std::uint64_t most_value_bytes(FrameKind kind, std::uint64_t most) {
   const bool carries = kind == FrameKind::put || kind == FrameKind::value || kind == FrameKind::ended;
   return carries ? most : std::min(most, kMostWordBytes);
@@ -78,16 +79,17 @@ Descriptor make_socket(const addrinfo& address) {
 }
 
 void set(const Descriptor& socket, int level, int option, int value) {
-  ::setsockopt(socket.number(), level, option, &value, sizeof value);  // what is not known does without
+  ::setsockopt(socket.number(), level, option, &value, sizeof value);  // unsupported options are ignored
 }
 
-/// Listens at the first address that can be taken. Not open where none can; errno is then that of the last.
+/// Listens at the first available address. If none is available, the result is not open and errno is that of
+/// the last address.
 Descriptor listen_on(const addrinfo* addresses) {
   int problem = 0;
   for (const addrinfo* a = addresses; a != nullptr; a = a->ai_next) {
     Descriptor socket = make_socket(*a);
     set(socket, SOL_SOCKET, SO_REUSEADDR, 1);
-    ::fcntl(socket.number(), F_SETFL, O_NONBLOCK);  // a connection may be gone before it is accepted
+    ::fcntl(socket.number(), F_SETFL, O_NONBLOCK);  // a connection may disappear before it is accepted
     if (::bind(socket.number(), a->ai_addr, a->ai_addrlen) == 0 && ::listen(socket.number(), SOMAXCONN) == 0)
       return socket;
     problem = errno;
@@ -96,7 +98,7 @@ Descriptor listen_on(const addrinfo* addresses) {
   return {};
 }
 
-/// Waits for a connection that was begun. Returns 0, or the system's error.
+/// Waits until a pending connection is established. Returns 0 or the system's error.
 int finish_connecting(const Descriptor& socket, Deadline deadline) {
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
@@ -109,7 +111,7 @@ int finish_connecting(const Descriptor& socket, Deadline deadline) {
   return problem;
 }
 
-/// TCP lets a socket connect to itself where nobody listens and the port is one that it draws for itself.
+/// TCP lets a socket connect to itself if nobody listens and it has drawn the same port as its own.
 bool is_own_end(const Descriptor& socket) {
   sockaddr_storage here{};
   sockaddr_storage there{};

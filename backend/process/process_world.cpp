@@ -19,7 +19,7 @@ struct Launcher {
   const char* rank;
   const char* ranks;
   const char* local_rank;
-  std::array<const char*, 2> run;  ///< what it calls the run; null: nothing more
+  std::array<const char*, 2> run;  ///< variables with the launcher's name for the run; null: no further one
 };
 
 constexpr std::array<Launcher, 3> kLaunchers = {{
@@ -113,7 +113,7 @@ Values read_values(const std::string& bytes) {
   return values;
 }
 
-/// Says which of a rank's values differs from rank 0's; nothing where all are the same.
+/// Describes the first of a rank's values that differs from rank 0's; empty if all are equal.
 std::string difference(const Values& first, const Values& other, std::size_t rank) {
   if (first.size() != other.size()) return "processes are of different versions";
   for (std::size_t i = 0; i < first.size(); ++i) {

@@ -14,8 +14,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::chrono::seconds kGrace{5};       // for rank 0 to say how the run ended
-constexpr std::chrono::seconds kSlowAnswer{1};  // of a watch, which answers at once else
+constexpr std::chrono::seconds kGrace{5};       // for rank 0 to report how the run ended
+constexpr std::chrono::seconds kSlowAnswer{1};  // of a watch; normally it answers at once
 constexpr int kPings = 5;
 
 std::string state_text(const std::optional<RankWait>& wait) {
@@ -28,7 +28,7 @@ std::string state_text(const std::optional<RankWait>& wait) {
 }  // namespace
 
 Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
-  host_time();  // begins the clock
+  host_time();  // starts the clock
   if (options.rank == 0) server_ = std::make_unique<RendezvousServer>(options);
   connection_ = connect_to(options.host, options.port, in_time(options.meeting));
   set_connection_options(connection_, options.timeout);
@@ -43,7 +43,7 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
 
 Rendezvous::~Rendezvous() {
   Lock lock(mutex_);
-  // What this rank has said last must be heard before rank 0 or the connection goes.
+  // The others must receive this rank's last frames before rank 0 or the connection is gone.
   if (ended_ && met_) changed_.wait_for(lock, kGrace, [&] { return told_; });
 }
 
@@ -55,7 +55,7 @@ void Rendezvous::run(const std::stop_token& stop) {
   }
 }
 
-/// Reads what has come; returns false where nothing more will come.
+/// Reads the frames that have arrived. Returns false if no more can come.
 bool Rendezvous::read() {
   std::string problem = rank_name(0) + kGone;
   bool open = false;
@@ -65,7 +65,7 @@ bool Rendezvous::read() {
   } catch (const Error&) {
     open = false;
     problem = "whoever listens at " + address() + " is not rank 0 of a run";
-  } catch (const std::exception& error) {  // no memory for what has come
+  } catch (const std::exception& error) {  // no memory for the received frames
     open = false;
     problem = std::string("what rank 0 sends cannot be taken: ") + error.what();
   }
@@ -110,8 +110,8 @@ void Rendezvous::watch_rank(const std::stop_token& stop) {
   }
 }
 
-/// Asks how this rank is. Nothing that reads frames waits for the answer: a device that loads code lets
-/// whoever asks it wait until it has nothing left to do, which may be until the run ends.
+/// Requests this rank's state. The thread that reads frames must not wait for the answer: a device that loads
+/// code blocks queries until it is idle, which may be until the run ends.
 void Rendezvous::ask() {
   const std::lock_guard watching(watch_mutex_);
   if (!watch_) return;
@@ -123,7 +123,7 @@ void Rendezvous::ask() {
   RankState answer;
   try {
     answer = watch_();
-  } catch (const std::exception& error) {  // as of a device that has failed
+  } catch (const std::exception& error) {  // for example of a device that has failed
     answer.failure = error.what();
   }
   const Lock lock(mutex_);
@@ -151,7 +151,7 @@ void Rendezvous::check_wait() {
     if (late_since_) answers = Deadline::clock::now() - *late_since_ < kGrace;
     if (late_since_ && answers) return;
     if (!late_since_) late_since_ = Deadline::clock::now();
-    told_ = !answers;  // it will say nothing more
+    told_ = !answers;  // rank 0 will send nothing more
   }
   if (answers) return send({FrameKind::late, "", 0, ""});
   end_run("rank 0 does not answer rank " + std::to_string(rank()) + ", which " + state_text(now.wait) +
@@ -162,10 +162,11 @@ void Rendezvous::check_wait() {
 void Rendezvous::send(const Frame& frame) {
   const std::lock_guard lock(send_mutex_);
   if (send_bytes(connection_, to_bytes(frame))) return;
-  shut_down(connection_);  // part of it may be on its way, and nothing can follow; the thread hears of it
+  shut_down(connection_);  // part of the frame may have been sent, so nothing can follow it; the thread
+                           // notices the end
 }
 
-/// Ends the run. The first reason stays: what follows is its consequence.
+/// Ends the run. The first reason is kept, because later failures are its consequences.
 void Rendezvous::end_run(const std::string& reason, bool was_late) {
   {
     const Lock lock(mutex_);
@@ -203,7 +204,7 @@ bool Rendezvous::has_ended() {
   return ended_.has_value();
 }
 
-/// Throws where the run has ended. @pre the mutex is held
+/// Throws if the run has ended. @pre the mutex is held
 void Rendezvous::check_held() {
   if (!ended_) return;
   if (std::exchange(was_late_, false)) throw Error(ErrorKind::internal, *ended_);
@@ -257,7 +258,7 @@ std::string Rendezvous::broadcast(std::string value, const std::string& what) {
   return value;
 }
 
-/// The shortest of several round trips says most: half of it is the error at most.
+/// Uses the shortest of several round trips, because the error is at most half of it.
 Nanoseconds Rendezvous::clock_offset() {
   if (rank() == 0) return Nanoseconds{0};
   const Waiting waiting(*this, "the clock of rank 0");
@@ -298,7 +299,7 @@ void Rendezvous::leave() {
   send({FrameKind::bye, "", 0, ""});
   Lock lock(mutex_);
   changed_.wait_until(lock, in_time(2 * options_.timeout + kGrace), [&] { return gone_ || ended_; });
-  gone_ = true;  // for this rank: it has said goodbye
+  gone_ = true;  // true for this rank, which has said goodbye
 }
 
 Rendezvous::Waiting::Waiting(Rendezvous& rendezvous, std::string what) : rendezvous_(rendezvous) {

@@ -20,13 +20,13 @@
 namespace dflop {
 namespace {
 
-constexpr std::chrono::seconds kAnswerTime{2};          // for what each rank waits for
-constexpr std::chrono::seconds kHelloTime{30};          // who is silent for longer keeps no descriptor
-constexpr std::chrono::milliseconds kAcceptAgain{100};  // where the system has no descriptor left
-constexpr std::chrono::seconds kLastWords{5};           // for what is under way at the end
+constexpr std::chrono::seconds kAnswerTime{2};          // for each rank's answer about what it waits for
+constexpr std::chrono::seconds kHelloTime{30};          // a connection that stays silent longer is closed
+constexpr std::chrono::milliseconds kAcceptAgain{100};  // if the system has no descriptor left
+constexpr std::chrono::seconds kLastWords{5};           // for frames in flight at the end
 constexpr std::size_t kMostSendings = 2 * kMostKeysOfRank;
 
-/// Reads "rank ranks", of whoever has connected.
+/// Reads "rank ranks" from a hello, which may come from a stranger.
 bool read_hello(const std::string& key, int& rank, int& ranks) {
   const char* const end = key.data() + key.size();
   const auto [space, first] = std::from_chars(key.data(), end, rank);
@@ -35,7 +35,7 @@ bool read_hello(const std::string& key, int& rank, int& ranks) {
   return second == std::errc() && stop == end;
 }
 
-/// Compares in a time that says nothing of where they differ.
+/// Compares in constant time, so that the duration does not reveal where the tokens differ.
 bool is_same_token(const std::string& one, const std::string& other) {
   if (one.size() != other.size()) return false;
   unsigned char difference = 0;
@@ -59,7 +59,7 @@ RendezvousServer::RendezvousServer(const RendezvousOptions& options)
 RendezvousServer::~RendezvousServer() {
   thread_.request_stop();
   const char byte = 0;
-  if (::write(wake_write_.number(), &byte, 1) < 0) return;  // then it wakes with the next tick
+  if (::write(wake_write_.number(), &byte, 1) < 0) return;  // then the thread wakes at the next tick
 }
 
 void RendezvousServer::run(const std::stop_token& stop) {
@@ -74,7 +74,7 @@ void RendezvousServer::run(const std::stop_token& stop) {
 void RendezvousServer::wait() {
   const bool accepts = Deadline::clock::now() >= accept_again_;
   std::vector<pollfd> polled = {{wake_read_.number(), POLLIN, 0},
-                                {accepts ? listener_.number() : -1, POLLIN, 0}};  // -1: is passed over
+                                {accepts ? listener_.number() : -1, POLLIN, 0}};  // -1: poll() ignores it
   for (const auto& peer : peers_) {
     const int events = peer->sendings.empty() ? POLLIN : POLLIN | POLLOUT;
     polled.push_back({peer->connection.number(), static_cast<short>(events), 0});
@@ -88,13 +88,13 @@ void RendezvousServer::wait() {
   if (polled[1].revents != 0 && listener_.is_open()) accept();
 }
 
-/// Whoever connects without a word must not keep ranks away, nor take all descriptors of rank 0.
+/// Silent connections must not keep ranks away or use up rank 0's descriptors.
 void RendezvousServer::accept() {
   auto peer = std::make_unique<Peer>();
   peer->connection = accept_from(listener_);
   const int problem = peer->connection.is_open() ? 0 : errno;
   const bool none_left = problem == EMFILE || problem == ENFILE || problem == ENOBUFS || problem == ENOMEM;
-  if (none_left) {  // the listener stays readable: asked at once it would answer the same
+  if (none_left) {  // the listener stays readable, so retrying at once would fail again
     accept_problem_ = std::strerror(problem);  // NOLINT(concurrency-mt-unsafe)
     accept_again_ = in_time(std::chrono::duration_cast<Seconds>(kAcceptAgain));
   }
@@ -116,16 +116,16 @@ void RendezvousServer::read(Peer& peer) {
       if (!peer.connection.is_open()) return;
     }
     if (!open) lose(peer);
-  } catch (const Error&) {  // whoever sends that is no rank
+  } catch (const Error&) {  // the sender is not a rank
     lose(peer);
-  } catch (const std::exception& error) {  // what passes through needs more memory than there is
+  } catch (const std::exception& error) {  // not enough memory for the forwarded data
     end_run(std::string("rank 0 cannot pass on what ranks send: ") + error.what());
   }
 }
 
 void RendezvousServer::handle(Peer& peer, Frame frame) {
   if (peer.rank < 0) return peer.challenge.empty() ? greet(peer, frame) : admit(peer, frame);
-  if (!met_) return lose(peer);  // a rank waits for its welcome
+  if (!met_) return lose(peer);  // a rank must wait for its welcome
   switch (frame.kind) {
     case FrameKind::put:
       return put(peer, std::move(frame));
@@ -151,12 +151,12 @@ void RendezvousServer::handle(Peer& peer, Frame frame) {
     case FrameKind::gone:
     case FrameKind::challenge:
     case FrameKind::proof:
-      break;  // nothing that a rank that takes part sends
+      break;  // a rank in the run never sends these
   }
   lose(peer);
 }
 
-/// A rank of another run must not end this one: it is told, and this one goes on waiting.
+/// A rank of another run must not end this run. It is told why it is rejected, and this run keeps waiting.
 void RendezvousServer::greet(Peer& peer, const Frame& hello) {
   int rank = -1;
   int ranks = 0;
@@ -172,7 +172,7 @@ void RendezvousServer::greet(Peer& peer, const Frame& hello) {
   send(peer, {FrameKind::challenge, "", 0, peer.challenge});
 }
 
-/// Takes a rank that has answered: who only says hello takes no place of one that comes later.
+/// Admits a rank that has answered its challenge. A hello by itself does not take a rank's place.
 void RendezvousServer::admit(Peer& peer, const Frame& proof) {
   if (proof.kind != FrameKind::proof || proof.value != peer.challenge) {
     peer.connection = {};
@@ -200,8 +200,8 @@ void RendezvousServer::welcome_all() {
   send_all({FrameKind::welcome, "", 0, ""});
 }
 
-/// Returns why a hello is not taken; empty where it is. The token comes first: nothing else that a stranger
-/// says is looked at.
+/// Returns why a hello is rejected; empty if it is accepted. The token is checked first, and nothing else is
+/// read from a stranger.
 std::string RendezvousServer::refusal(int rank, int ranks, const std::string& token) {
   if (!is_same_token(token, options_.token)) {
     return rank_name(rank) + " comes with another token than rank 0 has, or one of them with none: another " +
@@ -216,7 +216,7 @@ std::string RendezvousServer::refusal(int rank, int ranks, const std::string& to
   return refusal(rank);
 }
 
-/// Returns why a rank cannot be taken now.
+/// Returns why a rank cannot be admitted now.
 std::string RendezvousServer::refusal(int rank) {
   if (peer_of(rank) != nullptr || met_)
     return rank_name(rank) + " has come already; another run may use this port";
@@ -270,7 +270,7 @@ void RendezvousServer::leave(int rank) {
   if (left_.size() == static_cast<std::size_t>(options_.ranks)) send_all({FrameKind::gone, "", 0, ""});
 }
 
-/// Before all have met nobody depends on a connection: who was there may come again.
+/// Until all ranks have met, no rank depends on a connection, and a lost rank may connect again.
 void RendezvousServer::lose(Peer& peer) {
   const bool at_work = met_ && peer.rank >= 0 && left_.count(peer.rank) == 0;
   peer.connection = {};
@@ -288,7 +288,7 @@ void RendezvousServer::ask_all(int origin) {
 
 void RendezvousServer::add_state(int rank, const std::string& state) {
   if (!report_) return;
-  report_->states.emplace(rank, state);  // that it has ended stays
+  report_->states.emplace(rank, state);  // keeps the state of a rank that has ended
   if (report_->states.size() == static_cast<std::size_t>(options_.ranks)) finish_report();
 }
 
@@ -318,14 +318,14 @@ void RendezvousServer::check_times() {
   }
 }
 
-/// Ends the run. The first reason stays: what follows is its consequence.
+/// Ends the run. The first reason is kept, because later failures are its consequences.
 void RendezvousServer::end_run(const std::string& reason, const std::string& origin) {
   if (ended_) return;
   ended_ = Frame{FrameKind::ended, origin, 0, reason};
   send_all(*ended_);
 }
 
-/// Sends a frame, with another value than its own where one is given.
+/// Sends a frame. `value`, if given, replaces the frame's own value.
 void RendezvousServer::send(Peer& peer, const Frame& frame, Shared value) {
   if (!peer.connection.is_open()) return;
   if (!value) value = std::make_shared<const std::string>(frame.value);
@@ -341,7 +341,7 @@ void RendezvousServer::send_all(const Frame& frame) {
   }
 }
 
-/// Sends what the connection takes now.
+/// Sends as much as the connection accepts now.
 void RendezvousServer::flush(Peer& peer) {
   while (!peer.sendings.empty()) {
     Sending& first = peer.sendings.front();
@@ -361,7 +361,7 @@ void RendezvousServer::flush(Peer& peer) {
   }
 }
 
-/// Sends what is under way, for a short time, as the connections end with this thread.
+/// Sends pending frames for a short time, because the connections end with this thread.
 void RendezvousServer::finish_sending() {
   const Deadline end = in_time(std::chrono::duration_cast<Seconds>(kLastWords));
   while (Deadline::clock::now() < end) {

@@ -15,7 +15,7 @@
 namespace dflop {
 namespace {
 
-/// Returns the offsets of sequences of `length`, the last of what is left.
+/// Returns the offsets of sequences of `length` tokens; the last one has the remaining tokens.
 std::vector<std::int32_t> offsets_of(std::int64_t tokens, std::int64_t length) {
   std::vector<std::int32_t> offsets{0};
   while (offsets.back() < tokens) {
@@ -38,7 +38,7 @@ Tensor KernelBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   Tensor tensor(rank_, rows, columns);
   const DType dtype = rank_.kernels.dtype();
   const auto count = static_cast<std::size_t>(rows * columns);
-  for (std::size_t done = 0; done < count; done += values_.size()) {  // a copy of all may have no room
+  for (std::size_t done = 0; done < count; done += values_.size()) {  // a full copy may not fit in memory
     const auto piece = std::span<const float>(values_).first(std::min(values_.size(), count - done));
     upload(rank_, static_cast<std::byte*>(tensor.view().data) + done * bytes_of(dtype), dtype, piece);
   }
@@ -46,7 +46,7 @@ Tensor KernelBench::random_tensor(std::int64_t rows, std::int64_t columns) {
 }
 
 void KernelBench::prepare(const KernelCall& call) {
-  run_ = nullptr;  // its memory is free for the next
+  run_ = nullptr;  // frees its memory for the next call
   switch (call.operation) {
     case KernelOperation::linear:
     case KernelOperation::linear_backward_input:
@@ -139,7 +139,7 @@ void KernelBench::prepare_activation_backward(const KernelCall& call) {
 }
 
 double KernelBench::run_ns(std::size_t variant) {
-  rank_.kernels.zero(Sums(other_));  // caches hold it, and not the arguments
+  rank_.kernels.zero(Sums(other_));  // evicts the arguments from the caches
   rank_.compute.synchronize();
   rank_.compute.record(*begin_);
   run_(variant);
@@ -153,9 +153,10 @@ namespace {
 constexpr std::int64_t kFirstRuns = 2;
 constexpr std::int64_t kSecondRuns = 6;
 constexpr std::int64_t kMostRuns = 30;
-constexpr double kProbe = double{1 << 28};  // multiplications of a call that says how long others take
+constexpr double kProbe =
+    double{1 << 28};  // multiplications of the call from which others' times are predicted
 
-/// A Contest is that of the variants of one call.
+/// A Contest compares the variants of one call.
 class Contest {
  public:
   Contest(KernelBench& bench, KernelTable::Entry& entry)
@@ -165,7 +166,7 @@ class Contest {
 
   bool over() const { return left_.size() < 2; }
 
-  /// Runs each of those that are left so often, in turns.
+  /// Runs each remaining variant `times` times, in turns.
   void run(std::int64_t times) {
     for (std::int64_t i = 0; i < times; ++i) {
       for (const std::size_t v : left_) {
@@ -175,7 +176,7 @@ class Contest {
       }
     }
   }
-  /// Drops those over a limit of the best's shortest run, or mean.
+  /// Drops variants whose shortest run, or mean, exceeds `limit` times the best one's.
   void drop(double limit, bool by_least) {
     const auto time = [&](std::size_t v) { return by_least ? least_[v] : entry_[v].mean; };
     double best = std::numeric_limits<double>::infinity();
@@ -187,20 +188,20 @@ class Contest {
   KernelBench& bench_;
   KernelTable::Entry& entry_;
   std::vector<double> least_;
-  std::vector<std::size_t> left_;  // the default among them
+  std::vector<std::size_t> left_;  // remaining variants, including the default
 };
 
-/// Returns the multiplications of a call, about. Activations have no inner size and come after all else.
+/// Returns the approximate number of multiplications of a call. Activations have no inner size and come last.
 double multiplications(const KernelCall& call) {
   return work_of(call) * std::max(call.inner, 1) * (call.length > 0 ? call.outer / 512 : call.outer);
 }
 
-/// Returns what calls are expected to take in a step, in units of their own.
+/// Returns the expected time of a call in a step, in arbitrary units.
 double expected(const TunedCall& tuned) {
   return tuned.weight * multiplications(tuned.call);
 }
 
-/// Returns the calls, the most expected time first, but in front of all one that does not take long.
+/// Returns the calls in order of decreasing expected time, except that a short call comes first.
 std::vector<TunedCall> in_order(std::vector<TunedCall> calls) {
   const auto size = [](const TunedCall& tuned) { return multiplications(tuned.call); };
   std::ranges::stable_sort(calls, std::greater{}, expected);
@@ -211,8 +212,9 @@ std::vector<TunedCall> in_order(std::vector<TunedCall> calls) {
   return calls;
 }
 
-/// Measures the variants of one call until `over()`, which is asked before each round, but each of them
-/// twice. Returns what the fastest variant's first run took. @throws OutOfMemory, and what over() throws
+/// Measures the variants of one call, each at least twice, until over() returns true; it is called before
+/// each round. Returns the time of the fastest variant's first run. @throws OutOfMemory, and the exceptions
+/// of over()
 template <typename Over>
 double measure(KernelBench& bench, const KernelCall& call, KernelTable& table, const Over& over) {
   bench.prepare(call);
@@ -238,7 +240,7 @@ LeftOut tune_kernels(const RankContext& rank, const std::vector<TunedCall>& call
   double left_share = 0;
   for (const TunedCall& tuned : order) left_share += expected(tuned);
   LeftOut left_out;
-  double least_ns = 0;  // that a multiplication has taken
+  double least_ns = 0;  // shortest time per multiplication so far
   const Stopwatch watch;
   const auto tell = [&] {
     if (!options.progress) return;
@@ -255,7 +257,7 @@ LeftOut tune_kernels(const RankContext& rank, const std::vector<TunedCall>& call
       continue;
     }
     tell();
-    // A floor keeps calls of little time from having none: half of what is left is shared out evenly.
+    // Half of the remaining budget is shared equally, so that short calls get some time too.
     const double share = expected(order[i]) / left_share;
     const Seconds own = left * (0.5 * share + 0.5 / static_cast<double>(order.size() - i));
     left_share -= expected(order[i]);

@@ -16,8 +16,8 @@ constexpr std::array<std::size_t, 6> kSizes = {1 << 10, 1 << 12, 1 << 14,
 constexpr int kLinkRepeats = 15;
 constexpr int kWarmUps = 3;
 
-/// Those who wait for a rank that computes fall asleep where they do not run ahead; waking them belongs to
-/// what they wait for.
+/// Waits until the other ranks sleep. If ranks do not run ahead of their device, they fall asleep while they
+/// wait for a rank that computes, and the time to wake them belongs to the measured communication.
 void let_others_fall_asleep(const Device& device) {
   constexpr std::chrono::milliseconds kAwake{2};
   if (!device.is_synchronous()) return;
@@ -26,8 +26,8 @@ void let_others_fall_asleep(const Device& device) {
   }
 }
 
-/// A LateRankBench measures from when rank 0, which the others wait for, begins step() until the last rank
-/// has ended it: the median of some. `meet` brings all ranks together.
+/// A LateRankBench measures the time from when rank 0, for which the others wait, begins step() until the
+/// last rank ends it. It takes the median of several runs. `meet` synchronizes all ranks.
 class LateRankBench {
  public:
   explicit LateRankBench(std::size_t ranks) : times_(ranks) {}
@@ -53,7 +53,7 @@ class LateRankBench {
     }
   }
 
-  /// Returns the median in seconds; it is called after all ranks have run.
+  /// Returns the median in seconds. Call it after all ranks have run.
   double duration() const {
     std::vector<double> durations;
     for (std::size_t i = 0; i < kLinkRepeats; ++i) {
@@ -77,8 +77,8 @@ std::unique_ptr<Buffer> zeroed(const LocalRank& rank, std::size_t bytes) {
   return buffer;
 }
 
-/// Returns the line through what the first `count` ranks take for each size. A thread of each rank calls
-/// run(bench, rank, data, bytes), which does what is measured.
+/// Returns the line through the times of the first `count` ranks for each size. Each rank's thread calls
+/// run(bench, rank, data, bytes), which runs the measured work.
 template <typename Run>
 ProfileLine line_of(const std::vector<LocalRank>& ranks, std::size_t count, const Run& run) {
   std::vector<LinkSample> samples;

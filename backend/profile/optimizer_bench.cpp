@@ -10,16 +10,16 @@
 namespace dflop {
 namespace {
 
-/// Returns on how many parameters lines are measured: where there is a cache that steps do not profit from,
-/// on so many that it holds a small part of them, as it does of a stage's.
+/// Returns the numbers of parameters at which lines are measured. If there is a cache from which steps do not
+/// profit, it holds only a small part of these parameters, as of a stage's.
 std::vector<std::int64_t> sizes_for(const Device& device) {
   const std::int64_t cache = device.cache().count;
   if (cache > 0) return {1 << 12, cache / kFp32Bytes, cache};
   return {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20};
 }
 
-/// Fits a line to the medians of run(), which works on so many parameters.
-/// @param prepare  makes what run() works on
+/// Fits a line to the median times of run() over the number of parameters.
+/// @param prepare makes the data for run()
 ProfileLine line_over_parameters(const RankContext& rank,
                                  const std::function<std::function<void()>(std::int64_t)>& prepare) {
   constexpr int kRepeats = 9;

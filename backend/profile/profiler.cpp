@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// Returns the first ranks in groups of tp: as many groups as `busy` ranks fill, one at least.
+/// Returns the first ranks in groups of tp: as many groups as `busy` ranks fill, at least one.
 std::vector<RankContext> in_tp_groups(const std::vector<LocalRank>& ranks, const TpMode& mode, int busy) {
   const int tp = mode.tp;
   std::vector<RankContext> contexts;
@@ -27,7 +27,7 @@ std::vector<RankContext> in_tp_groups(const std::vector<LocalRank>& ranks, const
   return contexts;
 }
 
-/// Lets the ranks' kernels be those that were chosen. The guides outlive the measuring.
+/// Makes the ranks use the chosen kernels. The guides must outlive the measurement.
 std::vector<std::unique_ptr<RankGuide>> guide_all(const std::vector<LocalRank>& ranks,
                                                   const ProfilerOptions& options) {
   std::vector<std::unique_ptr<RankGuide>> guides;
@@ -40,12 +40,12 @@ std::vector<std::unique_ptr<RankGuide>> guide_all(const std::vector<LocalRank>& 
   return guides;
 }
 
-/// Returns in how many parts the budget is shared out.
+/// Returns the number of tables that share the budget.
 std::size_t tables_of(const ProfilerOptions& options) {
   return options.modes.size() * std::max<std::size_t>(1, options.shares.size());
 }
 
-/// Adds tables where they belong. `measure` is called where they are not there.
+/// Adds tables in their place; calls `measure` for missing ones.
 template <typename Measure>
 void add_tables(ProfileTables& profile, const TpMode& mode, int quanta, const Measure& measure) {
   const auto place_of = [](const TpProfile& tables) { return std::pair(tables.mode, tables.quanta); };
@@ -56,7 +56,8 @@ void add_tables(ProfileTables& profile, const TpMode& mode, int quanta, const Me
   profile.tp.insert(place, std::move(tables));
 }
 
-/// Measures units of a mode on a share of as many devices as it has tp ranks, beside neighbours on the rest.
+/// Measures units of a mode on a share of as many devices as it has tp ranks, with neighbors on the rest of
+/// each device.
 void add_part(const ModelSpec& model, const TpMode& mode, double share, const ProfilerOptions& options,
               const ProfilerProgress& progress, ProfileTables& profile) {
   const std::unique_ptr<World> world = options.make_shared_world(mode.tp, share);
@@ -66,7 +67,7 @@ void add_part(const ModelSpec& model, const TpMode& mode, double share, const Pr
   }
   profile.quanta = world->quanta();
   for (TpProfile& tables : profile.tp) {
-    if (!tables.part) tables.quanta = profile.quanta;  // of all, whatever these are counted as elsewhere
+    if (!tables.part) tables.quanta = profile.quanta;  // those of the whole profile
   }
   add_tables(profile, mode, encoder_quanta(world->quanta(), share), [&] {
     std::vector<LocalRank> ranks;
@@ -95,7 +96,7 @@ void measure_tables(const ModelSpec& model, const std::vector<LocalRank>& ranks,
   }
 }
 
-/// Returns the windows of the encoder's attention; none where all of its layers see whole sequences.
+/// Returns the windows of the encoder's attention; none if all its layers see whole sequences.
 std::optional<AttentionWindows> windows_of(const ModelSpec& model) {
   if (model.encoder.layers == 0 || !model.architecture) return std::nullopt;
   const std::vector<bool>& windowed = model.encoder.layer_form().windowed;
@@ -106,7 +107,7 @@ std::optional<AttentionWindows> windows_of(const ModelSpec& model) {
   return AttentionWindows{layers, side * side};
 }
 
-/// Returns the largest number of tokens of a point.
+/// Returns the max number of tokens of a point.
 std::int64_t most_tokens(const ProfilerOptions& options) {
   return std::max(options.llm.tokens, options.encoder.value_or(options.llm).tokens);
 }

@@ -9,10 +9,10 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kShortLength = 16;  // of the sequences on which linear parts are measured
-constexpr std::int64_t kFlushes = 4;       // caches that are written to flush one
+constexpr std::int64_t kShortLength = 16;  // of the sequences used for linear parts
+constexpr std::int64_t kFlushes = 4;       // cache sizes to write to flush the cache
 
-/// Returns a stage with one layer of each of a model's modules and all else.
+/// Returns a stage with one layer of each module and all other parts of a model.
 StagePlace all_units(const ModelSpec& model, int tp) {
   const bool has_encoder = model.encoder.layers > 0;
   StagePlace place;
@@ -25,8 +25,8 @@ StagePlace all_units(const ModelSpec& model, int tp) {
   return place;
 }
 
-/// Returns sequences of `length` rows, which divides `rows`. On all axes a row's position is its place, and
-/// windows are whole sequences.
+/// Returns sequences of `length` rows; `length` divides `rows`. A row's position on every axis is its index,
+/// and windows are whole sequences.
 PackedRows sequences(const TransformerSpec& spec, std::int64_t rows, std::int64_t length) {
   const LayerForm form = spec.layer_form();
   const auto axes = static_cast<std::size_t>(form.rotary ? form.rotary->axes() : 0);
@@ -41,8 +41,8 @@ PackedRows sequences(const TransformerSpec& spec, std::int64_t rows, std::int64_
   return packed;
 }
 
-/// Returns one sequence of rows that all come from patches or frames, if the front has no other, whose values
-/// have the precision of a run, as a run's have before its step.
+/// Returns one sequence whose rows all come from patches or frames, if the front has no other rows. Values
+/// already have the run's precision, as they do in a run before its step.
 EncoderInput front_input(const ModelSpec& model, std::int64_t rows, DType dtype) {
   const EncoderFront front = model.front();
   EncoderInput input;
@@ -58,7 +58,7 @@ EncoderInput front_input(const ModelSpec& model, std::int64_t rows, DType dtype)
   return input;
 }
 
-/// Returns rows of which each merged one goes to the LLM.
+/// Returns rows of which every merged row goes to the LLM.
 EncoderInput connector_input(const ModelSpec& model, std::int64_t rows) {
   EncoderInput input;
   input.offsets.push_back(static_cast<std::int32_t>(rows));
@@ -70,7 +70,7 @@ EncoderInput connector_input(const ModelSpec& model, std::int64_t rows) {
   return input;
 }
 
-/// Returns tokens of the encoder, where there is one, then as many of text, all of which are trained.
+/// Returns encoder tokens, if there is an encoder, and then as many text tokens, all of them trained.
 LlmInput llm_input(const ModelSpec& model, std::int64_t tokens) {
   const std::int64_t vocabulary = model.llm.vocabulary;
   LlmInput input;
@@ -121,8 +121,8 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
   rank.kernels.zero(Sums(meeting_));
 }
 
-/// Makes random values for all tensors of so many rows, unless there are enough: making them takes the host
-/// longer than a device takes for a pass.
+/// Makes random values for all tensors of `rows` rows, unless there are enough already, because the host
+/// needs longer to make them than a device needs for a pass.
 void UnitBench::reserve_values(std::int64_t rows) {
   std::int64_t widest = std::max(model_.llm.hidden, model_.encoder.hidden);
   for (const TransformerSpec* spec : {&model_.llm, &model_.encoder}) {
@@ -137,7 +137,7 @@ void UnitBench::reserve_values(std::int64_t rows) {
   upload(rank_, random_.view().data, rank_.kernels.dtype(), std::span<const float>(all));
 }
 
-/// @pre reserve_values() of as many rows
+/// @pre reserve_values() was called for at least as many rows
 Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   Tensor tensor(rank_, rows, columns);
   const std::size_t bytes = static_cast<std::size_t>(rows * columns) * bytes_of(rank_.kernels.dtype());
@@ -145,8 +145,8 @@ Tensor UnitBench::random_tensor(std::int64_t rows, std::int64_t columns) {
   return tensor;
 }
 
-/// Has one rank of a tp group flush, as the cache is the device's; the others' streams wait until it is done,
-/// or it would run in their time.
+/// Lets one rank of a tp group flush the device's cache. The other ranks' streams wait until it is done;
+/// otherwise the flush would count in their times.
 void UnitBench::flush() {
   if (!flushes_) return;
   rank_.kernels.zero(Sums(flushed_));
@@ -158,8 +158,8 @@ void UnitBench::flush() {
 template <typename Work>
 double UnitBench::timed(const Work& work) {
   rank_.compute.synchronize();
-  // This is done before the clock starts, and while the host enters the work, so that the device finds it
-  // when it gets there.
+  // This happens before the clock starts, while the host enqueues the work, so that the device finds the work
+  // when the flush is done.
   flush();
   rank_.compute.record(*begin_);
   work();
@@ -365,7 +365,7 @@ void UnitBench::measure_memory(std::int64_t tokens, TpProfile& profile) {
   }
   set(&BytesPerToken::embedding, memory_of(embedding(tokens), tokens));
   set(&BytesPerToken::head, memory_of(head(tokens), tokens));
-  // A forward's buffers are those of a token whose logits exist, as all of `tokens` may not
+  // A forward's buffers count per token that has logits at once, because not all `tokens` may have them
   // (`logits_at_once`).
   const TransformerSpec& llm = model_.llm;
   const auto without = static_cast<double>(tokens - llm.logit_rows(tokens, rank_.tp_size()));

@@ -20,38 +20,39 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kFewestTokens = 16;
-constexpr std::int64_t kAttentionTokens = 256;  // at least, so that short sequences come in numbers
-constexpr std::int64_t kFullTokens = 8192;      // on which attention fills the largest GPUs
+constexpr std::int64_t kAttentionTokens = 256;  // min, so that there are several short sequences
+constexpr std::int64_t kFullTokens = 8192;      // enough for attention to fill the largest GPUs
 constexpr double kFirstPass = 0.2;              // of the budget
-constexpr std::int64_t kBusyTokens = 512;       // of what the others run
-constexpr std::int64_t kMemoryTokens = 512;     // enough that the rounding of buffers is below a percent
+constexpr std::int64_t kBusyTokens = 512;       // size of the units that the other ranks run
+constexpr std::int64_t kMemoryTokens = 512;     // enough to keep the rounding of buffers below 1 %
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
-constexpr double kMostBeside = 10;  // times as long beside neighbours: of next to nothing it may be anything
+constexpr double kMostBeside =
+    10;  // max slowdown by neighbors; for units of almost no time the ratio may be anything
 
-/// A NeighbourSwitch lets the first rank of a neighbour's group run units, or rest.
+/// A NeighbourSwitch makes the first rank of a neighbor's group run units or rest.
 class NeighbourSwitch {
  public:
-  /// Returns when the neighbour rests.
+  /// Waits until the neighbor rests.
   void rest() {
     std::unique_lock lock(mutex_);
     works_ = false;
     changed_.wait(lock, [&] { return rests_ || ended_; });
   }
-  /// Returns when the neighbour is at work.
+  /// Waits until the neighbor is at work.
   void work() {
     std::unique_lock lock(mutex_);
     works_ = true;
     changed_.notify_all();
     changed_.wait(lock, [&] { return !rests_ || ended_; });
   }
-  /// Lets the neighbour work from now on, and nobody wait for it.
+  /// Lets the neighbor work from now on; nobody waits for it any more.
   void end() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
     changed_.notify_all();
   }
-  /// Returns, to the neighbour, when it is to work.
+  /// Called by the neighbor: waits until it must work.
   void wait_for_work() {
     std::unique_lock lock(mutex_);
     rests_ = true;
@@ -69,17 +70,18 @@ class NeighbourSwitch {
   bool ended_ = false;
 };
 
-/// Samples are a point and what each of its rounds took. Either all rounds have a recomputation or none has.
+/// Samples hold a point and the time of each of its rounds. Either all rounds include recomputation or none
+/// does.
 struct Samples {
   ProfileUnit unit;
   std::int64_t tokens = 0;
   std::int64_t length = 0;
   std::vector<ProfilePoint> rounds;
-  std::vector<ProfilePoint> beside = {};  ///< busy neighbours, where there are some
+  std::vector<ProfilePoint> beside = {};  ///< rounds with busy neighbors, if there are any
 
   ProfilePoint point() const { return point_of(rounds); }
 
-  /// A difference of two short times may come out below zero.
+  /// The times may be negative, because they may be differences of two short times.
   ProfilePoint point_of(const std::vector<ProfilePoint>& runs) const {
     const auto middle = [&](auto time) {
       std::vector<double> times;
@@ -96,8 +98,8 @@ struct Samples {
   }
 };
 
-/// Returns how many times as long a unit's points take beside neighbours: the ratio of sums, so that large
-/// points weigh as much as they do in steps.
+/// Returns the slowdown of a unit's points by busy neighbors. It is a ratio of sums, so that large points
+/// weigh as much as they do in steps.
 PassFactors factors_of(ProfileUnit unit, const std::vector<Samples>& points) {
   const auto ratio = [&](double ProfilePoint::*pass) {
     double alone = 0;
@@ -119,7 +121,7 @@ std::size_t units_of(const ModelSpec& model) {
       std::count_if(units.begin(), units.end(), [&](ProfileUnit unit) { return has_unit(model, unit); }));
 }
 
-/// Returns numbers that double from the fewest tokens on, the last one `most`.
+/// Returns numbers that double from the min tokens; the last one is `most`.
 std::vector<std::int64_t> doubled_up_to(std::int64_t most) {
   std::vector<std::int64_t> numbers;
   for (std::int64_t x = kFewestTokens; x < most; x *= 2) numbers.push_back(x);
@@ -127,14 +129,14 @@ std::vector<std::int64_t> doubled_up_to(std::int64_t most) {
   return numbers;
 }
 
-/// Returns the points of a unit, the smallest first.
+/// Returns the points of a unit in ascending order.
 std::vector<Samples> points_of(const ModelSpec& model, ProfileUnit unit, const ProfilerOptions& options,
                                bool launches) {
   const bool is_encoder = unit <= ProfileUnit::connector;
   const PointRange& most = is_encoder && options.encoder ? *options.encoder : options.llm;
   std::vector<Samples> points;
   if (!is_attention(unit)) {
-    // Layers are measured on whole sequences of the fewest tokens, the connector on whole merged tokens.
+    // Layers are measured on whole sequences of the min length, the connector on whole merged tokens.
     const int whole =
         unit == ProfileUnit::connector ? model.connector.merge : static_cast<int>(kFewestTokens);
     for (const std::int64_t x : doubled_up_to(most.tokens))
@@ -153,10 +155,9 @@ std::vector<Samples> points_of(const ModelSpec& model, ProfileUnit unit, const P
   return points;
 }
 
-/// Returns all points in the order in which they are first run. A host's times grow with the tokens, so that
-/// each point says what the next one takes: the smallest come first. On a device that launches kernels large
-/// points matter most and take little: of each unit the largest comes first, then the smallest, then the
-/// rest.
+/// Returns all points in the order of their first run. On a host, times grow with the tokens and each point
+/// predicts the next one, so the smallest come first. On a device that launches kernels, large points matter
+/// most and are fast, so each unit's largest point comes first, then the smallest, then the rest.
 std::vector<Samples> all_points(const ModelSpec& model, const ProfilerOptions& options, bool launches) {
   std::vector<std::pair<std::size_t, Samples>> ranked;
   for (const auto unit : all_of<ProfileUnit>()) {
@@ -174,10 +175,10 @@ std::vector<Samples> all_points(const ModelSpec& model, const ProfilerOptions& o
   return points;
 }
 
-/// A UnitProfiler is one of the ranks that run units.
+/// A UnitProfiler runs units on one rank.
 class UnitProfiler {
  public:
-  /// `neighbours` are those of a part of a device; null: there are none.
+  /// `neighbours` controls the neighbors on a shared device; null: there are none.
   UnitProfiler(const ModelSpec& model, const ProfilerOptions& options, const RankContext& rank,
                BenchRole role, NeighbourSwitch* neighbours)
       : model_(model),
@@ -212,7 +213,7 @@ class UnitProfiler {
     for (const Samples& samples : points) {
       UnitPoints& unit = profile.of(samples.unit);
       const ProfilePoint point = samples.point();
-      // Where the connector merges many tokens, several sizes come to the same.
+      // If the connector merges many tokens, several sizes round to the same point.
       if (unit.empty() || unit.back().tokens < point.tokens || unit.back().length < point.length) {
         unit.push_back(point);
       }
@@ -224,15 +225,15 @@ class UnitProfiler {
  private:
   bool launches() const { return !rank_.device.is_synchronous(); }
 
-  /// Lets neighbours work, or returns when they rest.
+  /// Lets neighbors work, or waits until they rest.
   void let_neighbours(bool work) {
     if (neighbours_ == nullptr || rank_.tp_rank != 0) return;
     work ? neighbours_->work() : neighbours_->rest();
   }
 
-  /// Measures the optimizer in the first rank, whose thread is the only one that is asked.
+  /// Measures the optimizer on the first rank; only its thread calls this.
   PartProfile part_of(const std::vector<Samples>& points) {
-    constexpr double kParameters = 1 << 20;  // on which both lines are compared
+    constexpr double kParameters = 1 << 20;  // at which both lines are compared
     PartProfile part;
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       part.beside[u] = factors_of(static_cast<ProfileUnit>(u), points);
@@ -246,9 +247,9 @@ class UnitProfiler {
     return part;
   }
 
-  /// Runs a point once, and where there are neighbours once more beside them.
+  /// Runs a point once and, if there are neighbors, once more while they are busy.
   void run_round(Samples& point) {
-    agree(true);  // so that all begin together
+    agree(true);  // makes all ranks begin together
     point.rounds.push_back(bench_.run(point.unit, point.tokens, point.length));
     if (neighbours_ == nullptr) return;
     let_neighbours(true);
@@ -257,7 +258,7 @@ class UnitProfiler {
     let_neighbours(false);
   }
 
-  /// Returns what the first rank of the tp group says, once all of the group have come to ask.
+  /// Waits for all ranks of the tp group and returns the first rank's value.
   bool agree(bool own) {
     if (rank_.tp_size() == 1) return own;
     const std::array<float, 1> said{rank_.tp_rank == 0 && own ? 1.0F : 0.0F};
@@ -274,8 +275,8 @@ class UnitProfiler {
     progress(static_cast<std::int64_t>(100 * part), 100);
   }
 
-  /// Runs the points once, which warms up, and keeps those for which there is time, two of each unit at
-  /// least. What a point takes is known from the one of its unit before it.
+  /// Runs the points once as a warm-up, and keeps the points for which there is time, at least two of each
+  /// unit. A point's time is predicted from the unit's previous point.
   std::vector<Samples> points_within(std::vector<Samples> points, const ProfilerProgress& progress) {
     const double growth = launches() ? 1 : 4;  // of attention, from one point to the next
     const Seconds budget = kFirstPass * budget_;
@@ -287,7 +288,8 @@ class UnitProfiler {
       const Seconds begin = watch_.elapsed();
       if (!agree(kept.size() < two_of_each || begin + growth * time <= budget)) continue;
       bench_.run(point.unit, point.tokens, point.length);
-      time = std::max(launches() ? time : Seconds(0), watch_.elapsed() - begin);  // there smaller ones follow
+      time =
+          std::max(launches() ? time : Seconds(0), watch_.elapsed() - begin);  // there, smaller points follow
       kept.push_back(std::move(point));
       tell(progress);
     }
@@ -314,7 +316,7 @@ class UnitProfiler {
 
   const ModelSpec& model_;
   const ProfilerOptions& options_;
-  Seconds budget_;  // of these tables
+  Seconds budget_;  // for these tables
   const RankContext& rank_;
   NeighbourSwitch* neighbours_;
   UnitBench bench_;
@@ -337,7 +339,7 @@ TpProfile measure(const ModelSpec& model, const std::vector<RankContext>& ranks,
                           neighbours);
     if (!measures) return profiler.keep_busy(done);
     TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
-    if (r != 0) return;  // the first measures on
+    if (r != 0) return;  // rank 0 continues to measure
     first = std::move(profile);
     end();
   };
