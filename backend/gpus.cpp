@@ -20,9 +20,9 @@ void check(cudaError_t status, const std::string& what) {
   }
 }
 
-/// Asks for one hardware queue for each stream as far as there are any, and for all code to be loaded at
-/// once: a kernel that is loaded when it is first started waits for all work of the GPU. CUDA reads this when
-/// it is first used; what the user has set stays.
+/// Asks for the max number of hardware queues, so that each stream gets one if possible, and for loading all
+/// code at once: a kernel that is loaded at its first launch waits for all work on the GPU. CUDA reads these
+/// variables when it is first used. Variables that the user has set are kept.
 void ask_of_cuda() {
   // NOLINTBEGIN(concurrency-mt-unsafe): once, before CUDA's threads and those of ranks
   [[maybe_unused]] static const int queues = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

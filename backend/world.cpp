@@ -12,12 +12,12 @@
 namespace dflop {
 namespace {
 
-/// Failures keep the first failure that is not the echo of another's.
+/// Failures keep the first failure that is not just an echo of another rank's.
 class Failures {
  public:
   explicit Failures(const RankWork& work) : work_(work) {}
 
-  /// Keeps the exception that is being handled.
+  /// Adds the exception that is being handled.
   void add(std::size_t rank) {
     std::string message = "a failure of unknown type";
     bool own = true;
@@ -67,7 +67,7 @@ void do_in_all(World& world, const std::function<void()>& work) {
   try {
     work();
   } catch (const Aborted&) {
-    throw;  // all know
+    throw;  // all processes know the failure
   } catch (const Error& error) {
     add(error.kind(), error.what());
   } catch (const std::exception& error) {
@@ -109,7 +109,7 @@ void run_in_threads(std::size_t count, const RankWork& work) {
     for (std::size_t i = 0; i < count; ++i) {
       try {
         threads.emplace_back(rank, i);
-      } catch (...) {  // the system has no thread left; the others must not wait for it
+      } catch (...) {  // the system has no thread left; the other ranks must not wait for this one
         failures.add(i);
         start.arrive_and_drop();
       }

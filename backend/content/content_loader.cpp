@@ -26,7 +26,7 @@ void ContentLoader::begin(const std::vector<ContentRequest>& batch) {
   std::set<std::string> kept(ids.begin(), ids.end());
   kept.insert(latest_.begin(), latest_.end());
   for (auto entry = progress_.begin(); entry != progress_.end();) {
-    // What is being made is dropped by a later call.
+    // Samples that are still loading are dropped by a later call.
     if (!entry->second.is_done || kept.contains(entry->first)) {
       ++entry;
       continue;
@@ -46,7 +46,7 @@ void ContentLoader::begin(const std::vector<ContentRequest>& batch) {
 
 void ContentLoader::drop_all() {
   begin({});
-  begin({});  // as one batch back is kept
+  begin({});  // because the previous batch is kept too
 }
 
 Seconds ContentLoader::wait(const std::vector<ContentRequest>& batch) {
@@ -78,7 +78,7 @@ void ContentLoader::work(const std::stop_token& stop) {
     }
     lock.lock();
     Progress& progress = progress_[request.id];
-    // Where its values were asked for meanwhile, they are made apart.
+    // If its values were requested meanwhile, another queue entry loads them.
     if (progress.values == request.values) {
       if (!failure) contents_.keep(request.id, std::move(content));
       progress.is_done = true;

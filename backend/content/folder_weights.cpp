@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// Finds the names of a folder's weights; errors name the folder.
+/// Finds the names of a folder's weights. Errors name the folder.
 StoredNames find_names(const ModelSpec& model, const WeightsFolder& weights, const std::string& folder) {
   try {
     return StoredNames(model, [&](const std::string& name) { return weights.find(name).has_value(); });
@@ -23,7 +23,7 @@ StoredNames find_names(const ModelSpec& model, const WeightsFolder& weights, con
   }
 }
 
-/// Returns the place of a stage that has all of a model.
+/// Returns the place of a stage that holds the whole model.
 StagePlace whole_model(const ModelSpec& model) {
   StagePlace place;
   place.stage.encoder_layers = model.encoder.layers;
@@ -82,7 +82,7 @@ void FolderWeights::visit_part(const StoredPart& part, const Parameter& tensor, 
     refuse_input(file, "tensor '{}': expected the shape {}, as config.json says, found {}", part.name,
                  part.shape, weight.tensor->shape);
   }
-  if (part.taps > 1) {  // of convolutions, which are small: converted, to be put into another order
+  if (part.taps > 1) {  // convolutions are small, so they are converted and reordered here
     const std::int64_t inputs = tensor.columns / part.taps;
     std::vector<double> stored(static_cast<std::size_t>(rows.size() * tensor.columns));
     weight.file->read_block(*weight.tensor, {rows.begin, rows.end, 0, tensor.columns}, stored);
@@ -95,7 +95,8 @@ void FolderWeights::visit_part(const StoredPart& part, const Parameter& tensor, 
     }
     return visit({{NumberType::f64, ordered.data(), std::ssize(ordered)}, part.name, file});
   }
-  // What is stored as one row may have rows here: a bias of a value each, or a table. Its columns are whole.
+  // A tensor that is stored as one row may have several rows here: a bias with one value per row, or a table.
+  // Its columns are not split.
   const bool is_one_row = weight.tensor->rows != part.rows;
   const Block block = is_one_row ? Block{0, 1, rows.begin * tensor.columns, rows.end * tensor.columns}
                                  : Block{rows.begin, rows.end, columns.begin, columns.end};

@@ -8,10 +8,10 @@
 namespace dflop {
 namespace {
 
-constexpr int kShards = 4096;  // of optimizer states, of which one is held and none is used
+constexpr int kShards = 4096;  // of optimizer states; one is held and none is used, which saves memory
 const std::string kPrompt = "prompt";
 
-/// Returns a plan of one sample with encoder and LLM on stages of their own, which one rank may hold both.
+/// Returns a plan for one sample with encoder and LLM on separate stages, both of which one rank may hold.
 Plan one_sample(const ModelSpec& model) {
   Plan plan;
   plan.gbs = 1;
@@ -23,7 +23,7 @@ Plan one_sample(const ModelSpec& model) {
   return plan;
 }
 
-/// Returns the place whose target is the first trained token.
+/// Returns the position whose target is the first trained token.
 std::int64_t first_question(const TokenSequence& tokens) {
   const auto found = std::find_if(tokens.targets.begin(), tokens.targets.end(),
                                   [](std::int32_t target) { return target != kNoTarget; });
@@ -60,7 +60,7 @@ SampleContent prompt_of(const SampleContent& sample) {
 
 void add_token(TokenSequence& tokens, std::int32_t id) {
   const std::int64_t axes = std::ssize(tokens.positions) / std::max<std::int64_t>(tokens.rows, 1);
-  // The token before is of text, whose positions are the same on all axes.
+  // The previous token is text, whose positions are the same on all axes.
   const std::int32_t next = tokens.positions.empty() ? 0 : tokens.positions.back() + 1;
   tokens.positions.insert(tokens.positions.end(), static_cast<std::size_t>(axes), next);
   tokens.ids.push_back(id);

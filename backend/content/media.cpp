@@ -11,14 +11,15 @@
 namespace dflop {
 namespace {
 
-/// A Tap is a part of an LLM token: a row of the connector of one sequence, and its weight.
+/// A Tap is a part of an LLM token: a connector row of one sequence, and its weight.
 struct Tap {
   std::int64_t sequence = 0;
   std::int64_t row = 0;
   double weight = 1;
 };
 
-/// Adds a token that is the sum of taps. Each sequence that has some of them sends one row to its place.
+/// Adds a token that is a sum of taps. Each sequence that has some of the taps sends one row to the token's
+/// place.
 void add_token(MediumContent& medium, std::span<const Tap> taps) {
   const auto place = static_cast<std::int32_t>(medium.tokens++);
   for (const Tap& tap : taps) {
@@ -35,8 +36,8 @@ void add_newline(MediumContent& medium) {
   medium.newlines.push_back(static_cast<std::int32_t>(medium.tokens++));
 }
 
-/// Returns the patches of one tile, float[3, tile, tile], in the order in which `place(i)` gives row and
-/// column of the i-th: colour by colour, row by row.
+/// Returns the patches of one tile, float[3, tile, tile]. place(i) gives row and column of the i-th patch.
+/// Each patch's values are ordered color by color, row by row.
 template <typename Place>
 std::vector<float> patches_of(std::span<const float> tile, std::int64_t tile_side, std::int64_t patch,
                               std::int64_t count, const Place& place) {
@@ -82,14 +83,14 @@ void add_tiles(MediumContent& medium, const PictureGeometry& picture, std::int64
   }
 }
 
-/// LineTaps are the two places of a line whose weighted sum is one place of a shrunk line.
+/// LineTaps are the two places of a line whose weighted sum gives one place of the shrunk line.
 struct LineTaps {
   std::array<std::int64_t, 2> place{};
   std::array<double, 2> weight{};
 };
 
-/// Returns the taps of place i where `from` places become `to`, as bilinear interpolation has them: centres
-/// of half places, no antialiasing (torch.nn.functional.interpolate).
+/// Returns the taps of place i for bilinear interpolation of `from` places to `to` places, with half-pixel
+/// centers and without antialiasing (torch.nn.functional.interpolate).
 LineTaps line_taps(std::int64_t i, std::int64_t from, std::int64_t to) {
   const double centre = std::max(
       (static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5, 0.0);
@@ -104,8 +105,8 @@ struct Rectangle {
   std::int64_t columns = 0;
 };
 
-/// Adds the tokens of a rectangle that is shrunk to another; `cell(row, column)` is a Tap of weight 1.
-/// `end_rows`: with a newline behind each row.
+/// Adds the tokens of a rectangle that is shrunk to another one. cell(row, column) is a Tap of weight 1. With
+/// `end_rows`, a newline follows each row.
 void add_shrunk(MediumContent& medium, Rectangle from, Rectangle to, bool end_rows,
                 const std::function<Tap(std::int64_t, std::int64_t)>& cell) {
   for (std::int64_t i = 0; i < to.rows; ++i) {
@@ -122,7 +123,7 @@ void add_shrunk(MediumContent& medium, Rectangle from, Rectangle to, bool end_ro
           taps.push_back(tap);
         }
       }
-      // Those of one sequence stand together, so that it sends one row.
+      // Taps of the same sequence come together, so that it sends one row.
       std::stable_sort(taps.begin(), taps.end(),
                        [](const Tap& x, const Tap& y) { return x.sequence < y.sequence; });
       add_token(medium, taps);
@@ -131,8 +132,8 @@ void add_shrunk(MediumContent& medium, Rectangle from, Rectangle to, bool end_ro
   }
 }
 
-/// Returns the pinpoint, height and width, that keeps most of a picture, with the least waste (transformers
-/// image_processing_utils.py, select_best_resolution).
+/// Returns the pinpoint (height and width) that keeps the most of a picture, with the least waste
+/// (transformers image_processing_utils.py, select_best_resolution).
 std::pair<int, int> best_pinpoint(const PictureGeometry& picture, ImageSize size) {
   std::pair<int, int> best;
   std::int64_t most = -1;
@@ -207,7 +208,7 @@ MediumContent internvl_picture(const Architecture& architecture, std::int64_t ti
   const std::int64_t merge = picture.merge;
   const std::int64_t blocks = side / merge;
   require_values(values, tiles * 3 * picture.tile * picture.tile);
-  // Patches come square by square, so that what is merged stands together.
+  // Patches come square by square, so that patches that are merged are adjacent.
   const auto place = [&](std::int64_t i) {
     const std::int64_t block = i / (merge * merge);
     const std::int64_t inside = i % (merge * merge);

@@ -11,7 +11,7 @@
 namespace dflop {
 namespace {
 
-/// A Picture is decoded, or its size alone is known.
+/// A Picture is decoded, or only its size is known.
 struct Picture {
   ImageSize size;
   std::optional<RgbImage> image;
@@ -57,7 +57,7 @@ MediumContent content_of(const Architecture& architecture, const MelOptions& opt
                          bool values) {
   const SoundShape shape = sound_shape(file.bytes, file.name);
   require_rate(shape, file.name);
-  // Two rows of the second convolution make a token: the first two begin at frames 0 and 2.
+  // Two rows of the second convolution make a token; the first two rows begin at frames 0 and 2.
   constexpr std::int64_t kLeast = 2 * kMelHop + 1;
   const std::int64_t longest = std::min(kSoundChunk, 2 * architecture.front.table * kMelHop);
   if (shape.samples < kLeast || shape.samples > longest) {
@@ -87,7 +87,7 @@ MediumContent MediaReader::make(const MediumFile& file, bool values) const {
         processor_);
   } catch (const Error& error) {
     if (!error.context().empty()) throw;
-    throw Error(error.kind(), error.message(), file.name);  // of a size that no processor takes
+    throw Error(error.kind(), error.message(), file.name);  // the picture's size is not supported
   }
 }
 

@@ -23,12 +23,12 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kWrittenAtATime = std::int64_t{1} << 20;  // values
 
-/// A WrittenTensor is one of the new folder.
+/// A WrittenTensor is a tensor of the new folder.
 struct WrittenTensor {
   TensorShape shape;
-  const PiecedTensor* trained = nullptr;  ///< null: it is that of the first folder
-  StoredPart part = {};                   ///< of the trained tensor
-  std::int64_t first_row = 0;             ///< of the part, in the trained tensor
+  const PiecedTensor* trained = nullptr;  ///< null: copied from the first folder
+  StoredPart part = {};                   ///< its part of the trained tensor
+  std::int64_t first_row = 0;             ///< first row of the part in the trained tensor
 };
 
 /// Opens the weights of a folder, if it has any.
@@ -39,7 +39,8 @@ std::optional<WeightsFolder> open_weights(const fs::path& folder) {
   return has_some ? std::make_optional<WeightsFolder>(folder.string()) : std::nullopt;
 }
 
-/// Returns the names that a new folder has: those of the first, or those that its config is read with.
+/// Returns the tensor names for the new folder: those of the first folder or, if it has no weights, those
+/// that match its config.
 StoredNames names_in(const ModelSpec& model, const fs::path& from, const WeightsFolder* source) {
   if (source != nullptr) {
     return StoredNames(model, [&](const std::string& name) { return source->find(name).has_value(); });
@@ -48,14 +49,14 @@ StoredNames names_in(const ModelSpec& model, const fs::path& from, const Weights
   return StoredNames(model, is_of_opengvlab(read_text_file(config), config));
 }
 
-/// Tells whether a stored tensor is the head of a model whose head is its embedding: a copy of that, which
-/// would be an old one in a new folder.
+/// Returns whether a stored tensor is the head of a model with tied embeddings. The head is then a copy of
+/// the embedding, which would be outdated in the new folder.
 bool is_copied_head(const ModelSpec& model, const std::string& name) {
   return model.llm.tied_embeddings && name.ends_with("lm_head.weight");
 }
 
-/// Returns what the new folder holds: what was trained and what the first folder has beside it, as norms that
-/// a model has and nothing uses.
+/// Returns the tensors of the new folder: the trained ones, and the first folder's other tensors, such as
+/// unused norms.
 std::vector<WrittenTensor> tensors_to_write(const StoredNames& names, const ModelSpec& model,
                                             const CheckpointIndex& index, const WeightsFolder* source) {
   std::vector<WrittenTensor> tensors;
@@ -83,7 +84,7 @@ std::vector<WrittenTensor> tensors_to_write(const StoredNames& names, const Mode
   return tensors;
 }
 
-/// Orders the values of whole rows as they are stored.
+/// Reorders the values of whole rows into their stored order.
 template <typename Real>
 void store_taps_inside(int taps, std::int64_t columns, std::vector<Real>& values, std::vector<Real>& stored) {
   const std::int64_t inputs = columns / taps;
@@ -118,7 +119,7 @@ void copy_tensor(const WeightsFolder& source, const std::string& name, WeightsWr
   weight.file->drop_pages(*weight.tensor);
 }
 
-/// Tells whether a file has weights, in one of the forms in which they are published, or is an index of such.
+/// Returns whether a file holds weights in a published format, or is an index of such files.
 bool is_of_weights(const std::string& name) {
   constexpr std::string_view kForms[] = {".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf"};
   return std::any_of(std::begin(kForms), std::end(kForms), [&](std::string_view form) {
@@ -126,13 +127,14 @@ bool is_of_weights(const std::string& name) {
   });
 }
 
-/// Copies a config.json. A head of its own is untied there, too: not all readers see that it is stored.
+/// Copies a config.json. If the model has its own head, the copy also says that embeddings are not tied,
+/// because not all readers notice the stored head.
 void copy_config(const fs::path& from, const fs::path& to, bool is_tied) {
   std::string text = read_text_file(from.string());
   if (!is_tied) {
     static const std::regex kTied("(\"tie_word_embeddings\"\\s*:\\s*)true");
     text = std::regex_replace(text, kTied, "$1false");
-    // InternVL's class ties where nothing is said.
+    // InternVL's class ties embeddings by default.
     if (text.find("\"tie_word_embeddings\"") == std::string::npos &&
         text.find("\"internvl\"") != std::string::npos)
       text.insert(text.find('{') + 1, "\n  \"tie_word_embeddings\": false,");

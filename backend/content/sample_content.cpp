@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-/// A SampleBuilder goes through a sample's tokens.
+/// A SampleBuilder walks through a sample's tokens and builds its content.
 class SampleBuilder {
  public:
   SampleBuilder(const ModelSpec& model, std::string sample, std::span<const MediumContent> media)
@@ -88,7 +88,8 @@ class SampleBuilder {
   std::int32_t position_ = 0;
 };
 
-/// Returns the sum of squares of a sequence's windows, or of itself, as the mean over the encoder's layers.
+/// Returns the number of attention pairs of a sequence as the mean over the encoder's layers: the sum of its
+/// windows' squared lengths, or its own squared length.
 std::int64_t attention_pairs(const ModelSpec& model, const EncoderSequence& sequence) {
   const std::vector<bool>& windowed = model.encoder.layer_form().windowed;
   const std::int64_t whole = sequence.rows * sequence.rows;

@@ -18,13 +18,13 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kIndexed = 64;  // samples that one thread looks at before others
-// In so many bytes of a picture its headers end, but for colour profiles and thumbnails, with which they take
+constexpr std::size_t kIndexed = 64;  // samples that a thread indexes at a time
+// A picture's headers usually fit in the first number of bytes. With color profiles and thumbnails they take
 // up to the second number, or more.
 constexpr std::array<std::uint64_t, 2> kPictureHeaders = {16 * 1024, 256 * 1024};
 
-/// A NothingToTrain says that a sample's media, or all of its answers, lie beyond the model's longest
-/// sequence, or that it has no answer.
+/// A NothingToTrain is thrown if a sample's media or all its answers are beyond the model's longest sequence,
+/// or if it has no answer.
 struct NothingToTrain {
   std::string why;
 };
@@ -39,7 +39,7 @@ bool is_picture(const TarMember& member) {
   return kind == "jpg" || kind == "jpeg" || kind == "png";
 }
 
-/// Opens files side by side: each reads a header a member, which takes a disk's or network's time.
+/// Opens files in parallel, because opening reads a header for each member and waits for disk or network.
 std::vector<TarFile> opened(const std::vector<std::string>& names) {
   std::vector<std::optional<TarFile>> found(names.size());
   parallel_for(names.size(), [&](std::size_t i) { found[i].emplace(names[i]); });
@@ -49,8 +49,8 @@ std::vector<TarFile> opened(const std::vector<std::string>& names) {
   return all;
 }
 
-/// Returns the number before a member's extension, as text that orders as numbers do: "2:10" of .10.jpg, by
-/// the count of its digits first. It is empty of .jpg and .left.jpg.
+/// Returns the number before a member's extension as text that sorts numerically, because the count of digits
+/// comes first: "2:10" for .10.jpg. It is empty for .jpg and .left.jpg.
 std::string number_of(const TarMember& member) {
   const std::string& all = member.extension;
   const std::size_t digits = std::min(all.find_first_not_of("0123456789"), all.size());
@@ -60,9 +60,9 @@ std::string number_of(const TarMember& member) {
   return fmt::format("{:08}:{}", significant.size(), significant);
 }
 
-/// Returns pictures and sounds by their numbers: tars are often written in the order of names, in which
-/// .10.jpg goes before .2.jpg. Those without a number stay as they stand in the tar.
-/// @throws Error (input) where the order is in doubt: of equal numbers, and of some that have one
+/// Returns pictures and sounds sorted by their numbers, because tars are often written in name order, in
+/// which .10.jpg precedes .2.jpg. Without numbers, tar order is kept.
+/// @throws Error (input) if the order is ambiguous: for equal numbers, and if only some media have one
 std::vector<TarMember> media_of(const TarSample& sample, const std::string& where) {
   std::vector<TarMember> media;
   for (const TarMember& member : sample.members) {
@@ -80,7 +80,7 @@ std::vector<TarMember> media_of(const TarSample& sample, const std::string& wher
   return media;
 }
 
-/// An UnreadKind is one of files that trainers' tars may have, and what is to stand there.
+/// An UnreadKind is an unsupported kind of file in trainers' tars, and the kind that is expected instead.
 struct UnreadKind {
   std::string_view extension;
   std::string_view expected;
@@ -95,7 +95,7 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"tiff", kPicture}, {"heic", kPicture}, {"avif", kPicture}, {"mp3", kSound},   {"flac", kSound},
     {"ogg", kSound},    {"opus", kSound},   {"m4a", kSound},    {"aac", kSound}};
 
-/// Refuses what a conversation has places for and the sample has no media that are read.
+/// Rejects a sample whose conversation has placeholders but that has no supported media for them.
 [[noreturn]] void refuse_media(const TarSample& sample, const std::string& where,
                                std::span<const ChatMedium> wanted, std::size_t found) {
   for (const TarMember& member : sample.members) {
@@ -147,7 +147,7 @@ UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_temp
       "says nothing by itself; --chat names another, and words of the system may stand in conversations"};
 }
 
-/// Returns the form that is asked for, or the usual one, of which `note` then says what is doubtful.
+/// Returns the requested form, or the usual one; `note` then says why it is doubtful.
 std::string_view chosen_form(const ModelSpec& model, const std::string& folder, std::string_view form,
                              std::string& note) {
   if (!form.empty()) return form;
@@ -165,7 +165,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       chat_(tokenizer_, chosen_form(model, folder, form, note_), media_family(model)) {
   Architecture& of = *model_.architecture;
   if (of.family == ModelFamily::internvl && of.image_token < 0) {
-    of.image_token = tokenizer_.id_of("<IMG_CONTEXT>").value_or(-1);  // OpenGVLab's configs do not say it
+    of.image_token = tokenizer_.id_of("<IMG_CONTEXT>").value_or(-1);  // OpenGVLab's configs do not contain it
   }
   check_tokens();
   tars_ = opened(expand_shards(shards));
@@ -269,7 +269,7 @@ MediumContent ShardData::read_medium(const TarFile& tar, TarMember member, Mediu
     if (values || !is_picture(member) || whole <= size) break;
     try {
       return read(size);
-    } catch (const Error&) {  // what is cut off, or damaged: more bytes tell
+    } catch (const Error&) {  // cut off or damaged; more bytes will tell
     }
   }
   return read(whole);

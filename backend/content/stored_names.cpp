@@ -12,7 +12,7 @@ namespace {
 
 using Has = std::function<bool(const std::string&)>;
 
-/// Returns the first of the prefixes with which a folder has a tensor.
+/// Returns the first prefix with which the folder has the tensor.
 std::string find_prefix(const Has& has, const std::string& tensor, const std::vector<std::string>& prefixes) {
   for (const std::string& prefix : prefixes) {
     if (has(prefix + tensor)) return prefix;
@@ -26,7 +26,7 @@ std::string find_prefix(const Has& has, const std::string& tensor, const std::ve
   throw Error(ErrorKind::internal, "tensor '" + tensor + "' has no name in transformers");
 }
 
-/// Returns ".weight" or ".bias" of a tensor here, whose name may end in ".bias".
+/// Splits a tensor's name here, which may end in ".bias", into the rest and ".weight" or ".bias".
 std::pair<std::string, std::string> split_kind(const std::string& rest) {
   constexpr std::string_view kBias = ".bias";
   if (rest.ends_with(kBias)) return {rest.substr(0, rest.size() - kBias.size()), ".bias"};
@@ -37,7 +37,7 @@ std::pair<std::string, std::string> split_kind(const std::string& rest) {
   return {rest, ".weight"};
 }
 
-/// Returns the part of a whole tensor: a matrix, or a vector where it has one row or column.
+/// Returns a whole tensor as one part: a matrix, or a vector if it has one row or column.
 std::vector<StoredPart> whole(std::string name, std::int64_t rows, std::int64_t columns) {
   std::vector<std::int64_t> shape{rows, columns};
   if (rows == 1) shape = {columns};
@@ -45,18 +45,18 @@ std::vector<StoredPart> whole(std::string name, std::int64_t rows, std::int64_t 
   return {{std::move(name), rows, std::move(shape)}};
 }
 
-/// LayerNames are those of a layer's parts.
+/// LayerNames are the stored names of a layer's parts.
 struct LayerNames {
   std::string layers;  ///< "encoder.layers."
   std::string norm1;
-  std::vector<std::string> qkv;  ///< three, or one of all
+  std::vector<std::string> qkv;  ///< three names, or one for all three
   std::string out;
   std::string norm2;
-  std::vector<std::string> up;  ///< gate and up, or one
+  std::vector<std::string> up;  ///< gate and up, or one for both
   std::string down;
 };
 
-/// `remote`: as the code beside OpenGVLab's models names them.
+/// With `remote`, returns the names of OpenGVLab's own code.
 LayerNames layer_names(ModelFamily family, bool remote = false) {
   switch (family) {
     case ModelFamily::llava_onevision:
@@ -105,7 +105,8 @@ LayerNames layer_names(ModelFamily family, bool remote = false) {
 constexpr const char* kRemoteClass = "embeddings.class_embedding";
 constexpr const char* kTransformersClass = "vision_tower.embeddings.cls_token";
 
-/// Returns the modules' prefixes that there are, those that transformers writes first.
+/// Prefixes lists the known prefixes of the modules, in the order of preference: first those that
+/// transformers writes.
 struct Prefixes {
   std::vector<std::string> llm;
   std::vector<std::string> head;
@@ -190,7 +191,7 @@ std::vector<StoredPart> StoredNames::parts(const std::string& tensor, std::int64
   fail_without_name(tensor);
 }
 
-/// Returns queries, keys and values, stored apart or in one.
+/// Returns queries, keys and values, which are stored separately or as one tensor.
 std::vector<StoredPart> StoredNames::qkv(const TransformerSpec& spec, const std::string& base,
                                          const std::vector<std::string>& names, const std::string& kind,
                                          std::int64_t columns) const {
@@ -296,7 +297,7 @@ std::vector<StoredPart> StoredNames::encoder_layer(const std::string& layer, con
   return all;
 }
 
-/// Returns the parts of the connector and of the norm before it, which is "encoder.norm" here.
+/// Returns the parts of the connector and of the norm before it, which is called "encoder.norm" here.
 std::vector<StoredPart> StoredNames::connector(const std::string& tensor, std::int64_t rows,
                                                std::int64_t columns) const {
   const auto [part, kind] = split_kind(tensor);

@@ -12,7 +12,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kLongestSample = 1'000'000;  // rows, where the model does not say
+constexpr std::int64_t kLongestSample = 1'000'000;  // rows, if the model has no limit
 
 std::size_t longest_sample(const ModelSpec& model, std::int64_t sequence_length) {
   if (sequence_length > 0) return static_cast<std::size_t>(sequence_length);
@@ -106,7 +106,7 @@ SampleContent TokenData::read(const std::string& id, bool /*values*/) const {
     }
     left = left.subspan(count);
   }
-  const std::int32_t last = ids.back();  // a target alone
+  const std::int32_t last = ids.back();  // only a target
   ids.pop_back();
   SampleContent content = make_content(model_, id, ids, ids, {});
   content.tokens.targets.back() = last;

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-/// A CudaRank has the memory and the streams of one rank. Memory is taken and given back in the order of the
+/// A CudaRank holds the memory and the streams of one rank. Memory is allocated and freed in the order of the
 /// first stream.
 class CudaRank {
  public:
@@ -22,7 +22,8 @@ class CudaRank {
         first_(new_stream()) {}
   CudaRank(const CudaRank&) = delete;
   CudaRank& operator=(const CudaRank&) = delete;
-  /// Frees may be under way, and work of a partition whose green context ends with the rank.
+  /// Waits, because frees may be pending, and so may work of a partition whose green context ends with the
+  /// rank.
   ~CudaRank() {
     cudaStreamSynchronize(first_);
     gpu_->forget(first_);
@@ -57,11 +58,11 @@ class CudaRank {
   cudaStream_t first() const { return first_; }
   cudaStream_t add_stream() {
     further_.push_back(new_stream());
-    order(first_, further_.back());  // memory that was taken before is there
+    order(first_, further_.back());  // memory allocated before is valid there
     return further_.back();
   }
   void remove_stream(cudaStream_t stream) {
-    order(stream, first_);  // what is given back later may still be read there
+    order(stream, first_);  // memory freed later may still be read there
     further_.erase(std::find(further_.begin(), further_.end(), stream));
     cudaStreamDestroy(stream);
   }
@@ -75,7 +76,7 @@ class CudaRank {
     return stream;
   }
 
-  /// What comes in `after` waits for what is in `before` now.
+  /// Makes later work in `after` wait for the work that is in `before` now.
   void order(cudaStream_t before, cudaStream_t after) {
     const std::shared_ptr<CudaEvent> event = gpu_->make_event();
     event->record(before);
@@ -98,7 +99,7 @@ class CudaBuffer final : public Buffer {
   ~CudaBuffer() override {
     try {
       rank_->give_back(data(), bytes());
-    } catch (...) {  // the GPU has failed, which the next call on it says
+    } catch (...) {  // the GPU has failed; the next call on it reports that
     }
   }
 
@@ -106,12 +107,12 @@ class CudaBuffer final : public Buffer {
   std::shared_ptr<CudaRank> rank_;
 };
 
-/// Ends a further stream with whoever has it.
+/// Returns an owner that destroys a further stream when it is released.
 std::shared_ptr<void> owner_of(const std::shared_ptr<CudaRank>& rank, cudaStream_t stream) {
   return {stream, [rank](void* handle) {
             try {
               rank->remove_stream(static_cast<cudaStream_t>(handle));
-            } catch (...) {  // as of buffers
+            } catch (...) {  // as for buffers
             }
           }};
 }
@@ -124,14 +125,15 @@ class CudaDevice final : public Device {
   std::string name() const override { return rank_->gpu().name(); }
   void enter_thread() override { rank_->gpu().use(); }
   Bytes cache() const override { return {static_cast<std::int64_t>(rank_->gpu().cache_bytes())}; }
-  /// Rows of 16 bytes in bf16: cuBLASLt has fast products only for these, and kernels go by vectors.
+  /// 8 values are 16 bytes in bf16. cuBLASLt has fast products only for rows of whole 16 bytes, and kernels
+  /// use vectors.
   int row_alignment() const override { return 8; }
 
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<CudaBuffer>(rank_, bytes);
   }
 
-  /// The first stream is that in which memory is taken and given back.
+  /// Memory is allocated and freed in the first stream.
   std::unique_ptr<DeviceStream> make_stream() override {
     if (!std::exchange(first_given_, true)) {
       return std::make_unique<CudaStream>(rank_->shared_gpu(), rank_->first(), rank_);

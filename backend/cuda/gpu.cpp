@@ -14,10 +14,10 @@
 namespace dflop {
 namespace {
 
-/// An anchor serves up to this age. In f32 milliseconds, differences of up to 4 s are told to a quarter of a
-/// microsecond, which leaves streams 1 s to lag behind their threads.
-constexpr Nanoseconds kAnchorAge{2'000'000'000};    // then somebody makes a new one
-constexpr Nanoseconds kAnchorLimit{3'000'000'000};  // and the others go on with the old one until then
+/// The max age of an anchor. In f32 milliseconds, differences of up to 4 s are accurate to a quarter of a
+/// microsecond, which allows streams to lag 1 s behind their threads.
+constexpr Nanoseconds kAnchorAge{2'000'000'000};    // then one thread makes a new anchor
+constexpr Nanoseconds kAnchorLimit{3'000'000'000};  // until then the others use the old anchor
 
 cudaMemPool_t make_pool(int device) {
   cudaMemPoolProps properties{};
@@ -26,9 +26,9 @@ cudaMemPool_t make_pool(int device) {
   properties.location.id = device;
   cudaMemPool_t pool = nullptr;
   check_cuda(cudaMemPoolCreate(&pool, &properties), "a memory pool");
-  std::uint64_t keep = UINT64_MAX;  // what is given back stays in the pool
+  std::uint64_t keep = UINT64_MAX;  // freed memory stays in the pool
   check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "a memory pool");
-  int wait = 0;  // a stream must not wait for another's memory, which would tie ranks together
+  int wait = 0;  // a stream must not wait for another stream's memory, because that would couple ranks
   check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &wait),
              "a memory pool");
   return pool;
@@ -71,10 +71,10 @@ void* CudaGpu::allocate(std::size_t bytes, cudaStream_t stream) {
   const auto take = [&]() -> void* {
     void* data = nullptr;
     if (cudaMallocFromPoolAsync(&data, bytes, pool_, stream) == cudaSuccess) return data;
-    cudaGetLastError();  // forget the refusal
+    cudaGetLastError();  // clears the error
     return nullptr;
   };
-  // Pieces that are free lie scattered in the pool until it gives them back to the system.
+  // Free pieces stay fragmented in the pool until it returns them to the system.
   return take_or_remedy(
       take, [&] { wait_for_memory(); }, [&] { check_cuda(cudaMemPoolTrimTo(pool_, 0), "a memory pool"); });
 }
@@ -84,7 +84,8 @@ void CudaGpu::forget(cudaStream_t stream) {
   memory_streams_.erase(stream);
 }
 
-/// Waits until what was given back by now is free: when the streams in which that was done have come so far.
+/// Waits until all memory freed so far is available, that is, until the streams in which it was freed have
+/// reached that point.
 void CudaGpu::wait_for_memory() {
   using Point = std::unique_ptr<CUevent_st, cudaError_t (*)(cudaEvent_t)>;
   std::vector<Point> points;
@@ -95,7 +96,7 @@ void CudaGpu::wait_for_memory() {
     check_cuda(cudaEventRecord(event, stream), "recording an event");
   };
   {
-    const std::lock_guard lock(memory_mutex_);  // no stream ends before it is marked
+    const std::lock_guard lock(memory_mutex_);  // no stream is destroyed before it is marked
     for (cudaStream_t stream : memory_streams_) mark(stream);
   }
   mark(side_);
@@ -128,8 +129,7 @@ std::shared_ptr<const CudaGpu::Anchor> CudaGpu::latest_anchor() {
   return anchor_;
 }
 
-/// Making an anchor waits for the GPU, so other threads do not wait for who makes it while the old one is
-/// good enough.
+/// Making an anchor waits for the GPU, so other threads use the old anchor as long as it is accurate enough.
 std::shared_ptr<const CudaGpu::Anchor> CudaGpu::anchor() {
   std::shared_ptr<const Anchor> latest = latest_anchor();
   const Nanoseconds age = host_time() - latest->taken;
@@ -141,7 +141,7 @@ std::shared_ptr<const CudaGpu::Anchor> CudaGpu::anchor() {
     return latest;
   }
   latest = latest_anchor();
-  if (host_time() - latest->taken < kAnchorAge) return latest;  // somebody has made it meanwhile
+  if (host_time() - latest->taken < kAnchorAge) return latest;  // another thread has made it meanwhile
   use();
   const std::shared_ptr<Anchor> next = new_anchor();
   float milliseconds = 0;
@@ -171,7 +171,7 @@ void CudaGpu::give_back(cudaEvent_t event) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     idle_events_.push_back(event);
-  } catch (...) {  // no memory for the list
+  } catch (...) {  // no memory for the list entry
     cudaEventDestroy(event);
   }
 }
@@ -196,7 +196,7 @@ bool CudaEvent::reached() const {
   if (anchor_ == nullptr) return false;
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // no error, but a later launch would be told of it
+    static_cast<void>(cudaGetLastError());  // clears it, because a later launch would report it
     return false;
   }
   check_cuda(status, "asking for an event");
@@ -227,7 +227,7 @@ CudaEvent& of_cuda(DeviceEvent& event) {
 CudaStaging::~CudaStaging() {
   try {
     if (!read_.empty()) read_.back()->time();  // the device may still read
-  } catch (...) {                              // it has failed and reads no more
+  } catch (...) {                              // the device has failed and reads no more
   }
   if (memory_ != nullptr) cudaFreeHost(memory_);
 }

@@ -15,9 +15,9 @@ namespace dflop {
 
 namespace {
 
-/// Finds a function of the driver, which is not linked so that programs start without one.
+/// Looks up a function of the driver, which is not linked so that programs also start without a driver.
 AnyFunction driver_function(const std::string& name) {
-  constexpr unsigned int kVersion = 12050;  // whose signatures the calls have
+  constexpr unsigned int kVersion = 12050;  // CUDA version whose signatures the calls have
   void* address = nullptr;
   cudaDriverEntryPointQueryResult result{};
   const cudaError_t status =
@@ -44,12 +44,12 @@ void check(CUresult status, const std::string& what) {
               what + ": error " + std::to_string(static_cast<int>(status)) + " of the CUDA driver");
 }
 
-/// A GreenPartition has a green context for each rank.
+/// A GreenPartition holds a green context for each rank.
 class GreenPartition final : public CudaPartition {
  public:
   GreenPartition(int gpu, int ranks, const WorldOptions& options) {
     check_cuda(cudaSetDevice(gpu), "GPU " + std::to_string(gpu));
-    check_cuda(cudaFree(nullptr), "GPU " + std::to_string(gpu));  // its primary context is there now
+    check_cuda(cudaFree(nullptr), "GPU " + std::to_string(gpu));  // creates its primary context
     CUdevResource all{};
     check(driver_.get_resource(gpu, &all, CU_DEV_RESOURCE_TYPE_SM), "the GPU's multiprocessors");
     std::vector<CUdevResource> groups = split(all);
@@ -85,7 +85,7 @@ class GreenPartition final : public CudaPartition {
   }
 
  private:
-  /// Splits the GPU into the smallest groups; those of one split can be put together again.
+  /// Splits the GPU into the smallest groups. Groups of the same split can be combined again.
   std::vector<CUdevResource> split(const CUdevResource& all) const {
     const unsigned int smallest = all.sm.minSmPartitionSize;
     unsigned int count = 0;

@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-/// A CudaMessage has memory of its own, taken in the sender's stream and given back in the receiver's.
+/// A CudaMessage owns memory that is allocated in the sender's stream and freed in the receiver's.
 class CudaMessage final : public Buffer {
  public:
   CudaMessage(std::shared_ptr<CudaGpu> gpu, std::size_t bytes, CudaStream& stream)
@@ -22,12 +22,12 @@ class CudaMessage final : public Buffer {
                         Bytes{static_cast<std::int64_t>(bytes)}, gpu_->free_memory());
     }
   }
-  /// Gives back what nobody received; the sender's stream may have ended.
+  /// Frees a message that nobody received. The sender's stream may no longer exist.
   ~CudaMessage() override {
     if (data_ == nullptr) return;
     try {
       ready_->make_wait(gpu_->side_stream());
-    } catch (...) {  // it was never filled, or the GPU has failed
+    } catch (...) {  // the message was never filled, or the GPU has failed
     }
     CudaGpu::free(data_, gpu_->side_stream());
   }
@@ -71,8 +71,8 @@ class CudaCommunicator final : public ThreadCommunicator {
     stream.record(*part.come);
   }
 
-  /// The end of a share is recorded even where it fails, or the others would fail for its absence and hide
-  /// the reason.
+  /// Records the end of a share even if it fails. Otherwise the other ranks would fail because of the missing
+  /// record and hide the reason.
   void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream) override {
     std::exception_ptr failure;
     try {
@@ -85,7 +85,7 @@ class CudaCommunicator final : public ThreadCommunicator {
     if (failure) std::rethrow_exception(failure);
   }
 
-  /// After this, nobody reads or writes this rank's memory any more.
+  /// After this call, no other rank reads or writes this rank's memory.
   void go_on(const HostCollective& collective, DeviceStream& stream) override {
     for (const auto& part : collective.parts) stream.wait(*part->done);
   }
@@ -120,7 +120,7 @@ class CudaWorld final : public World {
   }
 
   std::string device_name() const override {
-    // A device that is all of the GPU is the GPU, whoever shares it.
+    // A device that covers the whole GPU is named like the GPU, even if ranks share it.
     if (partition_ == nullptr || options_.shared_devices == 1) return gpu_->name();
     if (options_.shared_devices > 1) {
       return gpu_->name() + " as " + std::to_string(options_.shared_devices) + " devices";

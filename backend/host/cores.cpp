@@ -51,7 +51,7 @@ void HostCores::leave_seat(int rank) {
   ++team_of(rank).free;
 }
 
-/// Gives a team's free cores to those of it that wait.
+/// Gives a team's free cores to its waiting ranks.
 HostCores::Ranks HostCores::fill(Team& team) {
   Ranks seated;
   while (team.free > 0 && !team.waiting.empty()) {

@@ -45,8 +45,8 @@ std::vector<int> cores_first(const std::vector<int>& processors, const std::func
 
 namespace {
 
-/// Returns the first processor of its core as the kernel lists them, "0,8" or "0-1"; itself where it does
-/// not.
+/// Returns the first processor on the same core from the kernel's list, "0,8" or "0-1"; the processor itself
+/// if there is no list.
 int first_on_its_core(int processor) {
   std::ifstream list("/sys/devices/system/cpu/cpu" + std::to_string(processor) +
                      "/topology/thread_siblings_list");
@@ -86,7 +86,7 @@ bool HostBudget::take(std::size_t bytes) {
 }
 
 std::optional<Bytes> available_host_memory() {
-  constexpr std::int64_t kReserve = 16;  // one part in so many
+  constexpr std::int64_t kReserve = 16;  // the reserve is one part in kReserve
   std::ifstream file("/proc/meminfo");
   std::string key;
   std::int64_t kib = 0;

@@ -104,7 +104,7 @@ std::shared_ptr<HostCollective> HostRun::come(const RankGroup& group, std::size_
   collective->parts[place] = part;
   if (++collective->come == group.ranks.size()) {
     collective->all_there = host_time();
-    open_.at(group.ranks).pop_front();  // ranks come to all of a group in one order
+    open_.at(group.ranks).pop_front();  // ranks come to all collectives of a group in the same order
     wake(group.ranks);
   }
   return collective;
@@ -117,7 +117,7 @@ void HostRun::wait_for_all(int rank, const HostCollective& collective) {
       [&] { return collective.come == collective.ranks.size(); });
 }
 
-/// Returns the first collective of this group that the rank has not come to, which may be a new one.
+/// Returns the group's first collective to which the rank has not come; it may be a new one.
 std::shared_ptr<HostCollective> HostRun::open_collective(const RankGroup& group, std::size_t place,
                                                          const CollectiveCall& call) {
   const int rank = group.ranks[place];
@@ -192,7 +192,8 @@ void HostRun::wait_for_core(Lock& lock, int rank) {
       lock, rank, [] { return std::string("a core"); }, [&] { return cores_->may_compute(rank); });
 }
 
-/// Waits until it is ready. What is ready when the run ends is taken all the same: others count on it.
+/// Waits until ready() is true. If that holds when the run ends, the call still succeeds, because other ranks
+/// count on it.
 void HostRun::wait(Lock& lock, int rank, const std::function<std::string()>& waits_for,
                    const std::function<bool()>& ready) {
   RankState& own = state(rank);
@@ -211,7 +212,7 @@ void HostRun::check_running() const {
   if (end_reason_) throw Aborted(ErrorKind::internal, *end_reason_);
 }
 
-/// Ends the run. The first reason stays: what follows is its consequence.
+/// Ends the run. The first reason is kept, because later failures are its consequences.
 void HostRun::end_run(const std::string& reason) {
   if (end_reason_) return;
   end_reason_ = reason;
@@ -223,7 +224,7 @@ void HostRun::fail(const std::string& message) {
   throw Error(ErrorKind::internal, message);
 }
 
-/// Returns the report of a run in which `rank` has waited for too long.
+/// Returns the report of a run in which `rank` has waited too long.
 std::string HostRun::report(int rank) const {
   std::string text = rank_name(rank) + " waited for longer than " + in_seconds(timeout_) + ":";
   for (std::size_t r = 0; r < ranks_.size(); ++r) {

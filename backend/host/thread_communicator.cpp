@@ -32,8 +32,8 @@ Arrival arrival_of(const HostCollective& collective) {
   };
 }
 
-/// Returns the end of a rank's slice of values that all ranks add up: all slices but the last have whole
-/// vectors of 16 bytes, as GPUs read them.
+/// Returns the end of a rank's slice of the values that all ranks add up. All slices except the last consist
+/// of whole 16-byte vectors, as GPUs read them.
 std::size_t slice_end(std::size_t count, std::size_t place, std::size_t ranks) {
   constexpr std::size_t kWhole = 8;  // values of bf16 in 16 bytes
   return place + 1 == ranks ? count : count / ranks * (place + 1) / kWhole * kWhole;
@@ -93,7 +93,7 @@ void ThreadCommunicator::do_share(const HostCollective& collective, std::size_t 
   }
 }
 
-/// A Started ends its rank's share where that fails before it comes back: the others wait for all shares.
+/// A Started ends its rank's share if the rank fails before finish(), because the others wait for all shares.
 class ThreadCommunicator::Started final : public StartedCollective {
  public:
   Started(std::shared_ptr<HostRun> run, std::shared_ptr<HostCollective> collective, std::size_t place)
@@ -125,10 +125,10 @@ std::unique_ptr<StartedCollective> ThreadCommunicator::start(const CollectiveCal
   return started;
 }
 
-/// Does what is this rank's to do, or what is left.
+/// Runs this rank's share, or all shares that no rank has taken.
 void ThreadCommunicator::do_shares(Started& started, DeviceStream& stream) {
   HostCollective& collective = started.collective();
-  std::exception_ptr failure;  // the others wait for this rank whatever becomes of its share
+  std::exception_ptr failure;  // the others wait for this rank even if its share fails
   const auto do_one = [&](std::size_t share) {
     try {
       do_share(collective, share, stream);

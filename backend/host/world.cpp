@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::align_val_t kAlignment{256};
 
-/// HostMemory is the host's memory, and what a rank's buffers take of it.
+/// HostMemory allocates host memory and counts the memory of a rank's buffers.
 class HostMemory {
  public:
   explicit HostMemory(const HostDeviceOptions& options)
@@ -141,7 +141,7 @@ class HostDevice final : public Device {
   std::optional<Team> team_;
 };
 
-/// Adding says how an element's values are added: as float, double, or float in bfloat16's place.
+/// Adding is the type in which an element's values are added: float, double, or float for bfloat16.
 template <typename Value>
 struct Adding {
   using Sum = Value;
@@ -155,7 +155,7 @@ struct Adding<BFloat16> {
   static BFloat16 narrow(Sum sum) { return to_bfloat16(sum); }
 };
 
-constexpr std::size_t kBlock = 1024;  // sums at a time, which stay in the first cache
+constexpr std::size_t kBlock = 1024;  // sums at a time; they stay in the first-level cache
 
 template <typename Value>
 void add_block(const HostSum& sum, std::size_t begin, std::size_t count) {
@@ -178,7 +178,7 @@ void add_blocks(const HostSum& sum, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; i += kBlock) add_block<Value>(sum, i, std::min(kBlock, end - i));
 }
 
-/// A HeapBuffer is a message's own memory.
+/// A HeapBuffer owns the memory of a message.
 class HeapBuffer final : public Buffer {
  public:
   explicit HeapBuffer(std::vector<std::byte> content)
@@ -188,7 +188,8 @@ class HeapBuffer final : public Buffer {
   std::vector<std::byte> content_;
 };
 
-/// A HostCommunicator passes streams over: those of the host have come to their end whenever a call is made.
+/// A HostCommunicator ignores streams, because the host's streams have finished their work whenever a call is
+/// made.
 class HostCommunicator final : public ThreadCommunicator {
  public:
   using ThreadCommunicator::ThreadCommunicator;
@@ -222,8 +223,7 @@ class HostCommunicator final : public ThreadCommunicator {
   }
 };
 
-/// Returns how many of the ranks' devices compute at a time. @throws Error (internal) for options that no
-/// world has
+/// Returns how many of the ranks' devices compute at a time. @throws Error (internal) for invalid options
 int turns_of(int ranks, const WorldOptions& options) {
   const int devices = options.shared_devices;
   if (options.device_cores < 1) {
@@ -238,17 +238,17 @@ int turns_of(int ranks, const WorldOptions& options) {
   return devices > 0 ? 0 : std::max(1, options.cores / options.device_cores);
 }
 
-/// Returns whether ranks stay on processors. A thread that is woken may wait behind the one that woke it, for
-/// milliseconds, while another processor is idle. Where most are idle it finds one, and ranks that stayed
-/// would share theirs with those of other runs.
+/// Returns whether to pin ranks to processors. Without pinning, a woken thread may wait for milliseconds
+/// behind the thread that woke it while another processor is idle. If most processors are idle, it finds one;
+/// pinned ranks would then share processors with the ranks of other runs.
 bool stays_on_processors(int ranks, std::size_t processors) {
   const auto count = static_cast<std::size_t>(ranks);
   return ranks > 1 && count <= processors && 2 * count > processors;
 }
 
-/// Returns for how many devices there are processors, on which their ranks stay; 0: threads go where they
-/// like. Teams stay wherever they can, as a member that waits behind who woke it holds up its whole team;
-/// where one of several fits, all are on its processors, and compute in turns.
+/// Returns the number of devices whose ranks are pinned to processors; 0: threads are not pinned. Teams are
+/// pinned whenever possible, because a member that waits behind the thread that woke it delays its whole
+/// team. If only one of several teams fits, all are pinned to its processors and compute in turns.
 int places_for(int devices, const WorldOptions& options, std::size_t processors) {
   const auto all = static_cast<int>(processors);
   const int threads = devices * options.device_cores;
@@ -260,8 +260,8 @@ int places_for(int devices, const WorldOptions& options, std::size_t processors)
   return one_fits && options.device_cores <= options.cores ? 1 : 0;
 }
 
-/// Returns the budget that all worlds of this process share which are there at the same time: each by itself
-/// would count on all that is free. Null where the system does not say what is.
+/// Returns the budget that all concurrent worlds of this process share; otherwise each would count on all
+/// free memory. Null if the system does not report free memory.
 std::shared_ptr<HostBudget> shared_budget() {
   static std::mutex mutex;
   static std::weak_ptr<HostBudget> of_worlds;
@@ -292,7 +292,7 @@ HostWorld::HostWorld(int ranks, const WorldOptions& options)
   budget_ = shared_budget();
 }
 
-/// Returns the cores of a rank: all of its device, or of a shared one its part.
+/// Returns the cores of a rank: all cores of its device, or its part of a shared device.
 HostWorld::CoreRange HostWorld::cores_of(int rank) const {
   const int all = options_.device_cores;
   const int devices = options_.shared_devices;

@@ -87,10 +87,9 @@ class HostWorld final : public World {
   WorldOptions options_;
   int turns_;
   std::shared_ptr<HostRun> run_;
-  int places_ = 0;               // number of devices whose ranks are pinned to processors
-  std::vector<int> processors_;  // of the devices' cores; empty: threads are not pinned
-  std::shared_ptr<HostBudget>
-      budget_;  // of the machine, shared with other worlds that exist at the same time
+  int places_ = 0;                      // number of devices whose ranks are pinned to processors
+  std::vector<int> processors_;         // of the devices' cores; empty: threads are not pinned
+  std::shared_ptr<HostBudget> budget_;  // of the machine, shared with other worlds
 };
 
 }  // namespace dflop

@@ -159,8 +159,7 @@ std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sam
     made.values = HostValues(made_up_pixels(seed_, sample, sequence, frames, front.values)).as(dtype_);
   }
   std::int64_t merged = made.rows - class_rows;
-  if (model_.connector_form().averages)
-    merged = merged / merge * merge;  // drops a last row without a partner
+  if (model_.connector_form().averages) merged = merged / merge * merge;  // odd last row
   if (merged % merge != 0) {
     throw Error(ErrorKind::input, "sample '" + sample.id + "': " + std::to_string(merged) +
                                       " encoder tokens cannot be merged by " + std::to_string(merge));

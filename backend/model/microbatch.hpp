@@ -35,8 +35,7 @@ struct LlmInput : PackedRows {
   std::vector<std::int32_t> encoded_rows;  ///< row of each; rows with the same place are added up
   std::vector<std::int32_t> targets;       ///< per row, the next token; -1 if the loss does not cover it
   std::int64_t encoder_rows = 0;           ///< rows from the encoder, used or not
-  std::vector<std::int64_t>
-      rows_from;  ///< number of these rows from each dp rank of the encoder, in rank order
+  std::vector<std::int64_t> rows_from;     ///< of these, rows from each dp rank of the encoder
 };
 
 /// A BatchContent holds one global batch under one assignment. Its constructor's arguments must outlive it.

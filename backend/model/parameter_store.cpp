@@ -15,8 +15,7 @@ namespace {
 constexpr std::int64_t kAligned = 8;  // values; 16 bytes of the narrowest type
 constexpr std::int64_t kValuesAtATime = std::int64_t{1} << 20;
 
-/// Returns the sum of twelve uniform numbers minus six: mean 0, variance 1, without library functions, so
-/// that it has the same bits everywhere.
+/// Returns the sum of twelve uniform numbers minus six: mean 0, variance 1. It calls no library function.
 double normal(Random& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += random.uniform();

@@ -12,7 +12,8 @@ namespace dflop {
 namespace {
 
 constexpr int kLeastVersion = NCCL_VERSION(2, 25, 0);
-/// A rank that dies shows in NCCL as well as in the rendezvous, which says it more clearly.
+/// Both NCCL and the rendezvous notice a rank that dies; the rendezvous reports it more clearly, so wait for
+/// it this long.
 constexpr std::chrono::milliseconds kTimeForTheReason{1000};
 
 }  // namespace
@@ -76,7 +77,8 @@ void NcclComms::enter(ncclComm_t comm, const std::string& what, const std::funct
   finish(comm, what, guarded(call));
 }
 
-/// Makes a call of NCCL. @throws Aborted or Error (internal) in ended runs, which have no communicators left.
+/// Calls NCCL. @throws Aborted or Error (internal) if the run has ended, because then no communicators are
+/// left.
 ncclResult_t NcclComms::guarded(const std::function<ncclResult_t()>& call) {
   rendezvous_.check();
   {
@@ -87,8 +89,9 @@ ncclResult_t NcclComms::guarded(const std::function<ncclResult_t()>& call) {
   throw Error(ErrorKind::internal, "NCCL's communicators have been ended");
 }
 
-/// Waits while a call on the communicator is in progress. A thread that sleeps comes back late, which every
-/// collective of a layer would pay for. @throws Error (internal) naming `what` where it fails.
+/// Waits while a call on the communicator is in progress. It polls without sleeping first, because a sleeping
+/// thread wakes late, which would slow down every collective of a layer. @throws Error (internal) that names
+/// `what` if the call fails.
 void NcclComms::finish(ncclComm_t comm, const std::string& what, ncclResult_t result) {
   const Nanoseconds until = result == ncclInProgress ? clock_.now() + kAskWithoutSleep : Nanoseconds{0};
   while (result == ncclInProgress) {
@@ -130,8 +133,9 @@ std::optional<std::string> NcclComms::failure() {
 void NcclComms::abort_all() {
   const std::lock_guard lock(mutex_);
   ended_ = true;
-  // Each abort waits for the GPU, where kernels of the others may stand. In a group all are told before one
-  // waits, but for calls in progress, which have a thread that an abort waits for at once: those come last.
+  // Each abort waits for the GPU, on which kernels of other communicators may be stuck. Within an NCCL group,
+  // all communicators are told to abort before the first one waits. The exception is a call in progress: its
+  // abort waits for the call's thread at once, so such communicators come last.
   std::vector<ncclComm_t> comms(comms_.begin(), comms_.end());
   std::stable_partition(comms.begin(), comms.end(),
                         [&](ncclComm_t comm) { return state_of(comm) != ncclInProgress; });
@@ -141,7 +145,7 @@ void NcclComms::abort_all() {
   comms_.clear();
 }
 
-/// Returns what NCCL says of a communicator; success where it says nothing.
+/// Returns NCCL's asynchronous error of a communicator; success if there is none.
 ncclResult_t NcclComms::state_of(ncclComm_t comm) const {
   ncclResult_t state = ncclSuccess;
   return table_.comm_get_async_error(comm, &state) == ncclSuccess ? state : ncclSuccess;

@@ -36,18 +36,19 @@ using SharedEvent = std::shared_ptr<DeviceEvent>;
 constexpr int kSource = 0;
 constexpr int kDestination = 1;
 
-/// Returns the bytes that are sent for a message: one where it has none, as NCCL sends nothing then.
+/// Returns the number of bytes to send for a message: 1 for an empty one, because NCCL sends nothing for 0
+/// bytes.
 std::size_t on_the_way(std::size_t bytes) {
   return std::max<std::size_t>(bytes, 1);
 }
 
-/// NcclMemory is taken and given back in a stream of its own, which does nothing else: so it never waits.
+/// NcclMemory allocates and frees memory in its own stream, which does nothing else, so it never waits.
 class NcclMemory {
  public:
   explicit NcclMemory(const NcclSeam& seam) : device_(seam.new_device()), stream_(device_->make_stream()) {}
 
-  /// Returns memory that is there when `user` comes past the call; nothing works on it any more when it is
-  /// given back.
+  /// Returns memory that is valid once `user` has passed this call. Free it only when no work uses it any
+  /// more.
   std::unique_ptr<Buffer> take(std::size_t bytes, DeviceStream& user) {
     std::unique_ptr<Buffer> buffer = device_->allocate(bytes);
     const std::unique_ptr<DeviceEvent> taken = device_->make_event();
@@ -62,7 +63,7 @@ class NcclMemory {
   std::unique_ptr<DeviceStream> stream_;
 };
 
-/// NcclParts are what a route works with; all outlive it.
+/// NcclParts are the objects that a route uses. All must outlive it.
 struct NcclParts {
   const NcclTable& table;
   NcclComms& comms;
@@ -70,11 +71,12 @@ struct NcclParts {
   const NcclSeam& seam;
 };
 
-/// An NcclRoute is this rank's end of a route, one direction between two ranks: a communicator of NCCL, a
-/// stream, and copies of what is being sent. NCCL counts the source as rank 0 and the destination as 1.
+/// An NcclRoute is this rank's end of a route, one direction between two ranks. It holds an NCCL
+/// communicator, a stream, and copies of the messages in flight. For NCCL the source is rank 0 and the
+/// destination rank 1.
 class NcclRoute {
  public:
-  /// Waits until the other end is made.
+  /// Waits until the other end exists.
   NcclRoute(const NcclParts& parts, const RankRoute& route, bool is_source)
       : parts_(parts),
         comm_(parts.comms.make({route.source, route.destination}, is_source ? kSource : kDestination,
@@ -84,8 +86,8 @@ class NcclRoute {
         stream_(parts.seam.new_device()->make_stream()),
         nothing_(parts.memory.take(1, *stream_)) {}
 
-  /// Sends, and returns when the copy and the send are in their streams, and where it is the route's first
-  /// operation when the other end's first is entered too.
+  /// Sends. Returns when the copy and the send are in their streams; for the route's first operation, also
+  /// only when the other end has entered its first one.
   void send(const void* data, std::size_t bytes, DeviceStream& stream, const std::string& what) {
     Copy& copy = copy_of(on_the_way(bytes), stream);
     if (bytes > 0) stream.copy(copy.buffer->data(), data, bytes);
@@ -111,8 +113,8 @@ class NcclRoute {
   }
   bool has_posted() const { return !posted_.empty(); }
 
-  /// Lets `stream` wait for the first receive that is posted. The event that is given back is recorded when
-  /// it is there. @throws Error (internal) where it was posted for other memory.
+  /// Makes `stream` wait for the first posted receive. The returned event marks its arrival.
+  /// @throws Error (internal) if it was posted for other memory.
   SharedEvent take(const void* data, std::size_t bytes, DeviceStream& stream, const std::string& what) {
     const Posted posted = std::move(posted_.front());
     posted_.pop_front();
@@ -125,27 +127,28 @@ class NcclRoute {
     return posted.there;
   }
 
-  /// Returns whether all that was to be sent by now is.
+  /// Returns whether all messages so far are sent.
   bool all_sent() const {
     return std::ranges::all_of(copies_, [&](const Copy& copy) { return is_sent(copy); });
   }
 
  private:
-  /// A Copy holds a message until it is sent, and later ones after that.
+  /// A Copy holds a message until it is sent, and is then reused for later messages.
   struct Copy {
     std::unique_ptr<Buffer> buffer;
     std::unique_ptr<DeviceEvent> copied;
     std::unique_ptr<DeviceEvent> sent;
   };
 
-  /// A Posted is a receive that is entered and not taken.
+  /// A Posted is a receive that is entered but not taken yet.
   struct Posted {
     const void* data;
     std::size_t bytes;
     SharedEvent there;
   };
 
-  /// Returns a copy that is free, or a new one: waiting for one would be waiting for the receiver.
+  /// Returns a free copy or a new one. It does not wait for a copy to become free, because that would mean
+  /// waiting for the receiver.
   Copy& copy_of(std::size_t bytes, DeviceStream& stream) {
     for (std::size_t i = 0; i < copies_.size() && is_sent(copies_[i]); ++i) {
       if (copies_[i].buffer->bytes() < bytes) continue;
@@ -153,7 +156,7 @@ class NcclRoute {
       copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
       return copies_.back();
     }
-    while (!copies_.empty() && is_sent(copies_.front())) copies_.pop_front();  // all of them too small
+    while (!copies_.empty() && is_sent(copies_.front())) copies_.pop_front();  // all of these are too small
     copies_.push_back(
         {parts_.memory.take(bytes, stream), parts_.memory.make_event(), parts_.memory.make_event()});
     return copies_.back();
@@ -164,21 +167,20 @@ class NcclRoute {
   NcclParts parts_;
   ncclComm_t comm_;
   std::unique_ptr<DeviceStream> stream_;
-  std::unique_ptr<Buffer> nothing_;  // where messages without bytes arrive, which go as one
+  std::unique_ptr<Buffer> nothing_;  // receives empty messages, which are sent as one byte
   std::deque<Copy> copies_;
   std::deque<Posted> posted_;
 };
 
-/// PendingWork has the receives and collectives that the device has not come past, for the thread that
-/// watches over them. Nothing is locked while the device is asked, which may take until it has nothing left
-/// to do.
+/// PendingWork lists the receives and collectives that the device has not passed, for the thread that watches
+/// them. It holds no lock while it queries the device, because a query may block until the device is idle.
 class PendingWork {
  public:
   explicit PendingWork(const NcclSeam& seam) : seam_(seam) {}
 
-  /// `beside`: the rank's other work does not wait for it.
+  /// `beside` says that the rank's other work does not wait for this work.
   void add(std::string what, SharedEvent come, SharedEvent done, bool beside = false) {
-    while (!work_.empty() && seam_.reached(*work_.front()->done)) {  // which no other thread changes
+    while (!work_.empty() && seam_.reached(*work_.front()->done)) {  // no other thread changes work_'s front
       const std::lock_guard lock(mutex_);
       work_.pop_front();
     }
@@ -187,13 +189,13 @@ class PendingWork {
         std::make_shared<Work>(Work{std::move(what), std::move(come), std::move(done), beside, {}}));
   }
 
-  /// Returns the first work that the device is held up by, one beside the others only where there is no
-  /// other; the time begins when that is first seen. One thread asks.
+  /// Returns the first work for which the device waits. Work with `beside` is returned only if there is no
+  /// other. The time counts from when this was first seen. Only one thread may call it.
   std::optional<RankWait> waits_for() {
     std::optional<RankWait> beside;
     for (const SharedWork& one : work()) {
       if (seam_.reached(*one->done)) continue;
-      if (!seam_.reached(*one->come)) return beside;  // busy with what was entered before
+      if (!seam_.reached(*one->come)) return beside;  // the device is busy with earlier work
       if (!one->since) one->since = host_time();
       const RankWait wait{one->what, *one->since};
       if (!one->beside) return wait;
@@ -212,7 +214,7 @@ class PendingWork {
     SharedEvent come;
     SharedEvent done;
     bool beside = false;
-    std::optional<Nanoseconds> since;  ///< of the thread that asks waits_for()
+    std::optional<Nanoseconds> since;  ///< used by the thread that calls waits_for()
   };
   using SharedWork = std::shared_ptr<Work>;
 
@@ -251,7 +253,7 @@ class NcclCommunicator final : public Communicator {
         rendezvous_.check();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-    } catch (const std::exception&) {  // the run has ended: nothing will be received any more
+    } catch (const std::exception&) {  // the run has ended, so nothing will be received any more
     }
     rendezvous_.leave();
     rendezvous_.watch(nullptr);
@@ -295,9 +297,9 @@ class NcclCommunicator final : public Communicator {
     route({peer, rank()}).post(data, bytes, *recorded(stream), "receiving " + wait);
   }
 
-  /// NCCL connects two ranks when both first use a communicator, so each route is used here, by an empty
-  /// message. All ranks go through the new routes in one order; of those that are not connected yet the first
-  /// can be, as neither of its ends waits for another.
+  /// NCCL connects two ranks when both first use a communicator, so each route is used here with an empty
+  /// message. All ranks go through the new routes in the same order. There is no deadlock: neither end of the
+  /// first unconnected route waits for another route.
   void connect(const std::vector<RankRoute>& routes) override {
     const std::unique_ptr<DeviceStream> stream = seam_.new_device()->make_stream();
     for (const RankRoute& r : routes) {
@@ -325,7 +327,7 @@ class NcclCommunicator final : public Communicator {
     pending_.add(wait, last_, recorded(stream), &stream == beside_.get());
   }
 
-  /// The collective runs in a stream of its own, which waits for what the caller's has done by now.
+  /// The collective runs in a separate stream, which waits for the work that is in the caller's stream now.
   std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input, void* output,
                                            const RankGroup& group, DeviceStream& stream) override {
     if (beside_ == nullptr) beside_ = seam_.new_device()->make_stream();
@@ -342,14 +344,14 @@ class NcclCommunicator final : public Communicator {
     last_what_ = own.what;
   }
 
-  /// Returns the last arrival, to be asked for while the communicator is there.
+  /// Returns the last arrival. Call the result only while the communicator exists.
   Arrival arrival() const override {
     return [&rendezvous = rendezvous_, event = last_, what = last_what_] {
       rendezvous.check();
       if (event == nullptr) return Nanoseconds{0};
       const Rendezvous::Waiting waiting(rendezvous, what);
       const Nanoseconds time = event->time();
-      rendezvous.check();  // which ends what the device waits for, too
+      rendezvous.check();  // ends the work for which the device waits, too
       return time;
     };
   }
@@ -380,8 +382,8 @@ class NcclCommunicator final : public Communicator {
         .first->second;
   }
 
-  /// The ranks of a group come to its first collective together, and so to the making of its communicator:
-  /// that of a sum beside compute is made before the first step.
+  /// The ranks of a group create its communicator together at its first collective. The communicator of a sum
+  /// that overlaps with compute is created before the first step.
   ncclComm_t comm_of(const RankGroup& group, std::size_t place) {
     ncclComm_t& comm = groups_[group.ranks];
     if (comm == nullptr) comm = comms_.make(group.ranks, place, "a group of ranks " + joined(group), 0);
@@ -409,7 +411,7 @@ class NcclCommunicator final : public Communicator {
   NcclComms comms_;
   PendingWork pending_;
   std::map<RankRoute, NcclRoute> routes_;
-  std::unique_ptr<DeviceStream> beside_;  ///< of collectives beside compute; null before the first
+  std::unique_ptr<DeviceStream> beside_;  ///< of started collectives; null before the first
   std::map<std::vector<std::int32_t>, ncclComm_t> groups_;
   SharedEvent last_;  ///< null before the first receive or collective
   std::string last_what_;

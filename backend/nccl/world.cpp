@@ -13,9 +13,9 @@
 namespace dflop {
 namespace {
 
-constexpr Seconds kMeetingTime{1800};  // until all processes have come, each of which reads its data before
+constexpr Seconds kMeetingTime{1800};  // until all processes have joined; each reads its data first
 
-/// Returns the index of a process's GPU. Launchers may let each process see its own alone.
+/// Returns the index of a process's GPU. Some launchers let each process see only its own GPU.
 int gpu_of(const LaunchEnvironment& launch, int gpus) {
   if (gpus == 1) return 0;
   if (launch.local_rank < gpus) return launch.local_rank;
@@ -24,7 +24,7 @@ int gpu_of(const LaunchEnvironment& launch, int gpus) {
                                         "; start a process per GPU");
 }
 
-/// An NcclWorld has one rank, on a GPU of its own.
+/// An NcclWorld has one rank on its own GPU.
 class NcclWorld final : public ProcessWorld {
  public:
   NcclWorld(const RendezvousOptions& meeting, const NcclTable& table, int gpu, const WorldOptions& options)
@@ -32,13 +32,13 @@ class NcclWorld final : public ProcessWorld {
     try {
       gpu_ = std::make_shared<CudaGpu>(gpu);
     } catch (const std::exception& error) {
-      rendezvous().abort(error.what());  // or the others would wait for it
+      rendezvous().abort(error.what());  // otherwise the others would wait for this rank
       throw;
     }
   }
 
   std::string device_name() const override { return gpu_->name(); }
-  /// NCCL's version is not in profiles yet, which are measured within one process.
+  /// NCCL's version is missing here because profiles are measured within one process.
   std::string software() const override {
     int version = 0;
     const bool known = table_.get_version(&version) == ncclSuccess;
@@ -53,7 +53,7 @@ class NcclWorld final : public ProcessWorld {
     seam.new_device = [gpu = gpu_, rank = rank_] { return make_cuda_device(gpu, {rank, {}, {}}); };
     seam.native_stream = [](DeviceStream& stream) { return of_cuda(stream).handle(); };
     seam.reached = [gpu = gpu_](DeviceEvent& event) {
-      gpu->use();  // the asking thread's first call of CUDA would else take memory of another process's GPU
+      gpu->use();  // otherwise the thread's first CUDA call would allocate memory on another process's GPU
       return of_cuda(event).reached();
     };
     return make_nccl_communicator(table_, rendezvous(), std::move(seam));
@@ -69,7 +69,8 @@ class NcclWorld final : public ProcessWorld {
 }  // namespace
 
 std::unique_ptr<World> make_nccl_world(const LaunchEnvironment& launch, const WorldOptions& options) {
-  // With it a receive that waits would keep back the sends of other routes; see docs/backend-notes.md.
+  // With implicit launch order, a waiting receive would hold back the sends of other routes; see
+  // docs/backend-notes.md.
   ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
   const int gpu = gpu_of(launch, cuda_device_count());
   const NcclTable table = load_nccl();

@@ -139,9 +139,8 @@ class Rendezvous {
   bool was_late_ = false;               ///< this rank ended the run by waiting, and has not yet been told so
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
-  std::optional<Nanoseconds>
-      asked_since_;  ///< when this rank's state was requested, if it is still unanswered
-  Seen seen_;        ///< the last answer, with the time of its request
+  std::optional<Nanoseconds> asked_since_;  ///< when the pending request for this rank's state came
+  Seen seen_;                               ///< the last answer, with the time of its request
   std::map<std::pair<int, std::string>, std::string> values_;  // by the rank that put the value, and key
   std::optional<std::string> pong_;
 

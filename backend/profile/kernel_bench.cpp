@@ -153,8 +153,7 @@ namespace {
 constexpr std::int64_t kFirstRuns = 2;
 constexpr std::int64_t kSecondRuns = 6;
 constexpr std::int64_t kMostRuns = 30;
-constexpr double kProbe =
-    double{1 << 28};  // multiplications of the call from which others' times are predicted
+constexpr double kProbe = double{1 << 28};  // multiplications of the call that predicts others' times
 
 /// A Contest compares the variants of one call.
 class Contest {

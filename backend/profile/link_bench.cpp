@@ -16,8 +16,9 @@ constexpr std::array<std::size_t, 6> kSizes = {1 << 10, 1 << 12, 1 << 14,
 constexpr int kLinkRepeats = 15;
 constexpr int kWarmUps = 3;
 
-/// Waits until the other ranks sleep. If ranks do not run ahead of their device, they fall asleep while they
-/// wait for a rank that computes, and the time to wake them belongs to the measured communication.
+/// Spins so long that the other ranks fall asleep, if ranks do not run ahead of their device. In a run they
+/// fall asleep too while they wait for a rank that computes, so the time to wake them belongs to the measured
+/// communication.
 void let_others_fall_asleep(const Device& device) {
   constexpr std::chrono::milliseconds kAwake{2};
   if (!device.is_synchronous()) return;

@@ -11,7 +11,7 @@ namespace dflop {
 namespace {
 
 /// Returns the numbers of parameters at which lines are measured. If there is a cache from which steps do not
-/// profit, it holds only a small part of these parameters, as of a stage's.
+/// profit, the numbers are so large that it holds only a small part of the parameters, as in a step.
 std::vector<std::int64_t> sizes_for(const Device& device) {
   const std::int64_t cache = device.cache().count;
   if (cache > 0) return {1 << 12, cache / kFp32Bytes, cache};

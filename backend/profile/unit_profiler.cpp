@@ -27,8 +27,7 @@ constexpr std::int64_t kBusyTokens = 512;       // size of the units that the ot
 constexpr std::int64_t kMemoryTokens = 512;     // enough to keep the rounding of buffers below 1 %
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 51;
-constexpr double kMostBeside =
-    10;  // max slowdown by neighbors; for units of almost no time the ratio may be anything
+constexpr double kMostBeside = 10;  // max slowdown by neighbors; short times give any ratio
 
 /// A NeighbourSwitch makes the first rank of a neighbor's group run units or rest.
 class NeighbourSwitch {
@@ -288,8 +287,7 @@ class UnitProfiler {
       const Seconds begin = watch_.elapsed();
       if (!agree(kept.size() < two_of_each || begin + growth * time <= budget)) continue;
       bench_.run(point.unit, point.tokens, point.length);
-      time =
-          std::max(launches() ? time : Seconds(0), watch_.elapsed() - begin);  // there, smaller points follow
+      time = std::max(launches() ? time : Seconds(0), watch_.elapsed() - begin);  // smaller ones follow
       kept.push_back(std::move(point));
       tell(progress);
     }

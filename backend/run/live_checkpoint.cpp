@@ -31,7 +31,7 @@ TensorBlock block_of(const Parameter& parameter) {
   return block;
 }
 
-/// Calls f with a zero of the type that sums have on the host.
+/// Calls f with a zero of the host type of sums.
 template <typename F>
 auto with_zero_of_sums(const RankContext& rank, const F& f) {
   return sum_type_of(rank.kernels.dtype()) == DType::f64 ? f(double{}) : f(float{});
@@ -42,7 +42,7 @@ struct HeldParameter {
   const Parameter* parameter = nullptr;
 };
 
-/// Finds what the rank has of a piece. @throws Error (internal)
+/// Finds the rank's parameter that a piece belongs to. @throws Error (internal)
 HeldParameter find_held(std::span<const LiveRank::HeldStage> stages, const PlacedPiece& placed) {
   for (const LiveRank::HeldStage& stage : stages) {
     ParameterStore& store = stage.module->parameters();
@@ -77,7 +77,7 @@ const PiecedTensor& tensor_of(const CheckpointReader& reader, TensorKind kind, c
   return tensor;
 }
 
-/// Reads some rows at a time, and of those alone that have values which the rank holds.
+/// Reads some rows at a time, and only rows that contain values that the rank holds.
 template <typename Real>
 void read_parameter_values(const RankContext& rank, ParameterStore& store, const Parameter& parameter,
                            StoreKind kind, const CheckpointReader& reader, const PiecedTensor& tensor) {

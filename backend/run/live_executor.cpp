@@ -23,8 +23,8 @@ std::size_t group_of(const Program& layout, int rank) {
   throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " is in no group");
 }
 
-/// A tp group begins an instruction when its last rank does, and ends it when its last rank does. Messages
-/// are sent when the first rank does, which always has something to send.
+/// A tp group begins an instruction when its last rank begins, and ends it when its last rank ends. A message
+/// counts as sent when the first rank sends, which always has something to send.
 void add_lockstep(std::vector<LiveSpan>& group, const std::vector<LiveSpan>& rank,
                   const Instruction* instructions) {
   for (std::size_t i = 0; i < group.size(); ++i) {
@@ -34,7 +34,7 @@ void add_lockstep(std::vector<LiveSpan>& group, const std::vector<LiveSpan>& ran
   }
 }
 
-/// Returns, per stage, the first group that holds it.
+/// Returns, for each stage, the first group that holds it.
 std::vector<std::size_t> first_groups(const Program& layout) {
   std::vector<std::size_t> groups(layout.stages.size(), layout.groups.size());
   for (std::size_t g = layout.groups.size(); g-- > 0;) {
@@ -47,8 +47,8 @@ std::vector<std::size_t> first_groups(const Program& layout) {
   return groups;
 }
 
-/// Joins a rank's record, written by step(), to that of its group; the group's first rank comes before the
-/// others.
+/// Merges a rank's record, written by step(), into its group's record. The group's first rank must come
+/// before the others.
 void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReader& reader,
             LiveResult& result) {
   const auto group = reader.get<std::size_t>();
@@ -68,7 +68,7 @@ void add_to(std::vector<GroupRecord>& records, const Program& program, ByteReade
   }
 }
 
-/// Checks that the world has put ranks on devices as the plan does.
+/// Checks that the world places ranks on devices as the plan does.
 void require_places(const Plan& plan, const World& world) {
   const int shared = plan.layout == Layout::shared ? plan.gpus() : 0;
   if (world.shared_devices() == shared) return;
@@ -83,7 +83,7 @@ void require_places(const Plan& plan, const World& world) {
 
 }  // namespace
 
-/// A Rank is one rank of this process with all that is its own.
+/// A Rank is one rank of this process and all objects that it owns.
 struct LiveExecutor::Rank {
   Rank(const LiveExecutor& of, const Program& layout, int number, const LiveOptions& options)
       : rank(number),
@@ -141,7 +141,7 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& worl
       ranks_.push_back(std::make_unique<Rank>(*this, layout, rank, options));
     }
   } catch (const std::exception& error) {
-    world.abort(error.what());  // or the others would wait for this process's ranks
+    world.abort(error.what());  // otherwise the others would wait for this process's ranks
     throw;
   }
 }
@@ -170,8 +170,8 @@ void LiveExecutor::require_own(const Iteration& iteration, const StepOptions& op
   }
 }
 
-/// Returns what ranks enter into their devices, and when, so that none waits for ever.
-/// @throws Error (input) where ranks would all the same
+/// Returns the receives that ranks must enter ahead so that no rank waits forever. @throws Error (input) if
+/// ranks would deadlock nevertheless
 LiveExecutor::Entries LiveExecutor::entries_of(const Iteration& iteration) const {
   const bool needs_them = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
     return rank->parts.communicator->posts_receives();
@@ -214,7 +214,7 @@ LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& opt
                               StepInputs inputs) const {
   require_own(iteration, options);
   const std::lock_guard turn(turn_);
-  std::optional<BatchContent> content;  // of which each rank makes its inputs in its thread
+  std::optional<BatchContent> content;  // each rank makes its inputs from it in its own thread
   if (inputs.empty()) {
     content.emplace(content_of(iteration, options.contents != nullptr ? *options.contents : *contents_));
     inputs.resize(ranks_.size());
@@ -233,7 +233,7 @@ LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& opt
                                    ranks_[i]->parts.communicator->abort(message);
                                  }});
   ByteWriter own;
-  // This added to a time of this process gives the time on the leading process's clock.
+  // Added to a time of this process, it gives the time on the leading process's clock.
   const Nanoseconds offset = world_.clock_offset();
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     for (LiveSpan& span : results[i].spans) {
@@ -251,7 +251,7 @@ LiveResult LiveExecutor::step(const Iteration& iteration, const StepOptions& opt
   return joined(step.program, world_.gather(own.take()));
 }
 
-/// Returns what the ranks of all processes have noted, in their order; nothing where these are not known.
+/// Combines the records of all processes, in order; returns nothing if they are not known in this process.
 LiveResult LiveExecutor::joined(const Program& program, const std::vector<std::string>& processes) const {
   LiveResult result;
   if (processes.empty()) return result;
@@ -281,7 +281,7 @@ WholeTensors LiveExecutor::read(ParameterStore::Kind which) {
     for (const LiveRank::HeldStage& stage : rank->live.stages()) {
       ParameterStore& store = stage.module->parameters();
       const bool first = first_groups_[static_cast<std::size_t>(stage.stage)] == rank->group;
-      if (!first && store.holds_all(which)) continue;  // copies of what the first group has
+      if (!first && store.holds_all(which)) continue;  // these are copies of the first group's values
       for (const Parameter& parameter : store.list()) {
         const Range held = store.held(parameter, which);
         if (held.size() == 0) continue;
@@ -313,7 +313,7 @@ void LiveExecutor::write(ParameterStore::Kind which, const WholeTensors& tensors
   }
 }
 
-/// Returns the index with the files and pieces that ranks are to write, in all processes.
+/// Returns the index with the files and pieces that all ranks must write, in all processes.
 CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index, bool weights_alone) {
   ByteWriter own;
   for (const auto& rank : ranks_) {
@@ -335,10 +335,10 @@ CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index, bool weights
   return parse_checkpoint_index(world_.broadcast(text), "the index of a checkpoint");
 }
 
-/// Writes the files of an index, each rank its own; the leading process then knows their sizes and checksums.
+/// Writes the files of an index, each rank its own. The leading process then gets their sizes and checksums.
 void LiveExecutor::write_files(const std::string& folder, CheckpointIndex& index) {
   const auto files = [&](const Rank& rank) {
-    std::vector<std::size_t> own;  // one, or none for a rank of copies alone
+    std::vector<std::size_t> own;  // one file, or none for a rank that holds only copies
     for (std::size_t f = 0; f < index.files.size(); ++f) {
       if (index.files[f].name == rank_file_name(rank.rank)) own.push_back(f);
     }
@@ -386,7 +386,7 @@ void LiveExecutor::save(const std::string& folder, const CheckpointIndex& wanted
       if (world_.leads()) finish_checkpoint(folder, index);
     });
   } catch (...) {
-    if (world_.leads()) discard_checkpoint(folder, index.step);  // it may fill the disk
+    if (world_.leads()) discard_checkpoint(folder, index.step);  // a partial checkpoint may fill the disk
     throw;
   }
 }

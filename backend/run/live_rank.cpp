@@ -25,13 +25,13 @@ std::string place_of(const Instruction& instruction) {
          " on stage " + std::to_string(instruction.stage);
 }
 
-/// Returns one part of rows that stand in parts of these sizes, one after the other.
+/// Returns the range of one part of rows that are divided into consecutive parts of these sizes.
 Range part_of(const std::vector<std::int64_t>& sizes, std::int32_t part) {
   const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + part, std::int64_t{0});
   return {begin, begin + sizes[static_cast<std::size_t>(part)]};
 }
 
-/// Returns the collective in which a group reduces the gradients of a stage; none with one dp rank.
+/// Returns the collective in which a group reduces the gradients of a stage; null with one dp rank.
 const Collective* reduction_of(const Program& program, std::size_t group, int stage) {
   for (const Instruction& i : program.instructions_of(program.groups[group])) {
     if (!ends_collective(i.op) || i.stage != stage) continue;
@@ -147,11 +147,11 @@ void LiveRank::prepare(const LiveStep& step, RankInputs inputs) {
   is_finite_ = true;
   if (step.options.kernels != nullptr) guide_.begin_step(*step.options.kernels);
   rank_.kernels.guide(step.options.kernels != nullptr ? &guide_ : nullptr);
-  rank_.compute.synchronize();  // none of it goes into the first instruction
+  rank_.compute.synchronize();  // keeps earlier work out of the first instruction's time
 }
 
-/// Begins a stage's gradients, which are zeros where none of the step's backwards are of it, as of an encoder
-/// on more groups than there are microbatches.
+/// Begins a stage's gradients. They are zeros if the stage has no backward in this step, as for an encoder on
+/// more groups than there are microbatches.
 void LiveRank::begin_gradients(const HeldStage& held) {
   ParameterStore& parameters = held.module->parameters();
   parameters.begin_gradients();
@@ -160,8 +160,9 @@ void LiveRank::begin_gradients(const HeldStage& held) {
   }
 }
 
-/// Takes a first sum with each group with which gradients are summed, for which its ranks wait for each other
-/// and memory is made, so that no sum beside a backward does. All ranks go through them in one order.
+/// Does a first sum with each group that sums gradients. In it the ranks wait for each other and memory is
+/// allocated, so that later sums that overlap with a backward need not. All ranks go through the groups in
+/// the same order.
 void LiveRank::meet(const Program& program) {
   for (const Collective& collective : program.collectives) {
     const auto& groups = collective.groups;
@@ -175,9 +176,8 @@ void LiveRank::meet(const Program& program) {
   }
 }
 
-/// Takes the largest microbatch of each stage forward and backward once, whatever is in its input, so that
-/// the device has loaded what it computes with before messages are under way. Gradients and loss are garbage
-/// afterwards.
+/// Runs a forward and backward of the largest microbatch of each stage with arbitrary input, so that the
+/// device has loaded all code before messages are in flight. Gradients and loss are garbage afterwards.
 void LiveRank::warm_up() {
   for (const HeldStage& held : stages_) {
     const StageModule& module = *held.module;
@@ -196,8 +196,7 @@ void LiveRank::warm_up() {
   }
 }
 
-/// Runs the iteration. Nothing here waits for the device but what messages ask for; times
-/// are read when all is done.
+/// Runs the iteration. Only messages may wait for the device; times are read at the end.
 LiveRankResult LiveRank::run(const LiveStep& step) {
   const std::span<const Instruction> instructions = step.program.instructions_of(step.program.groups[group_]);
   std::vector<Note> notes;
@@ -243,7 +242,7 @@ LiveRank::Note LiveRank::run_noted(const LiveStep& step, const Instruction& inst
   return note;
 }
 
-/// Delays an instruction of the step's program that has been put into the stream.
+/// Adds the step's delay to an instruction that is in the stream.
 void LiveRank::delay(const LiveStep& step, const Instruction& instruction) const {
   if (step.options.delays.empty()) return;
   const auto place = static_cast<std::size_t>(&instruction - step.program.instructions.data());
@@ -254,7 +253,7 @@ void LiveRank::delay(const LiveStep& step, const Instruction& instruction) const
 }
 
 /// Reads the times of an instruction. Devices may round a later time below an earlier one, by less than a
-/// microsecond; spans do not.
+/// microsecond; spans are corrected for that.
 void LiveRank::read_times(Note& note, bool sends, Nanoseconds last_end) {
   LiveSpan& span = note.span;
   span.start = std::max(last_end, note.turn_began.value_or(note.start->time()));
@@ -262,8 +261,9 @@ void LiveRank::read_times(Note& note, bool sends, Nanoseconds last_end) {
   if (note.arrival) span.arrival = note.arrival();
   if (sends) span.arrival = span.start;
   if (note.stepped != nullptr) {
-    // The gathering is part of the step of the rank that comes last. Who waited for it has that time, too, as
-    // idle: their steps would else be as long as if one after the other had gathered.
+    // Gathering counts as part of the optimizer step of the last rank to arrive. For ranks that waited for
+    // it, the time counts as idle; otherwise their steps would look as long as if the ranks had gathered one
+    // after another.
     const Nanoseconds waited = std::max(Nanoseconds{0}, span.arrival - note.stepped->time());
     span.idle = waited + std::clamp(end - span.arrival, Nanoseconds{0}, waited);
   }
@@ -295,7 +295,7 @@ void LiveRank::run(const LiveStep& step, const Instruction& instruction, Note& n
   }
 }
 
-/// Hands what was made to the stage next to it where that is on this rank; else it stays for its sends.
+/// Passes the result to the neighboring stage if that is on this rank; otherwise keeps it for its sends.
 void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends,
                        bool activations) {
   const auto next = slots_.find({neighbour, instruction.microbatch});
@@ -303,7 +303,8 @@ void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbo
   (activations ? next->second.in : next->second.d_out) = std::move(made);
 }
 
-/// Returns a stage's input, or the gradient of its output, with memory for what arrives there.
+/// Returns the tensor for a stage's input, or for the gradient of its output, with memory for the arriving
+/// message.
 Tensor& LiveRank::arriving(Slot& slot, const StageModule& module, bool activations) const {
   Tensor& into = activations ? slot.in : slot.d_out;
   if (into.empty()) {
@@ -318,7 +319,7 @@ void LiveRank::forward(const Instruction& instruction) {
   const StageModule& module = *held(instruction.stage).module;
   s.input.turns_back = updates_;
   s.out = module.forward(std::move(arriving(s, module, true)), s.input, loss_, s.tape);
-  if (!updates_) s.tape = {};  // nothing turns back
+  if (!updates_) s.tape = {};  // no backward follows
   pass_on(instruction, s.out, instruction.stage + 1, s.activation_sends, true);
 }
 
@@ -344,8 +345,8 @@ void LiveRank::backward_weight(const LiveStep& step, const Instruction& instruct
   count_weights(step, instruction.stage);
 }
 
-/// Counts backwards of a stage. The last microbatch's completes the gradients on the rows of this rank; the
-/// other tp ranks have the rest.
+/// Counts backwards of a stage. The last microbatch's backward completes the gradients over this rank's rows;
+/// the other tp ranks have the rest.
 void LiveRank::count_weights(const LiveStep& step, int stage) {
   if (--weights_left_[stage] > 0) return;
   ParameterStore& parameters = held(stage).module->parameters();
@@ -356,13 +357,13 @@ void LiveRank::count_weights(const LiveStep& step, int stage) {
   if (step.starts_sums) start_pieces(step, stage, 0);
 }
 
-/// Returns the rows of a slot's matrix that a message carries: all of them, but between an encoder and an LLM
-/// of different dp those that one of the ranks made for the other.
+/// Returns the rows of a slot's matrix that a message carries. These are all rows, except between an encoder
+/// and an LLM with different dp: then they are the rows that one rank made for the other.
 Range LiveRank::rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
                           bool activations) const {
   const StageModule& module = *held(stage).module;
   const bool into = message.destination == static_cast<std::int32_t>(group_);
-  const bool own_input = into == activations;  // else it is about the output
+  const bool own_input = into == activations;  // otherwise it concerns the output
   const std::int64_t all = own_input ? module.input_rows(slot.input) : module.output_rows(slot.input);
   const int boundary = own_input ? stage - 1 : stage;
   if (!has_encoder_ranks(plan_.layout) || boundary != plan_.encoder.pp - 1) return {0, all};
@@ -381,9 +382,9 @@ void LiveRank::send(const LiveStep& step, const Instruction& instruction) {
   const ConstMatrix part = rows_of(rank_, ConstMatrix(made), rows.begin, rows.size());
   const Group& peer = step.program.groups[static_cast<std::size_t>(message.destination)];
   const auto bytes = static_cast<std::size_t>(part.size()) * bytes_of(rank_.kernels.dtype());
-  // Between encoder and LLM every rank of a tp group has all of it, and each rank of the other group hears it
-  // from one of them. Within one of both tp is the same, and each rank hears from that of its own place,
-  // which has the same shard.
+  // Between encoder and LLM, every rank of the sending tp group holds the whole message, and each receiving
+  // rank gets it from one of them. Within a module, both stages have the same tp, and each rank receives from
+  // the rank with its own index, which holds the same shard.
   for (const int t : receivers_of(rank_.tp_rank, rank_.tp_size(), peer.ranks)) {
     rank_.communicator.send(part.data, bytes, peer.first_rank + t, rank_.compute, place_of(instruction));
   }
@@ -395,7 +396,7 @@ void LiveRank::receive(const LiveStep& step, const Instruction& instruction, Arr
   arrival = arrivals_.at(instruction.index);
 }
 
-/// Finds out where a message belongs, with memory for it.
+/// Returns the destination of a message, with memory for it.
 LiveRank::Delivery LiveRank::delivery(const LiveStep& step, std::int32_t index) {
   const Message& message = step.program.messages[static_cast<std::size_t>(index)];
   const auto& [instruction, activations] = incoming_.at(index);
@@ -408,7 +409,7 @@ LiveRank::Delivery LiveRank::delivery(const LiveStep& step, std::int32_t index) 
   return {part.data, bytes, peer.first_rank + rank_.tp_rank % peer.ranks, place_of(instruction)};
 }
 
-/// Takes the next message that a group has sent to this one to where it belongs.
+/// Receives the next message that a group has sent to this one into its destination.
 void LiveRank::take(const LiveStep& step, std::int32_t index) {
   const Delivery to = delivery(step, index);
   rank_.communicator.receive(to.data, to.bytes, to.peer, rank_.compute, to.what);
@@ -420,7 +421,7 @@ void LiveRank::post(const LiveStep& step, std::int32_t index) {
   rank_.communicator.post_receive(to.data, to.bytes, to.peer, rank_.compute, to.what);
 }
 
-/// Returns the ranks of this rank's place in each of a collective's groups.
+/// Returns the ranks with this rank's tp index in each of a collective's groups.
 RankGroup LiveRank::ranks_of(const Program& program, const Collective& collective) const {
   RankGroup group;
   for (const std::int32_t g : collective.groups) {
@@ -444,7 +445,7 @@ void LiveRank::reduce(const LiveStep& step, const Instruction& instruction, Arri
   arrival = rank_.communicator.arrival();
 }
 
-/// Notes a piece that is reduced beside the backward that completes it.
+/// Records a piece whose reduction overlaps with the backward that completes it.
 void LiveRank::enter_reduction(const Instruction& instruction) {
   Pieces& pieces = pieces_[instruction.stage];
   if (pieces.entered.empty()) {
@@ -453,7 +454,7 @@ void LiveRank::enter_reduction(const Instruction& instruction) {
   pieces.entered.push_back(instruction.index);
 }
 
-/// Starts the pieces of a stage whose gradients are complete, which are those from a value on.
+/// Starts the pieces of a stage whose gradients are complete: those from value `from` on.
 void LiveRank::start_pieces(const LiveStep& step, int stage, std::int64_t from) {
   Pieces& pieces = pieces_[stage];
   if (pieces.started.size() == pieces.entered.size()) return;
@@ -479,8 +480,8 @@ void LiveRank::finish_piece(const LiveStep& step, const Instruction& instruction
                             rank_.compute);
 }
 
-/// Returns the values of a stage's gradients that a piece has. Pieces begin at places that devices add up in
-/// vectors: of a piece that begins elsewhere NCCL takes value by value.
+/// Returns the range of a stage's gradients that a piece covers. Pieces begin at places that are aligned for
+/// vectors, because NCCL handles an unaligned piece value by value.
 Range LiveRank::piece_of(int stage, std::size_t piece) const {
   const std::int64_t all = held(stage).module->parameters().gradients().columns;
   const std::int64_t count = pieces_.at(stage).count;
@@ -501,7 +502,8 @@ void* LiveRank::gradients_at(int stage, std::int64_t value) const {
   return offset(all.data, static_cast<std::size_t>(value) * sum_bytes_of(rank_.kernels.dtype()));
 }
 
-/// Sums the gradients of the matrix that is embedding here and head there.
+/// Sums the gradients of tied embeddings: one matrix that is the embedding on one stage and the head on
+/// another.
 void LiveRank::join_ends(const LiveStep& step, const Instruction& instruction, Arrival& arrival) {
   const Collective& collective = step.program.collectives[static_cast<std::size_t>(instruction.index)];
   ParameterStore& store = held(instruction.stage).module->parameters();
@@ -522,9 +524,9 @@ bool LiveRank::is_first_with(const LiveStep& step, const HeldStage& stage) const
   return true;
 }
 
-/// Returns whether this rank, whose group is the first with the stage, counts a parameter in the norm. Of
-/// copies one rank does, the first tp rank of a parameter that each has whole; of one matrix on two stages
-/// the embedding counts.
+/// Returns whether this rank, whose group is the first with the stage, counts a parameter in the norm. Only
+/// one rank counts each copy: the first tp rank for a parameter that every tp rank holds whole, and the
+/// embedding for a matrix that is on two stages.
 bool LiveRank::counts(const LiveStep& step, const HeldStage& stage, const Parameter& parameter) const {
   if (step.options.optimizer.rates.of(parameter) == 0) return false;
   const StagePlace& place = stage.module->place();
@@ -532,8 +534,8 @@ bool LiveRank::counts(const LiveStep& step, const HeldStage& stage, const Parame
   return rank_.tp_rank == 0 || parameter.count() != parameter.rows * parameter.columns;
 }
 
-/// Finds the norm of all gradients and the loss, which every rank then has, and the factor that clips
-/// gradients. So all ranks know alike whether they may take the step.
+/// Computes the norm of all gradients and the loss on every rank, and the factor that clips gradients. So all
+/// ranks make the same decision whether to run the optimizer step.
 void LiveRank::find_norm(const LiveStep& step, const Instruction&, Arrival& arrival) {
   const DType type = sum_type_of(rank_.kernels.dtype());
   const std::size_t width = sum_bytes_of(rank_.kernels.dtype());
@@ -565,7 +567,7 @@ void LiveRank::end_turn() {
 
 void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, Note& note) {
   if (!step.options.update) return;
-  if (!is_finite_) return;  // weights stay as they are
+  if (!is_finite_) return;  // weights stay unchanged
   const HeldStage& stage = held(instruction.stage);
   ParameterStore& store = stage.module->parameters();
   OptimizerStep clipped = step.options.optimizer;
@@ -573,7 +575,7 @@ void LiveRank::optimize(const LiveStep& step, const Instruction& instruction, No
   store.step(rank_, clipped);
   if (stage.shards == 1) return;
   const Collective* reduction = reduction_of(step.program, group_, instruction.stage);
-  end_turn();  // the others of its dp ranks may need it to come so far
+  end_turn();  // the stage's other dp ranks may need the cores to get here
   note.stepped = rank_.device.make_event();
   rank_.compute.record(*note.stepped);
   store.gather(rank_, ranks_of(step.program, *reduction));

@@ -6,8 +6,8 @@
 namespace dflop {
 namespace {
 
-/// Returns an operation's stream as simulations have it: waiting for a collective that was started before is
-/// a kind of receiving.
+/// Returns an operation's stream, as in simulations. Waiting for a collective that was started earlier counts
+/// as receiving.
 Stream stream_of(Op op) {
   if (is_send(op)) return Stream::send;
   if (is_receive(op) || op == Op::all_reduce_wait) return Stream::receive;
@@ -19,7 +19,7 @@ struct Interval {
   Nanoseconds end{0};
 };
 
-/// Returns the time that at least one interval covers.
+/// Returns the total time covered by at least one interval.
 Nanoseconds length_of_union(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -85,8 +85,8 @@ class LiveTimeline {
     });
   }
 
-  /// Notes when messages and collectives were on their way. The first pass notes when messages were sent and
-  /// when the last rank of each collective came; the second needs both.
+  /// Finds when messages and collectives were in flight. The first pass records when messages were sent and
+  /// when the last rank of each collective came; the second pass needs both.
   void find_transfers() {
     std::vector<Nanoseconds> all_there(program_.collectives.size(), Nanoseconds{0});
     for_each([&](std::size_t, const Instruction& instruction, const LiveSpan& span) {
@@ -115,7 +115,7 @@ class LiveTimeline {
 
   Interval interval_of(const LiveSpan& span) const { return {span.start - begin_, span.end - begin_}; }
 
-  /// Returns the part of an instruction in which what it waits for is on its way.
+  /// Returns the part of an instruction during which the awaited data are in flight.
   Interval in_flight(std::size_t g, const Instruction& instruction, const LiveSpan& span) const {
     const Interval own = interval_of(span);
     if (is_receive(instruction.op)) {
@@ -143,7 +143,7 @@ class LiveTimeline {
         transfers.push_back(messages_[index_of(instruction)]);
       }
     });
-    usage.bubble = end_ - begin_ - usage.busy - usage.wait;  // its spans follow each other: never below 0
+    usage.bubble = end_ - begin_ - usage.busy - usage.wait;  // never below 0, as spans do not overlap
     usage.transfer = length_of_union(std::move(transfers));
     add_peak(usage, g);
     return usage;
@@ -212,8 +212,8 @@ class LiveTimeline {
 
   const Program& program_;
   const std::vector<GroupRecord>& records_;
-  std::vector<Interval> messages_;                 // from the send to the arrival
-  std::vector<std::vector<Interval>> reductions_;  // by group and collective, from all being there to the end
+  std::vector<Interval> messages_;                 // each from send to arrival
+  std::vector<std::vector<Interval>> reductions_;  // by group and collective, from last arrival to end
   Nanoseconds begin_{0};
   Nanoseconds end_{0};
 };

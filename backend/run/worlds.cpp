@@ -23,7 +23,7 @@ std::unique_ptr<World> make_gpu_world([[maybe_unused]] int ranks,
 #endif
 }
 
-/// Reads the environment first: without it nothing else matters.
+/// Reads the environment first, because nothing else matters without it.
 std::unique_ptr<World> make_process_world(int ranks, [[maybe_unused]] const WorldOptions& options) {
   const LaunchEnvironment launch = read_launch_environment(process_environment());
   if (launch.ranks != ranks) {
@@ -50,7 +50,7 @@ constexpr WorldKind kWorldKinds[] = {
      .what = "and all ranks share the first GPU",
      .partitions = true,
      .shares = true,
-     .require = [] { cuda_device_count(); },  // and no context on those that are not used
+     .require = [] { cuda_device_count(); },  // creates no context on unused GPUs
      .make = make_gpu_world},
     {.name = "nccl",
      .what = "every rank is a process with a GPU of its own, started by torchrun, mpirun or srun",

@@ -19,10 +19,9 @@ struct WorldKind {
   std::string_view what;  ///< how ranks run on it, for help texts; it continues the texts of the rows before
   bool on_host = false;   ///< ranks compute on the host's cores and can take turns on them (--cores)
   bool partitions = false;  ///< the device can be divided among ranks (--partition)
-  bool shares = false;  ///< two ranks can share a device, each with its own part; needs --partition if the
-                        ///< device has that
-  bool processes =
-      false;  ///< each rank is a process started by a launcher; otherwise all ranks are in this process
+  bool shares = false;     ///< two ranks can share a device, each with its own part; needs --partition if the
+                           ///< device has that
+  bool processes = false;  ///< each rank is a process started by a launcher; else all are in this one
   /// Checks that the device is available. @throws Error (no_device), or (usage) without a launcher, that says
   /// what is missing.
   void (*require)();

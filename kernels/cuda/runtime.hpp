@@ -34,9 +34,8 @@ struct CudaKernelOptions {
   /// A cudaStream_t that outlives the kernels. Its device must be the current one in every call.
   void* stream = nullptr;
   int multiprocessors = 0;  ///< number that the stream may use; 0: all of the device
-  void* pool =
-      nullptr;  ///< cudaMemPool_t for temporaries of operations; must outlive them. Null: the device's
-  int shared_bytes = 0;  ///< max shared memory of a block; 0: the device's limit
+  void* pool = nullptr;     ///< cudaMemPool_t for temporaries; outlives the kernels. Null: the device's
+  int shared_bytes = 0;     ///< max shared memory of a block; 0: the device's limit
   AttentionOptions attention = {};
   /// Allocates large temporaries of operations, so that they count as the rank's memory. Release them only
   /// after all work that uses them is in the stream. Null: they come from the pool.

@@ -7,8 +7,7 @@
 
 namespace dflop::host {
 
-inline constexpr std::align_val_t kAlignment{
-    64};  ///< a cache line; with this alignment results have the same bits
+inline constexpr std::align_val_t kAlignment{64};  ///< a cache line; results then have the same bits
 
 /// A Scratch is memory that only grows, aligned to a cache line.
 class Scratch {

@@ -222,8 +222,7 @@ inline Vector<T> exponential(Vector<T> x) {
   constexpr T kHigh = sizeof(T) == 4 ? T(0.693359375) : static_cast<T>(0.693145751953125);
   constexpr T kLow = sizeof(T) == 4 ? static_cast<T>(0.69314718055994531 - 0.693359375)
                                     : static_cast<T>(1.42860682030941723212e-6);
-  constexpr T kRound =
-      static_cast<T>(Bits{3} << (kDigits - 1));  // at this magnitude all numbers are integers
+  constexpr T kRound = static_cast<T>(Bits{3} << (kDigits - 1));  // here all numbers are whole
   x = x < kLowest ? Vector<T>{} + kLowest : x;
   const Vector<T> shifted = x * kLog2E + kRound;
   const Vector<T> power = shifted - kRound;
