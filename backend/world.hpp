@@ -42,8 +42,8 @@ struct WorldOptions {
   int shared_devices = 0;
   double first_share = 0;
   AttentionOptions attention = {};  ///< on GPUs
-  /// The host's Device::row_alignment(). Padding does not speed up the host's products and changes the order
-  /// of their sums, and so their bits. Only tests set more than 1.
+  /// This is the host's Device::row_alignment(). Padding does not speed up the host's products and changes
+  /// the order of their sums, and so their bits. Only tests set more than 1.
   int row_alignment = 1;
 };
 
@@ -121,8 +121,8 @@ struct LocalRank {
 struct RankWork {
   std::function<void(std::size_t rank)> prepare;
   std::function<void(std::size_t rank)> run;  ///< starts when `prepare` has returned or failed on all ranks
-  /// Called in the rank's thread if the rank itself fails, so that the others stop waiting. It is not called
-  /// for Aborted, which reports another rank's failure.
+  /// This is called in the rank's thread if the rank itself fails, so that the others stop waiting. It is not
+  /// called for Aborted, which reports another rank's failure.
   std::function<void(std::size_t rank, const std::string& message)> on_failure;
 };
 

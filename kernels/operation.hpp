@@ -149,8 +149,8 @@ class Operation<void(Args...)> {
   }
 
  private:
-  // A plain function pointer, because the code that sets it may be compiled for AVX2: the linker would share
-  // a std::function's code with code that must run on every processor.
+  // This is a plain function pointer, because the code that sets it may be compiled for AVX2: the linker
+  // would share a std::function's code with code that must run on every processor.
   using Function = void (*)(void* state, Args... args);
   struct Variant {
     std::string_view name;

@@ -19,7 +19,7 @@ struct MediumContent {
   std::vector<EncoderSequence> sequences;  ///< their places count from the medium's first LLM token
   std::vector<std::int32_t> newlines;      ///< places of learned newlines, counted the same way
   std::int64_t tokens = 0;                 ///< LLM tokens
-  /// Per token, its time, height and width, counted from the medium's start; empty if the LLM has one
+  /// These are each token's time, height and width, counted from the medium's start; empty if the LLM has one
   /// position per token.
   std::vector<std::array<std::int32_t, 3>> positions;
   std::int32_t span = 0;  ///< with positions: distance to the next text position

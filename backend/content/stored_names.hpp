@@ -16,8 +16,8 @@ struct StoredPart {
   std::int64_t rows = 0;                 ///< rows of the tensor here
   std::vector<std::int64_t> shape = {};  ///< stored shape
   bool absent = false;                   ///< not stored, and zeros here: key biases of models that have none
-  /// Taps of a convolution. Stored columns are ordered by value and then tap, columns here by tap and then
-  /// value.
+  /// Stored columns of a convolution are ordered by value and then tap; columns here are ordered by tap and
+  /// then value.
   int taps = 1;
 };
 

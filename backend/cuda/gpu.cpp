@@ -14,8 +14,8 @@
 namespace dflop {
 namespace {
 
-/// The max age of an anchor. In f32 milliseconds, differences of up to 4 s are accurate to a quarter of a
-/// microsecond, which allows streams to lag 1 s behind their threads.
+/// This is the max age of an anchor. In f32 milliseconds, differences of up to 4 s are accurate to a quarter
+/// of a microsecond, which allows streams to lag 1 s behind their threads.
 constexpr Nanoseconds kAnchorAge{2'000'000'000};    // then one thread makes a new anchor
 constexpr Nanoseconds kAnchorLimit{3'000'000'000};  // until then the others use the old anchor
 

@@ -89,7 +89,7 @@ struct CudaDeviceOptions {
 /// gone, the destructor of the last one waits for the rank's work. Streams accept only GPU events.
 std::unique_ptr<Device> make_cuda_device(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options);
 
-/// The max number of inputs and of outputs of a sum.
+/// A sum has at most this many inputs and at most this many outputs.
 inline constexpr int kMostCudaSummands = 64;
 
 /// Runs ThreadCommunicator::add_up() on memory of the current device, in order on `stream`, a cudaStream_t.

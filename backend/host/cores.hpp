@@ -17,7 +17,7 @@ namespace dflop {
 /// cores than ranks, its ranks share the cores first come, first served. A rank that waits for the others,
 /// for example in an all-reduce, pauses.
 ///
-/// Not thread-safe. Functions return the ranks that may continue as a result of the call.
+/// HostCores are not thread-safe. Functions return the ranks that may continue as a result of the call.
 class HostCores {
  public:
   using Ranks = std::vector<std::int32_t>;

@@ -130,7 +130,7 @@ class HostRun {
   const Nanoseconds timeout_;
   std::deque<RankState> ranks_;                // a deque, because condition variables cannot be moved
   std::vector<std::deque<HostMessage>> mail_;  // by source * ranks + destination
-  /// By group, the collectives to which not all ranks have come, in order.
+  /// This holds, by group and in order, the collectives to which not all ranks have come.
   std::map<std::vector<std::int32_t>, std::deque<std::shared_ptr<HostCollective>>> open_;
   std::optional<std::string> end_reason_;  // why the run ended
   std::optional<HostCores> cores_;         // none: ranks take no turns

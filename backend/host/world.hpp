@@ -19,7 +19,7 @@ struct HostDeviceOptions {
   std::optional<Bytes> memory;                   ///< the max in use at once; none: the machine's memory
   std::shared_ptr<HostBudget> budget = nullptr;  ///< shared by the ranks; null: no budget
   std::optional<int> processor = {};             ///< to which the rank's thread is pinned; none: unpinned
-  /// Number of threads in which the rank computes, the members of its Team; 0: its own thread only, with
+  /// The rank computes in this number of threads, the members of its Team; 0: in its own thread only, with
   /// kernels that do not cut work into chunks. Members from the second on are pinned to team_processors, as
   /// far as there are enough.
   int team = 0;

@@ -41,8 +41,8 @@ struct EncoderSequence {
   std::vector<std::int32_t> windows;     ///< offsets of attention windows, if any
   RowMix select;                         ///< of the encoder's rows, if the connector selects rows
   RowMix sent;                           ///< the rows sent to the LLM, as sums of the connector's rows
-  /// Per sent row, its position in the sample's LLM sequence; -1: unused. Rows with the same position are
-  /// added up.
+  /// These are the positions of the sent rows in the sample's LLM sequence; -1: unused. Rows with the same
+  /// position are added up.
   std::vector<std::int32_t> places;
 };
 

@@ -44,8 +44,8 @@ struct Parameter {
   std::vector<Range> row_ranges;
   Range column_range;
   Initial initial = Initial::normal;
-  /// Whether every tp rank holds the whole parameter and sums its gradient over the rows that it holds. With
-  /// sequence parallelism, the gradient is then the sum over the tp ranks.
+  /// This says that every tp rank holds the whole parameter and sums its gradient over the rows that it
+  /// holds. With sequence parallelism, the gradient is then the sum over the tp ranks.
   bool by_held_rows = false;
   bool decayed = true;               ///< weight decay applies to matrices and tables, not to biases and norms
   bool frozen = false;               ///< never trained

@@ -20,7 +20,7 @@ IndexTensor::IndexTensor(const RankContext& rank, std::vector<std::int32_t> numb
 
 namespace {
 
-/// The DType of a host type.
+/// dtype_of is the DType of a host type.
 template <std::floating_point Value>
 constexpr DType dtype_of = std::is_same_v<Value, float> ? DType::f32 : DType::f64;
 

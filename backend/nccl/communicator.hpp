@@ -48,7 +48,7 @@ struct NcclSeam {
 std::unique_ptr<Communicator> make_nccl_communicator(const NcclTable& table, Rendezvous& rendezvous,
                                                      NcclSeam seam);
 
-/// The max number of thread blocks of a route's kernels.
+/// A route's kernels have at most this many thread blocks.
 inline constexpr int kRouteCtas = 2;
 
 }  // namespace dflop

@@ -77,13 +77,14 @@ class FrameBuffer {
   std::string bytes_;
 };
 
-/// The max bytes of a key. The longest keys name the ranks of a communicator.
+/// A key has at most this many bytes. The longest keys name the ranks of a communicator.
 inline constexpr std::uint64_t kMostKeyBytes = 1 << 16;
-/// The max bytes of a frame's value after all ranks have met. Values are for control, not for tensors.
+/// After all ranks have met, a frame's value has at most this many bytes. Values are for control, not for
+/// tensors.
 inline constexpr std::uint64_t kMostValueBytes = std::uint64_t{1} << 30;
-/// The max bytes of a reason or state that a rank sends.
+/// A reason or state that a rank sends has at most this many bytes.
 inline constexpr std::uint64_t kMostWordBytes = 1 << 16;
-/// The max bytes of a hello and of any answer to it.
+/// A hello, and any answer to it, has at most this many bytes.
 inline constexpr std::uint64_t kMostHelloBytes = 4096;
 
 /// A thread that waits for frames wakes up at this interval to check for timeouts and stop requests.

@@ -32,12 +32,12 @@ struct RendezvousOptions {
   std::string token = {};  ///< of the run, which all ranks send; empty: ranks are not authenticated
 };
 
-/// The max number of open connections that have sent no hello. One more closes the oldest.
+/// At most this many connections that have sent no hello stay open. One more closes the oldest.
 inline constexpr std::size_t kMostSilent = 128;
-/// The max number of values that a rank may have put and nobody has got, and of missing values that it may
-/// request.
+/// A rank may have at most this many values that nobody has got yet, and may request at most this many
+/// missing values.
 inline constexpr std::size_t kMostKeysOfRank = 4096;
-/// The max total bytes of all stored values and their keys.
+/// All stored values and their keys have at most this many bytes.
 inline constexpr std::uint64_t kMostHeldBytes = std::uint64_t{16} << 30;
 
 /// A RendezvousServer forwards values between ranks, and tells all ranks when one of them ends the run.

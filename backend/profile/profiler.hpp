@@ -35,18 +35,19 @@ struct ProfilerOptions {
   std::optional<PointRange> encoder = {};  ///< none: same as `llm`
   DType dtype = DType::f32;
   std::vector<TpMode> modes{{}};  ///< tp modes to measure, in ascending order; they share the budget
-  /// Device shares at which each mode is measured, in ascending order. Share 1 uses the given world; smaller
-  /// shares use make_shared_world(devices, share), which puts two ranks on each device.
+  /// Each mode is measured at these device shares, which are in ascending order. Share 1 uses the given
+  /// world; smaller shares use make_shared_world(devices, share), which puts two ranks on each device.
   std::vector<double> shares{1};
   std::function<std::unique_ptr<World>(int devices, double share)> make_shared_world = {};
   int busy = 1;  ///< number of ranks that run units during measurement, including those that measure
-  /// Earlier results to reuse: tables of the same model, machine and settings, and all-reduces of more ranks
-  /// than this run has. Null: none.
+  /// This holds earlier results to reuse: tables of the same model, machine and settings, and all-reduces of
+  /// more ranks than this run has. Null: none.
   const ProfileTables* earlier = nullptr;
-  /// Kernel choices, from the file with hash `kernels_hash`; null: default kernels run.
+  /// These choose kernels, from the file with hash `kernels_hash`; null: default kernels run.
   const KernelChoices* kernels = nullptr;
   std::string kernels_hash = {};
-  /// Called whenever a mode is finished and others remain, with a valid profile of the modes so far.
+  /// The profiler calls this whenever a mode is finished and others remain, with a valid profile of the modes
+  /// so far.
   std::function<void(const ProfileTables&)> on_tables = {};
 };
 

@@ -51,7 +51,7 @@ class NeighbourSwitch {
     ended_ = true;
     changed_.notify_all();
   }
-  /// Called by the neighbor: waits until it must work.
+  /// Waits until the neighbor, which calls this, must work.
   void wait_for_work() {
     std::unique_lock lock(mutex_);
     rests_ = true;

@@ -32,8 +32,8 @@ using StepInputs = std::vector<RankInputs>;
 struct LiveResult {
   Timeline timeline;
   double loss = 0;  ///< mean over the batch's trained tokens
-  /// The norm of all gradients before clipping, if the plan clips. With such a plan, ranks do not change
-  /// their weights if the norm or the loss is not finite.
+  /// This is the norm of all gradients before clipping, if the plan clips. With such a plan, ranks do not
+  /// change their weights if the norm or the loss is not finite.
   std::optional<double> gradient_norm;
   std::vector<std::vector<KernelObservation>> kernels;  ///< by rank, for the step's choices
 };

@@ -30,9 +30,9 @@ struct StepOptions {
   double clip_norm = 1;
   bool update = true;                  ///< false: compute gradients but keep parameters
   const Contents* contents = nullptr;  ///< contents of the step's samples; null: the executor's
-  /// Delays added to the program's instructions, for experiments; empty: none.
+  /// These delays are added to the program's instructions, for experiments; empty: none.
   std::span<const Nanoseconds> delays = {};
-  /// The variants of operations to run; null: the first of each. They must outlive the step.
+  /// These choose the variants of operations; null: the first of each. They must outlive the step.
   const KernelChoices* kernels = nullptr;
 };
 

@@ -35,11 +35,11 @@ class CudaKernels final : public Kernels {
 
  private:
   cuda::CudaTarget target_;
-  std::shared_ptr<void> linear_;     ///< what linear layers keep
-  std::shared_ptr<void> attention_;  ///< what attention keeps
+  std::shared_ptr<void> linear_;     ///< state of linear layers
+  std::shared_ptr<void> attention_;  ///< state of attention
 };
 
-/// Returns the current device. @throws Error (no_device) where it has no bf16 on tensor cores.
+/// Returns the current device. @throws Error (no_device) if it has no tensor cores for bf16.
 int require_device() {
   int device = 0;
   int major = 0;
@@ -54,8 +54,8 @@ int require_device() {
                                         std::to_string(major) + ".x, expected 8.0 or newer");
 }
 
-/// Returns the device's own pool, told to keep its memory: else it would give it back to the system at every
-/// synchronisation.
+/// Returns the device's own pool, configured to keep its memory; otherwise it would return the memory to the
+/// system at every synchronization.
 cudaMemPool_t pool_of_device(int device) {
   cudaMemPool_t pool = nullptr;
   check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "memory pool of the device");
@@ -65,7 +65,7 @@ cudaMemPool_t pool_of_device(int device) {
   return pool;
 }
 
-/// Returns what a block may have of shared memory: 227 KiB on compute capability 9.0, 163 on 8.0, 99 on 8.6.
+/// Returns the max shared memory of a block: 227 KiB on compute capability 9.0, 163 on 8.0, 99 on 8.6.
 std::size_t shared_bytes_of(int device, int at_most) {
   int bytes = 0;
   check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),

@@ -1,5 +1,5 @@
-// Graphs of cuDNN's frontend over packed sequences ("ragged" there): each matrix lies as it is, and lists of
-// starts say where a sequence's part begins.
+// This file builds graphs of cuDNN's frontend over packed ("ragged") sequences. Matrices stay in their
+// layout, and lists of starts say where each sequence begins.
 #include "kernels/cuda/cudnn_attention.hpp"
 
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
@@ -20,7 +20,7 @@
 #include "kernels/cuda/sequence_lists.hpp"
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // which the frontend's users define
+void* cudnn_dlhandle = nullptr;  // users of the frontend must define it
 }
 
 namespace dflop::cuda {
@@ -29,9 +29,9 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-/// Loads the libraries at the first call. @throws Error (no_device) that says where they were looked for.
+/// Loads the libraries at the first call. @throws Error (no_device) that lists the places searched.
 void load_cudnn() {
-  // The frontend asks for the runtime by its name alone, by which it finds what is loaded.
+  // The frontend looks the runtime up by name only, which finds the library loaded here.
   static const SharedLibrary runtime({"libcudart.so.13", "libcudart.so.12"}, cuda_folders(),
                                      "attention on a GPU (the CUDA runtime that cuDNN's frontend calls)");
   static const SharedLibrary library({"libcudnn.so.9", "libcudnn.so"}, cuda_folders(),
@@ -39,7 +39,7 @@ void load_cudnn() {
   fe::cudnn_dlhandle = ::dlopen(library.name().c_str(), RTLD_NOW | RTLD_NOLOAD);
 }
 
-/// Checks a call of the frontend or of the library.
+/// Checks the status of a call of the frontend or of the library.
 /// @throws Error (internal) "<what>: cuDNN says ..."
 void check_cudnn(fe::error_t status, const std::string& what) {
   if (status.is_bad()) throw Error(ErrorKind::internal, what + ": cuDNN says " + status.get_message());
@@ -49,13 +49,14 @@ void check_cudnn(cudnnStatus_t status, const std::string& what) {
   throw Error(ErrorKind::internal, what + ": cuDNN says " + fe::detail::get_error_string(status));
 }
 
-/// Returns whether the library says that it has no engine for a graph: no failure, as others compute it.
+/// Returns whether the library has no engine for a graph. That is not a failure, because other kernels
+/// compute the call.
 bool is_refusal(fe::error_code_t code) {
   return code == fe::error_code_t::GRAPH_NOT_SUPPORTED || code == fe::error_code_t::HEURISTIC_QUERY_FAILED ||
          code == fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED;
 }
 
-/// These are the names of a graph's tensors. Those of a backward alone come last.
+/// A Uid names a graph's tensor. Tensors that only a backward has come last.
 enum Uid : std::int64_t {
   kQkvStarts = 1,
   kOutStarts,
@@ -121,7 +122,7 @@ class GraphMaker {
   }
 
  private:
-  /// Whole numbers, one for each sequence or one more.
+  /// Makes a tensor of integers: one for each sequence, or one more.
   Tensor numbers(Uid uid, std::int64_t count) {
     return graph_->tensor(fe::graph::Tensor_attributes()
                               .set_uid(uid)
@@ -129,7 +130,7 @@ class GraphMaker {
                               .set_stride({1, 1, 1, 1})
                               .set_data_type(fe::DataType_t::INT32));
   }
-  /// Some heads of rows that are `columns` wide.
+  /// Returns the attributes of some heads of rows that are `columns` wide.
   fe::graph::Tensor_attributes values(Uid uid, std::int64_t heads, std::int64_t columns,
                                       const Tensor& starts) const {
     const std::int64_t width = shape_.attention.head_dim;
@@ -139,7 +140,7 @@ class GraphMaker {
         .set_stride({shape_.longest * columns, width, columns, 1})
         .set_ragged_offset(starts);
   }
-  /// Makes a result lie as it is described.
+  /// Gives a result the described memory layout.
   static void give(const Tensor& result, fe::graph::Tensor_attributes as) {
     result->set_output(true)
         .set_uid(as.get_uid())
@@ -167,16 +168,16 @@ class GraphMaker {
   std::shared_ptr<fe::graph::Graph> graph_;
 };
 
-/// A CudnnPlan is a graph that is ready to run, or none where cuDNN does not take its shape, or wants more
-/// memory than it may have.
+/// A CudnnPlan is a graph that is ready to run. It has no graph if cuDNN does not support the shape or needs
+/// too much memory.
 struct CudnnPlan {
   std::shared_ptr<fe::graph::Graph> graph;
   std::int64_t workspace_bytes = 0;
-  bool is_too_large = false;                         ///< it is none for its memory's sake
+  bool is_too_large = false;                         ///< it has no graph because of its memory
   std::unordered_map<std::int64_t, void*> pointers;  ///< of the call in progress
 };
 
-/// CudnnAttention is what one stream keeps: the library's handle, and plans by shapes.
+/// CudnnAttention holds one stream's state: the library's handle, and plans by shape.
 class CudnnAttention final : public AttentionLibrary {
  public:
   CudnnAttention(const CudaTarget& target, const AttentionOptions& options, int compute_capability)
@@ -206,15 +207,16 @@ class CudnnAttention final : public AttentionLibrary {
   }
 
  private:
-  /// A Part of a call has some of its sequences.
+  /// A Part is some of a call's sequences.
   struct Part {
-    const std::int32_t* offsets;  ///< of the first one's first row, and so on, on the device
+    const std::int32_t* offsets;  ///< offsets of the part's sequences, on the device
     std::int64_t sequences;
   };
 
-  /// Computes a call by run(plan, part), with as many sequences at once as the workspace allows, whose size
-  /// goes with them: all, or halves of halves. Each sequence is computed by itself, so that parts change no
-  /// bit. Returns whether it is computed; others must do it else.
+  /// Computes a call with run(plan, part), with as many sequences at once as the workspace allows, because
+  /// its size grows with them: all of them, or repeatedly halved parts. Each sequence is computed
+  /// independently, so parts do not change the bits. Returns false if the call was not computed and other
+  /// kernels must do it.
   template <typename Run>
   bool in_parts(const AttentionShape& shape, bool backward, Indices offsets,
                 std::initializer_list<const void*> pointers, const Run& run) {
@@ -232,7 +234,7 @@ class CudnnAttention final : public AttentionLibrary {
     return true;
   }
 
-  /// Returns whether plans can be of a call: its sizes and where its memory lies.
+  /// Returns whether a plan can support a call's sizes and memory alignment.
   static bool takes(const AttentionShape& shape, Indices offsets,
                     std::initializer_list<const void*> pointers) {
     if (offsets.host.empty() || offsets.host.back() == 0) return false;
@@ -246,7 +248,7 @@ class CudnnAttention final : public AttentionLibrary {
     });
   }
 
-  /// Returns the plan of so many sequences of a call. They lie anywhere among all of its rows.
+  /// Returns the plan for `sequences` sequences of a call, which may be anywhere in its rows.
   CudnnPlan& plan_of(const AttentionShape& shape, bool backward, Indices offsets, std::int64_t sequences) {
     const CudnnShape asked{shape, backward, cudnn_bucket(sequences),
                            cudnn_bucket(longest_sequence(offsets.host)), cudnn_bucket(offsets.host.back())};
@@ -261,7 +263,7 @@ class CudnnAttention final : public AttentionLibrary {
                 word(heads.head_dim / 8) << 2U | word(heads.causal) << 1U | word(shape.backward)};
   }
 
-  /// Returns the library's handle, which the first plan makes.
+  /// Returns the library's handle, which is created for the first plan.
   cudnnHandle_t handle() {
     if (handle_ == nullptr) {
       check_cudnn(fe::detail::create_handle(&handle_), "attention: start of cuDNN");
@@ -283,7 +285,7 @@ class CudnnAttention final : public AttentionLibrary {
     return plan;
   }
 
-  /// Begins the call. Gradients are none in a forward, whose out and statistics are written.
+  /// Enqueues the call. A forward has no gradients and writes `out` and `statistics`.
   void run(CudnnPlan& plan, const char* operation, const AttentionShape& shape, const Part& part,
            ConstMatrix qkv, ConstMatrix out, ConstSums statistics, const void* dout, void* dqkv) {
     const std::int64_t count = cudnn_bucket(part.sequences);
@@ -320,7 +322,7 @@ class CudnnAttention final : public AttentionLibrary {
   }
 
   const CudaTarget& target_;
-  AttentionOptions options_;  ///< with a workspace
+  AttentionOptions options_;  ///< the workspace is set
   int compute_capability_;
   cudnnHandle_t handle_ = nullptr;
   FlatTable<CudnnPlan> plans_;
@@ -337,7 +339,7 @@ bool has_cudnn() {
   }
 }
 
-/// Returns what a call may take where nothing is said.
+/// Returns the default max workspace of a call.
 Bytes usual_workspace() {
   constexpr std::int64_t kPercent = 3;  // of the device's memory
   std::size_t free_bytes = 0;

@@ -15,7 +15,7 @@
 
 namespace dflop::cuda {
 
-/// Bytes of shared memory that a block may use on every device without opting in.
+/// A block may use this many bytes of shared memory on every device without opting in.
 inline constexpr std::size_t kUsualSharedBytes = std::size_t{48} * 1024;
 
 struct CudaTarget {

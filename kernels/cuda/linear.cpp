@@ -1,6 +1,6 @@
-// cuBLASLt counts columns first: to it a row-major [rows, columns] is its transpose. So instead of
-// result = left * right it computes result^T = right^T * left^T from the same memory; this file says
-// everything in rows and swaps the two operands in one place, Library::multiply().
+// cuBLASLt is column-major, so it sees a row-major [rows, columns] as its transpose. Instead of result = left
+// * right, it therefore computes result^T = right^T * left^T from the same memory. This file describes
+// everything row-major and swaps the two operands in one place, Library::multiply().
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@
 namespace dflop::cuda {
 namespace {
 
-/// A CublasLt has the functions of cuBLASLt that are used, as it documents them. The library is large (`ls
-/// -lL` libcublasLt.so.13 says 540 MB), so it is loaded by the first who multiplies on a GPU.
+/// A CublasLt holds the functions of cuBLASLt that are used here. The library is large (`ls -lL`
+/// libcublasLt.so.13 says 540 MB), so it is loaded only when a GPU first multiplies.
 struct CublasLt : FunctionTable {
   decltype(&cublasLtCreate) create = function("cublasLtCreate");
   decltype(&cublasLtDestroy) destroy = function("cublasLtDestroy");
@@ -41,26 +41,26 @@ struct CublasLt : FunctionTable {
   decltype(&cublasLtMatmul) multiply = function("cublasLtMatmul");
   decltype(&cublasLtGetStatusString) status_text = function("cublasLtGetStatusString");
 
-  /// Loads the library. @throws Error (no_device) that says where it was looked for.
+  /// Loads the library. @throws Error (no_device) that lists the places searched.
   CublasLt()
       : FunctionTable(SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
                                     cuda_folders(), "matrix products on a GPU (cuBLASLt)")) {}
 };
 
-/// Loads the library at the first call; later calls give the same functions.
+/// Loads the library at the first call. Later calls return the same functions.
 const CublasLt& cublas_lt() {
   static const CublasLt functions;
   return functions;
 }
 
-/// Checks a call of the library.
-/// @throws Error (internal) "<what>: <the library's reason>" where status is not success.
+/// Checks the status of a library call.
+/// @throws Error (internal) "<what>: <the library's reason>" if status is not success.
 void check_lt(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw Error(ErrorKind::internal, what + ": cuBLASLt says " + cublas_lt().status_text(status));
 }
 
-/// An Operand is a row-major matrix [rows, columns], taken as it is or transposed.
+/// An Operand is a row-major matrix [rows, columns], used directly or transposed.
 struct Operand {
   const void* data = nullptr;
   std::int64_t rows = 0;
@@ -76,8 +76,8 @@ Operand operand(ConstMatrix matrix, bool transposed = false) {
   return {matrix.data, matrix.rows, matrix.columns, transposed};
 }
 
-/// A Request asks for result[m, n] = left[m, k] * right[k, n], with a bias of n values, or with beta times
-/// the result that was there. A result of sums is f32.
+/// A Request asks for result[m, n] = left[m, k] * right[k, n], plus a bias of n values or beta times the old
+/// result. A result of sums is f32.
 struct Request {
   const char* operation;
   void* result;
@@ -92,15 +92,16 @@ struct Request {
   std::int64_t k() const { return left.outer_columns(); }
 };
 
-/// Returns the largest power of two up to 256 that divides an address, which is what algorithms ask for.
+/// Returns the largest power of two up to 256 that divides an address. Algorithms have min alignments.
 std::uint32_t alignment_of(const void* pointer) {
   std::uint32_t alignment = 256;
   while (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) alignment /= 2;
   return alignment;
 }
 
-/// Returns the same product of as many rows as the next multiple of kRows holds, where rows are tokens: rows
-/// of the result, and what is added up in a gradient of weights. Microbatches have ever new numbers of them.
+/// Returns the product with its token dimension rounded up to a multiple of kRows, because microbatches have
+/// many different numbers of tokens. Tokens are the rows of the result, or the inner dimension of a weight
+/// gradient.
 Request rounded(Request request) {
   constexpr std::int64_t kRows = 128;
   request.left.rows = round_up(request.left.rows, kRows);
@@ -108,8 +109,8 @@ Request rounded(Request request) {
   return request;
 }
 
-/// Returns what decides about algorithms: sizes, which operand is transposed, epilogue, alignments.
-/// @pre fits_key()
+/// Returns the key of the properties that decide which algorithms fit: sizes, transposed operand, epilogue
+/// and alignments. @pre fits_key()
 PackedKey key_of(const Request& request) {
   std::uint64_t high = static_cast<std::uint64_t>(request.k());
   const auto append = [&](unsigned bits, std::uint64_t value) { high = high << bits | value; };
@@ -124,18 +125,18 @@ PackedKey key_of(const Request& request) {
   return {static_cast<std::uint64_t>(request.m()) << 32U | static_cast<std::uint64_t>(request.n()), high};
 }
 
-/// Returns whether a key has room for the sizes, after they were rounded.
+/// Returns whether a key has capacity for the rounded sizes.
 bool fits_key(const Request& request) {
   constexpr std::int64_t kMost = 0x7fffff00;
   return request.m() <= kMost && request.n() <= kMost && request.k() <= kMost;
 }
 
-/// A Descriptor is one of the library's, given back with the object.
+/// A Descriptor owns a descriptor of the library and destroys it with the object.
 template <typename Handle>
 using Descriptor = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
 
-/// A Description describes a product to the library: one of the sizes for which it was made, until
-/// describe_rows() says others.
+/// A Description describes a product to the library. It has the sizes for which it was made until
+/// describe_rows() sets others.
 struct Description {
   const CublasLt& lt = cublas_lt();
   Descriptor<cublasLtMatmulDesc_t> product{nullptr, lt.destroy_product};
@@ -160,7 +161,7 @@ struct Description {
     describe_rows(request);
   }
 
-  /// Describes a request that differs in rows of its matrices and in addresses alone.
+  /// Describes a request that differs only in its matrices' rows and addresses.
   void describe_rows(const Request& request) {
     const char* what = request.operation;
     if (request.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, request.bias, what);
@@ -190,18 +191,18 @@ struct Description {
   }
 };
 
-/// kVariants is how many of the library's choices a product can take: the first is the default.
+/// kVariants is the number of the library's choices that can be variants. The first is the default.
 constexpr int kVariants = 16;
 
-/// A Plan is what is known of products with one key: how they are described, and the library's choices for
-/// them, the best first by its own estimate. None: the library does not take such a product.
+/// A Plan holds the description of products with one key and the library's choices for them, best first by
+/// its own estimate. No choices: the library does not support the product.
 struct Plan {
   Description description;
   std::array<cublasLtMatmulAlgo_t, kVariants> algorithms = {};
   int count = 0;
 };
 
-/// Linear is what linear layers keep on one stream: cuBLASLt's handle, a workspace, and the plans made.
+/// Linear is the state of linear layers on one stream: cuBLASLt's handle, a workspace and the plans so far.
 class Linear {
  public:
   Linear(const CudaTarget& target, int multiprocessors)
@@ -216,8 +217,8 @@ class Linear {
   Linear(const Linear&) = delete;
   Linear& operator=(const Linear&) = delete;
 
-  /// Multiplies by the library's choice number `variant`, or its first where it has fewer or that one does
-  /// not take as many rows.
+  /// Multiplies with the library's choice number `variant`, or with its first choice if it has fewer or if
+  /// that choice does not support the number of rows.
   void run(const Request& request, int variant) {
     if (request.m() == 0 || request.n() == 0) return;
     if (request.k() > 0 && fits_key(request) &&
@@ -233,8 +234,8 @@ class Linear {
   const CudaTarget& target() const { return target_; }
 
  private:
-  /// Asks the library for its choices. Other refusals than "not supported" are mistakes of this file, which
-  /// plain products would hide at a hundredth of the speed.
+  /// Asks the library for its choices. Any error other than "not supported" is a bug in this file and is
+  /// thrown; falling back to plain products would hide it at a hundredth of the speed.
   std::unique_ptr<Plan> make_plan(const Request& request) {
     auto plan = std::make_unique<Plan>(Plan{Description(request, type(), multiprocessors_)});
     const Description& description = plan->description;
@@ -246,13 +247,14 @@ class Linear {
       check_lt(lt_.set_preference(preference.get(), attribute, &value, sizeof value), what);
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes_});
-    // Parts of a product that are added up are f32, not of the result's type.
+    // Partial products are added up in f32, not in the result's type.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(request.right.data));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(request.left.data));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(request.result));
-    // The epilogue reads the bias as wide as the result is written, and has no preference of its own.
+    // The epilogue reads the bias in the same vector width as it writes the result, and has no alignment
+    // preference of its own.
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         std::min(alignment_of(request.result), alignment_of(request.bias)));
     std::array<cublasLtMatmulHeuristicResult_t, kVariants> found = {};
@@ -271,13 +273,14 @@ class Linear {
     return plan;
   }
 
-  /// Returns false where the library has no algorithm for it; nothing was done then. Which algorithm it is
-  /// depends on the request and the variant alone, so that a run repeats to the bit whatever came before.
+  /// Returns false, and does nothing, if the library has no algorithm. The algorithm depends only on the
+  /// request and the variant, not on earlier calls, so runs are repeatable to the bit.
   bool multiply(const Request& request, int variant) {
     return multiply_by(rounded(request), request, variant) || multiply_by(request, request, variant);
   }
 
-  /// Multiplies by a choice for `like`, which is asked for once. Returns as multiply().
+  /// Multiplies with a choice made for `like`, for which the library is asked only once. Returns like
+  /// multiply().
   bool multiply_by(const Request& like, const Request& request, int variant) {
     const PackedKey key = key_of(like);
     Plan& plan = plans_.get(key, [&] { return make_plan(like); });
@@ -293,7 +296,7 @@ class Linear {
                      request.left.data, description.second.get(), &kept, request.result,
                      description.result.get(), request.result, description.result.get(), &algorithm,
                      workspace_.data(), workspace_bytes_, target_.stream);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;  // which the choice did not foresee
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;  // the library's choice did not predict this
     if (status == CUBLAS_STATUS_INVALID_VALUE && key != key_of(request)) return false;  // so of other sizes
     check_lt(status, request.operation);
     return true;
@@ -307,7 +310,7 @@ class Linear {
   std::size_t workspace_bytes_;
   StreamBuffer workspace_;
   cublasLtHandle_t handle_ = nullptr;
-  FlatTable<Plan> plans_;  ///< by rounded requests, and by those that the choices for these do not serve
+  FlatTable<Plan> plans_;  ///< by rounded requests, and by exact ones that their choices do not support
 };
 
 template <int variant>
@@ -327,7 +330,7 @@ void linear_backward_weight(Linear& layers, Sums dweight, Sums dbias, ConstMatri
   if (dy.rows == 0 && beta == Beta::one) return;
   constexpr const char* kOperation = "linear_backward_weight";
   layers.run({kOperation, dweight.data, operand(dy, true), operand(x), nullptr, true, beta}, variant);
-  // The library's epilogue is not used: it overwrites, and takes dbias in bf16 only.
+  // The library's epilogue is not used, because it overwrites dbias and supports it only in bf16.
   if (dbias.columns > 0) add_column_sums(layers.target(), kOperation, dbias, dy);
 }
 

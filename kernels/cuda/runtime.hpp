@@ -31,7 +31,7 @@ inline std::vector<std::string> cuda_folders() {
 }
 
 struct CudaKernelOptions {
-  /// A cudaStream_t that outlives the kernels. Its device must be the current one in every call.
+  /// This is a cudaStream_t that outlives the kernels. Its device must be the current one in every call.
   void* stream = nullptr;
   int multiprocessors = 0;  ///< number that the stream may use; 0: all of the device
   void* pool = nullptr;     ///< cudaMemPool_t for temporaries; outlives the kernels. Null: the device's

@@ -1,4 +1,4 @@
-// Some variants compute activations by the exponentials of tiles.hpp. The formulas are those of
+// These variants compute activations with the exponentials of tiles.hpp. The formulas are the same as in
 // activations.cpp.
 #include <numbers>
 
@@ -22,7 +22,7 @@ inline Vector<T> gelu_sigmoid(Vector<T> x) {
   return sigmoid_of<T>(x * (static_cast<T>(kGeluLinear) + static_cast<T>(kGeluCubic) * x * x));
 }
 
-/// Calls f(first, count) for [0, size), where count is at most that of a vector.
+/// Calls f(first, count) for [0, size) in pieces of at most one vector.
 template <typename T, typename F>
 inline void for_each_vector(Index size, F f) {
   Index first = 0;
@@ -30,7 +30,7 @@ inline void for_each_vector(Index size, F f) {
   if (first < size) f(first, size - first);
 }
 
-/// Loads the first values of a vector, the others being 0.
+/// Loads the first values of a vector; the others are 0.
 template <typename T>
 inline Vector<T> load_some(const T* from, Index count) {
   Vector<T> vector = {};

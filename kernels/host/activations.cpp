@@ -1,5 +1,5 @@
-// gelu and swiglu are x * sigmoid(something): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), of which the right
-// side loses no digits where x is far below zero and runs in vectors for either precision.
+// gelu and swiglu are x * sigmoid(something): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), where the right side
+// loses no digits for x far below zero and runs in vectors for both precisions.
 #include <iterator>
 #include <numbers>
 
@@ -8,7 +8,7 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
-// The formula is gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
+// The formula is gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3).
 constexpr double kLinear = 2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // 2 sqrt(2 / pi)
 constexpr double kCubic = kLinear * 0.044715;
 
@@ -46,19 +46,19 @@ void gelu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
   });
 }
 
-// The part of a standard normal distribution that lies below -u is exp(-u^2 / 2) P(q) / (u + 4), where
-// q = (u - 4) / (u + 4): no factor loses digits where u is large. P is the polynomial of its degree whose
-// largest relative error is least, found by Remez' exchange: 9e-9 up to 14.5 for f32 and 3e-16 up to 37.6 for
-// f64. Behind these the part is less than any number of the type, or than any of full precision. All is
-// computed in f64, as f32 would round some ten times.
+// The part of a standard normal distribution below -u is exp(-u^2 / 2) P(q) / (u + 4) with q = (u - 4) / (u +
+// 4). No factor loses digits for large u. P is the polynomial of its degree with the smallest max relative
+// error, found by Remez' exchange: 9e-9 up to u = 14.5 for f32 and 3e-16 up to u = 37.6 for f64. Beyond
+// these, the part is below any number of the type, or below any number of full precision. All computation is
+// in f64, because f32 would round about ten times.
 
-/// Values with a larger size than kFar are taken as that.
+/// Values of larger magnitude than kFar are clamped to it.
 template <typename T>
 constexpr double kFar = 14.5;
 template <>
 constexpr double kFar<double> = 37.6;
 
-/// kTail has the coefficients of P.
+/// kTail holds the coefficients of P.
 template <typename T>
 constexpr double kTail[] = {0.75528513538505459886,    -0.60789658826742677854,  0.38713690111208987147,
                             -0.18652344156278597955,   0.060403830935844312998,  -0.0075252707136911675827,
@@ -74,8 +74,8 @@ constexpr double kTail<double>[] = {
     1.0141087322244750721e-6,   2.4635157031671261286e-7,  -1.5008827213205932501e-7,
     -6.2313749752472368595e-8,  1.3384655999022341817e-8,  7.8907744991655073881e-9};
 
-/// Returns exp(-u^2 / 2). f64 rounds the squares of f64, which would count u^2 / 2 times: what that took away
-/// is found from the exact square of u to 1/256, and put back.
+/// Returns exp(-u^2 / 2). In the result, the f64 rounding error of u^2 counts u^2 / 2 times. For f64, the
+/// function computes this error from u rounded to 1/256, whose square is exact, and corrects for it.
 template <typename T>
 Chunk<double> bell(const Chunk<double>& u) {
   const Chunk<double> exponent = -0.5 * u.square();
@@ -86,7 +86,7 @@ Chunk<double> bell(const Chunk<double>& u) {
   return rounded + rounded * rest;
 }
 
-/// Returns the part of a standard normal distribution that lies below -u.
+/// Returns the part of a standard normal distribution below -u.
 template <typename T>
 Chunk<double> normal_below(const Chunk<double>& u, const Chunk<double>& bell_of_u) {
   constexpr int kDegree = static_cast<int>(std::size(kTail<T>)) - 1;
@@ -97,7 +97,8 @@ Chunk<double> normal_below(const Chunk<double>& u, const Chunk<double>& bell_of_
   return bell_of_u * share * sum;
 }
 
-/// With u = |x|, gelu_erf(x) is -u * (the part below -u) below zero, and x more above it.
+/// Computes gelu_erf(x), which with u = |x| is -u * (the part below -u) for negative x, and x more for
+/// positive x.
 template <typename T>
 void gelu_erf(Matrix y, ConstMatrix x) {
   const auto in = flat<T>(x);
@@ -109,7 +110,8 @@ void gelu_erf(Matrix y, ConstMatrix x) {
   });
 }
 
-/// The derivative is (the part below x) + x * (the density at x); at u it is 1 less that at -u.
+/// Computes the derivative, (the part below x) + x * (the density at x). Its value at u is 1 minus its value
+/// at -u.
 template <typename T>
 void gelu_erf_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
   constexpr double kDensity = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
@@ -121,7 +123,7 @@ void gelu_erf_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
     const Chunk<double> u = values.abs().min(kFar<T>);
     const Chunk<double> bell_of_u = bell<T>(u);
     const Chunk<double> at_minus_u = normal_below<T>(u, bell_of_u) - kDensity * u * bell_of_u;
-    const Chunk<double> above = (values * 1e300).max(0.0).min(1.0);  // 1 above zero, 0 below: runs in vectors
+    const Chunk<double> above = (values * 1e300).max(0.0).min(1.0);  // 1 above zero, else 0; runs in vectors
     const Chunk<double> slope = above + (1.0 - 2.0 * above) * at_minus_u;
     out.segment(first, count) = gradient.segment(first, count) * slope.template cast<T>();
   });

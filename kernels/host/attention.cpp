@@ -1,5 +1,5 @@
-// Blocks of query rows meet all keys that they see, so that scores need block x length values and not length
-// x length. The backward computes the probabilities again, from the statistics (Dao et al. 2022,
+// Each block of query rows is multiplied with all keys that it sees, so scores need block x length values
+// instead of length x length. The backward recomputes the probabilities from the statistics (Dao et al. 2022,
 // FlashAttention, equations of appendix B).
 #include <array>
 #include <cmath>
@@ -9,7 +9,8 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
-/// Turns the pairs (first[i], second[i]) by the angles of cosine and sine; `sign` -1 turns back.
+/// Rotates the pairs (first[i], second[i]) by the angles with these cosines and sines; `sign` -1 rotates
+/// back.
 template <typename T>
 void turn(T* __restrict first, T* __restrict second, const T* __restrict cosine, const T* __restrict sine,
           T sign, Index pairs) {
@@ -118,7 +119,7 @@ T score_scale(const AttentionShape& shape) {
   return static_cast<T>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
-/// Makes scores exponentials relative to the largest, 0 where not visible. Returns {largest, sum}.
+/// Replaces scores by exponentials relative to the largest, and by 0 if not visible. Returns {largest, sum}.
 template <typename Row>
 auto exponentials(Row row, Index visible) {
   auto seen = row.head(visible).array();
@@ -128,7 +129,7 @@ auto exponentials(Row row, Index visible) {
   return std::array{largest, seen.sum()};
 }
 
-/// Makes scores probabilities, given the logarithm of the sum of exponentials.
+/// Replaces scores by probabilities, given the logarithm of the sum of exponentials.
 template <typename Row, typename T>
 void probabilities(Row row, Index visible, T log_sum) {
   auto seen = row.head(visible).array();
@@ -167,7 +168,7 @@ void attention_backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSum
   const auto gradient = view<T>(dout);
   const auto log_sums = view<T>(statistics);
   auto packed_gradient = view<T>(dqkv);
-  packed_gradient.setZero();  // heads of a group and blocks add to the same keys and values
+  packed_gradient.setZero();  // heads of a group, and blocks, add to the same keys and values
   const T scale = score_scale<T>(shape);
   Scores<T> memory = block_scores<T>(offsets);
   Scores<T> slope_memory(memory.size());
@@ -182,7 +183,7 @@ void attention_backward(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSum
     product_transposed(part(dp), T(1), const_part(dy), const_part(parts.value()));
     for (Index row = 0; row < block.rows; ++row) {
       probabilities(p.row(row), block.visible(row), log_sums(block.begin + block.first + row, block.head));
-      const T mean = dy.row(row).dot(y.row(row));  // of the slopes dp under the probabilities p
+      const T mean = dy.row(row).dot(y.row(row));  // mean of the slopes dp, weighted by the probabilities p
       dp.row(row).array() = p.row(row).array() * (dp.row(row).array() - mean);
     }
     add_transposed_product(part(slopes.value()), T(1), const_part(p), const_part(dy));

@@ -1,6 +1,6 @@
-// Attention over blocks of queries and blocks of keys: the softmax of a row is corrected where a later block
-// of keys has a larger score (Dao et al. 2022, FlashAttention, algorithm 1). The query heads of one key head
-// are rows of the same products, and keys that no query of a block sees are left out.
+// This file computes attention over blocks of queries and blocks of keys. The softmax of a row is corrected
+// when a later block of keys has a larger score (Dao et al. 2022, FlashAttention, algorithm 1). The query
+// heads of one key head are rows of the same products. Keys that no query of a block sees are skipped.
 #include <algorithm>
 #include <cmath>
 
@@ -11,17 +11,17 @@ namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
 constexpr Index kForwardKeys = 512;   ///< keys of a block
-constexpr Index kBackwardKeys = 256;  ///< which has twice the scores
-constexpr Index kApart = 16;  ///< values between rows of scores, which else fall in few sets of a cache
+constexpr Index kBackwardKeys = 256;  ///< the backward has twice the scores
+constexpr Index kApart = 16;  ///< values between rows of scores, which would else share few cache sets
 
-/// A Carver hands out parts of the calling thread's memory.
+/// A Carver allocates parts of the calling thread's scratch memory.
 template <typename T>
 class Carver {
  public:
   explicit Carver(Index values)
       : next_(static_cast<T*>(
             host::thread_scratch(sizeof(T) * static_cast<std::size_t>(values + kMost * kAligned)))) {}
-  /// Returns memory for so many values, at a cache line. At most kMost times.
+  /// Returns memory for `values` values, aligned to a cache line. It may be called at most kMost times.
   T* take(Index values) {
     T* taken = next_;
     next_ += (values + kAligned - 1) / kAligned * kAligned;
@@ -34,7 +34,7 @@ class Carver {
   T* next_;
 };
 
-/// A Head is a key head with its query heads in one sequence.
+/// A Head is one key head and its query heads in one sequence.
 struct Head {
   Index begin = 0;  ///< first row of the sequence
   Index length = 0;
@@ -46,16 +46,16 @@ struct Head {
   Index query_column() const { return key * group * width; }
 };
 
-/// A QueryBlock is some positions of a head's queries: `group` rows each, one position after the other.
+/// A QueryBlock is a range of positions of a head's queries, with `group` rows for each position.
 struct QueryBlock {
   Index first = 0;  ///< position in the sequence
   Index positions = 0;
   Index rows = 0;
-  Index keys = 0;  ///< that the last row sees
+  Index keys = 0;  ///< number that the last row sees
 };
 
-/// Calls f(row, position, head) for the rows of a block: counted from its first on, the position in the
-/// sequence, and the query head.
+/// Calls f(row, position, head) for the rows of a block: the row's index in the block, its position in the
+/// sequence, and its query head.
 template <typename F>
 inline void for_each_row(const Head& head, const QueryBlock& block, F f) {
   Index row = 0;
@@ -64,12 +64,12 @@ inline void for_each_row(const Head& head, const QueryBlock& block, F f) {
   }
 }
 
-/// Returns how many of the keys [first, first + count) a position sees.
+/// Returns the number of keys in [first, first + count) that a position sees.
 inline Index visible(const Head& head, Index position, Index first, Index count) {
   return head.causal ? std::clamp<Index>(position + 1 - first, 0, count) : count;
 }
 
-/// Calls f(Head) for each sequence that has rows and each key head.
+/// Calls f(Head) for each non-empty sequence and each key head.
 template <typename F>
 void for_each_head(const AttentionShape& shape, Indices offsets, F f) {
   for (std::size_t i = 1; i < offsets.host.size(); ++i) {
@@ -81,7 +81,7 @@ void for_each_head(const AttentionShape& shape, Indices offsets, F f) {
   }
 }
 
-/// Calls f(QueryBlock) for the queries of a head.
+/// Calls f(QueryBlock) for each block of a head's queries.
 template <typename F>
 void for_each_query_block(const Head& head, Index positions, F f) {
   for (Index first = 0; first < head.length; first += positions) {
@@ -90,8 +90,8 @@ void for_each_query_block(const Head& head, Index positions, F f) {
   }
 }
 
-/// Calls f(first, count, reach) for blocks of the keys that a block sees; reach: the columns of whole panels
-/// that they lie in.
+/// Calls f(first, count, reach) for blocks of the keys that a query block sees. `reach` is the number of
+/// columns of the whole panels that contain them.
 template <typename T, typename F>
 void for_each_key_block(const Head& head, const QueryBlock& block, Index size, F f) {
   for (Index first = 0; first < block.keys; first += size) {
@@ -100,13 +100,13 @@ void for_each_key_block(const Head& head, const QueryBlock& block, Index size, F
   }
 }
 
-/// Sizes are those of the largest head and block of a call.
+/// Sizes holds the sizes of the largest head and block of a call.
 template <typename T>
 struct Sizes {
   Index longest = 0;
   Index positions = 1;
   Index rows = 1;
-  Index width;  ///< of a row of a head, in whole vectors
+  Index width;  ///< width of a head's row, in whole vectors
   Index score_stride;
 
   Sizes(const AttentionShape& shape, Indices offsets, Index most_rows, Index key_block)
@@ -126,7 +126,7 @@ T scale_of_scores(const AttentionShape& shape) {
   return static_cast<T>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
-/// Copies a block's rows of a matrix that has a head's query columns, times a factor.
+/// Copies a block's rows of a matrix with a head's query columns, times a factor.
 template <typename T>
 void stack(T* rows, const T* matrix, Index stride, const Head& head, const QueryBlock& block, T factor) {
   const Index count = head.group * head.width;
@@ -136,7 +136,7 @@ void stack(T* rows, const T* matrix, Index stride, const Head& head, const Query
   }
 }
 
-/// Copies rows to a block's rows of such a matrix, each times its factor.
+/// Copies rows to a block's rows of such a matrix, each row times its own factor.
 template <typename T, typename Factor>
 void unstack(T* matrix, Index stride, Rows<const T> rows, const Head& head, const QueryBlock& block,
              Factor factor) {
@@ -147,7 +147,7 @@ void unstack(T* matrix, Index stride, Rows<const T> rows, const Head& head, cons
   });
 }
 
-/// Packed are a packed projection's keys and values of a head, from their first row on.
+/// Packed holds the keys and values of a head in a packed projection, starting at their first row.
 template <typename T>
 struct Packed {
   Rows<const T> keys;
@@ -166,7 +166,7 @@ void fill(T* row, Index from, Index to, T value) {
   for (Index i = from; i < to; ++i) row[i] = value;
 }
 
-/// Sets scores behind `seen` so low that they count for nothing, up to whole vectors, and to 0 from there on.
+/// Sets scores past `seen` so low that they do not count, up to the next whole vector, and later ones to 0.
 template <typename T>
 Index mask(T* row, Index seen, Index count) {
   const Index vectors = padded<T>(seen);
@@ -180,8 +180,8 @@ struct Softmax {
   T largest = std::numeric_limits<T>::lowest();
   T sum = 0;
 
-  /// Makes scores exponentials relative to the largest so far. Returns what those before are to be multiplied
-  /// by.
+  /// Replaces scores by exponentials relative to the largest so far. Returns the factor for earlier
+  /// exponentials.
   T take(T* row, Index seen, Index count) {
     const Index vectors = mask(row, seen, count);
     if (seen == 0) return T(1);
@@ -247,7 +247,7 @@ void tiled_attention(Matrix out, Sums statistics, ConstMatrix qkv, const Attenti
   });
 }
 
-/// Makes scores probabilities, and `slopes` the gradients of the scores: p (dp - mean).
+/// Replaces scores by probabilities, and `slopes` by the gradients of the scores: p (dp - mean).
 template <typename T>
 void score_gradients(T* row, T* slopes, Index seen, Index count, T log_sum, T mean) {
   const Index vectors = mask(row, seen, count);

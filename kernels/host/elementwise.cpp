@@ -24,11 +24,11 @@ void zero_sums(Sums y) {
 
 template <typename T>
 void round(Matrix y, ConstSums x) {
-  flat<T>(y) = flat<T>(x);  // sums have the precision of values here
+  flat<T>(y) = flat<T>(x);  // sums and values have the same precision here
 }
 
-/// Sums in double, as a model has more values than f32 has digits for, and in lanes of their own, which
-/// compilers make vectors of: Eigen reduces an array of another type value by value, four times as slowly.
+/// Sums in f64, because a model has more values than f32 has digits for. Separate lanes let compilers use
+/// vectors; Eigen would reduce an array of another type value by value, four times as slowly.
 template <typename T>
 void sum_of_squares(Sums sum, ConstSums x) {
   constexpr Index kLanes = 16;

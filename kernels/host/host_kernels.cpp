@@ -30,7 +30,8 @@ void add_operations(Kernels& kernels, bool own);
 
 namespace {
 
-/// A Widened is an argument of a bf16 operation as the f32 operation takes it. Most are the same for both.
+/// A Widened converts an argument of a bf16 operation for the f32 operation. Most arguments are the same for
+/// both.
 template <typename Argument>
 class Widened {
  public:
@@ -42,7 +43,7 @@ class Widened {
   Argument argument_;
 };
 
-/// A widened matrix is a copy in f32. One without data stays so.
+/// A widened matrix is a copy in f32. A matrix without data stays without data.
 template <typename AnyMatrix>
 requires std::is_convertible_v<AnyMatrix, ConstMatrix>
 class Widened<AnyMatrix> {
@@ -78,8 +79,8 @@ class Widened<AnyMatrix> {
   std::unique_ptr<float[], Free> values_;
 };
 
-/// Computes an operation of bf16 with a variant of that of f32, on widened inputs, and rounds its outputs to
-/// the nearest.
+/// Computes a bf16 operation with a variant of the f32 operation on widened inputs, and rounds the outputs to
+/// nearest.
 template <typename... Args>
 void compute_rounded(const host::VariantOf<Args...>& wide, Args... args) {
   const std::tuple<Widened<Args>...> widened(args...);
@@ -91,7 +92,7 @@ void compute_rounded(const host::VariantOf<Args...>& wide, Args... args) {
       widened);
 }
 
-/// Copies numbers of bf16, and says where one is infinite or NaN: all bits of its exponent are set.
+/// Copies bf16 numbers and detects infinities and NaNs, which have all exponent bits set.
 void copy_bf16(Matrix y, Sums not_finite, const StoredNumbers& x) {
   constexpr std::uint16_t kExponent = 0x7F80;
   const auto* numbers = static_cast<const std::uint16_t*>(x.data);
@@ -104,7 +105,7 @@ void copy_bf16(Matrix y, Sums not_finite, const StoredNumbers& x) {
   if (found != 0) *static_cast<float*>(not_finite.data) = 1;
 }
 
-/// Unpacks some numbers at a time, and no copy of all values: folders have many.
+/// Unpacks some numbers at a time, because a copy of all of a folder's values would be large.
 void unpack_rounded(Kernels& wide, Matrix y, Sums not_finite, const StoredNumbers& x) {
   if (x.type == NumberType::bf16) return copy_bf16(y, not_finite, x);
   std::array<float, 4096> values;
@@ -116,8 +117,8 @@ void unpack_rounded(Kernels& wide, Matrix y, Sums not_finite, const StoredNumber
   }
 }
 
-/// Bf16Kernels are for a processor that computes in f32: for tests of what GPUs do, and slow. Sums are f32 in
-/// both.
+/// Bf16Kernels compute bf16 operations on a processor in f32. They are slow and serve to test what GPUs do.
+/// Sums are f32 in both.
 class Bf16Kernels final : public Kernels {
  public:
   explicit Bf16Kernels(std::unique_ptr<Kernels> wide) : Kernels(DType::bf16), wide_(std::move(wide)) {
@@ -126,7 +127,7 @@ class Bf16Kernels final : public Kernels {
   }
 
  private:
-  /// Adds a variant for each of the wide operation.
+  /// Adds a variant for each variant of the wide operation.
   template <typename... Args>
   void add_rounded(Operation<void(Args...)>& rounded, const Operation<void(Args...)>& wide) {
     for (std::size_t i = 0; i < wide.variants(); ++i) {
@@ -139,8 +140,8 @@ class Bf16Kernels final : public Kernels {
   host::KeptStates states_;
 };
 
-/// A CompiledTarget is a target that this was built with. The list goes from narrow vectors to wide ones: the
-/// wider ones are variants of the kernels of one.
+/// A CompiledTarget is a target that the build includes. The list is ordered from narrow vectors to wide
+/// ones: a target's kernels get the wider targets' operations as variants.
 struct CompiledTarget {
   HostTarget target;
   void (*add_operations)(Kernels& kernels, bool own);

@@ -122,7 +122,7 @@ auto flat(const AnyMatrix& matrix) {
   }
 }
 
-/// The max number of values in a Chunk, which is on the stack.
+/// A Chunk has at most this many values, which are on the stack.
 constexpr Index kChunk = 256;
 template <typename T>
 using Chunk = Eigen::Array<T, 1, Eigen::Dynamic, Eigen::RowMajor, 1, kChunk>;

@@ -1,5 +1,5 @@
-// oneDNN compiles its products for the processor that it runs on. It is built with OpenMP, whose threads a
-// rank must not start.
+// oneDNN compiles its matrix products for the processor on which it runs. It is built with OpenMP, whose
+// threads a rank must not start.
 #include "kernels/host/library_products.hpp"
 
 #ifdef DFLOP_HAVE_DNNL
@@ -15,18 +15,18 @@
 namespace dflop::host {
 namespace {
 
-/// An OneDnn has the functions of the library that are used. One that was built for other threads than
-/// OpenMP's lacks the last, and is not used.
+/// An OneDnn holds the functions of the library that are used here. A library built with threads other than
+/// OpenMP's lacks the last function and is not used.
 struct OneDnn : FunctionTable {
   decltype(&dnnl_sgemm) multiply = function("dnnl_sgemm");
   decltype(&dnnl_version) version = function("dnnl_version");
   void (*set_threads)(int) = function("omp_set_num_threads");
 
-  /// Loads the library. @throws Error (no_device) where there is none.
+  /// Loads the library. @throws Error (no_device) if it is not installed.
   OneDnn() : FunctionTable(SharedLibrary({"libdnnl.so.3", "libdnnl.so.2"}, {}, "matrix products (oneDNN)")) {}
 };
 
-/// Returns the library, null where there is none, which the first call finds out.
+/// Returns the library, or null if it is not installed. The first call loads it.
 const OneDnn* one_dnn() {
   static const std::unique_ptr<const OneDnn> library = []() -> std::unique_ptr<const OneDnn> {
     try {
@@ -40,7 +40,7 @@ const OneDnn* one_dnn() {
 
 void multiply(const ProductCall<float>& call) {
   const OneDnn& library = *one_dnn();
-  // OpenMP has this number once for each thread that is not its own.
+  // OpenMP keeps this number separately for each thread that it did not start.
   thread_local const bool alone = (library.set_threads(1), true);
   (void)alone;
   const dnnl_status_t status = library.multiply(

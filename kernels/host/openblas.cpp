@@ -1,5 +1,5 @@
-// OpenBLAS computes products by kernels that it has for each processor. It is built without threads, with its
-// own, or with OpenMP, and a rank must start none.
+// OpenBLAS has its own matrix product kernels for each processor. Builds of it have no threads, their own
+// threads, or OpenMP; a rank must not start any threads.
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -10,37 +10,37 @@
 namespace dflop::host {
 namespace {
 
-// These are CBLAS's numbers.
+// These constants are CBLAS's.
 constexpr int kRowMajor = 101;
 constexpr int kAsStored = 111;
 constexpr int kTransposed = 112;
-constexpr int kOpenMp = 2;  // is what openblas_get_parallel() calls OpenMP
+constexpr int kOpenMp = 2;  // openblas_get_parallel()'s value for OpenMP
 
 template <typename T>
 using CblasMultiply = void (*)(int order, int transpose_a, int transpose_b, int rows, int columns, int inner,
                                T alpha, const T* a, int stride_a, const T* b, int stride_b, T beta, T* c,
                                int stride_c);
 
-/// An OpenBlas has the functions of the library that are used. It is loaded where it is installed, as nothing
-/// of it is needed to build.
+/// An OpenBlas holds the functions of the library that are used here. It is loaded if it is installed;
+/// building does not need it.
 struct OpenBlas : FunctionTable {
   CblasMultiply<float> multiply_f32 = function("cblas_sgemm");
   CblasMultiply<double> multiply_f64 = function("cblas_dgemm");
   const char* (*config)() = function("openblas_get_config");
   int (*parallel)() = function("openblas_get_parallel");
   void (*set_threads)(int) = function("openblas_set_num_threads");
-  /// This is the calling thread's number alone, which OpenMP has; null without it.
+  /// Sets the number of threads for the calling thread only, with OpenMP; null without OpenMP.
   void (*set_own_threads)(int) = nullptr;
 
-  /// Loads the library and keeps it to the threads that call it. @throws Error (no_device) where there is
-  /// none.
+  /// Loads the library and makes it compute only in the threads that call it. @throws Error (no_device) if it
+  /// is not installed.
   OpenBlas() : FunctionTable(SharedLibrary({"libopenblas.so.0"}, {}, "matrix products (OpenBLAS)")) {
     set_threads(1);
     if (parallel() == kOpenMp) set_own_threads = function("omp_set_num_threads");
   }
 };
 
-/// Returns the library, null where there is none, which the first call finds out.
+/// Returns the library, or null if it is not installed. The first call loads it.
 const OpenBlas* open_blas() {
   static const std::unique_ptr<const OpenBlas> library = []() -> std::unique_ptr<const OpenBlas> {
     try {
@@ -88,7 +88,7 @@ void add_openblas(Kernels& kernels) {
 
 std::string openblas_version() {
   if (open_blas() == nullptr) return {};
-  // The first two words are its name and version; what follows names the processor's type.
+  // The first two words are its name and version; the rest describes the processor type.
   const std::string config = open_blas()->config();
   return config.substr(0, config.find(' ', config.find(' ') + 1));
 }

@@ -1,4 +1,4 @@
-// This file has the linear layers, and sets the operations of all themes.
+// This file defines the linear layers and sets the operations of all themes.
 #include "kernels/host/matrix.hpp"
 
 namespace dflop::DFLOP_HOST_TARGET {
@@ -46,8 +46,9 @@ void add_linear(Kernels& kernels) {
   });
 }
 
-/// Sets all operations, for the kernels' precision: f32 or f64. Without `own` the kernels have those of a
-/// narrower target, and get the products of this one as variants. Both add the tiles.
+/// Sets all operations, for the kernels' precision: f32 or f64. Without `own`, the kernels already have the
+/// operations of a narrower target and get this target's products as variants. In both cases the tiled
+/// operations are added.
 void add_operations(Kernels& kernels, bool own) {
   if (own) {
     set_linear(kernels);

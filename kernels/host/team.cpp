@@ -12,9 +12,9 @@
 namespace dflop {
 namespace {
 
-constexpr int kSpins = 2000;  // some ten microseconds: operations follow each other
+constexpr int kSpins = 2000;  // some ten microseconds, because operations follow each other closely
 
-/// Returns when value() is another than `old`: soon after, where that is soon, else when it is notified.
+/// Waits until value() differs from `old`. It spins for a short time and then sleeps until it is notified.
 template <typename T>
 void wait_for_change(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {

@@ -1,5 +1,6 @@
-// What an operation writes decides how it is cut: rows of its output, columns of a weight's gradient, or
-// sequences of a head. Sums over rows are taken for each chunk, and then added in the order of chunks.
+// An operation's output decides how it is cut into chunks: by rows of the output, by columns of a weight's
+// gradient, or by sequences of a head. Sums over rows are computed for each chunk and then added in the order
+// of chunks.
 #include "kernels/host/team_kernels.hpp"
 
 #include <algorithm>
@@ -19,28 +20,28 @@ namespace dflop::team {
 namespace {
 
 constexpr std::int64_t kChunkRows = 64;
-constexpr std::int64_t kChunkOutputs = 32;      ///< of a weight's gradient
-constexpr std::int64_t kChunkValues = 1 << 14;  ///< of what is done to every value alone
-constexpr std::int64_t kTableParts = 16;        ///< of an embedding's gradient
+constexpr std::int64_t kChunkOutputs = 32;      ///< columns of a weight's gradient
+constexpr std::int64_t kChunkValues = 1 << 14;  ///< values of element-wise operations
+constexpr std::int64_t kTableParts = 16;        ///< parts of an embedding's gradient
 
 std::int64_t chunks_of(std::int64_t count, std::int64_t chunk) {
   return (count + chunk - 1) / chunk;
 }
 
-/// A Range has the rows [first, first + count).
+/// A Range is the range of rows [first, first + count).
 struct Range {
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
 
-/// A SequenceRun is some sequences that follow each other, whose attention is one chunk of each key head.
+/// A SequenceRun is a run of consecutive sequences. Its attention is one chunk for each key head.
 struct SequenceRun {
   Range rows;
-  Range offsets;  ///< in the place's list: one more than sequences
+  Range offsets;  ///< in TeamPlace::run_offsets: one more than sequences
 };
 
-/// A TeamPlace is a team with what one thread computes, and memory of each member and of all together. Values
-/// and sums are of one type, f32 or f64.
+/// A TeamPlace holds a team, the single-threaded kernels, and memory of each member and of the whole team.
+/// Values and sums have the same type, f32 or f64.
 struct TeamPlace {
   std::unique_ptr<Kernels> single;
   Team& team;
@@ -48,10 +49,10 @@ struct TeamPlace {
   std::vector<host::Scratch> of_member{static_cast<std::size_t>(team.threads())};
   host::Scratch shared{};
   std::vector<SequenceRun> runs{};
-  std::vector<std::int32_t> run_offsets{};  ///< of each run's sequences, from 0 on, one run after the other
+  std::vector<std::int32_t> run_offsets{};  ///< offsets of each run's sequences from 0, run after run
 };
 
-/// A Call is a variant with the team that computes it.
+/// A Call is a variant and the team that computes it.
 template <typename... Args>
 struct Call {
   host::VariantOf<Args...> variant;
@@ -64,7 +65,7 @@ Range chunk_range(std::int64_t chunk, std::int64_t size, std::int64_t all) {
   return {chunk * size, std::min(size, all - chunk * size)};
 }
 
-/// Returns some rows of a matrix or some of indices.
+/// Returns some rows of a matrix, or some of the indices.
 template <typename Argument>
 Argument rows_of(const TeamPlace& place, const Argument& argument, Range range) {
   if constexpr (std::is_same_v<Argument, Indices>) {
@@ -85,7 +86,7 @@ AnyMatrix values_of(const TeamPlace& place, const AnyMatrix& matrix, Range range
   return AnyMatrix(column.data, 1, range.count);
 }
 
-/// Returns some columns of a vector; one without columns stays so.
+/// Returns some columns of a vector. An empty vector stays empty.
 Sums columns_of_row(const TeamPlace& place, Sums row, Range columns) {
   if (row.columns == 0) return {};
   return {offset(row.data, static_cast<std::size_t>(columns.first) * place.value_bytes), 1, columns.count};
@@ -96,7 +97,8 @@ decltype(auto) first_of(const Args&... args) {
   return std::get<0>(std::tie(args...));
 }
 
-/// Cuts the arguments whose bit of `cut` is set, the first one's being the lowest, into chunks of rows.
+/// Cuts the arguments whose bit in `cut` is set into chunks of rows. The lowest bit stands for the first
+/// argument.
 template <unsigned cut, typename... Args>
 void by_rows(const Call<Args...>& call, Args... args) {
   const std::int64_t rows = first_of(args...).rows;
@@ -116,7 +118,7 @@ void by_rows(const Call<Args...>& call, Args... args) {
   });
 }
 
-/// Cuts all matrices into chunks of values, whatever their rows.
+/// Cuts all matrices into chunks of values, regardless of rows.
 template <typename... Args>
 void by_values(const Call<Args...>& call, Args... args) {
   const std::int64_t values = first_of(args...).size();
@@ -133,16 +135,16 @@ void by_values(const Call<Args...>& call, Args... args) {
   });
 }
 
-/// Calls the variant in the calling thread: what follows costs next to nothing in a step.
+/// Calls the variant in the calling thread, for operations that take almost no time in a step.
 template <typename... Args>
 void whole(const Call<Args...>& call, Args... args) {
   call(args...);
 }
 
-/// A Part is some rows and columns of a matrix, whose values do not lie together.
+/// A Part is some rows and columns of a matrix. Its values are not contiguous.
 struct Part {
   std::byte* begin = nullptr;
-  std::size_t stride = 0;  ///< bytes from row to row
+  std::size_t stride = 0;  ///< bytes between rows
   std::int64_t rows = 0;
   std::size_t bytes = 0;  ///< of a row
 };
@@ -165,10 +167,10 @@ void copy(const Part& to, const Part& from) {
   }
 }
 
-/// A Packing is a member's memory, from which it takes one matrix after the other.
+/// A Packing is a member's memory, from which it allocates matrices.
 class Packing {
  public:
-  /// @pre so many values in all, of at most kMostMatrices
+  /// @pre at most kMostMatrices matrices with `values` values in total are allocated
   Packing(TeamPlace& place, int member, std::int64_t values)
       : place_(place),
         next_(place.of_member[static_cast<std::size_t>(member)].of_size(
@@ -182,7 +184,7 @@ class Packing {
     return matrix;
   }
 
-  /// Returns the columns of the rows, copied.
+  /// Returns a copy of the columns of the rows.
   template <typename AnyMatrix>
   AnyMatrix copy_of(const AnyMatrix& matrix, Range rows, Range columns) {
     const auto packed = take<AnyMatrix>(rows.count, columns.count);
@@ -227,11 +229,11 @@ void embedding_backward(const Call<Sums, ConstMatrix, Indices, std::int64_t>& ca
   if (size == 0) return;
   call.place.team.run(chunks_of(dtable.rows, size), [&](std::int64_t chunk, int) {
     const Range rows = chunk_range(chunk, size, dtable.rows);
-    call(rows_of(call.place, dtable, rows), dy, ids, first + rows.first);  // others' ids are left out
+    call(rows_of(call.place, dtable, rows), dy, ids, first + rows.first);  // others' ids are ignored
   });
 }
 
-/// PartialSums are sums of each chunk of rows, and are added to where they belong.
+/// PartialSums holds the sums of each chunk of rows and adds them to the total.
 class PartialSums {
  public:
   PartialSums(TeamPlace& place, std::int64_t chunks, std::int64_t columns)
@@ -244,14 +246,14 @@ class PartialSums {
     if (all > 0) std::memset(data_, 0, all);
   }
 
-  /// Returns the chunk's sums from a column on; none for no columns.
+  /// Returns the chunk's sums for some columns; empty for no columns.
   Sums of_chunk(std::int64_t chunk, Range columns) const {
     if (columns.count == 0) return {};
     const auto at = static_cast<std::size_t>(chunk * columns_ + columns.first) * place_.value_bytes;
     return {offset(data_, at), 1, columns.count};
   }
 
-  /// Adds the sums of all chunks, in their order.
+  /// Adds the sums of all chunks to `total`, in chunk order.
   void add_to(Sums total, std::int64_t first_column) const {
     for (std::int64_t chunk = 0; chunk < chunks_ && total.columns > 0; ++chunk) {
       const Sums sums = of_chunk(chunk, {first_column, total.columns});
@@ -330,7 +332,7 @@ void unpack_sums(const Call<Sums, const StoredNumbers&>& call, Sums y, const Sto
   });
 }
 
-/// Joins sequences until they have the rows of a chunk.
+/// Groups sequences into runs that have at least the rows of a chunk, except for the last run.
 void find_runs(TeamPlace& place, Indices offsets) {
   place.runs.clear();
   place.run_offsets.clear();
@@ -348,12 +350,12 @@ void find_runs(TeamPlace& place, Indices offsets) {
   }
 }
 
-/// A HeadGroup is a key head with its query heads in one run: a chunk of attention. Its columns of the packed
-/// projection lie in three places.
+/// A HeadGroup is one key head and its query heads in one run, which is one chunk of attention. Its columns
+/// in the packed projection are in three places.
 struct HeadGroup {
-  AttentionShape shape;  ///< of the group alone
+  AttentionShape shape;  ///< of this group only
   Range rows;
-  Range queries;  ///< columns, those of the output too
+  Range queries;  ///< columns in the projection and in the output
   Range keys;
   Range values;
   Range heads;  ///< columns of statistics
@@ -374,7 +376,7 @@ HeadGroup head_group(const TeamPlace& place, const AttentionShape& shape, std::i
           .offsets = rows_of(place, Indices{place.run_offsets, place.run_offsets.data()}, run.offsets)};
 }
 
-/// Copies the group's columns of a packed projection to one of its own, or back.
+/// Copies the group's columns of a packed projection to a separate one, or back.
 template <typename AnyMatrix>
 void copy_projection(const TeamPlace& place, const HeadGroup& group, const AnyMatrix& projection,
                      const AnyMatrix& packed, bool back) {
@@ -475,7 +477,7 @@ class TeamKernels final : public Kernels {
   }
 
  private:
-  /// Adds a variant for each that the operation has for one thread.
+  /// Adds a variant for each single-threaded variant of the operation.
   template <auto function, typename... Args>
   void cut(Operation<void(Args...)> Kernels::*operation) {
     const Operation<void(Args...)>& single = (*place_.single).*operation;
@@ -484,7 +486,7 @@ class TeamKernels final : public Kernels {
       (this->*operation).template add<function>(single.variant_name(i), call);
     }
   }
-  /// Cuts the arguments whose bit is set by rows, as by_rows().
+  /// Cuts the arguments whose bit is set by rows, like by_rows().
   template <unsigned arguments, typename... Args>
   void cut_rows(Operation<void(Args...)> Kernels::*operation) {
     cut<by_rows<arguments, Args...>>(operation);
@@ -493,7 +495,7 @@ class TeamKernels final : public Kernels {
   void cut_values(Operation<void(Args...)> Kernels::*operation) {
     cut<by_values<Args...>>(operation);
   }
-  /// These cost next to nothing in a step.
+  /// These operations take almost no time in a step.
   template <typename... Args>
   void cut_nothing(Operation<void(Args...)> Kernels::*operation) {
     cut<whole<Args...>>(operation);

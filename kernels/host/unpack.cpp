@@ -1,4 +1,4 @@
-// Numbers as files store them become values and sums.
+// This file converts numbers in the types that files store to values and sums.
 #include <bit>
 #include <cstdint>
 
@@ -12,7 +12,7 @@ struct F16 {
   std::uint16_t bits;
 };
 
-// Each returns a stored number in the narrowest type that has all of them.
+// These return a stored number in the narrowest type that can represent all such numbers.
 
 double widened(double number) {
   return number;
@@ -27,8 +27,8 @@ float widened(BFloat16 number) {
   return to_float(number);
 }
 
-// Each returns 1 for an infinity or NaN, all bits of whose exponent are set, and else 0: a number, so that a
-// loop of them becomes one of vectors.
+// These return 1 for an infinity or NaN, which have all exponent bits set, else 0. The result is a number so
+// that compilers can vectorize loops.
 
 std::uint64_t is_not_finite(double number) {
   constexpr std::uint64_t kExponent = 0x7FF0'0000'0000'0000;
