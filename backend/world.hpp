@@ -37,8 +37,8 @@ struct WorldOptions {
   bool partition = false;            ///< of a GPU: each rank gets its own multiprocessors
   int device_cores = 1;              ///< of the host: cores of each device, all of which its ranks use
   /// Ranks from this number on share devices with the ranks before it, whose share of each device is
-  /// first_share (the encoder's share in a shared plan). 0: each rank has its own device; on a GPU, an equal
-  /// part of it.
+  /// first_share (the encoder's share in a shared plan). 0: each rank has its own device; with `partition`,
+  /// an equal part of the GPU.
   int shared_devices = 0;
   double first_share = 0;
   AttentionOptions attention = {};  ///< on GPUs

@@ -38,8 +38,9 @@ class Dataset {
   /// Returns a fingerprint of the files and of the samples' places in them.
   virtual std::string fingerprint() const = 0;
 
-  /// Reads a sample. @param values whether to decode pictures and sounds; if not, the content lacks only the
-  /// encoder's input values
+  /// Reads a sample.
+  /// @param values  whether to decode pictures and sounds; if not, the content lacks only the encoder's input
+  ///                values
   /// @throws Error (input) that names the file and sample if the data are damaged
   virtual SampleContent read(const std::string& id, bool values) const = 0;
 

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-constexpr int kShards = 4096;  // of optimizer states; one is held and none is used, which saves memory
+constexpr int kShards = 4096;  // of optimizer states; the rank holds one and uses none
 const std::string kPrompt = "prompt";
 
 /// Returns a plan for one sample with encoder and LLM on separate stages, both of which one rank may hold.

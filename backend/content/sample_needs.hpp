@@ -21,8 +21,8 @@ enum class SampleNeed : std::uint8_t {
 
 class SampleNeeds {
  public:
-  /// Finds the parts that the ranks compute in every iteration of a valid plan. They do not depend on the
-  /// batch: microbatches are assigned to the ranks of a stage in advance.
+  /// Finds the parts that the ranks compute in every iteration of a valid plan. The batch does not change
+  /// which rank computes which microbatch of which stage.
   SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<const int> ranks);
 
   /// Returns the need of each sample of a batch. Ranks of the encoder's first stage need the values of the

@@ -41,7 +41,7 @@ class ShardData final : public Dataset {
   /// would be cut, if it has a sound of more than 30 s, or if none of its tokens is trained. A sample's id is
   /// the tar's file name and the sample's key.
   /// @param folder  a transformers folder. Reads tokenizer.json, the processor's settings with
-  /// read_model_processor() and, for Qwen2's family, the chat template
+  ///                read_model_processor() and, for Qwen2's family, the chat template
   /// @param shards  names for expand_shards()
   /// @param form    one of chat_forms(); empty: usual_chat_form()
   /// @throws Error (input) that names the tar, and the member if there is one, for damaged or missing data

@@ -1,5 +1,5 @@
 // The profiler measures how long each part of a model, the optimizer and communication take on the ranks of a
-// live run. `dflop` plans from the resulting ProfileTables.
+// live run. The results are ProfileTables.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ class UnitBench {
   const ModelSpec& model_;
   const RankContext& rank_;
   std::vector<float> values_;
-  Tensor random_;  // values_ repeated, on the device
+  Tensor random_;  // the same values on the device, repeated
   ParameterStore store_;
   SequencePacker encoder_packer_;
   SequencePacker llm_packer_;

@@ -1,7 +1,8 @@
-// This header compiles the host's operations for each HostTarget from the same files: for every x86-64, for
-// AVX2 with fused multiply-add, which is three times as fast, and for AVX-512. make_host_kernels() chooses
-// the target. In all targets but the first, Eigen is renamed. Each target's functions have their own
-// namespace, because a linker keeps only one of several functions with the same name.
+// This header selects the HostTarget for which a source is compiled. The host's operations are compiled for
+// each target from the same files: for every x86-64, for AVX2 with fused multiply-add, which is three times
+// as fast, and for AVX-512. make_host_kernels() chooses the target at run time. In all targets but the first,
+// Eigen is renamed. Each target's functions have their own namespace, because a linker keeps only one of
+// several functions with the same name.
 //
 // The functions here give Eigen views of the matrices of kernels/operation.hpp. Only the host's operations
 // include this header.
