@@ -128,7 +128,7 @@ std::vector<Command> commands() {
   const std::string formats = fmt::format("{}", fmt::join(names_of(all_of<Format>()), "|"));
   for (Command& command : all) {
     if (!command.has_format) continue;
-    command.options.add({{"format", text(formats, "table"), "of the result on standard output"}});
+    command.options.add({{"format", text(formats, "table"), "format of the result on standard output"}});
   }
   return all;
 }

@@ -77,10 +77,10 @@ std::vector<std::string> typed_entry(const Options& options, const Option& optio
 void add_recipe_options(Options& options) {
   options.add({
       {"recipe", text("FILE"),
-       "take options from a file, YAML or JSON with their names as keys, as 'steps: 10'; it may also stand before all "
-       "options without this name. Options beside it replace the file's; paths are relative to the folder of "
-       "the run"},
-      {"print-recipe", flag(), "print all options that were given as a recipe, and do nothing else"},
+       "read options from a YAML or JSON file whose keys are option names, such as 'steps: 10'; --recipe "
+       "may be omitted if the file comes first. Options on the command line override the file; paths are "
+       "relative to the current folder"},
+      {"print-recipe", flag(), "print all given options as a recipe and exit"},
   });
 }
 

@@ -126,8 +126,9 @@ std::vector<Cell> memory_cells(const GroupUsage& group) {
 void add_explain_options(Options& options) {
   options.add({
       {"explain", flag(),
-       "also print the critical path and what the slowest iteration would gain, as table or json"},
-      {"html", text("FILE"), "write a page with its timeline, critical path, gains and memory"},
+       "also print the critical path and the possible gains of the slowest iteration (as table or json)"},
+      {"html", text("FILE"),
+       "write a page with the timeline, critical path, gains and memory of the slowest iteration"},
   });
 }
 

@@ -104,54 +104,57 @@ void add_data_options(Options& options, const char* default_file) {
   const ValueKind data = default_file != nullptr ? text("FILE", default_file) : text("FILE").required();
   options.add({
       {"data", data,
-       "data set records (CSV), samples (JSON of 'dflop data --samples-out'), or, for a folder as --model, "
-       "WebDataset tars: a folder of them, or a name as shard-{000..099}.tar; or Megatron's .idx with its .bin, "
-       "named alike"},
+       "data set: records (CSV), samples (JSON of 'dflop data --samples-out'), or, if --model is a "
+       "folder, WebDataset tars (a folder, or a pattern such as shard-{000..099}.tar) or Megatron's .idx "
+       "with the .bin of the same name"},
       {"chat", text("FORM"),
-       "of the conversations in tars: " + fmt::format("{}", fmt::join(chat_forms(), ", ")) +
-           "; the model family's own"},
+       "chat form of conversations in tars: " + fmt::format("{}", fmt::join(chat_forms(), ", ")) +
+           "; default: the form of the model family"},
       {"sequence-length", whole("N"),
-       "of Megatron's token ids: pack documents to samples of so many tokens; without it each is a sample"},
+       "pack Megatron's token ids into samples of N tokens; default: each document is a sample"},
       {"modalities", text("LIST"),
-       "use only these, as text,image,video; without it a modality that the model lacks is an error"},
-      {"assume-image", text("WxH", "640x480"), "size of images whose record gives none"},
+       "use only these modalities, such as text,image,video; default: all, and a modality that the model "
+       "lacks is an error"},
+      {"assume-image", text("WxH", "640x480"), "size of images whose record gives no size"},
       {"assume-video", text("WxH@FPS", "640x360@30"),
        "size and frame rate of videos whose record gives none"},
       {"assume-text", whole("N", PreprocessOptions{}.assume_text),
-       "tokens of all text of a record that gives none"},
+       "total text tokens of a record that gives none"},
       {"max-tokens", whole("N"),
-       "cut LLM sequences at so many tokens; without it where the model says (most presets: 32,768), and how much "
-       "that cuts off is told"},
+       "cut LLM sequences to N tokens; default: the model's max length (most presets: 32,768); a note "
+       "says how much is cut"},
       {"drop-long", flag(),
-       "leave out samples that are longer, as many training stacks do; the encoder still processes all of a sample that is cut"},
-      {"strict", flag(), "refuse records that need an assumption"},
+       "drop samples that are too long instead of cutting them, as many training stacks do; the encoder "
+       "still processes all of a cut sample"},
+      {"strict", flag(), "reject records that need an assumption"},
   });
 }
 
 void add_target_options(Options& options) {
   options.add({
-      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers", "hf"},
+      {"model", text("NAME|FILE|DIR").required(),
+       "preset (see 'dflop models'), model file, or folder of a Transformers model", "hf"},
       {"cluster", text("NAME[:NODES]|FILE[:NODES]").required(),
-       "see 'dflop clusters'; as a100-80g:15+h100:1 nodes of two GPU types on the links of the first, ranks laid "
-       "over them in this order"},
+       "preset (see 'dflop clusters') or cluster file; a100-80g:15+h100:1 mixes nodes of two GPU types, "
+       "with the links of the first, and places ranks in this order"},
   });
 }
 
 void add_batch_options(Options& options) {
   options.add({
       {"gbs", whole("N").required(), "global batch size, in samples"},
-      {"iterations", whole("K", 8), "global batches to run"},
-      {"seed", whole("S", 1), "of all random choices"},
+      {"iterations", whole("K", 8), "number of global batches to run"},
+      {"seed", whole("S", 1), "seed of all random choices"},
   });
 }
 
 void add_delay_options(Options& options, std::string_view bins) {
   options.add({
       {"delay-outliers", whole("K", 0),
-       "hold samples that cost more than the mean bin back by fewer than K batches, so that they run beside each "
-       "other: the order of samples changes, each still comes once a pass; 0: none"},
+       "delay samples that cost more than the mean bin by fewer than K batches so that they run in the "
+       "same batch; this changes the sample order, but each sample still comes once per pass; 0: no delay"},
       {"outlier-bins", text("MxD"),
-       fmt::format("microbatches and dp ranks that outliers are judged by; {}", bins)},
+       fmt::format("microbatches and dp ranks by which outliers are judged; {}", bins)},
   });
 }
 
@@ -186,10 +189,11 @@ OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan) {
 std::span<const Setting> settings() {
   // torch's DistributedDataParallel has buckets of 25 MiB.
   static const Setting kSettings[] = {
-      {"tuned", "what current training stacks do"},
+      {"tuned", "as in current training stacks"},
       {"published",
-       "the released code of the published system: full recomputation, no ZeRO, no sequence parallelism, bf16 optimizer "
-       "states, buckets of 25 MiB, a hub, bins in the solver's order",
+       "as in the released code of the published system: full recomputation, no ZeRO, no sequence "
+       "parallelism, "
+       "bf16 optimizer states, buckets of 25 MiB, reshard hub, bin order solver",
        {.gradient_bucket = {25 << 20},
         .optimizer_states = OptimizerStates::bf16,
         .reshard = Reshard::hub,
@@ -220,61 +224,66 @@ void add_plan_options(Options& options) {
   }
   options.add({
       {"setting", text(joined(names), std::string(names.front())),
-       "what all plans have in common where no option below is given" + what},
+       "values of the options below that are not given" + what},
       {"pipeline-schedule", text("NAME", "1f1b"),
-       fmt::format(
-           "or --order: order of forwards and backwards: {}; of the planners pytorch and megatron also {}",
-           listed(orders_of_all_planners()), listed(orders_of_uniform_planners())),
+       fmt::format("or --order: pipeline schedule: {}; with planners pytorch and megatron also {}",
+                   listed(orders_of_all_planners()), listed(orders_of_uniform_planners())),
        "order"},
       {"chunks", whole("V"),
-       "stages of each pipeline rank, for interleaved (zb-v has 2, and planner search takes 2 by default)"},
-      {"recompute", text(joined<Recomputation>(), "full"), "activations computed again in the backward pass"},
+       "stages per pipeline rank, for interleaved (zb-v always has 2); default with planner search: 2"},
+      {"recompute", text(joined<Recomputation>(), "full"), "activations to recompute in the backward pass"},
       {"gradient-bucket", whole("BYTES", 0),
-       "reduce gradients in buckets of so many bytes while the last backward makes them; 0: all afterwards"},
+       "reduce gradients in buckets of this size, in bytes, during the last backward; 0: reduce all "
+       "gradients after it"},
       {"placement", text(joined<RankOrder>(), "stage-major"),
-       "which ranks are neighbours: the dp ranks of a stage, or the stages of a dp rank"},
+       "which ranks are adjacent: the dp ranks of a stage (stage-major), or the stages of a dp rank "
+       "(replica-major)"},
       {"optimizer-states", text(joined<OptimizerStates>(), "fp32"),
-       "precision of gradients and Adam's states; bf16: all are, 10 bytes a parameter with the buckets of gradients"},
+       "precision of gradients and Adam states; with bf16 a parameter takes 10 bytes in all, including "
+       "gradient buckets"},
       {"reshard", text(joined<Reshard>(), "direct"),
-       "how activations get from encoder to LLM on ranks of their own: from each rank to each, or by way of one rank of the encoder"},
+       "how activations go from the encoder's ranks to separate LLM ranks: from each rank to each "
+       "(direct), or through one encoder rank (hub)"},
       {"zero1", flag(), "split optimizer states over dp ranks"},
-      {"no-zero1", flag(), "keep whole optimizer states on every dp rank"},
+      {"no-zero1", flag(), "keep full optimizer states on every dp rank"},
       {"sequence-parallel", flag(), "split activations between tp regions over tp ranks"},
-      {"no-sequence-parallel", flag(), "keep whole activations on every tp rank"},
+      {"no-sequence-parallel", flag(), "keep full activations on every tp rank"},
       {"clip-gradients", flag(),
-       "find the norm of all gradients before optimizer steps, which all ranks then wait for"},
+       "compute the norm of all gradients before optimizer steps; all ranks wait for it"},
       {"freeze", text("LIST"),
-       "parts that are not trained, of encoder, connector and llm, as encoder,llm: they have no gradients of weights, "
-       "nothing to reduce and no optimizer states, and no backward before all that is trained"},
+       "parts that are not trained, from encoder, connector, llm, such as encoder,llm; they have no "
+       "weight gradients, gradient reductions or optimizer states, and no backward pass if no trained "
+       "part comes before them"},
       {"lora", whole("RANK"),
-       "freeze the LLM and train a pair of matrices of this rank beside each matrix of its layers"},
+       "freeze the LLM and train a pair of matrices of this rank (LoRA) for each matrix of its layers"},
   });
 }
 
 void add_objective_option(Options& options, std::string_view otherwise) {
   options.add({
       {"objective", text("published|bins|makespan"),
-       fmt::format("what is to be small: the largest bin, each with its own encoder work (published) or a "
-                   "microbatch's shared (bins), or the iteration's duration; without it {}",
-                   otherwise)},
+       fmt::format(
+           "what to minimize: the largest bin, with its own encoder work (published) or with the encoder "
+           "work that the bins of a microbatch share (bins), or the iteration time (makespan); default: {}",
+           otherwise)},
   });
 }
 
 void add_bin_order_option(Options& options) {
   options.add({
       {"bin-order", text(joined<BinOrder>()),
-       "which bin becomes which microbatch: like ones share one, the largest in the middle (alike), or as the "
-       "method found them (solver); without it alike where the method looks at costs. A search for the "
-       "makespan places samples itself and does not read it"},
+       "which bin becomes which microbatch: similar bins share a microbatch, the largest in the middle "
+       "(alike), or the order of the method (solver); default: alike for methods that use costs. Ignored "
+       "by a search for the makespan, which places samples itself"},
   });
 }
 
 void add_memory_options(Options& options) {
   options.add({
       {"respect-memory", flag(),
-       "keep every rank within GPU memory: a schedule that needs more is repaired or infeasible; without it as the "
-       "plan says"},
-      {"no-respect-memory", flag(), "do not, whatever the plan says"},
+       "keep every rank within GPU memory: a schedule that needs more is repaired or infeasible; default: "
+       "the plan's choice"},
+      {"no-respect-memory", flag(), "do not keep ranks within GPU memory, whatever the plan says"},
   });
 }
 
@@ -282,15 +291,15 @@ void add_scheduler_options(Options& options) {
   static const std::string names = joined(scheduler_names());
   const std::string exact = joined(scheduler_names(Budget::nodes));
   const std::string steps = fmt::format(
-      "work of the searches other than {} for each iteration, in their own steps; the same result on every "
-      "machine",
-      exact);
+      "search work per iteration, in steps of the method (not for {}); same result on every machine", exact);
   const std::string nodes = fmt::format(
-      "branch-and-bound nodes of {}, the same result on every machine; above {} samples x bins it is the "
-      "local search alone",
+      "branch-and-bound nodes of {}; same result on every machine; above {} samples x bins only its local "
+      "search runs",
       exact, kNodeBudgetBinaries);
   const std::string time_limit = fmt::format(
-      "wall-clock limit for each iteration, in place of steps and node budget; {}: up to {} samples x bins",
+      "wall-clock limit per iteration, in seconds, instead of --steps and --node-budget; {}: up to {} "
+      "samples x "
+      "bins",
       exact, kTimeLimitBinaries);
   options.add({
       {"scheduler", text(names, "ilp"), "microbatch scheduler"},
@@ -298,7 +307,7 @@ void add_scheduler_options(Options& options) {
   add_objective_option(options);
   add_bin_order_option(options);
   options.add({
-      {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
+      {"token-cap", whole("N"), "max LLM tokens of a microbatch on one dp rank"},
   });
   add_memory_options(options);
   options.add({
@@ -311,30 +320,32 @@ void add_scheduler_options(Options& options) {
 void add_scheduler_command_options(Options& options) {
   options.add({
       {"scheduler-command", text("COMMAND"),
-       "a scheduler of your own, in place of --scheduler: a process that reads a batch's items and answers with their "
-       "bins, a line of JSON each, as 'python3 experiments/examples/scheduler.py' (docs/schedule-file.md)"},
+       "your own scheduler, instead of --scheduler: a process that reads the items of a batch and answers "
+       "with their bins, one line of JSON each, such as 'python3 experiments/examples/scheduler.py' "
+       "(docs/schedule-file.md)"},
       {"scheduler-timeout", number("SECONDS", kCommandTimeout.count()),
-       "how long the command may take for each answer"},
+       "max time for each answer of the command, in seconds"},
   });
 }
 
 void add_search_options(Options& options) {
   options.add({
       {"plan-objective", text(joined<PlanObjective>(), "mean"),
-       "of the planner search, over iterations; cvar is the mean of the slowest quarter"},
-      {"layout", text(joined<Layout>()), "of the planner search: only such plans"},
+       "planner search: what to minimize over iterations; cvar: mean of the slowest quarter"},
+      {"layout", text(joined<Layout>()), "planner search: consider only plans of this layout"},
       {"no-shared", flag(),
-       "of the planner search: no plans whose modules share GPUs (docs/shares.md), which no GPU has confirmed. "
-       "Beside an order, tp, pp, dp or microbatches that are asked for there are none without '--layout shared'"},
+       "planner search: exclude plans whose modules share GPUs (docs/shares.md; not confirmed on a GPU). "
+       "If an order, tp, pp, dp or microbatches are given, they are already excluded unless '--layout "
+       "shared' is given"},
       {"no-padded-heads", flag(),
-       "no tp that does not divide the heads of encoder or LLM: dflop pads them to a multiple, Megatron-LM refuses "
-       "them"},
+       "exclude tp values that do not divide the heads of encoder or LLM: dflop pads heads to a multiple, "
+       "Megatron-LM rejects such a tp"},
       {"budget", whole("N"),
-       "instructions that the planner search simulates, about: 90,000 for each GPU, 3 to 12 million, and 4 million on more "
-       "than 128 GPUs, where it is not given; the same result on every machine"},
+       "planner search: approximate number of instructions to simulate; same result on every machine; "
+       "default: 90,000 per GPU, within 3 to 12 million, and 4 million above 128 GPUs"},
       {"seed-plans", texts("FILE..."),
-       "of the planner search: plans known to be good nearby, as of slower links, that have what other options "
-       "fix; what it finds is never worse"},
+       "planner search: plans known to be good in a similar setting, such as slower links, that match the "
+       "other options; the result is never worse"},
   });
 }
 
@@ -359,7 +370,7 @@ std::vector<Plan> read_seed_plans(const Values& values, const Target& target, in
       validate(plan, target.model, target.cluster, file);
       seeds.push_back(std::move(plan));
     } catch (const Error& error) {
-      say("dflop: note: no seed here: {}\n", error.what());
+      say("dflop: note: seed plan ignored: {}\n", error.what());
     }
   }
   return seeds;
@@ -415,13 +426,14 @@ SearchOptions read_search_options(const Values& values) {
 
 void add_wish_options(Options& options) {
   options.add({
-      {"tp", whole("N"), "of the LLM, and of an encoder on the same ranks: so much tensor parallelism"},
-      {"pp", whole("N"), "of the same: so many pipeline ranks"},
-      {"dp", whole("N"), "of the same: so many replicas; some GPUs may then be left over"},
-      {"encoder-tp", whole("N"), "of an encoder on ranks of its own: so much tensor parallelism"},
-      {"encoder-pp", whole("N"), "of the same: so many pipeline ranks"},
-      {"encoder-dp", whole("N"), "of the same: so many replicas"},
-      {"microbatches", whole("N"), "of each dp rank of the LLM"},
+      {"tp", whole("N"), "tensor parallelism of the LLM, and of an encoder on the same ranks"},
+      {"pp", whole("N"), "pipeline ranks of the LLM, and of an encoder on the same ranks"},
+      {"dp", whole("N"),
+       "replicas of the LLM, and of an encoder on the same ranks; some GPUs may stay unused"},
+      {"encoder-tp", whole("N"), "tensor parallelism of an encoder on its own ranks"},
+      {"encoder-pp", whole("N"), "pipeline ranks of an encoder on its own ranks"},
+      {"encoder-dp", whole("N"), "replicas of an encoder on its own ranks"},
+      {"microbatches", whole("N"), "microbatches of each dp rank of the LLM"},
   });
 }
 
@@ -437,7 +449,7 @@ void add_truth_option(Options& options, bool required) {
   ValueKind files = texts("FILE...").repeatable();
   files.is_required = required;
   options.add({
-      {"truth", files, "measured iterations (CSV), as those in traces/ground_truth"},
+      {"truth", files, "measured iterations (CSV), like those in traces/ground_truth"},
   });
 }
 

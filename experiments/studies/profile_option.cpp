@@ -78,11 +78,11 @@ class MeasuredCostModel final : public SumCostModel {
 void add_profile_option(Options& options) {
   options.add({
       {"profile", text("FILE"),
-       "from 'dflop profile' or dflop.torch.profile(): what was measured, in place of what the cluster's GPU "
-       "and links say; memory stays that of the cluster"},
+       "from 'dflop profile' or dflop.torch.profile(): use measured times instead of the cluster's GPU "
+       "and links; memory is still the cluster's"},
       {"kernels-file", text("FILE"),
-       "from 'dflop kernels tune' on the profile's machine: the profile, measured with the default kernels, as it "
-       "would be with the fastest by that file"},
+       "from 'dflop kernels tune' on the profile's machine: convert the profile, measured with the "
+       "default kernels, to the fastest kernels of this file"},
   });
 }
 
@@ -193,9 +193,8 @@ void require_measured(const NamedProfile& profile, const Plan& plan, const Model
 }
 
 void add_extrapolate_option(Options& options) {
-  options.add(
-      {{"extrapolate", flag(),
-        "with --profile of a GPU: predict microbatches more than twice as large as what was measured"}});
+  options.add({{"extrapolate", flag(),
+                "with a GPU's profile: allow microbatches more than twice as large as the measured ones"}});
 }
 
 bool read_extrapolate(const Values& values) {

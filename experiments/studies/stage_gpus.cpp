@@ -13,8 +13,8 @@ namespace dflop {
 void add_stage_gpu_option(Options& options) {
   options.add({
       {"stage-gpu", repeatable_text("S=CLUSTER"),
-       "stage S runs on GPUs of the type of that cluster, on the links of the plan's; may be given several "
-       "times"},
+       "run stage S on the GPU type of this cluster, with the links of the plan's cluster; may be given "
+       "several times"},
   });
 }
 

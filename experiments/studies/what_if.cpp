@@ -340,35 +340,37 @@ const auto& program_conditions() {
   static const std::array rows{
       Condition{
           "network", text("NAME"),
-          "none (communication takes no time), latency-bandwidth (each message and collective as with "
-          "nothing else on the links), contention (max-min fair shares; a run can be slightly faster, as a message "
-          "then shares its port with what is there, and not always with all of its exchange)",
+          "network model: none (communication takes no time), latency-bandwidth (each message and "
+          "collective as if the links were idle), contention (max-min fair shares of links; a run can be "
+          "slightly faster, because a message shares its port with current traffic and not always with "
+          "its whole exchange)",
           read_network},
       Condition{
           "slow", repeatable_text("rank=R:F"),
-          "compute of a rank, with stage=S:F of a stage (0, or llm0), takes F times as long; given twice for a rank, the "
-          "factors multiply",
+          "compute of rank R takes F times as long; stage=S:F slows a stage (0, or llm0); factors of one "
+          "rank multiply",
           read_slow,
-          "; gpu=worst:F is the GPU that hurts most and gpu=each:F each in turn, with mean and worst: the same "
-          "role in every plan, which a rank's number is not"},
+          "; gpu=worst:F slows the GPU that hurts most, gpu=each:F each GPU in turn, with mean and worst: "
+          "unlike "
+          "a rank number, this means the same in every plan"},
       Condition{"slow-link", repeatable_text("rank=R:F"),
-                "its links have F times their bandwidth, 0 < F <= 1; factors of one rank multiply",
+                "links of rank R have F times their bandwidth, 0 < F <= 1; factors of one rank multiply",
                 read_slow_link},
-      Condition{
-          "pause", repeatable_text("rank=R:T:D"),
-          "the rank computes nothing for D seconds from T on; T counts from the start of each iteration",
-          read_pause},
+      Condition{"pause", repeatable_text("rank=R:T:D"),
+                "rank R computes nothing for D seconds from T seconds after the start of each iteration",
+                read_pause},
       Condition{
           "fail", repeatable_text("rank=R:T"),
-          "the rank fails T seconds after the start of each iteration, or the first of stage=S:T; the result says who "
-          "stalls, exit code 3",
+          "rank R fails T seconds after the start of each iteration; stage=S:T fails the first rank of a "
+          "stage; the result lists the stalled ranks, exit code 3",
           read_fail, "; gpu=worst:T fails the GPU that hurts most"},
       Condition{"cores", whole("N"),
-                "so many ranks compute at a time and the others wait for their turn, as in 'dflop train "
-                "--cores'; 0: every rank when it likes; default: as in the recording, else 0",
+                "max ranks that compute at a time; the others wait for their turn, as in 'dflop train "
+                "--cores'; 0: no limit; default: as in the recording, else 0",
                 read_cores},
       Condition{"jitter", number("S", 0),
-                "multiply the duration of every computation by a log-normal factor of mean 1 and this sigma",
+                "multiply the duration of every computation by a log-normal factor with mean 1 and this "
+                "sigma",
                 read_jitter},
   };
   return rows;
@@ -377,16 +379,18 @@ const auto& program_conditions() {
 /// Returns the bandwidths of a cluster's links, which planners know of, too.
 const auto& link_conditions() {
   static const std::array rows{
-      Condition{
-          "inter-node-bandwidth", text("400Gb/s|50GB/s|x2"),
-          "bandwidth of a GPU between nodes, as achieved, which is less than the line rate, or a factor of it; "
-          "default: as the cluster says",
-          read_link_bandwidth<inter_node_bandwidth>},
-      Condition{"intra-node-bandwidth", text("400Gb/s|50GB/s|x2"), "the same inside a node",
+      Condition{"inter-node-bandwidth", text("400Gb/s|50GB/s|x2"),
+                "achieved bandwidth of a GPU between nodes (less than the line rate), or a factor of the "
+                "cluster's; default: the cluster's",
+                read_link_bandwidth<inter_node_bandwidth>},
+      Condition{"intra-node-bandwidth", text("400Gb/s|50GB/s|x2"),
+                "achieved bandwidth of a GPU inside a node, or a factor of the cluster's; default: the "
+                "cluster's",
                 read_link_bandwidth<intra_node_bandwidth>},
       Condition{
           "node-ring-bandwidth", text("400Gb/s|50GB/s|x2"),
-          "the same of all gradient rings out of a node together, where several of their ranks are in it",
+          "achieved bandwidth that all gradient rings with several ranks in a node share out of the node, "
+          "or a factor of the cluster's; default: the cluster's",
           read_link_bandwidth<node_ring_bandwidth>},
   };
   return rows;
@@ -397,11 +401,12 @@ const auto& cluster_conditions() {
   static const std::array rows{
       Condition{
           "collectives", text("NAME"),
-          "gradient reduction over nodes: hierarchical, ring, tree or fastest; default: as the cluster says",
+          "algorithm of gradient reductions across nodes: hierarchical, ring, tree or fastest; default: "
+          "the cluster's",
           read_collectives},
       Condition{"leaf", text("NODES:X"),
-                "with contention: leaf switches over so many nodes, oversubscribed X times; default: as the "
-                "cluster says",
+                "with --network contention: leaf switches of NODES nodes each, oversubscribed X times; "
+                "default: the cluster's",
                 read_leaf},
   };
   return rows;
@@ -417,7 +422,8 @@ void add_options_of(std::span<const Condition> rows, Options& options, bool with
   for (auto row = rows.begin(); row != rows.end(); ++row) {
     std::string help = std::string(row->help) + (with_roles ? row->role_help : "");
     if (row == first) {
-      help += fmt::format("; may be given several times, as the next {}", kNumbers.at(end - first - 1));
+      help +=
+          fmt::format("; may be given several times, like the next {} options", kNumbers.at(end - first - 1));
     }
     options.add({{row->name, row->kind, help}});
   }
@@ -597,8 +603,8 @@ void add_what_if_options(Options& options, bool with_roles) {
   add_options_of(program_conditions(), options, with_roles);
   options.add({
       {"repeat", whole("K", 1),
-       "run K times and print the distribution of iteration times, of the runs that end"},
-      {"seed", whole("N", 1), "of the jitter"},
+       "run K times and print the distribution of iteration times of the runs that end"},
+      {"seed", whole("N", 1), "seed of the jitter"},
   });
 }
 

@@ -53,7 +53,7 @@ void add_conditions(Options& options) {
 }
 
 void add_steps(Options& options) {
-  options.add({{"max-tokens", whole("N"), "cut LLM sequences at so many tokens"},
+  options.add({{"max-tokens", whole("N"), "cut LLM sequences to N tokens"},
                {"drop-long", flag(), "leave out samples that are longer"},
                {"best-parts", flag(), "choose by simulation what the planner does not choose"}});
   add_plan_options(options);

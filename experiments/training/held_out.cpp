@@ -60,11 +60,11 @@ std::vector<Assignment> scheduled(const std::vector<Batch>& batches, const Train
 void add_held_out_options(Options& options) {
   options.add({
       {"eval-data", text("FILE|SHARDS"),
-       "evaluate on these samples, named as --data's, at the end of the run: their loss is in figures and logs as "
-       "eval_loss, and nothing is learned from them"},
-      {"eval-every", whole("K", 0), "and after every K steps; 0: only at the end"},
+       "held-out samples, named like --data, to evaluate at the end of the run; their loss is eval_loss "
+       "in output and logs; the model does not learn from them"},
+      {"eval-every", whole("K", 0), "also evaluate after every K steps; 0: only at the end"},
       {"eval-steps", whole("N"),
-       fmt::format("with batches of gbs samples, the first N; without it all, {} at most",
+       fmt::format("evaluate only the first N batches of gbs samples; default: all, at most {}",
                    kMostHeldOutBatches)},
   });
 }
@@ -90,7 +90,8 @@ std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& j
     data.samples =
         std::make_shared<const std::vector<Sample>>(read_samples(values, model, job.seed, "eval-data"));
     if (job.shards)
-      say("dflop: note: contents of --eval-data are made up from the seed, as {} has shapes alone\n", name);
+      say("dflop: note: contents of --eval-data are generated from the seed, because {} has only shapes\n",
+          name);
   }
   if (std::ssize(*data.samples) < job.plan.bins()) {
     refuse_input(name, "expected at least {} samples, one for each microbatch and dp rank, found {}",

@@ -21,16 +21,17 @@ void add_kernel_options(Options& options, KernelUse use) {
   std::string learns;
   if (use != KernelUse::measured) {
     learns = fmt::format(
-        "; or what steps teach, for which at most a half percent of the time is planned, from that file on where "
-        "there is one{} (the host's devices only)",
-        use == KernelUse::trained ? ", and kept in it at the end" : ", which stays as it is");
+        "; learn: the fastest as learned during training, in at most half a percent of the time, starting "
+        "from "
+        "the file if it exists{} (host devices only)",
+        use == KernelUse::trained ? " and saved to it at the end" : ", which is not changed");
   }
   options.add({
       {"kernels", text(use == KernelUse::measured ? "default|profile" : "default|profile|learn", "default"),
        fmt::format(
-           "which variants of operations run: the default ones; the fastest by a file of 'dflop kernels tune'{}",
+           "kernel variants to run; profile: the fastest according to a file of 'dflop kernels tune'{}",
            learns)},
-      {"kernels-file", text("FILE"), fmt::format("the file; {} where none is named", kKernelFile)},
+      {"kernels-file", text("FILE"), fmt::format("kernel file of --kernels; default: {}", kKernelFile)},
   });
 }
 
@@ -129,7 +130,7 @@ void RunKernels::resume(const std::string& kept, const std::string& path) {
   if (mode() != KernelMode::learn || kept.empty()) return;
   LearnedKernels learned = parse_learned_kernels(kept, path + ": key 'kernels'");
   if (learned.machine != machine_ || learned.state.table.names() != names_) {
-    say("dflop: note: {}: what it has learned of kernels is of another machine or other variants, and is passed over\n",
+    say("dflop: note: {}: its learned kernels are for another machine or other variants, and are ignored\n",
         path);
     return;
   }
@@ -166,7 +167,8 @@ void RunKernels::save(const Provenance& made_by) const {
   std::string path = request_.file;
   if (hash_now(request_) != hash_) {
     path = unused_beside(request_.file);
-    say("dflop: note: {} has changed since the run began and stays as it is; what was learned is in {}\n",
+    say("dflop: note: {} has changed since the run began and is left unchanged; the learned kernels are in "
+        "{}\n",
         request_.file, path);
   }
   write_file_atomically(path, with_provenance(to_json(learned()), made_by));

@@ -189,18 +189,19 @@ void add_live_options(Options& options, bool processes) {
       {"device", text("DEVICE", "host"), devices},
       {"partition", flag(),
        fmt::format(
-           "of one GPU ({}): each rank computes on multiprocessors of its own, as many as the others, so that "
-           "ranks do not falsify each other's durations",
+           "on one GPU ({}): give each rank its own multiprocessors, the same number each, so that ranks do "
+           "not "
+           "distort each other's times",
            world_names([](const WorldKind& kind) { return kind.partitions; }))},
       {"dtype", text("f32|bf16", "f32"),
-       "precision of activations and weights; gradients and optimizer states are f32, and so are the master "
-       "weights of bf16, which checkpoints hold"},
+       "precision of activations and weights; gradients, optimizer states and the master weights of bf16, "
+       "which checkpoints hold, are f32"},
       {"attention-sums", text(joined<AttentionSums>(), "fixed"),
-       "of a GPU, the order in which cuDNN takes the sums of attention's gradients: in any order it needs less memory, "
-       "and a run does not repeat to the bit"},
+       "on a GPU: order in which cuDNN sums attention gradients; any needs less memory, but runs are not "
+       "bitwise reproducible"},
       {"attention-workspace", number("MIB"),
-       "of a GPU, the most memory that a call of cuDNN's attention may take for itself: own kernels compute what needs "
-       "more; default: 3 % of the GPU's memory"},
+       "on a GPU: max workspace of a cuDNN attention call, in MiB; dflop's own kernels run calls that "
+       "need more; default: 3 % of the GPU's memory"},
   });
 }
 
@@ -244,9 +245,9 @@ DType read_dtype(const Values& values) {
 void add_device_cores_option(Options& options) {
   options.add({
       {"device-cores", whole("D", 1),
-       "of the host: each device has D cores, in as many threads of which its rank computes. In a shared plan "
-       "the encoder's rank of a device has its share of them and the LLM's the rest, at least one each. Results "
-       "do not depend on D where it is 2 or more"},
+       "on the host: cores of each device; its rank computes in as many threads. In a shared plan the "
+       "encoder's rank of a device gets its share of the cores and the LLM's rank the rest, at least one "
+       "each. Results are the same for all D of 2 or more"},
   });
 }
 
@@ -259,8 +260,10 @@ void add_cores_option(Options& options) {
   add_device_cores_option(options);
   options.add({
       {"cores", whole("N"),
-       "of the host: so many ranks compute at a time and the others wait for their turn, so that ranks that outnumber the "
-       "cores do not falsify each other's durations; with --device-cores D a rank takes D at once, and ranks that share devices take no turns; 0: all when they like; default: those that the process may use, on which ranks stay that need more than half of them"},
+       "on the host: max ranks that compute at a time; the others wait for their turn, so that ranks that "
+       "outnumber the cores do not distort each other's times; with --device-cores D a rank takes D "
+       "cores, and ranks that share devices take no turns; 0: no limit; default: all cores available to "
+       "the process; ranks that need more than half of them are pinned"},
   });
 }
 
@@ -280,7 +283,8 @@ int read_device_cores(const Values& values, const LiveDevice& device) {
                             world_names([](const WorldKind& kind) { return kind.on_host; }), device.name));
   }
   if (const int usable = default_cores(device); cores > usable) {
-    say("dflop: note: devices have {} cores each and this process may use {}: threads wait for each other\n",
+    say("dflop: note: each device has {} cores, but this process may use only {}: threads wait for each "
+        "other\n",
         cores, usable);
   }
   return cores;

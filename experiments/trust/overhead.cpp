@@ -38,9 +38,9 @@ double Overhead::sum() const {
 void add_overhead_option(Options& options) {
   options.add({
       {"overhead", text("X|PART=X,..."),
-       "with --train-samples: add so much of the time of steps for what they have not, as 0.05, or by parts: "
-       "data=0.02,checkpoints=0.01,evaluation=0.01,restarts=0.02,other=0.01; 'allowance' adds what the cluster's file "
-       "has measured; without it nothing is added"},
+       "with --train-samples: add time for work outside training steps, as a fraction of step time, such "
+       "as 0.05, or by part: data=0.02,checkpoints=0.01,evaluation=0.01,restarts=0.02,other=0.01; "
+       "'allowance' adds the overhead measured for the cluster; default: none"},
   });
 }
 

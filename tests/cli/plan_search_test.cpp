@@ -279,7 +279,7 @@ TEST_F(PlanSearch, SeedsThatDoNotFitAreSaidToBe) {
       "plan " + kData +
       "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 1 --planner search --budget 20000 "
       "--seed-plans p.json");
-  EXPECT_NE(small.err.find("note: no seed here: p.json"), std::string::npos) << small.err;
+  EXPECT_NE(small.err.find("note: seed plan ignored: p.json"), std::string::npos) << small.err;
   testing::expect_error(search("--seed-plans none.json"), {"none.json"});
   testing::expect_error(
       sandbox.run("plan " + kData +
