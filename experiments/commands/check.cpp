@@ -61,21 +61,21 @@ int run_schedule_check(const Values& values) {
 Command check_command() {
   Command command{
       .name = "check",
-      .summary = "hold a schedule file against its plan",
+      .summary = "check a schedule file against its plan",
       .description =
-          R"(Reads a schedule, also one that was written or edited by hand (docs/schedule-file.md has its keys), and says
-whether it is one of the plan: every sample once, bins in range and none empty, samples that are possible; and
-whether c_max_s and bound_s, where the file has them, are those of its bins and samples by the plan's cost model. A
-bound of the makespan, or one that an integer program has proven, is not proven again. Exit code 2 where
-something is not so, naming the key. What was scheduled with --profile or on other links is checked with the same
-options; with --correction figures are others.)",
+          R"(Reads a schedule, which may be written or edited by hand (docs/schedule-file.md lists its keys),
+and checks that it fits the plan: every sample occurs once, bins are in range and not empty, and samples are
+possible. If the file has c_max_s and bound_s, they must match its bins and samples by the plan's cost model.
+A bound of the makespan, or a bound that an integer program has proven, is not proven again. Exit code 2 if
+something is wrong, with the key. Check a schedule made with --profile or for other links with the same
+options; figures made with --correction differ.)",
       .example =
           "dflop check --plan traces/kineto/plans/e1l2.json --schedule traces/kineto/plans/e1l2-schedule.json",
       .run = run_schedule_check,
   };
   command.options.add({
       {"plan", text("FILE").required(), "from 'dflop plan'"},
-      {"schedule", text("FILE").required(), "from 'dflop schedule', or of your own"},
+      {"schedule", text("FILE").required(), "from 'dflop schedule', or your own"},
   });
   add_link_options(command.options);
   add_profile_option(command.options);

@@ -451,18 +451,22 @@ int run_compare(const Values& values) {
 Command compare_command() {
   Command command{
       .name = "compare",
-      .summary = "data-aware plans beside the best data-blind ones",
+      .summary = "compare data-aware plans with the best data-blind plans",
       .description =
-          "Plans with each system, schedules the same global batches and simulates them:\n" +
+          "Makes a plan with each system, then schedules and simulates the same global batches:\n" +
           listed_systems() +
-          R"(Microbatches of the baselines and optimizers alone are random. pytorch and megatron are the best of all their
-configurations on these very batches. What is free to choose is said below the table; an option that fixes
-schedule, recomputation, placement or gradient buckets fixes it for all rows.
-gap is how far the schedule's objective may be from the best possible, and status how it was found: objective is
-published (the largest bin) or makespan (the iteration), so that gaps of unlike objectives do not compare;
-p95 is over iterations; MFU leaves recomputation out; idle is the mean over ranks; x is the speedup.
-Below the table stand its spread over seeds and, in one block, what it assumed and chose: samples that are cut, how far
-the cluster's figures can be trusted, heads that are padded, what further batches need of memory, what hours are of.)",
+          R"(Baselines and optimizers without the microbatch scheduler use random microbatches. pytorch and
+megatron are the best of all their configurations on these very batches. The text below the table lists the
+choices that each system is free to make; an option that fixes schedule, recomputation, placement or gradient
+buckets fixes it for all rows.
+
+objective is published (the largest bin) or makespan (the iteration time). gap is how far the schedule's
+objective may be from the best possible value; gaps of different objectives are not comparable. status is how
+the schedule was found. p95 is over iterations, MFU excludes recomputation, idle is the mean over ranks, and x
+is the speedup.
+Below the table, the command prints the spread over seeds and then the assumptions and choices: samples that
+are cut, how far the cluster's figures can be trusted, padded heads, the memory that further batches need, and
+what the hours include.)",
       .example =
           "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
           "--cluster a100-80g:4 --gbs 512 --iterations 8 --seed 1",
@@ -472,27 +476,30 @@ the cluster's figures can be trusted, heads that are padded, what further batche
   add_target_options(command.options);
   add_link_options(command.options);
   add_batch_options(command.options);
-  add_delay_options(command.options, "needed, as all systems have the same batches");
+  add_delay_options(command.options, "required, because all systems use the same batches");
   add_plan_options(command.options);
   add_search_options(command.options);
   add_scheduler_options(command.options);
   add_scheduler_command_options(command.options);
   command.options.add({
-      {"systems", text("LIST"), "only these, separated by commas, as pytorch,dflop,search"},
-      {"plan", text("FILE[,FILE]"), "plans of your own as further rows, filled by --scheduler"},
+      {"systems", text("LIST"), "run only these systems, separated by commas, such as pytorch,dflop,search"},
+      {"plan", text("FILE[,FILE]"),
+       "your own plans as additional rows; --scheduler makes their microbatches"},
       {"train-samples", whole("N"),
-       "also say what training on N samples takes: hours, GPU-hours and, on standard error, the share of "
-       "planning"},
-      {"gpu-hour-cost", number("C"), "and costs, at C a GPU-hour"},
-      {"gpu-power-w", number("W"), "and draws, at W watts a GPU"},
+       "also estimate training on N samples: hours, GPU-hours and, on standard error, the share of "
+       "planning time"},
+      {"gpu-hour-cost", number("C"),
+       "with --train-samples: also print the cost of training, at C per GPU-hour"},
+      {"gpu-power-w", number("W"),
+       "with --train-samples: also print the energy of training, at W watts per GPU"},
   });
   add_overhead_option(command.options);
   command.options.add({
       {"seeds", whole("K", 3),
-       "fill and run each plan, made for the batches of --seed, with those of K seeds from it on, too, and give "
-       "means with intervals of 95 %; 1: of the first alone"},
+       "run each plan, made for the batches of --seed, also on the batches of the next seeds, K seeds in "
+       "all, and print means with 95 % intervals; 1: only --seed"},
       {"out", text("DIR"),
-       "write report.html, compare.json, compare.csv and each system's plan, schedule and trace"},
+       "write report.html, compare.json, compare.csv, and the plan, schedule and trace of each system"},
   });
   return command;
 }

@@ -100,26 +100,29 @@ int run_data(const Values& values) {
 Command data_command() {
   Command command{
       .name = "data",
-      .summary = "what a model makes of a data set",
+      .summary = "show how many tokens and FLOP a model needs for a data set",
       .description =
-          R"(Preprocesses every record as the model does and prints how encoder tiles, encoder tokens, LLM tokens
-and the encoder-to-LLM FLOP ratio are distributed. llm_tokens = visual or audio tokens + text tokens,
-counted before the model's longest length cuts them, unless --max-tokens is given; the table names that length.)",
+          R"(Preprocesses every record as the model does and prints the distributions of encoder tiles,
+encoder tokens, LLM tokens and the encoder-to-LLM FLOP ratio. llm_tokens = visual or audio tokens + text
+tokens, counted before samples are cut to the model's max length, unless --max-tokens is given; the table
+names that length.)",
       .example = "dflop data --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b",
       .run = run_data,
   };
   add_data_options(command.options);
   command.options.add({
-      {"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers", "hf"},
+      {"model", text("NAME|FILE|DIR").required(),
+       "preset (see 'dflop models'), model file, or folder of a Transformers model", "hf"},
       {"preprocess", text("RULE"),
-       "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio, tiny-vlm or text instead of the "
-       "model's own"},
-      {"seed", whole("S", 1), "of rules that draw frame counts (internvl2.5)"},
+       "preprocessing rule to use instead of the model's: llava-ov, llava-ov-dflop, internvl2.5, "
+       "qwen2-vl, qwen2.5-vl, qwen2-audio, tiny-vlm or text"},
+      {"seed", whole("S", 1), "seed of rules that draw frame counts (internvl2.5)"},
       {"samples-out", text("FILE"),
-       "write one CSV row per sample, with a ' before an id that a spreadsheet would run as a formula; or, as .json, samples as --data takes them, cut at the model's longest: an "
-       "index of shards with which plans are made",
+       "write one CSV row per sample, with a ' before ids that a spreadsheet would run as a formula; or, "
+       "for a .json file, samples for --data, cut to the model's max length: an index of shards from "
+       "which to make plans",
        "index"},
-      {"profile-out", text("FILE"), "write the profile with histograms as JSON"},
+      {"profile-out", text("FILE"), "write the data profile with histograms as JSON"},
   });
   return command;
 }

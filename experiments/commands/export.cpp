@@ -39,22 +39,22 @@ int run_export(const Values& values) {
 Command export_command() {
   Command command{
       .name = "export",
-      .summary = "write a plan for another program",
+      .summary = "write a plan in the form of another program",
       .description =
-          R"(Writes a plan as another program reads it. megatron-lm, for uniform plans, is the options of Megatron-LM's
-scripts as an array for a shell: parallelism, layers of stages, batch sizes, recomputation, optimizer and gradient
-buckets. megatron-mimo, for disaggregated plans, is Python text for the MegatronMIMO recipes of Megatron-Bridge.
-What the form cannot say of the plan is listed in comments and on standard error. Exit code 3 if the plan does not
-run in that form, saying all that is in the way. 'dflop plan --export' does the same with a plan that it has just
-chosen.)",
+          R"(Writes a plan in the form that another program reads:
+  megatron-lm    for uniform plans: the options of Megatron-LM's scripts as a shell array: parallelism, layers
+                 of stages, batch sizes, recomputation, optimizer and gradient buckets
+  megatron-mimo  for disaggregated plans: Python text for the MegatronMIMO recipes of Megatron-Bridge
+Comments and standard error list what the form cannot express of the plan. Exit code 3 if the plan cannot run
+in that form, with all reasons. 'dflop plan --export' does the same with a newly chosen plan.)",
       .example = "dflop export --plan traces/plans/llava-ov-llama3-8b-disaggregated.json --to megatron-mimo",
       .run = run_export,
       .has_format = false,
   };
   command.options.add({
       {"plan", text("FILE").required(), "from 'dflop plan'"},
-      {"to", text(joined(plan_form_names())), "the form; without it the one for the plan's layout"},
-      {"out", text("FILE"), "write it there, not on standard output"},
+      {"to", text(joined(plan_form_names())), "form to write; default: the form for the plan's layout"},
+      {"out", text("FILE"), "write to this file instead of standard output"},
   });
   return command;
 }

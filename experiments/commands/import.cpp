@@ -644,14 +644,17 @@ Command import_command() {
       .name = "import",
       .summary = "read PyTorch-profiler traces, check them and show where the time went",
       .description =
-          R"(Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints each rank's clock beside
-the first file's; per rank and step the time on the device, from the first kernel of the step to that
-of the next: busy + idle = device; exposed is communication while no kernel computes; forward,
-backward, optimizer and other are shares of compute; per stream and, for communication, per process
-group the sums over the trace. With several ranks, the transfer of a collective is its shortest kernel
-on any of them and wait the rest; GB/s is bytes / transfer, and with wait, bytes / time. JSON holds
-all of it, CSV the steps. docs/replay.md says how phases, clocks and waiting are found, and which steps
-'dflop replay' can run under what-ifs: those with ranges of a pipeline, and those of DDP or FSDP.
+          R"(Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints:
+  - for each rank, the offset of its clock from the first file's clock
+  - for each rank and step, the time on the device, from the first kernel of the step to the first kernel of
+    the next step: busy + idle = device; exposed is communication while no kernel computes; forward, backward,
+    optimizer and other are shares of compute
+  - for each stream and, for communication, each process group, sums over the trace. With several ranks, the
+    transfer time of a collective is its shortest kernel on any rank, and wait is the rest; GB/s is bytes /
+    transfer, and with wait, bytes / time
+JSON holds everything, CSV only the steps. docs/replay.md explains how phases, clocks and waiting are found,
+and which steps 'dflop replay' can run under what-ifs: steps with ranges of a pipeline, and steps of DDP or
+FSDP.
 
 Findings, with the first examples of each kind:
 )" + kinds,
@@ -660,13 +663,16 @@ Findings, with the first examples of each kind:
   };
   command.options.add({
       {"kineto", texts("FILE...").required(),
-       "traces of different ranks of one run (.json, .json.gz), folders of such, or patterns as 'rank*.json'"},
-      {"plan", text("FILE"), "of the run: ranges are checked against it, and stages have its shapes"},
-      {"schedule", text("FILE"), "of the run: step N ran its iteration N, or N mod the number of iterations"},
+       "traces of different ranks of one run (.json, .json.gz), folders of traces, or patterns such as "
+       "'rank*.json'"},
+      {"plan", text("FILE"), "plan of the run: ranges are checked against it, and stages get its shapes"},
+      {"schedule", text("FILE"),
+       "schedule of the run: step N ran its iteration N, modulo the number of iterations"},
       {"out", text("FILE"),
-       "write a timeline with one iteration per step (.json, .json.gz), for 'dflop replay' where the steps have ranges "
-       "of a pipeline or ranks that meet in collectives"},
-      {"fail-on", text("KIND[,KIND]"), "exit code 3 where a finding is of one of these kinds, or of any"},
+       "write a timeline with one iteration per step (.json, .json.gz), for 'dflop replay' if the steps "
+       "have ranges of a pipeline or ranks that meet in collectives"},
+      {"fail-on", text("KIND[,KIND]"),
+       "exit with code 3 if there is a finding of one of these kinds; any: of any kind"},
   });
   return command;
 }

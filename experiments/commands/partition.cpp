@@ -194,21 +194,25 @@ int run_partition(const Values& values) {
 
 Command partition_command() {
   const std::string steps =
-      fmt::format("work of a search, in its own steps ({}: nodes); the same result on every machine",
+      fmt::format("search work, in steps of the method ({}: nodes); same result on every machine",
                   joined(scheduler_names(Budget::nodes)));
   Command command{
       .name = "partition",
-      .summary = "put items of given costs into bins",
+      .summary = "assign items with given costs to bins",
       .description =
-          R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints the bin of each item, in file
-order: a row each for people, one list in JSON and CSV. Bin b is microbatch b div D on LLM dp rank b mod D.
-Objectives: the largest load of any bin, encoder or LLM, where the encoder's is shared by the bins of a microbatch
-(bins) or each bin carries its own (published); or the makespan of a pipeline in which a stage takes encoder_s or
-llm_s forward. With --encoder-dp E a microbatch's encoder work is split over E ranks; without it each dp rank
-encodes its own items. An item then brings encoder_s x D / E to the encoder's load of its bin, under published, too.
-The bound is proven; that of a makespan comes from a linear program, solved before 'seconds'
-begins, for up to 4,096 steps of all stages, and is simple beyond. 'seconds' is measured; all else is the same on
-every run unless there is a time limit. Exit code 3 if no assignment obeys the cap.)",
+          R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints the bin of each
+item, in file order: one row per item in tables, one list in JSON and CSV. Bin b is microbatch b div D on LLM
+dp rank b mod D.
+
+The objective is the largest load of any bin, encoder or LLM, where the bins of a microbatch share its encoder
+work (bins) or each bin has its own (published); or the makespan of a pipeline in which the forward of a stage
+takes encoder_s or llm_s. With --encoder-dp E a microbatch's encoder work is split over E ranks: an item then
+adds encoder_s x D / E to the encoder load of its bin, also under published. Without it each dp rank encodes
+its own items.
+
+The bound is proven. For the makespan it comes from a linear program of up to 4,096 steps of all stages, which
+is solved before 'seconds' begins; larger problems have a simple bound. 'seconds' is measured; everything else
+is the same in every run unless there is a time limit. Exit code 3 if no assignment obeys the cap.)",
       .example =
           "dflop partition --costs traces/items/example.csv --bins 8 --dp 2 --encoder-dp 2 --time-limit 0.01 "
           "--format json",
@@ -216,27 +220,27 @@ every run unless there is a time limit. Exit code 3 if no assignment obeys the c
   };
   command.options.add({
       {"costs", text("FILE").required(),
-       "items (CSV): encoder_s and llm_s in seconds, or any other unit of all, from 0 to 1e9; tokens from 0 to 1e12"},
-      {"bins", whole("M").required(), "bins in all, a multiple of D"},
+       "items (CSV): encoder_s and llm_s in seconds, or in any other common unit, from 0 to 1e9; tokens "
+       "from 0 to 1e12"},
+      {"bins", whole("M").required(), "number of bins, a multiple of D"},
       {"dp", whole("D", 1), "dp ranks of the LLM"},
-      {"encoder-dp", whole("E"), "dp ranks of an encoder on ranks of its own"},
+      {"encoder-dp", whole("E"), "replicas of an encoder on its own ranks"},
       {"method", text(joined(scheduler_names()), "local-search"),
-       "karmarkar-karp balances llm_s alone, as verl does"},
+       "partitioning method; karmarkar-karp balances only llm_s, as verl does"},
       {"steps", whole("N"), steps},
-      {"time-limit", number("SECONDS"), "wall clock, in place of steps"},
-      {"token-cap", whole("N"), "tokens of a bin at most"},
-      {"allow-empty", flag(), "bins may stay empty"},
-      {"seed", whole("S", 1), "of all random choices"},
+      {"time-limit", number("SECONDS"), "wall-clock limit, in seconds, instead of --steps"},
+      {"token-cap", whole("N"), "max tokens of a bin"},
+      {"allow-empty", flag(), "allow empty bins"},
+      {"seed", whole("S", 1), "seed of all random choices"},
   });
   add_objective_option(command.options, "bins");
   add_bin_order_option(command.options);
   command.options.add({
       {"encoder-stages", whole("P", 1),
-       "pipeline stages of the encoder, for the makespan; 0 only where no item has encoder work"},
+       "pipeline stages of the encoder, for the makespan; 0 only if no item has encoder work"},
       {"llm-stages", whole("Q", 1), "pipeline stages of the LLM, for the makespan"},
-      {"schedule", text(joined(names_of(partition_orders())), "1f1b"),
-       "order of forwards and backwards, for the makespan"},
-      {"backward-ratio", number("R", 2), "backward time over forward time, for the makespan"},
+      {"schedule", text(joined(names_of(partition_orders())), "1f1b"), "pipeline schedule, for the makespan"},
+      {"backward-ratio", number("R", 2), "backward time / forward time, for the makespan"},
   });
   return command;
 }

@@ -299,7 +299,7 @@ int run_plan(const Values& values) {
   }
   if (kind.searches) say("dflop: {}\n", describe_proof(result, target.cluster.gpus()));
   if (result.seeds_outside > 0) {
-    say("dflop: note: {} of the seed plans have parts that the options leave no room for, and were not tried\n",
+    say("dflop: note: {} of the seed plans do not match the options and were ignored\n",
         result.seeds_outside);
   }
   const bool explains = values["explain"].as<bool>();
@@ -351,24 +351,31 @@ int run_plan(const Values& values) {
 Command plan_command() {
   Command command{
       .name = "plan",
-      .summary = "choose a plan for a model, a cluster and data",
+      .summary = "choose a training plan for a model, a cluster and data",
       .description =
-          R"(Prints the plan and its planner's objective. dflop chooses as the released code of the published system
-does, dflop-paper as its Algorithm 1 is printed; their objective is its estimate at the mean shape.
-dflop-expected finds the least mean of that estimate over the data. pytorch and megatron are the best of all
-their uniform configurations, recomputation, placement, gradient buckets and 1f1b or interleaved among them;
-megatron-default is set by hand as papers do. Their objective is the simulated mean over the global batches
-with random microbatches. search chooses everything, layout, parallelism of each module, layers of each
-stage, microbatches, schedule and the parts above, by simulating the global batches with LPT, the best few in
-the end with --scheduler; it starts from the plans of the other planners, and no single layer moved to a
-neighboring stage makes its result better. Its bound is proven for all plans that it may choose, with any cut of
-their layers and any assignment of the samples to microbatches; their counts of microbatches are 1 to 8, then four
-an octave, interleaved and zb-v have two chunks (or --chunks), shared plans eighths of a GPU. --order
-encoder-in-bubbles, or --layout colocated, asks it for a plan whose LLM groups each hold the whole encoder, too.
-An option that is given fixes its part for all planners; a layout, tp, pp, dp
-or number of microbatches is a wish that search grants, choosing the rest (--pipeline-schedule then names any
-order), or else it says which wish is in the way. Below the table stands what was assumed and chosen. Exit code 3 if
-nothing fits, saying why; JSON is then of schema dflop.infeasible with the reason under that key.)",
+          R"(Prints the plan and the objective of its planner:
+  dflop             as in the released code of the published system; the objective is its estimate at the
+                    mean shape
+  dflop-paper       as printed in Algorithm 1 of the paper; same objective
+  dflop-expected    the least mean of that estimate over the data
+  pytorch           the best of all uniform configurations, including recomputation, placement, gradient
+  megatron          buckets, and 1f1b or interleaved; the objective is the simulated mean over the global
+                    batches with random microbatches
+  megatron-default  set by hand as in papers; same objective as megatron
+  search            everything: layout, parallelism of each module, layers of each stage, microbatches,
+                    schedule, recomputation, placement and gradient buckets. It simulates the global batches
+                    with LPT, and the best few plans at the end with --scheduler. It starts from the plans of
+                    the other planners, and moving one layer to a neighboring stage never improves its result
+
+The bound of search is proven for all plans in its space, with any cut of their layers and any assignment of
+the samples to microbatches. The space has 1 to 8 microbatches, then four values per octave; two chunks (or
+--chunks) for interleaved and zb-v; and shares in eighths of a GPU for shared plans. --order
+encoder-in-bubbles or --layout colocated asks for a plan in which each LLM group also holds the whole encoder.
+
+An option that is given fixes its part for all planners. If a layout, tp, pp, dp or number of microbatches is
+given, search chooses the rest (--pipeline-schedule then takes any order) or names the option that cannot be
+satisfied. The text below the table lists what was assumed and chosen. Exit code 3 if nothing fits, with the
+reason; JSON then has schema dflop.infeasible and the reason under the key infeasible.)",
       .example =
           "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
           "--gbs 512 --out plan.json",
@@ -380,29 +387,31 @@ nothing fits, saying why; JSON is then of schema dflop.infeasible with the reaso
   add_profile_option(command.options);
   add_extrapolate_option(command.options);
   add_batch_options(command.options);
-  add_delay_options(command.options, "needed, as there is no plan yet");
+  add_delay_options(command.options, "required, because there is no plan yet");
   command.options.add({
       {"planner", text(joined(planner_names()), "dflop"),
-       "who chooses; search where a layout, parallelism or microbatches are asked for"},
+       "planner that chooses the plan; default if a layout, parallelism or microbatches are given: search"},
       {"out", text("FILE"), "write the plan as JSON"},
       {"export", text(joined(plan_form_names())),
-       "print the plan as that program reads it in place of the table; see 'dflop export'"},
+       "print the plan in the form of this program instead of the table; see 'dflop export'"},
       {"best-parts", flag(),
-       "choose recomputation, placement and gradient buckets by simulation where no option fixes them and "
-       "the planner (dflop, dflop-paper, dflop-expected) does not, as compare does for random microbatches"},
+       "choose recomputation, placement and gradient buckets by simulation if no option fixes them and "
+       "the planner does not choose them (dflop, dflop-paper, dflop-expected), as compare does for random "
+       "microbatches"},
       {"respect-memory", flag(),
-       "have the plan ask 'schedule' and 'train' to keep every rank within GPU memory in batches that were not looked "
-       "at; plans of the planner search do without it"},
-      {"no-respect-memory", flag(), "have it not ask for that"},
+       "make the plan ask 'schedule' and 'train' to keep every rank within GPU memory in further batches; "
+       "default for planner search"},
+      {"no-respect-memory", flag(), "make the plan not ask for this"},
       {"explain", flag(),
-       "list the ten best plans of the planner search, where their time goes, and what gradient reductions of the "
-       "best wait for"},
+       "list the ten best plans of planner search, where their time goes, and what the gradient "
+       "reductions of the best plan wait for"},
       {"scheduler", text(joined(final_schedulers()), SearchOptions{}.scheduler),
-       "of the planner search: who makes the microbatches of the best plans in the end, within memory"},
+       "planner search: scheduler that makes the final microbatches of the best plans, within memory"},
       {"time-limit", number("SECONDS"),
-       "of the planner search, wall-clock, in place of the budget: from the start of the command, reading and the "
-       "plans of other planners that it starts from among it; what is under way is ended, and where nothing fits "
-       "yet it goes on for up to five times as long; the result depends on the machine"},
+       "planner search: wall-clock limit, in seconds, instead of --budget; it starts with the command and "
+       "includes reading the data and making the plans of other planners; work in progress is stopped; if "
+       "nothing fits yet, the search continues for up to five times as long; the result depends on the "
+       "machine"},
   });
   add_wish_options(command.options);
   add_search_options(command.options);

@@ -45,10 +45,10 @@ void report_objective(const ScheduleFile& schedule, const SchedulerChoice& choic
   const Objective objective = schedule.iterations.back().objective;
   const Method& method = find_method(choice.name);
   if (objective == Objective::makespan && method.minimises && method.find_makespan == nullptr) {
-    say("dflop: note: {} balances bins, and has no search for the makespan, as auto has\n", method.name);
+    say("dflop: note: {} balances bins; unlike auto, it has no search for the makespan\n", method.name);
   }
   if (!plan.objective || *plan.objective == objective) return;
-  say("dflop: note: these microbatches make '{}' small, the plan was made for '{}' (--objective)\n",
+  say("dflop: note: these microbatches minimize '{}', but the plan was made for '{}' (--objective)\n",
       to_string(objective), to_string(*plan.objective));
 }
 
@@ -185,14 +185,15 @@ int run_schedule(const Values& values) {
 Command schedule_command() {
   Command command{
       .name = "schedule",
-      .summary = "put the samples of global batches into microbatches",
+      .summary = "assign the samples of global batches to microbatches",
       .description =
-          R"(Draws global batches from the data and assigns each sample to a microbatch and LLM dp rank of the plan.
-What is made small is --objective, else what the plan was made for, else the method's own; the method makespan keeps its
-own. C_max is its value: the largest load of any microbatch, encoder or LLM, or the simulated makespan; bound and gap are
-proven for it and for no other. A method without a search for the makespan balances bins as it does by itself, and the
-makespan of that is reported. For the makespan the scheduler is auto unless --scheduler, --scheduler-command, --bins,
---node-budget or --bin-order is given. Exit code 3 if no assignment obeys the caps.)",
+          R"(Draws global batches from the data and assigns each sample to a microbatch and LLM dp rank of the
+plan. It minimizes --objective; without it, the objective of the plan; without either, the objective of the
+method. The method makespan always minimizes its own. C_max is the value of the objective: the largest load of
+any microbatch, encoder or LLM, or the simulated makespan. bound and gap are proven only for this objective.
+For the makespan, a method without a search for it balances bins as usual, and C_max is the makespan of the
+result. If the objective is the makespan, the scheduler is auto unless --scheduler, --scheduler-command,
+--bins, --node-budget or --bin-order is given. Exit code 3 if no assignment obeys the caps.)",
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       .run = run_schedule,
   };
@@ -202,24 +203,25 @@ makespan of that is reported. For the makespan the scheduler is auto unless --sc
   add_data_options(command.options);
   command.options.add({
       {"gbs", whole("N"),
-       "global batch size, at least one sample for every microbatch of every dp rank; the plan's if not "
-       "given"},
-      {"iterations", whole("K", 8), "global batches to schedule"},
-      {"seed", whole("S", 1), "of all random choices"},
+       "global batch size, in samples; at least one sample for every microbatch of every dp rank; "
+       "default: the plan's"},
+      {"iterations", whole("K", 8), "number of global batches to schedule"},
+      {"seed", whole("S", 1), "seed of all random choices"},
   });
-  add_delay_options(command.options, "those of the plan");
+  add_delay_options(command.options, "default: the plan's");
   add_scheduler_options(command.options);
   add_scheduler_command_options(command.options);
   command.options.add({
       {"bins", text("FILE"),
-       "in place of a scheduler: the bin of each sample of the batches that the data, seed and iterations give, as CSV "
-       "or JSON (docs/schedule-file.md); of a makespan no bound is looked for, as a scheduler would"},
+       "file with the bin of each sample, instead of a scheduler, for the batches that data, seed and "
+       "iterations give, as CSV or JSON (docs/schedule-file.md); the makespan then has no bound"},
   });
   add_link_options(command.options);
   add_profile_option(command.options);
   add_extrapolate_option(command.options);
   command.options.add({
-      {"correction", text("FILE"), "from 'dflop correction': loads and C_max count what was learned there"},
+      {"correction", text("FILE"),
+       "from 'dflop correction': include the learned correction in loads and C_max"},
       {"out", text("FILE"), "write all iterations as JSON"},
   });
   return command;

@@ -86,34 +86,34 @@ int run_serve(const Values&) {
 Command serve_command() {
   return {
       .name = "serve",
-      .summary = "answer requests for schedules, a line of JSON each",
+      .summary = "answer scheduling requests, one line of JSON each",
       .description =
-          R"(Reads requests from standard input and writes answers to standard output, a line of JSON each, until there are
-no more requests: a training loop in another language starts it as a child process. The first line is
+          R"(Reads requests from standard input and writes answers to standard output, one line of JSON each,
+until standard input ends: a training loop in another language starts it as a child process. The first line is
 {"dflop": VERSION, "protocol": 1}. A request is {"id": 7, "method": "partition", "params": {...}}; its answer
-has its id, a string or a whole number, and either "result" or "error": {"kind", "message"}. Costs are in one unit
-of all items, as seconds, from 0 to 1e9, tokens from 0 to 1e12. Methods:
+has the same id, a string or a whole number, and either "result" or "error": {"kind", "message"}. Costs of all
+items are in the same unit, such as seconds, from 0 to 1e9; tokens are from 0 to 1e12. Methods:
   partition  {"llm": [costs], "encoder": [costs], "tokens": [...], "bins": M, "dp": D, "encoder_dp": E,
              "objective": "bins", "token_cap": N, "allow_empty": false, "method": "local-search", "seed": 1,
-             "stream": 0, "steps": N, "time_limit_s": S}; all but llm and bins may be left out
+             "stream": 0, "steps": N, "time_limit_s": S}; only llm and bins are required
              -> {"bins": [the bin of each item], "objective", "value", "bound", "status", "reason"}
-  open       {"bins", "dp", "encoder_dp", "objective", "token_cap"} as of partition, or {"plan": FILE or what it
-             holds, "program": false, "profile": FILE}, and "method" (auto), "seed", "live" (false: the same on
-             every machine), "depth" (1), "steps", "delay_outliers" (0)
-             -> {"session": 1} and, where it was asked for, a "program" that has the plan's ranks and stages
-  push       {"session": 1, "batch": {"llm": [costs], "encoder", "tokens", "stream"}}, or of a plan {"samples": [as in
-             files of schedules], "stream"}: a batch to be scheduled while others are trained -> {"iteration": 0}.
-             With "delay_outliers": K all of K batches, or those up to one with "ends_window": true, are pushed
-             before the first of them is asked for; samples then change batches
-  next       {"session": 1} -> the next iteration as of partition, with "iteration", "events",
-             "scheduling_s", "waited_s" and, where it was asked for, "program", as of simulate --program-out;
-             with "delay_outliers" also "pushed_at", the [iteration, index] under which each sample was pushed
+  open       {"bins", "dp", "encoder_dp", "objective", "token_cap"} as in partition, or {"plan": FILE or
+             the content of a plan file, "program": false, "profile": FILE}; and "method" (auto), "seed",
+             "live" (false: same result on every machine), "depth" (1), "steps", "delay_outliers" (0)
+             -> {"session": 1} and, if requested, a "program" with the plan's ranks and stages
+  push       {"session": 1, "batch": {"llm": [costs], "encoder", "tokens", "stream"}}, or for a plan
+             {"samples": [as in schedule files], "stream"}: a batch to schedule while others are trained
+             -> {"iteration": 0}. With "delay_outliers": K, push K batches, or the batches up to one with
+             "ends_window": true, before the first next; samples then change batches
+  next       {"session": 1} -> the next iteration, as in partition, with "iteration", "events",
+             "scheduling_s", "waited_s" and, if requested, "program", as in simulate --program-out;
+             with "delay_outliers" also "pushed_at", the [iteration, index] at which each sample was pushed
   close      {"session": 1} -> {}
   ping       {} -> {}
-A live session answers at once with the best that was found so far.
-A line has at most 64 MiB, a batch 65,536 items; 64 sessions may be open, 2,048 batches of a session may wait for next, and
-of all sessions 4,194,304 items, in requests of 256 MiB. What is beyond is refused by kind "input", and a plan or profile that is
-no regular file. Where partitions of more than 64 MiB wait the next request is read later.)",
+A live session answers at once with the best result found so far. Limits: 64 MiB per line, 65,536 items per
+batch, 64 open sessions, 2,048 batches of a session that wait for next, and 4,194,304 items in 256 MiB of
+requests over all sessions. A request beyond a limit fails with kind "input", and so does a plan or profile
+that is not a regular file. If partitions of more than 64 MiB are waiting, the next request is read later.)",
       .example = "dflop serve < traces/items/requests.jsonl",
       .run = run_serve,
       .has_format = false,

@@ -351,8 +351,7 @@ const auto& program_conditions() {
           "rank multiply",
           read_slow,
           "; gpu=worst:F slows the GPU that hurts most, gpu=each:F each GPU in turn, with mean and worst: "
-          "unlike "
-          "a rank number, this means the same in every plan"},
+          "unlike a rank number, this means the same in every plan"},
       Condition{"slow-link", repeatable_text("rank=R:F"),
                 "links of rank R have F times their bandwidth, 0 < F <= 1; factors of one rank multiply",
                 read_slow_link},

@@ -22,8 +22,7 @@ void add_kernel_options(Options& options, KernelUse use) {
   if (use != KernelUse::measured) {
     learns = fmt::format(
         "; learn: the fastest as learned during training, in at most half a percent of the time, starting "
-        "from "
-        "the file if it exists{} (host devices only)",
+        "from the file if it exists{} (host devices only)",
         use == KernelUse::trained ? " and saved to it at the end" : ", which is not changed");
   }
   options.add({

@@ -190,8 +190,7 @@ void add_live_options(Options& options, bool processes) {
       {"partition", flag(),
        fmt::format(
            "on one GPU ({}): give each rank its own multiprocessors, the same number each, so that ranks do "
-           "not "
-           "distort each other's times",
+           "not distort each other's times",
            world_names([](const WorldKind& kind) { return kind.partitions; }))},
       {"dtype", text("f32|bf16", "f32"),
        "precision of activations and weights; gradients, optimizer states and the master weights of bf16, "

@@ -69,7 +69,7 @@ TEST_F(ScheduleTest, MakesSmallWhatThePlanIsForUnlessAskedForAnother) {
   testing::write_all(sandbox.path("p.json"),
                      plan.substr(0, plan.rfind('}')) + R"(, "objective": "makespan"})");
   const RunResult result = schedule(options);
-  EXPECT_NE(result.err.find("local-search balances bins, and has no search for the makespan"),
+  EXPECT_NE(result.err.find("local-search balances bins; unlike auto, it has no search for the makespan"),
             std::string::npos)
       << result.err;
   const json own = testing::rows_of(result.out);
