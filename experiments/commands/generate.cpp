@@ -87,25 +87,25 @@ int run_generate(const Values& values) {
 Command generate_command() {
   Command command{
       .name = "generate",
-      .summary = "have a model answer samples, to look at what it has learned",
+      .summary = "let a model answer samples, to see what it has learned",
       .description =
-          R"(Prints the first answer of each sample beside what the model says in its place, from what stands before it. Each token is
-the likeliest one. An answer ends as the sample's does, or after --tokens. Each token goes through the whole sequence once
-more: this is to look at some answers, not to serve a model.)",
+          R"(Prints the first answer of each sample next to the model's answer, generated from everything
+before it. Each token is the most likely one. An answer ends where the sample's does, or after --tokens. Each
+token runs the whole sequence again: use this to look at some answers, not to serve a model.)",
       .example =
           "dflop generate --hf traces/emoji/model --data traces/emoji/held-out.tar --random-weights --tokens 4",
       .run = run_generate,
   };
   command.options.add({
-      {"model", text("DIR").required(), "a folder of transformers, as 'dflop train --export' writes it",
-       "hf"},
+      {"model", text("DIR").required(),
+       "folder of a Transformers model, such as written by 'dflop train --export'", "hf"},
       {"data", text("TARS").required(),
-       "as that of 'dflop train': a tar, a folder of them, or shard-{00..99}.tar"},
-      {"chat", text("FORM"), "the chat form, as that of 'dflop train'"},
-      {"samples", whole("N", 8), "so many of the first samples"},
-      {"tokens", whole("N", 64), "of an answer, at most"},
-      {"random-weights", flag(), "weights from the seed, whatever the folder has"},
-      {"seed", whole("S", 1), "of random weights"},
+       "samples, as for 'dflop train': a tar, a folder of tars, or shard-{00..99}.tar"},
+      {"chat", text("FORM"), "chat form of conversations in tars; default: the form of the model family"},
+      {"samples", whole("N", 8), "answer only the first N samples"},
+      {"tokens", whole("N", 64), "max tokens of an answer"},
+      {"random-weights", flag(), "use random weights, even if the model's folder has weights"},
+      {"seed", whole("S", 1), "seed of random weights"},
   });
   add_live_options(command.options, false);
   add_device_cores_option(command.options);

@@ -230,15 +230,15 @@ std::vector<TunedCall> calls_of(const Values& values, const TuningRequest& reque
 }
 
 void add_tuning_options(Options& options) {
-  options.add(
-      {{"model", text("NAME|FILE|DIR").required(), "see 'dflop models', or a folder of transformers", "hf"}});
+  options.add({{"model", text("NAME|FILE|DIR").required(),
+                "preset (see 'dflop models'), model file, or folder of a Transformers model", "hf"}});
   add_live_options(options, false);
   options.add({
-      {"tp", wholes("N", 1), "of ranks whose share of the model is measured, at each of these tp"},
-      {"no-sequence-parallel", flag(), "of tp above 1, for plans made with that option"},
-      {"samples", whole("N", 8),
-       "microbatches of 1, 2, 4, ... samples, up to so many, are drawn from the data"},
-      {"seed", whole("S", 1), "of microbatches and values"},
+      {"tp", wholes("N", 1), "measure the shares of the model of a rank at each of these tp values"},
+      {"no-sequence-parallel", flag(),
+       "measure tp above 1 with full activations on every tp rank, for plans made with this option"},
+      {"samples", whole("N", 8), "draw microbatches of 1, 2, 4, ..., N samples from the data"},
+      {"seed", whole("S", 1), "seed of microbatches and values"},
   });
   add_device_cores_option(options);
   add_data_options(options, "traces/datasets/vision_mix.csv");
@@ -286,17 +286,16 @@ int run_tune(const Values& values) {
   const int exit_code = run_until_stopped("measuring", request.options, [&](const TuningOptions& options) {
     const LeftOut left_out = tune_kernels(context_of(rank), calls, options, measured);
     if (left_out.without_memory > 0)
-      say("dflop: note: {} keys have no room in memory and are left out\n", left_out.without_memory);
+      say("dflop: note: {} keys do not fit in memory and are skipped\n", left_out.without_memory);
     if (left_out.too_long > 0)
-      say("dflop: note: {} keys take longer than what was left of the budget and are left out\n",
-          left_out.too_long);
+      say("dflop: note: {} keys take longer than the remaining budget and are skipped\n", left_out.too_long);
   });
   say("dflop: kernels: {} of {} keys were measured\n", measured.entries().size(), calls.size());
   if (measured.entries().size() == 0) return exit_code;
   // Another process may have written the file meanwhile, of which nothing is lost.
   KernelFile file = fresh;
   if (std::filesystem::exists(path)) {
-    if (!exists) say("dflop: note: '{}' has come meanwhile; what was measured is added to it\n", path);
+    if (!exists) say("dflop: note: '{}' was created meanwhile; the measurements are added to it\n", path);
     file.table = read_kernel_file(path, fresh.machine, fresh.table.names()).table;
   }
   file.table.merge(measured);
@@ -352,12 +351,13 @@ void add_file_option(Options& options) {
 Command kernels_command() {
   Command command{
       .name = "kernels",
-      .summary = "what a file of kernels says of the variants of operations",
+      .summary = "show the kernel variants that a kernel file chooses",
       .description =
-          R"(Prints a row for each key of a file: an operation with its sizes on one rank and the buckets of its tokens and of the
-mean length of its sequences, two buckets for each power of two. The variant is what '--kernels profile' runs there: the
-fastest of those that are surely faster than the default (intervals of 95 % do not overlap), else the default. A file is of one
-machine, its driver, libraries, variants and threads of a rank; on another it is refused.)",
+          R"(Prints a row for each key of a file: an operation with its sizes on one rank, its token bucket
+and the bucket of its mean sequence length, with two buckets per power of two. The variant is the one that
+'--kernels profile' runs: the fastest variant that is certainly faster than the default (95 % intervals do not
+overlap), else the default. A file is valid for one machine, driver, libraries, set of variants and number of
+threads of a rank; anywhere else it is rejected.)",
       .example = "dflop kernels --kernels-file tiny.kernels",
       .run = run_list,
   };
@@ -368,19 +368,20 @@ machine, its driver, libraries, variants and threads of a rank; on another it is
 Command kernels_tune_command() {
   Command command{
       .name = "kernels tune",
-      .summary = "measure the variants of operations that a model's microbatches call",
+      .summary = "measure kernel variants for the calls of a model's microbatches",
       .description =
-          R"(Draws microbatches from a data set, finds which calls the model makes on them, forward and backward, and measures the
-variants of each on one rank, with caches that hold something else. Calls share the budget by what they are expected to take;
-variants that are much slower than the best are dropped early, the default never. 'dflop train --kernels profile' then runs
-the fastest. Prints what 'dflop kernels' would. Measured times are not the same in two runs.)",
+          R"(Draws microbatches from a data set, finds the calls that the model makes on them, forward and
+backward, and measures the variants of each call on one rank, with other data in the caches. Calls share the
+budget by their expected time; variants much slower than the best are dropped early, but never the default.
+'dflop train --kernels profile' then runs the fastest. Prints the same as 'dflop kernels'. Measured times
+differ from run to run.)",
       .example = "dflop kernels tune --model tiny-vlm --budget-s 2 --kernels-file tiny.kernels",
       .run = run_tune,
   };
   add_file_option(command.options);
-  command.options.add(
-      {{"budget-s", number("S", 20), "seconds for measuring; calls of little time are left out first"},
-       {"merge", flag(), "into the file that is there: newer measurements count for more"}});
+  command.options.add({{"budget-s", number("S", 20),
+                        "time for measuring, in seconds; calls that take little time are skipped first"},
+                       {"merge", flag(), "merge into the existing file; newer measurements count more"}});
   add_tuning_options(command.options);
   return command;
 }
@@ -388,19 +389,19 @@ the fastest. Prints what 'dflop kernels' would. Measured times are not the same 
 Command kernels_check_command() {
   Command command{
       .name = "kernels check",
-      .summary = "how near a file's choices come to the best on other microbatches",
+      .summary = "compare a file's choices with the best choices on other microbatches",
       .description =
-          R"(Draws calls of microbatches by another seed than the file's and runs all variants of each. Prints what the file's choices
-take together, beside the default's and those of an oracle, which takes for each call the variant that was the fastest in
-every second round; the times are of the other rounds.)",
+          R"(Draws calls of microbatches with another seed than the file's and runs all variants of each.
+Prints the total time of the file's choices, next to the default and an oracle. The oracle takes for each call
+the variant that was fastest in every second round; the times are from the other rounds.)",
       .example = "dflop kernels check --model tiny-vlm --seed 2 --calls 20 --kernels-file tiny.kernels",
       .run = run_check,
   };
   add_file_option(command.options);
   add_tuning_options(command.options);
   command.options.add({
-      {"calls", whole("N", 100), "that are drawn"},
-      {"rounds", whole("N", 8), "in which each variant of a call runs twice"},
+      {"calls", whole("N", 100), "number of calls to draw"},
+      {"rounds", whole("N", 8), "number of rounds; each runs each variant of a call twice"},
   });
   return command;
 }
@@ -408,10 +409,10 @@ every second round; the times are of the other rounds.)",
 Command kernels_explain_command() {
   Command command{
       .name = "kernels explain",
-      .summary = "why each variant of a file of kernels is chosen or is not",
+      .summary = "show why each variant in a kernel file is chosen or not",
       .description =
-          R"(Prints a row for each variant of each key: how often it ran, its mean with the half width of its interval of 95 %,
-and its gain over the default with the least and the most that both intervals allow.)",
+          R"(Prints a row for each variant of each key: how often it ran, its mean with half the width of its
+95 % interval, and its gain over the default with the min and max gain that both intervals allow.)",
       .example = "dflop kernels explain --kernels-file tiny.kernels",
       .run = run_explain,
   };
@@ -422,14 +423,14 @@ and its gain over the default with the least and the most that both intervals al
 Command kernels_compare_command() {
   Command command{
       .name = "kernels compare",
-      .summary = "two files of kernels side by side",
+      .summary = "compare two kernel files",
       .description =
-          R"(Prints what two files choose for each key that either has, with the gains over the default.)",
+          R"(Prints what two files choose for each key in either file, with the gains over the default.)",
       .example = "dflop kernels compare --kernels-file tiny.kernels --other tiny.kernels",
       .run = run_compare_kernels,
   };
   add_file_option(command.options);
-  command.options.add({{"other", text("FILE").required(), "another file"}});
+  command.options.add({{"other", text("FILE").required(), "kernel file to compare with"}});
   return command;
 }
 

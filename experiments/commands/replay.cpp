@@ -416,8 +416,8 @@ ReplayConditions read_conditions(const Values& values, const std::optional<Clust
 
 void note_unknown_shapes(const Timeline& recording, const std::string& file) {
   if (!recording.stage_shapes.empty()) return;
-  say("dflop: note: {} says nothing about the shapes of its stages, so that the analytic model alone "
-      "prices the compute of another plan\n",
+  say("dflop: note: {} does not record the shapes of its stages, so only the analytic model prices the "
+      "compute of another plan\n",
       file);
 }
 
@@ -665,61 +665,65 @@ Command replay_command() {
   const std::string orders = "what if: the same work in the order of " + listed(replayed_orders());
   Command command{
       .name = "replay",
-      .summary = "run a recorded timeline again, as it was or otherwise",
+      .summary = "replay a recorded timeline, unchanged or under what-ifs",
       .description =
-          R"(Rebuilds the program that a timeline recorded, with the durations of its spans, and simulates it. Prints the
-recorded makespan, the replayed one with its error, and a row for each what-if, compared with the replay.
-What-ifs are applied on top of one another in this order: another plan, another order, ranks as the others,
-other links, and last, in one row, what the run meets: --network, --slow, --slow-link, --jitter, --pause, --fail, --cores.
-Several iterations: means, the 95th percentile, and the largest difference of any.
+          R"(Rebuilds the program of a recorded timeline, with the durations of its spans, and simulates it.
+Prints the recorded makespan, the replayed makespan with its error, and a row for each what-if, compared with
+the replay. What-ifs are applied on top of one another in this order: another plan, another order, ranks like
+the others, other links, and last, in one row, the conditions of the run: --network, --slow, --slow-link,
+--jitter, --pause, --fail, --cores. With several iterations it prints means, the 95th percentile and the
+largest difference of any iteration.
 
-A timeline comes from 'dflop simulate --out'. Time that no span of it covers is lost in the replay and part
-of the error. Another plan (--plan, --schedule) is priced by the recording: its parts that were recorded, then
-by the mean of recorded parts of the same shape, else by the analytic model (or --profile) scaled by its usual
-error on the recording; how many were which is printed.
+A timeline comes from 'dflop simulate --out'. Time that no span covers is lost in the replay and is part of
+the error. Another plan (--plan, --schedule) is priced from the recording: recorded parts as recorded, other
+parts by the mean of recorded parts of the same shape, and the rest by the analytic model (or --profile),
+scaled by its usual error on the recording. A count of each kind is printed.
 
-Exit code 3 if the last row needs more memory than a GPU has, of the other plan's cluster, of --cluster or of the
-one that the recording names. That memory limits eager-1f1b as it does in 'dflop simulate'; where it is not known
-the order has no limit, and a note says so.
+Exit code 3 if the last row needs more memory than a GPU of the cluster has: the other plan's cluster,
+--cluster, or the cluster that the recording names. That memory limits eager-1f1b as in 'dflop simulate'; if
+it is not known, the order has no limit, and a note says so.
 
---network contention takes the bytes of the recording and the links of the cluster, latency-bandwidth the
-durations that were recorded. --slow-link, as --bandwidth-scale, leaves what a rank's GPUs send each other as it
-was. Exit code 3, too, if a rank fails; the result then says who stalls. --order is a file as 'dflop simulate
---order-out' writes it.)",
+--network contention uses the recorded bytes and the cluster's links, latency-bandwidth the recorded
+durations. --slow-link and --bandwidth-scale do not change communication between the GPUs of a rank. Exit code
+3 also if a rank fails; the result then lists the stalled ranks. --order takes a file in the form of 'dflop
+simulate --order-out'.)",
       .example = "dflop replay --trace timeline.json --bandwidth-scale 0.5",
       .run = run_replay,
   };
   command.options.add({
-      {"trace", text("FILE").required(), "a timeline with spans (.json, .json.gz)"},
+      {"trace", text("FILE").required(), "timeline with spans (.json, .json.gz)"},
       {"iteration", text("K|all|steady", "steady"),
-       "which of the file's iterations, counted from 0, whatever step of its run that is; steady: all but the "
-       "first step of a live run"},
+       "iterations of the file to replay, counted from 0, whatever their step in the run; steady: all but "
+       "the first step of a live run"},
       {"plan", text("FILE"), "what if: this plan, with --schedule"},
       {"schedule", text("FILE"),
-       "its schedule, of which iteration K is run in place of iteration K of the recorded run"},
+       "schedule of --plan; iteration K of the schedule replaces iteration K of the recorded run"},
       {"pipeline-schedule", text("NAME"), orders},
       {"weight-share", number("X"),
-       "part of a whole backward, from 0 to 1, that the zb schedules run as its weight part; without it that of "
-       "each stage by --profile or, where the recording says its model, by its FLOP"},
+       "fraction of a whole backward, from 0 to 1, that the zb schedules run as its weight part; default: "
+       "each stage's, by --profile or, if the recording names its model, by FLOP"},
       {"profile", text("FILE"),
-       "of the recorded model, from 'dflop profile' or dflop.torch.profile(): weight parts, memory where the recording has "
-       "none, and in place of the analytic model what --plan has and the recording has not"},
+       "profile of the recorded model, from 'dflop profile' or dflop.torch.profile(): gives weight parts, "
+       "memory if the recording has none, and, instead of the analytic model, parts of --plan that the "
+       "recording lacks"},
       {"order", text("FILE"),
-       "what if: the same work in the order of this file, in place of --pipeline-schedule"},
-      {"microbatches", whole("N"), "what if: this many, microbatch j doing what the recorded j mod M does"},
+       "what if: the same work in the order of this file, instead of --pipeline-schedule"},
+      {"microbatches", whole("N"),
+       "what if: N microbatches, where microbatch j does the work of recorded microbatch j mod M"},
       {"as-others", text("RANK[,RANK...]"),
-       "what if: these ranks, of DDP or FSDP, compute as long as the others' median from collective to collective: "
-       "neither slower nor held up by late data"},
+       "what if: these ranks, of DDP or FSDP, compute as long as the others' median from collective to "
+       "collective: neither slower nor delayed by late data"},
       {"latency-scale", number("X", 1),
-       "what if: links with X times the latency, as --bandwidth-scale; where sizes or noise leave it unknown, as a "
-       "note says, it is 0"},
+       "what if: links with X times the latency, like --bandwidth-scale; the latency is 0 if sizes or "
+       "noise hide it, and a note says so"},
       {"bandwidth-scale", number("X", 1),
-       "what if: links with X times the bandwidth; messages, reshards and reductions between ranks alone. What a "
-       "rank's GPUs send each other is inside its recorded compute, which stays as it was ('dflop simulate "
-       "--intra-node-bandwidth' changes it, too)"},
+       "what if: links with X times the bandwidth, for messages, reshards and reductions between ranks "
+       "only. Communication between the GPUs of a rank is part of its recorded compute and does not "
+       "change ('dflop simulate --intra-node-bandwidth' changes it, too)"},
       {"cluster", text("NAME[:NODES]|FILE[:NODES]"),
-       "of the recording: tells links inside a node from those between nodes; default: that of the plan. Its "
-       "memory and, with --network contention, its links are also known by the cluster that the recording names"},
+       "cluster of the recording: separates links inside a node from links between nodes; default: the "
+       "plan's cluster. Memory and, with --network contention, links also come from the cluster that the "
+       "recording names"},
       {"out", text("FILE"), "write the timeline of the last row (.json, .json.gz)"},
       {"perfetto", text("FILE"), "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)"},
   });

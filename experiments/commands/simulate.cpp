@@ -393,61 +393,63 @@ void SimulateOutputs::write(std::span<const Timeline> iterations, const Pipeline
 Command simulate_command() {
   Command command{
       .name = "simulate",
-      .summary = "run a plan and its schedule, or a raw pipeline, in virtual time",
+      .summary = "simulate a plan and its schedule, or a raw pipeline",
       .description =
-          R"(Prints iteration time, throughput, model FLOP utilisation, idle fraction and peak memory, and how each tp
-group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time while the
-awaited message is in flight; transfer may overlap busy. Then what the fullest rank of all iterations
-holds when it is fullest. Exit code 3 if memory is not enough or, with --fail, the run does not end; the
-result is then a table of what stalls.
+          R"(Prints iteration time, throughput, model FLOP utilization (MFU), idle fraction and peak memory,
+and how each tp group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time
+while the awaited message is in flight; transfer may overlap busy. Then it prints the memory of the fullest
+rank of all iterations at its peak. Exit code 3 if memory is not enough or, with --fail, the run does not end;
+the result is then a table of the stalled ranks.
 
-With --explain it also prints, for the slowest iteration, the critical path, which is the chain of
-compute, messages and collectives without a gap that makes the iteration as long as it is, in % of it
-by stage (messages count for the stage that sends them), and what the iteration would gain if a part
-took no time or compute were even, each simulated anew: equal dp ranks take in each microbatch the mean
-of theirs, equal microbatches the mean of all of a stage; 'no bubbles' is the busiest rank's busy time.
-Of a plan it also prints what each stage's gradient reductions wait for, latency or which bandwidth of
-the cluster, and which bandwidths they would gain nothing by.
-A --perfetto trace then has the path as a track of its own.
+With --explain it also prints, for the slowest iteration:
+  - the critical path: the chain of compute, messages and collectives without a gap that determines the
+    iteration time, in % of it by stage (messages count for the stage that sends them)
+  - what the iteration would gain if a part took no time or compute were even, each simulated again: with
+    equal dp ranks, each takes the mean of its microbatch; with equal microbatches, the mean of its stage;
+    'no bubbles' is the busy time of the busiest rank
+  - for a plan, what limits each stage's gradient reductions (latency or a bandwidth of the cluster), and
+    which bandwidths would not speed them up
+A --perfetto trace then has the critical path as a separate track.
 
-Of a shared plan it prints how much of each module's compute runs beside the other's on its GPUs, and how
-much longer compute takes as both want the memory's bandwidth.
+For a shared plan it prints how much of each module's compute overlaps with the other module's on the same
+GPUs, and how much longer compute takes because both need memory bandwidth.
 
-With --slow gpu=worst:F, or gpu=each:F, it runs the plan once for each GPU, one of each tp group: a plan then meets
-the same straggler as another that numbers its ranks otherwise. Printed are mean and worst; what follows is of the
-worst, and of 'each' the first line has the means.
+With --slow gpu=worst:F or gpu=each:F it runs the plan once for each GPU (one per tp group). Different plans
+then have the same straggler, even if they number their ranks differently. It prints mean and worst; the other
+output is for the worst GPU, and with 'each' the first line has the means.
 
-With --pipeline it runs a pipeline without a model, described by durations, and prints makespan and
-the same shares and the peak bytes of activations for each stage. The file, as those in
-traces/pipelines, is JSON with these keys:
+With --pipeline it runs a pipeline without a model, described by durations, and prints the makespan, the same
+shares and the peak activation bytes of each stage. The file, like those in traces/pipelines, is JSON with
+these keys:
   schema, version       "dflop.pipeline", 1
   schedule              )" +
           listed(names_of(all_order_kinds())) + R"(
   stages, microbatches  pipeline ranks; microbatches of an iteration
   chunks                stages of the model on each rank, for interleaved (zb-v always has 2)
-  forward_s             seconds of one forward of one of the stages x chunks stages of the model:
-                        a number for all, or an array with one row per stage in model order, a row
-                        being a number or an array of one per microbatch
-  backward_s            likewise; the input part where there is a backward_weight_s
+  forward_s             seconds of one forward of one of the stages x chunks stages of the model: one number,
+                        or an array with one row per stage in model order; a row is a number or an array
+                        with one number per microbatch
+  backward_s            likewise; only the input part if there is a backward_weight_s
   backward_weight_s     likewise; required by the zb schedules, added to backward_s by the others
   activation_bytes      likewise, whole numbers: kept from a forward to the end of its backward
-  p2p_bytes             likewise, a row per boundary between stages: of one message, either way
-  link                  {"latency_s": ..., "bandwidth_bytes_per_s": ...}, no sharing; without it and
+  p2p_bytes             likewise, one row per boundary between stages: bytes of one message, either way
+  link                  {"latency_s": ..., "bandwidth_bytes_per_s": ...}, not shared; without link and
                         shared_link messages take no time
   shared_link           likewise, one bus that all messages share, max-min fairly
-  activation_limit      microbatches that a stage may hold at once: a number for all, or an array; for
+  activation_limit      max microbatches that a stage holds at once: one number, or an array; for
                         eager-1f1b, and for the encoder's microbatches of encoder-in-bubbles
   encoder_forward_s, encoder_backward_s, encoder_bytes
-                        for encoder-in-bubbles: seconds of the encoder, which fills the idle time of
-                        all stages, and bytes of its message to the first one, either way; a number or
-                        an array of one per microbatch
+                        for encoder-in-bubbles: seconds of the encoder, which fills the idle time of all
+                        stages, and bytes of its message to the first stage, either way; one number, or an
+                        array with one number per microbatch
 
---order runs steps of your own in place of those of the schedule, as --order-out writes them and
-traces/pipelines/1f1b-order.json shows: "ranks" lists the steps of each pipeline rank, F3 being the
-forward of microbatch 3, B3 its backward, or I3 and W3 the input and weight parts of that; F3.1 is on the
-rank's second chunk and F3.e on the encoder of encoder-in-bubbles. "placement", where ranks have chunks,
-is round-robin, or v for down the ranks and up again. zb-v, eager-1f1b and encoder-in-bubbles order each
-iteration by its own batch; the file has one order for all, and --order-out writes that of the first.)",
+--order runs your own steps instead of the schedule's. The file has the form of --order-out and of
+traces/pipelines/1f1b-order.json: "ranks" lists the steps of each pipeline rank, where F3 is the forward of
+microbatch 3 and B3 its backward, or I3 and W3 the input and weight parts of its backward; F3.1 is on the
+rank's second chunk and F3.e on the encoder of encoder-in-bubbles. "placement", if ranks have chunks, is
+round-robin, or v for down the ranks and up again. zb-v, eager-1f1b and encoder-in-bubbles order each
+iteration by its own batch; a file has one order for all iterations, and --order-out writes the order of the
+first.)",
       .example =
           "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json.gz",
       .run = run_simulate,
@@ -455,14 +457,16 @@ iteration by its own batch; the file has one order for all, and --order-out writ
   command.options.add({
       {"plan", text("FILE"), "from 'dflop plan'"},
       {"schedule", text("FILE"), "from 'dflop schedule'"},
-      {"pipeline", text("FILE"), "a raw pipeline, in place of a plan and its schedule"},
-      {"order", text("FILE"), "run the steps of this file in place of the schedule's"},
+      {"pipeline", text("FILE"), "simulate a raw pipeline instead of a plan and its schedule"},
+      {"order", text("FILE"), "run the steps of this file instead of the schedule's"},
       {"order-out", text("FILE"),
-       "write the steps, of the first iteration, in the form of --order; a note says where others have other steps"},
+       "write the steps of the first iteration in the form of --order; a note says if other iterations "
+       "have other steps"},
       {"out", text("FILE"), "write the timeline of all iterations (.json, .json.gz)"},
       {"program-out", text("FILE"),
        "write the programs of all iterations, with the rows that messages carry, for other executors"},
-      {"picture", text("FILE"), "draw the timeline of the first iteration: SVG, or PNG or PDF by its ending"},
+      {"picture", text("FILE"),
+       "draw the timeline of the first iteration as SVG, PNG or PDF, by file extension"},
       {"perfetto", text("FILE"), "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)"},
   });
   add_profile_option(command.options);

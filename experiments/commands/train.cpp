@@ -278,7 +278,7 @@ std::shared_ptr<ContentLoader> make_loader(const TrainJob& job, const TrainReque
 void say_unused(const FolderWeights& weights, const ModelSpec& model) {
   const std::vector<std::string> unused = weights.unused(model);
   if (unused.empty()) return;
-  say("dflop: note: {} of {} not used, as the model has no part for {}: {}{}\n",
+  say("dflop: note: {} of {} not used, because the model has no part for {}: {}{}\n",
       unused.size() == 1 ? "a tensor" : fmt::format("{} tensors", unused.size()), model.name,
       unused.size() == 1 ? "it" : "them", unused.front(), unused.size() == 1 ? "" : ", ...");
 }
@@ -367,7 +367,8 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   const std::shared_ptr<ContentLoader> loader = make_loader(job, request);
   options.loader = loader.get();
   if (!loader && is_model_folder(model.name) && world.leads()) {
-    say("dflop: note: contents are made up from the seed; --data with tars or token ids has real ones\n");
+    say("dflop: note: contents are generated from the seed; --data with tars or token ids has real "
+        "contents\n");
   }
   executor.emplace(job.plan, model, world,
                    LiveOptions{request.dtype, job.seed, loader, weights ? &*weights : nullptr});
@@ -377,7 +378,7 @@ int train_on(World& world, const Values& values, const TrainRequest& request, co
   if (kernels) require_same_variants(world, kernels->names());
   say_parts(job.plan, world);
   if (job.attention_sums != AttentionSums::fixed && world.leads()) {
-    say("dflop: note: sums of attention are taken in {} order: a run does not repeat to the bit\n",
+    say("dflop: note: attention sums are taken in {} order: runs are not bitwise reproducible\n",
         to_string(job.attention_sums));
   }
   options.kernels = kernels.get();
@@ -489,12 +490,13 @@ Command train_command() {
       .name = "train",
       .summary = "train a model under a plan on a live device",
       .description =
-          R"(Runs the plan's programs on real shapes of the data set, with pixels and tokens made up from the seed: answers follow
-from the image's class and the token before, so that the loss falls. Without a plan one rank encodes and one has the LLM.
-A plan by wish has the parallelism, microbatches, layout or order that options give; the rest is the best that the planner
-search finds on one node of eight GPUs. SIGINT, SIGTERM and SIGHUP end the run after the step that is under way. At the end the
-mean, 95th percentile and spread of the steps, without the first of a run, stand on standard error, with tokens a second, the time
-from step to step, and the part of the machine's time that others took.)",
+          R"(Runs the plan's programs on the shapes of the data set, with pixels and tokens generated from the
+seed: answers follow from the image's class and the previous token, so the loss falls. Without a plan, one
+rank has the encoder and one the LLM. If options give parallelism, microbatches, a layout or an order, planner
+search chooses the rest on one node of eight GPUs. SIGINT, SIGTERM and SIGHUP end the run after the current
+step. At the end, standard error shows the mean, 95th percentile and spread of the step times (without the
+first step of a run), tokens per second, the time from step to step, and the share of the machine's time that
+other processes took.)",
       .example = "dflop train --model tiny-vlm --device host --steps 10 --log run.jsonl",
       .run = run_train,
   };
@@ -502,43 +504,46 @@ from step to step, and the part of the machine's time that others took.)",
   command.options.add({
       {"plan", text("FILE"), "from 'dflop plan'"},
       {"model", text("NAME|FILE|DIR"),
-       "see 'dflop models'; a folder of transformers with its weights; tiny-vlm without a plan", "hf"},
+       "preset (see 'dflop models'), model file, or folder of a Transformers model with its weights; "
+       "default without a plan: tiny-vlm",
+       "hf"},
   });
   add_live_options(command.options, true);
   add_cores_option(command.options);
   command.options.add({
-      {"steps", whole("N").required(), "iterations to train"},
-      {"gbs", whole("N"), "global batch size; the plan's, or 16"},
-      {"seed", whole("S", 1), "of parameters, batches and contents"},
-      {"random-weights", flag(), "begin with random weights, also where the model's folder has some"},
+      {"steps", whole("N").required(), "number of training steps (iterations)"},
+      {"gbs", whole("N"), "global batch size, in samples; default: the plan's, or 16"},
+      {"seed", whole("S", 1), "seed of parameters, batches and contents"},
+      {"random-weights", flag(), "start from random weights, even if the model's folder has weights"},
       {"data-threads", whole("N", 1),
-       "of each process that read and decode the next step's samples of shards"},
-      {"log", text("FILE"), "add a line of JSON for each step, as it ends"},
+       "threads of each process that read and decode the next step's samples of shards"},
+      {"log", text("FILE"), "append a line of JSON to this file after each step"},
       {"tensorboard", text("DIR"),
-       "write the same figures there as curves for TensorBoard, in a file of their own"},
+       "write the same figures as TensorBoard curves, to a new file in this folder"},
       {"peak-tflops", number("T"),
-       "of one device in --dtype: the figures then have MFU, the model's FLOP without padding and recomputation "
-       "over time, devices and peak; it is null without"},
+       "peak TFLOP/s of one device in --dtype, for MFU: FLOP of the model without padding and "
+       "recomputation, divided by time, devices and peak; default: MFU is null"},
       {"record", text("FILE"), "write the timelines of the last 32 steps, for 'dflop replay'"},
       {"profile", text("FILE"),
-       "from 'dflop profile': print beside each step's time what the simulator predicts, and the share of "
-       "passes that are larger than any measured point"},
-      {"foreign-profile", flag(), "take a profile that was measured on another machine"},
+       "from 'dflop profile': print the predicted time next to each step's time, and the share of passes "
+       "larger than any measured point"},
+      {"foreign-profile", flag(), "accept a profile that was measured on another machine"},
       {"correction", text("RULE", "off"),
-       "with --profile, learn from the steps which shapes take longer than it says and schedule with that: off, "
-       "always, or only while it pays, as published or to keep at rest what paid ('dflop correction' studies "
-       "both)"},
+       "with --profile: learn from the steps which shapes take longer than predicted, and schedule "
+       "accordingly: off, always, published (only while it pays, by the published rule) or keep (as "
+       "published, but the learned correction stays in use while learning is off); 'dflop correction' "
+       "studies both rules"},
       {"slow-shapes", text("FRACTION:LATENCY"),
-       "with --profile, for experiments: passes wait longer for that fraction of the samples, in whole shapes, "
-       "by so many durations of the largest stage each"},
-      {"checkpoint", text("DIR"), "write the state of the run there when it ends, and keep the two newest"},
-      {"every", whole("K", 0), "and after every K steps; 0: only at the end"},
+       "with --profile, for experiments: slow down this fraction of the samples, in whole shapes, by "
+       "LATENCY durations of the largest stage each"},
+      {"checkpoint", text("DIR"),
+       "write the state of the run to this folder at the end; the two newest checkpoints are kept"},
+      {"every", whole("K", 0), "also write a checkpoint after every K steps; 0: only at the end"},
       {"export", text("DIR"),
-       "with a folder of transformers as --model, write another with the weights at the end, which transformers "
-       "loads; it appears when it is complete"},
+       "with a Transformers folder as --model: write a copy with the final weights, which Transformers "
+       "can load; the folder appears when it is complete"},
       {"resume", flag(),
-       "go on from the newest checkpoint that can be read; any plan of the same model, seed, gbs and data "
-       "will do"},
+       "continue from the newest readable checkpoint, under any plan of the same model, seed, gbs and data"},
   });
   add_held_out_options(command.options);
   add_optimizer_options(command.options);
@@ -546,22 +551,22 @@ from step to step, and the part of the machine's time that others took.)",
   add_extrapolate_option(command.options);
   add_delay_options(
       command.options,
-      "those of the plan, or of the first run where one goes on under another. A plan that is looked for is "
-      "chosen on batches as drawn");
+      "default: the plan's, or, if a run continues under another plan, the first run's. The planner search "
+      "uses batches without delay");
   add_wanted_plan_options(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   command.options.add({
       {"scheduler", text(joined(scheduler_names()), "lpt"),
-       "microbatch scheduler; of a step while the one before it runs"},
+       "microbatch scheduler; it schedules a step while the previous step runs"},
   });
   add_objective_option(command.options);
   add_bin_order_option(command.options);
   add_memory_options(command.options);
   command.options.add({
-      {"token-cap", whole("N"), "LLM tokens of a microbatch on one dp rank at most"},
+      {"token-cap", whole("N"), "max LLM tokens of a microbatch on one dp rank"},
       {"time-limit", number("SECONDS"),
-       "wall-clock limit of the scheduler for each step; what it has found when the step begins is taken. "
-       "Without it the same seed gives the same schedules"},
+       "wall-clock limit of the scheduler per step, in seconds; a step takes the best schedule found by "
+       "its start. Without it the same seed gives the same schedules"},
   });
   return command;
 }

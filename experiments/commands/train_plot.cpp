@@ -36,17 +36,17 @@ int run_plot_log(const Values& values) {
 Command train_plot_command() {
   Command command{
       .name = "train plot",
-      .summary = "the curves of a training run's log as a picture",
+      .summary = "draw the curves of a training run's log",
       .description =
-          R"(Draws what 'dflop train --log' wrote: the loss, with those of evaluations, and the time of each step, with what was
-predicted where the run had a profile; each with its mean over a fiftieth of the run. The log may be that of a run which is
-under way.)",
+          R"(Draws the log of 'dflop train --log': the loss, with the losses of evaluations, and the time of
+each step, with the predicted time if the run had a profile; each curve also has its mean over a fiftieth of
+the run. The run may still be in progress.)",
       .example = "dflop train plot --log run.jsonl --out run.svg",
       .run = run_plot_log,
   };
   command.options.add({
       {"log", text("FILE").required(), "from 'dflop train --log'"},
-      {"out", text("FILE").required(), "the picture: SVG, or PNG or PDF by its ending"},
+      {"out", text("FILE").required(), "picture to write, as SVG, PNG or PDF, by file extension"},
   });
   return command;
 }

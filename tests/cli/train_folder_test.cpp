@@ -217,7 +217,7 @@ TEST_F(TrainFolder, NamesTensorsThatItDoesNotUse) {
   config["mlp_bias"] = false;
   testing::write_all(sandbox.path("m/config.json"), config.dump());
   const RunResult result = train_text("--model m --steps 1");
-  EXPECT_NE(result.err.find("tensors of m not used, as the model has no part for them: "
+  EXPECT_NE(result.err.find("tensors of m not used, because the model has no part for them: "
                             "model.layers.0.mlp.down_proj.bias"),
             std::string::npos)
       << result.err;
