@@ -272,19 +272,19 @@ int run_calibrate(const Values& values) {
   print_result(format, text, json, errors);
   for (const FitParameter& parameter : fit_parameters(result.start, result.notes)) {
     if (!ends_at_bound(result, parameter)) continue;
-    say("dflop: note: {} ended at a limit of its range, {:.4g} to {:.4g}, so other parameters may have taken the rest "
-        "of its effect; start from a cluster (--cluster) with a closer value\n",
+    say("dflop: note: {} ended at a limit of its range, {:.4g} to {:.4g}, so other parameters may have "
+        "absorbed the rest of its effect; start from a cluster (--cluster) with a closer value\n",
         parameter.key, parameter.lower, parameter.upper);
   }
   if (starts_fitted(result)) {
-    say("dflop: note: {} was fitted before{}: of rows that it was fitted to, none is held out here; --out takes the "
-        "larger error\n",
+    say("dflop: note: {} was fitted before{}; rows that it was fitted to are not held out here. --out takes "
+        "the larger error\n",
         result.start.name,
         result.notes.error ? fmt::format(", with an error of {:.1f} %", 100 * *result.notes.error) : "");
   }
   if (const double error = held_out_error(result); error > kTooFarToPlan)
-    say("dflop: note: rows that the fit has not seen are {:.0f} % off in the mean: do not plan with this cluster; its "
-        "GPU, links and model are to be those of the runs, each rank with a GPU for itself\n",
+    say("dflop: note: the mean error of rows that the fit has not seen is {:.0f} %: do not plan with this "
+        "cluster; GPU, links and model must match the runs, and each rank must have its own GPU\n",
         100 * error);
   return 0;
 }
@@ -294,26 +294,29 @@ int run_calibrate(const Values& values) {
 Command calibrate_command() {
   Command command{
       .name = "calibrate",
-      .summary = "fit a GPU type's parameters to measurements, published or recorded",
+      .summary = "fit the parameters of a GPU type to published or recorded measurements",
       .description =
-          R"(Bounded least squares of log(predicted / measured), one set of parameters for all rows. Every error is
-also given held out: of rows left out of the fit (--folds), and of models of widths left out of it.
-A recording's rows are its iterations, with a GPU for each rank; several plans tell more parameters apart than one.
-A parameter that the rows do not decide is kept: it stays as the cluster has it, and the table says so.
-Writes a cluster file, to be used as any other: --cluster calibration.json. It is the file of --cluster with what was
-fitted; its grade says on how many nodes the rows were measured, and repeats that file's grade for the rest.)",
+          R"(Fits one set of parameters to all rows by bounded least squares of log(predicted / measured).
+Every error is also given held out: for rows left out of the fit (--folds), and for models whose widths are
+left out of the fit. The rows of a recording are its iterations, with one GPU per rank; several plans separate
+more parameters than one plan. If the rows do not determine a parameter, it keeps the cluster's value, and the
+table says so.
+
+--out writes a cluster file that can be used like any other: --cluster calibration.json. It is the file of
+--cluster with the fitted parameters. Its grade says on how many nodes the rows were measured, and repeats the
+grade of the original file for the rest.)",
       .example =
           "dflop calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out calibration.json",
       .run = run_calibrate,
   };
   add_truth_option(command.options, false);
   command.options.add({
-      {"trace", texts("FILE...").repeatable(), "recordings, as 'dflop train --record' writes them"},
-      {"model", text("NAME|FILE"), "what they trained"},
-      {"cluster", text("NAME|FILE").required(), "where the fit starts; see 'dflop clusters'"},
-      {"folds", whole("K", 5), "parts of the rows that are left out one after the other"},
-      {"seed", whole("S", 1), "of the parts"},
-      {"out", text("FILE"), "write the fitted cluster"},
+      {"trace", texts("FILE...").repeatable(), "recordings from 'dflop train --record'"},
+      {"model", text("NAME|FILE"), "model of the recordings"},
+      {"cluster", text("NAME|FILE").required(), "cluster from which the fit starts; see 'dflop clusters'"},
+      {"folds", whole("K", 5), "number of parts of the rows; each part is left out once"},
+      {"seed", whole("S", 1), "seed that assigns rows to parts"},
+      {"out", text("FILE"), "write the fitted cluster to this file"},
   });
   add_mixed_option(command.options);
   return command;

@@ -110,17 +110,17 @@ int run_completion(const Values& values) {
 Command completion_command() {
   Command command{
       .name = "completion",
-      .summary = "print a script with which a shell completes commands and options",
+      .summary = "print a shell script that completes commands and options",
       .description =
-          R"(Completes commands, their options, names of models and clusters, values that are a choice, and files. For bash, in
-~/.bashrc:
+          R"(Completes commands, their options, names of models and clusters, values that are a choice, and
+files. For bash, add this line to ~/.bashrc:
   source <(dflop completion --shell bash)
-and likewise for zsh in ~/.zshrc.)",
+For zsh, add the same line with --shell zsh to ~/.zshrc.)",
       .example = "dflop completion --shell bash",
       .run = run_completion,
       .has_format = false,
   };
-  command.options.add({{"shell", text("bash|zsh", "bash"), "for which"}});
+  command.options.add({{"shell", text("bash|zsh", "bash"), "shell for which to print the script"}});
   return command;
 }
 

@@ -174,14 +174,15 @@ int run_correction(const Values& values) {
 Command correction_command() {
   Command command{
       .name = "correction",
-      .summary = "study Adaptive Correction: slow shapes, what it gains, when it switches itself off",
+      .summary = "study Adaptive Correction: slow shapes, its gains, and when it turns itself off",
       .description =
-          R"(Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost model
-says: each lengthens every stage of its module by a part of the largest stage's duration. A row for each
-fraction of slow samples and latency. gain: throughput against schedules without correction; net: less
-what tracking costs; perfect: scheduled with the hardware's own costs; these of the second half of the
-iterations, those with the switch of all. Under both rules of the switch: whether tracking is on at the
-end, since when, and when it went on and off; keep goes on using, at rest, what was learned.)",
+          R"(Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost
+model predicts: each of these samples lengthens every stage of its module by a fraction of the largest stage's
+duration. Prints a row for each fraction of slow samples and latency. gain is the throughput relative to
+schedules without correction; net subtracts the cost of tracking; perfect schedules with the real costs of the
+hardware. These columns cover the second half of the iterations; the columns of the switch cover all
+iterations. For both rules of the switch, the table shows whether tracking is on at the end, since when, and
+when it went on and off. Under keep, the learned correction stays in use at rest.)",
       .example =
           "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --fractions 0.01,0.05 "
           "--latencies 0.5 --html correction.html",
@@ -192,25 +193,27 @@ end, since when, and when it went on and off; keep goes on using, at rest, what 
   });
   add_data_options(command.options);
   command.options.add({
-      {"iterations", whole("K", 64), "global batches to run"},
-      {"seed", whole("S", 1), "of all random choices"},
-      {"fractions", text("LIST", "0.01,0.03,0.05"), "of samples that are slow, in whole buckets of shapes"},
+      {"iterations", whole("K", 64), "number of global batches to run"},
+      {"seed", whole("S", 1), "seed of all random choices"},
+      {"fractions", text("LIST", "0.01,0.03,0.05"),
+       "fractions of samples that are slow, in whole buckets of shapes"},
       {"latencies", text("LIST", "0.125,0.25,0.5,0.75,1"),
-       "that a slow sample adds, in durations of the largest stage"},
-      {"module", text("llm|encoder", "llm"), "whose shapes are slow"},
-      {"shifted", flag(), "slow shapes lie half a bucket beside the buckets that correction has"},
+       "delays of a slow sample, in durations of the largest stage"},
+      {"module", text("llm|encoder", "llm"), "module whose shapes are slow"},
+      {"shifted", flag(), "shift slow shapes by half a bucket from the buckets of the correction"},
       {"appear", whole("K"), "first iteration in which shapes are slow"},
-      {"vanish", whole("K"), "first iteration in which they no longer are"},
-      {"tracking-cost", number("C", 0.04), "part of throughput that tracking takes"},
-      {"jitter", number("SIGMA", 0.02), "log-normal noise of every instruction"},
-      {"measure", whole("N", 4), "iterations without and as many with tracking that measure its cost"},
+      {"vanish", whole("K"), "first iteration in which shapes are no longer slow"},
+      {"tracking-cost", number("C", 0.04), "fraction of throughput that tracking costs"},
+      {"jitter", number("SIGMA", 0.02), "sigma of the log-normal noise on every instruction"},
+      {"measure", whole("N", 4),
+       "number of iterations with tracking, and as many without, that measure its cost"},
       {"window", whole("I", 8),
-       "iterations over which the benefit is averaged; of --new-data, global batches that are looked at"},
-      {"probe", whole("P", 8), "at rest under keep, track one iteration in so many; 0: none"},
-      {"new-data", text("FILE"), "data that are now trained on: says whether to plan anew"},
+       "iterations over which the benefit is averaged; for --new-data, global batches to examine"},
+      {"probe", whole("P", 8), "at rest under keep: track one in P iterations; 0: none"},
+      {"new-data", text("FILE"), "data set that is trained on now; reports whether to make a new plan"},
       {"scheduler", text(joined(scheduler_names()), "lpt"), "microbatch scheduler"},
-      {"steps", whole("N"), "work of its search for each iteration, in its own steps"},
-      {"out", text("FILE"), "write what was learned, of one fraction and latency, as JSON"},
+      {"steps", whole("N"), "search work per iteration, in steps of the method"},
+      {"out", text("FILE"), "write the learned correction, for one fraction and latency, as JSON"},
       {"html", text("FILE"), "write a page with pictures"},
   });
   return command;

@@ -33,12 +33,12 @@ constexpr double kFidelityMostBudgetS = 86'400;
 Options live_options() {
   Options options;
   options.add({
-      {"foreign-profile", flag(), "take one that was measured on another machine"},
-      {"budget-s", number("S", 4), "seconds of each plan for measuring profiles, at least"},
-      {"steps", whole("N", 12), "iterations of each plan that count"},
-      {"warm-up", whole("N", 3), "iterations before them, which do not"},
-      {"gbs", whole("N"), "global batch size; the grid's"},
-      {"seed", whole("S", 1), "of parameters, batches and contents"},
+      {"foreign-profile", flag(), "accept a profile that was measured on another machine"},
+      {"budget-s", number("S", 4), "min time for measuring the profiles of each plan, in seconds"},
+      {"steps", whole("N", 12), "steps of each plan that count"},
+      {"warm-up", whole("N", 3), "steps of each plan before these, which do not count"},
+      {"gbs", whole("N"), "global batch size, in samples; default: the grid's"},
+      {"seed", whole("S", 1), "seed of parameters, batches and contents"},
   });
   add_live_options(options, false);
   add_cores_option(options);
@@ -278,34 +278,36 @@ int run_fidelity(const Values& values) {
 Command fidelity_command() {
   Command command{
       .name = "fidelity",
-      .summary = "runs of several plans, live or recorded, beside their predictions",
+      .summary = "compare runs of several plans, live or recorded, with their predictions",
       .description =
-          R"(Trains for some steps under each plan of a grid, on the same batches, or takes recordings of such runs. Predicts
-each step: from a profile of the same device through the simulator (error %), and from the step's own recorded
-durations through the simulator (engine error %), so that what the cost model and what the engine get wrong
-stand apart. Times are medians over the steps. Below the plans stand the operations, by the module of their
-stage, with means. Measured seconds are not the same in two runs.
+          R"(Trains for some steps under each plan of a grid, on the same batches, or uses recordings of such
+runs. Predicts each step in two ways: from a profile of the same device through the simulator (error %), and
+from the step's own recorded durations through the simulator (engine error %). This separates errors of the
+cost model from errors of the engine. Times are medians over the steps. Below the plans, a table shows the
+operations, by the module of their stage, with means. Measured seconds differ from run to run.
 
-A recording comes from 'dflop train --record' or, of other programs, from 'dflop import --plan --schedule', each
-file a row. Of several steps of a run the first one, which warms up, does not count.)",
+A recording comes from 'dflop train --record' or, for other programs, from 'dflop import --plan --schedule';
+each file is a row. The first step of a run is a warm-up and does not count if there are several steps.)",
       .example =
           "dflop fidelity --plans traces/grids/tiny-vlm-quick.json --steps 3 --budget-s 1 --out fidelity",
       .run = run_fidelity,
   };
   command.options.add({
       {"plans", text("FILE"),
-       "run live: the grid of model, cluster, gbs and plans, as traces/grids/tiny-vlm-host.json"},
+       "run live: grid of model, cluster, gbs and plans, such as traces/grids/tiny-vlm-host.json"},
       {"recordings", texts("FILE..."),
-       "in place of live runs: timelines with shapes of stages and work (.json, .json.gz), with --profile"},
+       "instead of live runs: timelines with shapes of stages and work (.json, .json.gz); requires "
+       "--profile"},
       {"profile", text("FILE"),
-       "from 'dflop profile' or dflop.torch.profile(), for all plans; without it several are measured between the steps "
-       "of each live plan, at its tp and with as many ranks busy as compute at a time, and their medians predict; on a "
-       "GPU one is measured after the steps"},
+       "from 'dflop profile' or dflop.torch.profile(), for all plans; default: several profiles are "
+       "measured between the steps of each live plan, at its tp and with as many busy ranks as compute at "
+       "a time, and their medians predict; on a GPU one profile is measured after the steps"},
       {"out", text("DIR"),
        "write report.html, fidelity.json, fidelity.csv, operations.csv and the profile of each plan"},
   });
   command.options.add({{"extrapolate", flag(),
-                        "predict with a GPU's profile that is of less than half of what a plan asks for"}});
+                        "with a GPU's profile: allow microbatches more than twice as large as the "
+                        "measured ones"}});
   const Options live = live_options();
   for (const Option& option : live.rows()) command.options.add({option});
   return command;

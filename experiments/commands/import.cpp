@@ -501,7 +501,7 @@ std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const
           why_not_joined(traces, ranks)
               .value_or("no step takes, replayed as it was, about the time that it took (inconsistent_step)");
     }
-    say("dflop: note: the timeline shows what ran when and cannot be replayed: {}; see docs/replay.md\n",
+    say("dflop: note: the timeline shows what ran when, but cannot be replayed: {}; see docs/replay.md\n",
         why);
     return shown;
   }

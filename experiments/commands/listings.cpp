@@ -82,10 +82,10 @@ int run_manual(const Values&) {
 Command models_command() {
   return {
       .name = "models",
-      .summary = "list the models that are known by name",
+      .summary = "list the model presets",
       .description =
-          R"(A model of your own is a file of the same form as those in experiments/presets/models: give its path.
-docs/own-files.md explains its keys.)",
+          R"(Your own model is a file in the same form as the files in experiments/presets/models: give its
+path. docs/own-files.md explains its keys.)",
       .example = "dflop models",
       .run = run_models,
   };
@@ -94,10 +94,10 @@ docs/own-files.md explains its keys.)",
 Command clusters_command() {
   return {
       .name = "clusters",
-      .summary = "list the clusters that are known by name",
+      .summary = "list the cluster presets",
       .description =
-          R"('a100-80g:4' is four nodes. Bandwidths are those achieved, one direction. A cluster of your own is a file
-of the same form as those in experiments/presets/clusters: give its path, with ':NODES' behind it.
+          R"('a100-80g:4' is four nodes. Bandwidths are achieved bandwidths in one direction. Your own cluster
+is a file in the same form as the files in experiments/presets/clusters: give its path, followed by ':NODES'.
 docs/own-files.md explains its keys.)",
       .example = "dflop clusters --format json",
       .run = run_clusters,
@@ -109,7 +109,8 @@ Command devices_command() {
       .name = "devices",
       .summary = "list the GPUs of this machine",
       .description =
-          "Exit code 4 where there is none, saying whether the build, the driver or the device is missing.",
+          "Exit code 4 if there is none; a message says whether the build, the driver or the device is "
+          "missing.",
       .example = "dflop devices",
       .run = run_devices,
   };
@@ -119,7 +120,7 @@ Command manual_command() {
   return {
       .name = "manual",
       .summary = "print the manual, docs/cli.md",
-      .description = "All commands with their options and examples, as Markdown.",
+      .description = "Prints all commands with their options and examples, as Markdown.",
       .example = "dflop manual",
       .run = run_manual,
       .has_format = false,

@@ -303,9 +303,9 @@ void note_weight_shares(const Values& values, const Timeline& recording, const R
 void note_no_limits(const Values& values, bool knows_memory, const std::optional<ClusterSpec>& cluster) {
   const std::optional<OrderKind> kind = read_order_kind(values);
   if (!kind || !traits(*kind).reads_limits || (knows_memory && cluster)) return;
-  say("dflop: note: {} holds as many microbatches as are of use to it: {}\n", to_string(*kind),
+  say("dflop: note: {} holds as many microbatches as it can use: {}\n", to_string(*kind),
       knows_memory ? "the recording does not say whose GPUs' memory limits it (--cluster)"
-                   : "what they keep in memory is not recorded (--profile)");
+                   : "the memory of microbatches is not recorded (--profile)");
 }
 
 void require_beside(const Values& values, const std::string& option, const std::string& other) {
@@ -327,7 +327,7 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
     return with(&*profile);
   } catch (const Error& error) {  // the recording may have what the profile has not
     std::unique_ptr<OtherPlan> plan = with(nullptr);
-    say("dflop: note: what the recording does not know is priced by the analytic model: {}\n", error.what());
+    say("dflop: note: the analytic model prices everything that is not in the recording: {}\n", error.what());
     return plan;
   }
 }
@@ -519,8 +519,8 @@ bool changes_links(const Values& values) {
 void note_tensor_sums(const Values& values, const Timeline& timeline) {
   const auto has_sums = [](const GroupUsage& group) { return group.ranks > 1; };
   if (!changes_links(values) || std::ranges::none_of(timeline.groups, has_sums)) return;
-  say("dflop: note: communication inside a tensor-parallel group is part of its recorded compute and stays as it was; "
-      "'dflop simulate' prices it on other links, too\n");
+  say("dflop: note: communication inside a tensor-parallel group is part of its recorded compute and does "
+      "not change; 'dflop simulate' also prices it on other links\n");
 }
 
 /// Returns how many messages are sent while one that the same rank sent before to the same rank is under way.
@@ -554,7 +554,7 @@ void note_overlaps(const Values& values, const TimelineFile& trace, int begin,
   }
   if (now <= recorded) return;
   say("dflop: note: {} messages are sent while another is under way between the same two ranks, {} in the recording: "
-      "each takes as long as alone, so that the run may take longer than this ('--network contention' shares "
+      "each takes as long as by itself, so the run may take longer than this ('--network contention' shares "
       "links)\n",
       now, recorded);
 }
@@ -562,7 +562,7 @@ void note_overlaps(const Values& values, const TimelineFile& trace, int begin,
 /// Says what was found in the record and makes what-ifs doubtful.
 void note_findings(const TimelineFile& trace, const std::string& file) {
   for (const RecordFinding& finding : trace.findings) {
-    say("dflop: note: {} has a finding by which what-ifs may be wrong: {}: {}\n", file, finding.kind,
+    say("dflop: note: {} has a finding that may make what-ifs wrong: {}: {}\n", file, finding.kind,
         finding.text);
   }
 }
@@ -648,7 +648,7 @@ int run_replay(const Values& values) {
       std::ranges::all_of(replays, [](const std::vector<ReplayRun>& runs) { return runs.back().memory; });
   note_no_limits(values, knows_memory, cluster);
   if (range.begin > 0 && values["iteration"].defaulted()) {
-    say("dflop: note: the first step of the run, which warms up, is left out (--iteration all)\n");
+    say("dflop: note: the first step of the run is a warm-up and is left out (--iteration all)\n");
   }
   print_replays(format, trace, range.begin, replays, plan ? &plan->parts : nullptr, repeated);
   if (!cluster || !knows_memory) return 0;

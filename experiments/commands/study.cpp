@@ -67,25 +67,25 @@ int run_study(const Values& values) {
 Command study_command() {
   Command command{
       .name = "study",
-      .summary = "run the published evaluation again, statement by statement",
+      .summary = "reproduce the published evaluation, statement by statement",
       .description =
           "Runs studies of the published evaluation in the simulator, each under all settings of --setting:\n" +
           listed_studies() +
-          R"(Prints published statements beside the same figures here, each with a verdict: reproduced, partly or not
-reproduced, and where the time goes. The page has pictures and all figures. Finished cells are kept in the
-output folder: run again, whatever ended it, it runs what is missing. Empty the folder after a change of the
-program. Seconds of planning and scheduling are measured and, as what an ILP finds in its second, differ from
-run to run.)",
+          R"(Prints published statements next to the same figures from the simulator, each with a verdict
+(reproduced, partly or not reproduced), and where the time goes. The page has pictures and all figures. The
+output folder keeps finished cells: after an interrupted run, run the same command again to run only the
+missing cells. Empty the folder after the program changes. Planning and scheduling times are measured, and an
+ILP's result depends on what it finds in its second, so both differ from run to run.)",
       .example = "dflop study --study idle --out out/study",
       .run = run_study,
   };
   std::string names(kAll);
   for (const StudyKind& study : study_kinds()) names += fmt::format("|{}", study.name);
   command.options.add({
-      {"study", text(names, std::string(kAll)), "which one"},
+      {"study", text(names, std::string(kAll)), "study to run"},
       {"out", text("DIR").required(),
-       "write report.html, figures.csv, claims.csv, study.json and cells/ there"},
-      {"data-folder", text("DIR", "traces/datasets"), "where the data sets are, as paper_mix.csv"},
+       "write report.html, figures.csv, claims.csv, study.json and cells/ to this folder"},
+      {"data-folder", text("DIR", "traces/datasets"), "folder of the data sets, such as paper_mix.csv"},
   });
   return command;
 }

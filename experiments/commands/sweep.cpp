@@ -94,8 +94,8 @@ void note_ranks(const std::vector<SweepRow>& cells) {
     if (conditions == kNoConditions || !told.insert(conditions).second ||
         !sweep_conditions(cell).names_ranks || std::ranges::none_of(cells, other_plan))
       continue;
-    say("dflop: note: '{}': a rank's number means another role in another plan; gpu=worst or gpu=each compares plans "
-        "fairly\n",
+    say("dflop: note: '{}': a rank number means different roles in different plans; use gpu=worst or "
+        "gpu=each for a fair comparison\n",
         conditions);
   }
 }
@@ -113,9 +113,9 @@ void note_parts(const std::vector<SweepRow>& cells) {
     }
   }
   if (leaving.empty() || !others_choose) return;
-  say("dflop: note: {} take recomputation, placement and gradient buckets as given, which the other planners choose; "
-      "'--best-parts' among a cell's options chooses them with random microbatches, and the axis recompute makes a cell "
-      "for each recomputation ('dflop compare' takes the best)\n",
+  say("dflop: note: {} use the given recomputation, placement and gradient buckets; the other planners "
+      "choose them. '--best-parts' in a cell's options chooses them with random microbatches, and the axis "
+      "recompute makes a cell for each recomputation ('dflop compare' takes the best)\n",
       fmt::join(leaving, ", "));
 }
 
@@ -167,7 +167,7 @@ int run_sweep(const Values& values) {
   const std::size_t cells = cells_of(groups);
   SweepStore store(out, spec, made_here(values), values["redo-changed"].as<bool>());
   if (store.taken_out() > 0) {
-    say("dflop: {} cells are of inputs whose contents have changed, and run again\n", store.taken_out());
+    say("dflop: {} cells have inputs that have changed and run again\n", store.taken_out());
   }
   remove_finished(groups, store.finished(!values["retry-failed"].as<bool>()));
   const std::size_t left = cells_of(groups);
@@ -193,47 +193,47 @@ Command sweep_command() {
       .name = "sweep",
       .summary = "run a grid of what-if values",
       .description =
-          R"(Plans, schedules and simulates every combination of the values that a file lists, on all cores, and
-keeps each finished one, a cell, in an SQLite database. Run again with the same file, after whatever
-ended it, it runs what is missing; a longer file adds its cells. A cell's numbers are those of 'dflop
-plan', 'dflop schedule' and 'dflop simulate'. What does not fit is a result. The file is JSON:
+          R"(Plans, schedules and simulates every combination of the values in a file, on all cores, and
+stores each finished combination, a cell, in an SQLite database. If the run ends early, run it again with the
+same file: it runs only the missing cells. A longer file adds its cells. The numbers of a cell are the same as
+from 'dflop plan', 'dflop schedule' and 'dflop simulate'. An infeasible cell is also a result. The file is
+JSON:
   schema, version       "dflop.sweep", 1
   axes                  an object; each key is an array of values
-    model, cluster      as --model, --cluster without nodes
-    nodes               of the cluster; [1] if not given
-    data                record files, from the current directory
-    modalities          "all" (if not given), or as --modalities
+    model, cluster      as --model, and --cluster without nodes
+    nodes               nodes of the cluster; default: [1]
+    data                record files, relative to the current directory
+    modalities          "all" (default), or as --modalities
     gbs, iterations, seed
-                        as the options; iterations [8] and seed [1] if not given
+                        as the options; default: iterations [8] and seed [1]
     planner, scheduler  as --planner, --scheduler; the planner search plans as 'dflop plan --scheduler lpt'
     pipeline_schedule   as --pipeline-schedule; "interleaved:2" has 2 chunks
-    recompute           as --recompute; these two are "default", as without the option, if
-                        not given: the planner search then chooses them
-    options             further options of 'dflop plan' and 'dflop schedule', as
-                        "--respect-memory", "--max-tokens 131072" or "--no-zero1 --token-cap 8192"; "default",
-                        none, if not given
+    recompute           as --recompute; the default of these two is "default", as without the option: the
+                        planner search then chooses them
+    options             further options of 'dflop plan' and 'dflop schedule', such as "--respect-memory",
+                        "--max-tokens 131072" or "--no-zero1 --token-cap 8192"; default: "default" (none)
     intra_node_bandwidth, inter_node_bandwidth
-                        of the links, times these factors; [1] if not given
-    conditions          options of 'dflop simulate' that neither planner nor scheduler knows of, as
-                        "--slow gpu=worst:1.5 --network contention" or "--jitter 0.1 --repeat 20", whose
-                        runs then have one mean; "none" if not given
-  exclude               an array of objects; a cell is left out if its value of each axis that such
-                        an object names is one that it lists
+                        factors of the bandwidth of the links; default: [1]
+    conditions          options of 'dflop simulate' that neither planner nor scheduler knows, such as
+                        "--slow gpu=worst:1.5 --network contention", or "--jitter 0.1 --repeat 20", whose
+                        runs then have one mean; default: "none"
+  exclude               an array of objects; a cell is excluded if, for each axis that one of these objects
+                        names, it has one of the listed values
 
-Prints how many cells were run. Exit code 1 if some failed, which does not stop the others.)",
+Prints how many cells were run. If some cells fail, the others still run, and the exit code is 1.)",
       .example = "dflop sweep --spec traces/sweeps/what-if.json --out sweep.sqlite",
       .run = run_sweep,
   };
   command.options.add({
-      {"spec", text("FILE").required(), "what to run"},
+      {"spec", text("FILE").required(), "file with the grid to run"},
       {"out", text("FILE").required(),
-       "database to make, or to continue; several processes may write to it at once"},
-      {"seeds", whole("K", 1), "run each cell with K consecutive seeds, from each that the file lists"},
+       "database to create or continue; several processes may write to it at the same time"},
+      {"seeds", whole("K", 1), "run each cell with K consecutive seeds, starting from each seed in the file"},
       {"shard", text("I/N"),
-       "run only the I-th of N parts, from 1, as the jobs of an array do; into one database or several"},
+       "run only part I of N, counted from 1, as in an array job; shards may use one database or several"},
       {"redo-changed", flag(),
-       "where a data set, model or cluster has changed since, run its cells again and keep the others"},
-      {"retry-failed", flag(), "run cells again that failed before"},
+       "run cells again if their data set, model or cluster has changed; keep the others"},
+      {"retry-failed", flag(), "run failed cells again"},
   });
   return command;
 }

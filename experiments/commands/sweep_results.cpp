@@ -46,7 +46,7 @@ std::vector<SweepRow> read_rows(const Values& values) {
 
 void add_result_options(Options& options) {
   options.add({
-      {"db", texts("FILE...").required(), "databases of 'dflop sweep', as those of all shards"},
+      {"db", texts("FILE...").required(), "databases of 'dflop sweep', such as the databases of all shards"},
       {"where", repeatable_text("AXIS=VALUE"), "only cells with this value; may be given several times"},
   });
 }
@@ -303,15 +303,15 @@ int run_report(const Values& values) {
 Command sweep_export_command() {
   Command command{
       .name = "sweep export",
-      .summary = "results of sweeps as a table",
+      .summary = "print the results of sweeps as a table",
       .description =
-          R"(Prints one row for each cell, ordered by its axes. Databases of several shards make one
-table. status is ok, infeasible or failed, and reason says why.
-  schedule_gap   how far a schedule may be from the best possible in schedule_objective, mean over
+          R"(Prints one row for each cell, ordered by its axes. Databases of several shards make one table.
+status is ok, infeasible or failed, and reason says why.
+  schedule_gap   how far a schedule may be from the best possible value of schedule_objective, mean over
                  iterations
   flop_ratio     encoder FLOP / LLM FLOP of all samples
   heterogeneity  standard deviation / mean of a sample's FLOP in both modules
-The table for people leaves out axes with one value. Plans are in the databases:
+Text tables omit axes with only one value. The databases also have the plans:
   sqlite3 sweep.sqlite 'SELECT plan_json FROM cells')",
       .example = "dflop sweep export --db sweep.sqlite --format csv",
       .run = run_export,
@@ -319,11 +319,11 @@ The table for people leaves out axes with one value. Plans are in the databases:
   add_result_options(command.options);
   command.options.add({
       {"measured", flag(),
-       "add seconds of planning, of scheduling an iteration and of scheduling and simulating, as measured while "
-       "other cells ran"},
+       "add the time for planning, for scheduling an iteration, and for scheduling and simulating, in "
+       "seconds, as measured while other cells ran"},
       {"over-seeds", flag(),
-       "one row for all seeds of a cell: mean and an interval of 95 % (Student's) of those that have a result; a "
-       "note says where some have none"},
+       "print one row for all seeds of a cell: mean and 95 % interval (Student's t) of the seeds that "
+       "have a result; a note says if some have none"},
   });
   return command;
 }
@@ -331,25 +331,25 @@ The table for people leaves out axes with one value. Plans are in the databases:
 Command sweep_plot_command() {
   Command command{
       .name = "sweep plot",
-      .summary = "results of sweeps as a picture",
+      .summary = "draw the results of sweeps as a picture",
       .description =
-          R"(Draws one line for each planner, scheduler and pipeline schedule, the mean over seeds with a bar, where there are
-several, for its 95 % interval (Student's t), and one panel for each combination of the other axes. To the right stands an axis, of names in
-their order, or
+          R"(Draws one line for each planner, scheduler and pipeline schedule: the mean over seeds, with a bar
+for its 95 % interval (Student's t) if there are several seeds. Each combination of the other axes has its own
+panel. The horizontal axis is an axis of the sweep, with names in their order, or
   flop_ratio     encoder FLOP / LLM FLOP, over models, data and modalities
   heterogeneity  the coefficient of variation of a sample's FLOP, likewise
-Upwards stands a measure: samples/s along an axis, else MFU, or --y. Axes of numbers begin at zero. A hollow point, with
-"2 of 3" beside it, is the mean of those seeds that have a result. Prints how many points it drew and how many cells
-have none.)",
+The vertical axis is --y; default: samples/s along an axis of the sweep, else MFU. Number axes begin at zero.
+A hollow point with a label such as "2 of 3" is the mean of the seeds that have a result. Prints how many
+points it drew and how many cells have none.)",
       .example = "dflop sweep plot --db sweep.sqlite --x nodes --out nodes.svg",
       .run = run_plot,
       .has_format = false,
   };
   add_result_options(command.options);
   command.options.add({
-      {"x", text("NAME", "nodes"), "to the right: " + listed(sweep_x_names())},
-      {"y", text("NAME"), "upwards: " + listed(sweep_y_names())},
-      {"out", text("FILE").required(), "the picture: SVG, or PNG or PDF by its ending"},
+      {"x", text("NAME", "nodes"), "horizontal axis: " + listed(sweep_x_names())},
+      {"y", text("NAME"), "vertical axis: " + listed(sweep_y_names())},
+      {"out", text("FILE").required(), "picture to write, as SVG, PNG or PDF, by file extension"},
   });
   return command;
 }
@@ -357,16 +357,16 @@ have none.)",
 Command sweep_report_command() {
   Command command{
       .name = "sweep report",
-      .summary = "results of sweeps as a page with pictures",
+      .summary = "write the results of sweeps as a page with pictures",
       .description =
-          R"(Writes one page that refers to nothing outside: samples/s along every axis that has several values, MFU along
-what the data is like, and all cells as a table. 'dflop sweep plot' draws any other pair.)",
+          R"(Writes one self-contained page: samples/s along every axis with several values, MFU along the
+properties of the data, and all cells as a table. 'dflop sweep plot' draws any other pair.)",
       .example = "dflop sweep report --db sweep.sqlite --out sweep.html",
       .run = run_report,
       .has_format = false,
   };
   add_result_options(command.options);
-  command.options.add({{"out", text("FILE").required(), "the page, HTML"}});
+  command.options.add({{"out", text("FILE").required(), "HTML page to write"}});
   return command;
 }
 

@@ -146,14 +146,14 @@ Command validate_command() {
       .name = "validate",
       .summary = "compare predictions with published measurements",
       .description =
-          R"(Predicts the iteration time, and memory where it was measured, of every row and prints the absolute
-percentage errors of each file. The cluster says the GPU type; the rows say how many GPUs.)",
+          R"(Predicts the iteration time of every row, and the memory if it was measured, and prints the
+absolute percentage errors of each file. The cluster gives the GPU type; the rows give the number of GPUs.)",
       .example = "dflop validate --truth traces/ground_truth/llama_b200.csv --cluster b200",
       .run = run_validate,
   };
   add_truth_option(command.options, true);
   command.options.add({
-      {"cluster", text("NAME|FILE").required(), "see 'dflop clusters'"},
+      {"cluster", text("NAME|FILE").required(), "cluster that gives the GPU type; see 'dflop clusters'"},
       {"rows", text("FILE"), "write measured and predicted figures of every row as CSV"},
   });
   return command;

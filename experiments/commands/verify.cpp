@@ -168,8 +168,7 @@ class Costs {
       auto& cost =
           measured[{plan.ranks(), plan.encoder.tp, plan.llm.tp, plan.sequence_parallel, plan.encoder_share}];
       if (!cost) {
-        say("dflop: measuring a profile with {} ranks (--profile FILE takes one that is there)\n",
-            plan.ranks());
+        say("dflop: measuring a profile with {} ranks (--profile FILE uses an existing one)\n", plan.ranks());
         cost = std::make_shared<ProfiledCostModel>(measure_for_plan(target.model, plan, options.device,
                                                                     options.dtype, options.seed, budget,
                                                                     [&] { signals.check(); }));
@@ -273,38 +272,42 @@ int run_stoppable(const Values& values) {
 Command verify_command() {
   Command command{
       .name = "verify",
-      .summary = "predict a difference between plans, run them live in turns, and judge",
+      .summary = "predict the difference between plans, run them live in turns, and judge",
       .description =
-          R"(Predicts each plan, or order of a plan, or the first with a slower rank, on the same batches, then runs them
-live, step by step in turns: A B, B A, A B. Each pair of steps on one batch gives a measured and a predicted
-difference. Means are of blocks of two pairs, without their largest and smallest fifth, with an interval that holds
-the difference with the probability --level.
-  confirmed   the error of the prediction lies within the tolerance: --tolerance, or a quarter of the predicted
-              difference if that is more (both as logarithms)
-  refuted     it lies outside
-  cannot say  neither; 'more steps' of each plan would tell, at today's noise
-Below stand the means of each, predicted and measured, and of its operations: where a prediction is off, it is seen
-there. Predictions come from --profile, a recording (--trace), or a profile that is measured first. All variants
-are in memory at once. Measured seconds are not the same in two runs.)",
+          R"(Predicts each plan, or each order of a plan, or the first plan with a slower rank, on the same
+batches, then runs them live, step by step in turns: A B, B A, A B. Each pair of steps on one batch gives a
+measured and a predicted difference. Means are over blocks of two pairs, without the largest and smallest
+fifth, with an interval that contains the difference with probability --level.
+  confirmed   the error of the prediction is within the tolerance: --tolerance, or a quarter of the predicted
+              difference if that is larger (both as logarithms)
+  refuted     the error is outside the tolerance
+  cannot say  neither; 'more steps' estimates how many more steps of each plan would settle it at the current
+              noise
+Below, the command prints the predicted and measured means of each plan and of its operations, which show
+where a prediction is off. Predictions come from --profile, a recording (--trace), or a profile that is
+measured first. All variants are in memory at the same time. Measured seconds differ from run to run.)",
       .example = "dflop verify --plans traces/plans/tiny-vlm-pp2.json --orders 1f1b,gpipe --out verify",
       .run = run_stoppable,
   };
   command.options.add({
       {"plans", texts("FILE...").required(),
-       "of one model, from 'dflop plan'; the first is what others are compared with"},
-      {"orders", text("LIST"), "run each plan in these orders, as 1f1b,gpipe,zb-h1"},
+       "plans of one model, from 'dflop plan'; the others are compared with the first"},
+      {"orders", text("LIST"), "run each plan in these orders, such as 1f1b,gpipe,zb-h1"},
       {"slow", repeatable_text("RANK:FACTOR"),
-       "also run the first with this rank slower, waiting busily: a what-if that can be had live"},
-      {"profile", text("FILE"), "from 'dflop profile'; predicts all"},
-      {"foreign-profile", flag(), "take one that was measured on another machine"},
-      {"trace", text("FILE"), "from 'dflop train --record'; predicts all, as 'dflop replay' does"},
-      {"budget-s", number("S", 10), "seconds for measuring a profile where neither is given"},
-      {"steps", whole("N", 20), "of each that count, at least 10"},
-      {"warm-up", whole("N", 3), "steps of each before them, which do not"},
-      {"tolerance", number("X", JudgeOptions{}.tolerance), "of an error, as a fraction of the first's time"},
+       "also run the first plan with this rank slowed down by busy waiting: a what-if that can run live"},
+      {"profile", text("FILE"), "from 'dflop profile': predict all plans with it"},
+      {"foreign-profile", flag(), "accept a profile that was measured on another machine"},
+      {"trace", text("FILE"),
+       "from 'dflop train --record': predict all plans with it, as 'dflop replay' does"},
+      {"budget-s", number("S", 10),
+       "time for measuring a profile, in seconds, if neither --profile nor --trace is given"},
+      {"steps", whole("N", 20), "steps of each plan that count, at least 10"},
+      {"warm-up", whole("N", 3), "steps of each plan before these, which do not count"},
+      {"tolerance", number("X", JudgeOptions{}.tolerance),
+       "max error, as a fraction of the first plan's time"},
       {"level", number("P", JudgeOptions{}.level), "probability of the intervals"},
-      {"gbs", whole("N"), "global batch size; the first plan's"},
-      {"seed", whole("S", 1), "of parameters, batches and contents"},
+      {"gbs", whole("N"), "global batch size, in samples; default: the first plan's"},
+      {"seed", whole("S", 1), "seed of parameters, batches and contents"},
       {"out", text("DIR"), "write report.html, verify.json and verify.csv"},
   });
   add_live_options(command.options, false);

@@ -189,7 +189,7 @@ void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictio
         predictions[i].iteration.count(), ratios[i], usual);
   }
   if (odd > kMostShown)
-    say("dflop: note: {}: {} more rows as these\n", printable(set.file), odd - kMostShown);
+    say("dflop: note: {}: {} more rows like these\n", printable(set.file), odd - kMostShown);
 }
 
 ErrorSummary summarize(std::vector<double> errors) {

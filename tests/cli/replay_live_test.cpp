@@ -38,7 +38,7 @@ TEST_F(ReplayLive, LeavesTheFirstStepOut) {
   EXPECT_EQ(replay("")["iterations"], 2);
   EXPECT_EQ(replay("--iteration all")["iterations"], 3);
   EXPECT_EQ(replay("--iteration 0")["iterations"], 1);
-  EXPECT_NE(ran("replay --trace r.json").err.find("the first step of the run, which warms up, is left out"),
+  EXPECT_NE(ran("replay --trace r.json").err.find("the first step of the run is a warm-up and is left out"),
             std::string::npos);
 }
 

@@ -352,7 +352,7 @@ TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
       sandbox.run("replay --trace run.json --as-others 1 --out again.json --format json");
   ASSERT_EQ(as_was.exit_code, 0) << as_was.err;
   EXPECT_NE(
-      as_was.err.find("run.json has a finding by which what-ifs may be wrong: missing_rank: " + missing),
+      as_was.err.find("run.json has a finding that may make what-ifs wrong: missing_rank: " + missing),
       std::string::npos)
       << as_was.err;
   EXPECT_EQ(json::parse(as_was.out)["findings"], json({{{"finding", "missing_rank"}, {"text", missing}}}));
