@@ -74,8 +74,9 @@ struct Compared {
 
 std::string seeds_heading(const Table& seeds) {
   return fmt::format(
-      "over {} seeds, plans of the first filled with the batches of each; intervals of 95 %, of the data "
-      "drawn alone, for these plans: another --seed may choose others; they do not include the preset's error",
+      "over {} seeds: the plans of the first seed, run on the batches of each. The 95 % intervals cover "
+      "only the data that is drawn, for these plans (another --seed may choose other plans), and not the "
+      "preset's error",
       plain_text(seeds.rows.front()[1]));
 }
 
@@ -302,7 +303,8 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
   for (const System& system : result.systems) {
     if (system.evaluation && system.scheduler.name == kCommandMethod)
       block.add("memory",
-                fmt::format("{}: not known of further batches, which the command is not asked to fill",
+                fmt::format("{}: not known for further batches, which the scheduler command is not asked to "
+                            "fill",
                             system.name));
   }
   if (result.memory.empty()) return;
@@ -329,7 +331,7 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
 void assume_seeds(AssumptionBlock& block, const ComparisonInput& input, const std::optional<Table>& seeds) {
   if (!seeds) {
     return assume_seed(block, input.seed, input.batches.size(), input.gbs, input.samples.size(),
-                       "one seed tells nothing of the spread over others (--seeds 3)");
+                       "one seed says nothing about the spread over seeds (--seeds 3)");
   }
   const std::int64_t count = std::get<std::int64_t>(seeds->rows.front()[1]);
   assume_seed(block, input.seed, input.batches.size(), input.gbs, input.samples.size(),
@@ -362,7 +364,7 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
   assume_orders(block, plans);
   if (!input.search.shared && input.search.layouts.empty() && asks_for_parts(values)) {
     block.add("layout",
-              "an order was asked for: layouts whose modules share GPUs were left out (--layout shared)");
+              "an order is given: layouts whose modules share GPUs were left out (--layout shared)");
   }
   assume_schedules(block, result.systems);
   assume_fallbacks(block, result.systems);

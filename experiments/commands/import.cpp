@@ -618,14 +618,15 @@ int run_import(const Values& values) {
               straggler_table(savings, traces));
   tell_fatal(findings, fatal);
   if (pipeline.overlap > Nanoseconds(0)) {
-    say("dflop: note: ranks begin steps up to {:.3f} ms before others have ended the step before: a step counts "
-        "from the last rank's end of the step before to the last rank's end of this one, and replays in sequence\n",
+    say("dflop: note: ranks begin steps up to {:.3f} ms before other ranks end the previous step: a step "
+        "counts from the last rank's end of the previous step to the last rank's end of this step, and "
+        "steps replay in sequence\n",
         1e3 * Seconds(pipeline.overlap).count());
   }
   const std::optional<std::string> why = traces.size() > 1 ? why_not_compared(traces) : std::nullopt;
   if (why) {
-    say("dflop: note: stragglers were not looked for: {}, and do not all do the same ('replay --slow rank=R:0.9' says "
-        "what a faster rank saves)\n",
+    say("dflop: note: no search for stragglers: {}, and do not all do the same work ('replay --slow "
+        "rank=R:0.9' shows what a faster rank saves)\n",
         *why);
   }
   if (!no_timeline.empty()) say("dflop: note: '--out' is not written: {}\n", no_timeline);

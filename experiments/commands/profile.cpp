@@ -137,8 +137,8 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
   for (const TpProfile& tp : earlier.tp) {
     if (!is_old(tp)) continue;
     const bool again = std::binary_search(options.modes.begin(), options.modes.end(), tp.mode);
-    say("dflop: note: {}: tables of {} are of version 1, without memory; they are {}\n", *path,
-        to_string(tp.mode), again ? "measured again" : "left out, as --tp does not ask for them");
+    say("dflop: note: {}: tables of {} have version 1, without memory; they are {}\n", *path,
+        to_string(tp.mode), again ? "measured again" : "left out, because --tp does not include them");
   }
   std::erase_if(earlier.tp, is_old);
   return earlier;
@@ -174,7 +174,7 @@ int run_profile(const Values& values) {
   kernels.set(options);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
   if (earlier) options.earlier = &*earlier;
-  std::string kept = earlier ? *out + " is as it was" : "nothing is kept";
+  std::string kept = earlier ? *out + " is unchanged" : "nothing is kept";
   const HostLoad load;
   const auto write = [&](ProfileTables tables) {
     tables.dflop_version = DFLOP_VERSION;

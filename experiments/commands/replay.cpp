@@ -187,7 +187,7 @@ void print_replays(Format format, const TimelineFile& trace, int begin, const Re
   const auto prices_table = prices != nullptr ? std::optional(price_table(*prices)) : std::nullopt;
   const auto text = [&] {
     return terminal_text(runs) +
-           section("makespans of all runs of the last row, whose mean it has", distribution) +
+           section("makespans of all runs of the last row (above: their mean)", distribution) +
            section("prices of the other plan", prices_table) +
            section(group_title(trace, begin, replays), groups);
   };
@@ -493,7 +493,7 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
   const auto mean = [&](std::size_t k) { return summarize(replays, k).mean; };
   const double error = relative_difference(mean(0), mean(1)).value_or(0);
   if (recording.source != "recorded" || has_pieces_alone(recording) || std::abs(error) < kNotable) return;
-  std::string text = fmt::format("{}: replayed as it was, the run takes {:+.1f} %", file, 100 * error);
+  std::string text = fmt::format("{}: replayed unchanged, the run takes {:+.1f} %", file, 100 * error);
   const bool has_receives =
       std::ranges::any_of(recording.spans, [](const Span& span) { return is_receive(span.op); });
   if (error < 0 && has_receives) text += kLateReceives;

@@ -168,8 +168,8 @@ int run_schedule(const Values& values) {
   assume_links(block, plan.cluster, target.cluster);
   const bool is_kept = !bins && choice.respects_memory(plan);
   block.add("memory",
-            is_kept ? "kept within that of every GPU, as the plan or --respect-memory asks"
-                    : "not looked at: 'simulate' says whether it is enough (--respect-memory)",
+            is_kept ? "kept within the memory of every GPU, as the plan or --respect-memory asks"
+                    : "not checked: 'simulate' says whether it is enough (--respect-memory)",
             {{"respect_memory", is_kept}});
   assume_seed(block, seed, batches.size(), plan.gbs, samples.size(),
               "other seeds have other batches (--seed)");

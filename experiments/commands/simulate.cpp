@@ -79,8 +79,8 @@ void print_evaluation(Format format, const Evaluation& result, const RunTables& 
   const auto text = [&] {
     std::string all = terminal_text(summary) + section("each GPU in turn", tables.roles) +
                       section("first iteration, by tp group", groups) +
-                      section("the fullest rank, when it is fullest", fullest) +
-                      section("iteration times of all runs, whose means stand above", distribution);
+                      section("the fullest rank at its peak", fullest) +
+                      section("iteration times of all runs (above: their means)", distribution);
     if (explanation != nullptr)
       all += explanation_text(*explanation) +
              reductions_text("gradient reductions", explanation->reductions) +
@@ -220,12 +220,12 @@ AssumptionBlock simulate_assumptions(const PlanFiles& files) {
   assume_layouts(block, {&files.plan});
   assume_orders(block, {&files.plan});
   const bool asks = files.plan.respect_memory;
-  block.add("memory",
-            fmt::format(
-                "of these batches alone: 'plan' and 'compare' estimate it for further ones; the plan {} its "
-                "microbatches to be kept within it",
-                asks ? "asks for" : "does not ask for"),
-            {{"respect_memory", asks}});
+  block.add(
+      "memory",
+      fmt::format("only of these batches: 'plan' and 'compare' estimate it for further batches; the plan {} "
+                  "microbatches that are kept within it",
+                  asks ? "asks for" : "does not ask for"),
+      {{"respect_memory", asks}});
   assume_seed(block, files.schedule.seed, files.schedule.iterations.size(), files.plan.gbs, 0,
               "other seeds have other batches (schedule --seed)");
   assume_time(block, find_cluster_notes(files.plan.cluster), {}, false);
@@ -252,8 +252,8 @@ void note_other_orders(const PlanFiles& files, const PipelineOrder& first, const
   for (std::size_t k = 1; k < files.schedule.iterations.size(); ++k)
     others += make(files, k, std::nullopt).order.ranks == first.ranks ? 0 : 1;
   if (others == 0) return;
-  say("dflop: note: {} has the steps of the first iteration; {} orders each by its own batch, and {} of the {} "
-      "iterations have others: --order with this file is another run of them\n",
+  say("dflop: note: {} has the steps of the first iteration; {} orders each iteration by its own batch, and "
+      "{} of the {} iterations have other steps: --order with this file gives a different run\n",
       printable(file), to_string(files.plan.order), others, files.schedule.iterations.size());
 }
 

@@ -43,7 +43,7 @@ void print_pipeline(Format format, const Table& summary, const Timeline& timelin
   const auto text = [&] {
     std::string all = terminal_text(summary) + section("by stage", stages);
     if (peak_memory(timeline) > Bytes{})
-      all += section("the fullest rank, when it is fullest", fullest_rank_table(std::span(&timeline, 1)));
+      all += section("the fullest rank at its peak", fullest_rank_table(std::span(&timeline, 1)));
     all += section("makespans of all runs (above: the first)", distribution);
     if (explanation != nullptr) all += explanation_text(*explanation);
     return all;

@@ -146,10 +146,10 @@ AssumptionBlock sweep_assumptions(const std::vector<SweepRow>& cells) {
             seeds.size() > 1
                 ? fmt::format("{} seeds; 'sweep export --over-seeds' has means with intervals of 95 %",
                               seeds.size())
-                : "one seed tells nothing of the spread over others (--seeds 3)",
+                : "one seed says nothing about the spread over seeds (--seeds 3)",
             {{"seeds", seeds.size()}});
   block.add("time",
-            "iterations are pure training steps; '--overhead' of 'compare' has what hours need beside them");
+            "iterations are only training steps; '--overhead' of 'compare' adds other time to the hours");
   return block;
 }
 

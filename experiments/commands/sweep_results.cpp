@@ -136,8 +136,8 @@ Table seeds_of_sweep_table(const std::vector<SweepRow>& rows, Format format) {
     }
   }
   if (incomplete > 0) {
-    say("dflop: note: {} of {} rows have means of fewer seeds than were run (ok below seeds): those without a "
-        "result may be the hard ones, so compare them with care\n",
+    say("dflop: note: {} of {} rows have means over fewer seeds than were run (ok is less than seeds): "
+        "seeds without a result may be the hard ones, so compare with care\n",
         incomplete, table.rows.size());
   }
   return table;
@@ -160,7 +160,8 @@ void note_objectives(const std::vector<SweepRow>& rows) {
     std::vector<std::string> texts;
     for (const auto& [objective, names] : objectives)
       texts.push_back(fmt::format("plans of {} for '{}'", fmt::join(names, ", "), objective));
-    say("dflop: note: {} fills {}, as the plans ask; '--objective' among a cell's options sets one for all\n",
+    say("dflop: note: {} fills {}, as the plans ask; '--objective' in a cell's options sets one objective "
+        "for all\n",
         scheduler, fmt::join(texts, " and "));
   }
 }
@@ -273,12 +274,12 @@ AssumptionBlock report_assumptions(const std::vector<SweepRow>& rows) {
     try {
       assume_preset(block, cluster);
     } catch (const Error&) {
-      block.add("preset", cluster + ": unknown, as its file is not here");
+      block.add("preset", cluster + ": unknown, because its file is not here");
     }
   }
   block.add("layout", "plans with * have modules that share GPUs, which is confirmed on no GPU");
   block.add("time",
-            "iterations are pure training steps; '--overhead' of 'compare' has what hours need beside them");
+            "iterations are only training steps; '--overhead' of 'compare' adds other time to the hours");
   return block;
 }
 

@@ -285,9 +285,9 @@ std::string fidelity_page(const Provenance& made_by, const std::vector<PlanFidel
   std::string body = html_lines(provenance_lines(made_by));
   body +=
       "<p>Medians over the measured steps. Predicted: the profile's costs through the engine. Replayed: the "
-      "durations that were recorded in the very steps, through the engine; its error is the engine's, and "
-      "what is left of the prediction's is the cost model's. Others: processor time of the machine that "
-      "other processes took meanwhile.</p>\n";
+      "durations recorded in the same steps, through the engine. The error of the replay is the engine's; "
+      "the rest of the prediction's error is the cost model's. Others: processor time of the machine that "
+      "other processes took at the same time.</p>\n";
   if (const std::vector<PlanFidelity> measured = measured_ones(plans); !measured.empty())
     body += fmt::format("<div class='scroll'>{}</div>\n", fidelity_svg(measured));
   body += block(fidelity_table_with_summary(plans));

@@ -248,13 +248,16 @@ std::vector<std::string> small_gains(const Explanation& explanation) {
     for (const GroupUsage& group : timeline.groups) {
       if (group.stage != stage && (busiest == nullptr || group.busy > busiest->busy)) busiest = &group;
     }
-    std::string line = fmt::format("compute of {} is {:.0f} % of the path, yet free it would gain {:.1f} %: ",
-                                   timeline.stages[stage], 100 * share, 100 * gained);
+    std::string line = fmt::format(
+        "compute of {} is {:.0f} % of the path, but without it the iteration "
+        "would gain only {:.1f} %: ",
+        timeline.stages[stage], 100 * share, 100 * gained);
     const double busy = busiest == nullptr ? 0 : seconds(busiest->busy) / seconds(gain.makespan);
-    line += busy >= kMuch
-                ? fmt::format("{} is then the longest; rank {} of it is busy for {:.0f} % of what is left",
-                              timeline.stages[busiest->stage], busiest->first_rank, 100 * busy)
-                : "a chain through other stages and messages is nearly as long";
+    line += busy >= kMuch ? fmt::format(
+                                "{} is then the longest; rank {} of it is busy for {:.0f} % of the remaining "
+                                "time",
+                                timeline.stages[busiest->stage], busiest->first_rank, 100 * busy)
+                          : "a chain through other stages and messages is nearly as long";
     lines.push_back(line);
   }
   return lines;

@@ -75,7 +75,8 @@ void note_changed_files(const std::string& file, const std::optional<Provenance>
   if (!made_by) return;
   const auto note = [&](const std::optional<Origin>& then, const std::string& name, const std::string& now) {
     if (!then || then->name != name || then->hash.empty() || now.empty() || then->hash == now) return;
-    say("dflop: note: {} was made when {} said something else; 'dflop plan' makes one for what it says now\n",
+    say("dflop: note: {} was made with an earlier version of {}; 'dflop plan' makes one for the current "
+        "version\n",
         printable(file), printable(name));
   };
   note(made_by->model, target.model.name, model_hash(target.model.name));
@@ -84,8 +85,8 @@ void note_changed_files(const std::string& file, const std::optional<Provenance>
 
 void note_profile_of(const std::string& file, const std::optional<Provenance>& made_by) {
   if (!made_by || !made_by->profile) return;
-  say("dflop: note: {} was made with the profile {} ({}); without '--profile' times here are the cluster's own, which "
-      "may be others\n",
+  say("dflop: note: {} was made with the profile {} ({}); without '--profile', times here are the cluster's "
+      "own and may differ\n",
       printable(file), printable(made_by->profile->name), made_by->profile->hash);
 }
 
@@ -97,7 +98,7 @@ void note_other_cut(const std::string& file, std::string_view plan_json, const S
   if (none_is_cut || (of_plan.longest == cut.longest && of_plan.drops == cut.drops)) return;
   const auto length = [](const SampleCut& of) {
     if (of.longest == 0) return std::string("not cut");
-    return fmt::format("{} {} tokens", of.drops ? "left out where longer than" : "cut at", of.longest);
+    return fmt::format("{} {} tokens", of.drops ? "left out if longer than" : "cut at", of.longest);
   };
   say("dflop: note: {} was made for samples that are {}; these are {} (--max-tokens, --drop-long)\n",
       printable(file), length(of_plan), length(cut));

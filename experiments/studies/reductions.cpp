@@ -137,7 +137,7 @@ ReductionExplanation explain_reductions(const Program& program, const ClusterSpe
 std::string reductions_text(std::string_view which, const ReductionExplanation& reductions) {
   if (reductions.by_stage.rows.empty()) return "";
   std::string text =
-      section(fmt::format("what {} wait for, with nothing else on the links", which), reductions.by_stage);
+      section(fmt::format("what {} wait for, on otherwise idle links", which), reductions.by_stage);
   for (const std::string& line : reductions.idle_bandwidths) text += "\n" + line;
   return text + "\n";
 }

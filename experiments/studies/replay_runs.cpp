@@ -116,7 +116,7 @@ std::vector<SplitMemory> split_memory(const PricedProgram& before, const ReplayR
   if (std::ranges::none_of(program.stages, recomputes)) return {};
   if (!reference.model && !reference.profile) {
     note.say(
-        "the memory leaves out activations that recomputation restores and a weight part needs, as the "
+        "the memory leaves out activations that recomputation restores and a weight part needs, because the "
         "recording's model is not known (--profile)");
     return {};
   }
@@ -410,9 +410,9 @@ ReplayChange other_links(double latency_scale, double bandwidth_scale,
                 rescale_links(result.program, result.costs, cluster, latency_scale, bandwidth_scale);
             if (unknown > 0) {
               note.say(fmt::format(
-                  "latency and bandwidth of {} messages and collectives could not be told apart, as their "
-                  "sizes are alike or their times noise: all of their time is bandwidth's, and "
-                  "'--latency-scale' changes none of it",
+                  "latency and bandwidth of {} messages and collectives could not be told apart, because "
+                  "their sizes are similar or their times are noisy: all of their time counts as bandwidth, "
+                  "and '--latency-scale' does not change it",
                   unknown));
             }
             return result;

@@ -41,9 +41,9 @@ struct ModuleTimes {
 Table explain_sharing(const Program& program, const ProgramCosts& costs, const Timeline& timeline,
                       const Conditions& conditions) {
   Table table;
-  table.columns = {
-      {"module", "module"},          {"busy_s", "compute s", 3},     {"beside_s", "beside the other's s", 3},
-      {"beside", "of it %", 1, 100}, {"longer_s", "longer by s", 3}, {"longer", "of it %", 1, 100}};
+  table.columns = {{"module", "module"},           {"busy_s", "compute s", 3},
+                   {"beside_s", "overlap s", 3},   {"beside", "of it %", 1, 100},
+                   {"longer_s", "longer by s", 3}, {"longer", "of it %", 1, 100}};
   if (program.shared_gpus == 0) return table;
   std::map<std::int32_t, std::size_t> group_of;  // by first rank
   for (std::size_t g = 0; g < program.groups.size(); ++g) group_of[program.groups[g].first_rank] = g;
@@ -88,7 +88,7 @@ Table explain_sharing(const Program& program, const ProgramCosts& costs, const T
 
 std::string sharing_text(const Table& sharing) {
   if (sharing.rows.empty()) return "";
-  return section("what modules do beside each other on shared GPUs, of the mean GPU", sharing);
+  return section("overlap of the modules on shared GPUs, mean GPU", sharing);
 }
 
 }  // namespace dflop

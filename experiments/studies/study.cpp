@@ -637,16 +637,16 @@ void note_gpu_types(const ClusterSpec& cluster) {
   std::string types;
   for (const NodeGroup& group : cluster.node_groups)
     types += fmt::format("{}{} {}", types.empty() ? "" : ", ", group.nodes, group.gpu.name);
-  say("dflop: note: nodes of {}: runs take each rank's own GPU, estimates the slowest, bounds the fastest; plans "
-      "fit into {:.1f} GiB, the least that is usable\n",
+  say("dflop: note: nodes of {}: runs use each rank's own GPU, estimates use the slowest GPU, and bounds "
+      "use the fastest; plans fit into {:.1f} GiB, the smallest usable memory\n",
       types, static_cast<double>(cluster.gpu.usable_memory().count) * 0x1p-30);
 }
 
 void note_trained(const TrainedParts& trained, const ModelSpec& model) {
   validate(trained, model);
   if (!trained.all())
-    say("dflop: note: trained: {}; all else is frozen; such plans are simulated, and run neither by train nor by an "
-        "Executor of dflop.torch\n",
+    say("dflop: note: trained: {}; everything else is frozen. Such plans can be simulated, but neither "
+        "train nor an Executor of dflop.torch can run them\n",
         describe(trained));
 }
 
@@ -784,7 +784,7 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
     if (of_batches.plan) {
       progress.note(fmt::format(
           "dflop: note: {}: no plan was found that holds further batches with the longest sample, of {} "
-          "LLM tokens (--max-tokens cuts it); it is for the planned batches alone",
+          "LLM tokens (--max-tokens cuts it); the plan is only for the planned batches",
           planner, longest.llm_tokens));
     }
     result = std::move(of_batches);

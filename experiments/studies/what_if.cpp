@@ -530,8 +530,8 @@ void retime_tensor_messages(const Iteration& iteration, const ModelSpec& model, 
 void note_nothing_failed(const Values& values, std::span<const Timeline> timelines) {
   if (values.count("fail") == 0 || read_integer(values, "repeat", 1, kMostRepeats) > 1) return;
   dflop::say(
-      "dflop: note: '--fail' changes nothing: no rank had work left at its time, which counts from the start of each "
-      "iteration; the longest took {:.4g} s\n",
+      "dflop: note: '--fail' changes nothing: no rank had work left at this time after the start of an "
+      "iteration; the longest iteration took {:.4g} s\n",
       Seconds(std::ranges::max(timelines, {}, &Timeline::makespan).makespan).count());
 }
 

@@ -85,7 +85,7 @@ std::optional<std::string> find_newest(World& world, const std::string& folder) 
   const NewestStep newest = newest_step(
       paths, [&](const std::string& path) { do_in_all(world, [&] { verify_step(path, is_ours); }); });
   if (world.leads()) {
-    for (const std::string& note : newest.notes) say("dflop: note: passed over {}\n", note);
+    for (const std::string& note : newest.notes) say("dflop: note: ignored {}\n", note);
   }
   if (newest.path) return newest.path;
   if (count > 0)
@@ -213,19 +213,20 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
     check_optimizer(optimizer);
     chosen = describe(optimizer);
     if (values.count("dtype") > 0 && dtype_of_index(read_dtype(values)) != index.dtype) {
-      say("dflop: note: the run goes on in {}; it was in {} before\n",
+      say("dflop: note: the run continues in {}; it was in {} before\n",
           to_string(dtype_of_index(read_dtype(values))), to_string(index.dtype));
     }
     const std::string_view sums_before = index.attention_sums.empty()
                                              ? to_string(AttentionSums::fixed)
                                              : std::string_view(index.attention_sums);
     if (values.count("attention-sums") > 0 && to_string(read_attention_sums(values)) != sums_before) {
-      say("dflop: note: the run goes on with --attention-sums {}; it had {} before\n",
+      say("dflop: note: the run continues with --attention-sums {}; it had {} before\n",
           to_string(read_attention_sums(values)), sums_before);
     }
-    say("dflop: goes on after step {} of {}\n", index.step, *path);
+    say("dflop: continues after step {} of {}\n", index.step, *path);
     for (const std::string& aside : set_aside_steps(folder, index.step)) {
-      say("dflop: note: the damaged checkpoint is now {}: it no longer counts as one, and no run removes it\n",
+      say("dflop: note: the damaged checkpoint is now {}: it no longer counts as a checkpoint, and no run "
+          "removes it\n",
           aside);
     }
     if (kernels != nullptr) kernels->resume(index.kernels, *path);

@@ -139,7 +139,7 @@ HeldOutEvaluation::HeldOutEvaluation(HeldOutData data, const TrainJob& job, cons
   for (const Batch& batch : batches_) taken += batch.size();
   const std::size_t left = data_.samples->size() - taken;
   if (left > 0 && world.leads()) {
-    say("dflop: note: evaluations take {} of {} samples, in {} batches\n", taken, data_.samples->size(),
+    say("dflop: note: evaluations use {} of {} samples, in {} batches\n", taken, data_.samples->size(),
         batches_.size());
   }
 }

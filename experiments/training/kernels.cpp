@@ -216,7 +216,7 @@ void take_kernels_of_run(NamedProfile& profile, const KernelRequest& request) {
   if (measured == (begins ? begins->hash : std::string())) return;
   say("dflop: note: {}: measured with the kernels of a file ({}); the run {} {}\n", profile.path, measured,
       request.mode == KernelMode::learn ? "begins with" : "has",
-      begins ? fmt::format("those of another ({})", begins->hash) : "the default ones");
+      begins ? fmt::format("the kernels of another file ({})", begins->hash) : "the default kernels");
 }
 
 void require_same_variants(World& world, const VariantNames& names) {
@@ -236,7 +236,8 @@ void say_learned(const RunKernels& kernels) {
     if (state.keys.value(i).variant != 0) ++others;
     if (state.keys.value(i).round < kKernelRounds) ++open;
   }
-  say("dflop: kernels: {} of {} keys have another than the default, {} are still on trial; learning took {:.2f} % of the time\n",
+  say("dflop: kernels: {} of {} keys have a non-default variant, {} are still being tried; learning took "
+      "{:.2f} % of the time\n",
       others, state.keys.size(), open, state.elapsed_ns > 0 ? 100 * state.spent_ns / state.elapsed_ns : 0);
 }
 

@@ -172,7 +172,7 @@ std::vector<std::string> keep_settings(const Values& values, const OptimizerSett
     if (was == before.end() || was->second == value || option == kSteps) continue;
     if (values.count(option) > 0 && !values[option].defaulted()) {
       notes.push_back(
-          fmt::format("the run goes on with {}; it had {} before", as_option(option, value), was->second));
+          fmt::format("the run continues with {}; it had {} before", as_option(option, value), was->second));
     } else {
       set_option(choice, option, was->second);
       kept.push_back(as_option(option, was->second));

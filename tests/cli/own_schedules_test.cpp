@@ -208,7 +208,7 @@ TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
       std::string::npos)
       << schedule;
   // What LPT would need says nothing of the command's microbatches.
-  EXPECT_NE(assumptions.dump().find("p: not known of further batches"), std::string::npos) << assumptions;
+  EXPECT_NE(assumptions.dump().find("p: not known for further batches"), std::string::npos) << assumptions;
   for (const json& memory : assumptions["memory"]) {
     const std::string names = ", " + memory.value("systems", "") + ",";
     EXPECT_EQ(names.find(", p,"), std::string::npos) << names;

@@ -142,10 +142,10 @@ TEST_F(Profile, SaysWhatBecomesOfOldTables) {
   testing::write_all(sandbox.path("p.json"), old.dump());
   const RunResult result = measure("--resume --tp 1");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.err.find("tables of tp 1 are of version 1, without memory; they are measured again"),
+  EXPECT_NE(result.err.find("tables of tp 1 have version 1, without memory; they are measured again"),
             std::string::npos)
       << result.err;
-  EXPECT_NE(result.err.find("tables of tp 2 are of version 1, without memory; they are left out"),
+  EXPECT_NE(result.err.find("tables of tp 2 have version 1, without memory; they are left out"),
             std::string::npos)
       << result.err;
 }

@@ -177,7 +177,7 @@ TEST_F(ReplayWhatIf, RepeatsAsTheSimulatorDoes) {
   EXPECT_EQ(run_json("replay --trace t.json --seed 2" + options)["distribution"],
             run_json("simulate --pipeline p.json --seed 2" + options)["distribution"]);
   const RunResult table = replay(options);
-  EXPECT_NE(table.out.find("of the last row, whose mean it has:"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("of the last row (above: their mean):"), std::string::npos) << table.out;
   EXPECT_EQ(replay(options + " --format csv").out.rfind("runs,mean_s", 0), 0u);
   // Without conditions the last row is the replay, which is always the same.
   const json same = run_json("replay --trace t.json --repeat 3");

@@ -131,7 +131,7 @@ TEST_F(SharedPlans, AreSimulatedAndExplained) {
   const std::string trace = testing::read_all(sandbox.path("trace.json"));
   EXPECT_NE(trace.find("\"GPU 7\""), std::string::npos);
   EXPECT_EQ(trace.find("\"GPU 8\""), std::string::npos);
-  EXPECT_NE(simulate("--explain").out.find("beside each other on shared GPUs"), std::string::npos);
+  EXPECT_NE(simulate("--explain").out.find("overlap of the modules on shared GPUs"), std::string::npos);
 }
 
 // A what-if that is known not to shorten a run does not, and a replay of the run is as long as it was: its

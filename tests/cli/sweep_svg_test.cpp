@@ -253,7 +253,7 @@ TEST_F(SweepPlot, MeansOfSomeSeedsAreNotComparedInSilence) {
       .execute("UPDATE cells SET status = 'infeasible' WHERE seed = 2 AND scheduler = 'lpt'");
   const testing::RunResult some = sandbox_.run("sweep export --db a.sqlite --over-seeds");
   EXPECT_NE(some.out.find("mean of 2 of 3 seeds"), std::string::npos) << some.out;
-  EXPECT_NE(some.err.find("1 of 2 rows have means of fewer seeds"), std::string::npos) << some.err;
+  EXPECT_NE(some.err.find("1 of 2 rows have means over fewer seeds"), std::string::npos) << some.err;
   for (const auto& row : rows("a.sqlite", "--over-seeds")) {
     EXPECT_EQ(row["ok"], row["scheduler"] == "lpt" ? 2 : 3);
     EXPECT_FALSE(row.contains("note"));

@@ -145,7 +145,7 @@ TEST_F(TrainFolder, SaysThatAPlanWasMadeForAnotherModel) {
       "plan --hf m --data t.csv --cluster a100-80g:1 --planner search --gbs 4 --iterations 1 --tp 1 --pp 1 --dp 4 "
       "--out p.json");
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
-  const std::string note = "note: p.json was made when m said something else";
+  const std::string note = "note: p.json was made with an earlier version of m";
   const RunResult same = train_text("--plan p.json --steps 1");
   ASSERT_EQ(same.exit_code, 0) << same.err;
   EXPECT_EQ(same.err.find(note), std::string::npos) << same.err;
@@ -170,7 +170,7 @@ TEST_F(TrainFolder, SaysThatAPlanWasMadeForAnotherCluster) {
           .exit_code,
       0);
   ASSERT_EQ(sandbox.run("schedule --plan p.json --iterations 1 --out s.json" + data).exit_code, 0);
-  const std::string note = "note: p.json was made when own.json:1 said something else";
+  const std::string note = "note: p.json was made with an earlier version of own.json:1";
   const std::string simulate = "simulate --plan p.json --schedule s.json";
   const std::string compared =
       "compare --systems pytorch --model small-vlm --cluster own.json:1 --gbs 16 --iterations "

@@ -98,7 +98,7 @@ TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
   EXPECT_NE(at_end.err.find("the state after step " + after + " is in c"), std::string::npos) << at_end.err;
   EXPECT_EQ(testing::read_all(newest / "rank-00001.safetensors"), state);
   const RunResult again = sandbox.run("train " + diverge + "--steps 30 --resume");
-  EXPECT_NE(again.err.find("goes on after step " + after), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("continues after step " + after), std::string::npos) << again.err;
 }
 
 /// A run that goes on keeps its optimizer but for what is given: it has the losses of an unbroken one.
@@ -120,8 +120,8 @@ TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
   EXPECT_EQ(same.err.find("note"), std::string::npos) << same.err;
   const RunResult other = sandbox.run(run + "--steps 4 --learning-rate 0.01 --clip-norm 0");
   EXPECT_EQ(other.exit_code, 0) << other.err;
-  for (const char* note : {"note: the run goes on with --learning-rate 0.01; it had 0.002 before",
-                           "note: the run goes on with --clip-norm none; it had 1 before",
+  for (const char* note : {"note: the run continues with --learning-rate 0.01; it had 0.002 before",
+                           "note: the run continues with --clip-norm none; it had 1 before",
                            "note: the cosine learning rate now falls until step 4; it was 3 before"}) {
     EXPECT_NE(other.err.find(note), std::string::npos) << note << " is not in " << other.err;
   }
@@ -318,7 +318,7 @@ TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
   const RunResult result =
       sandbox.run("train --steps 3 --format json --data small.csv --gbs 4 --checkpoint run --resume");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.err.find("note: passed over run/step-00000002/rank-00000.safetensors: damaged"),
+  EXPECT_NE(result.err.find("note: ignored run/step-00000002/rank-00000.safetensors: damaged"),
             std::string::npos)
       << result.err;
   EXPECT_EQ(losses(testing::rows_of(result.out)), (std::vector<double>(whole.begin() + 1, whole.end())));
@@ -538,7 +538,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   std::filesystem::resize_file(sandbox.path("run/step-00000001/rank-00000.safetensors"), 1000);
   const RunResult truncated = sandbox.run("train --steps 1 --data small.csv --checkpoint run --resume");
   EXPECT_EQ(truncated.exit_code, 2);
-  EXPECT_NE(truncated.err.find("passed over"), std::string::npos) << truncated.err;
+  EXPECT_NE(truncated.err.find("ignored"), std::string::npos) << truncated.err;
   EXPECT_NE(truncated.err.find("has checkpoints of which none can be read"), std::string::npos)
       << truncated.err;
 }

@@ -67,7 +67,7 @@ TEST_F(TrainTokens, EvaluatesOnAnotherKindOfData) {
   // 471 targets are 12 samples of 40 at most, of which two batches have six.
   const RunResult words = train_on(tar, 3, both + kText + " --eval-steps 2");
   EXPECT_EQ(losses(words).size(), 1U);
-  EXPECT_NE(words.err.find("evaluations take 6 of 12 samples"), std::string::npos) << words.err;
+  EXPECT_NE(words.err.find("evaluations use 6 of 12 samples"), std::string::npos) << words.err;
   testing::expect_error(train("--steps 1 --assume-text 99 --eval-data " + tar), {"--assume-text", "records"});
 }
 
