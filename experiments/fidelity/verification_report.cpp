@@ -226,8 +226,8 @@ std::vector<std::string> verdict_sentences(const Verification& verification) {
                     100 * verification.options.level);
     if (j.verdict == LiveVerdict::cannot_say) {
       const auto steps = more_steps(j);
-      line += steps ? fmt::format("; some {} more steps of each would tell", *steps)
-                    : "; the error is so near to the tolerance that no number of steps would tell";
+      line += steps ? fmt::format("; about {} more steps of each plan would settle it", *steps)
+                    : "; the error is so close to the tolerance that no number of steps would settle it";
     } else if (j.verdict == LiveVerdict::refuted) {
       line += fmt::format("; the error is {} to {}, beyond {:.1f} %", percent(j.error.low),
                           percent(j.error.high), 100 * j.tolerance);
@@ -235,7 +235,7 @@ std::vector<std::string> verdict_sentences(const Verification& verification) {
     lines.push_back(line);
   }
   if (verification.others.value_or(0) > kBusyMachine) {
-    lines.push_back(fmt::format("the machine was not quiet: others took {:.0f} % of its time",
+    lines.push_back(fmt::format("the machine was not quiet: other processes took {:.0f} % of its time",
                                 100 * *verification.others));
   }
   return lines;

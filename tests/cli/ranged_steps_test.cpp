@@ -99,8 +99,8 @@ TEST(RangedSteps, StepsOfAPipelineThatOverlapCountNoTimeTwice) {
   write_two_stages(sandbox);
   const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json --format json");
   ASSERT_EQ(imported.exit_code, 0) << imported.err;
-  EXPECT_NE(imported.err.find("begin steps up to 25.000 ms before other ranks end the previous"), "
-                              "std::string::npos)
+  EXPECT_NE(imported.err.find("begin steps up to 25.000 ms before other ranks end the previous"),
+            std::string::npos)
       << imported.err;
   const json steps = json::parse(imported.out)["pipeline"];
   ASSERT_EQ(steps.size(), 3u) << imported.out;
