@@ -22,8 +22,8 @@ namespace {
 constexpr std::string_view kTitle =
     "dflop: finds, explains and runs the fastest way to train multimodal LLMs";
 constexpr std::string_view kExitCodes =
-    "0 done, 1 failure, 2 bad usage or input, or an output that cannot be written, 3 infeasible (no plan fits, a run "
-    "does not end, a finding to fail on), 4 no device";
+    "0 success, 1 failure, 2 bad usage or input, or output that cannot be written, 3 infeasible (no plan "
+    "fits, a run does not end, or a finding of --fail-on), 4 no device";
 
 std::string overview() {
   std::string text = fmt::format("{}\n\nusage: dflop <command> [options]\n\n", kTitle);

@@ -74,8 +74,8 @@ options; figures made with --correction differ.)",
       .run = run_schedule_check,
   };
   command.options.add({
-      {"plan", text("FILE").required(), "from 'dflop plan'"},
-      {"schedule", text("FILE").required(), "from 'dflop schedule', or your own"},
+      {"plan", text("FILE").required(), "plan file, from 'dflop plan'"},
+      {"schedule", text("FILE").required(), "schedule file, from 'dflop schedule', or your own"},
   });
   add_link_options(command.options);
   add_profile_option(command.options);

@@ -189,7 +189,7 @@ when it went on and off. Under keep, the learned correction stays in use at rest
       .run = run_correction,
   };
   command.options.add({
-      {"plan", text("FILE").required(), "from 'dflop plan'"},
+      {"plan", text("FILE").required(), "plan file, from 'dflop plan'"},
   });
   add_data_options(command.options);
   command.options.add({

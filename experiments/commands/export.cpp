@@ -52,7 +52,7 @@ in that form, with all reasons. 'dflop plan --export' does the same with a newly
       .has_format = false,
   };
   command.options.add({
-      {"plan", text("FILE").required(), "from 'dflop plan'"},
+      {"plan", text("FILE").required(), "plan file, from 'dflop plan'"},
       {"to", text(joined(plan_form_names())), "form to write; default: the form for the plan's layout"},
       {"out", text("FILE"), "write to this file instead of standard output"},
   });

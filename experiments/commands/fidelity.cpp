@@ -299,9 +299,9 @@ each file is a row. The first step of a run is a warm-up and does not count if t
        "instead of live runs: timelines with shapes of stages and work (.json, .json.gz); requires "
        "--profile"},
       {"profile", text("FILE"),
-       "from 'dflop profile' or dflop.torch.profile(), for all plans; default: several profiles are "
-       "measured between the steps of each live plan, at its tp and with as many busy ranks as compute at "
-       "a time, and their medians predict; on a GPU one profile is measured after the steps"},
+       "profile, from 'dflop profile' or dflop.torch.profile(), for all plans; default: several profiles "
+       "are measured between the steps of each live plan, at its tp and with as many busy ranks as "
+       "compute at a time, and their medians predict; on a GPU one profile is measured after the steps"},
       {"out", text("DIR"),
        "write report.html, fidelity.json, fidelity.csv, operations.csv and the profile of each plan"},
   });

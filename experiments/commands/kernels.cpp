@@ -234,7 +234,7 @@ void add_tuning_options(Options& options) {
                 "preset (see 'dflop models'), model file, or folder of a Transformers model", "hf"}});
   add_live_options(options, false);
   options.add({
-      {"tp", wholes("N", 1), "measure the shares of the model of a rank at each of these tp values"},
+      {"tp", wholes("N", 1), "measure a rank's share of the model at each of these tp values"},
       {"no-sequence-parallel", flag(),
        "measure tp above 1 with full activations on every tp rank, for plans made with this option"},
       {"samples", whole("N", 8), "draw microbatches of 1, 2, 4, ..., N samples from the data"},
@@ -343,7 +343,7 @@ int run_check(const Values& values) {
 
 void add_file_option(Options& options) {
   options.add({{"kernels-file", text("FILE", kKernelFile),
-                "from 'dflop kernels tune' or 'dflop train --kernels learn'"}});
+                "kernel file, from 'dflop kernels tune' or 'dflop train --kernels learn'"}});
 }
 
 }  // namespace

@@ -198,7 +198,7 @@ result. If the objective is the makespan, the scheduler is auto unless --schedul
       .run = run_schedule,
   };
   command.options.add({
-      {"plan", text("FILE").required(), "from 'dflop plan'"},
+      {"plan", text("FILE").required(), "plan file, from 'dflop plan'"},
   });
   add_data_options(command.options);
   command.options.add({
@@ -221,7 +221,7 @@ result. If the objective is the makespan, the scheduler is auto unless --schedul
   add_extrapolate_option(command.options);
   command.options.add({
       {"correction", text("FILE"),
-       "from 'dflop correction': include the learned correction in loads and C_max"},
+       "correction file, from 'dflop correction': include the learned correction in loads and C_max"},
       {"out", text("FILE"), "write all iterations as JSON"},
   });
   return command;

@@ -455,8 +455,8 @@ first.)",
       .run = run_simulate,
   };
   command.options.add({
-      {"plan", text("FILE"), "from 'dflop plan'"},
-      {"schedule", text("FILE"), "from 'dflop schedule'"},
+      {"plan", text("FILE"), "plan file, from 'dflop plan'"},
+      {"schedule", text("FILE"), "schedule file, from 'dflop schedule'"},
       {"pipeline", text("FILE"), "simulate a raw pipeline instead of a plan and its schedule"},
       {"order", text("FILE"), "run the steps of this file instead of the schedule's"},
       {"order-out", text("FILE"),

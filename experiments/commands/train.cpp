@@ -502,7 +502,7 @@ other processes took.)",
   };
   add_recipe_options(command.options);
   command.options.add({
-      {"plan", text("FILE"), "from 'dflop plan'"},
+      {"plan", text("FILE"), "plan file, from 'dflop plan'"},
       {"model", text("NAME|FILE|DIR"),
        "preset (see 'dflop models'), model file, or folder of a Transformers model with its weights; "
        "default without a plan: tiny-vlm",
@@ -525,8 +525,8 @@ other processes took.)",
        "recomputation, divided by time, devices and peak; default: MFU is null"},
       {"record", text("FILE"), "write the timelines of the last 32 steps, for 'dflop replay'"},
       {"profile", text("FILE"),
-       "from 'dflop profile': print the predicted time next to each step's time, and the share of passes "
-       "larger than any measured point"},
+       "profile, from 'dflop profile': print the predicted time next to each step's time, and the share "
+       "of passes larger than any measured point"},
       {"foreign-profile", flag(), "accept a profile that was measured on another machine"},
       {"correction", text("RULE", "off"),
        "with --profile: learn from the steps which shapes take longer than predicted, and schedule "

@@ -45,7 +45,7 @@ the run. The run may still be in progress.)",
       .run = run_plot_log,
   };
   command.options.add({
-      {"log", text("FILE").required(), "from 'dflop train --log'"},
+      {"log", text("FILE").required(), "log file, from 'dflop train --log'"},
       {"out", text("FILE").required(), "picture to write, as SVG, PNG or PDF, by file extension"},
   });
   return command;

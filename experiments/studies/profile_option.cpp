@@ -78,11 +78,11 @@ class MeasuredCostModel final : public SumCostModel {
 void add_profile_option(Options& options) {
   options.add({
       {"profile", text("FILE"),
-       "from 'dflop profile' or dflop.torch.profile(): use measured times instead of the cluster's GPU "
-       "and links; memory is still the cluster's"},
+       "profile, from 'dflop profile' or dflop.torch.profile(): use measured times instead of the "
+       "cluster's GPU and links; memory is still the cluster's"},
       {"kernels-file", text("FILE"),
-       "from 'dflop kernels tune' on the profile's machine: convert the profile, measured with the "
-       "default kernels, to the fastest kernels of this file"},
+       "kernel file, from 'dflop kernels tune' on the profile's machine: convert the profile, measured "
+       "with the default kernels, to the fastest kernels of this file"},
   });
 }
 
