@@ -95,12 +95,14 @@ void require_classes(std::string_view operation, ConstMatrix logits) {
   if (logits.columns < 1) fail_check(operation, "logits have no columns, expected one of each class");
 }
 
-/// Requires that each row of x has its row of y and its `statistics` numbers.
-void require_norm(std::string_view operation, ConstMatrix y, ConstSums kept, ConstMatrix x, ConstMatrix gamma,
-                  std::int64_t statistics) {
+/// Requires that each row of x has its row of y, of what is added where that has data, and its `statistics`
+/// numbers.
+void require_norm(std::string_view operation, ConstMatrix y, ConstSums kept, ConstMatrix x, ConstMatrix added,
+                  ConstMatrix gamma, std::int64_t statistics) {
   require_shape({operation, "y"}, y, x.rows, x.columns);
   require_shape({operation, "x"}, x, y.rows, y.columns);
   require_shape({operation, "statistics"}, kept, x.rows, statistics);
+  if (added.data != nullptr) require_shape({operation, "added"}, added, x.rows, x.columns);
   require_shape({operation, "gamma"}, gamma, 1, x.columns);
 }
 
@@ -143,26 +145,26 @@ void check_linear_backward_weight(std::string_view operation, Sums dweight, Sums
   if (dbias.columns > 0) require_shape({operation, "dbias"}, dbias, 1, dy.columns);
 }
 
-void check_layer_norm(std::string_view operation, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
-                      ConstMatrix beta, double) {
-  require_norm(operation, y, statistics, x, gamma, 2);
+void check_layer_norm(std::string_view operation, Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added,
+                      ConstMatrix gamma, ConstMatrix beta, double) {
+  require_norm(operation, y, statistics, x, added, gamma, 2);
   require_shape({operation, "beta"}, beta, 1, x.columns);
 }
 
 void check_layer_norm_backward(std::string_view operation, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
-                               ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
-  require_norm(operation, dy, statistics, x, gamma, 2);
+                               ConstMatrix x, ConstMatrix gamma, ConstSums statistics, ConstMatrix added) {
+  require_norm(operation, dy, statistics, x, added, gamma, 2);
   require_norm_gradients(operation, dx, dgamma, dbeta, x);
 }
 
-void check_rms_norm(std::string_view operation, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
-                    double) {
-  require_norm(operation, y, statistics, x, gamma, 1);
+void check_rms_norm(std::string_view operation, Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added,
+                    ConstMatrix gamma, double) {
+  require_norm(operation, y, statistics, x, added, gamma, 1);
 }
 
 void check_rms_norm_backward(std::string_view operation, Matrix dx, Sums dgamma, ConstMatrix dy,
-                             ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
-  require_norm(operation, dy, statistics, x, gamma, 1);
+                             ConstMatrix x, ConstMatrix gamma, ConstSums statistics, ConstMatrix added) {
+  require_norm(operation, dy, statistics, x, added, gamma, 1);
   require_norm_gradients(operation, dx, dgamma, Sums(), x);
 }
 

@@ -70,21 +70,25 @@ class Kernels {
 
   // These are norms.
 
-  /// y = (x - mean) * rstd * gamma + beta by rows, rstd = 1 / sqrt(variance + epsilon). statistics[n, 2]
-  /// keeps mean and rstd. gamma, beta: [1, columns].
-  Operation<void(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, ConstMatrix beta,
-                 double epsilon)>
+  /// x += added, as add does and rounds; then y = (x - mean) * rstd * gamma + beta by rows, rstd =
+  /// 1 / sqrt(variance + epsilon). statistics[n, 2] keeps mean and rstd. gamma, beta: [1, columns]. An
+  /// `added` without data is none, and x stays the same.
+  Operation<void(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
+                 ConstMatrix beta, double epsilon)>
       layer_norm;
-  /// dx is the gradient of layer_norm; dgamma and dbeta are added to. Without their columns they are left
-  /// out, and so is dx without data.
+  /// dx = the gradient of layer_norm + added, rounded once; dgamma and dbeta are added to. Without their
+  /// columns they are left out, and without data dx and `added`.
   Operation<void(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
-                 ConstSums statistics)>
+                 ConstSums statistics, ConstMatrix added)>
       layer_norm_backward;
-  /// y = x * rstd * gamma by rows, rstd = 1 / sqrt(mean of x^2 + epsilon). statistics[n, 1] keeps rstd.
-  Operation<void(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, double epsilon)> rms_norm;
-  /// dx is the gradient of rms_norm; dgamma is added to. Either is left out as in layer_norm_backward.
+  /// x += added as in layer_norm; then y = x * rstd * gamma by rows, rstd = 1 / sqrt(mean of x^2 + epsilon).
+  /// statistics[n, 1] keeps rstd.
+  Operation<void(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
+                 double epsilon)>
+      rms_norm;
+  /// dx = the gradient of rms_norm + added; dgamma is added to. Each is left out as in layer_norm_backward.
   Operation<void(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
-                 ConstSums statistics)>
+                 ConstSums statistics, ConstMatrix added)>
       rms_norm_backward;
 
   // These are activations.

@@ -91,28 +91,28 @@ Norm::Norm(const std::string& name, NormKind kind, double epsilon, ParameterStor
       beta_(kind == NormKind::layer ? &store.find(name + ".beta") : nullptr),
       epsilon_(epsilon) {}
 
-void Norm::forward(NormTape& tape) const {
-  const ConstMatrix x = std::as_const(tape.x);
+void Norm::forward(NormTape& tape, ConstMatrix added) const {
+  const Matrix x = tape.x;
   tape.out = Tensor(rank_, x.rows, x.columns);
   tape.statistics = SumTensor(rank_, x.rows, beta_ != nullptr ? 2 : 1);
   if (beta_ != nullptr) {
-    rank_.kernels.layer_norm(tape.out, tape.statistics, x, store_.weight(gamma_), store_.weight(*beta_),
-                             epsilon_);
+    rank_.kernels.layer_norm(tape.out, tape.statistics, x, added, store_.weight(gamma_),
+                             store_.weight(*beta_), epsilon_);
   } else {
-    rank_.kernels.rms_norm(tape.out, tape.statistics, x, store_.weight(gamma_), epsilon_);
+    rank_.kernels.rms_norm(tape.out, tape.statistics, x, added, store_.weight(gamma_), epsilon_);
   }
 }
 
-Tensor Norm::backward(ConstMatrix dy, NormTape& tape) const {
+Tensor Norm::backward(ConstMatrix dy, NormTape& tape, ConstMatrix added) const {
   const ConstMatrix x = std::as_const(tape.x);
   Tensor dx(rank_, x.rows, x.columns);
   if (beta_ != nullptr) {
     rank_.kernels.layer_norm_backward(dx, store_.gradient_to_add_to(rank_, gamma_),
                                       store_.gradient_to_add_to(rank_, *beta_), dy, x, store_.weight(gamma_),
-                                      tape.statistics);
+                                      tape.statistics, added);
   } else {
     rank_.kernels.rms_norm_backward(dx, store_.gradient_to_add_to(rank_, gamma_), dy, x,
-                                    store_.weight(gamma_), tape.statistics);
+                                    store_.weight(gamma_), tape.statistics, added);
   }
   tape.x = {};
   tape.statistics = {};

@@ -72,12 +72,12 @@ class Norm {
   Norm(const std::string& name, NormKind kind, double epsilon, ParameterStore& store,
        const RankContext& rank);
 
-  /// Computes the tape's output from its input.
-  void forward(NormTape& tape) const;
-  /// Returns the gradient of the tape's input, which it frees with the statistics, and adds to the gradients
-  /// of the weights. These come with it where backwards are split, too: they cost little, and nobody then
-  /// keeps for them what only they would read.
-  Tensor backward(ConstMatrix dy, NormTape& tape) const;
+  /// Computes the tape's output from its input, to which it first adds `added`, if any.
+  void forward(NormTape& tape, ConstMatrix added = {}) const;
+  /// Returns the gradient of the tape's input, which it frees with the statistics, plus `added`, if any, and
+  /// adds to the gradients of the weights. These come with it where backwards are split, too: they cost
+  /// little, and nobody then keeps for them what only they would read.
+  Tensor backward(ConstMatrix dy, NormTape& tape, ConstMatrix added = {}) const;
 
  private:
   ParameterStore& store_;

@@ -24,25 +24,42 @@ __device__ void for_row(const T* row, std::int64_t columns, F f) {
   }
 }
 
-/// Computes layer_norm where `centred`: the mean is taken off and beta added.
-template <bool centred, int width, typename T>
+/// Does the same for the first time. With `adds`, `added` is first added to the row, where each thread then
+/// finds the sums of its own columns.
+template <int width, bool adds, typename T, typename F>
+__device__ void for_sum(T* row, const T* added, std::int64_t columns, F f) {
+  for_row<width>(row, columns, [&](std::int64_t column, float(&values)[width]) {
+    if constexpr (adds) {
+      float more[width];
+      load(more, added + column);
+#pragma unroll
+      for (int i = 0; i < width; ++i) values[i] = to_float(from_float<T>(values[i] + more[i]));
+      store(row + column, values);
+    }
+    f(column, values);
+  });
+}
+
+/// Computes layer_norm where `centred`: the mean is taken off and beta added. With `adds`, x += added first.
+template <bool centred, bool adds, int width, typename T>
 __global__ void __launch_bounds__(kForwardThreads)
-    norm_kernel(T* y, float* statistics, const T* x, const T* gamma, const T* beta, std::int64_t columns,
-                float epsilon) {
+    norm_kernel(T* y, float* statistics, T* x, const T* added, const T* gamma, const T* beta,
+                std::int64_t columns, float epsilon) {
   const std::int64_t row = blockIdx.x;
-  const T* in = x + row * columns;
+  T* in = x + row * columns;
+  const T* more = adds ? added + row * columns : nullptr;
   T* out = y + row * columns;
   float mean = 0.0f;
   if constexpr (centred) {
     float sum = 0.0f;
-    for_row<width>(in, columns, [&](std::int64_t, const float(&values)[width]) {
+    for_sum<width, adds>(in, more, columns, [&](std::int64_t, const float(&values)[width]) {
 #pragma unroll
       for (const float value : values) sum += value;
     });
     mean = reduce_block(sum, 0.0f, Add()) / static_cast<float>(columns);
   }
   float squares = 0.0f;
-  for_row<width>(in, columns, [&](std::int64_t, const float(&values)[width]) {
+  for_sum<width, adds && !centred>(in, more, columns, [&](std::int64_t, const float(&values)[width]) {
 #pragma unroll
     for (const float value : values) squares += (value - mean) * (value - mean);
   });
@@ -67,27 +84,30 @@ __global__ void __launch_bounds__(kForwardThreads)
 }
 
 template <bool centred>
-void norm(const CudaTarget& target, const char* operation, Matrix y, Sums statistics, ConstMatrix x,
-          ConstMatrix gamma, ConstMatrix beta, double epsilon) {
+void norm(const CudaTarget& target, const char* operation, Matrix y, Sums statistics, Matrix x,
+          ConstMatrix added, ConstMatrix gamma, ConstMatrix beta, double epsilon) {
   if (x.rows == 0) return;
   with_type(target, [&](auto type) {
     using T = decltype(type);
-    const bool vectors = fit_vectors<T>(x.columns, y.data, x.data, gamma.data, beta.data);
-    const auto kernel = vectors ? norm_kernel<centred, kVector<T>, T> : norm_kernel<centred, 1, T>;
+    const bool vectors = fit_vectors<T>(x.columns, y.data, x.data, added.data, gamma.data, beta.data);
+    const auto kernel =
+        added.data != nullptr
+            ? (vectors ? norm_kernel<centred, true, kVector<T>, T> : norm_kernel<centred, true, 1, T>)
+            : (vectors ? norm_kernel<centred, false, kVector<T>, T> : norm_kernel<centred, false, 1, T>);
     launch(target, operation, kernel, grid_size(operation, x.rows), kForwardThreads, 0, values_of<T>(y),
-           values_of(statistics), values_of<T>(x), values_of<T>(gamma), values_of<T>(beta), x.columns,
-           static_cast<float>(epsilon));
+           values_of(statistics), values_of<T>(x), values_of<T>(added), values_of<T>(gamma),
+           values_of<T>(beta), x.columns, static_cast<float>(epsilon));
   });
 }
 
-void layer_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
-                ConstMatrix beta, double epsilon) {
-  norm<true>(target, "layer_norm", y, statistics, x, gamma, beta, epsilon);
+void layer_norm(const CudaTarget& target, Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added,
+                ConstMatrix gamma, ConstMatrix beta, double epsilon) {
+  norm<true>(target, "layer_norm", y, statistics, x, added, gamma, beta, epsilon);
 }
 
-void rms_norm(const CudaTarget& target, Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma,
-              double epsilon) {
-  norm<false>(target, "rms_norm", y, statistics, x, gamma, ConstMatrix(), epsilon);
+void rms_norm(const CudaTarget& target, Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added,
+              ConstMatrix gamma, double epsilon) {
+  norm<false>(target, "rms_norm", y, statistics, x, added, gamma, ConstMatrix(), epsilon);
 }
 
 // The backward makes dx and the columns' sums in one pass over dy and x. A block goes over every kBlocks-th
@@ -111,6 +131,7 @@ struct Pass {
   const T* x;
   const T* gamma;
   const float* statistics;
+  const T* added;  ///< to dx, where the kernel adds
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t first;  ///< sums are of the columns [first, last)
@@ -133,7 +154,7 @@ __device__ void prefetch_row(const T* row, std::int64_t columns) {
   }
 }
 
-template <bool centred, int width, typename T>
+template <bool centred, bool adds, int width, typename T>
 __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   const std::int64_t start = row * pass.columns;
   float mean = 0.0f;   // of g = dy * gamma
@@ -162,6 +183,12 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
     for (int i = 0; i < width; ++i) {
       values[i] = (slopes[i] * scales[i] - mean - (values[i] - kept.x) * kept.y * slope) * kept.y;
     }
+    if constexpr (adds) {
+      load(slopes, pass.added + start + column);
+      // This is no part of a multiply-add: in f32 the sum is the one that add gives.
+#pragma unroll
+      for (int i = 0; i < width; ++i) values[i] = __fadd_rn(values[i], slopes[i]);
+    }
     store(pass.dx + start + column, values);
   }
 }
@@ -183,7 +210,7 @@ struct ColumnSums {
   }
 };
 
-template <bool centred, int width, typename T>
+template <bool centred, bool adds, int width, typename T>
 __global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass<T> pass) {
   using Columns = ColumnSums<kSteps<centred>, width>;
   Columns gammas;
@@ -192,9 +219,10 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass
     if (const std::int64_t next = row + gridDim.x; next < pass.rows) {
       prefetch_row(pass.dy + next * pass.columns, pass.columns);
       prefetch_row(pass.x + next * pass.columns, pass.columns);
+      if (adds && pass.dx != nullptr) prefetch_row(pass.added + next * pass.columns, pass.columns);
     }
     const float2 kept = kept_of<centred>(pass.statistics, row);
-    if (pass.dx != nullptr) write_dx<centred, width>(pass, row, kept);
+    if (pass.dx != nullptr) write_dx<centred, adds, width>(pass, row, kept);
     const T* dy = pass.dy + row * pass.columns;
     const T* x = pass.x + row * pass.columns;
     if (pass.dgamma != nullptr) {
@@ -227,16 +255,19 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass
 
 template <bool centred>
 void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, Sums dgamma, Sums dbeta,
-                   ConstMatrix dy, ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
+                   ConstMatrix dy, ConstMatrix x, ConstMatrix gamma, ConstSums statistics,
+                   ConstMatrix added) {
   if (x.size() == 0) return;
   const std::int64_t blocks = std::min(x.rows, kBlocks);
   const StreamBuffer dgamma_parts(target, operation, blocks * dgamma.columns);
   const StreamBuffer dbeta_parts(target, operation, blocks * dbeta.columns);
   with_type(target, [&](auto type) {
     using T = decltype(type);
-    const bool vectors = fit_vectors<T>(x.columns, dx.data, dy.data, x.data, gamma.data);
-    const auto kernel =
-        vectors ? norm_backward_kernel<centred, kVector<T>, T> : norm_backward_kernel<centred, 1, T>;
+    const bool vectors = fit_vectors<T>(x.columns, dx.data, dy.data, x.data, gamma.data, added.data);
+    const auto kernel = added.data != nullptr ? (vectors ? norm_backward_kernel<centred, true, kVector<T>, T>
+                                                         : norm_backward_kernel<centred, true, 1, T>)
+                                              : (vectors ? norm_backward_kernel<centred, false, kVector<T>, T>
+                                                         : norm_backward_kernel<centred, false, 1, T>);
     Pass<T> pass{values_of<T>(dx),
                  dgamma_parts.data(),
                  dbeta_parts.data(),
@@ -244,6 +275,7 @@ void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, S
                  values_of<T>(x),
                  values_of<T>(gamma),
                  values_of(statistics),
+                 values_of<T>(added),
                  x.rows,
                  x.columns,
                  0,
@@ -265,13 +297,13 @@ void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, S
 }
 
 void layer_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy,
-                         ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
-  norm_backward<true>(target, "layer_norm_backward", dx, dgamma, dbeta, dy, x, gamma, statistics);
+                         ConstMatrix x, ConstMatrix gamma, ConstSums statistics, ConstMatrix added) {
+  norm_backward<true>(target, "layer_norm_backward", dx, dgamma, dbeta, dy, x, gamma, statistics, added);
 }
 
 void rms_norm_backward(const CudaTarget& target, Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x,
-                       ConstMatrix gamma, ConstSums statistics) {
-  norm_backward<false>(target, "rms_norm_backward", dx, dgamma, Sums(), dy, x, gamma, statistics);
+                       ConstMatrix gamma, ConstSums statistics, ConstMatrix added) {
+  norm_backward<false>(target, "rms_norm_backward", dx, dgamma, Sums(), dy, x, gamma, statistics, added);
 }
 
 }  // namespace

@@ -92,6 +92,13 @@ void compute_rounded(const host::VariantOf<Args...>& wide, Args... args) {
       widened);
 }
 
+/// Computes a norm that adds first: the sum is rounded before it is normalized.
+template <auto norm, typename... Rest>
+void norm_rounded(Kernels& wide, Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, Rest... rest) {
+  if (added.data != nullptr) compute_rounded({wide.add, 0}, x, added);
+  compute_rounded({wide.*norm, 0}, y, statistics, x, ConstMatrix(), rest...);
+}
+
 /// Copies bf16 numbers and detects infinities and NaNs, which have all exponent bits set.
 void copy_bf16(Matrix y, Sums not_finite, const StoredNumbers& x) {
   constexpr std::uint16_t kExponent = 0x7F80;
@@ -123,6 +130,8 @@ class Bf16Kernels final : public Kernels {
  public:
   explicit Bf16Kernels(std::unique_ptr<Kernels> wide) : Kernels(DType::bf16), wide_(std::move(wide)) {
     for_each_operation([this](auto operation) { add_rounded(this->*operation, (*wide_).*operation); });
+    layer_norm.set<norm_rounded<&Kernels::layer_norm, ConstMatrix, ConstMatrix, double>>(*wide_);
+    rms_norm.set<norm_rounded<&Kernels::rms_norm, ConstMatrix, double>>(*wide_);
     unpack_values.set<unpack_rounded>(*wide_);
   }
 

@@ -7,15 +7,23 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
+/// Adds a row of `added`, where that has data. This is a statement of its own: joined with a product before
+/// it, it could become a fused multiply-add, which rounds otherwise.
 template <typename T>
-void layer_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, ConstMatrix beta,
-                double epsilon) {
+void add_row(Matrix to, ConstMatrix added, Index row) {
+  if (added.data != nullptr) view<T>(to).row(row) += view<T>(added).row(row);
+}
+
+template <typename T>
+void layer_norm(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
+                ConstMatrix beta, double epsilon) {
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
   auto kept = view<T>(statistics);
   const auto scale = flat<T>(gamma);
   const auto shift = flat<T>(beta);
   for (Index row = 0; row < in.rows(); ++row) {
+    add_row<T>(x, added, row);
     const T mean = in.row(row).mean();
     const T variance = (in.row(row) - mean).square().mean();
     const T rstd = T(1) / std::sqrt(variance + static_cast<T>(epsilon));
@@ -27,7 +35,7 @@ void layer_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, Con
 
 template <typename T>
 void layer_norm_backward(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
-                         ConstSums statistics) {
+                         ConstSums statistics, ConstMatrix added) {
   const auto in = view<T>(x).array();
   const auto gradient = view<T>(dy).array();
   const auto kept = view<T>(statistics);
@@ -42,16 +50,19 @@ void layer_norm_backward(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, Con
     const T mean = scaled.mean();
     const T slope = (scaled * normal).mean();
     view<T>(dx).array().row(row) = (scaled - mean - normal * slope) * rstd;
+    add_row<T>(dx, added, row);
   }
 }
 
 template <typename T>
-void rms_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, double epsilon) {
+void rms_norm(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
+              double epsilon) {
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
   auto kept = view<T>(statistics);
   const auto scale = flat<T>(gamma);
   for (Index row = 0; row < in.rows(); ++row) {
+    add_row<T>(x, added, row);
     const T rstd = T(1) / std::sqrt(in.row(row).square().mean() + static_cast<T>(epsilon));
     out.row(row) = in.row(row) * rstd * scale;
     kept(row, 0) = rstd;
@@ -60,7 +71,7 @@ void rms_norm(Matrix y, Sums statistics, ConstMatrix x, ConstMatrix gamma, doubl
 
 template <typename T>
 void rms_norm_backward(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
-                       ConstSums statistics) {
+                       ConstSums statistics, ConstMatrix added) {
   const auto in = view<T>(x).array();
   const auto gradient = view<T>(dy).array();
   const auto kept = view<T>(statistics);
@@ -73,6 +84,7 @@ void rms_norm_backward(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, Co
     const auto scaled = gradient.row(row) * scale;
     const T slope = (scaled * normal).mean();
     view<T>(dx).array().row(row) = (scaled - normal * slope) * rstd;
+    add_row<T>(dx, added, row);
   }
 }
 

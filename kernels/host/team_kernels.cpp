@@ -270,8 +270,9 @@ class PartialSums {
 };
 
 void layer_norm_backward(
-    const Call<Matrix, Sums, Sums, ConstMatrix, ConstMatrix, ConstMatrix, ConstSums>& call, Matrix dx,
-    Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma, ConstSums statistics) {
+    const Call<Matrix, Sums, Sums, ConstMatrix, ConstMatrix, ConstMatrix, ConstSums, ConstMatrix>& call,
+    Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
+    ConstSums statistics, ConstMatrix added) {
   TeamPlace& place = call.place;
   const std::int64_t chunks = chunks_of(x.rows, kChunkRows);
   const PartialSums sums(place, chunks, dgamma.columns + dbeta.columns);
@@ -279,22 +280,22 @@ void layer_norm_backward(
     const Range rows = chunk_range(chunk, kChunkRows, x.rows);
     call(rows_of(place, dx, rows), sums.of_chunk(chunk, {0, dgamma.columns}),
          sums.of_chunk(chunk, {dgamma.columns, dbeta.columns}), rows_of(place, dy, rows),
-         rows_of(place, x, rows), gamma, rows_of(place, statistics, rows));
+         rows_of(place, x, rows), gamma, rows_of(place, statistics, rows), rows_of(place, added, rows));
   });
   sums.add_to(dgamma, 0);
   sums.add_to(dbeta, dgamma.columns);
 }
 
-void rms_norm_backward(const Call<Matrix, Sums, ConstMatrix, ConstMatrix, ConstMatrix, ConstSums>& call,
-                       Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
-                       ConstSums statistics) {
+void rms_norm_backward(
+    const Call<Matrix, Sums, ConstMatrix, ConstMatrix, ConstMatrix, ConstSums, ConstMatrix>& call, Matrix dx,
+    Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma, ConstSums statistics, ConstMatrix added) {
   TeamPlace& place = call.place;
   const std::int64_t chunks = chunks_of(x.rows, kChunkRows);
   const PartialSums sums(place, chunks, dgamma.columns);
   place.team.run(chunks, [&](std::int64_t chunk, int) {
     const Range rows = chunk_range(chunk, kChunkRows, x.rows);
     call(rows_of(place, dx, rows), sums.of_chunk(chunk, {0, dgamma.columns}), rows_of(place, dy, rows),
-         rows_of(place, x, rows), gamma, rows_of(place, statistics, rows));
+         rows_of(place, x, rows), gamma, rows_of(place, statistics, rows), rows_of(place, added, rows));
   });
   sums.add_to(dgamma, 0);
 }
@@ -443,9 +444,9 @@ class TeamKernels final : public Kernels {
     cut_rows<0b0011>(&K::linear);
     cut_rows<0b011>(&K::linear_backward_input);
     cut<team::linear_backward_weight>(&K::linear_backward_weight);
-    cut_rows<0b000111>(&K::layer_norm);
+    cut_rows<0b0001111>(&K::layer_norm);
     cut<team::layer_norm_backward>(&K::layer_norm_backward);
-    cut_rows<0b00111>(&K::rms_norm);
+    cut_rows<0b001111>(&K::rms_norm);
     cut<team::rms_norm_backward>(&K::rms_norm_backward);
     cut_values(&K::gelu);
     cut_values(&K::gelu_backward);

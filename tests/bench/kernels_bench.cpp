@@ -167,22 +167,21 @@ BENCHMARK(kernels_attention_backward)
     ->Unit(benchmark::kMillisecond);
 
 /// Operations that are bound by memory or exponentials; items are values.
-void kernels_rows(benchmark::State& state, void (*call)(Kernels&, Floats& y, const Floats& x)) {
+void kernels_rows(benchmark::State& state, void (*call)(Kernels&, Floats& y, Floats& x)) {
   const auto kernels = make_kernels(state);
-  const Floats x(kRows, kHidden);
-  Floats y(kRows, kHidden);
+  Floats x(kRows, kHidden), y(kRows, kHidden);
   for (auto _ : state) call(*kernels, y, x);
   state.SetItemsProcessed(state.iterations() * kRows * kHidden);
 }
-void call_gelu(Kernels& kernels, Floats& y, const Floats& x) {
+void call_gelu(Kernels& kernels, Floats& y, Floats& x) {
   kernels.gelu(y, x);
 }
-void call_norm(Kernels& kernels, Floats& y, const Floats& x) {
+void call_norm(Kernels& kernels, Floats& y, Floats& x) {
   static const Floats gamma(1, kHidden);
   static Floats statistics(kRows, 2);
-  kernels.layer_norm(y, statistics, x, gamma, gamma, 1e-5);
+  kernels.layer_norm(y, statistics, x, {}, gamma, gamma, 1e-5);
 }
-void call_add(Kernels& kernels, Floats& y, const Floats& x) {
+void call_add(Kernels& kernels, Floats& y, Floats& x) {
   kernels.add(y, x);
 }
 BENCHMARK_CAPTURE(kernels_rows, gelu, call_gelu)

@@ -52,11 +52,16 @@ TEST_P(CudaRows, LayerNorm) {
     Both &dy = values("dy", n, columns), &dx = values("dx", n, columns);
     Both &dgamma = sums("dgamma", 1, columns), &dbeta = sums("dbeta", 1, columns);
     Both &alone = values("dx alone", n, columns), &gamma_alone = sums("dgamma alone", 1, columns);
+    Both &sum = values("sum", n, columns), &added = values("added", n, columns);
+    Both &of_sum = values("y of the sum", n, columns), &more = values("dx and more", n, columns);
     expect_alike("layer_norm " + shape_text(n, columns), [&](Kernels& k, Side at) {
-      k.layer_norm(at(y), at(kept_rows), at(x), at(gamma), at(beta), 1e-5);
-      k.layer_norm_backward(at(dx), at(dgamma), at(dbeta), at(dy), at(x), at(gamma), at(kept_rows));
-      k.layer_norm_backward(at(alone), Sums(), Sums(), at(dy), at(x), at(gamma), at(kept_rows));
-      k.layer_norm_backward(Matrix(), at(gamma_alone), Sums(), at(dy), at(x), at(gamma), at(kept_rows));
+      k.layer_norm(at(y), at(kept_rows), at(x), {}, at(gamma), at(beta), 1e-5);
+      k.layer_norm_backward(at(dx), at(dgamma), at(dbeta), at(dy), at(x), at(gamma), at(kept_rows), {});
+      k.layer_norm_backward(at(alone), {}, {}, at(dy), at(x), at(gamma), at(kept_rows), {});
+      k.layer_norm_backward({}, at(gamma_alone), {}, at(dy), at(x), at(gamma), at(kept_rows), at(added));
+      k.layer_norm(at(of_sum), at(kept_rows), at(sum), at(added), at(gamma), at(beta), 1e-5);
+      k.layer_norm_backward(at(more), at(dgamma), at(dbeta), at(dy), at(sum), at(gamma), at(kept_rows),
+                            at(added));
     });
   });
 }
@@ -68,10 +73,14 @@ TEST_P(CudaRows, RmsNorm) {
     Both &y = values("y", n, columns), &kept_rows = sums("statistics", n, 1);
     Both &dy = values("dy", n, columns), &dx = values("dx", n, columns);
     Both &dgamma = sums("dgamma", 1, columns), &gamma_alone = sums("dgamma alone", 1, columns);
+    Both &sum = values("sum", n, columns), &added = values("added", n, columns);
+    Both &of_sum = values("y of the sum", n, columns), &more = values("dx and more", n, columns);
     expect_alike("rms_norm " + shape_text(n, columns), [&](Kernels& k, Side at) {
-      k.rms_norm(at(y), at(kept_rows), at(x), at(gamma), 1e-5);
-      k.rms_norm_backward(at(dx), at(dgamma), at(dy), at(x), at(gamma), at(kept_rows));
-      k.rms_norm_backward(Matrix(), at(gamma_alone), at(dy), at(x), at(gamma), at(kept_rows));
+      k.rms_norm(at(y), at(kept_rows), at(x), {}, at(gamma), 1e-5);
+      k.rms_norm_backward(at(dx), at(dgamma), at(dy), at(x), at(gamma), at(kept_rows), {});
+      k.rms_norm_backward({}, at(gamma_alone), at(dy), at(x), at(gamma), at(kept_rows), at(added));
+      k.rms_norm(at(of_sum), at(kept_rows), at(sum), at(added), at(gamma), 1e-5);
+      k.rms_norm_backward(at(more), at(dgamma), at(dy), at(sum), at(gamma), at(kept_rows), at(added));
     });
   });
 }
@@ -84,12 +93,48 @@ TEST_P(CudaRows, NormsOfWideRows) {
   Both &y = values("y", n, columns), &dx = values("dx", n, columns);
   Both &kept_rows = sums("statistics", n, 2), &kept_roots = sums("roots", n, 1);
   Both &dgamma = sums("dgamma", 1, columns), &dbeta = sums("dbeta", 1, columns);
-  Both& root_dgamma = sums("dgamma of rms_norm", 1, columns);
+  Both &root_dgamma = sums("dgamma of rms_norm", 1, columns), &added = values("added", n, columns);
   expect_alike("norms " + shape_text(n, columns), [&](Kernels& k, Side at) {
-    k.layer_norm(at(y), at(kept_rows), at(x), at(gamma), at(gamma), 1e-5);
-    k.layer_norm_backward(at(dx), at(dgamma), at(dbeta), at(dy), at(x), at(gamma), at(kept_rows));
-    k.rms_norm(at(y), at(kept_roots), at(x), at(gamma), 1e-5);
-    k.rms_norm_backward(at(dx), at(root_dgamma), at(dy), at(x), at(gamma), at(kept_roots));
+    k.layer_norm(at(y), at(kept_rows), at(x), at(added), at(gamma), at(gamma), 1e-5);
+    k.layer_norm_backward(at(dx), at(dgamma), at(dbeta), at(dy), at(x), at(gamma), at(kept_rows), at(added));
+    k.rms_norm(at(y), at(kept_roots), at(x), at(added), at(gamma), 1e-5);
+    k.rms_norm_backward(at(dx), at(root_dgamma), at(dy), at(x), at(gamma), at(kept_roots), at(added));
+  });
+}
+
+/// Norms that add have the bits of add before them, and in f32 their backwards those of add behind them; in
+/// bf16 a gradient is rounded once.
+TEST_P(CudaRows, NormsAddToTheBitAsAddDoes) {
+  for_shapes([&](int n, int columns) {
+    Both &x = values("x", n, columns), &added = values("added", n, columns);
+    Both &gamma = values("gamma", 1, columns), &dy = values("dy", n, columns);
+    Both &y = values("y", n, columns), &dx = values("dx", n, columns), &dgamma = sums("dgamma", 1, columns);
+    Both &kept_rows = sums("statistics", n, 2), &kept_roots = sums("roots", n, 1);
+    const Side at{true};
+    const auto outputs = [&](bool centred, bool fused) {
+      for (const auto& both : kept) both->reset();
+      const ConstMatrix first = fused ? ConstMatrix(at(added)) : ConstMatrix();
+      if (!fused) gpu->add(at(x), at(added));
+      if (centred) {
+        gpu->layer_norm(at(y), at(kept_rows), at(x), first, at(gamma), at(gamma), 1e-5);
+        gpu->layer_norm_backward(at(dx), at(dgamma), {}, at(dy), at(x), at(gamma), at(kept_rows), first);
+      } else {
+        gpu->rms_norm(at(y), at(kept_roots), at(x), first, at(gamma), 1e-5);
+        gpu->rms_norm_backward(at(dx), at(dgamma), at(dy), at(x), at(gamma), at(kept_roots), first);
+      }
+      if (!fused) gpu->add(at(dx), at(added));
+      check_cuda(cudaStreamSynchronize(stream), "wait for norms");
+      std::vector<std::vector<char>> all;
+      for (const auto& both : kept) {
+        if (GetParam() == DType::f32 || both.get() != &dx) all.push_back(both->read());
+      }
+      return all;
+    };
+    for (const bool centred : {true, false}) {
+      EXPECT_TRUE(outputs(centred, true) == outputs(centred, false))
+          << (centred ? "layer_norm " : "rms_norm ") << shape_text(n, columns);
+    }
+    kept.clear();
   });
 }
 

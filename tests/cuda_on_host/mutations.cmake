@@ -4,6 +4,7 @@
 set(tensor "*CudaAttention.LargeScores/bf16")
 set(plain "*CudaAttention.LargeScores/f32")
 set(norms "*CudaRows.NormsOfWideRows/f32")
+set(adding "*CudaRows.NormsAdd*/f32")
 set(rows "*CudaLookup.*ManyTokens/f32")
 set(linear "*CudaLinear.UnalignedMatrices/f32")
 set(squares "*CudaRows.Squares/f32")
@@ -68,6 +69,14 @@ mutation("plain keys: lanes do not wait for weights" attention_plain.cu 6 "__syn
 
 mutation("reduce: a result is written while it is read" reduce.cuh 1 "__syncthreads();" "" ${norms})
 mutation("reduce: results are read before they are there" reduce.cuh 2 "__syncthreads();" "" ${norms})
+mutation("norms: sums are not kept" norms.cu 1 "store(row + column, values);" "" ${adding})
+mutation("norms: sums are not rounded" norms.cu 1
+  "to_float(from_float<T>(values[i] + more[i]))" "values[i] + more[i]" "*CudaRows.NormsAdd*/bf16")
+mutation("norms: rows all get what is added to the first" norms.cu 1 "added + row * columns" "added" ${adding})
+mutation("norms: nothing is added to a gradient" norms.cu 1
+  "__fadd_rn(values[i], slopes[i])" "values[i]" ${adding})
+mutation("norms: the first row is added to every gradient" norms.cu 1
+  "pass.added + start + column" "pass.added + column" ${adding})
 mutation("rows: matches are read before they are there" rows.cu 1 "__syncthreads();" "" ${rows})
 mutation("rows: matches are written while they are read" rows.cu 2 "__syncthreads();" "" ${rows})
 mutation("rows: threads do not agree" rows.cu 1 "__syncthreads_or(mine)" "static_cast<int>(mine)" ${rows})

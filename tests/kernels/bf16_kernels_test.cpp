@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "kernels/dtype.hpp"
@@ -74,9 +75,30 @@ TEST(Bf16Kernels, LeaveOutWhatHasNoData) {
   float rstd = 0.5;
   std::array<float, 2> dgamma{10, 10};
   kernels->rms_norm_backward({nullptr, 1, 2}, {dgamma.data(), 1, 2}, row(dy), row(x), row(gamma),
-                             ConstSums{&rstd, 1, 1});
+                             ConstSums{&rstd, 1, 1}, {});
   EXPECT_EQ(dgamma[0], 11.5F);  // dy x rstd is added
   EXPECT_EQ(dgamma[1], 12.0F);
+}
+
+/// As with add: 256 + 1 is rounded to 256, whose norm follows, 1 / rstd being the root of 256^2 / 2.
+TEST(Bf16Kernels, NormsAreOfTheRoundedSum) {
+  const auto kernels = make_host_kernels(DType::bf16);
+  std::vector<BFloat16> x = rounded({256, 0}), added = rounded({1, 0}), gamma = rounded({1, 1}), y(2);
+  float rstd = 0;
+  kernels->rms_norm(row(y), {&rstd, 1, 1}, row(x), row(added), row(gamma), 0.0);
+  EXPECT_EQ(to_float(x[0]), 256);
+  EXPECT_FLOAT_EQ(rstd, std::sqrt(2.0F) / 256);
+}
+
+/// With the normal row (r, -r) and g = (1, 1), the mean of their product is 0, and dx = r g. Of r = 1 + 2^-9
+/// plus 2^-8 the nearest is 1 + 2^-7; 1 + 2^-9 alone would be rounded to 1, and 1 + 2^-8 to the even 1.
+TEST(Bf16Kernels, GradientsOfNormsAreRoundedWithWhatIsAdded) {
+  const auto kernels = make_host_kernels(DType::bf16);
+  std::vector<BFloat16> x = rounded({1, -1}), ones = rounded({1, 1}), dx(2);
+  std::vector<BFloat16> added = rounded({0x1p-8F, 0x1p-8F});
+  const float rstd = 1 + 0x1p-9F;
+  kernels->rms_norm_backward(row(dx), {}, row(ones), row(x), row(ones), {&rstd, 1, 1}, row(added));
+  for (const BFloat16 value : dx) EXPECT_EQ(to_float(value), 1 + 0x1p-7F);
 }
 
 }  // namespace bf16_kernels_test

@@ -60,10 +60,10 @@ TEST(HostKernels, AllowMatricesWithoutRows) {
   k->linear(none4, none2, weight, ConstMatrix());
   k->linear_backward_input(none2, none4, weight);
   k->linear_backward_weight(dweight, dbias, none4, none2, Beta::one);
-  k->layer_norm(none2, kept2, none2, row, row, 1e-5);
-  k->layer_norm_backward(none2, drow, drow, none2, none2, row, kept2);
-  k->rms_norm(none2, kept1, none2, row, 1e-5);
-  k->rms_norm_backward(none2, drow, none2, none2, row, kept1);
+  k->layer_norm(none2, kept2, none2, none2, row, row, 1e-5);
+  k->layer_norm_backward(none2, drow, drow, none2, none2, row, kept2, none2);
+  k->rms_norm(none2, kept1, none2, none2, row, 1e-5);
+  k->rms_norm_backward(none2, drow, none2, none2, row, kept1, none2);
   k->gelu(none2, none2);
   k->gelu_backward(none2, none2, none2);
   k->gelu_erf(none2, none2);
@@ -127,14 +127,22 @@ TEST(HostKernels, NameTheOperationAndBothShapes) {
       {"linear_backward_weight: dweight is 3 x 4, expected 2 x 4",
        [&](auto& k) { k.linear_backward_weight(b, {}, a, b, Beta::one); }},
       {"layer_norm: gamma is 1 x 4, expected 1 x 2",
-       [&](auto& k) { k.layer_norm(a, pair, a, row4, row, 0.1); }},
+       [&](auto& k) { k.layer_norm(a, pair, a, {}, row4, row, 0.1); }},
       {"layer_norm: statistics is 3 x 3, expected 3 x 2",
-       [&](auto& k) { k.layer_norm(a, triple, a, row, row, 0.1); }},
+       [&](auto& k) { k.layer_norm(a, triple, a, {}, row, row, 0.1); }},
+      {"layer_norm: added is 3 x 4, expected 3 x 2",
+       [&](auto& k) { k.layer_norm(a, pair, a, b, row, row, 0.1); }},
       {"layer_norm_backward: dbeta is 1 x 4, expected 1 x 2",
-       [&](auto& k) { k.layer_norm_backward(a, row, row4, a, a, row, pair); }},
-      {"rms_norm: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.rms_norm(b, pair, a, row, 0.1); }},
+       [&](auto& k) { k.layer_norm_backward(a, row, row4, a, a, row, pair, {}); }},
+      {"layer_norm_backward: added is 1 x 2, expected 3 x 2",
+       [&](auto& k) { k.layer_norm_backward(a, row, row, a, a, row, pair, row); }},
+      {"rms_norm: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.rms_norm(b, pair, a, {}, row, 0.1); }},
+      {"rms_norm: added is 1 x 2, expected 3 x 2",
+       [&](auto& k) { k.rms_norm(a, Reals(3, 1), a, row, row, 0.1); }},
       {"rms_norm_backward: statistics is 3 x 2, expected 3 x 1",
-       [&](auto& k) { k.rms_norm_backward(a, row, a, a, row, pair); }},
+       [&](auto& k) { k.rms_norm_backward(a, row, a, a, row, pair, {}); }},
+      {"rms_norm_backward: added is 3 x 4, expected 3 x 2",
+       [&](auto& k) { k.rms_norm_backward(a, row, a, a, row, Reals(3, 1), b); }},
       {"gelu: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu(b, a); }},
       {"gelu_backward: dy is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu_backward(a, b, a); }},
       {"gelu_erf: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu_erf(b, a); }},

@@ -21,22 +21,23 @@ class Norm : public ::testing::TestWithParam<std::tuple<int, int>> {
   Reals gamma = random_values(random, 1, width);
   Reals beta = random_values(random, 1, width);
   Reals dy = random_values(random, n, width);
+  Reals added = random_values(random, n, width);
   Reals y = Reals(n, width, 9.0);
   Reals layer_statistics = Reals(n, 2, 9.0);
   Reals rms_statistics = Reals(n, 1, 9.0);
 
   double layer_loss() {
-    kernels->layer_norm(y, layer_statistics, x, gamma, beta, kEpsilon);
+    kernels->layer_norm(y, layer_statistics, x, {}, gamma, beta, kEpsilon);
     return inner(y, dy);
   }
   double rms_loss() {
-    kernels->rms_norm(y, rms_statistics, x, gamma, kEpsilon);
+    kernels->rms_norm(y, rms_statistics, x, {}, gamma, kEpsilon);
     return inner(y, dy);
   }
 };
 
 TEST_P(Norm, LayerNormTakesOffTheMeanAndDividesByTheDeviation) {
-  kernels->layer_norm(y, layer_statistics, x, gamma, beta, kEpsilon);
+  kernels->layer_norm(y, layer_statistics, x, {}, gamma, beta, kEpsilon);
   for (int r = 0; r < n; ++r) {
     double mean = 0.0;
     double variance = 0.0;
@@ -52,7 +53,7 @@ TEST_P(Norm, LayerNormTakesOffTheMeanAndDividesByTheDeviation) {
 }
 
 TEST_P(Norm, RmsNormDividesByTheRootOfTheMeanSquare) {
-  kernels->rms_norm(y, rms_statistics, x, gamma, kEpsilon);
+  kernels->rms_norm(y, rms_statistics, x, {}, gamma, kEpsilon);
   for (int r = 0; r < n; ++r) {
     double square = 0.0;
     for (int c = 0; c < width; ++c) square += x(r, c) * x(r, c) / width;
@@ -62,28 +63,28 @@ TEST_P(Norm, RmsNormDividesByTheRootOfTheMeanSquare) {
   }
 }
 
-TEST_P(Norm, LayerNormBackwardIsTheDerivative) {
+TEST_P(Norm, LayerNormBackwardIsTheDerivativePlusWhatIsAdded) {
   layer_loss();
   const Reals gamma_start = random_values(random, 1, width);
   const Reals beta_start = random_values(random, 1, width);
   Reals dx(n, width, 9.0);
   Reals dgamma = gamma_start;
   Reals dbeta = beta_start;
-  kernels->layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, layer_statistics);
+  kernels->layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, layer_statistics, added);
   const auto loss = [this] { return layer_loss(); };
-  expect_close(dx, numeric_gradient(x, loss), kGradient, "dx");
+  expect_close(dx, plus(added, numeric_gradient(x, loss)), kGradient, "dx");
   expect_close(dgamma, plus(gamma_start, numeric_gradient(gamma, loss)), kGradient, "dgamma");
   expect_close(dbeta, plus(beta_start, numeric_gradient(beta, loss)), kGradient, "dbeta");
 }
 
-TEST_P(Norm, RmsNormBackwardIsTheDerivative) {
+TEST_P(Norm, RmsNormBackwardIsTheDerivativePlusWhatIsAdded) {
   rms_loss();
   const Reals gamma_start = random_values(random, 1, width);
   Reals dx(n, width, 9.0);
   Reals dgamma = gamma_start;
-  kernels->rms_norm_backward(dx, dgamma, dy, x, gamma, rms_statistics);
+  kernels->rms_norm_backward(dx, dgamma, dy, x, gamma, rms_statistics, added);
   const auto loss = [this] { return rms_loss(); };
-  expect_close(dx, numeric_gradient(x, loss), kGradient, "dx");
+  expect_close(dx, plus(added, numeric_gradient(x, loss)), kGradient, "dx");
   expect_close(dgamma, plus(gamma_start, numeric_gradient(gamma, loss)), kGradient, "dgamma");
 }
 
@@ -94,24 +95,60 @@ TEST_P(Norm, BackwardLeavesOutWhatIsNotAskedFor) {
   Reals dx(n, width);
   Reals dgamma(1, width);
   Reals dbeta(1, width);
-  kernels->layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, layer_statistics);
+  kernels->layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, layer_statistics, {});
   Reals alone(n, width);
-  kernels->layer_norm_backward(alone, Sums(), Sums(), dy, x, gamma, layer_statistics);
+  kernels->layer_norm_backward(alone, Sums(), Sums(), dy, x, gamma, layer_statistics, {});
   EXPECT_EQ(alone.data, dx.data);
   Reals only_dgamma(1, width);
-  kernels->layer_norm_backward(no_dx, only_dgamma, Sums(), dy, x, gamma, layer_statistics);
+  kernels->layer_norm_backward(no_dx, only_dgamma, Sums(), dy, x, gamma, layer_statistics, added);
   EXPECT_EQ(only_dgamma.data, dgamma.data);
   Reals only_dbeta(1, width);
-  kernels->layer_norm_backward(no_dx, Sums(), only_dbeta, dy, x, gamma, layer_statistics);
+  kernels->layer_norm_backward(no_dx, Sums(), only_dbeta, dy, x, gamma, layer_statistics, {});
   EXPECT_EQ(only_dbeta.data, dbeta.data);
 
   Reals rms_dgamma(1, width);
-  kernels->rms_norm_backward(dx, rms_dgamma, dy, x, gamma, rms_statistics);
-  kernels->rms_norm_backward(alone, Sums(), dy, x, gamma, rms_statistics);
+  kernels->rms_norm_backward(dx, rms_dgamma, dy, x, gamma, rms_statistics, {});
+  kernels->rms_norm_backward(alone, Sums(), dy, x, gamma, rms_statistics, {});
   EXPECT_EQ(alone.data, dx.data);
   Reals only_rms(1, width);
-  kernels->rms_norm_backward(no_dx, only_rms, dy, x, gamma, rms_statistics);
+  kernels->rms_norm_backward(no_dx, only_rms, dy, x, gamma, rms_statistics, added);
   EXPECT_EQ(only_rms.data, rms_dgamma.data);
+}
+
+/// Returns the sum, norms and gradients of both norms, with `added` by the norms, or by add before and behind
+/// them.
+template <typename T>
+std::vector<std::vector<T>> sums_and_norms(int n, int width, HostTarget target, bool fused) {
+  Random random{17};
+  const auto kernels = host<T>(target);
+  const auto x = random_values<T>(random, n, width, 2.0), added = random_values<T>(random, n, width);
+  const auto dy = random_values<T>(random, n, width), gamma = random_values<T>(random, 1, width);
+  std::vector<std::vector<T>> all;
+  for (const bool centred : {true, false}) {
+    Values<T> sum = x, y(n, width), statistics(n, centred ? 2 : 1), dx(n, width), dgamma(1, width);
+    const ConstMatrix first = fused ? ConstMatrix(added) : ConstMatrix();
+    if (!fused) kernels->add(sum, added);
+    if (centred) {
+      kernels->layer_norm(y, statistics, sum, first, gamma, gamma, kEpsilon);
+      kernels->layer_norm_backward(dx, dgamma, {}, dy, sum, gamma, statistics, first);
+    } else {
+      kernels->rms_norm(y, statistics, sum, first, gamma, kEpsilon);
+      kernels->rms_norm_backward(dx, dgamma, dy, sum, gamma, statistics, first);
+    }
+    if (!fused) kernels->add(dx, added);
+    for (const auto* values : {&sum, &y, &statistics, &dx, &dgamma}) all.push_back(values->data);
+  }
+  return all;
+}
+
+TEST_P(Norm, AddsToTheBitAsAddDoes) {
+  for (const auto& [target, name] : kNames<HostTarget>) {
+    if (!has_host_target(target)) continue;
+    EXPECT_EQ(sums_and_norms<float>(n, width, target, true), sums_and_norms<float>(n, width, target, false))
+        << name;
+    EXPECT_EQ(sums_and_norms<double>(n, width, target, true), sums_and_norms<double>(n, width, target, false))
+        << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Norm,

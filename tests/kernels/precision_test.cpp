@@ -48,19 +48,20 @@ Outputs linear_outputs(HostTarget target) {
 template <typename T>
 Outputs norm_outputs(HostTarget target) {
   Random random(71);
-  const auto x = random_values<T>(random, 20, 96, 3.0);
+  auto x = random_values<T>(random, 20, 96, 3.0);
   const auto gamma = random_values<T>(random, 1, 96);
   const auto beta = random_values<T>(random, 1, 96);
   const auto dy = random_values<T>(random, 20, 96);
+  const auto added = random_values<T>(random, 20, 96);
   Values<T> y(20, 96), dx(20, 96), dgamma(1, 96), dbeta(1, 96), layer(20, 2), rms(20, 1);
   const auto kernels = host<T>(target);
   Outputs outputs;
-  kernels->layer_norm(y, layer, x, gamma, beta, 1e-5);
-  kernels->layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, layer);
-  for (const auto* values : {&y, &layer, &dx, &dgamma, &dbeta}) keep(outputs, *values);
-  kernels->rms_norm(y, rms, x, gamma, 1e-5);
-  kernels->rms_norm_backward(dx, dgamma, dy, x, gamma, rms);
-  for (const auto* values : {&y, &rms, &dx, &dgamma}) keep(outputs, *values);
+  kernels->layer_norm(y, layer, x, added, gamma, beta, 1e-5);
+  kernels->layer_norm_backward(dx, dgamma, dbeta, dy, x, gamma, layer, added);
+  for (const auto* values : {&x, &y, &layer, &dx, &dgamma, &dbeta}) keep(outputs, *values);
+  kernels->rms_norm(y, rms, x, added, gamma, 1e-5);
+  kernels->rms_norm_backward(dx, dgamma, dy, x, gamma, rms, added);
+  for (const auto* values : {&x, &y, &rms, &dx, &dgamma}) keep(outputs, *values);
   return outputs;
 }
 

@@ -169,13 +169,13 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](auto operation, auto body) { all.push_back(make_case(operation, body)); };
   const auto width = [](Arguments& a) { return 1 + a.below(90); };
+  const auto either = [](Arguments& a, ConstMatrix x) { return a.below(2) == 0 ? x : ConstMatrix(); };
   const auto logit_size = 3.0;
 
   add(&K::linear, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t in = width(a), out = width(a);
-    const bool biased = a.below(2) == 0;
-    const ConstMatrix x = a.in(n, in), weight = a.in(out, in), bias = a.in(1, out);
-    call(a.out(n, out), x, weight, biased ? bias : ConstMatrix());
+    const ConstMatrix x = a.in(n, in), weight = a.in(out, in), bias = either(a, a.in(1, out));
+    call(a.out(n, out), x, weight, bias);
   });
   add(&K::linear_backward_input, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t in = width(a), out = width(a);
@@ -192,33 +192,33 @@ std::vector<Case> cases() {
   });
   add(&K::layer_norm, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a) + 1;
-    const ConstMatrix x = a.in(n, c, 3.0), gamma = a.in(1, c), beta = a.in(1, c);
-    const Matrix y = a.out(n, c);
-    call(y, a.sums_out(n, 2), x, gamma, beta, 1e-3);
+    const ConstMatrix gamma = a.in(1, c), beta = a.in(1, c), added = either(a, a.in(n, c));
+    const Matrix y = a.out(n, c), x = a.in_out(n, c, 3.0);
+    call(y, a.sums_out(n, 2), x, added, gamma, beta, 1e-3);
   });
   add(&K::layer_norm_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
-    const ConstMatrix dy = a.in(n, c), x = a.in(n, c), gamma = a.in(1, c);
+    const ConstMatrix dy = a.in(n, c), x = a.in(n, c), gamma = a.in(1, c), added = either(a, a.in(n, c));
     const Matrix dx = a.out(n, c);
     const Sums dgamma = a.sums_out(1, c, 1.0), dbeta = a.sums_out(1, c, 1.0);
     const auto left_out = a.below(4);
     call(left_out == 1 ? Matrix(nullptr, n, c) : dx, left_out == 2 ? Sums() : dgamma,
-         left_out == 3 ? Sums() : dbeta, dy, x, gamma, a.sums_in(n, 2));
+         left_out == 3 ? Sums() : dbeta, dy, x, gamma, a.sums_in(n, 2), added);
   });
   add(&K::rms_norm, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
-    const ConstMatrix x = a.in(n, c, 3.0), gamma = a.in(1, c);
-    const Matrix y = a.out(n, c);
-    call(y, a.sums_out(n, 1), x, gamma, 1e-3);
+    const ConstMatrix gamma = a.in(1, c), added = either(a, a.in(n, c));
+    const Matrix y = a.out(n, c), x = a.in_out(n, c, 3.0);
+    call(y, a.sums_out(n, 1), x, added, gamma, 1e-3);
   });
   add(&K::rms_norm_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
-    const ConstMatrix dy = a.in(n, c), x = a.in(n, c), gamma = a.in(1, c);
+    const ConstMatrix dy = a.in(n, c), x = a.in(n, c), gamma = a.in(1, c), added = either(a, a.in(n, c));
     const Matrix dx = a.out(n, c);
     const Sums dgamma = a.sums_out(1, c, 1.0);
     const auto left_out = a.below(3);
     call(left_out == 1 ? Matrix(nullptr, n, c) : dx, left_out == 2 ? Sums() : dgamma, dy, x, gamma,
-         a.sums_in(n, 1));
+         a.sums_in(n, 1), added);
   });
   add(&K::gelu, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = 2 * width(a);

@@ -253,26 +253,36 @@ struct RmsNorm {
   static constexpr Unit kUnit = Unit::bytes;
   Values x{kTokens, kWidth}, y{kTokens, kWidth}, gamma{1, kWidth};
   Zeros statistics{kTokens, 1};
-  void operator()(Kernels& k) { k.rms_norm(y, statistics, x, gamma, 1e-5); }
+  void operator()(Kernels& k) { k.rms_norm(y, statistics, x, {}, gamma, 1e-5); }
   double work() const { return 4.0 * kTokens * kWidth; }
 };
 struct RmsNormBackward : RmsNorm {
   Values dy{kTokens, kWidth};
   Zeros dgamma{1, kWidth};
-  void operator()(Kernels& k) { k.rms_norm_backward(y, dgamma, dy, x, gamma, statistics); }
+  void operator()(Kernels& k) { k.rms_norm_backward(y, dgamma, dy, x, gamma, statistics, {}); }
   double work() const { return 6.0 * kTokens * kWidth; }
+};
+struct AddRmsNorm : RmsNorm {
+  Values added{kTokens, kWidth};
+  void operator()(Kernels& k) { k.rms_norm(y, statistics, x, added, gamma, 1e-5); }
+  double work() const { return 8.0 * kTokens * kWidth; }
+};
+struct RmsNormBackwardAdd : RmsNormBackward {
+  Values added{kTokens, kWidth};
+  void operator()(Kernels& k) { k.rms_norm_backward(y, dgamma, dy, x, gamma, statistics, added); }
+  double work() const { return 8.0 * kTokens * kWidth; }
 };
 struct LayerNorm {
   static constexpr Unit kUnit = Unit::bytes;
   Values x{kTokens, kWidth}, y{kTokens, kWidth}, gamma{1, kWidth};
   Zeros statistics{kTokens, 2};
-  void operator()(Kernels& k) { k.layer_norm(y, statistics, x, gamma, gamma, 1e-5); }
+  void operator()(Kernels& k) { k.layer_norm(y, statistics, x, {}, gamma, gamma, 1e-5); }
   double work() const { return 4.0 * kTokens * kWidth; }
 };
 struct LayerNormBackward : LayerNorm {
   Values dy{kTokens, kWidth};
   Zeros dgamma{1, kWidth}, dbeta{1, kWidth};
-  void operator()(Kernels& k) { k.layer_norm_backward(y, dgamma, dbeta, dy, x, gamma, statistics); }
+  void operator()(Kernels& k) { k.layer_norm_backward(y, dgamma, dbeta, dy, x, gamma, statistics, {}); }
   double work() const { return 6.0 * kTokens * kWidth; }
 };
 struct Gelu {
@@ -350,6 +360,8 @@ DFLOP_CUDA_BENCH("attention_backward/causal", AttentionBackward<true, 32>);
 DFLOP_CUDA_BENCH("attention_backward/causal_8_key_heads", AttentionBackward<true, 8>);
 DFLOP_CUDA_BENCH("rms_norm", RmsNorm);
 DFLOP_CUDA_BENCH("rms_norm_backward", RmsNormBackward);
+DFLOP_CUDA_BENCH("rms_norm/added", AddRmsNorm);
+DFLOP_CUDA_BENCH("rms_norm_backward/added", RmsNormBackwardAdd);
 DFLOP_CUDA_BENCH("layer_norm", LayerNorm);
 DFLOP_CUDA_BENCH("layer_norm_backward", LayerNormBackward);
 DFLOP_CUDA_BENCH("gelu", Gelu);

@@ -127,6 +127,9 @@ T __shfl_xor_sync(unsigned, T value, int distance) {
 inline int __ffs(int x) {
   return __builtin_ffs(x);
 }
+inline float __fadd_rn(float x, float y) {
+  return x + y;
+}
 inline float __expf(float x) {
   return std::exp(x);
 }
