@@ -144,21 +144,19 @@ Tensor TransformerLayer::scaled_backward(const Tensor& d_sum, const Parameter* s
 /// Computes all of the tape from its input, and the output where that is asked for. What a scale multiplies
 /// is read by the backward: the MLP's half is then computed to its end in any case.
 Tensor TransformerLayer::fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const {
-  Kernels& kernels = rank_.kernels;
   norm1_.forward(tape.norm1);
   tape.qkv = qkv_.forward(all_rows(tape.norm1.out, sequences.rows));
   if (qk_norm_) tape.qkv = qk_norm_->forward(std::move(tape.qkv), tape.qk_norm);
   turn(tape.qkv, sequences, false);
   attend(sequences, tape);
   tape.norm2.x = scaled(attention_out_.forward(tape.heads), scale1_, tape.attended);
-  kernels.add(tape.norm2.x, tape.norm1.x);
-  norm2_.forward(tape.norm2);
+  norm2_.forward(tape.norm2, tape.norm1.x);
   tape.up = up_.forward(all_rows(tape.norm2.out, sequences.rows));
   activate(tape);
   if (!with_output && scale2_ == nullptr) return {};
   Tensor out = scaled(down_.forward(tape.activated), scale2_, tape.mlp);
   if (!with_output) return {};
-  kernels.add(out, tape.norm2.x);
+  rank_.kernels.add(out, tape.norm2.x);
   return out;
 }
 
@@ -184,15 +182,12 @@ Tensor TransformerLayer::mlp_backward(Tensor d_out, const PackedSequences& seque
   tape.d_out_all = all_rows(tape.d_out, sequences.rows);
   tape.d_up = activate_backward(down_.backward_input(tape.d_out_all), tape);
   tape.up = {};
-  Tensor d_x1 = norm2_.backward(up_.backward_input(tape.d_up), tape.norm2);
-  rank_.kernels.add(d_x1, scale2_ != nullptr ? d_out : tape.d_out);
-  return d_x1;
+  return norm2_.backward(up_.backward_input(tape.d_up), tape.norm2, scale2_ != nullptr ? d_out : tape.d_out);
 }
 
 /// Returns the same of attention's half.
 Tensor TransformerLayer::attention_backward(Tensor d_out, const PackedSequences& sequences,
                                             LayerTape& tape) const {
-  Kernels& kernels = rank_.kernels;
   Tensor d_result;
   if (scale1_ != nullptr) d_result = scaled_backward(d_out, scale1_, tape.attended);
   tape.d_x1 = scale1_ != nullptr ? std::move(d_result) : std::move(d_out);
@@ -200,16 +195,14 @@ Tensor TransformerLayer::attention_backward(Tensor d_out, const PackedSequences&
   {
     const Tensor d_heads = attention_out_.backward_input(tape.d_x1_all);
     tape.d_qkv = Tensor(rank_, sequences.rows, attention_.qkv_columns());
-    kernels.attention_backward(tape.d_qkv, d_heads, tape.heads, tape.attention_statistics, tape.qkv,
-                               attention_, offsets(sequences));
+    rank_.kernels.attention_backward(tape.d_qkv, d_heads, tape.heads, tape.attention_statistics, tape.qkv,
+                                     attention_, offsets(sequences));
   }
   tape.qkv = {};
   tape.attention_statistics = {};
   turn(tape.d_qkv, sequences, true);
   if (qk_norm_) tape.d_qkv = qk_norm_->backward(std::move(tape.d_qkv), tape.qk_norm);
-  Tensor d_x = norm1_.backward(qkv_.backward_input(tape.d_qkv), tape.norm1);
-  kernels.add(d_x, scale1_ != nullptr ? d_out : tape.d_x1);
-  return d_x;
+  return norm1_.backward(qkv_.backward_input(tape.d_qkv), tape.norm1, scale1_ != nullptr ? d_out : tape.d_x1);
 }
 
 Tensor TransformerLayer::backward_input(Tensor d_out, const PackedSequences& sequences,
