@@ -266,7 +266,7 @@ std::string timeline_legend_svg(bool with_path) {
     out += fmt::format("<text x='{:.0f}' y='13'>{}</text>", x + 18, kPaints[p].meaning);
     x += 34 + 6.6 * static_cast<double>(kPaints[p].meaning.size());
   }
-  out += fmt::format("<text x='{:.0f}' y='13'>white: bubble</text>", x);
+  out += fmt::format("<text x='{:.0f}' y='13'>blank: bubble</text>", x);
   if (with_path) {
     out += fmt::format(
         "<rect x='{:.0f}' y='2' width='13' height='13' fill='none' stroke='{}' stroke-width='1.4'/>", x + 90,

@@ -8,24 +8,13 @@
 #include <boost/algorithm/string/replace.hpp>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 
 #include "experiments/cli/say.hpp"
 #include "traces/text/csv.hpp"
 
 namespace dflop {
 namespace {
-
-std::string text_of(const Cell& cell, const Column& column) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return printable(*text);
-  if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
-    if (column.scale == 1) return fmt::format("{}", *whole);
-    return fmt::format("{:.{}f}", static_cast<double>(*whole) * column.scale, column.decimals);
-  }
-  if (const auto* number = std::get_if<double>(&cell)) {
-    return fmt::format("{:.{}f}", *number * column.scale, column.decimals);
-  }
-  return "-";
-}
 
 std::string csv_of(const Cell& cell) {
   return std::holds_alternative<std::string>(cell) ? to_csv_field(std::get<std::string>(cell))
@@ -43,12 +32,6 @@ std::string as_blocks(const Table& table, const std::vector<std::vector<std::str
     }
   }
   return out;
-}
-
-/// Tells whether a column has words, which go to the left, as numbers go to the right: it has a word in its
-/// first row.
-bool has_words(const Table& table, std::size_t column) {
-  return !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][column]);
 }
 
 using Escapes = std::span<const std::pair<char, std::string_view>>;
@@ -100,6 +83,33 @@ std::string dump_as_utf8(const nlohmann::ordered_json& json, int indent) {
 
 }  // namespace
 
+std::string shown_text(const Cell& cell, const Column& column) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return printable(*text);
+  if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
+    if (column.scale == 1) return fmt::format("{}", *whole);
+    return fmt::format("{:.{}f}", static_cast<double>(*whole) * column.scale, column.decimals);
+  }
+  if (const auto* number = std::get_if<double>(&cell)) {
+    return fmt::format("{:.{}f}", *number * column.scale, column.decimals);
+  }
+  return "-";
+}
+
+bool has_words(const Table& table, std::size_t column) {
+  return !table.rows.empty() && std::holds_alternative<std::string>(table.rows[0][column]);
+}
+
+Table columns_of(const Table& table, const std::function<bool(const Column&)>& is_kept) {
+  Table kept;
+  kept.rows.resize(table.rows.size());
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    if (!is_kept(table.columns[c])) continue;
+    kept.columns.push_back(table.columns[c]);
+    for (std::size_t r = 0; r < table.rows.size(); ++r) kept.rows[r].push_back(table.rows[r][c]);
+  }
+  return kept;
+}
+
 std::string to_text(const Table& table, int width) {
   std::vector<std::vector<std::string>> cells;
   std::vector<std::size_t> widths;
@@ -107,7 +117,7 @@ std::string to_text(const Table& table, int width) {
   for (const std::vector<Cell>& row : table.rows) {
     cells.emplace_back();
     for (std::size_t c = 0; c < row.size(); ++c) {
-      cells.back().push_back(text_of(row[c], table.columns[c]));
+      cells.back().push_back(shown_text(row[c], table.columns[c]));
       widths[c] = std::max(widths[c], cells.back().back().size());
     }
   }
@@ -153,7 +163,7 @@ std::string to_markdown(const Table& table) {
   for (const std::vector<Cell>& row : table.rows) {
     out += '|';
     for (std::size_t c = 0; c < row.size(); ++c)
-      out += fmt::format(" {} |", escaped(text_of(row[c], table.columns[c]), kMarkdown));
+      out += fmt::format(" {} |", escaped(shown_text(row[c], table.columns[c]), kMarkdown));
     out += '\n';
   }
   return out;
@@ -171,7 +181,7 @@ std::string to_latex(const Table& table) {
   add_line([&](std::size_t c) { return table.columns[c].title; });
   out += "\\midrule\n";
   for (const std::vector<Cell>& row : table.rows)
-    add_line([&](std::size_t c) { return text_of(row[c], table.columns[c]); });
+    add_line([&](std::size_t c) { return shown_text(row[c], table.columns[c]); });
   return out + "\\bottomrule\n\\end{tabular}\n";
 }
 
@@ -206,10 +216,24 @@ std::string infeasible_json(const std::string& reason) {
   return json_text(document);
 }
 
-std::string terminal_text(const Table& table) {
+int terminal_width() {
   winsize size{};
   const bool known = isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
-  return to_text(table, known ? size.ws_col : 0);
+  return known ? size.ws_col : 0;
+}
+
+std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+  }
+  return lines;
+}
+
+std::string terminal_text(const Table& table) {
+  return to_text(table, terminal_width());
 }
 
 std::string section(std::string_view heading, const std::optional<Table>& table) {

@@ -64,6 +64,9 @@ struct Table {
   std::vector<std::vector<Cell>> rows;
 };
 
+/// Returns a table of only those columns for which `is_kept` is true.
+Table columns_of(const Table& table, const std::function<bool(const Column&)>& is_kept);
+
 /// Returns aligned columns; where `width` is positive and the table is wider, one block of "title: value"
 /// lines per row.
 std::string to_text(const Table& table, int width = 0);
@@ -93,6 +96,19 @@ std::string infeasible_json(const std::string& reason);
 /// Returns the text of a table as wide as the terminal on standard output allows; where that is none, as wide
 /// as it is.
 std::string terminal_text(const Table& table);
+
+/// Returns the width of the terminal on standard output in columns; 0 without one.
+int terminal_width();
+
+/// Breaks a text between words into lines of at most `width` letters; a longer word has a line of its own.
+std::vector<std::string> lines_of(const std::string& text, std::size_t width);
+
+/// Returns the text of a cell as tables for people show it: rounded to the column's decimals, "-" for a
+/// missing value.
+std::string shown_text(const Cell& cell, const Column& column);
+
+/// Returns whether a column has words, which are aligned to the left, and not numbers: the first row decides.
+bool has_words(const Table& table, std::size_t column);
 
 /// Returns a blank line, the heading and a table as wide as the terminal allows; nothing without a table.
 std::string section(std::string_view heading, const std::optional<Table>& table);

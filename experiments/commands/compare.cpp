@@ -8,13 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "core/support/parallel.hpp"
-#include "experiments/charts/charts.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/reports/comparison.hpp"
+#include "experiments/reports/comparison_page.hpp"
 #include "experiments/studies/comparison.hpp"
 #include "experiments/studies/headroom.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
+#include "experiments/studies/time_breakdown.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
 #include "experiments/trust/overhead.hpp"
@@ -29,30 +31,6 @@
 
 namespace dflop {
 namespace {
-
-std::string throughput_bars(const std::vector<System>& systems) {
-  double best = 0;
-  for (const System& system : systems) {
-    if (system.evaluation) best = std::max(best, system.evaluation->samples_per_s);
-  }
-  constexpr double kRow = 24;
-  std::string out = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' width='1000' height='{:.0f}' font-family='sans-serif' "
-      "font-size='13' fill='#333'>",
-      kRow * static_cast<double>(systems.size()));
-  for (std::size_t i = 0; i < systems.size(); ++i) {
-    const double y = kRow * static_cast<double>(i);
-    const double throughput = systems[i].evaluation ? systems[i].evaluation->samples_per_s : 0;
-    const double width = best > 0 ? 600 * throughput / best : 0;
-    out += fmt::format("<text x='190' y='{:.0f}' text-anchor='end'>{}</text>", y + 16,
-                       html_escaped(systems[i].name));
-    out += fmt::format("<rect x='200' y='{:.0f}' width='{:.1f}' height='17' fill='#4c78a8'/>", y + 3, width);
-    out += systems[i].evaluation ? fmt::format("<text x='{:.1f}' y='{:.0f}'>{:.2f} samples/s</text>",
-                                               208 + width, y + 16, throughput)
-                                 : fmt::format("<text x='208' y='{:.0f}'>infeasible</text>", y + 16);
-  }
-  return out + "</svg>";
-}
 
 /// A MemoryRow says what further batches need of memory under a plan that one or more systems have, filled
 /// alike.
@@ -70,46 +48,69 @@ struct Compared {
   std::vector<SeedRuns> runs;  ///< of which it is
   std::vector<MemoryRow> memory;
   AssumptionBlock assumptions;
+  std::vector<std::string> answer;  ///< paragraphs; none where nobody reads them
 };
 
+/// Returns the heading of the table of seeds.
 std::string seeds_heading(const Table& seeds) {
-  return fmt::format(
-      "over {} seeds: the plans of the first seed, run on the batches of each. The 95 % intervals cover "
-      "only the data that is drawn, for these plans (another --seed may choose other plans), and not the "
-      "preset's error",
-      plain_text(seeds.rows.front()[1]));
+  return fmt::format("over {} seeds, means with intervals of 95 %", plain_text(seeds.rows.front()[1]));
 }
 
-/// Returns a page with the table, throughput bars and the first iteration of every system on one time scale.
-std::string comparison_page(const Values& values, const Provenance& made_by, const Compared& result) {
-  const std::vector<System>& systems = result.systems;
-  std::string out =
-      html_lines(provenance_lines(made_by)) +
-      fmt::format("<div class='scroll'><pre>{}</pre></div>\n",
-                  html_escaped(comparison_text(result.table, [](const Table& t) { return to_text(t); })));
+/// Says what the intervals of the table of seeds are about.
+constexpr std::string_view kSeedsNote =
+    "The plans are those of the first seed, filled with the batches of each. The intervals show the spread of the "
+    "drawn data for these plans; they do not include the error of the cluster's preset. Another --seed may lead to "
+    "other plans.";
+
+/// Returns the answer of a comparison, with the simulator's breakdown of time as the reason.
+std::vector<std::string> answer_of(const std::vector<System>& systems, const Target& target) {
+  return comparison_answer(systems, [&](const System& system) {
+    return time_breakdown(target, *system.planned.plan, system.schedule);
+  });
+}
+
+/// Returns the seeds' table without the columns that narrow terminals have no space for: the count of seeds,
+/// which the heading has, extremes, and GPU-hours.
+Table narrow_seeds(const Table& seeds) {
+  return columns_of(seeds, [](const Column& column) {
+    return column.key != "seeds" && !column.key.ends_with("_least") && !column.key.ends_with("_most") &&
+           !column.key.starts_with("train_gpu_hours");
+  });
+}
+
+/// Returns the columns of add_training_columns() for each system; nothing without them.
+std::optional<Table> training_table(const Table& all) {
+  Table table = columns_of(
+      all, [](const Column& column) { return column.key == "system" || column.key.starts_with("train_"); });
+  return table.columns.size() > 1 ? std::optional(std::move(table)) : std::nullopt;
+}
+
+/// Returns the result as text: the columns that decide and the answer; with `is_wide` all columns.
+std::string text_of(const Compared& result, bool is_wide) {
+  std::string text = is_wide ? comparison_text(result.table, terminal_text)
+                             : decision_text(result.systems, terminal_width());
+  text += paragraphs_text(result.answer);
+  if (!is_wide) text += section("training", training_table(result.table));
   if (result.seeds) {
-    out += fmt::format("<h2>{}</h2>\n<div class='scroll'><pre>{}</pre></div>\n",
-                       html_escaped("Samples/s " + seeds_heading(*result.seeds)),
-                       html_escaped(to_text(*result.seeds)));
+    text += section("samples/s " + seeds_heading(*result.seeds),
+                    is_wide ? *result.seeds : narrow_seeds(*result.seeds)) +
+            paragraphs_text({std::string(kSeedsNote)});
   }
-  out += result.assumptions.html();
-  for (const std::string& note : infeasible_notes(systems))
-    out += fmt::format("<p>{}</p>\n", html_escaped(note));
-  out += "<h2>Throughput</h2>\n<div class='scroll'>" + throughput_bars(systems) +
-         "</div>\n<h2>First iteration, one time scale</h2>\n";
-  Nanoseconds end{0};
-  for (const System& system : systems) {
-    if (system.evaluation) end = std::max(end, system.evaluation->timelines.front().makespan);
-  }
-  out += "<div class='scroll'>" + timeline_legend_svg() + "</div>\n";
-  for (const System& system : systems) {
-    if (!system.evaluation) continue;
-    out += fmt::format("<h3>{}: {}</h3>\n<div class='scroll'>{}</div>\n", html_escaped(system.name),
-                       html_escaped(describe(*system.planned.plan)),
-                       timeline_svg(system.evaluation->timelines.front(), end));
-  }
-  return html_page(
-      fmt::format("{} on {}", values["model"].as<std::string>(), values["cluster"].as<std::string>()), out);
+  return text + result.assumptions.text();
+}
+
+std::string page_of(const Values& values, const Provenance& made_by, const Compared& result) {
+  return comparison_page(result.systems,
+                         {.title = fmt::format("{} on {}", values["model"].as<std::string>(),
+                                               values["cluster"].as<std::string>()),
+                          .made_by = provenance_lines(made_by),
+                          .answer = result.answer,
+                          .training = training_table(result.table),
+                          .all_columns = result.table,
+                          .seeds_heading = result.seeds ? "Samples/s " + seeds_heading(*result.seeds) : "",
+                          .seeds = result.seeds,
+                          .seeds_note = std::string(kSeedsNote),
+                          .assumptions = result.assumptions.html()});
 }
 
 /// Returns the command's options and one object per system, with its plan.
@@ -125,6 +126,7 @@ std::string comparison_json(const Values& values, const Compared& result) {
   for (const Option& option : of_plans.rows()) {
     if (values[option.name].defaulted() && option.name != "setting") out["options"].erase(option.name);
   }
+  out["options"].erase("wide");  // is about text only
   out["systems"] = json_of(result.table);
   for (std::size_t i = 0; i < systems.size(); ++i) {
     nlohmann::ordered_json& system = out["systems"][i];
@@ -164,7 +166,7 @@ void write_outputs(const std::string& directory, const Values& values, const Pro
   files.add(base / "compare.json", with_provenance(comparison_json(values, result), made_by));
   files.add(base / "compare.csv", to_csv(result.table));
   if (result.seeds) files.add(base / "seeds.csv", to_csv(*result.seeds));
-  files.add(base / "report.html", comparison_page(values, made_by, result));
+  files.add(base / "report.html", page_of(values, made_by, result));
   files.commit();
   say("dflop: wrote {}: report.html, compare.json, compare.csv{}; per system .plan.json, .schedule.json and "
       ".trace.json.gz (first iteration, open in ui.perfetto.dev)\n",
@@ -323,8 +325,9 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
     return system.evaluation && system.fits_further == false;
   };
   if (std::ranges::any_of(result.systems, is_marked))
-    block.add("memory",
-              "a plan with ! does not hold some further batch: a run that meets one ends out of memory");
+    block.add(
+        "memory",
+        "a plan with ! (fits: partly) does not hold some further batch: a run that meets one ends out of memory");
 }
 
 /// Says of which seeds a comparison is, and which plans do not fit the batches of all of them.
@@ -426,20 +429,18 @@ int run_compare(const Values& values) {
         target.cluster.gpus());
   }
   result.assumptions = compare_assumptions(values, target, data, result, input, training);
+  if (out || format == Format::table) result.answer = answer_of(result.systems, target);
   if (out) write_outputs(*out, values, made_here(values, target, data), result);
   const auto json = [&] { return comparison_json(values, result); };
-  const auto text = [&] {
-    return comparison_text(result.table, terminal_text) +
-           (result.seeds ? section("samples/s " + seeds_heading(*result.seeds), *result.seeds) : "") +
-           result.assumptions.text();
-  };
+  const auto text = [&] { return text_of(result, values["wide"].as<bool>()); };
   print_result(format, text, json, is_for_people(format) ? without_choices(result.table) : result.table);
   if (format != Format::table && format != Format::json) {
     if (result.seeds && is_for_people(format)) {
       fmt::print("\n");
       print_table(*result.seeds, format);
     } else if (result.seeds) {
-      say("{}", section("samples/s " + seeds_heading(*result.seeds), *result.seeds));
+      say("{}{}", section("samples/s " + seeds_heading(*result.seeds), *result.seeds),
+          paragraphs_text({std::string(kSeedsNote)}));
     }
     say("{}", result.assumptions.text());
   }
@@ -458,17 +459,21 @@ Command compare_command() {
           "Makes a plan with each system, then schedules and simulates the same global batches:\n" +
           listed_systems() +
           R"(Baselines and optimizers without the microbatch scheduler use random microbatches. pytorch and
-megatron are the best of all their configurations on these very batches. The text below the table lists the
-choices that each system is free to make; an option that fixes schedule, recomputation, placement or gradient
-buckets fixes it for all rows.
+megatron are the best of all their configurations on these very batches. An option that fixes schedule,
+recomputation, placement or gradient buckets fixes it for all rows.
 
-objective is published (the largest bin) or makespan (the iteration time). gap is how far the schedule's
-objective may be from the best possible value; gaps of different objectives are not comparable. status is how
-the schedule was found. p95 is over iterations, MFU excludes recomputation, idle is the mean over ranks, and x
-is the speedup.
-Below the table, the command prints the spread over seeds and then the assumptions and choices: samples that
-are cut, how far the cluster's figures can be trusted, padded heads, the memory that further batches need, and
-what the hours include.)",
+The text shows the columns that decide, the best row first: seconds an iteration, the speedup over the best
+uniform baseline, idle time (mean over ranks), the peak memory of the fullest GPU, and whether the plan fits;
+"partly": it fits these batches, but not all further batches of the data. The answer follows: the fastest plan,
+how it compares with the baselines and where it saves time, then how the published method compares with
+hand-set and with tuned baselines.
+
+--wide and the other formats show all columns. gap is how far the schedule's objective may be from the best
+possible value; status is how the schedule was found; objective is published (the largest bin) or makespan
+(the iteration time), and gaps of different objectives are not comparable. p95 is over iterations, MFU
+excludes recomputation, x is the speedup.
+Last come the spread over seeds and the assumptions and choices: samples that are cut, how far the cluster's
+figures can be trusted, padded heads, the memory that further batches need, and what the hours include.)",
       .example =
           "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
           "--cluster a100-80g:4 --gbs 512 --iterations 8 --seed 1",
@@ -500,6 +505,7 @@ what the hours include.)",
       {"seeds", whole("K", 3),
        "run each plan, made for the batches of --seed, also on the batches of the next seeds, K seeds in "
        "all, and print means with 95 % intervals; 1: only --seed"},
+      {"wide", flag(), "print all columns as text, and the free choices of each system"},
       {"out", text("DIR"),
        "write report.html, compare.json, compare.csv, and the plan, schedule and trace of each system"},
   });

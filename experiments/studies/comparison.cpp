@@ -411,11 +411,8 @@ std::ptrdiff_t choices_column(const Table& table) {
 
 }  // namespace
 
-Table without_choices(Table table) {
-  const std::ptrdiff_t column = choices_column(table);
-  table.columns.erase(table.columns.begin() + column);
-  for (std::vector<Cell>& row : table.rows) row.erase(row.begin() + column);
-  return table;
+Table without_choices(const Table& table) {
+  return columns_of(table, [](const Column& column) { return column.key != "chooses"; });
 }
 
 std::string comparison_text(const Table& table, const std::function<std::string(const Table&)>& to_text) {

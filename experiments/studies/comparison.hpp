@@ -108,10 +108,11 @@ Seconds training_time(const System& system, const Training& training);
 /// Returns a row for each system; the last column lists its free choices.
 Table comparison_table(const std::vector<System>& systems);
 
-/// Removes the column of free choices, which is too wide for a page.
-Table without_choices(Table table);
+/// Returns a comparison without the column that says what each system is free to choose, which is too wide
+/// for a page.
+Table without_choices(const Table& table);
 
-/// Returns the table for people, with each system's free choices below it.
+/// Returns the table with all columns for people; below it stands what each system was free to choose.
 std::string comparison_text(const Table& table, const std::function<std::string(const Table&)>& to_text);
 
 /// Adds hours, GPU-hours and, if requested, cost and energy.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "core/program/lowering.hpp"
 #include "experiments/charts/charts.hpp"
@@ -17,17 +16,6 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kAboutWidth = 9;
-
-/// Breaks a text between words.
-std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
-  std::vector<std::string> lines(1);
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-  }
-  return lines;
-}
 
 /// Returns a figure; a truth, which is "yes" or "no" in a Cell, as JSON has it.
 nlohmann::ordered_json json_of(const Cell& cell) {

@@ -135,18 +135,26 @@ def test_page_of_own_files_has_every_key_of_presets(kind):
         assert keys_of(json.loads(preset.read_text())) - words == set(), preset.name
 
 
-def table_of(text):
-    """Returns the first table of a text: from its header to the line before the next empty one."""
-    lines = text.splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("system "))
+def part_of(text, start):
+    """Returns the first lines of a text that begin with one that begins with `start` and end before an empty one."""
+    lines = [*text.splitlines(), ""]
+    first = next((i for i, line in enumerate(lines) if line.startswith(start)), None)
+    assert first is not None, f"no line begins with {start!r}"
     return lines[first : lines.index("", first)]
 
 
-def test_readme_shows_what_the_demo_prints(tmp_path):
+@pytest.mark.parametrize("start", ["system ", "The fastest plan is ", "The published method (dflop) "])
+def test_readme_shows_what_the_demo_prints(start, demo_output):
+    assert part_of((SOURCE / "README.md").read_text(), start) == part_of(demo_output, start)
+
+
+@pytest.fixture(scope="module")
+def demo_output(tmp_path_factory):
+    """Returns what the comparison of `./dev demo` prints."""
     demo = re.search(r"build/release/dflop (compare .*?--out) \$out", (SOURCE / "dev").read_text(), re.DOTALL)
     arguments = demo.group(1).replace("\\\n", " ").split()
-    make_folder(tmp_path)
-    printed = subprocess.run(
-        [EXECUTABLE, *arguments, "out"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
-    )
-    assert table_of((SOURCE / "README.md").read_text()) == table_of(printed.stdout)
+    folder = tmp_path_factory.mktemp("demo")
+    make_folder(folder)
+    return subprocess.run(
+        [EXECUTABLE, *arguments, "out"], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    ).stdout

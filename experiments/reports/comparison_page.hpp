@@ -1,0 +1,30 @@
+// The HTML page of a comparison.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/cli/table.hpp"
+#include "experiments/studies/comparison.hpp"
+
+namespace dflop {
+
+/// A ComparisonPage is what the page of a comparison shows in addition to the systems.
+struct ComparisonPage {
+  std::string title = {};
+  std::vector<std::string> made_by = {};  ///< lines
+  std::vector<std::string> answer = {};   ///< paragraphs of comparison_answer()
+  std::optional<Table> training = {};     ///< hours and costs of a run
+  Table all_columns = {};                 ///< of comparison_table()
+  std::string seeds_heading = {};
+  std::optional<Table> seeds = {};
+  std::string seeds_note = {};
+  std::string assumptions = {};  ///< HTML
+};
+
+/// Returns a page that refers to nothing outside: the answer, the table that decides, the timelines of the
+/// best plan and of the best uniform baseline on one time scale, then all other rows and all columns.
+std::string comparison_page(const std::vector<System>& systems, const ComparisonPage& page);
+
+}  // namespace dflop

@@ -1,0 +1,48 @@
+// A TimeBreakdown says what the GPUs of a cluster do during an iteration, so that two plans can be compared.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/names.hpp"
+#include "experiments/studies/study.hpp"
+
+namespace dflop {
+
+/// A TimeUse is a way in which a GPU spends time.
+enum class TimeUse : std::uint8_t {
+  compute,                ///< forward, backward and optimizer, without the next two
+  recomputation,          ///< with its tensor-parallel communication
+  tensor_communication,   ///< exposed all-reduces of tensor parallelism
+  imbalance,              ///< idle time that goes away if microbatches and dp ranks get equal work
+  bubbles,                ///< other idle time with nothing in flight: the pipeline fills, drains or is uneven
+  exposed_communication,  ///< idle while an awaited message or gradient reduction is in flight
+  unused_gpus,            ///< GPUs of the cluster that have no rank of the plan
+};
+
+template <>
+inline constexpr NameTable<TimeUse, 7> kNames<TimeUse> = {
+    {{TimeUse::compute, "compute"},
+     {TimeUse::recomputation, "recomputation"},
+     {TimeUse::tensor_communication, "tensor-parallel communication"},
+     {TimeUse::imbalance, "idle time from imbalance"},
+     {TimeUse::bubbles, "pipeline bubbles"},
+     {TimeUse::exposed_communication, "waiting for messages and gradient reductions"},
+     {TimeUse::unused_gpus, "unused GPUs"}}};
+
+/// A TimeBreakdown has the time that the mean GPU of the cluster spends in each way, as a mean over
+/// iterations. The parts add up to the mean iteration time.
+struct TimeBreakdown {
+  std::array<Seconds, kNames<TimeUse>.size()> parts{};
+
+  Seconds& operator[](TimeUse use) { return parts[static_cast<std::size_t>(use)]; }
+  Seconds operator[](TimeUse use) const { return parts[static_cast<std::size_t>(use)]; }
+  Seconds sum() const;
+};
+
+/// Simulates a schedule anew, with and without its imbalance, and prices it without recomputation and without
+/// tensor-parallel communication. @pre the target's costs are analytic, all iterations are feasible, and
+/// there is at least one
+TimeBreakdown time_breakdown(const Target& target, const Plan& plan, const ScheduleFile& schedule);
+
+}  // namespace dflop
