@@ -12,16 +12,17 @@ namespace dflop {
 namespace {
 
 constexpr std::string_view kPageStyle = R"(<style>
-:root { color-scheme: light dark; --text: #222; --page: #fff; --shade: #f6f6f6; --rule: #ddd; --best: #e2f3e2; --bar: #4c78a8; }
+:root { color-scheme: light dark; --text: #222; --page: #fff; --shade: #f6f6f6; --rule: #ddd; --best: #e2f3e2; --bar: #4c78a8; --blocked: #d8d8d8; }
 @media (prefers-color-scheme: dark) {
-  :root { --text: #ddd; --page: #17191c; --shade: #23262a; --rule: #3d4248; --best: #1f3d26; --bar: #6f9bd0; }
+  :root { --text: #ddd; --page: #17191c; --shade: #23262a; --rule: #3d4248; --best: #1f3d26; --bar: #6f9bd0; --blocked: #555b63; }
 }
 body { color: var(--text); background: var(--page); } pre { background: var(--shade); }
-svg { fill: var(--text); max-width: 100%; height: auto; } svg line { stroke: var(--rule); }
+svg { fill: var(--text); max-width: 100%; height: auto; } svg line { stroke: var(--rule); } svg rect[fill='#d8d8d8'] { fill: var(--blocked); }
 .answer p { font-size: 1.1em; max-width: 60em; }
 table { border-collapse: collapse; font-size: 13px; } td, th { border-bottom: 1px solid var(--rule); padding: 4px 8px; text-align: left; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; } tr.best td { background: var(--best); }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; } tr.best { background: var(--best); }
 .sortable th { cursor: pointer; } th[aria-sort=ascending]::after { content: ' \25b2'; } th[aria-sort=descending]::after { content: ' \25bc'; }
+.small { font-size: 11px; } .small td, .small th { padding: 3px 5px; }
 .bar { background: var(--bar); height: 0.8em; } summary { cursor: pointer; margin-top: 1em; font-weight: bold; }
 @media (max-width: 700px) {
   .scroll svg { max-width: none; }
@@ -47,10 +48,12 @@ for (const head of document.querySelectorAll('.sortable th')) head.addEventListe
 </script>
 )";
 
-/// Returns a table whose rows can be sorted; the row of number `best` is marked.
-std::string html_table(const Table& table, std::string_view style, std::optional<std::size_t> best = {}) {
+/// Returns a table whose rows can be sorted, and are cards on a narrow screen; the row of number `best` is
+/// marked.
+std::string html_table(const Table& table, std::string_view style = "",
+                       std::optional<std::size_t> best = {}) {
   const auto kind = [&](std::size_t column) { return has_words(table, column) ? "" : " class='number'"; };
-  std::string out = fmt::format("<table class='sortable {}'><thead><tr>", style);
+  std::string out = fmt::format("<table class='sortable cards {}'><thead><tr>", style);
   for (std::size_t c = 0; c < table.columns.size(); ++c)
     out += fmt::format("<th scope='col'{}>{}</th>", kind(c), html_escaped(table.columns[c].title));
   out += "</tr></thead><tbody>\n";
@@ -138,22 +141,21 @@ std::string comparison_page(const std::vector<System>& systems, const Comparison
   for (const std::string& paragraph : page.answer) out += fmt::format("<p>{}</p>\n", html_escaped(paragraph));
   out += "</div>\n";
   const bool has_best = !ranked.empty() && ranked.front()->evaluation;
-  out +=
-      html_table(decision_table(systems), "cards", has_best ? std::optional<std::size_t>(0) : std::nullopt);
+  out += html_table(decision_table(systems), "", has_best ? std::optional<std::size_t>(0) : std::nullopt);
   out += fmt::format("<p>{}</p>\n", html_escaped(decision_legend(systems)));
   for (const std::string& note : infeasible_notes(systems))
     out += fmt::format("<p>{}</p>\n", html_escaped(note));
   out += all_timelines(systems, ranked);
   out += "<h2>Samples/s</h2>\n" + throughput_table(ranked);
   if (page.training)
-    out += "<h2>Training</h2>\n<div class='scroll'>" + html_table(*page.training, "") + "</div>\n";
+    out += "<h2>Training</h2>\n<div class='scroll'>" + html_table(*page.training) + "</div>\n";
   if (page.seeds) {
-    out += fmt::format("<h2>{}</h2>\n<div class='scroll'>{}</div>\n<p>{}</p>\n",
-                       html_escaped(page.seeds_heading), html_table(*page.seeds, ""),
-                       html_escaped(page.seeds_note));
+    out +=
+        fmt::format("<h2>{}</h2>\n<div class='scroll'>{}</div>\n<p>{}</p>\n",
+                    html_escaped(page.seeds_heading), html_table(*page.seeds), html_escaped(page.seeds_note));
   }
   out += fmt::format("<details><summary>All columns</summary>\n<div class='scroll'>{}</div></details>\n",
-                     html_table(page.all_columns, ""));
+                     html_table(page.all_columns, "small"));
   out += page.assumptions + html_lines(page.made_by);
   return html_page(page.title, out + std::string(kSortScript));
 }
