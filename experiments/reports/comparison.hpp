@@ -9,8 +9,8 @@
 
 #include "core/names.hpp"
 #include "experiments/cli/table.hpp"
+#include "experiments/reports/time_breakdown.hpp"
 #include "experiments/studies/comparison.hpp"
-#include "experiments/studies/time_breakdown.hpp"
 
 namespace dflop {
 

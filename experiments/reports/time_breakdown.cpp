@@ -1,4 +1,4 @@
-#include "experiments/studies/time_breakdown.hpp"
+#include "experiments/reports/time_breakdown.hpp"
 
 #include <algorithm>
 #include <numeric>
