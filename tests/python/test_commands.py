@@ -64,7 +64,7 @@ def test_plans_of_frozen_parts_are_not_for_ranks(source):
     data = str(source / "traces" / "datasets" / "vision_mix.csv")
     asked = {"model": "tiny-vlm", "cluster": "a100-80g:1", "data": data, "gbs": 16, "iterations": 1}
     plan = dflop.plan(**asked, freeze="encoder", layout="uniform", tp=1)
-    assert any("run neither by train nor by an Executor of dflop.torch" in note for note in plan.notes)
+    assert any("nor an Executor of dflop.torch can run them" in note for note in plan.notes)
     samples = [dflop.make_sample(20 + i, [16], 4) for i in range(16)]
     with pytest.raises(dflop.InputError, match="plan without --freeze and --lora; parameters of your modules that do"):
         next(iter(dflop.PlanSampler(plan, samples)))
