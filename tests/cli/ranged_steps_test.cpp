@@ -214,7 +214,7 @@ void expect_straggler(const Sandbox& sandbox, double waits) {
   const RunResult imported =
       sandbox.run("import --kineto 'r*.json' --out run.json --format json --fail-on straggler");
   EXPECT_EQ(imported.exit_code, 3) << imported.out << imported.err;
-  EXPECT_EQ(imported.err.find("not looked for"), std::string::npos) << imported.err;
+  EXPECT_EQ(imported.err.find("no search for stragglers"), std::string::npos) << imported.err;
   const json out = json::parse(imported.out);
   ASSERT_EQ(out["stragglers"].size(), 1u) << imported.out;
   const json& found = out["stragglers"][0];

@@ -334,7 +334,7 @@ TEST_F(Roles, SweepsHaveSeedsRolesAndRepeats) {
   write("spec.json", text);
   const testing::RunResult run = sandbox_.run("sweep --spec spec.json --out all.sqlite --seeds 3");
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_NE(run.err.find("another role in another plan"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("different roles in different plans"), std::string::npos) << run.err;
   const json cells = rows("all.sqlite");
   ASSERT_EQ(cells.size(), 2u * 4 * 3);
   const json groups = rows("all.sqlite", "--over-seeds");
