@@ -78,7 +78,7 @@ TEST_F(ScheduleTest, MakesSmallWhatThePlanIsForUnlessAskedForAnother) {
   EXPECT_NE(own[0]["status"], "optimal");
   const RunResult other = schedule(options + "--objective bins");
   EXPECT_EQ(testing::rows_of(other.out)[0]["objective"], "bins");
-  EXPECT_NE(other.err.find("make 'bins' small, the plan was made for 'makespan'"), std::string::npos)
+  EXPECT_NE(other.err.find("minimize 'bins', but the plan was made for 'makespan'"), std::string::npos)
       << other.err;
   EXPECT_EQ(schedule(options).err.find("the plan was made for"), std::string::npos);
 }
