@@ -115,7 +115,7 @@ TEST(ProfileOption, IsOfOneTypeOfGpuAndOnlyHelpsAReplay) {
   const RunResult plain = sandbox.run(replay);
   const RunResult helped = sandbox.run(replay + " --profile p.json");
   ASSERT_EQ(helped.exit_code, 0) << helped.err;
-  EXPECT_NE(helped.err.find("priced by the analytic model: p.json: expected what the plan needs, tp 2"),
+  EXPECT_NE(helped.err.find("not in the recording: p.json: expected what the plan needs, tp 2"),
             std::string::npos)
       << helped.err;
   EXPECT_EQ(json::parse(helped.out)["runs"].back()["makespan_s"],
