@@ -284,7 +284,7 @@ TEST_F(SweepCells, PlannersThatLeavePartsChooseThemWhereAsked) {
                            {"options", {"default", "--best-parts"}},
                            {"gbs", {32}}}));
   const RunResult run = sandbox_.run("sweep --spec spec.json --out s.sqlite");
-  EXPECT_NE(run.err.find("note: dflop-expected take recomputation"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("note: dflop-expected use the given recomputation"), std::string::npos) << run.err;
   std::map<std::string, double> rates;
   for (const auto& cell : rows("s.sqlite")) {
     if (cell["planner"] == "dflop-expected") rates[cell["options"]] = cell["samples_per_s"];
