@@ -351,9 +351,8 @@ TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
   const RunResult as_was =
       sandbox.run("replay --trace run.json --as-others 1 --out again.json --format json");
   ASSERT_EQ(as_was.exit_code, 0) << as_was.err;
-  EXPECT_NE(
-      as_was.err.find("run.json has a finding that may make what-ifs wrong: missing_rank: " + missing),
-      std::string::npos)
+  EXPECT_NE(as_was.err.find("run.json has a finding that may make what-ifs wrong: missing_rank: " + missing),
+            std::string::npos)
       << as_was.err;
   EXPECT_EQ(json::parse(as_was.out)["findings"], json({{{"finding", "missing_rank"}, {"text", missing}}}));
   for (const std::string file : {"run.json", "again.json"}) {
