@@ -58,8 +58,8 @@ std::string seeds_heading(const Table& seeds) {
 
 /// Says what the intervals of the table of seeds are about.
 constexpr std::string_view kSeedsNote =
-    "The plans are those of the first seed, filled with the batches of each. The intervals show the spread of the "
-    "drawn data for these plans; they do not include the error of the cluster's preset. Another --seed may lead to "
+    "The plans of the first seed run the batches of each seed. The intervals show the spread of the drawn data "
+    "for these plans; they do not include the error of the cluster's preset. Another --seed may lead to "
     "other plans.";
 
 /// Returns the answer of a comparison, with the simulator's breakdown of time as the reason.

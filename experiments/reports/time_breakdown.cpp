@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/iteration/planner.hpp"
 #include "core/support/parallel.hpp"
 #include "costmodel/analytic/analytic.hpp"
 #include "sim/analysis/relaxations.hpp"
@@ -31,17 +32,6 @@ Seconds mean_busy(const Program& program, const ProgramCosts& costs) {
   return Seconds(total / ranks);
 }
 
-/// Returns the mean over ranks of a part of their time.
-Seconds mean_over_ranks(const Timeline& run, Nanoseconds GroupUsage::*part) {
-  double total = 0;
-  double ranks = 0;
-  for (const GroupUsage& group : run.groups) {
-    total += Seconds(group.*part).count() * group.ranks;
-    ranks += group.ranks;
-  }
-  return Seconds(total / ranks);
-}
-
 TimeBreakdown iteration_breakdown(const Target& target, const CostModel& no_tensor_communication,
                                   Iteration iteration) {
   const Timeline run = simulate(iteration.program, iteration.costs, Detail::usage);
@@ -53,14 +43,15 @@ TimeBreakdown iteration_breakdown(const Target& target, const CostModel& no_tens
   const Seconds without = mean_busy(iteration.program, price(no_tensor_communication, iteration));
 
   TimeBreakdown mean;
-  const Seconds bubble = mean_over_ranks(run, &GroupUsage::bubble);
+  const RankShares shares = rank_shares(run);
+  const Seconds idle = shares.imbalance + shares.bubble;  // split below by what balance would save
   mean[TimeUse::recomputation] = priced - once;
   mean[TimeUse::tensor_communication] = once - without;
   // On shared GPUs ranks are busy for longer than priced.
-  mean[TimeUse::compute] = mean_over_ranks(run, &GroupUsage::busy) - (priced - without);
-  mean[TimeUse::imbalance] = std::clamp(Seconds(run.makespan - balanced), Seconds(0), bubble);
-  mean[TimeUse::bubbles] = bubble - mean[TimeUse::imbalance];
-  mean[TimeUse::exposed_communication] = mean_over_ranks(run, &GroupUsage::wait);
+  mean[TimeUse::compute] = shares.busy - (priced - without);
+  mean[TimeUse::imbalance] = std::clamp(Seconds(run.makespan - balanced), Seconds(0), idle);
+  mean[TimeUse::bubbles] = idle - mean[TimeUse::imbalance];
+  mean[TimeUse::exposed_communication] = shares.communication;
   const double used = static_cast<double>(iteration.program.gpus()) / target.cluster.gpus();
   for (Seconds& part : mean.parts) part *= used;
   mean[TimeUse::unused_gpus] = Seconds(run.makespan) * (1 - used);

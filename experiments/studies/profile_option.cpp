@@ -239,7 +239,8 @@ ProfileReach reach_of(const ProfiledCostModel& cost, const Plan& plan, const Mod
       const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
       ask({mean_part(total.encoder, std::int64_t{plan.microbatches} * encoder_dp),
            mean_part(total.llm, plan.bins())});
-      for (const Sample& sample : batch) ask({{}, sample.llm()});
+      const auto longest = std::ranges::max_element(batch, {}, &Sample::llm_tokens);
+      if (longest != batch.end()) ask({{}, longest->llm()});
     }
   }
   return farthest;

@@ -19,7 +19,8 @@ ReadableFile::ReadableFile(const std::string& path)
   struct stat status {};
   if (::fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(file_);
-    refuse_input(path, "expected a file, found a directory, pipe or device");
+    refuse_input(path, "expected a file, found a {}",
+                 S_ISDIR(status.st_mode) ? "directory" : "pipe or device");
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
 }

@@ -20,6 +20,8 @@ class ReadableFile {
   const std::string& path() const { return path_; }
   /// Returns the size at the time of opening.
   std::uint64_t size() const { return size_; }
+  /// Returns the open file, to map it into memory.
+  int descriptor() const { return file_; }
 
   /// Reads `size` bytes at `offset`. @throws Error (input) with file and offset if there are fewer
   void read(std::uint64_t offset, void* out, std::size_t size) const;

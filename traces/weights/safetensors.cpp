@@ -1,8 +1,6 @@
 #include "traces/weights/safetensors.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,32 +21,6 @@ namespace {
 
 /// This many bytes of a block are read at once.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
-
-/// An OpenFile closes its file when it is destroyed; -1 is none.
-class OpenFile {
- public:
-  explicit OpenFile(const std::string& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  ~OpenFile() {
-    if (file_ >= 0) ::close(file_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
-  int get() const { return file_; }
-
- private:
-  const int file_;
-};
-
-/// Rejects anything but a regular file before opening it, because opening a pipe would wait for its other
-/// end.
-std::size_t size_of_file(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
-  if (S_ISDIR(status.st_mode)) refuse_input(path, "expected a file, found a directory");
-  if (!S_ISREG(status.st_mode)) refuse_input(path, "expected a file, found a pipe or device");
-  return static_cast<std::size_t>(status.st_size);
-}
 
 /// A ReadAhead has a thread that reads the next piece while the current one is used. Two pieces are in
 /// memory.
@@ -113,12 +85,10 @@ std::string range_text(std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-Mapping::Mapping(const std::string& path) : size_(size_of_file(path)) {
+Mapping::Mapping(const ReadableFile& file) : size_(file.size()) {
   if (size_ == 0) return;  // the system cannot map empty files
-  const OpenFile file(path);
-  if (file.get() < 0) refuse_input(path, "cannot be opened: {}", std::strerror(errno));
-  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
-  if (data == MAP_FAILED) refuse_input(path, "cannot be mapped into memory: {}", std::strerror(errno));
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  if (data == MAP_FAILED) refuse_input(file.path(), "cannot be mapped into memory: {}", std::strerror(errno));
   data_ = static_cast<const std::byte*>(data);
   ::madvise(data, size_, MADV_SEQUENTIAL);
 }
@@ -137,9 +107,8 @@ void Mapping::drop(std::size_t begin, std::size_t size) const {
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : path_(path),
-      mapping_(path),
-      file_(path),
+    : file_(path),
+      mapping_(file_),
       header_(parse_header(as_text(mapping_.bytes()), mapping_.bytes().size(), path)) {
   mapping_.drop(0, header_.data_begin);
   for (const StoredTensor& tensor : header_.tensors) by_name_.emplace(tensor.name, &tensor);
@@ -152,7 +121,7 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
 
 const StoredTensor& SafetensorsFile::at(std::string_view name) const {
   const StoredTensor* tensor = find(name);
-  if (tensor == nullptr) refuse_input(path_, "expected a tensor '{}', found none of this name", name);
+  if (tensor == nullptr) refuse_input(path(), "expected a tensor '{}', found none of this name", name);
   return *tensor;
 }
 
@@ -174,7 +143,7 @@ void SafetensorsFile::read_block(const StoredTensor& tensor, const Block& block,
 }
 
 void SafetensorsFile::check_block(const StoredTensor& tensor, const Block& block) const {
-  const std::string place = fmt::format("{}: tensor '{}'", path_, tensor.name);
+  const std::string place = fmt::format("{}: tensor '{}'", path(), tensor.name);
   if (!is_decoded(tensor.dtype)) {
     refuse_input(place, "expected numbers of F64, F32, F16 or BF16, found {}", to_string(tensor.dtype));
   }
@@ -232,7 +201,7 @@ void SafetensorsFile::read(const StoredTensor& tensor, const Block& block, std::
   if (out.size() != numbers) {
     throw Error(ErrorKind::internal,
                 fmt::format("expected memory for {} numbers, found {}", numbers, out.size()),
-                fmt::format("{}: tensor '{}'", path_, tensor.name));
+                fmt::format("{}: tensor '{}'", path(), tensor.name));
   }
   std::size_t done = 0;
   visit_block(tensor, block, [&](const std::byte* bytes, std::size_t count) {

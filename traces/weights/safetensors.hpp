@@ -37,8 +37,10 @@ inline Block whole(const StoredTensor& tensor) {
 /// renaming, as StagedFile does, not in place.
 class Mapping {
  public:
-  /// @throws Error (input) if it is not a regular file, or cannot be opened or mapped
-  explicit Mapping(const std::string& path);
+  /// The file may be closed afterwards. @throws Error (input) if it cannot be mapped
+  explicit Mapping(const ReadableFile& file);
+  /// @throws Error (input) also as ReadableFile
+  explicit Mapping(const std::string& path) : Mapping(ReadableFile(path)) {}
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -60,7 +62,7 @@ class SafetensorsFile {
   /// Maps a file and reads its header. @throws Error (input) as Mapping and parse_header()
   explicit SafetensorsFile(const std::string& path);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   /// Returns all tensors, in the order of their data.
   const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
   const Metadata& metadata() const { return header_.metadata; }
@@ -93,9 +95,8 @@ class SafetensorsFile {
   void read(const StoredTensor& tensor, const Block& block, std::span<Real> out) const;
   void check_block(const StoredTensor& tensor, const Block& block) const;
 
-  std::string path_;
-  Mapping mapping_;
   ReadableFile file_;
+  Mapping mapping_;
   SafetensorsHeader header_;
   std::map<std::string_view, const StoredTensor*> by_name_;
 };
