@@ -36,13 +36,16 @@ Provenance made_here(const Values& values) {
   return made_by;
 }
 
-Provenance made_here(const Values& values, const Target& target) {
-  Provenance made_by = made_here(values);
+Provenance with_target(Provenance made_by, const Target& target) {
   made_by.model = {target.model.name, model_hash(target.model.name)};
   made_by.cluster = {target.cluster.name, cluster_hash(target.cluster.name)};
   made_by.profile = target.profile;
   made_by.kernels = target.kernels;
   return made_by;
+}
+
+Provenance made_here(const Values& values, const Target& target) {
+  return with_target(made_here(values), target);
 }
 
 Provenance made_here(const Values& values, const Target& target, const DataOrigin& data) {

@@ -15,7 +15,9 @@ namespace dflop {
 /// `values` have them.
 Provenance made_here(const Values& values);
 
-/// Returns the same for a result about a model on a cluster.
+/// Returns a provenance completed for a result about a model on a cluster.
+Provenance with_target(Provenance made_by, const Target& target);
+/// Returns made_here() for a result about a model on a cluster.
 Provenance made_here(const Values& values, const Target& target);
 
 /// Returns the same for a result that also depends on data.

@@ -199,7 +199,7 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
   if (world.leads()) keep_newest_steps(folder, step, kKept);
 }
 
-ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
+ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const ResumeSettings& settings,
                            OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
                            RunKernels* kernels) {
   const std::optional<std::string> path = find_newest(world, folder);
@@ -208,20 +208,20 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
   std::string chosen;
   do_in_all(world, [&] {
     if (!world.leads()) return;
-    for (const std::string& note : keep_settings(values, index.optimizer, optimizer))
+    for (const std::string& note : keep_settings(settings.given, index.optimizer, optimizer))
       say("dflop: note: {}\n", note);
     check_optimizer(optimizer);
     chosen = describe(optimizer);
-    if (values.count("dtype") > 0 && dtype_of_index(read_dtype(values)) != index.dtype) {
+    if (settings.dtype && dtype_of_index(*settings.dtype) != index.dtype) {
       say("dflop: note: the run continues in {}; it was in {} before\n",
-          to_string(dtype_of_index(read_dtype(values))), to_string(index.dtype));
+          to_string(dtype_of_index(*settings.dtype)), to_string(index.dtype));
     }
     const std::string_view sums_before = index.attention_sums.empty()
                                              ? to_string(AttentionSums::fixed)
                                              : std::string_view(index.attention_sums);
-    if (values.count("attention-sums") > 0 && to_string(read_attention_sums(values)) != sums_before) {
+    if (settings.attention_sums && to_string(*settings.attention_sums) != sums_before) {
       say("dflop: note: the run continues with --attention-sums {}; it had {} before\n",
-          to_string(read_attention_sums(values)), sums_before);
+          to_string(*settings.attention_sums), sums_before);
     }
     say("dflop: continues after step {} of {}\n", index.step, *path);
     for (const std::string& aside : set_aside_steps(folder, index.step)) {

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 
@@ -14,6 +16,7 @@
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/optimizer.hpp"
 #include "kernels/attention_options.hpp"
+#include "kernels/kernels.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -33,6 +36,13 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
                      const OptimizerSettings& optimizer, const RunKernels* kernels,
                      AttentionSums attention_sums = AttentionSums::fixed);
 
+/// ResumeSettings hold the settings that may differ from those of the run's earlier part.
+struct ResumeSettings {
+  std::set<std::string> given;  ///< options that the user gave now
+  std::optional<DType> dtype;
+  std::optional<AttentionSums> attention_sums;
+};
+
 /// A ResumedRun says where a run resumes.
 struct ResumedRun {
   std::int64_t step = 0;       ///< the last completed step
@@ -45,7 +55,7 @@ struct ResumedRun {
 /// part.
 /// @throws Error (input) naming the difference if the checkpoint belongs to another run, or the tensor that
 /// it lacks, and if there are checkpoints but none can be read; as keep_settings(), which sets `optimizer`.
-ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const Values& values,
+ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const ResumeSettings& settings,
                            OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
                            RunKernels* kernels);
 

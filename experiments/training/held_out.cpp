@@ -12,6 +12,7 @@
 #include "core/refuse.hpp"
 #include "core/support/bytes.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/training/checkpoint.hpp"
 #include "experiments/training/loop.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "traces/shards/shard_list.hpp"

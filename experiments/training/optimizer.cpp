@@ -163,14 +163,14 @@ OptimizerSettings settings_of(const OptimizerChoice& choice) {
           {kClipNorm, clip_norm ? number(*clip_norm) : kNone}};
 }
 
-std::vector<std::string> keep_settings(const Values& values, const OptimizerSettings& before,
+std::vector<std::string> keep_settings(const std::set<std::string>& given, const OptimizerSettings& before,
                                        OptimizerChoice& choice) {
   std::vector<std::string> kept;
   std::vector<std::string> notes;
   for (const auto& [option, value] : settings_of(choice)) {
     const auto was = before.find(option);
     if (was == before.end() || was->second == value || option == kSteps) continue;
-    if (values.count(option) > 0 && !values[option].defaulted()) {
+    if (given.contains(option)) {
       notes.push_back(
           fmt::format("the run continues with {}; it had {} before", as_option(option, value), was->second));
     } else {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,10 +64,10 @@ using OptimizerSettings = std::map<std::string, std::string>;
 /// Returns all settings of a choice; equal choices have equal text.
 OptimizerSettings settings_of(const OptimizerChoice& choice);
 
-/// Restores the previous settings of a resumed run, except for options given now. Returns notes about
-/// restored values that differ from the defaults, and about changes.
+/// Restores the previous settings of a resumed run, except for options that are `given` now. Returns notes
+/// about restored values that differ from the defaults, and about changes.
 /// @throws Error (input) for an invalid value of an option
-std::vector<std::string> keep_settings(const Values& values, const OptimizerSettings& before,
+std::vector<std::string> keep_settings(const std::set<std::string>& given, const OptimizerSettings& before,
                                        OptimizerChoice& choice);
 
 /// Returns all settings of a choice as options, "--beta1 0.9 --beta2 0.95 ..."; equal choices have equal

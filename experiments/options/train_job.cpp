@@ -1,15 +1,15 @@
-#include "experiments/training/job.hpp"
+#include "experiments/options/train_job.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "backend/model/parameter_list.hpp"
 #include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/cli/value_text.hpp"
-#include "experiments/studies/correction_study.hpp"
 #include "experiments/studies/made_by.hpp"
+#include "experiments/training/checkpoint.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"
@@ -19,9 +19,7 @@
 namespace dflop {
 namespace {
 
-constexpr double kMostLatency = 100;
 constexpr int kPlannedBatches = 4;  // with which a plan that is asked for is chosen
-constexpr const char* kCorrectionRules = "off, always, published or keep";
 constexpr const char* kDefaultModel = "tiny-vlm";
 constexpr const char* kDefaultCluster = "a100-80g:1";
 
@@ -114,8 +112,15 @@ void note_delay(TrainJob& job) {
   say("dflop: note: {}\n", job.data_origin.delay);
 }
 
-/// Reads the plan, its target and the data.
-TrainJob read_job(const Values& values) {
+}  // namespace
+
+void add_wanted_plan_options(Options& options) {
+  add_wish_options(options);
+  add_search_options(options);
+  add_plan_options(options);
+}
+
+TrainJob read_train_job(const Values& values) {
   TrainJob job;
   job.seed = read_seed(values);
   job.steps = read_integer(values, "steps", 1, kMostSteps);
@@ -149,102 +154,6 @@ TrainJob read_job(const Values& values) {
   job.delay = read_delay(values, job.plan.gbs, &job.plan);
   if (job.delay.is_on()) note_delay(job);
   return job;
-}
-
-/// Returns what the steps train on, up to the batch that completes a pass over the data set.
-Batch drawn_samples(const TrainJob& job) {
-  const auto in_all = static_cast<std::int64_t>(job.samples->size());
-  BatchStream batches = job.batches();
-  Batch drawn;
-  for (std::int64_t step = 0; step < job.steps && step * job.plan.gbs < in_all; ++step) {
-    const Batch batch = batches.next();
-    drawn.insert(drawn.end(), batch.begin(), batch.end());
-  }
-  return drawn;
-}
-
-/// Reads "FRACTION:LATENCY".
-std::optional<Anomaly> read_slow_shapes(const Values& values) {
-  const std::optional<std::string> text = read_text(values, "slow-shapes");
-  if (!text) return std::nullopt;
-  const std::string form = fmt::format(
-      "FRACTION:LATENCY, a fraction of samples above 0 and at most 1 and a latency above 0 and at "
-      "most {}",
-      kMostLatency);
-  ValueText reader("slow-shapes", form, *text);
-  Anomaly anomaly;
-  anomaly.fraction = reader.number(0.0, 1.0);
-  reader.expect(":");
-  anomaly.latency = reader.number(0.0, kMostLatency);
-  reader.expect_end();
-  if (anomaly.fraction == 0 || anomaly.latency == 0) reader.fail();
-  return anomaly;
-}
-
-}  // namespace
-
-void add_wanted_plan_options(Options& options) {
-  add_wish_options(options);
-  add_search_options(options);
-  add_plan_options(options);
-}
-
-TrainJob read_train_job(const Values& values) {
-  return read_job(values);
-}
-
-Checkpoints read_checkpoints(const Values& values) {
-  Checkpoints checkpoints{read_text(values, "checkpoint"), read_integer(values, "every", 0, kMostSteps),
-                          values["resume"].as<bool>()};
-  if ((checkpoints.resume || checkpoints.every > 0) && !checkpoints.folder) {
-    refuse_option(checkpoints.resume ? "resume" : "every", "expected '--checkpoint DIR' with it");
-  }
-  return checkpoints;
-}
-
-void read_correction(const Values& values, const TrainJob& job, TrainingOptions& options) {
-  const auto rule = values["correction"].as<std::string>();
-  options.correct = rule != "off";
-  if (rule == "published") {
-    options.correction_rule = SwitchRule::published;
-  } else if (rule == "keep") {
-    options.correction_rule = SwitchRule::keep;
-  } else if (rule != "off" && rule != "always") {
-    refuse_value("correction", kCorrectionRules, rule);
-  }
-  const std::optional<Anomaly> slow = read_slow_shapes(values);
-  if ((slow || options.correct) && !options.profile) {
-    refuse_option(slow ? "slow-shapes" : "correction", "expected '--profile FILE' with it");
-  }
-  if (!slow) return;
-  options.slower = std::make_shared<AnomalousCostModel>(*options.profile, job.plan, job.target->model,
-                                                        drawn_samples(job), *slow, job.seed);
-}
-
-std::vector<std::pair<std::string, std::string>> train_agreement(const Values& values,
-                                                                 const TrainingOptions& options,
-                                                                 const Plan& plan,
-                                                                 const RunIdentity& identity,
-                                                                 const std::string& held_out) {
-  return {
-      {"version", DFLOP_VERSION},
-      {"plan", fmt::format("{} ({:016x})", describe(plan), stable_hash(to_json(plan)))},
-      {"model", identity.model_spec},
-      {"data, by fingerprint", identity.data_fingerprint},
-      {"batches", fmt::format("seed {}, {} samples, {} steps", identity.seed, identity.gbs,
-                              values["steps"].as<std::int64_t>())},
-      {"--dtype", values["dtype"].as<std::string>()},
-      {"profile", options.profile ? fmt::format("{:016x}", stable_hash(to_json(options.profile->profile())))
-                                  : "none"},  // orders of programs depend on it
-      {"--kernels", values["kernels"].as<std::string>()},
-      {"--attention-sums", std::string(to_string(read_attention_sums(values)))},
-      {"--random-weights", values["random-weights"].as<bool>() ? "given" : "not given"},
-      {"optimizer", describe(options.optimizer)},
-      {"evaluation", held_out},
-      {"checkpoints",
-       fmt::format("{} every {}{}", values.count("checkpoint"), values["every"].as<std::int64_t>(),
-                   values["resume"].as<bool>() ? ", resumed" : "")},
-      {"--export", values.count("export") > 0 ? "given" : "not given"}};
 }
 
 }  // namespace dflop
