@@ -1,5 +1,5 @@
-// Error is the only exception type. Infeasible plans, time limits and plans that run out of memory are
-// values, not exceptions.
+// Error is the exception type of all rooms; only OutOfMemory, of live runs, is another. Infeasible plans,
+// time limits and plans that would run out of memory are values, not exceptions.
 #pragma once
 
 #include <stdexcept>

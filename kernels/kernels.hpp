@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 #include "kernels/operation.hpp"
 #include "kernels/stored_numbers.hpp"
 

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/content/dataset.hpp"
 #include "core/units.hpp"
+#include "traces/dataset/dataset.hpp"
 
 namespace dflop {
 

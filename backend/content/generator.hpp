@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "backend/content/sample_content.hpp"
 #include "backend/model/stage_module.hpp"
 #include "backend/model/weight_source.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
+#include "traces/dataset/sample_content.hpp"
 
 namespace dflop {
 

@@ -13,9 +13,6 @@
 
 namespace dflop {
 
-/// Returns the processor's model name; "unknown" if the system does not report it.
-std::string host_cpu();
-
 /// Returns the processor's vector instruction sets that kernels use: "portable, avx2".
 std::string host_isa();
 

@@ -10,10 +10,10 @@
 
 #include "backend/host/run.hpp"
 #include "backend/host/thread_communicator.hpp"
+#include "core/dtype.hpp"
 #include "core/error.hpp"
 #include "core/quanta.hpp"
 #include "core/support/clock.hpp"
-#include "kernels/dtype.hpp"
 #include "kernels/host/host_kernels.hpp"
 #include "kernels/host/team.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "backend/model/linear.hpp"
 #include "backend/model/microbatch.hpp"
-#include "backend/model/row_mix.hpp"
+#include "backend/model/row_mixer.hpp"
 #include "core/model.hpp"
 
 namespace dflop {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/model/content.hpp"
+#include "core/content/contents.hpp"
 #include "core/kernel_choice/kernel_calls.hpp"
 #include "core/model.hpp"
 

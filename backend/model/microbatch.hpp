@@ -6,7 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "backend/model/content.hpp"
+#include "backend/model/packed_rows.hpp"
+#include "core/content/contents.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/program/encoder_share.hpp"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/dtype.hpp"
 #include "core/error.hpp"
-#include "kernels/dtype.hpp"
 
 namespace dflop {
 
@@ -24,47 +24,11 @@ namespace {
 template <std::floating_point Value>
 constexpr DType dtype_of = std::is_same_v<Value, float> ? DType::f32 : DType::f64;
 
-template <typename To, typename From>
-To as(From value) {
-  if constexpr (std::is_same_v<To, BFloat16>) {
-    return to_bfloat16(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<From, BFloat16>) {
-    return static_cast<To>(to_float(value));
-  } else {
-    return static_cast<To>(value);
-  }
-}
-
-/// Calls f with a zero of the element's host type: float, double or BFloat16.
-template <typename F>
-auto with_zero_of(DType element, const F& f) {
-  switch (element) {
-    case DType::f32:
-      return f(float{});
-    case DType::f64:
-      return f(double{});
-    case DType::bf16:
-      return f(BFloat16{});
-  }
-  throw Error(ErrorKind::internal, "a type of elements that is none");
-}
-
 void zero_rows_from(const RankContext& rank, Tensor& tensor, std::int64_t first) {
   if (first < tensor.rows()) rank.kernels.zero(rows_of(rank, Matrix(tensor), first, tensor.rows() - first));
 }
 
 }  // namespace
-
-template <std::floating_point From>
-void convert(std::span<const From> values, DType element, void* out) {
-  with_zero_of(element, [&](auto zero) {
-    using To = decltype(zero);
-    std::transform(values.begin(), values.end(), static_cast<To*>(out), as<To, From>);
-  });
-}
-
-template void convert(std::span<const float>, DType, void*);
-template void convert(std::span<const double>, DType, void*);
 
 template <std::floating_point From>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values) {
@@ -79,6 +43,14 @@ void upload(const RankContext& rank, void* data, DType element, std::span<const 
 template void upload(const RankContext&, void*, DType, std::span<const float>);
 template void upload(const RankContext&, void*, DType, std::span<const double>);
 
+void upload(const RankContext& rank, void* data, const HostValues& values, std::int64_t begin,
+            std::int64_t count) {
+  if (count == 0) return;
+  const HostValues own = values.as(rank.kernels.dtype());
+  const auto bytes = static_cast<std::int64_t>(bytes_of(own.dtype()));
+  rank.compute.copy_to_device(data, own.data() + begin * bytes, static_cast<std::size_t>(count * bytes));
+}
+
 template <std::floating_point To>
 void download(const RankContext& rank, const void* data, DType element, std::span<To> out) {
   if (out.empty()) return;
@@ -91,7 +63,7 @@ void download(const RankContext& rank, const void* data, DType element, std::spa
       std::vector<From> values(out.size());
       rank.compute.copy_to_host(values.data(), data, values.size() * sizeof(From));
       rank.compute.synchronize();
-      std::transform(values.begin(), values.end(), out.begin(), as<To, From>);
+      std::transform(values.begin(), values.end(), out.begin(), convert_value<To, From>);
     }
   });
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backend/world.hpp"
+#include "core/content/host_values.hpp"
 #include "core/support/bytes.hpp"
 #include "kernels/kernels.hpp"
 
@@ -100,13 +101,13 @@ class IndexTensor {
   std::unique_ptr<Buffer> buffer_;
 };
 
-/// Converts float or double numbers to `element` and writes them to host memory, rounding if needed.
-template <std::floating_point From>
-void convert(std::span<const From> values, DType element, void* out);
-
-/// Copies numbers to device memory, converted in the same way. `values` may be freed when the call returns.
+/// Copies numbers to device memory, converted to `element`. `values` may be freed when the call returns.
 template <std::floating_point From>
 void upload(const RankContext& rank, void* data, DType element, std::span<const From> values);
+/// Copies `count` values, starting at `begin`, to device memory in the rank's precision, rounding them if
+/// needed. The values may be freed when the call returns.
+void upload(const RankContext& rank, void* data, const HostValues& values, std::int64_t begin,
+            std::int64_t count);
 /// Copies values back as float or double, and waits for the compute stream.
 template <std::floating_point To>
 void download(const RankContext& rank, const void* data, DType element, std::span<To> out);

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/model/content.hpp"
 #include "backend/model/linear.hpp"
+#include "backend/model/packed_rows.hpp"
 #include "backend/model/tensor.hpp"
 #include "backend/model/turns.hpp"
 #include "core/model.hpp"

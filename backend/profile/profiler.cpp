@@ -9,6 +9,7 @@
 #include "backend/rank_guide.hpp"
 #include "core/quanta.hpp"
 #include "core/refuse.hpp"
+#include "core/support/host_cpu.hpp"
 
 namespace dflop {
 namespace {

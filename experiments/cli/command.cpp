@@ -8,8 +8,8 @@
 #include <new>
 #include <system_error>
 
-#include "backend/device.hpp"
 #include "core/error.hpp"
+#include "core/out_of_memory.hpp"
 #include "core/support/did_you_mean.hpp"
 #include "experiments/cli/commit.hpp"
 #include "experiments/cli/recipe.hpp"

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <thread>
 
-#include "backend/host/machine.hpp"
+#include "core/support/host_cpu.hpp"
 #include "experiments/cli/commit.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "backend/content/dataset.hpp"
 #include "core/iteration/planner.hpp"
 #include "experiments/cli/option_values.hpp"
 #include "experiments/studies/study.hpp"
+#include "traces/dataset/dataset.hpp"
 #include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "backend/content/dataset.hpp"
 #include "core/plan.hpp"
 #include "core/sample.hpp"
 #include "experiments/studies/study.hpp"
 #include "kernels/attention_options.hpp"
+#include "traces/dataset/dataset.hpp"
 #include "traces/files/provenance.hpp"
 
 namespace dflop {

@@ -12,6 +12,7 @@
 #include "backend/run/worlds.hpp"
 #include "core/kernel_choice/kernel_sizes.hpp"
 #include "core/refuse.hpp"
+#include "core/support/host_cpu.hpp"
 #include "experiments/cli/say.hpp"
 #include "traces/text/text_file.hpp"
 

@@ -18,6 +18,7 @@
 #include "backend/run/worlds.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
+#include "core/support/host_cpu.hpp"
 #include "experiments/cli/option_values.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/profile_option.hpp"

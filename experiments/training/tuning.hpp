@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "backend/profile/kernel_bench.hpp"
+#include "core/dtype.hpp"
 #include "core/measured/profile.hpp"
 #include "core/model.hpp"
 #include "core/sample.hpp"
-#include "kernels/dtype.hpp"
 
 namespace dflop {
 

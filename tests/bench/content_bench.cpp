@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "backend/content/sample_content.hpp"
 #include "backend/host/world.hpp"
 #include "backend/model/microbatch.hpp"
+#include "backend/model/tensor.hpp"
 #include "tests/backend/run/live_plans.hpp"
+#include "traces/dataset/sample_content.hpp"
 #include "traces/files/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 

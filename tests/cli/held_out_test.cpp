@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/backend/content/shard_folder.hpp"
 #include "tests/cli/run.hpp"
+#include "tests/traces/dataset/shard_folder.hpp"
 
 namespace dflop {
 namespace held_out_test {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/backend/content/shard_folder.hpp"
 #include "tests/cli/run.hpp"
+#include "tests/traces/dataset/shard_folder.hpp"
 
 namespace dflop::testing {
 

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "core/support/random.hpp"
-#include "tests/backend/content/shard_folder.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/running.hpp"
+#include "tests/traces/dataset/shard_folder.hpp"
 #include "traces/checkpoints/folder.hpp"
 #include "traces/checkpoints/pieces.hpp"
 

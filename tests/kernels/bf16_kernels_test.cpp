@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 
 namespace dflop {
 namespace bf16_kernels_test {

@@ -1,4 +1,4 @@
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 
 #include <gtest/gtest.h>
 

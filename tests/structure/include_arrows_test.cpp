@@ -55,6 +55,7 @@ constexpr Room kRooms[] = {
 constexpr Wing kWings[] = {
     {"core", ".", ""},
     {"core", "support", "."},
+    {"core", "content", "."},
     {"core", "measured", "."},
     {"core", "kernel_choice", ". support measured"},
     {"core", "order", ". support"},
@@ -70,6 +71,7 @@ constexpr Wing kWings[] = {
     {"traces", "media", "text preprocess"},
     {"traces", "tokens", "text"},
     {"traces", "shards", "text weights"},
+    {"traces", "dataset", "media tokens shards"},
     {"costmodel", ".", ""},
     {"costmodel", "analytic", "."},
     {"costmodel", "profiled", "."},
@@ -121,6 +123,10 @@ constexpr Wing kWings[] = {
     {"experiments", "examples", "cli presets studies"},
     {"experiments", ".", "cli"},
 };
+
+/// The wings of experiments/ that run models live. Only they may include backend/: a simulation needs no
+/// device.
+const std::set<std::string> kLiveWings = {"training", "options", "fidelity", "commands", "examples"};
 
 /// The files that may include COIN headers: one for integer programs, one for linear ones.
 const std::set<std::string> kCoinFiles = {"solver/bins/ilp.cpp", "solver/makespan/bound.cpp"};
@@ -215,6 +221,8 @@ std::optional<std::string> check_include(const SourceFile& file, const Room& roo
   }
   if (!may_include(room, other)) return std::string(room.name) + "/ may not include " + header;
   if (file.path == header) return "includes itself";
+  if (room.name == "experiments" && other == "backend" && kLiveWings.count(wing_of(file.path)) == 0)
+    return "the wing " + wing_of(file.path) + " may not include " + header + ", as it runs nothing live";
   if (other == room.name) return check_wings(file, room, header);
   return std::nullopt;
 }
@@ -357,7 +365,12 @@ TEST(IncludeArrows, AWingThatThePageLacksIsFound) {
 TEST(IncludeArrowsChecker, AllowsWhatGoesDown) {
   EXPECT_EQ(check("sim/a.cpp", "#include \"sim/a.hpp\"\n#include \"core/b.hpp\"\n#include <vector>\n"),
             Lines{});
-  EXPECT_EQ(check("experiments/a.cpp", "#include \"solver/a.hpp\"\n#include \"backend/b.hpp\"\n"), Lines{});
+  EXPECT_EQ(check("experiments/training/a.cpp", "#include \"solver/a.hpp\"\n#include \"backend/b.hpp\"\n"),
+            Lines{});
+  EXPECT_EQ(
+      check("experiments/studies/a.cpp", "#include \"backend/b.hpp\"\n"),
+      Lines{"experiments/studies/a.cpp:1: the wing studies may not include backend/b.hpp, as it runs nothing "
+            "live"});
   EXPECT_EQ(check("kernels/a.cu", "#include <cuda_runtime.h>\n#include <cublas_v2.h>\n"), Lines{});
   EXPECT_EQ(check("backend/a.cpp", "#include <nccl.h>\n"), Lines{});
   EXPECT_EQ(check("solver/bins/ilp.cpp", "#include <coin/CbcModel.hpp>\n"), Lines{});

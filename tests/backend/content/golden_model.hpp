@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/content/sample_content.hpp"
 #include "backend/content/stored_names.hpp"
 #include "backend/model/parameter_store.hpp"
 #include "core/model.hpp"
+#include "traces/dataset/sample_content.hpp"
 
 namespace dflop::testing {
 

@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "backend/content/dataset.hpp"
 #include "backend/host/world.hpp"
 #include "backend/model/made_up.hpp"
 #include "backend/process/process_world.hpp"
 #include "core/error.hpp"
 #include "tests/backend/process/free_port.hpp"
 #include "tests/backend/process/in_processes.hpp"
+#include "traces/dataset/dataset.hpp"
 
 namespace dflop::testing {
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "backend/run/worlds.hpp"
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 
 namespace dflop::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 
 namespace dflop {
 namespace world_test {

@@ -1,6 +1,6 @@
 // Values in host memory are rounded once, as the upload rounds them, and are there as long as somebody has
 // them.
-#include "backend/model/host_values.hpp"
+#include "core/content/host_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "backend/host/world.hpp"
+#include "backend/model/tensor.hpp"
 #include "core/error.hpp"
 #include "core/support/random.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 #include "tests/cuda_on_host/emulation/block.hpp"
 
 namespace dflop::emulation {

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 
 struct __nv_bfloat16 {
   std::uint16_t bits;

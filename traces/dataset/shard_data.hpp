@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/content/dataset.hpp"
-#include "backend/content/media_reader.hpp"
 #include "core/model.hpp"
 #include "core/sample.hpp"
+#include "traces/dataset/dataset.hpp"
+#include "traces/dataset/media_reader.hpp"
 #include "traces/shards/tar.hpp"
 #include "traces/tokens/chat.hpp"
 #include "traces/tokens/tokenizer.hpp"

@@ -1,8 +1,8 @@
-#include "backend/content/dataset.hpp"
+#include "traces/dataset/dataset.hpp"
 
-#include "backend/content/shard_data.hpp"
-#include "backend/content/token_data.hpp"
 #include "core/refuse.hpp"
+#include "traces/dataset/shard_data.hpp"
+#include "traces/dataset/token_data.hpp"
 #include "traces/shards/shard_list.hpp"
 
 namespace dflop {

@@ -1,4 +1,4 @@
-#include "backend/model/host_values.hpp"
+#include "core/content/host_values.hpp"
 
 #include <span>
 #include <string>
@@ -27,14 +27,6 @@ HostValues HostValues::as(DType dtype) const {
   converted.size_ = size_;
   converted.dtype_ = dtype;
   return converted;
-}
-
-void upload(const RankContext& rank, void* data, const HostValues& values, std::int64_t begin,
-            std::int64_t count) {
-  if (count == 0) return;
-  const HostValues own = values.as(rank.kernels.dtype());
-  const auto bytes = static_cast<std::int64_t>(bytes_of(own.dtype()));
-  rank.compute.copy_to_device(data, own.data() + begin * bytes, static_cast<std::size_t>(count * bytes));
 }
 
 }  // namespace dflop

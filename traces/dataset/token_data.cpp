@@ -1,4 +1,4 @@
-#include "backend/content/token_data.hpp"
+#include "traces/dataset/token_data.hpp"
 
 #include <algorithm>
 #include <charconv>

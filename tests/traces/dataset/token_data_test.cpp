@@ -1,5 +1,5 @@
 // Megatron's token ids become samples: packed, or a document each.
-#include "backend/content/token_data.hpp"
+#include "traces/dataset/token_data.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <random>
 
 #include "core/error.hpp"
-#include "tests/backend/content/shard_folder.hpp"
 #include "tests/core/input_error.hpp"
+#include "tests/traces/dataset/shard_folder.hpp"
 #include "traces/files/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 

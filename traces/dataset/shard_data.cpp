@@ -1,4 +1,4 @@
-#include "backend/content/shard_data.hpp"
+#include "traces/dataset/shard_data.hpp"
 
 #include <algorithm>
 #include <array>

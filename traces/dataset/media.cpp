@@ -1,4 +1,4 @@
-#include "backend/content/media.hpp"
+#include "traces/dataset/media.hpp"
 
 #include <algorithm>
 #include <cmath>

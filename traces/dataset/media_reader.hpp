@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "backend/content/media.hpp"
 #include "core/model.hpp"
+#include "traces/dataset/media.hpp"
 #include "traces/media/model_processor.hpp"
 
 namespace dflop {

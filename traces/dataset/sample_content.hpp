@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/content/media.hpp"
-#include "backend/model/content.hpp"
+#include "core/content/contents.hpp"
 #include "core/model.hpp"
+#include "traces/dataset/media.hpp"
 
 namespace dflop {
 

@@ -1,13 +1,13 @@
 // Tars become samples whose shapes, from headers, are those of what is decoded.
-#include "backend/content/shard_data.hpp"
+#include "traces/dataset/shard_data.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "tests/backend/content/shard_folder.hpp"
 #include "tests/core/input_error.hpp"
+#include "tests/traces/dataset/shard_folder.hpp"
 #include "traces/files/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 #include "traces/tokens/chat_template.hpp"

@@ -1,4 +1,4 @@
-#include "backend/content/sample_content.hpp"
+#include "traces/dataset/sample_content.hpp"
 
 #include <algorithm>
 #include <utility>

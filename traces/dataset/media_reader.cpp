@@ -1,4 +1,4 @@
-#include "backend/content/media_reader.hpp"
+#include "traces/dataset/media_reader.hpp"
 
 #include <fmt/format.h>
 

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "backend/content/media.hpp"
-#include "backend/content/media_reader.hpp"
-#include "backend/content/sample_content.hpp"
 #include "core/support/random.hpp"
 #include "tests/core/input_error.hpp"
 #include "tests/traces/file_fixtures.hpp"
+#include "traces/dataset/media.hpp"
+#include "traces/dataset/media_reader.hpp"
+#include "traces/dataset/sample_content.hpp"
 #include "traces/files/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 

@@ -1,10 +1,14 @@
 // DType is the precision in which operations compute. BFloat16 provides bfloat16 on the host.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <type_traits>
 
 #include "core/names.hpp"
 #include "core/units.hpp"
@@ -58,6 +62,41 @@ inline BFloat16 to_bfloat16(float value) {
   if (std::isnan(value)) return {static_cast<std::uint16_t>(bits >> 16 | 0x40U)};
   const std::uint32_t half = 0x7FFFU + (bits >> 16 & 1U);
   return {static_cast<std::uint16_t>((bits + half) >> 16)};
+}
+
+/// Converts a value between the host types float, double and BFloat16, rounding if needed.
+template <typename To, typename From>
+To convert_value(From value) {
+  if constexpr (std::is_same_v<To, BFloat16>) {
+    return to_bfloat16(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<From, BFloat16>) {
+    return static_cast<To>(to_float(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+/// Calls f with a zero of the host type of a precision: float, double or BFloat16.
+template <typename F>
+auto with_zero_of(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
+    case DType::bf16:
+      break;
+  }
+  return f(BFloat16{});
+}
+
+/// Converts float or double numbers to a precision and writes them to host memory, rounding if needed.
+template <std::floating_point From>
+void convert(std::span<const From> values, DType dtype, void* out) {
+  with_zero_of(dtype, [&](auto zero) {
+    using To = decltype(zero);
+    std::transform(values.begin(), values.end(), static_cast<To*>(out), convert_value<To, From>);
+  });
 }
 
 }  // namespace dflop

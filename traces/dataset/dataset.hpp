@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/content/sample_content.hpp"
 #include "core/model.hpp"
 #include "core/sample.hpp"
+#include "traces/dataset/sample_content.hpp"
 
 namespace dflop {
 

@@ -6,8 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/model/tensor.hpp"
-#include "kernels/dtype.hpp"
+#include "core/dtype.hpp"
 
 namespace dflop {
 
@@ -24,7 +23,7 @@ class HostValues {
   bool empty() const { return size_ == 0; }
   const std::byte* data() const { return data_.get(); }
 
-  /// Returns the values rounded to `dtype` as upload() rounds them. If they have this precision already, the
+  /// Returns the values rounded to `dtype` by convert(). If they have this precision already, the
   /// result shares the memory.
   /// @throws Error (internal) if the values have another precision than f32 and `dtype`, because bits are
   /// already lost
@@ -35,10 +34,5 @@ class HostValues {
   std::int64_t size_ = 0;
   DType dtype_ = DType::f32;
 };
-
-/// Copies `count` values, starting at `begin`, to device memory in the rank's precision, rounding them if
-/// needed. The values may be freed when the call returns.
-void upload(const RankContext& rank, void* data, const HostValues& values, std::int64_t begin,
-            std::int64_t count);
 
 }  // namespace dflop

@@ -1,34 +1,19 @@
 // Contents give the values of samples in addition to their shapes: the encoder's inputs, token ids, targets
-// and positions. They are synthetic (made_up.hpp) or read from data.
+// and positions. They are synthetic (backend/model/made_up.hpp) or read from data (traces/dataset).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "backend/model/host_values.hpp"
-#include "backend/model/row_mix.hpp"
+#include "core/content/host_values.hpp"
+#include "core/content/row_mix.hpp"
 #include "core/sample.hpp"
 
 namespace dflop {
 
 /// kNoTarget is the target of a position that the loss does not cover.
 inline constexpr std::int32_t kNoTarget = -1;
-
-/// PackedRows hold sequences whose rows are stored back to back, without padding.
-struct PackedRows {
-  std::vector<std::int32_t> offsets{0};    ///< first row of each sequence, then the end
-  std::vector<std::int32_t> windows = {};  ///< the same for attention windows, if any
-  std::vector<std::int32_t> positions;     ///< of each row within its sequence, one per axis
-
-  std::int64_t rows() const { return offsets.back(); }
-  /// Adds a sequence whose rows have positions 0, 1, 2 and so on.
-  void add_sequence(std::int64_t rows);
-  /// Adds a sequence with these positions and windows. `its_windows` holds offsets from 0 to the number of
-  /// rows; it is empty if the sequence has no windows.
-  void add_sequence(std::int64_t rows, const std::vector<std::int32_t>& its_positions,
-                    const std::vector<std::int32_t>& its_windows);
-};
 
 /// An EncoderSequence is the encoder's input for one tile, picture, frame or sound, together with the
 /// destination of its output rows.

@@ -2,10 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
-
-#include "backend/model/tensor.hpp"
 
 namespace dflop {
 
@@ -33,23 +30,6 @@ struct RowMix {
   void append(const RowMix& other, std::int64_t first);
   /// Returns the mix that maps gradients of the result to gradients of the `source_rows` source rows.
   RowMix transposed(std::int64_t source_rows) const;
-};
-
-/// A RowMixer holds a RowMix in device memory and applies it.
-class RowMixer {
- public:
-  RowMixer() = default;
-  RowMixer(const RankContext& rank, const RowMix& mix);
-
-  std::int64_t rows() const { return begin_.size(); }
-  /// Returns the weighted sums of the rows of x.
-  Tensor operator()(const RankContext& rank, ConstMatrix x) const;
-
- private:
-  IndexTensor begin_;
-  IndexTensor end_;
-  IndexTensor index_;
-  SumTensor weights_;
 };
 
 }  // namespace dflop

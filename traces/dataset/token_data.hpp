@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/content/dataset.hpp"
+#include "traces/dataset/dataset.hpp"
 #include "traces/shards/megatron.hpp"
 
 namespace dflop {

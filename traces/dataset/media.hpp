@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "backend/model/content.hpp"
 #include "core/architecture.hpp"
+#include "core/content/contents.hpp"
 #include "core/sample.hpp"
 
 namespace dflop {
