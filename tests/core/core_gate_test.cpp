@@ -1,4 +1,4 @@
-// Cores that groups take turns on.
+// CPU cores that groups use in turns.
 #include "core/support/core_gate.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(CoreGate, GivesCoresToWhoAsksFirst) {
   EXPECT_EQ(gate.admit(), 1);
 }
 
-/// One core of two is free, which would do for group 2; group 1 asked before it and needs both.
+/// One core of two is free, enough for group 2; but group 1 asked before it and needs both.
 TEST(CoreGate, LetsNobodyOvertake) {
   CoreGate gate = make_gate(2, {1, 2, 1});
   for (const std::int32_t group : {0, 1, 2}) gate.ask(group);

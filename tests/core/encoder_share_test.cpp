@@ -23,14 +23,14 @@ std::vector<EncoderPiece> pieces(const Plan& plan, const Batch& batch, const Sam
   return all;
 }
 
-/// Four equal tiles over two LLM dp ranks, of which the first has a sample of text only before its image.
+/// Four equal tiles over two LLM dp ranks. The first rank has a text-only sample before its image.
 const Batch kFourTiles = {{"text", Modality::text, {}, 0, 9},
                           {"a", Modality::image, {{2, 16, 256}, {1, 16, 256}}, 31, 40},
                           {"b", Modality::image, {{1, 16, 256}}, 10, 12}};
 
 TEST(EncoderPieces, AreTheSequencesInOrderByTheMiddleOfTheirWeight) {
-  // Of a total weight of 4 the middles are at 0.5, 1.5, 2.5 and 3.5: two tiles for each of two encoder ranks.
-  // The 31 tokens of sample 1 are cut at 31 * 16 / 48 = 10 and 31 * 32 / 48 = 20.
+  // Of a total weight of 4, the tile centers are at 0.5, 1.5, 2.5 and 3.5: two tiles for each of two encoder
+  // ranks. The 31 tokens of sample 1 are cut at 31 * 16 / 48 = 10 and 31 * 32 / 48 = 20.
   const Plan plan = disaggregated_plan({1, 1, 2, {4}}, {1, 1, 2, {6}}, 1, 3);
   const std::vector<EncoderPiece> expected = {{1, 0, 0, 0, 16, 256, 0, 10},
                                               {1, 0, 0, 1, 16, 256, 10, 20},
@@ -40,7 +40,7 @@ TEST(EncoderPieces, AreTheSequencesInOrderByTheMiddleOfTheirWeight) {
 }
 
 TEST(EncoderPieces, FallWhereTheirMiddleDoes) {
-  // Five equal tiles over three ranks: middles at 0.5 to 4.5 of 5 are at 0.3, 0.9, 1.5, 2.1 and 2.7 of 3.
+  // Five equal tiles over three ranks: centers at 0.5 to 4.5 of 5 are at 0.3, 0.9, 1.5, 2.1 and 2.7 of 3.
   const Plan plan = disaggregated_plan({1, 1, 3, {4}}, {1, 1, 1, {6}}, 1, 1);
   const Batch batch = {{"a", Modality::image, {{5, 16, 256}}, 20, 25}};
   std::vector<std::int32_t> ranks;
@@ -65,7 +65,7 @@ TEST(EncoderPieces, StayWithTheirSampleWhereTheEncoderHasNoRanksOfItsOwn) {
 }
 
 TEST(EncoderPieces, OfASampleWithFewOutputTokensMayHaveNone) {
-  // One token of three tiles: 1 * 16 / 48 = 0, 1 * 32 / 48 = 0, 1.
+  // One token from three tiles: 1 * 16 / 48 = 0, 1 * 32 / 48 = 0, 1.
   const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 1, {6}}, 1, 1);
   const Batch batch = {{"a", Modality::image, {{3, 16, 256}}, 1, 1}};
   const std::vector<EncoderPiece> all = pieces(plan, batch, samples_of_bins(plan, {1, 1, {0}}), 0);
@@ -76,7 +76,7 @@ TEST(EncoderPieces, OfASampleWithFewOutputTokensMayHaveNone) {
   EXPECT_EQ(all[2].output_end, 1);
 }
 
-/// A random plan of each layout in turn, with a batch for it.
+/// A random plan, of each layout in turn, with a batch for it.
 struct Case {
   Plan plan;
   Batch batch;
@@ -91,8 +91,7 @@ struct Case {
   }
 };
 
-/// Checks that `piece` is the sequence of its sample that comes after those of `seen`, whose outputs it goes
-/// on from.
+/// Checks that `piece` is the next sequence of its sample after those in `seen`, and continues their outputs.
 void expect_next(const EncoderPiece& piece, const Sample& sample, std::vector<EncoderPiece>& seen) {
   ASSERT_EQ(piece.sequence, static_cast<std::int64_t>(seen.size()));
   EXPECT_EQ(piece.output_begin, seen.empty() ? 0 : seen.back().output_end);
@@ -117,7 +116,7 @@ TEST(EncoderPieces, CoverEverySampleOnceInOrder) {
         expect_next(piece, c.batch[piece.sample], of_sample[piece.sample]);
         EXPECT_EQ(c.assignment.bin[piece.sample], j * c.plan.llm.dp + piece.llm_dp);
         EXPECT_LT(piece.encoder_dp, c.plan.encoder.dp);
-        EXPECT_GE(piece.encoder_dp, rank);  // each rank's pieces are one run of the walk
+        EXPECT_GE(piece.encoder_dp, rank);  // the pieces of each rank are contiguous
         rank = piece.encoder_dp;
         EXPECT_TRUE(has_encoder_ranks(c.plan.layout) || piece.encoder_dp == piece.llm_dp);
       }
@@ -148,7 +147,8 @@ TEST(EncoderPieces, SumToTheShareAndToTheWorksOfTheProgram) {
       const EncoderShare share = share_encoder(c.plan, tiny_model(), c.batch, bins, j);
       EXPECT_EQ(share.work, sums.work);
       EXPECT_EQ(share.output_tokens, sums.output_tokens);
-      // The works of encoder ranks come first; elsewhere those of the LLM's ranks have the encoder's in them.
+      // The works of encoder ranks come first; in other layouts the works of the LLM's ranks include the
+      // encoder's work.
       const int dp = has_encoder_ranks(c.plan.layout) ? c.plan.encoder.dp : c.plan.llm.dp;
       for (int d = 0; d < dp; ++d) {
         EXPECT_EQ(program.works[static_cast<std::size_t>(d) * c.plan.microbatches + j].encoder, sums.work[d]);

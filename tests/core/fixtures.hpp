@@ -1,4 +1,4 @@
-// Small models, clusters, plans and random samples that several tests share.
+// Small models, clusters, plans and random samples shared by several tests.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace dflop::testing {
 
-/// 4 encoder and 6 LLM layers of tiny widths.
+/// 4 encoder and 6 LLM layers with tiny widths.
 inline ModelSpec tiny_model() {
   ModelSpec model;
   model.name = "tiny";
@@ -60,7 +60,7 @@ inline Batch random_batch(Random& random, int samples) {
   return batch;
 }
 
-/// Every bin gets a sample, the others fall anywhere.
+/// Puts one sample in every bin, and the others in random bins.
 inline Assignment random_assignment(Random& random, const Plan& plan, std::size_t samples) {
   Assignment assignment{plan.microbatches, plan.llm.dp, {}};
   for (std::size_t i = 0; i < samples; ++i) {

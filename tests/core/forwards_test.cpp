@@ -1,4 +1,4 @@
-// The forwards of random Programs: what each group keeps, and that nobody waits for ever.
+// Forward-only versions of random Programs: what each group keeps, and that none deadlocks.
 #include "core/program/forwards.hpp"
 
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ void for_each_program(const Check& check) {
   }
 }
 
-/// A group keeps its forwards in their order. Of messages between two stages half go forward, so as many
-/// are kept, and each is sent once and received once.
+/// Each group keeps its forwards in order. Half of the messages between two stages go forward, so half of all
+/// messages are kept. Each is sent once and received once.
 TEST(Forwards, AreWhatALossNeeds) {
   for_each_program([](const Program& program) {
     const Program forwards = forwards_of(program);
@@ -73,7 +73,7 @@ TEST(Forwards, AreWhatALossNeeds) {
   });
 }
 
-/// What is received on a stage and microbatch comes before their forward, and what is sent after it.
+/// On each stage and microbatch, receives come before the forward and sends after it.
 TEST(Forwards, HaveTheirInputsBefore) {
   for_each_program([](const Program& program) {
     const Program forwards = forwards_of(program);

@@ -1,4 +1,4 @@
-// Tests look at what an Error of input says.
+// Checks the message of an input Error.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,8 @@
 
 namespace dflop::testing {
 
-/// Returns what the Error that `act` ends in says, which is to be one of input; nothing where there is none.
+/// Returns the message of the Error that `act` throws, which must be an input error, or an empty string if it
+/// throws none.
 template <typename Act>
 std::string input_error(const Act& act) {
   try {

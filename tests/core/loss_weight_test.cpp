@@ -33,7 +33,7 @@ void add(Gradient& sum, const Gradient& part, double weight) {
 
 using ToySample = std::vector<Token>;
 
-/// Up to 40 tokens, sometimes none; far from the parameters' own line, so that gradients do not cancel.
+/// Up to 40 tokens, sometimes none; far from the line of the parameters, so that gradients do not cancel.
 std::vector<ToySample> random_samples(Random& random, int count) {
   std::vector<ToySample> samples(count);
   for (ToySample& sample : samples) {
@@ -46,7 +46,7 @@ std::vector<ToySample> random_samples(Random& random, int count) {
   return samples;
 }
 
-/// Every bin has a sample, but the bins are as unequal as chance makes them.
+/// Puts a sample in every bin. Otherwise the bins are random and unequal.
 Assignment random_bins(Random& random, std::size_t samples, int microbatches, int dp) {
   Assignment assignment{microbatches, dp, {}};
   const int bins = microbatches * dp;
@@ -72,7 +72,8 @@ Gradient unscheduled(const std::vector<ToySample>& samples) {
   return mean;
 }
 
-/// What a training loop does: each bin's mean loss, weighted; accumulated over microbatches, summed over dp.
+/// What a training loop does: weights the mean loss of each bin, accumulates over microbatches and sums over
+/// dp.
 Gradient scheduled(const std::vector<ToySample>& samples, const Assignment& assignment,
                    const std::vector<double>& weight) {
   Gradient over_ranks{};
@@ -99,8 +100,8 @@ double largest_difference(const Gradient& a, const Gradient& b) {
   return largest;
 }
 
-/// Every third sample is of text only, the others have encoder outputs, which are not predicted. Of 2n text
-/// tokens the first n are the prompt and n are predicted.
+/// Every third sample is text only. The others have encoder outputs, which are not predicted. Of 2n text
+/// tokens the first n are the prompt and the other n are predicted.
 std::vector<std::int64_t> token_counts(const std::vector<ToySample>& samples) {
   std::vector<std::int64_t> counts;
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -125,7 +126,7 @@ TEST(LossWeights, GradientsOfAnyAssignmentAreTheUnscheduledBatchs) {
     EXPECT_LE(largest_difference(scheduled(samples, assignment, weights.bin), expected), 1e-12)
         << "round " << round;
 
-    // Token by token, the same.
+    // Weighting token by token gives the same.
     Gradient by_token{};
     for (const ToySample& sample : samples) {
       for (const Token& token : sample) add(by_token, gradient(token), weights.token);
@@ -135,13 +136,13 @@ TEST(LossWeights, GradientsOfAnyAssignmentAreTheUnscheduledBatchs) {
     const std::vector<double> equal(weights.bin.size(), 1.0 / static_cast<double>(weights.bin.size()));
     unlike_means += largest_difference(scheduled(samples, assignment, equal), expected) > 1e-3 ? 1 : 0;
   }
-  // The means of microbatches, weighted alike, are not the batch's: the test would see it.
+  // Equally weighted means of microbatches differ from the batch mean, so the test would notice them.
   EXPECT_GT(unlike_means, 100);
 }
 
 TEST(LossWeights, AreTheBinsSharesOfTokens) {
   // Bin 0 has samples 0 and 2 with 6 + 2 tokens, bin 1 sample 1 with none, bin 2 sample 3 with 8, bin 3
-  // sample 4 with 4: of 20 tokens 8/20, 0, 8/20 and 4/20.
+  // sample 4 with 4. Of 20 tokens these are 8/20, 0, 8/20 and 4/20.
   const std::vector<std::int64_t> tokens = {6, 0, 2, 8, 4};
   const LossWeights weights = loss_weights(tokens, {2, 2, {0, 1, 0, 2, 3}});
   EXPECT_DOUBLE_EQ(weights.token, 0.05);
@@ -152,7 +153,7 @@ TEST(LossWeights, AreTheBinsSharesOfTokens) {
   EXPECT_DOUBLE_EQ(weights.bin[3], 0.2);
 }
 
-/// A sample of one image, or with 0 encoder output tokens of text only.
+/// A sample with one image, or text only if it has 0 encoder output tokens.
 Sample sample_of(std::int64_t encoder_output_tokens, std::int64_t llm_tokens) {
   Sample sample;
   if (encoder_output_tokens > 0) sample.encoder_sequences.push_back({1, 196, std::int64_t{196} * 196});
@@ -164,7 +165,7 @@ Sample sample_of(std::int64_t encoder_output_tokens, std::int64_t llm_tokens) {
 TEST(LossTokens, AreTheSecondHalfOfTheText) {
   EXPECT_EQ(text_tokens(sample_of(0, 12)), 12);
   EXPECT_EQ(loss_tokens(sample_of(0, 12)), 6);
-  // 60 - 49 = 11 of text: the first 11 / 2 = 5 are the prompt.
+  // 60 - 49 = 11 text tokens: the first 11 / 2 = 5 are the prompt.
   EXPECT_EQ(text_tokens(sample_of(49, 60)), 11);
   EXPECT_EQ(loss_tokens(sample_of(49, 60)), 6);
 }
@@ -173,8 +174,8 @@ TEST(LossTokens, OfShortTextsKeepATokenOfPrompt) {
   EXPECT_EQ(loss_tokens(sample_of(49, 49)), 0);
   EXPECT_EQ(loss_tokens(sample_of(49, 50)), 0);
   EXPECT_EQ(loss_tokens(sample_of(49, 51)), 1);
-  EXPECT_EQ(loss_tokens(sample_of(49, 52)), 2);  // 3 / 2 = 1 of prompt
-  // Never negative, whatever the counts say.
+  EXPECT_EQ(loss_tokens(sample_of(49, 52)), 2);  // 3 / 2 = 1 prompt token
+  // Never negative, even with inconsistent counts.
   EXPECT_EQ(text_tokens(sample_of(49, 40)), 0);
   EXPECT_EQ(loss_tokens(sample_of(49, 40)), 0);
 }

@@ -19,8 +19,8 @@ using testing::tiny_cluster;
 using testing::tiny_model;
 
 TEST(StageSchedule, OneFOneBWarmsUpByTheStagesBehindIt) {
-  // Stage 1 of 4 has two stages after it: forwards 0 and 1 first, then one forward and one backward in turn,
-  // and the two backwards that are left.
+  // Stage 1 of 4 has two stages after it: first forwards 0 and 1, then one forward and one backward in turn,
+  // and finally the two remaining backwards.
   const std::vector<OrderStep> expected = {{Op::forward, 1, 0},  {Op::forward, 1, 1}, {Op::forward, 1, 2},
                                            {Op::backward, 1, 0}, {Op::forward, 1, 3}, {Op::backward, 1, 1},
                                            {Op::backward, 1, 2}, {Op::backward, 1, 3}};
@@ -68,8 +68,8 @@ TEST(StageParameters, AreSumsOfMatrices) {
   last.llm_layers = 1;
   last.head = true;
   last.tp = 4;
-  // On one of 4 ranks: 8/4 = 2 query heads of 16; 2 KV heads over 4 ranks are replicated, one each; ffn 128
-  // times three matrices; vocabulary 1000/4: 128 * (2*32 + 2*16 + 3*128) + 250*128 = 61,440 + 32,000.
+  // On one of 4 ranks: 8/4 = 2 query heads of 16; 2 KV heads over 4 ranks are replicated, one on each; three
+  // ffn matrices of 128; vocabulary 1000/4: 128 * (2*32 + 2*16 + 3*128) + 250*128 = 61,440 + 32,000.
   EXPECT_EQ(stage_parameters(last, model), 61440 + 32000);
 }
 
@@ -78,7 +78,7 @@ TEST(Transformer, HeadsThatTpDoesNotDivideArePadded) {
   EXPECT_EQ(vit.heads_per_rank(8), 4);  // 25 -> 32 heads over 8 ranks
   EXPECT_EQ(vit.kv_heads_per_rank(8), 4);
   TransformerSpec gqa{"gqa", 28, 3584, 18944, 28, 4, 128, true, true, 0};
-  EXPECT_EQ(gqa.kv_heads_per_rank(8), 1);  // 4 KV heads over 8 ranks: each has a copy of one
+  EXPECT_EQ(gqa.kv_heads_per_rank(8), 1);  // 4 KV heads over 8 ranks: each rank has a copy of one
   EXPECT_EQ(gqa.heads_per_rank(8), 4);     // 28 -> 32
 }
 
@@ -104,10 +104,10 @@ TEST(Lower, DisaggregatedMicrobatchIsSharedOverEncoderRanksAndReshardedOnce) {
     EXPECT_EQ(program.messages[message].bytes.count, tokens * 256);
     EXPECT_EQ(program.messages[message].port_bytes.count, port_tokens * 256);
   };
-  check(0, 0, 2, 20, 30);  // LLM rank 0 takes 30 tokens in all
+  check(0, 0, 2, 20, 30);  // LLM rank 0 gets 30 tokens in total
   check(1, 2, 0, 20, 30);
   check(2, 1, 2, 10, 30);
-  check(4, 1, 3, 10, 20);  // encoder rank 1 sends 20 in all
+  check(4, 1, 3, 10, 20);  // encoder rank 1 sends 20 in total
   verify(program);
 }
 
@@ -181,7 +181,7 @@ TEST(Lower, RandomPlansVerifyAndLoseNothing) {
       const Message& message = program.messages[instruction.index];
       if (!is_gathered(message, program)) reshard_bytes += message.bytes.count;
     }
-    // Every output token crosses once forward and once backward, 128 wide and 2 bytes deep.
+    // Every output token crosses once forward and once backward, 128 wide with 2 bytes per element.
     if (plan.layout == Layout::disaggregated) {
       EXPECT_EQ(reshard_bytes, 2 * output_tokens * 128 * 2);
     } else {
@@ -196,7 +196,7 @@ TEST(Lower, EncoderRanksGetEqualFlopToWithinOneSequence) {
   const Batch batch = random_batch(random, 64);
   const ModelSpec model = tiny_model();
   const Program program = lower(plan, model, batch, random_assignment(random, plan, batch.size()));
-  // Weight as documented: FLOP of one layer; the largest sequence has 49 tokens or less.
+  // Weight as documented: FLOP of one layer; the largest sequence has at most 49 tokens.
   const auto weight = [&](const Workload& w) {
     return 2.0 * 49152 * static_cast<double>(w.tokens) + 4.0 * 64 * static_cast<double>(w.attention_pairs);
   };
@@ -210,8 +210,8 @@ TEST(Lower, EncoderRanksGetEqualFlopToWithinOneSequence) {
   }
 }
 
-// An LLM stage of 2 dp ranks, its gradients in buckets of a third of them: 3 starts before its last backward,
-// ready after 1/3, 2/3 and all of it, and 3 waits before the optimizer step; the bytes add up.
+// An LLM stage of 2 dp ranks with gradients in buckets of a third: 3 starts before its last backward, ready
+// after 1/3, 2/3 and all of it, and 3 waits before the optimizer step. The bytes add up.
 TEST(Lower, BucketsAreStartedBeforeTheLastBackwardAndAwaitedBeforeTheStep) {
   Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 2, {6}}, 2, 4);
   const ModelSpec model = tiny_model();
@@ -268,7 +268,7 @@ TEST(Lowering, AModelWithoutEncoderHasTextOnlyStages) {
   ASSERT_EQ(stages.size(), 2u);
   EXPECT_FALSE(stages[0].connector || stages[1].connector);
   EXPECT_TRUE(stages[0].embedding && stages[1].head);
-  // Tied, embedding and head count once where they are on one stage: 8 * 10.
+  // Tied embedding and head count once if they are on one stage: 8 * 10.
   Stage both;
   both.embedding = both.head = true;
   EXPECT_EQ(stage_parameters(both, model), 160);

@@ -20,8 +20,9 @@ using testing::random_batch;
 using testing::random_plan;
 using testing::tiny_model;
 
-// Two encoder ranks, one LLM rank of one microbatch. Sample a has sequences of 3 and 1 tokens that become 6
-// and 2 rows; b has one of 4 tokens and 8 rows. Rank 0 gets a's, half of the tokens, and rank 1 b's.
+// Two encoder ranks and one LLM rank with one microbatch. Sample a has sequences of 3 and 1 tokens that
+// become 6 and 2 rows; sample b has one sequence of 4 tokens and 8 rows. Rank 0 encodes a, half of the
+// tokens, and rank 1 encodes b.
 TEST(MessageRows, OfAReshard) {
   Plan plan = disaggregated_plan({1, 1, 2, {4}}, {1, 1, 1, {6}}, 1, 2);
   Batch batch(2);
@@ -40,8 +41,8 @@ TEST(MessageRows, OfAReshard) {
   }
 }
 
-// Bytes were counted when the program was made, rows after it: they are the same messages. What a rank makes
-// for others and what it gets is all that there is, each row once.
+// Bytes are counted when the program is made and rows afterwards, so the two must agree. Each receiver gets
+// every row exactly once.
 TEST(MessageRows, CarryTheBytesOfTheirMessagesAndEveryRowOnce) {
   const ModelSpec model = tiny_model();
   std::vector<std::pair<OrderKind, Layout>> kinds;
@@ -60,7 +61,7 @@ TEST(MessageRows, CarryTheBytesOfTheirMessagesAndEveryRowOnce) {
     const Assignment assignment = random_assignment(random, plan, batch.size());
     const Program program = lower(plan, model, batch, assignment);
     const std::vector<MessageRows> rows = message_rows(plan, model, batch, assignment, program);
-    // By receiver, its stage, microbatch and direction: which rows have come.
+    // The rows that have arrived, by receiver, its stage, microbatch and direction.
     std::map<std::tuple<int, int, int, bool>, std::vector<int>> came;
     for (std::size_t m = 0; m < rows.size(); ++m) {
       const MessageRows& row = rows[m];

@@ -1,4 +1,4 @@
-// Every pipeline schedule: complete, in an order that ends, and within its memory.
+// Every pipeline schedule: its steps are complete, finish, and respect its memory limit.
 #include "core/order/pipeline_order.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ Steps steps_of(const PipelineShape& shape) {
 }
 
 TEST(PipelineSteps, ZbH1LagsByTheRank) {
-  // 1F1B of 2 ranks; the weight parts of rank 1 lag one microbatch behind the input parts.
+  // 1F1B of 2 ranks. On rank 1 the weight parts lag one microbatch behind the input parts.
   const Steps expected = {
       {{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {W, 0, 0}, {F, 0, 2}, {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}},
       {{F, 1, 0}, {B, 1, 0}, {F, 1, 1}, {B, 1, 1}, {W, 1, 0}, {F, 1, 2}, {B, 1, 2}, {W, 1, 1}, {W, 1, 2}}};
@@ -39,7 +39,7 @@ TEST(PipelineSteps, ZbH1LagsByTheRank) {
 }
 
 TEST(PipelineSteps, ZbH2WarmsUpTwiceAsDeepWhereThereAreMicrobatchesForIt) {
-  // Rank 0 of 2: two warm-up forwards. With 2 microbatches, fewer than 2 x 2 - 1, it is ZB-H1.
+  // Rank 0 of 2: two warm-up forwards. With 2 microbatches, fewer than 2 x 2 - 1, the order equals ZB-H1.
   const std::vector<OrderStep> expected = {{F, 0, 0}, {F, 0, 1}, {F, 0, 2}, {B, 0, 0}, {W, 0, 0},
                                            {B, 0, 1}, {W, 0, 1}, {B, 0, 2}, {W, 0, 2}};
   EXPECT_EQ(steps_of({OrderKind::zb_h2, 2, 1, 3})[0], expected);
@@ -74,7 +74,7 @@ TEST(RankOfStage, GoesRoundOrDownAndUp) {
   }
 }
 
-/// Runs the steps as far as data dependencies let them, and returns how many are left.
+/// Runs the steps as far as data dependencies allow, and returns how many are left.
 std::size_t stuck_steps(const PipelineShape& shape, const Steps& steps) {
   std::map<std::tuple<Op, int, int>, bool> done;
   std::vector<std::size_t> next(steps.size(), 0);
@@ -100,7 +100,7 @@ std::size_t stuck_steps(const PipelineShape& shape, const Steps& steps) {
   return left;
 }
 
-/// Every rank takes every microbatch of its stages once through each operation, in order.
+/// Every rank runs each operation once for every microbatch of its stages, in order.
 void expect_complete(const PipelineShape& shape, const Steps& steps) {
   ASSERT_EQ(steps.size(), static_cast<std::size_t>(shape.all_ranks()));
   std::map<std::tuple<Op, int>, int> count;
@@ -122,13 +122,13 @@ void expect_complete(const PipelineShape& shape, const Steps& steps) {
   }
 }
 
-/// Most chunks of microbatches that a rank may hold from forward to backward, as the schedule promises.
+/// Max chunks of microbatches that a rank may hold from forward to backward, as the schedule promises.
 int most_held(const PipelineShape& shape, int rank) {
   const int all = shape.chunks * shape.microbatches;
   switch (shape.kind) {
     case OrderKind::gpipe:
       return all;
-    case OrderKind::one_f_one_b:  // the warm-up, and one more
+    case OrderKind::one_f_one_b:  // the warm-up plus one
       return std::min(all, shape.ranks - rank);
     case OrderKind::interleaved:
       if (shape.chunks == 1) return std::min(all, shape.ranks - rank);
@@ -141,13 +141,13 @@ int most_held(const PipelineShape& shape, int rank) {
       return std::min(all, 2 * shape.ranks);
     case OrderKind::eager_1f1b:
       return std::min(all, 2 * (shape.ranks - rank) - 1);
-    case OrderKind::encoder_in_bubbles:  // of the LLM, as 1f1b
+    case OrderKind::encoder_in_bubbles:  // the LLM's chunks, as 1f1b
       break;
   }
   return std::min(all, shape.ranks - rank);
 }
 
-/// Most microbatches that are held at once, without those of stage `ignored`.
+/// Max microbatches held at once, not counting stage `ignored`.
 int held(const std::vector<OrderStep>& steps, int ignored = -1) {
   int now = 0;
   int most = 0;
@@ -190,7 +190,7 @@ TEST(PipelineSteps, OfLeadingStagesAreCompleteAndEnd) {
   });
 }
 
-// What makes a leading stage of the first stage of 1F1B makes a longer 1F1B.
+// A leading stage derived from the first stage of 1F1B makes a longer 1F1B.
 TEST(PipelineSteps, LeadingStagesOfOneFOneBMakeALongerOneFOneB) {
   for (int leading = 1; leading < 4; ++leading) {
     EXPECT_EQ(steps_of({OrderKind::interleaved, 3, 1, 6, leading}),
@@ -198,8 +198,9 @@ TEST(PipelineSteps, LeadingStagesOfOneFOneBMakeALongerOneFOneB) {
   }
 }
 
-// Rank 0 of 3 would hold 2 x 3 - 1 = 5 microbatches, rank 1 3, rank 2 1. Limits of 4 and 2 hold it to 4, 2,
-// 1. A limit of 2 on the first rank holds the second to 2 as well: it could never have a third.
+// Without limits rank 0 of 3 would hold 2 x 3 - 1 = 5 microbatches, rank 1 3, rank 2 1. Limits of 4 and 2
+// reduce this to 4, 2, 1. A limit of 2 on the first rank also limits the second to 2: it could never get a
+// third.
 TEST(PipelineSteps, EagerOneFOneBHoldsWhatItsLimitsAllow) {
   const auto held_of = [](const std::vector<int>& limits) {
     const Steps steps = pipeline_steps({OrderKind::eager_1f1b, 3, 1, 9}, {{}, limits});
@@ -236,7 +237,7 @@ TEST(PipelineSteps, EncoderInBubblesHoldsWhatItsLimitsAllow) {
   }
 }
 
-// With equal times the limits are reached: rank 0 of ZB-H1 and ZB-H2 and of 1F1B warms up to them.
+// With equal times the limits are reached: rank 0 of ZB-H1, ZB-H2 and 1F1B warms up to its limit.
 TEST(PipelineSteps, ReachTheirMemoryOnTheFirstRank) {
   for (const OrderKind kind : {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::interleaved,
                                OrderKind::zb_h1, OrderKind::zb_h2}) {

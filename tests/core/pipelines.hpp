@@ -1,4 +1,4 @@
-// Raw pipelines of all shapes that several tests share.
+// Raw pipelines of all shapes, shared by several tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace dflop::testing {
 
-/// Calls check(shape) for every schedule and all shapes that it can have up to these limits.
+/// Calls check(shape) for every schedule and every shape that it allows up to these limits.
 template <typename Check>
 void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, const Check& check) {
   for (const OrderTraits& order : pipeline_orders()) {
@@ -37,7 +37,7 @@ inline OrderKind draw_order(Random& random, bool (*holds)(const OrderTraits&)) {
   return orders[random.below(orders.size())];
 }
 
-/// Whether the steps are the same for all durations.
+/// Whether the steps do not depend on durations.
 inline bool reads_no_tables(const OrderTraits& order) {
   return !order.reads_tables();
 }
@@ -58,13 +58,14 @@ inline StepTimes random_times(Random& random, const PipelineShape& shape) {
   return times;
 }
 
-/// Returns a table with one value everywhere.
+/// Returns a table that has the same value everywhere.
 template <typename Value>
 BroadcastTable<Value> same(Value value) {
   return {{{value}}};
 }
 
-/// The same durations everywhere, messages without time, one byte of activations a microbatch and stage.
+/// Equal durations everywhere, messages that take no time, and one byte of activations per microbatch and
+/// stage.
 inline RawPipeline equal_pipeline(const PipelineShape& shape, Nanoseconds forward, Nanoseconds backward_input,
                                   Nanoseconds backward_weight) {
   RawPipeline pipeline;
@@ -79,7 +80,7 @@ inline RawPipeline equal_pipeline(const PipelineShape& shape, Nanoseconds forwar
   return pipeline;
 }
 
-/// Everything random, on a link of 1 byte a nanosecond and a latency of 3 ns.
+/// Everything random, on a link with 1 byte per nanosecond and a latency of 3 ns.
 inline RawPipeline random_pipeline(Random& random, const PipelineShape& shape) {
   RawPipeline pipeline = equal_pipeline(shape, {}, {}, {});
   pipeline.link = RawLink{Seconds(Nanoseconds(3)), 1e9};

@@ -1,4 +1,4 @@
-// Where the groups of a plan lie: the same program on other ranks.
+// Placement of a plan's groups: the same program on other ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ TEST(Placement, OfAUniformPlanCountsDpOrStagesFirst) {
 }
 
 TEST(Placement, OfADisaggregatedPlanPutsEncoderRanksBesideTheLlmRanksThatTheyFeed) {
-  // 2 pieces of 2 encoder ranks and one LLM dp rank with 2 stages of 2 ranks:
+  // 2 pieces, each with 2 encoder ranks and one LLM dp rank that has 2 stages of 2 ranks:
   // E0 E1 L0.0 . L0.1 . | E2 E3 L1.0 . L1.1 .
   const Plan plan = disaggregated_plan({1, 1, 4, {4}}, {2, 2, 2, {3, 3}}, 1, 2);
   EXPECT_EQ(ranks_of(plan, RankOrder::stage_major), (Ranks{0, 1, 2, 3, 4, 6, 8, 10}));
@@ -46,11 +46,11 @@ TEST(Placement, OfADisaggregatedPlanPutsEncoderRanksBesideTheLlmRanksThatTheyFee
 }
 
 TEST(Placement, PiecesKeepTpGroupsAtMultiplesOfTheirTp) {
-  // Each of 2 pieces would begin with one encoder rank, and an LLM group of 2 follow on ranks 1 and 2; so
-  // there is one piece: E0 E1 L0 . L1 .
+  // With 2 pieces, each would begin with one encoder rank, and an LLM group of 2 would follow on ranks 1 and
+  // 2. So there is one piece: E0 E1 L0 . L1 .
   const Plan narrow = disaggregated_plan({1, 1, 2, {4}}, {2, 1, 2, {6}}, 1, 2);
   EXPECT_EQ(ranks_of(narrow, RankOrder::replica_major), (Ranks{0, 1, 2, 4}));
-  // The same with the parts changed: a second piece would begin at rank 3.
+  // The same with encoder and LLM swapped: a second piece would begin at rank 3.
   const Plan wide = disaggregated_plan({2, 1, 2, {4}}, {1, 1, 2, {6}}, 1, 2);
   EXPECT_EQ(ranks_of(wide, RankOrder::replica_major), (Ranks{0, 2, 4, 5}));
   // 4 pieces would have 1 encoder rank each, 2 have 2: E0 E1 L0 . L1 . | E2 E3 L2 . L3 .
@@ -59,8 +59,8 @@ TEST(Placement, PiecesKeepTpGroupsAtMultiplesOfTheirTp) {
 }
 
 TEST(Placement, DecidesWhichMessagesAndReductionsStayInsideANode) {
-  // 2 stages of 2 dp ranks of 4 GPUs on 2 nodes of 8. By stage, messages go from node 0 to node 1 and
-  // reductions stay inside; by replica it is the other way round.
+  // 2 stages of 2 dp ranks with 4 GPUs each, on 2 nodes of 8. Placed by stage, messages go from node 0 to
+  // node 1 and reductions stay inside a node; placed by replica it is the other way round.
   Plan plan = uniform_plan(4, 2, 2);
   plan.gbs = 2;
   Random random(5);
@@ -104,7 +104,7 @@ Plan random_plan(Random& random) {
   return plan;
 }
 
-// With tp's that divide the GPUs of a node, a plan that is valid by stage is so by replica.
+// If each tp divides the GPUs of a node, a plan that is valid by stage is also valid by replica.
 TEST(Placement, MovesGroupsToOtherRanksAndNothingElse) {
   Random random(12);
   int moved = 0;

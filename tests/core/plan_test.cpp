@@ -47,7 +47,7 @@ TEST(Plan, RefusesWhatDoesNotFitNamingTheKey) {
   refused("llm", [](Plan& p) { p.llm.dp = 4; });  // 4 + 32 GPUs
   refused("llm.tp", [](Plan& p) {
     p.encoder.dp = 1, p.encoder.tp = 6;
-  });                                          // LLM groups 6-9, 10-13, 14-17: over 8 and 16
+  });                                          // LLM groups 6-9, 10-13, 14-17: across GPUs 8 and 16
   refused("gbs", [](Plan& p) { p.gbs = 7; });  // 2 x 4 bins
   refused("microbatches", [](Plan& p) { p.microbatches = 0; });
   refused("encoder", [](Plan& p) { p.layout = Layout::uniform; });
@@ -62,7 +62,7 @@ TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
   colocated.layout = Layout::colocated;
   colocated.order = OrderKind::encoder_in_bubbles;
   for (const Plan& good : {chunked, colocated}) validate(good, model, testing::tiny_cluster());
-  EXPECT_EQ(colocated.ranks(), 12);  // those of the LLM
+  EXPECT_EQ(colocated.ranks(), 12);  // the LLM's ranks
   EXPECT_EQ(describe(colocated), "tp2 pp3 dp2 mb4 encoder-in-bubbles");
   EXPECT_EQ(describe(chunked), "E tp2 pp1 dp2 | L tp1 pp2 dp2 mb4 interleaved x2");
 
@@ -97,7 +97,7 @@ TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
   refused(colocated, "encoder.dp", "dp x pp of llm, which is 6", [](Plan& p) { p.encoder.dp = 2; });
 }
 
-/// Encoder and LLM on the same 8 GPUs: 2 x 1 x 4 ranks of the one, 4 x 2 x 1 of the other.
+/// Encoder and LLM on the same 8 GPUs: 2 x 1 x 4 encoder ranks and 4 x 2 x 1 LLM ranks.
 Plan shared_plan() {
   Plan plan = testing::disaggregated_plan({2, 1, 4, {4}}, {4, 2, 1, {3, 3}}, 4, 16);
   plan.layout = Layout::shared;
@@ -111,7 +111,8 @@ TEST(Plan, ASharedOneHasTwoRanksOnEachGpu) {
   EXPECT_EQ(plan.ranks(), 16);
   EXPECT_EQ(plan.gpus(), 8);
   EXPECT_EQ(describe(plan), "E tp2 pp1 dp4 | L tp4 pp2 dp1 mb4 shared 0.25");
-  // The encoder's groups of 2 ranks begin at 0, 2, 4 and 6, the LLM's of 4 behind them: on the GPUs 0 and 4.
+  // The encoder's groups of 2 ranks begin at 0, 2, 4 and 6. The LLM's groups of 4 follow, on the GPUs from 0
+  // and 4.
   EXPECT_EQ(first_ranks(plan), (std::vector<std::int32_t>{0, 2, 4, 6, 8, 12}));
   EXPECT_EQ(device_of(12, plan.gpus()), 4);
   const std::vector<Stage> stages = plan_stages(plan, testing::tiny_model());
@@ -150,7 +151,8 @@ TEST(Plan, RefusesSharesThatCannotBe) {
     p.encoder = {2, 1, 6, {4}};
     p.llm.tp = 6;
   });
-  // 132 multiprocessors have 16 eights: 0.02 of these is 0.32, so none, and 0.97 is 15.52, so all of them.
+  // 132 multiprocessors hold 16 quanta of 8: a share of 0.02 is 0.32 quanta, so none, and 0.97 is 15.52, so
+  // all of them.
   cluster.gpu.multiprocessors = 132;
   validate(shared_plan(), testing::tiny_model(), cluster);
   for (const double share : {0.02, 0.97}) {
@@ -159,7 +161,7 @@ TEST(Plan, RefusesSharesThatCannotBe) {
   }
 }
 
-// 132 multiprocessors are 16 eights and 4 that are left over, which nobody has.
+// 132 multiprocessors are 16 quanta of 8 plus 4 that are left over and granted to nobody.
 TEST(Cluster, SharesAreGrantedInQuanta) {
   GpuSpec gpu;
   EXPECT_EQ(granted_shares(gpu, 0.25).encoder, 0.25);  // unknown multiprocessors
@@ -174,8 +176,8 @@ TEST(Cluster, SharesAreGrantedInQuanta) {
   expect_eights(0.03, 0, 16);  // 0.48
   expect_eights(0.9, 14, 2);   // 14.4
   expect_eights(0.97, 16, 0);  // 15.52
-  // The LLM's share is 1 - (1 - share) of what the encoder asked for, which must come to the same: 40 x 0.1
-  // are half a quantum, and 1 - 0.9 is a little less than 0.1.
+  // The LLM's share is computed as 1 - (1 - share) of the encoder's, which must round to the same quanta: 40
+  // x 0.1 is half a quantum, and 1 - 0.9 is a little less than 0.1.
   gpu.multiprocessors = 40;
   EXPECT_EQ(granted_shares(gpu, 0.1).encoder, granted_shares(gpu, 1 - 0.9).encoder);
   gpu.multiprocessors = 132;
@@ -183,7 +185,7 @@ TEST(Cluster, SharesAreGrantedInQuanta) {
   EXPECT_DOUBLE_EQ(granted_shares(gpu, 0.95).encoder, 124.0 / 132);  // 31.35
 }
 
-/// The Error of a plan in a file.
+/// The Error for a plan read from a file.
 Error refusal(const Plan& plan) {
   try {
     validate(plan, testing::tiny_model(), testing::tiny_cluster(), "p.json");
@@ -201,7 +203,7 @@ TEST(Plan, ErrorsNameWhereThePlanIs) {
 }
 
 TEST(Plan, TooManyRanksAreTheModulesThatNeedThem) {
-  // 32 GPUs. Encoder 4, LLM 64; encoder 40, LLM 16; encoder 4, LLM 32.
+  // The cluster has 32 GPUs. The plans need: encoder 4, LLM 64; encoder 40, LLM 16; encoder 4, LLM 32.
   const Plan llm = testing::disaggregated_plan({2, 1, 2, {4}}, {4, 2, 8, {3, 3}}, 1, 16);
   EXPECT_EQ(refusal(llm).context(), "p.json: key 'llm'");
   EXPECT_EQ(refusal(llm).message(), "needs 64 GPUs, expected at most the 32 GPUs of cluster 'tiny'");

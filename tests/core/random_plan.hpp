@@ -13,14 +13,14 @@ inline int pick(Random& random, int most) {
   return static_cast<int>(1 + random.below(most));
 }
 
-/// `layers` cut into `stages` parts of at least one at random places.
+/// Cuts `layers` at random places into `stages` parts of at least one layer.
 inline std::vector<int> random_split(Random& random, int layers, int stages) {
   std::vector<int> parts(stages, 1);
   for (int left = layers - stages; left > 0; --left) ++parts[random.below(stages)];
   return parts;
 }
 
-/// Draws a divisor of a number, `most` at most.
+/// Draws a divisor of `number` that is at most `most`.
 inline int pick_divisor(Random& random, int number, int most) {
   int divisor = 0;
   do {
@@ -29,7 +29,7 @@ inline int pick_divisor(Random& random, int number, int most) {
   return divisor;
 }
 
-/// Draws the encoder of a plan on as many ranks as its LLM has, and its share of their GPUs.
+/// Draws an encoder with as many ranks as the LLM, and its share of their GPUs.
 inline void share_gpus(Random& random, Plan& plan) {
   const int ranks = plan.llm.ranks();
   const int tp = pick_divisor(random, ranks, 2);
@@ -38,7 +38,7 @@ inline void share_gpus(Random& random, Plan& plan) {
   plan.encoder_share = pick(random, 7) / 8.0;
 }
 
-/// Draws what is trained: half of the time all, else a part at least.
+/// Draws the trained parts: all of them half of the time, otherwise at least one.
 inline TrainedParts random_trained(Random& random) {
   TrainedParts trained;
   if (random.below(2) == 0) return trained;
@@ -49,7 +49,7 @@ inline TrainedParts random_trained(Random& random) {
   return trained;
 }
 
-/// Draws a plan of the model of 4 encoder and 6 LLM layers.
+/// Draws a plan for the model of 4 encoder and 6 LLM layers.
 inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   Plan plan;
   plan.layout = layout;

@@ -1,4 +1,4 @@
-// Which receives are posted ahead, and that no order then waits for ever where compute waits for the device.
+// Which receives are posted early, and that no order then deadlocks when compute waits for the device.
 #include "core/program/receive_posts.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ constexpr Op F = Op::forward;
 constexpr Op S = Op::send;
 constexpr Op R = Op::receive;
 
-/// Groups by their operations and indices; messages are those that are sent, collectives have all groups.
+/// Builds groups from their operations and indices. Messages exist for the sends; collectives include all
+/// groups.
 Program program_of(const std::vector<std::vector<std::pair<Op, int>>>& groups) {
   Program program;
   program.microbatches = 1;
@@ -61,8 +62,8 @@ std::string problem_of(const Program& program, const ReceivePosts& posts) {
   }
 }
 
-/// Either sends, computes, and then receives: what each computes second waits for its send, whose receive the
-/// other enters after its own second.
+/// Each group sends, computes and then receives. The second compute of each group waits for its own send,
+/// whose receive the other group enters only after its own second compute.
 Program crossing() {
   return program_of({{{F, 0}, {S, 0}, {F, 0}, {R, 1}}, {{F, 0}, {S, 1}, {F, 0}, {R, 0}}});
 }
@@ -74,7 +75,8 @@ TEST(ReceivePosts, SendsThatCrossNeedThem) {
   EXPECT_EQ(problem_of(crossing(), post_receives(crossing())), "");
 }
 
-/// Group 0 goes first, to its receive, its place 3; it sends while group 1 stands at its beginning, place 4.
+/// Group 0 runs first, up to its receive at position 3. It sends while group 1 is still at its start,
+/// position 4.
 TEST(ReceivePosts, StandWhereTheReceiverStandsAtTheSend) {
   const ReceivePosts posts = post_receives(crossing());
   EXPECT_EQ(posts.messages, (std::vector<std::int32_t>{1, 0}));
@@ -84,8 +86,8 @@ TEST(ReceivePosts, StandWhereTheReceiverStandsAtTheSend) {
   EXPECT_EQ(posts.before(4)[0], 0);
 }
 
-/// Receives that are posted too early are waited for themselves: group 0 must compute before it sends what
-/// group 1 answers.
+/// Compute also waits for receives that are posted too early: group 0 must compute before it sends the
+/// message that group 1 answers.
 TEST(ReceivePosts, TooEarlyOnesWaitForEver) {
   const Program program = program_of({{{F, 0}, {S, 0}, {R, 1}, {F, 0}}, {{R, 0}, {F, 0}, {S, 1}}});
   EXPECT_EQ(problem_of(program, {}), "");
@@ -97,13 +99,14 @@ TEST(ReceivePosts, TooEarlyOnesWaitForEver) {
       << problem;
 }
 
-/// What one group sends another arrives in order, so who receives the second message first enters both.
+/// Messages between two groups arrive in order, so a group that receives the second message first enters
+/// both.
 TEST(ReceivePosts, AReceiveIsEnteredWithThoseSentBefore) {
   const Program program = program_of({{{F, 0}, {S, 0}, {F, 0}, {S, 1}}, {{R, 1}, {F, 0}, {R, 0}}});
   EXPECT_EQ(problem_of(program, {}), "");
 }
 
-/// A sum that one group takes before it sends, and the other after it has received.
+/// One group takes a sum before it sends, the other after it has received.
 TEST(ReceivePosts, WhatNeverEndsIsRefusedWithAndWithoutThem) {
   constexpr Op A = Op::all_reduce;
   const Program program = program_of({{{A, 0}, {S, 0}, {F, 0}}, {{R, 0}, {A, 0}, {F, 0}}});
@@ -114,7 +117,7 @@ TEST(ReceivePosts, WhatNeverEndsIsRefusedWithAndWithoutThem) {
   }
 }
 
-/// Group 1 receives the fifth message first, so four lie before it, whatever the limit.
+/// Group 1 receives the fifth message first, so four must be posted before it, whatever the limit.
 TEST(ReceivePosts, AreMoreOnlyWhereNobodyCouldGoOn) {
   std::vector<std::pair<Op, int>> sends;
   std::vector<std::pair<Op, int>> receives;
@@ -131,7 +134,8 @@ TEST(ReceivePosts, AreMoreOnlyWhereNobodyCouldGoOn) {
   EXPECT_EQ(problem_of(fifth_first, post_receives(fifth_first, 2)), "");
 }
 
-/// Returns how many messages of one group to another are posted before their instructions, at most.
+/// Returns the largest number of messages from one group to another that are posted before their
+/// instructions.
 int most_ahead(const Program& program, const ReceivePosts& posts) {
   int most = 0;
   for (const Group& group : program.groups) {
@@ -209,11 +213,11 @@ TEST(ReceivePosts, NoOrderWaitsForEverWithThem) {
     const ReceivePosts posts = post_receives(program);
     expect_posted_once(program, posts);
     EXPECT_EQ(problem_of(program, posts), "");
-    // Orders that depend on times and limits may need more where steps are as unequal as these.
+    // Orders that depend on times and limits may need more with steps as unequal as these.
     EXPECT_TRUE(reads_tables(order) || most_ahead(program, posts) <= kPostedAhead);
     if (!problem_of(program, {}).empty()) need_them.insert(order);
   });
-  // All but the plain ones do, in some of these plans.
+  // All but the plain orders need posts, in some of these plans.
   for (const OrderKind order : all_order_kinds()) {
     const bool plain =
         order == OrderKind::gpipe || order == OrderKind::one_f_one_b || order == OrderKind::zb_h1;
@@ -221,7 +225,7 @@ TEST(ReceivePosts, NoOrderWaitsForEverWithThem) {
   }
 }
 
-/// The rule holds for pipelines without a model, too, which are deeper.
+/// The rule also holds for pipelines without a model, which are deeper.
 TEST(ReceivePosts, NoDeepOrderWaitsForEverWithThem) {
   for_each_shape(9, 12, 3, [](const PipelineShape& shape) {
     const RawPipeline pipeline = equal_pipeline(shape, Nanoseconds(10), Nanoseconds(10), Nanoseconds(10));
@@ -230,9 +234,9 @@ TEST(ReceivePosts, NoDeepOrderWaitsForEverWithThem) {
   });
 }
 
-/// Tries every state that groups can come to, one instruction of one of them after the other, and returns
-/// whether all can come to their end: by the definition, and so only of small programs. A group may enter its
-/// compute when what it has sent is posted, and what it has posted is sent.
+/// Tries every state that the groups can reach, one instruction of one group at a time, and returns whether
+/// all groups can finish. This follows the definition directly, so it works only for small programs. A group
+/// may enter its compute when its sends are posted by their receivers, and its posted receives are sent.
 class EveryState {
  public:
   EveryState(const Program& program, const ReceivePosts& posts) : program_(program), posts_(posts) {}
@@ -246,7 +250,7 @@ class EveryState {
  private:
   using State = std::vector<std::int64_t>;
 
-  /// Whether the instruction of that index is passed.
+  /// Whether instruction `i` is passed.
   bool is_past(const State& state, std::int64_t i) const {
     for (std::size_t g = 0; g < state.size(); ++g) {
       if (i >= program_.groups[g].begin && i < program_.groups[g].end) return i < state[g];
@@ -254,7 +258,7 @@ class EveryState {
     return false;
   }
   bool is_sent(const State& state, std::int32_t m) const { return is_past(state, place(m, true)); }
-  /// A post before the instruction that its group stands at is made.
+  /// A post before the instruction that its group is at has been made.
   bool is_posted(const State& state, std::int32_t m) const {
     const auto g = static_cast<std::size_t>(program_.messages[m].destination);
     for (std::int64_t i = program_.groups[g].begin; i <= state[g] && i < program_.groups[g].end; ++i) {
@@ -308,14 +312,14 @@ class EveryState {
   std::map<State, bool> ends_;
 };
 
-/// Random programs of three groups, in which messages come in the order in which each group sends to another,
-/// and random posts, against all states.
+/// Checks random programs of three groups, where each group's messages to another arrive in order, with
+/// random posts, against all states.
 TEST(RequireProgress, FindsWhatTryingAllStatesFinds) {
   Random random(67);
   int hung = 0;
   constexpr int kRounds = 600;
   for (int round = 0; round < kRounds; ++round) {
-    // A sequence of sends and computes, behind each of which its receive comes a little later.
+    // A sequence of sends and computes. The matching receives come a little later.
     std::vector<std::vector<std::pair<Op, int>>> groups(3);
     std::vector<std::pair<int, int>> under_way;  // destination and message
     int messages = 0;
@@ -333,7 +337,7 @@ TEST(RequireProgress, FindsWhatTryingAllStatesFinds) {
     const Program program = program_of(groups);
     ReceivePosts posts;
     if (round % 3 == 1) posts = post_receives(program, 1);
-    if (round % 3 == 2) {  // each a random way ahead; those of one source are in its order
+    if (round % 3 == 2) {  // random post times; posts per source stay in order
       posts.begin.assign(program.instructions.size() + 1, 0);
       for (const Group& group : program.groups) {
         std::vector<std::int32_t> left;
@@ -353,19 +357,19 @@ TEST(RequireProgress, FindsWhatTryingAllStatesFinds) {
     ASSERT_TRUE(ends || round % 3 != 1) << round;
     hung += ends ? 0 : 1;
   }
-  EXPECT_GT(hung, kRounds / 20);  // or nothing was tried
+  EXPECT_GT(hung, kRounds / 20);  // otherwise the test shows nothing
   EXPECT_LT(hung, kRounds / 2);
 }
 
-/// EarlySums is a program in which each sum that is entered early is a whole collective of its own, between
-/// two parts of the compute that enters it: what progresses_with_early_sums() says, said with instructions.
+/// EarlySums is a program in which each sum that is entered early is a separate complete collective between
+/// two parts of the compute that enters it. It expresses progresses_with_early_sums() as instructions.
 struct EarlySums {
   EarlySums(const Program& early, const ReceivePosts& early_posts) {
     program.microbatches = early.microbatches;
     program.stages = early.stages;
     program.messages = early.messages;
     program.collectives = early.collectives;
-    std::map<std::int32_t, std::int32_t> sums;  // of those of `early`
+    std::map<std::int32_t, std::int32_t> sums;  // from the sums of `early`
     for (const Group& group : early.groups) {
       Group made = group;
       made.begin = static_cast<std::int64_t>(program.instructions.size());
@@ -395,7 +399,7 @@ struct EarlySums {
     posts.begin.push_back(static_cast<std::int64_t>(posts.messages.size()));
   }
 
-  /// Takes the posts before it.
+  /// Adds an instruction, with the pending posts before it.
   void add(const Instruction& instruction, std::vector<std::int32_t>& posted) {
     posts.begin.push_back(static_cast<std::int64_t>(posts.messages.size()));
     posts.messages.insert(posts.messages.end(), posted.begin(), posted.end());
@@ -407,8 +411,8 @@ struct EarlySums {
   ReceivePosts posts;
 };
 
-/// Ranks of the same dp everywhere do the same beside each other: whoever waits for a sum finds the others at
-/// it. Between encoders and LLMs of different dp they do not always.
+/// If dp is the same everywhere, the ranks do the same things in parallel: whoever waits for a sum finds the
+/// others at it. If encoder and LLM differ in dp, this does not always hold.
 TEST(EarlySums, AreEnteredWhereNobodyWaitsForEver) {
   int programs = 0;
   int hung = 0;
@@ -433,7 +437,7 @@ TEST(EarlySums, AreEnteredWhereNobodyWaitsForEver) {
   EXPECT_LT(100 * hung, programs);
 }
 
-/// Each group enters one sum while it computes once more for another's gradients.
+/// Each group enters one sum while it computes again for the gradients of another.
 TEST(EarlySums, InAnotherOrderWaitForEver) {
   constexpr Op B = Op::backward;
   constexpr Op E = Op::all_reduce_start;
@@ -444,7 +448,7 @@ TEST(EarlySums, InAnotherOrderWaitForEver) {
   EXPECT_TRUE(progresses_with_early_sums(program, {}));
   std::swap(program.instructions[6], program.instructions[8]);
   EXPECT_FALSE(progresses_with_early_sums(program, {}));
-  EXPECT_EQ(problem_of(program, {}), "");  // where they are waited for they come in one order
+  EXPECT_EQ(problem_of(program, {}), "");  // the waits come in the same order
 }
 
 }  // namespace receive_posts_test

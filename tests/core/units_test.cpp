@@ -14,7 +14,7 @@ namespace dflop {
 namespace units_test {
 
 TEST(Units, NanosecondsAreRoundedOnce) {
-  EXPECT_EQ(to_nanoseconds(Seconds(1.5e-9)).count(), 2);  // half away from zero
+  EXPECT_EQ(to_nanoseconds(Seconds(1.5e-9)).count(), 2);  // rounds half away from zero
   EXPECT_EQ(to_nanoseconds(Seconds(1.001e-3)).count(), 1001000);
   EXPECT_EQ(to_nanoseconds(Seconds(0)).count(), 0);
 }
@@ -46,8 +46,8 @@ TEST(Units, RoundUpReachesTheNextMultiple) {
 }
 
 TEST(Random, IsTheSameEverywhere) {
-  // The 10,000th output of std::mt19937_64 is fixed by the standard; ours differs by seed mixing only, so pin
-  // ours.
+  // The standard fixes the 10,000th output of std::mt19937_64. Our generator differs only by mixing the seed,
+  // so this test pins its own output.
   Random a(1);
   Random b(1);
   Random other_seed(2);
@@ -62,7 +62,8 @@ TEST(Random, BelowCoversItsRangeEvenly) {
   Random random(9);
   std::array<int, 6> counts{};
   for (int i = 0; i < 60000; ++i) ++counts[random.below(6)];
-  // Binomial: mean 10,000, standard deviation sqrt(60000 * 1/6 * 5/6) = 91; five of them.
+  // Binomial distribution: mean 10,000, standard deviation sqrt(60000 * 1/6 * 5/6) = 91; the tolerance is
+  // five of them.
   for (const int count : counts) EXPECT_NEAR(count, 10000, 456);
 }
 

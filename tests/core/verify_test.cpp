@@ -13,7 +13,7 @@
 namespace dflop {
 namespace verify_test {
 
-/// A valid program of two encoder and two LLM groups to break in one place.
+/// A valid program of two encoder and two LLM groups, for tests to break in one place.
 Program valid_program() {
   const Plan plan = testing::disaggregated_plan({1, 1, 2, {4}}, {1, 2, 2, {3, 3}}, 3, 12);
   Random random(3);
@@ -42,7 +42,7 @@ void expect_refused(const std::string& part, const std::function<void(Program&)>
   }
 }
 
-// Group 5 of six is of the last stage, which reshards nothing.
+// Group 5 of six belongs to the last stage, which reshards nothing.
 TEST(Verify, NothingGoesPastAHub) {
   expect_refused("goes past the hub, group 5", [](Program& p) { p.hub = 5; });
   expect_refused("no group 6, which is to be the hub", [](Program& p) { p.hub = 6; });
@@ -92,7 +92,7 @@ TEST(Verify, RefusesGroupsThatAreOfBothModulesOfSharedGpus) {
   refused(2, "ranks 4 to 7 are not of one module");
 }
 
-/// One group whose two reductions come into force while its backward runs.
+/// One group with two reductions that become ready while its backward runs.
 Program program_with_late_entries() {
   Program program;
   program.microbatches = 1;
@@ -127,7 +127,7 @@ TEST(Verify, FindsBrokenLateEntries) {
   refused("never waits for collective 1", [](Program& p) { p.instructions[5] = p.instructions[6]; });
 }
 
-// Two groups of one dp rank share the microbatches of stage 0: each is done by one of them.
+// Two groups of one dp rank share the microbatches of stage 0: each microbatch runs on one of them.
 TEST(Verify, AcceptsAStageThatGroupsShareByMicrobatch) {
   Plan plan = testing::disaggregated_plan({1, 1, 2, {4}}, {1, 2, 1, {3, 3}}, 3, 6);
   plan.layout = Layout::colocated;
@@ -171,7 +171,7 @@ TEST(Verify, AcceptsAStageThatGroupsShareByMicrobatch) {
 
 TEST(Verify, FindsADeadlock) {
   // Two stages, one microbatch. The first stage waits for the gradient before it sends the activation that
-  // the gradient comes from: nobody moves.
+  // the gradient depends on: a deadlock.
   const Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 1, 1, {6}}, 1, 1);
   const Batch batch = {{"a", Modality::image, {{3, 16, 256}}, 30, 40}};
   Program program = lower(plan, testing::tiny_model(), batch, {1, 1, {0}});
@@ -190,8 +190,8 @@ TEST(Verify, FindsADeadlock) {
 }
 
 TEST(Verify, FindsMessagesThatOvertakeOnAChannel) {
-  // Groups 2 -> 4 carry activations of microbatches 0, 1, 2 in this order; receiving 1 before 0 is refused.
-  // With asynchronous sends this would not deadlock, but channels keep their order.
+  // Groups 2 -> 4 carry activations of microbatches 0, 1, 2 in this order; receiving 1 before 0 is rejected.
+  // With asynchronous sends this would not deadlock, but channels preserve order.
   expect_refused("earlier on this channel", [](Program& p) {
     std::vector<std::size_t> receives;
     for (std::int64_t i = p.groups[4].begin; i < p.groups[4].end; ++i) {
