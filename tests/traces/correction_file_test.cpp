@@ -91,15 +91,15 @@ TEST(CorrectionFile, BadFilesAreRefused) {
 }
 
 TEST(CorrectionFile, SumsThatNoObservationsHaveAreRefused) {
-  // Each two columns could be, as 0.81 <= 1 x 1, but not all three: of [[1, x, 0], [x, 1, x], [0, x, 1]] the
-  // eigenvalues are 1 and 1 -+ sqrt(2) x, the least of them 0 at x = 0.7071 and -0.27 at 0.9.
+  // Each pair of columns is possible, as 0.81 <= 1 x 1, but not all three: the eigenvalues of [[1, x, 0], [x,
+  // 1, x], [0, x, 1]] are 1 and 1 -+ sqrt(2) x; the smallest is 0 at x = 0.7071 and -0.27 at 0.9.
   CorrectionFile file = example();
   file.fits[0].information = {1, 0.9, 1, 0, 0.9, 1};
   expect_refused([&] { parse_correction(to_json(file), "c.json"); }, "c.json: key 'fits[0].information'",
                  {"positive semidefinite", "negative eigenvalue"});
   file.fits[0].information = {1, 0.7071, 1, 0, 0.7071, 1};
   EXPECT_EQ(parse_correction(to_json(file), "c.json"), file);
-  file.fits[0].information = {1, 1, 1, 0, 0, 0};  // two columns that are alike, and one that is forgotten
+  file.fits[0].information = {1, 1, 1, 0, 0, 0};  // two equal columns and one with no information
   EXPECT_EQ(parse_correction(to_json(file), "c.json"), file);
 }
 

@@ -1,4 +1,4 @@
-// Texts in CSV that a spreadsheet would run are written so that it does not, and read back as they were.
+// CSV texts that a spreadsheet would evaluate are escaped when written, and read back unchanged.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -15,7 +15,7 @@ TEST(CsvField, FormulasHaveAQuoteBeforeThem) {
   EXPECT_EQ(to_csv_field("+1+1"), "'+1+1");
   EXPECT_EQ(to_csv_field("@SUM(1)"), "'@SUM(1)");
   EXPECT_EQ(to_csv_field("-2+3"), "'-2+3");
-  EXPECT_EQ(to_csv_field("-3 GiB"), "'-3 GiB");  // names may be behind a number: -3*A1
+  EXPECT_EQ(to_csv_field("-3 GiB"), "'-3 GiB");  // a name may follow a number: -3*A1
   EXPECT_EQ(to_csv_field("-82 %: cmd|' /C calc'!A0"), "'-82 %: cmd|' /C calc'!A0");
   EXPECT_EQ(to_csv_field("+-1"), "'+-1");
   EXPECT_EQ(to_csv_field("-"), "'-");
@@ -32,7 +32,7 @@ TEST(CsvField, NumbersAndOtherTextsStayAsTheyAre) {
   EXPECT_EQ(to_csv_field("a,b"), "\"a,b\"");
 }
 
-/// Returns the field of a text as a reader of rows hands it out, which is also what a spreadsheet shows.
+/// Returns a text's field as a reader of rows returns it, which is also what a spreadsheet shows.
 std::string shown(const std::string& text) {
   const std::string csv = to_csv_field(text) + ",end\n";
   CsvReader reader(csv, "a.csv");
@@ -50,7 +50,7 @@ TEST(CsvField, EveryTextIsReadBackAndNoneIsRun) {
     std::string text(random.below(6), ' ');
     for (char& c : text) c = letters[random.below(letters.size())];
     const std::string cell = shown(text);
-    // What begins with a sign is one number, with a percent sign at most, or has a quote before it.
+    // A cell that begins with a sign is a number, optionally with a percent sign, or has a leading quote.
     static const std::regex number(R"([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)? ?%?)");
     const bool is_number = std::regex_match(cell, number);
     if (!cell.empty() && !is_number) {

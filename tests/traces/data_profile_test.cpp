@@ -29,7 +29,7 @@ TEST(DataProfile, QuantilesInterpolate) {
 }
 
 TEST(DataProfile, HistogramEdgesArePowersOfTwo) {
-  // 1 to 1000 are ten octaves (1000 < 1024): two bins an octave, edges 1, 1.5, 2, 3, 4, 6, .., 512, 768,
+  // 1 to 1000 spans ten octaves (1000 < 1024): two bins per octave, edges 1, 1.5, 2, 3, 4, 6, .., 512, 768,
   // 1024.
   const Histogram two = summarize("s", {1, 2, 3, 1000}).histogram;
   ASSERT_EQ(two.edges.size(), 21u);
@@ -39,11 +39,11 @@ TEST(DataProfile, HistogramEdgesArePowersOfTwo) {
   EXPECT_EQ(two.edges[20], 1024);
   EXPECT_EQ(two.counts,
             (std::vector<std::int64_t>{1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
-  // One octave: four bins, and one for the zero.
+  // One octave: four bins, plus one for zero.
   const Histogram four = summarize("s", {0, 4, 5, 7.9}).histogram;
   EXPECT_EQ(four.edges, (std::vector<double>{0, 4, 5, 6, 7, 8}));
   EXPECT_EQ(four.counts, (std::vector<std::int64_t>{1, 1, 1, 0, 1}));
-  // 2^0 to 2^29 are 30 octaves: two octaves a bin, 15 bins.
+  // 2^0 to 2^29 spans 30 octaves: two octaves per bin, 15 bins.
   const Histogram wide = summarize("s", {1, std::ldexp(1.0, 29)}).histogram;
   ASSERT_EQ(wide.counts.size(), 15u);
   EXPECT_EQ(wide.edges[1], 4);
@@ -84,7 +84,7 @@ TEST(DataProfile, DegenerateSeries) {
 }
 
 TEST(DataProfile, SeriesOfSamples) {
-  // Two samples: 3 tiles of 10 tokens with 50 LLM tokens, and text alone with 7.
+  // Two samples: one of 3 tiles of 10 tokens with 50 LLM tokens, and a text-only one with 7.
   std::vector<Sample> samples(2);
   samples[0].modality = Modality::multi_image;
   samples[0].encoder_sequences = {{2, 10, 100}, {1, 10, 100}};

@@ -1,4 +1,4 @@
-// What the tests of files on disk share.
+// Helpers shared by the tests of files on disk.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// The Error that `run` ends in; the test fails if there is none.
+/// Returns the Error that `run` throws; the test fails if there is none.
 template <typename Run>
 Error error_of(Run run) {
   try {
@@ -22,14 +22,14 @@ Error error_of(Run run) {
   return Error(ErrorKind::internal, "");
 }
 
-/// `text` with the one place where `from` stands changed to `to`.
+/// Returns `text` with the only occurrence of `from` replaced by `to`.
 inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << "no '" << from << "' in:\n" << text;
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-/// Expects that `run` ends in an input error with this place, whose message holds all of `words`.
+/// Expects that `run` throws an input error with this context, and that its message contains all `words`.
 template <typename Run>
 void expect_refused(Run run, const std::string& context, std::initializer_list<std::string_view> words) {
   const Error error = error_of(run);

@@ -1,4 +1,4 @@
-// Every row of the golden tables: traces/datasets/SOURCES.md says where their values come from.
+// Checks every row of the golden tables. traces/datasets/SOURCES.md says where their values come from.
 #include <map>
 #include <string>
 #include <vector>
@@ -143,7 +143,7 @@ TEST(Golden, Video) {
     EXPECT_EQ(qwen_sampled_frames({*record.video_frames, *record.video_fps}), whole(row, "qwen25_frames"));
     for (const char* rule : {"qwen2-vl", "qwen2.5-vl"}) {
       const Sample qwen = encode(record, rule);
-      // A temporal slot holds two frames and is (height / 14) (width / 14) patches.
+      // A temporal slot holds two frames and has (height / 14) (width / 14) patches.
       EXPECT_EQ(qwen.encoder().sequences, whole(row, "qwen25_frames") / 2);
       EXPECT_EQ(qwen.encoder_sequences.at(0).tokens,
                 whole(row, "qwen25_h") / 14 * (whole(row, "qwen25_w") / 14));

@@ -55,7 +55,7 @@ TEST(GridFile, ReadsShortFormsAndFiles) {
   EXPECT_EQ(grid.plans[2].file, "plans/three.json");
 }
 
-/// A share makes a plan of an encoder with ranks of its own a shared one.
+/// An encoder share turns a plan whose encoder has its own ranks into a shared one.
 TEST(GridFile, ReadsShares) {
   const std::string text = replaced(std::string(kExample), "\"pp\": 1, \"dp\": 3},",
                                     "\"pp\": 1, \"dp\": 4}, \"encoder_share\": 0.25,");
@@ -81,7 +81,7 @@ TEST(GridFile, NamesWhatIsWrong) {
   expect_bad("\"plans/three.json\"", "\"\"", "plans[2].file", {"path"});
   expect_bad("\"three\"", "\"\"", "plans[2].name", {"name"});
   expect_bad("\"three\"", "\"two\"", "plans[2].name", {"no plan before it", "two"});
-  // 5 microbatches x dp 2 are 10 bins.
+  // 5 microbatches x dp 2 make 10 bins.
   expect_bad("\"microbatches\": 4", "\"microbatches\": 5", "plans[1].microbatches", {"5", "dp 2", "8"});
 }
 
@@ -91,7 +91,7 @@ TEST(GridFile, HasAtLeastOnePlan) {
   expect_refused([&] { parse_plan_grid(none, "g.json"); }, "g.json: key 'plans'", {"at least one"});
 }
 
-/// Encoder and LLM apart, pp 2, dp 2, tp 2, recomputation and two schedules, on 1 to 4 ranks.
+/// Disaggregated encoder and LLM, pp 2, dp 2, tp 2, recomputation and two schedules, on 1 to 4 ranks.
 TEST(GridFile, TheBundledGridCoversWhatTheHostRuns) {
   const std::string path = std::string(DFLOP_SOURCE_DIR) + "/traces/grids/tiny-vlm-host.json";
   const PlanGrid grid = parse_plan_grid(read_text_file(path), path);

@@ -123,7 +123,7 @@ TEST(GroundTruth, RefusesRowsThatDoNotAddUp) {
   const std::string h = kGpt;
   expect_error(h + "8,32,2,1024,16,24,512,2,4,2,1\n",
                "t.csv:row 2, column 'gpus': expected tp x dp x pp = 16");
-  // 16 heads over 3 ranks: of no run.
+  // 16 heads over 3 ranks are impossible in any run.
   expect_error(h + "24,32,2,1024,16,24,512,3,4,2,1\n",
                "t.csv:row 2, column 'tp': expected a divisor of the 16 heads, found '3'");
   expect_error(h + "16,30,2,1024,16,24,512,2,4,2,1\n",

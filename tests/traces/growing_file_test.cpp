@@ -37,7 +37,7 @@ TEST(GrowingFiles, GrowAndAreOpenedAgain) {
   EXPECT_EQ(error_of([&] { GrowingFile(path, GrowingFile::Mode::create); }).kind(), ErrorKind::output);
 }
 
-/// The limit comes in the middle of the second piece, as the end of a disk does.
+/// The limit is reached in the middle of the second piece, as when a disk fills up.
 TEST(GrowingFiles, HaveNoPartOfAPieceThatDoesNotFit) {
   const std::string path = fresh("full");
   GrowingFile file(path, GrowingFile::Mode::append);

@@ -14,7 +14,7 @@ std::string random_bytes(std::size_t size, std::uint64_t seed, std::uint64_t val
 }
 
 TEST(Gzip, RoundTripOfRandomBytes) {
-  // Sizes around the 2^18 bytes that are packed at a time, from very compressible to not at all.
+  // Sizes around the 2^18 bytes that are compressed at a time, from very compressible to incompressible.
   for (const std::size_t size : {0, 1, 1000, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 1'000'000}) {
     for (const std::uint64_t values : {1, 3, 256}) {
       const std::string bytes = random_bytes(size, size + values, values);

@@ -1,5 +1,5 @@
-// What config.json and preprocessor_config.json say is read, and what is not computed is refused by name: the
-// file, the key, what was expected and what was found.
+// Reads config.json and preprocessor_config.json. Anything that is not modeled is rejected by name: the file,
+// the key, the expected and the found value.
 #include "traces/files/hugging_face.hpp"
 
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ ModelSpec read(const json& config) {
   return parse_hugging_face(config.dump(), kFile);
 }
 
-/// A Refusal is a change of a config that is refused: `place` is a JSON pointer, `value` JSON text, none to
-/// take the key away; `key` is where the error says that it is.
+/// A Refusal is a change to a config that must be rejected. `place` is a JSON pointer; `value` is JSON text,
+/// empty to remove the key; `key` is the key that the error names.
 struct Refusal {
   const char* model;
   const char* place;
@@ -279,7 +279,7 @@ TEST(HuggingFace, RefusesWhatIsNoConfig) {
 }
 
 TEST(HuggingFace, FormsOfTransformers5AreReadAsThoseOf4) {
-  // 5 has "rope_parameters" with theta in it, and the text model of Qwen2.5-VL under "text_config".
+  // transformers 5 puts theta into "rope_parameters", and the text model of Qwen2.5-VL under "text_config".
   json llama = config_of("llama-3.1-8b");
   const ModelSpec before = read(llama);
   llama["rope_parameters"] = llama["rope_scaling"];
@@ -349,7 +349,7 @@ TEST(HuggingFace, SequencesAreAsLongAsPositionsGo) {
   EXPECT_EQ(read(config).max_tokens, 4096);
 }
 
-/// Embeddings are tied where one of two places says so, and no stored head is another.
+/// Embeddings are tied if one of two places says so and no separate head is stored.
 TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
   struct Case {
     std::optional<bool> root, text, own_head;
@@ -360,7 +360,7 @@ TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
       {kNone, kNone, kNone, false}, {true, kNone, kNone, true},   {false, true, kNone, true},
       {true, false, kNone, true},   {false, true, false, true},  // LLaVA-OneVision 0.5B has no head
       {true, false, false, true},   {true, false, true, false},   {true, true, true, false},
-      {true, true, false, true},    {false, false, false, false},  // whose head is missed when it is read
+      {true, true, false, true},    {false, false, false, false},  // the read then reports its missing head
       {false, false, true, false},
   };
   for (const Case& one : cases) {
@@ -371,13 +371,13 @@ TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
     const bool tied = parse_hugging_face(config.dump(), kFile, one.own_head).llm.tied_embeddings;
     EXPECT_EQ(tied, one.tied) << &one - cases;
   }
-  json internvl = config_of("internvl2.5-8b");  // whose class ties where its config says nothing
+  json internvl = config_of("internvl2.5-8b");  // its class ties embeddings if its config says nothing
   for (json* part : {&internvl, &internvl["text_config"]}) part->erase("tie_word_embeddings");
   EXPECT_TRUE(read(internvl).llm.tied_embeddings);
 }
 
-/// Dynamic scaling of rotary positions begins beyond the longest sequence of a config, and none is longer
-/// here.
+/// Dynamic scaling of rotary positions begins beyond the longest sequence of a config. No sequence here is
+/// longer.
 TEST(HuggingFace, DynamicScalingIsNoneWithinTheLongestSequence) {
   json config = config_of("qwen2.5-7b");
   const ModelSpec plain = read(config);
@@ -415,7 +415,8 @@ TEST(HuggingFace, BiasesOfLlamaAreRead) {
   EXPECT_TRUE(read(config).llm.form->mlp_bias);
 }
 
-/// InternVLVisionRMSNorm of queries and keys is made without layer_norm_eps, and so with its own 1e-6.
+/// InternVLVisionRMSNorm of queries and keys is made without layer_norm_eps, and so uses its own default of
+/// 1e-6.
 TEST(HuggingFace, NormsOfQueriesHaveTheirOwnEpsilon) {
   json config = config_of("internvl2.5-26b");
   config["vision_config"]["layer_norm_eps"] = 1e-4;
@@ -425,8 +426,8 @@ TEST(HuggingFace, NormsOfQueriesHaveTheirOwnEpsilon) {
   EXPECT_EQ(form.qk_epsilon, 1e-6);
 }
 
-/// transformers 5 writes all of a processor into one file, whose parts go before the file that it wrote
-/// before.
+/// transformers 5 writes all parts of a processor into one file. Its parts take precedence over the separate
+/// files of earlier versions.
 TEST(HuggingFace, ProcessorsMayStandInOneFile) {
   const ModelSpec model = read(config_of("qwen2.5-vl-7b"));
   const std::filesystem::path released = DFLOP_SOURCE_DIR "/tests/golden/released/qwen2.5-vl-7b";

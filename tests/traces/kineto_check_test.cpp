@@ -17,7 +17,7 @@ KinetoText rank_text(int rank) {
   return KinetoText(R"("distributedInfo": {"rank": )" + std::to_string(rank) + "},");
 }
 
-/// A record of one rank without a fault: two steps of a kernel and a collective each, until 1000 us.
+/// A sound record of one rank: two steps, each with a kernel and a collective, until 1000 us.
 KinetoText sound(int rank) {
   KinetoText text = rank_text(rank);
   text.event(R"({"ph": "i", "name": "Record Window End", "ts": 1000})");
@@ -32,7 +32,7 @@ KinetoText sound(int rank) {
   return text;
 }
 
-/// The only finding of these traces.
+/// Returns the only finding in these traces.
 KinetoFinding only(const std::vector<KinetoTrace>& traces) {
   const std::vector<KinetoFinding> findings = check(traces);
   std::string all;
@@ -61,7 +61,7 @@ TEST(KinetoCheck, StepsOfOtherNumbersAndCollectivesInOtherSteps) {
       f.text,
       "numbers its steps 4 to 5, which other ranks number 0 to 1 by the collectives in them: they are read "
       "as these");
-  // The second all-reduce is launched in the first step here, and in the second there.
+  // The second all-reduce is launched in the first step on one rank, and in the second step on the other.
   KinetoText early = rank_text(1);
   early.x("user_annotation", "ProfilerStep#0", "0", "100", 1).launch(0, "10").launch(1, "11").launch(2, "12");
   early.kernel(0, "gemm", "20", "30", 7)
@@ -90,7 +90,8 @@ TEST(KinetoCheck, OverlapOnOneStream) {
   EXPECT_EQ(f.kind, Kind::overlap);
   EXPECT_EQ(f.event, 12u);
   EXPECT_NE(f.text.find("3.500 us before the end of traceEvents[4]"), std::string::npos) << f.text;
-  // Another stream may; and whole microseconds are rounded, so that 1 us is no overlap there.
+  // Another stream may overlap. Timestamps in whole microseconds are rounded, so an overlap of 1 us does not
+  // count.
   EXPECT_TRUE(check({sound(0).launch(9, "45").kernel(9, "second", "46.5", "2", 8).trace()}).empty());
   EXPECT_TRUE(check({sound(0).launch(9, "45").kernel(9, "second", "49", "2").trace()}).empty());
   EXPECT_EQ(only({sound(0).launch(9, "45").kernel(9, "second", "48", "2").trace()}).kind, Kind::overlap);
@@ -103,7 +104,7 @@ TEST(KinetoCheck, KernelWithoutLaunchAndLaunchWithoutKernel) {
   const KinetoFinding launch = only({sound(0).launch(9, "60").trace()});
   EXPECT_EQ(launch.kind, Kind::missing_activity);
   EXPECT_EQ(launch.event, 11u);
-  // A call that starts no work needs none.
+  // A call that starts no work needs no kernel.
   EXPECT_TRUE(
       check({sound(0).x("cuda_runtime", "cudaEventQuery", "60", "1", 1, R"("correlation": 9)").trace()})
           .empty());
@@ -143,7 +144,8 @@ TEST(KinetoCheck, CollectiveMissingOnARankOfItsGroup) {
   EXPECT_EQ(f.kind, Kind::missing_collective);
   EXPECT_EQ(f.place, "0.json: traceEvents[12] 'ncclDevKernel_AllReduce_x'");
   EXPECT_EQ(f.text, "allreduce is missing on rank 1");
-  // Rank 1 is not in the group, whose rank 5 is not given; rank 1 is, but is not given.
+  // First case: rank 1 is not in the group, and the group's rank 5 has no trace. Second case: rank 1 is in
+  // the group but has no trace.
   const KinetoFinding absent = only({further(sound(0), 5).trace("0"), sound(1).trace("1")});
   EXPECT_EQ(absent.kind, Kind::missing_rank);
   EXPECT_EQ(absent.text,
@@ -162,8 +164,8 @@ TEST(KinetoCheck, SequenceNumbersLeftOut) {
 }
 
 TEST(KinetoCheck, ClocksApart) {
-  // All of rank 1 is dated later, by its base. Collectives that are joined by time take clocks that agree by
-  // 50 us; by sequence numbers they are joined, and the clock aligned, whatever it says.
+  // The base of rank 1 shifts all its timestamps. Collectives that are matched by time need clocks that agree
+  // within 50 us. With sequence numbers they are matched and the clocks are aligned, whatever the shift.
   const auto traces = [](int us, bool numbered) {
     std::vector<KinetoTrace> both;
     for (const int rank : {0, 1}) {
@@ -187,7 +189,7 @@ TEST(KinetoCheck, ClocksApart) {
   EXPECT_TRUE(check(traces(1'000'000, true)).empty());
   const KinetoTrace alone = rank_text(1).launch(1, "10").kernel(1, "gemm", "20", "1").trace("1.json");
   const std::vector<KinetoFinding> findings = check({sound(0).trace("0.json"), alone});
-  ASSERT_EQ(findings.size(), 3u);  // two collectives are missing, and nothing tells the clock
+  ASSERT_EQ(findings.size(), 3u);  // two collectives are missing, and nothing aligns the clock
   EXPECT_EQ(findings[2].kind, Kind::unaligned_clocks);
 }
 

@@ -1,4 +1,4 @@
-// PyTorch-profiler traces written by hand.
+// Hand-written PyTorch-profiler traces.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace dflop {
 
-/// The text of a trace, event by event. Times are microseconds as text; args are JSON members.
+/// Builds the text of a trace event by event. Times are microseconds as text; args are JSON members.
 class KinetoText {
  public:
   /// `header`: JSON members before the events, each followed by a comma.
@@ -49,7 +49,7 @@ class KinetoText {
   std::string events_;
 };
 
-/// Further args of a collective's kernel: float, `elements` of input and output.
+/// Further args of a collective's kernel: float, with `elements` inputs and outputs.
 inline std::string collective_args(int sequence, const std::string& name = "allreduce", int elements = 1000) {
   const std::string count = std::to_string(elements);
   return R"(, "Collective name": ")" + name + R"(", "dtype": "Float", "In msg nelems": )" + count +

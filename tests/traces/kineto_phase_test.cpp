@@ -5,7 +5,7 @@
 namespace dflop {
 namespace kineto_phase_test {
 
-/// Phase of a kernel launched on thread 1 at 50 us, with these events around.
+/// Returns the phase of a kernel launched on thread 1 at 50 us, within these events.
 KinetoPhase phase_within(KinetoText text) {
   return text.launch(9, "50").kernel(9, "gemm", "60", "1").trace().activities.at(0).phase;
 }
@@ -23,7 +23,7 @@ TEST(KinetoPhase, ByAnnotations) {
   EXPECT_EQ(phase_of_annotation("attn(W)"), KinetoPhase::backward);
   EXPECT_EQ(phase_of_annotation("Optimizer.step#AdamW.step"), KinetoPhase::optimizer);
   EXPECT_EQ(phase_of_annotation("## optimizer ##"), KinetoPhase::optimizer);
-  EXPECT_EQ(phase_of_annotation("forward_backward"), KinetoPhase::other);  // says neither
+  EXPECT_EQ(phase_of_annotation("forward_backward"), KinetoPhase::other);  // names neither pass
   EXPECT_EQ(phase_of_annotation("ProfilerStep#3"), KinetoPhase::other);
   EXPECT_EQ(phase_of_annotation("load"), KinetoPhase::other);
 }
@@ -52,7 +52,7 @@ TEST(KinetoPhase, TheInnerRangeCountsButRecomputationIsBackward) {
   const KinetoText forward = KinetoText().x("user_annotation", "forward", "10", "80", 1);
   EXPECT_EQ(phase_within(KinetoText(forward).x("cpu_op", "autograd::engine::x", "20", "50", 1)),
             KinetoPhase::backward);
-  // A range that ended before, one that begins later, and one on another thread say nothing.
+  // Ranges that ended before, begin later, or are on another thread do not matter.
   EXPECT_EQ(phase_within(KinetoText(forward).x("user_annotation", "backward", "20", "30", 1)),
             KinetoPhase::forward);
   EXPECT_EQ(phase_within(KinetoText(forward).x("user_annotation", "backward", "51", "9", 1)),
@@ -64,7 +64,7 @@ TEST(KinetoPhase, TheInnerRangeCountsButRecomputationIsBackward) {
 TEST(KinetoPhase, ALaunchOnAThreadOfTheAutogradEngineIsBackward) {
   KinetoText engine = KinetoText().x("cpu_op", "autograd::engine::x", "10", "20", 1);
   EXPECT_EQ(phase_within(engine), KinetoPhase::backward);
-  // A thread that also records a forward pass is not one of the engine.
+  // A thread that also records a forward pass is not an autograd-engine thread.
   EXPECT_EQ(phase_within(engine.x("cpu_op", "aten::mm", "31", "2", 1, R"("Sequence number": 4)")),
             KinetoPhase::other);
 }

@@ -24,9 +24,9 @@ std::string message_args(const std::string& direction) {
 }
 
 TEST(KinetoRanks, ClocksByTheMedianOfEndDifferences) {
-  // Rank 1's clock is 300 us ahead. Its ends are 299, 300 and 301 us later, and one, of a kernel whose end
-  // the profiler dated wrongly, 9 ms: the median of 299, 300, 301, 9000 (the lower middle) is 300, the mean
-  // is not.
+  // Rank 1's clock is 300 us ahead. Its ends are 299, 300 and 301 us later. One end, of a kernel that the
+  // profiler timestamped wrongly, is 9 ms later. The median of 299, 300, 301, 9000 (the lower middle) is 300;
+  // the mean is not.
   KinetoText first = rank_text(0);
   KinetoText second = rank_text(1);
   const double late[] = {299, 300, 301, 9000};
@@ -48,9 +48,9 @@ TEST(KinetoRanks, ClocksByTheMedianOfEndDifferences) {
 }
 
 TEST(KinetoRanks, TheLastToComeShowsTheTransferAndTheOthersWait) {
-  // Rank 1's clock is 300 us ahead. In true time rank 0 sends from 100 to 180 us, and rank 1, which was ready
-  // at 20, has its receive from 20 to 180: 80 us of transfer, 80 us of waiting inside the receive.
-  // The all-reduce ends at 500 on both, having begun at 400 on rank 0 and at 430 on rank 1: 70 and 30.
+  // Rank 1's clock is 300 us ahead. In true time rank 0 sends from 100 to 180 us. Rank 1 was ready at 20, so
+  // its receive runs from 20 to 180: 80 us of transfer, 80 us of waiting inside the receive.
+  // The all-reduce ends at 500 on both; it began at 400 on rank 0 and at 430 on rank 1: 70 and 30.
   KinetoText first = rank_text(0);
   first.kernel(1, kSendRecv, "100", "80", 20, message_args(R"("Collective name": "send", "Dst Rank": 1)"))
       .kernel(2, kAllReduce, "400", "100", 21, collective_args(8));
@@ -72,7 +72,7 @@ TEST(KinetoRanks, OneRankAloneKnowsNoTransfer) {
   EXPECT_EQ(ranks.exchanges.at(0).ends.size(), 1u);
 }
 
-// Of three ranks the first numbers its steps 7 and 8, the others the same ones 6 and 7.
+// One of three ranks, the first, numbers its steps 7 and 8; the others number the same steps 6 and 7.
 TEST(KinetoRanks, StepsAreNumberedAsMostRanksDo) {
   std::vector<KinetoTrace> traces;
   for (int rank = 0; rank < 3; ++rank) {
@@ -96,8 +96,8 @@ TEST(KinetoRanks, StepsAreNumberedAsMostRanksDo) {
 }
 
 TEST(KinetoRanks, MessagesAreJoinedByDirectionAndOrderWithinAStep) {
-  // Rank 0 sends a and b to rank 1 and c to rank 2; rank 1 receives two. Rank 0's record begins a step
-  // earlier, so that the n-th send of the record is not the n-th receive.
+  // Rank 0 sends a and b to rank 1, and c to rank 2; rank 1 receives two. Rank 0's record begins a step
+  // earlier, so the n-th send of the record is not the n-th receive.
   const std::string to_1 = message_args(R"("Collective name": "send", "Dst Rank": 1)");
   const std::string to_2 = message_args(R"("Collective name": "send", "Dst Rank": 2)");
   const std::string from_0 = message_args(R"("Collective name": "recv", "Src Rank": 0)");
@@ -130,14 +130,14 @@ TEST(KinetoRanks, ClocksCarryOverRanksThatShareNothingWithTheFirst) {
   KinetoText second = rank_text(1).kernel(1, kAllReduce, "205", "5", 20, collective_args(1));
   second.kernel(2, kAllReduce, "300", "20", 20, other_group(1));
   KinetoText third = rank_text(2).kernel(1, kAllReduce, "280", "10", 20, other_group(1));
-  // The third before the second: it can only be aligned in the second round.
+  // The third trace is given before the second, so it can only be aligned in the second round.
   const KinetoRanks ranks = compare_ranks({first.trace("0"), third.trace("2"), second.trace("1")});
   EXPECT_EQ(ranks.clocks[2].offset, ns(100'000));
   EXPECT_EQ(ranks.clocks[1].offset, ns(70'000));
 }
 
 TEST(KinetoRanks, WithoutSequenceNumbersKernelsThatOverlapAreJoinedByTheirEnds) {
-  // Each record lacks kernels that the other has: counting would join 1 with 1 and 2 with 2.
+  // Each record lacks kernels that the other has: matching by count would join 1 with 1 and 2 with 2.
   KinetoText first = rank_text(0);
   first.kernel(1, kAllReduce, "100", "50", 20).kernel(2, kAllReduce, "300", "50", 20);
   KinetoText second = rank_text(1);

@@ -38,10 +38,10 @@ TEST(Kineto, NewTimesCountFromTheBaseToTheNanosecond) {
 }
 
 TEST(Kineto, AbsoluteTimesWithDecimalsKeepTheirNanoseconds) {
-  // A double near 1.7e15 knows quarters of a microsecond only.
+  // A double near 1.7e15 resolves only quarters of a microsecond.
   KinetoText text;
   text.launch(5, "1682725898079484.001").kernel(5, "a", "1682725898079484.1239", "1e1");
-  EXPECT_EQ(text.trace().activities[0].start, ns(123));  // .1239 is .124, less .001
+  EXPECT_EQ(text.trace().activities[0].start, ns(123));  // .1239 is rounded to .124; minus .001
   EXPECT_EQ(text.trace().activities[0].duration, ns(10'000));
 }
 
@@ -58,7 +58,7 @@ TEST(Kineto, WhatIsNotUsedMayHoldAnything) {
       .kernel(4, "k", "11", "2", 7, R"(, "grid": [1, [2], {"stream": 8}], "blocks per SM": 0.5, "z": null)");
   const KinetoTrace trace = text.trace();
   EXPECT_EQ(trace.rank, 3);
-  EXPECT_EQ(trace.record_end, ns(15'000));  // 25 us, and the first event that is used is at 10 us
+  EXPECT_EQ(trace.record_end, ns(15'000));  // 25 us; the first event used is at 10 us
   ASSERT_EQ(trace.activities.size(), 1u);
   EXPECT_EQ(trace.activities[0].stream, 7);
   EXPECT_EQ(trace.activities[0].launch, 0);
@@ -144,7 +144,8 @@ TEST(Kineto, StepsTakeWhatTheyLaunched) {
   ASSERT_EQ(trace.steps.size(), 2u);
   EXPECT_EQ(trace.steps[0].number, 7);
   EXPECT_EQ(trace.steps[1].start, ns(15'000));
-  // In the order of their starts: a outside all, b by step 7 though it runs in 8, c by 8, d after all.
+  // In the order of their starts: a is outside all steps, b belongs to step 7 although it runs in 8, c to 8,
+  // d is after all.
   std::vector<std::int32_t> steps;
   for (const KinetoActivity& activity : trace.activities) steps.push_back(activity.step);
   EXPECT_EQ(steps, (std::vector<std::int32_t>{-1, 0, 1, -1}));
@@ -183,7 +184,7 @@ TEST(KinetoCollective, IsDescribedByTheKernel) {
   EXPECT_EQ(c.group, "dp");
   EXPECT_EQ(c.ranks, (std::vector<std::int32_t>{0, 2, 4, 6}));
   EXPECT_EQ(c.sequence, 17);
-  // A list as JSON; one that is cut; a type that is not known; nothing at all.
+  // The cases: a list as JSON, a truncated list, an unknown type, and nothing at all.
   EXPECT_EQ(collective(R"(, "Process Group Ranks": [1, 0])").ranks, (std::vector<std::int32_t>{0, 1}));
   EXPECT_TRUE(collective(R"(, "Group size": 64, "Process Group Ranks": "[0, 1, ...]")").ranks.empty());
   EXPECT_EQ(collective(R"(, "In msg nelems": 5, "dtype": "Float3")").bytes(), std::nullopt);

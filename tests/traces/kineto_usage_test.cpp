@@ -9,7 +9,7 @@ namespace kineto_usage_test {
 
 using ns = Nanoseconds;
 
-/// The two ranks of traces/kineto, whose times docs/replay.md draws.
+/// The two ranks of traces/kineto; docs/replay.md draws their times.
 std::vector<KinetoTrace> two_ranks() {
   std::vector<KinetoTrace> traces;
   for (const std::string name : {"rank0.json", "rank1.json"}) {
@@ -24,7 +24,8 @@ TEST(KinetoUsage, UnionsOfOverlappingWork) {
   // stream 7   [ a (F)   ]    [ b  ]                        c: next step, at 90
   // stream 8        [ d  (B) ]              [m]
   // stream 20            [ all-reduce  ]
-  // compute 0-25, 30-40: 35; communication 20-45: 25, alone 25-30 and 40-45: 10; copy 55-60; busy 45 + 5.
+  // compute 0-25, 30-40: 35; communication 20-45: 25, of which 25-30 and 40-45 do not overlap: 10; copy
+  // 55-60; busy 45 + 5.
   KinetoText text;
   text.x("user_annotation", "ProfilerStep#1", "100", "50", 1)
       .x("user_annotation", "ProfilerStep#2", "150", "50", 1)
@@ -91,8 +92,8 @@ TEST(KinetoUsage, GroupsOfTheTwoRanks) {
   const std::vector<KinetoTrace> traces = two_ranks();
   const KinetoRanks ranks = compare_ranks(traces);
   EXPECT_EQ(ranks.clocks[1].offset, ns(250'000));
-  // Two steps. Rank 0 receives for 270 us what rank 1 sends in 50, and sends in 80 what rank 1 receives for
-  // 170.
+  // Two steps. Rank 0 spends 270 us to receive what rank 1 sends in 50, and 80 us to send what rank 1
+  // receives in 170.
   const std::vector<KinetoGroupUsage> groups = group_usage(traces[0], ranks.shares[0]);
   ASSERT_EQ(groups.size(), 3u);
   EXPECT_EQ(groups[0].name, "recv");
@@ -119,7 +120,7 @@ TEST(KinetoTimeline, TheTwoRanks) {
   EXPECT_EQ(first.groups[0].wait, ns(450'000));    // 80 + 270 + 100
   EXPECT_EQ(first.groups[0].bubble, ns(201'000));  // the rest
   ASSERT_EQ(first.spans.size(), 12u);
-  // Rank 0: forward at 20 us, so 16 after rank 1's first copy.
+  // Rank 0: forward at 20 us, which is 16 after rank 1's first copy.
   const Span forward{0, Stream::compute, Op::forward, 0, 0, ns(16'000), ns(100'000), {}, -1};
   EXPECT_EQ(first.spans[0], forward);
   const Span& send = first.spans[1];
@@ -135,12 +136,13 @@ TEST(KinetoTimeline, TheTwoRanks) {
   EXPECT_EQ(first.spans[4].op, Op::all_reduce);
   EXPECT_EQ(first.spans[4].stream, Stream::collective);
   EXPECT_EQ(first.spans[5].op, Op::optimizer_step);
-  // What the file's own reader asks of a timeline holds.
+  // The file's own reader accepts the timelines.
   EXPECT_EQ(parse_timelines(to_json(TimelineFile{timelines}), "t.json").iterations, timelines);
 }
 
 TEST(KinetoTimeline, RunsOfOnePhaseAreSpans) {
-  // On stream 7: F F | B | other | B | F: the two first are one span, the other is none and parts the B's.
+  // On stream 7: F F | B | other | B | F. The first two make one span; the other kernel makes none and
+  // separates the B's.
   KinetoText text;
   const std::vector<std::pair<std::string, int>> kernels = {
       {"forward", 10}, {"forward", 22}, {"backward", 30}, {"x", 40}, {"backward", 50}, {"forward", 60}};

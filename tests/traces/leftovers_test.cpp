@@ -1,5 +1,5 @@
-// What a process that was killed has left beside its output goes with the next one; what others have under
-// work stays.
+// The next process removes what a killed process left next to its output. Files that other processes are
+// writing stay.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ class Leftovers : public ::testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  /// Writes to a file in a process that is killed before the file has its name. Returns the process.
+  /// Writes to a file in a process that is killed before the file has its final name. Returns the process.
   pid_t killed_while_writing(const std::string& name) const {
     const pid_t process = ::fork();
     if (process == 0) {
@@ -80,7 +80,7 @@ TEST_F(Leftovers, WhatIsUnderWorkOrHasAnotherNameStays) {
                                            "a.part-" + std::to_string(::getpid()) + "-0123abcd",
                                            held};
   for (const std::string& name : others) std::ofstream(path(name)) << "x";
-  // A process of another machine: here it is dead, and its lock is seen.
+  // The file of a process on another machine: the process looks dead here, but its lock is visible.
   const int lock = ::open(path(held).c_str(), O_RDONLY);
   ASSERT_EQ(::flock(lock, LOCK_EX), 0);
   StagedFile(path("a")).take_final_name();
@@ -116,7 +116,7 @@ TEST_F(Leftovers, AFileThatIsReadOnlyIsRefused) {
   StagedFile(path("a")).take_final_name();
 }
 
-/// Root may write everywhere: the test goes on as somebody else, in a process of its own.
+/// Root may write everywhere, so the test goes on as another user, in a separate process.
 TEST_F(Leftovers, AFolderThatMayNotBeWrittenIsNamed) {
   std::ofstream(path("a")) << "old";
   ASSERT_EQ(::chmod(path("a").c_str(), 0666), 0);

@@ -39,7 +39,7 @@ std::vector<std::string> unsaid_keys(const Plan& plan) {
 }
 
 TEST(MegatronLm, SaysThePlan) {
-  // 64 samples over 8 microbatches of 4 dp ranks are 2 in each.
+  // 64 samples over 8 microbatches of 4 dp ranks: 2 samples in each.
   EXPECT_EQ(options(example()), R"(MEGATRON_ARGS=(
   --tensor-model-parallel-size 2
   --pipeline-model-parallel-size 2
@@ -61,7 +61,7 @@ TEST(MegatronLm, SaysThePlan) {
 
 TEST(MegatronLm, SaysWhatIsNotUsual) {
   Plan plan = example();
-  plan.microbatches = 5;  // 5 x 4 does not divide 64: a "sample" is a microbatch, of which there are 20
+  plan.microbatches = 5;  // 5 x 4 does not divide 64: a "sample" is a microbatch; there are 20
   plan.chunks = 2;
   plan.order = OrderKind::interleaved;
   plan.encoder.layers = {27, 0, 0, 0};
@@ -69,7 +69,7 @@ TEST(MegatronLm, SaysWhatIsNotUsual) {
   plan.placement = RankOrder::replica_major;
   plan.recomputation = Recomputation::selective;
   plan.optimizer_states = OptimizerStates::bf16;
-  plan.gradient_bucket = Bytes{40'000'000};  // of bf16 gradients, 2 bytes each
+  plan.gradient_bucket = Bytes{40'000'000};  // in bf16 gradients, 2 bytes each
   plan.sequence_parallel = false;
   plan.clip_gradients = true;
   EXPECT_EQ(options(plan), R"(MEGATRON_ARGS=(
@@ -113,7 +113,7 @@ TEST(MegatronLm, RefusesWhatCannotRunWithAllReasons) {
   plan.encoder.pp = plan.llm.pp = 1;
   plan.encoder.layers = {27, 0};
   plan.llm.layers = {16, 16};
-  // One rank runs its chunks one after the other, as it does all layers.
+  // A single rank runs its chunks one after the other, like all of its layers.
   const std::string one_rank = to_megatron_lm(plan, model()).text;
   EXPECT_NE(one_rank.find("--num-layers 32\n"), std::string::npos) << one_rank;
   EXPECT_EQ(one_rank.find("virtual"), std::string::npos) << one_rank;

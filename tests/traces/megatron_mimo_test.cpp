@@ -24,7 +24,7 @@ Plan example() {
   return plan;
 }
 
-/// Returns a model whose heads many tp's divide.
+/// Returns a model whose numbers of heads are divisible by many tp's.
 ModelSpec model() {
   ModelSpec model;
   model.encoder.heads = model.encoder.kv_heads = 48;
@@ -38,7 +38,7 @@ void expect_text(const Plan& plan, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in:\n" << text;
 }
 
-/// Returns the first words of what the form cannot say, as "schedule".
+/// Returns the first words of what the form cannot express, such as "schedule".
 std::vector<std::string> unsaid_keys(const Plan& plan) {
   std::vector<std::string> keys;
   for (const std::string& line : to_megatron_mimo(plan, model()).unsaid)
@@ -50,8 +50,7 @@ TEST(MegatronMimo, SaysTheParallelismOfBothModules) {
   Plan plan = example();
   plan.encoder = {2, 1, 4, {27}};
   plan.llm = {4, 3, 2, {11, 12, 9}};
-  // The encoder's 2 x 1 x 4 ranks are the first; 4 x 3 x 2 follow. 64 samples in 8 microbatches are 8 in
-  // each.
+  // The encoder's 2 x 1 x 4 ranks come first; 4 x 3 x 2 follow. 64 samples in 8 microbatches are 8 in each.
   expect_text(
       plan,
       "on 32 ranks:\n#   --component images=tp=2,pp=1,dp=4,rank_offset=0 "
@@ -112,7 +111,7 @@ TEST(MegatronMimo, SaysRecomputationAndOptimizer) {
 }
 
 TEST(MegatronMimo, ListsWhatItCannotSay) {
-  // Who gets which sample and what padding costs is in no plan's form.
+  // No plan's form expresses which rank gets which sample and what padding costs.
   const std::vector<std::string> always = {"schedule", "padding"};
   EXPECT_EQ(unsaid_keys(example()), always);
 
@@ -150,8 +149,8 @@ TEST(MegatronMimo, ListsWhatItCannotSay) {
 }
 
 TEST(MegatronMimo, IsSilentOfWhatIsTheSame) {
-  // Of an encoder and an LLM with one stage and one dp rank each, both placements are the same ranks; a rank
-  // with one sample of a microbatch has no unlike ones.
+  // If encoder and LLM have one stage and one dp rank each, both placements give the same ranks. A rank with
+  // one sample per microbatch has no unequal samples.
   Plan plan = example();
   plan.encoder = {1, 1, 1, {27}};
   plan.llm = {1, 1, 1, {32}};
@@ -186,7 +185,7 @@ TEST(MegatronMimo, RefusesWhatCannotRunWithAllReasons) {
   expect(plan,
          "'E tp6 pp1 dp2 | L tp1 pp2 dp3 mb8': encoder.tp: expected a power of 2, found 6; "
          "encoder.dp: expected one that divides llm.dp 3 or is a multiple of it, found 2");
-  // 8 microbatches of at least 2 samples, one for each dp rank: multiples of 16.
+  // 8 microbatches of at least 2 samples, one for each dp rank: a multiple of 16.
   plan = example();
   plan.gbs = 40;
   expect(plan, "gbs: expected a multiple of 16 (8 microbatches x dp 2)");
@@ -212,7 +211,7 @@ TEST(MegatronMimo, LayersAreTheNearestWithAnEqualMiddle) {
     for (int& count : layers) count = 1 + static_cast<int>(random.below(7));
     const int stages = static_cast<int>(layers.size());
     const int all = std::accumulate(layers.begin(), layers.end(), 0);
-    // All splits with an equal middle, one after the other.
+    // All splits with equal middle stages, one after the other.
     using Rank = std::tuple<int, int, int>;
     Rank least{1 << 20, 0, 0};
     const auto rank_of = [&](const std::vector<int>& split) {

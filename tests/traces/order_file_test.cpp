@@ -22,7 +22,8 @@ const std::string kGood = file_of(R"([["F0", "F1", "B0", "B1"], ["F0", "B0", "F1
 TEST(OrderFile, HasADocumentedForm) {
   const PipelineShape shape{OrderKind::zb_v, 2, 2, 1};
   const PipelineOrder order{shape, pipeline_steps(shape)};
-  // Stages 0 and 3 are on rank 0, 1 and 2 on rank 1; weight parts in the order of the input parts.
+  // Stages 0 and 3 are on rank 0, stages 1 and 2 on rank 1; weight parts come in the order of the input
+  // parts.
   EXPECT_EQ(to_json(order), R"({
   "schema": "dflop.order",
   "version": 1,
@@ -50,7 +51,7 @@ TEST(OrderFile, EveryScheduleReadsBackAsItWas) {
 }
 
 TEST(OrderFile, MayPlaceChunksInItsOwnWay) {
-  // Stages 0 and 3 on rank 0 and 1 and 2 on rank 1, in place of interleaved's 0 and 2, 1 and 3.
+  // Stages 0 and 3 on rank 0 and 1 and 2 on rank 1, where interleaved has 0 and 2, 1 and 3.
   const std::string text = file_of(R"([["F0","F1","F0.1","I0.1","F1.1","B1.1","I0","B1","W0.1","W0"],
                                        ["F0","F1","F0.1","F1.1","B0.1","B0","B1.1","B1"]])",
                                    R"("placement": "v", )");
@@ -108,8 +109,8 @@ TEST(OrderFile, RefusesWrongRanksAndKeys) {
   refused(kShape, replaced(kGood, "dflop.order", "dflop.plan"), "schema", {"dflop.order"});
 }
 
-// First an order that another rank does not send in; then rank 0 waits for a gradient before it makes the
-// activation that rank 1 wants first; then a chunk before the stage that feeds it.
+// First, an order in which another rank does not send; next, rank 0 waits for a gradient before it makes the
+// activation that rank 1 needs first; last, a chunk before the stage that feeds it.
 TEST(OrderFile, NamesTheStepAtWhichAnOrderStalls) {
   refused(kShape, file_of(R"([["F0", "F1", "B1", "B0"], ["F0", "B0", "F1", "B1"]])"), "ranks[0][2]",
           {"B1 comes before B0, which rank 1 sends first"});

@@ -76,7 +76,7 @@ TEST_F(OutputFile, FailureInTheMiddleKeepsWhatWasThere) {
 }
 
 TEST_F(OutputFile, DevicesAreWrittenToAndNotReplaced) {
-  // /dev/full takes no byte: the write itself must be seen to fail.
+  // /dev/full accepts no bytes: the failure of the write itself must be noticed.
   EXPECT_EQ(error_of([] { write_file_atomically("/dev/full", "x"); }).message(),
             "cannot write: No space left on device");
   EXPECT_NO_THROW(write_file_atomically("/dev/null", "x"));
@@ -96,7 +96,7 @@ TEST_F(OutputFile, CompressesByName) {
   write_file_atomically(path("a.json.gz"), text);
   const std::string packed = read(path("a.json.gz"));
   EXPECT_LT(packed.size(), 200U);
-  // RFC 1952: bytes 4 to 7 are the time stamp.
+  // RFC 1952: bytes 4 to 7 are the timestamp.
   EXPECT_EQ(packed.substr(4, 4), std::string(4, '\0'));
   EXPECT_EQ(gunzip_if_needed(packed, "a.json.gz"), text);
 }
@@ -108,7 +108,7 @@ TEST_F(OutputFile, AReplacedFileKeepsItsPermissions) {
   write_file_atomically(path("a"), "new");
   EXPECT_EQ(fs::status(path("a")).permissions(), only_owner);
   EXPECT_EQ(read(path("a")), "new");
-  // And one with more than the usual ones keeps them too.
+  // A file with more permissions than usual keeps them too.
   fs::permissions(path("a"), fs::perms(0666));
   write_file_atomically(path("a"), "newer");
   EXPECT_EQ(fs::status(path("a")).permissions(), fs::perms(0666));
@@ -144,7 +144,7 @@ TEST_F(OutputFile, CheckingLeavesNothingAndKeepsWhatIsThere) {
   EXPECT_EQ(files(), 1);
 }
 
-/// The folder may be written to, says the system, and no file can be made in it.
+/// The system reports that the folder is writable, but no file can be created in it.
 TEST_F(OutputFile, CheckingFindsFoldersThatTakeNoFiles) {
   for (const std::string name : {"/proc/x", "/proc/x.gz"}) {
     EXPECT_EQ(error_of([&] { check_output(name); }).context(), name);
@@ -181,7 +181,7 @@ TEST_F(OutputFile, SeveralFailTogether) {
   EXPECT_EQ(files(), 1);
 }
 
-/// Runs in a child process what stages two outputs, and returns how the child ended.
+/// Stages two outputs in a child process, and returns how the child ended.
 template <typename End>
 int status_after_staging(const std::string& path, End end) {
   const pid_t child = fork();
@@ -206,7 +206,7 @@ TEST_F(OutputFile, ASignalLeavesNoTemporaries) {
     EXPECT_EQ(WTERMSIG(status), signal);
     EXPECT_EQ(files(), 0) << signal;
   }
-  // The same without a signal does leave them: the test sees what it should.
+  // Without a signal the child does leave them, which proves that the test can detect leftovers.
   const int status = status_after_staging(path("a"), [] {});
   EXPECT_EQ(WEXITSTATUS(status), 7);
   EXPECT_EQ(files(), 2);

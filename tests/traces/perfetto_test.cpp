@@ -16,7 +16,7 @@ namespace perfetto_test {
 
 using Json = nlohmann::json;
 
-/// Microseconds with three decimals, as text, back to whole nanoseconds.
+/// Converts microseconds, as text with three decimals, back to whole nanoseconds.
 std::int64_t nanoseconds(const Json& microseconds) {
   return std::llround(microseconds.get<double>() * 1000);
 }
@@ -27,7 +27,7 @@ struct Slice {
   std::int64_t end;
 };
 
-/// A trace, sorted into what the tests ask for.
+/// A trace, sorted by what the tests need.
 struct Trace {
   explicit Trace(const std::string& text) : events(Json::parse(text).at("traceEvents")) {
     for (const Json& event : events) {
@@ -45,7 +45,7 @@ struct Trace {
     }
   }
 
-  /// Slices of the track with this name.
+  /// Returns the slices of the track with this name.
   std::vector<Slice> on(const std::string& track) const {
     for (const auto& [tid, name] : tracks) {
       if (name == track) return slices.at(tid);
@@ -90,8 +90,8 @@ TEST(Perfetto, OneTrackPerRankAndStream) {
   EXPECT_EQ(trace.counters, (std::set<std::string>{"rank 0 memory", "rank 1 memory", "rank 2 memory"}));
 }
 
-/// Of two shared GPUs the second has rank 1 alone in this timeline, and the first ranks 0 and 2: their lists
-/// are in one process.
+/// In this timeline the second of two shared GPUs has only rank 1, and the first has ranks 0 and 2. The
+/// tracks of both ranks are in one process.
 TEST(Perfetto, SharedGpusAreProcessesWithTheListsOfBothModules) {
   Timeline timeline = small_timeline();
   timeline.shared_gpus = 2;
@@ -128,7 +128,7 @@ TEST(Perfetto, IterationsFollowEachOther) {
   EXPECT_EQ(slices[1].start - slices[0].start, small_timeline().makespan.count());
 }
 
-// Of 4500 ns, 500 are of the step before, which one group ends while the other begins.
+// Of 4500 ns, 500 belong to the previous step: one group ends it while the other begins the next.
 TEST(Perfetto, IterationsThatOverlapAreDrawnOverEachOther) {
   Timeline timeline = small_timeline();
   timeline.groups[1].begin = Nanoseconds(500);
@@ -148,8 +148,8 @@ TEST(Perfetto, ArrowsLeadFromEverySendToItsReceive) {
                                               "rank 2 receive"}));
 }
 
-/// What Perfetto needs of any trace: slices of a track that do not overlap, and arrows with a unique id that
-/// begin and end inside slices and lead forward in time.
+/// What Perfetto requires of any trace: the slices of a track do not overlap, and each arrow has a unique id,
+/// begins and ends inside slices and leads forward in time.
 void expect_drawable(const Trace& trace) {
   for (const auto& [tid, unsorted] : trace.slices) {
     std::vector<Slice> slices = unsorted;
@@ -170,7 +170,7 @@ void expect_drawable(const Trace& trace) {
     const Slice* receive = trace.enclosing(end);
     ASSERT_NE(send, nullptr);
     ASSERT_NE(receive, nullptr);
-    // The microbatch is in the name, as "send mb 7" and "receive mb 7".
+    // The name contains the microbatch, as in "send mb 7" and "receive mb 7".
     ASSERT_EQ(send->name.substr(send->name.find("mb")), receive->name.substr(receive->name.find("mb")));
   }
 }

@@ -10,7 +10,7 @@ namespace pipeline_file_test {
 
 constexpr Seconds kNan{std::numeric_limits<double>::quiet_NaN()};
 
-/// Two ranks of two chunks, so four stages and three boundaries.
+/// Two ranks with two chunks each, so four stages and three boundaries.
 constexpr std::string_view kExample = R"({
   "schema": "dflop.pipeline",
   "version": 1,
@@ -51,7 +51,7 @@ TEST(PipelineFile, BroadcastsNumbersToRowsAndRowsToMicrobatches) {
 TEST(PipelineFile, KnowsEverySchedule) {
   for (const OrderTraits& order : pipeline_orders()) {
     SCOPED_TRACE(order.name);
-    // Three microbatches on three ranks, which orders in rounds can have, too.
+    // Three microbatches on three ranks, which round-based orders allow as well.
     std::string text =
         R"({"schema":"dflop.pipeline","version":1,"stages":3,"microbatches":3,"forward_s":1,"backward_s":1,
             "backward_weight_s":1,)";
@@ -175,13 +175,13 @@ TEST(PipelineFile, RefusesUnknownAndMissingKeys) {
 }
 
 TEST(PipelineFile, BytesStayInside64Bits) {
-  // 2^50 a cell is the most; 2 stages x 2^11 microbatches of it are 2^62.
+  // A cell is at most 2^50; 2 stages x 2^11 microbatches of it are 2^62.
   const std::string text = R"({"schema":"dflop.pipeline","version":1,"schedule":"1f1b","stages":2,
       "microbatches":2048,"forward_s":0,"backward_s":0,"activation_bytes":1125899906842624})";
   expect_refused([&] { parse_pipeline(text, "p.json"); }, "p.json: key 'activation_bytes'", {"2^60"});
 }
 
-/// What the reader cannot let through, but a caller can build.
+/// Errors that the reader cannot let through, but that a caller can build.
 TEST(RawPipelineValidation, RefusesWhatIsNoNumberAndRaggedTables) {
   const RawPipeline good = parse_pipeline(kExample, "p.json");
   const auto refuse = [&](const std::string& key, auto change) {

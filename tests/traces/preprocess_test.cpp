@@ -86,7 +86,7 @@ TEST(Preprocess, TextHasNoEncoderSequences) {
 }
 
 TEST(Preprocess, LlavaMultiImageIsOneTileEach) {
-  // Three tiles of 27² = 729 tokens; a newline each makes 730 LLM tokens, and 10 text tokens: 3 * 730 + 10.
+  // Three tiles of 27² = 729 tokens. A newline each makes 730 LLM tokens, plus 10 text tokens: 3 * 730 + 10.
   for (const char* rule : {"llava-ov", "llava-ov-dflop"}) {
     const Sample sample = encode(images({{100, 100}, {2000, 50}, {3, 4}}), rule);
     EXPECT_EQ(sample.encoder(), (Workload{3, 3 * 729, 3 * 729 * 729}));
@@ -99,7 +99,7 @@ TEST(Preprocess, LlavaVideoRoundsHalfFramesToEven) {
   // 2.5 fps rounds to a step of 2: ceil(9 / 2) = 5 frames. 3.5 fps to a step of 4: ceil(9 / 4) = 3.
   EXPECT_EQ(encode(video(9, {}, 2.5), "llava-ov").encoder().sequences, 5);
   EXPECT_EQ(encode(video(9, {}, 3.5), "llava-ov").encoder().sequences, 3);
-  // 0.2 fps would round to a step of 0; every frame is kept.
+  // 0.2 fps would round to a step of 0, so every frame is kept.
   EXPECT_EQ(encode(video(9, {}, 0.2), "llava-ov").encoder().sequences, 9);
 }
 
@@ -113,12 +113,12 @@ TEST(Preprocess, LlavaGridCutsPaddingAndScalesDown) {
 }
 
 TEST(Preprocess, InternVlImagesShareTwelveTiles) {
-  // Two images may have 6 tiles each: 1344x896 is 3:2, exactly 3x2 tiles and a thumbnail. 448x448 is one,
-  // without.
+  // Two images may have 6 tiles each: 1344x896 is 3:2, exactly 3x2 tiles and a thumbnail. 448x448 is one
+  // tile, without a thumbnail.
   const Sample two = encode(images({{1344, 896}, {448, 448}}), "internvl2.5");
   EXPECT_EQ(two.encoder(), (Workload{8, 8 * 1025, 8 * 1025 * 1025}));
   EXPECT_EQ(two.llm_tokens, 8 * 256 + 10);
-  // Seven images have 12 / 7 = 1 tile each, so sizes do not matter; twenty have 12 / 20 = 0, made 1.
+  // Seven images have 12 / 7 = 1 tile each, so sizes do not matter. Twenty have 12 / 20 = 0, raised to 1.
   for (const int count : {7, 20}) {
     const Preprocessed result = apply(images_without_sizes(count), with_rule("internvl2.5"));
     EXPECT_EQ(result.samples[0].encoder().sequences, count);
@@ -138,8 +138,8 @@ TEST(Preprocess, InternVlVideoFramesAreUniformAndIndependentOfOrder) {
   std::vector<int> seen(64);
   for (const Sample& sample : forward.samples)
     ++seen.at(static_cast<std::size_t>(sample.encoder().sequences));
-  // 5000 / 25 = 200 expected of each of 8..32, standard deviation sqrt(5000 * 0.04 * 0.96) = 13.9; 5 of them
-  // are 70.
+  // 5000 / 25 = 200 are expected of each of 8..32, with a standard deviation of sqrt(5000 * 0.04 * 0.96) =
+  // 13.9; five of them are 70.
   for (std::size_t frames = 0; frames < seen.size(); ++frames) {
     EXPECT_NEAR(seen[frames], frames >= 8 && frames <= 32 ? 200 : 0, frames >= 8 && frames <= 32 ? 70 : 0)
         << frames;
@@ -159,7 +159,7 @@ TEST(Preprocess, InternVlVideoFramesAreUniformAndIndependentOfOrder) {
   EXPECT_NEAR(same, 200, 70);
 }
 
-/// Sum of squared window sizes as get_window_index makes them, patch by patch: 8x8 patches, cut at the
+/// Sum of squared window sizes, patch by patch as get_window_index makes them: 8x8 patches, cut at the
 /// border.
 std::int64_t window_sum_of_squares(std::int64_t columns, std::int64_t rows) {
   std::int64_t sum = 0;
@@ -182,7 +182,7 @@ TEST(Preprocess, Qwen25AttentionEqualsWindowsOneByOne) {
     const Workload work = encode(images({size}), "qwen2.5-vl").encoder();
     const std::int64_t windows = window_sum_of_squares(resized.width / 14, resized.height / 14);
     EXPECT_EQ(32 * work.attention_pairs, 28 * windows + 4 * work.tokens * work.tokens);
-    // Windowed attention is never more than full attention, which qwen2-vl has on images within both limits.
+    // Windowed attention never exceeds full attention, which qwen2-vl uses for images within both limits.
     EXPECT_LE(work.attention_pairs, work.tokens * work.tokens);
   }
 }
@@ -218,10 +218,10 @@ TEST(Preprocess, QwenRefusesWhatUpstreamRefuses) {
 }
 
 TEST(Preprocess, QwenVideoFrames) {
-  EXPECT_EQ(qwen_sampled_frames({300, 30}), 20);      // 10 s at 2 a second
-  EXPECT_EQ(qwen_sampled_frames({30, 30}), 4);        // 2 wanted, at least 4
-  EXPECT_EQ(qwen_sampled_frames({3, 30}), 2);         // 3 there are, 2 of them even
-  EXPECT_EQ(qwen_sampled_frames({345, 30}), 22);      // 11.5 s: 23 made even
+  EXPECT_EQ(qwen_sampled_frames({300, 30}), 20);      // 10 s at 2 frames per second
+  EXPECT_EQ(qwen_sampled_frames({30, 30}), 4);        // 2 wanted, but at least 4
+  EXPECT_EQ(qwen_sampled_frames({3, 30}), 2);         // 3 exist, rounded down to an even 2
+  EXPECT_EQ(qwen_sampled_frames({345, 30}), 22);      // 11.5 s: 23 rounded down to even
   EXPECT_EQ(qwen_sampled_frames({900000, 30}), 768);  // the upper limit
 }
 
@@ -233,7 +233,7 @@ TEST(Preprocess, AudioIsCutIntoChunks) {
   EXPECT_EQ(encode(audio(30), "qwen2-audio").encoder().sequences, 1);
   // 19.99 s are 1999 mel frames (1998 if counted in floating point): (1999 + 1) / 4 = 500.
   EXPECT_EQ(encode(audio(19.99), "qwen2-audio").encoder_output_tokens, 500);
-  // One sample of silence still costs a chunk.
+  // A single sample of silence still costs a chunk.
   EXPECT_EQ(encode(audio(0.001), "qwen2-audio").encoder().sequences, 1);
 }
 
@@ -250,7 +250,7 @@ TEST(Preprocess, LongSequencesAreCut) {
 }
 
 TEST(Preprocess, GapsFollowFromOtherFields) {
-  // 100 frames in 10 s are 10 fps: one frame a second is every tenth, 10 frames.
+  // 100 frames in 10 s are 10 fps: one frame per second is every tenth frame, 10 frames.
   Preprocessed result = apply(video(100, 10, {}), with_rule("llava-ov"));
   EXPECT_EQ(result.samples[0].encoder().sequences, 10);
   EXPECT_FALSE(result.assumptions.any());
@@ -262,7 +262,7 @@ TEST(Preprocess, GapsFollowFromOtherFields) {
 
 TEST(Preprocess, OtherGapsAreAssumedAndCounted) {
   PreprocessOptions options = with_rule("llava-ov");
-  // 100 frames at the assumed 20 fps: every twentieth, 5 frames. LLaVA needs no video size.
+  // 100 frames at the assumed 20 fps: every twentieth frame, 5 frames. LLaVA needs no video size.
   options.assume_video.fps = 20;
   Preprocessed result = apply(video(100, {}, {}), options);
   EXPECT_EQ(result.samples[0].encoder().sequences, 5);
@@ -296,7 +296,7 @@ TEST(Preprocess, StrictRefusesAssumptions) {
   EXPECT_EQ(error_of(video(100, {}, 30), options),
             head + "video_wh" + message + "--assume-video WxH@FPS supplies it");
   options.rule = "llava-ov";
-  EXPECT_EQ(apply(images_without_sizes(2), options).samples.size(), 1u);  // not needed, so not refused
+  EXPECT_EQ(apply(images_without_sizes(2), options).samples.size(), 1u);  // without need of sizes
 }
 
 TEST(Preprocess, ModalitiesThatTheModelLacks) {
@@ -349,7 +349,8 @@ TEST(Preprocess, OptionsOutOfRange) {
 }
 
 TEST(Preprocess, ExtremeShapesStayInRange) {
-  // Property: any record within the loader's limits, however absurd, gives counts whose squares fit 64 bits.
+  // Property: for any record within the loader's limits, however absurd, the squares of the counts fit 64
+  // bits.
   Random random(5);
   const auto side = [&] {
     return static_cast<std::int32_t>(1 + random.below(random.below(2) ? kMaxImageSide : 50));
@@ -375,8 +376,8 @@ TEST(Preprocess, ExtremeShapesStayInRange) {
   }
 }
 
-// Counted in the tables with another program: 1,970 multi-image rows lack sizes, 1,250 of them with at most
-// six images; 1,700 videos lack a size; 1,306 have only frames or only seconds.
+// Counted in the tables with a separate program: 1,970 multi-image rows lack sizes, 1,250 of them with at
+// most six images; 1,700 videos lack a size; 1,306 have only frames or only seconds.
 TEST(Preprocess, AssumptionsOnTheBundledTable) {
   const auto records = load_records(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv");
   const auto assumed = [&](const char* rule) {

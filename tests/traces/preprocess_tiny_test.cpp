@@ -1,4 +1,4 @@
-// The rule of the tiny models.
+// The preprocessing rule of the tiny models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,12 +38,13 @@ Sample encode(const Record& record, std::int64_t max_tokens = 0, const char* rul
 }
 
 TEST(PreprocessTiny, AnImageIsItsGridAndABaseTile) {
-  // 384x384 fills one tile; with the base tile 2 of 4x4 = 16 patches, 16² = 256 pairs and 2x2 = 4 LLM tokens.
+  // 384x384 fills one tile; with the base, 2 tiles of 4x4 = 16 patches, 16² = 256 pairs and 2x2 = 4 LLM
+  // tokens.
   const Sample small = encode(record_of(Modality::image, {{384, 384}}, 10));
   EXPECT_EQ(small.encoder_sequences, (std::vector<EncoderSequences>{{2, 16, 256}}));
   EXPECT_EQ(small.encoder_output_tokens, 8);
   EXPECT_EQ(small.llm_tokens, 18);
-  // 1152x768 fills 3x2 tiles of 384: 7 with the base. 2304x2304 fills 6x6: 37, more than of any other image.
+  // 1152x768 fills 3x2 tiles of 384: 7 with the base. 2304x2304 fills 6x6: 37, the maximum of any image.
   EXPECT_EQ(encode(record_of(Modality::image, {{1152, 768}}, 10)).encoder_output_tokens, 7 * 4);
   EXPECT_EQ(encode(record_of(Modality::image, {{2304, 2304}}, 10)).encoder_output_tokens, 37 * 4);
 }
@@ -55,7 +56,7 @@ TEST(PreprocessTiny, SeveralImagesAreATileEach) {
 }
 
 TEST(PreprocessTiny, AVideoIsAFrameASecondAnd32AtMost) {
-  // 300 frames at 30 fps: every thirtieth, 10. 3,000 of them would be 100.
+  // 300 frames at 30 fps: every thirtieth, 10. 3,000 frames would be 100.
   EXPECT_EQ(encode(video(300, 30)).encoder_sequences, (std::vector<EncoderSequences>{{10, 16, 256}}));
   EXPECT_EQ(encode(video(300, 30)).encoder_output_tokens, 40);
   EXPECT_EQ(encode(video(3000, 30)).encoder().sequences, 32);
@@ -65,7 +66,7 @@ TEST(PreprocessTiny, CutsTextAt256Tokens) {
   EXPECT_EQ(encode(record_of(Modality::text, {}, 255)).llm_tokens, 255);
   EXPECT_EQ(encode(record_of(Modality::text, {}, 256)).llm_tokens, 256);
   EXPECT_EQ(encode(record_of(Modality::text, {}, 257)).llm_tokens, 256);
-  // The text is cut before the sequence is: 2 tiles and 256 tokens are 264, cut at 263 and at 7.
+  // The text is cut before the sequence: 2 tiles and 256 tokens are 264, cut at 263 and at 7.
   const Record image = record_of(Modality::image, {{384, 384}}, 1000);
   EXPECT_EQ(encode(image).llm_tokens, 264);
   EXPECT_EQ(encode(image, 263).llm_tokens, 263);
@@ -79,9 +80,9 @@ TEST(PreprocessTiny, TakesNoAudio) {
             (std::vector<Modality>{Modality::text, Modality::image, Modality::multi_image, Modality::video}));
 }
 
-// The sequences of LLaVA-OneVision, so that work varies as it does there, and none longer than the 1,024
-// tokens of the tiny models: of a single image 37 * 4 + 256 = 404 at most, of the 20 images that a row has at
-// most 336, of a video 384.
+// The sequences of LLaVA-OneVision, so that work varies as it does there, but none longer than the 1,024
+// tokens of the tiny models: at most 37 * 4 + 256 = 404 for a single image, 336 for the at most 20 images of
+// a row, 384 for a video.
 TEST(PreprocessTiny, MakesTheTilesOfLlavaOnTheBundledTable) {
   const std::vector<Record> records = load_records(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv");
   PreprocessOptions options;

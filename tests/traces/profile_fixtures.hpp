@@ -1,4 +1,4 @@
-// A profile whose every duration is known.
+// A profile with known durations.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace dflop::fixtures {
 
-/// Of unit u, with k = u + 1 in microseconds: forward k per token, backward_input 2 k, backward_weight 3 k;
-/// of attention the same per token and per token of its length.
+/// Points for unit u, with k = u + 1 in microseconds: forward k per token, backward_input 2 k,
+/// backward_weight 3 k; attention takes the same per token and per token of its length.
 inline UnitPoints linear_points(ProfileUnit unit) {
   const double k = 1e-6 * (static_cast<double>(unit) + 1);
   UnitPoints points;
@@ -21,8 +21,8 @@ inline UnitPoints linear_points(ProfileUnit unit) {
   return points;
 }
 
-/// Two encoder layers, three LLM layers. Optimizer 1e-3 s + 1e-6 s a parameter; messages 2e-3 s + 1e-6 s a
-/// byte; all-reduce of two 1e-3 s + 2e-6 s a byte, of four 3e-3 s + 6e-6 s.
+/// Two encoder layers, three LLM layers. Optimizer 1e-3 s + 1e-6 s per parameter; messages 2e-3 s + 1e-6 s
+/// per byte; all-reduce of two 1e-3 s + 2e-6 s per byte, of four 3e-3 s + 6e-6 s.
 inline ProfileTables known_profile() {
   ProfileTables profile;
   profile.dflop_version = "0.1.0";
@@ -46,7 +46,7 @@ inline ProfileTables known_profile() {
   return profile;
 }
 
-/// Returns a profile as if a GPU had measured it, on at most so many tokens and sequences of that length.
+/// Returns a profile as if measured on a GPU, with at most `most` tokens and sequences up to that length.
 inline ProfileTables as_of_gpu(ProfileTables profile, std::int64_t most) {
   profile.device = "a GPU";
   for (TpProfile& tp : profile.tp) {
@@ -58,7 +58,7 @@ inline ProfileTables as_of_gpu(ProfileTables profile, std::int64_t most) {
   return profile;
 }
 
-/// The same of the LLM alone.
+/// The same profile for the LLM only.
 inline ProfileTables known_text_profile() {
   ProfileTables profile = known_profile();
   profile.model.encoder = {};

@@ -1,4 +1,4 @@
-// Profile tables: what is written reads back, and what is wrong is named.
+// Profile tables: written tables read back unchanged, and errors name their place.
 #include "traces/files/specs.hpp"
 
 #include "tests/traces/file_fixtures.hpp"
@@ -18,7 +18,7 @@ TEST(ProfileTables, ReadBackAsTheSame) {
   EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
 }
 
-/// Files of before there were such keys, and programs that do not know them, are good for profiles without.
+/// Profiles without the later keys still suit older files and programs that do not know these keys.
 TEST(ProfileTables, LaterKeysAreOptional) {
   ProfileTables profile = fixtures::known_profile();
   EXPECT_EQ(to_json(profile).find("busy_ranks"), std::string::npos);
@@ -40,7 +40,7 @@ TEST(ProfileTables, LaterKeysAreOptional) {
       "p.json: key 'tables[0].units.llm_linear.recompute_s'", {"3 numbers"});
 }
 
-/// Attention may have several numbers of tokens of one length, which rise.
+/// Attention may be measured at several increasing numbers of tokens for one length.
 TEST(ProfileTables, KeepWhatAGpuHasMore) {
   ProfileTables profile = fixtures::known_profile();
   for (const char* key : {"encoder_windows", "norm", "host_s"})
@@ -63,7 +63,7 @@ TEST(ProfileTables, KeepWhatAGpuHasMore) {
                  "p.json: key 'encoder_windows.layers'", {"3"});
 }
 
-/// Before version 3 a GPU's patches had the host's conversion of pixels in their forward, next to all of it.
+/// Before version 3, the host converted pixels in nearly all of the forward time of a GPU's patches.
 TEST(ProfileTables, NameTheHostsPartInFilesOfBefore) {
   ProfileTables profile = fixtures::known_profile();
   profile.software = "CUDA driver 13.0, runtime 13.0";
@@ -86,7 +86,7 @@ ProfileTables profile_of_parts() {
   return profile;
 }
 
-/// Tables of all of a device look as they did when there were no others.
+/// Tables for a whole device look as they did before there were tables for parts of it.
 TEST(ProfileTables, PartsReadBackAsTheSame) {
   const ProfileTables profile = profile_of_parts();
   EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
@@ -119,7 +119,7 @@ void refused(std::string_view from, std::string_view to, const std::string& key,
   expect_refused([&] { parse_profile_tables(text, "p.json"); }, "p.json: key '" + key + "'", words);
 }
 
-/// Of the host there is none, and no key either.
+/// The host has no software entry, and then no key either.
 TEST(ProfileTables, SoftwareIsWrittenWhereThereIsSome) {
   ProfileTables profile = fixtures::known_profile();
   EXPECT_EQ(to_json(profile).find("software"), std::string::npos);
@@ -129,7 +129,7 @@ TEST(ProfileTables, SoftwareIsWrittenWhereThereIsSome) {
 
 TEST(ProfileTables, RefusesWhatIsWrong) {
   const std::string unit = "tables[0].units.patches";
-  // Of the patches, k = 1: 16, 64 and 256 microseconds forward.
+  // For patches k = 1: 16, 64 and 256 microseconds forward.
   const std::string_view forward = "\"forward_s\": [1.6e-05,";
   const auto in_patches = [&](std::string_view to, const std::string& key,
                               std::initializer_list<std::string_view> words) {
@@ -147,7 +147,7 @@ TEST(ProfileTables, RefusesWhatIsWrong) {
   refused("\"version\": 3", "\"version\": 4", "version", {"4"});
 }
 
-/// Its activations stand beside the tables and are those of all.
+/// In version 1 the activations stand next to the tables and apply to all of them.
 TEST(ProfileTables, ReadVersion1) {
   ProfileTables profile = fixtures::known_profile();
   profile.tp[0].forward_buffers = profile.tp[0].backward_buffers = {};
@@ -194,7 +194,7 @@ TEST(ProfileTables, RefusesPointsThatDoNotRise) {
   expect("tables[0].units.llm_attention.lengths[1]");
 }
 
-/// A model without an encoder has neither that nor a connector in its file, and no tables of them.
+/// A model without an encoder has no encoder and no connector in its file, and no tables for them.
 TEST(ProfileTables, OfTextModelsHaveNoEncoder) {
   ProfileTables profile = fixtures::known_text_profile();
   profile.model.llm.tied_embeddings = true;

@@ -1,4 +1,4 @@
-// What made a file is written at its end, read back, and held against that of other files.
+// The provenance of a file is written at its end, read back, and compared with the provenance of other files.
 #include "traces/files/provenance.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(ProvenanceTest, ReadsBackWhatItWrites) {
   }
 }
 
-/// Whoever reads a plan asks at which length samples would have been cut, though none was as long.
+/// Readers of a plan need the length at which samples would have been cut, even if no sample was that long.
 TEST(ProvenanceTest, KeepsALengthThatCutsNone) {
   Provenance made_by = whole();
   made_by.data->cut = {.longest = 32'768, .samples = 0, .tokens = 1'000'000, .lost = 0};
@@ -94,7 +94,7 @@ TEST(ProvenanceTest, ContentsContradictAndNamesDoNot) {
   EXPECT_EQ(
       contradictions(whole(), other),
       (std::vector<std::string>{"model tiny-vlm (0123456789abcdef) and my/tiny.json (9999999999999999)"}));
-  other.model->hash = "";  // told apart by name then
+  other.model->hash = "";  // then compared by name
   EXPECT_EQ(contradictions(whole(), other).size(), 1u);
   other.model->name = "tiny-vlm";
   EXPECT_TRUE(contradictions(whole(), other).empty());

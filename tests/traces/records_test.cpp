@@ -23,7 +23,7 @@ std::string table(const std::string& rows) {
   return kHeader + rows;
 }
 
-/// The error that a table must cause, as "context: message".
+/// Returns the error that a table must cause, as "context: message".
 std::string error_of(const std::string& text) {
   try {
     parse_records(text, "t.csv");
@@ -41,7 +41,7 @@ void expect_error(const std::string& text, const std::string& begin) {
 
 TEST(Records, AByteOrderMarkMayComeFirst) {
   EXPECT_EQ(parse_records("\xEF\xBB\xBF" + table(kImage), "t.csv").size(), 1u);
-  // But only one, and only there.
+  // But only one byte order mark, and only at the start.
   expect_error("\xEF\xBB\xBF\xEF\xBB\xBF" + table(kImage), "t.csv:row 1, column '???id'");
 }
 
@@ -118,7 +118,7 @@ TEST(Records, RowsMustBeWellFormed) {
                "t.csv:row 2: expected a comma or the end of the line after a field, found a lone");
 }
 
-/// One field of a good video row replaced by a bad value: its place in the row, the column, the value.
+/// One field of a good video row replaced by a bad value: its index in the row, the column, the value.
 struct BadField {
   std::size_t field;
   const char* column;
@@ -211,7 +211,7 @@ TEST(Records, ModalitiesNeedTheirFields) {
                "t.csv:row 2, column 'n_images': expected 2, the number of sizes in 'images', found '3'");
 }
 
-/// E9 is e with an acute accent in Latin-1; in UTF-8, C3 A9, it is an id as any other.
+/// E9 is e with an acute accent in Latin-1. In UTF-8 (C3 A9) it is an ordinary id.
 TEST(Records, IdsAreUtf8) {
   EXPECT_EQ(parse_records(table("caf\xC3\xA9,n,,text,,,,,,,,,1,1,0,1\n"), "t.csv")[0].id, "caf\xC3\xA9");
   expect_error(table("a,n,,text,,,,,,,,,1,1,0,1\ncaf\xE9,n,,text,,,,,,,,,1,1,0,1\n"),
@@ -220,12 +220,12 @@ TEST(Records, IdsAreUtf8) {
 
 TEST(Records, FoundValuesAreShortAndPrintable) {
   const std::string error = error_of(table("a,n,,\x01\xff" + std::string(100, 'y') + ",,1,,,,,,,1,1,0,1\n"));
-  // 60 bytes of the value, the two unprintable ones shown as '?'.
+  // 60 bytes of the value are shown, the two unprintable ones as '?'.
   EXPECT_NE(error.find("found '??" + std::string(58, 'y') + "...'"), std::string::npos) << error;
 }
 
 TEST(Records, ColumnOrderIsFree) {
-  // Property: the same permutation of the header and of every row gives the same records.
+  // Property: permuting the header and every row in the same way gives the same records.
   Random random(1);
   for (int trial = 0; trial < 50; ++trial) {
     std::array<std::size_t, 16> order;
@@ -250,7 +250,7 @@ TEST(Records, ColumnOrderIsFree) {
 }
 
 TEST(Records, DamagedFilesGiveRecordsOrAnError) {
-  // Property: whatever bytes are put, dropped or changed, nothing but Error comes out.
+  // Property: whatever bytes are inserted, removed or changed, only Error is thrown.
   const std::string good = table(std::string(kImage) + kVideo);
   const std::string_view bytes = "0123456789.,-x|\"\r\neinfa\0\xff";
   Random random(2);
@@ -289,7 +289,7 @@ TEST(TextFile, MissingFilesAndDirectoriesAreInputErrors) {
 }
 
 TEST(Records, BundledTablesLoad) {
-  // Row counts and shares as traces/datasets/SOURCES.md states them.
+  // Row counts and shares as stated in traces/datasets/SOURCES.md.
   std::array<int, kModalities> vision{};
   for (const Record& record : load_records(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv")) {
     ++vision[static_cast<std::size_t>(record.modality)];

@@ -1,4 +1,4 @@
-// Files of samples keep what a model sees of a data set.
+// Sample files keep what a model sees of a data set.
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"

@@ -10,8 +10,7 @@ namespace schedule_file_test {
 
 Sample random_sample(Random& random) {
   Sample sample;
-  sample.id =
-      "s\"" + std::to_string(random.below(20));  // few ids: some samples differ in nothing else than the rest
+  sample.id = "s\"" + std::to_string(random.below(20));  // few ids: some samples differ only in the rest
   sample.modality = static_cast<Modality>(random.below(kModalities));
   const std::uint64_t groups = sample.modality == Modality::text ? 0 : random.below(4);
   for (std::uint64_t g = 0; g < groups; ++g) {
@@ -24,7 +23,7 @@ Sample random_sample(Random& random) {
   return sample;
 }
 
-/// Iterations that share samples, with every bin filled.
+/// Iterations that share samples, with no bin empty.
 ScheduleFile random_schedule(Random& random) {
   std::vector<Sample> pool;
   for (int i = 0; i < 30; ++i) pool.push_back(random_sample(random));
@@ -80,7 +79,7 @@ TEST(ScheduleFileFormat, RandomSchedulesReadBackAsTheyWere) {
   }
 }
 
-/// Two distinct samples, the first of them twice; two bins.
+/// Two distinct samples, the first used twice; two bins.
 ScheduleFile small_schedule() {
   const Sample image{"a", Modality::image, {{5, 729, 531441}}, 3000, 3100};
   const Sample text{"b", Modality::text, {}, 0, 50};
@@ -135,7 +134,7 @@ TEST(ScheduleFileFormat, VersionOneIsThePublishedFormWithASimpleBound) {
   EXPECT_EQ(read.iterations[0].objective, Objective::published);
   EXPECT_EQ(read.iterations[0].bound_kind, BoundKind::simple);
   EXPECT_EQ(read.iterations[0].assignment, small_schedule().iterations[0].assignment);
-  // People who write bins need not say what is proven of them, nor who they are.
+  // Hand-written bins may omit the proven bound and the author.
   const ScheduleFile again = parse_schedule(text, "s.json");
   EXPECT_EQ(again.iterations[0].objective, Objective::published);
   EXPECT_EQ(again.iterations[0].bound_kind, BoundKind::simple);

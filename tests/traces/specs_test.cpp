@@ -15,7 +15,7 @@ namespace specs_test {
 
 namespace fs = std::filesystem;
 
-/// Texts of the presets of one kind, by name.
+/// Returns the texts of all presets of one kind, by name.
 std::map<std::string, std::string> presets(const std::string& kind) {
   std::map<std::string, std::string> texts;
   for (const auto& entry :
@@ -50,7 +50,7 @@ TEST(Presets, AllAreReadAndNamedAsTheirFileAndSayWhereTheyComeFrom) {
 }
 
 TEST(Presets, LlmsHaveThePublishedNumberOfParameters) {
-  // Published totals; our count leaves out biases and norms, which are less than 0.1 % of them.
+  // Published totals. Our count omits biases and norms, which are less than 0.1 % of them.
   const std::map<std::string, double> published = {
       {"llava-ov-qwen2.5-7b", 7'615'616'512},   {"llava-ov-qwen2.5-32b", 32'763'876'352},
       {"llava-ov-qwen2.5-72b", 72'706'203'648}, {"llava-ov-llama3-8b", 8'030'261'248},
@@ -64,7 +64,8 @@ TEST(Presets, LlmsHaveThePublishedNumberOfParameters) {
 }
 
 TEST(Presets, EncodersHaveThePublishedNumberOfParameters) {
-  // Published totals of the blocks in millions; biases, norms, patch and position embeddings are below 1 %.
+  // Published totals of the blocks in millions. Biases, norms, and patch and position embeddings are below 1
+  // %.
   const std::map<std::string, double> published = {{"llava-ov-llama3-8b", 411.5},
                                                    {"llava-ov-siglip6b-llama3-8b", 2437},
                                                    {"internvl2.5-72b", 5531},
@@ -89,7 +90,7 @@ TEST(Presets, ConnectorsHaveThePublishedNumberOfParameters) {
 
 TEST(Presets, ThePublishedClusterHas800GigabitsANode) {
   const ClusterSpec cluster = parse_cluster(presets("clusters").at("a100-80g"), "a100-80g");
-  // 800 Gb/s = 100e9 B/s a node, 12.5e9 a GPU, of which NCCL achieves some nine tenths.
+  // 800 Gb/s = 100e9 B/s per node, 12.5e9 per GPU, of which NCCL achieves about nine tenths.
   EXPECT_LT(cluster.inter_node.bandwidth_bytes_per_s, 0.95 * 12.5e9);
   EXPECT_GT(cluster.inter_node.bandwidth_bytes_per_s, 0.85 * 12.5e9);
   EXPECT_EQ(cluster.gpu.memory.count, std::int64_t{80} << 30);
@@ -110,8 +111,8 @@ TEST(ClusterFile, ChangesNumbersWhereTheyAre) {
   const std::string usual = presets("clusters").at("b200");
   ClusterSpec changed = parse_cluster(usual, "t");
   changed.software.gemm_efficiency = 0.5;
-  changed.software.layer_launch = Seconds(0.001);           // which the file does not have
-  changed.software.node_ring_bandwidth_bytes_per_s = 2e10;  // nor this
+  changed.software.layer_launch = Seconds(0.001);           // absent from the file
+  changed.software.node_ring_bandwidth_bytes_per_s = 2e10;  // also absent
   changed.inter_node = {Seconds(2e-6), 4e10};               // 320 Gbit/s
   changed.name = "own";
   const std::vector<std::pair<std::string, double>> numbers = {
@@ -134,7 +135,7 @@ TEST(ClusterFile, ChangesNumbersWhereTheyAre) {
   EXPECT_EQ(change(file)["inter_node"]["bandwidth_gbit_per_s"], 320);
   EXPECT_EQ(parse_cluster(change(file).dump(), "t"), changed);
 
-  // As in files of before: the kernels' under "gpu", messages and rings at the root.
+  // As in older files: kernels' keys under "gpu", messages and rings at the root.
   const nlohmann::json software = file["software"];
   file.erase("software");
   for (const auto& [key, value] : software.items()) {
@@ -173,7 +174,7 @@ TEST(ClusterFile, SaysHowFarItsFiguresHold) {
        std::pair{R"({"allowance": {"fraction": 0.1}})", "allowance"},
        std::pair{R"({"placeholder": "yes"})", "placeholder"},
        std::pair{R"({"inter_node": {"line_rate_bytes_per_s": 0}})", "line_rate_bytes_per_s"},
-       // 11e9 B/s in messages over a line of 1e10 B/s
+       // 11e9 B/s in messages exceed a line rate of 1e10 B/s
        std::pair{
            R"({"inter_node": {"line_rate_bytes_per_s": 1e10}})",
            "inter_node.bandwidth_bytes_per_s': expected at most the 1e+10 B/s of 'line_rate_bytes_per_s'"}}) {
@@ -186,7 +187,7 @@ TEST(ClusterFile, SaysHowFarItsFiguresHold) {
   }
 }
 
-/// Returns a cluster file as it was before the stack had an object of its own.
+/// Returns a cluster file in the older form, without a separate software object.
 nlohmann::json before_software(const std::string& preset) {
   nlohmann::json json = nlohmann::json::parse(presets("clusters").at(preset));
   nlohmann::json software = json["software"];
@@ -232,7 +233,7 @@ TEST(ClusterFile, NoLimitOnRingsIsZero) {
 std::string in_unit(const std::string& part, const std::string& bytes, const std::string& key, double value) {
   nlohmann::json json = nlohmann::json::parse(presets("clusters").at("a100-80g-vtrain"));
   json[part].erase(bytes);
-  json[part].erase("line_rate_bytes_per_s");  // which is a limit of its own
+  json[part].erase("line_rate_bytes_per_s");  // it has its own limit
   json[part][key] = value;
   return json.dump();
 }
@@ -244,7 +245,7 @@ TEST(ClusterFile, BandwidthsHaveUnits) {
   const auto inter = [&](const std::string& key, double value) {
     return parse_cluster(in_unit("inter_node", link, key, value), "c.json").inter_node.bandwidth_bytes_per_s;
   };
-  EXPECT_EQ(inter("bandwidth_gbit_per_s", 400), 50e9);  // 8 bits a byte
+  EXPECT_EQ(inter("bandwidth_gbit_per_s", 400), 50e9);  // 8 bits per byte
   EXPECT_EQ(inter("bandwidth_gbyte_per_s", 50), 50e9);
   EXPECT_EQ(inter(link, 50e9), 50e9);
   EXPECT_EQ(parse_cluster(in_unit("gpu", memory, "memory_bandwidth_gbyte_per_s", 2039), "c.json")
@@ -268,7 +269,7 @@ TEST(ClusterFile, ABandwidthHasOneUnit) {
                  {"'bandwidth_bytes_per_s'", "'bandwidth_gbyte_per_s'", "found none"});
 }
 
-/// Returns h100's file with rows of nodes in place of its GPU, and with or without its software.
+/// Returns the h100 file with rows of nodes in place of its GPU, with or without its software.
 nlohmann::json with_nodes(const nlohmann::json& rows, bool software) {
   nlohmann::json json = nlohmann::json::parse(presets("clusters").at("h100"));
   json.erase("gpu");
@@ -363,7 +364,7 @@ TEST(ClusterFile, HasMultiprocessorsAndQuantaOfThem) {
   const std::string h100 = presets("clusters").at("h100");
   const GpuSpec gpu = parse_cluster(h100, "c.json").gpu;
   EXPECT_EQ(gpu.multiprocessors, 132);
-  EXPECT_EQ(gpu.share_quantum, 8);  // where the file has none
+  EXPECT_EQ(gpu.share_quantum, 8);  // if the file has none
   EXPECT_EQ(parse_cluster(presets("clusters").at("a100-80g"), "a.json").gpu.share_quantum, 4);
   const auto refused = [&](std::string_view to, const std::string& key, std::string_view found) {
     expect_refused([&] { parse_cluster(replaced(h100, "\"multiprocessors\": 132", to), "c.json"); },
@@ -395,7 +396,7 @@ TEST(ClusterFile, WhatCannotBeIsRefused) {
 
 TEST(ClusterFile, NumbersFarFromRealOnesAreRefused) {
   nlohmann::json good = nlohmann::json::parse(presets("clusters").at("h100"));
-  good["intra_node"].erase("line_rate_bytes_per_s");  // which is a limit of its own
+  good["intra_node"].erase("line_rate_bytes_per_s");  // it has its own limit
   const auto parses = [&](const std::string& part, const std::string& key, double value) {
     nlohmann::json json = good;
     json[part][key] = value;

@@ -64,7 +64,7 @@ TEST_F(StagedFiles, WhatHasNoNameGoes) {
 TEST_F(StagedFiles, APieceThatDoesNotFitIsAnError) {
   StagedFile file(path("a"));
   file.append("old");
-  // Files of this process may not grow beyond 1000 bytes.
+  // Limit the files of this process to 1000 bytes.
   rlimit usual{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
   const rlimit small{1000, usual.rlim_max};

@@ -81,7 +81,7 @@ TEST_F(StagedFolders, WhatIsThereIsNotRemoved) {
   EXPECT_TRUE(fs::exists(path("full/kept")) && fs::exists(path("a.part/kept")));
 }
 
-/// A killed process leaves its part, with the file that it was locked by.
+/// A killed process leaves its partial folder and the lock file.
 TEST_F(StagedFolders, WhatAKilledProcessHasLeftIsRemoved) {
   fs::create_directories(path("a.part/pieces"));
   write(path("a.part/pieces/x"));

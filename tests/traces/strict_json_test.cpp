@@ -11,7 +11,7 @@
 namespace dflop {
 namespace strict_json_test {
 
-/// Expects that `use` of the parsed root is refused.
+/// Expects that `use` of the parsed root is rejected.
 template <typename Use>
 void expect_use_refused(const std::string& json, Use use, const std::string& context,
                         std::initializer_list<std::string_view> words) {
@@ -24,9 +24,9 @@ void expect_use_refused(const std::string& json, Use use, const std::string& con
 }
 
 TEST(StrictJson, SyntaxErrorsNameLineAndColumn) {
-  // Line 2 is `  "b" 1`: the `1`, where a colon should be, stands in column 7.
+  // Line 2 is `  "b" 1`: the `1` in column 7 stands in place of a colon.
   expect_refused([] { JsonDocument("{\n  \"b\" 1}", "f.json"); }, "f.json:2:7", {"expected JSON"});
-  // Nothing after 4 characters: the missing fifth is the place.
+  // The text ends after 4 characters, so the error points at the missing fifth.
   expect_refused([] { JsonDocument("[1, ", "f.json"); }, "f.json:1:5", {"unexpected end of input"});
   expect_refused([] { JsonDocument("", "f.json"); }, "f.json:1:1", {"unexpected end of input"});
   expect_refused([] { JsonDocument("NaN", "f.json"); }, "f.json:1:1", {"invalid literal"});
@@ -109,7 +109,7 @@ TEST(StrictJson, GettersRefuseOtherTypesAndRanges) {
           {"one of none, full", "found \"zero\""});
 }
 
-// 2^53 is the largest below which each whole number is a double of its own.
+// 2^53 is the largest bound below which every whole number is a distinct double.
 TEST(StrictJson, WholeNumbersMayHaveAPointOrAnExponent) {
   const JsonDocument file("[1e6, 1000000.0, -0.0, 9007199254740992.0, 1e3]", "f.json");
   EXPECT_EQ(file.root().integers(0, std::int64_t{1} << 53),
@@ -143,7 +143,7 @@ TEST(StrictJson, SchemaAndVersionAreCheckedFirst) {
 }
 
 TEST(JsonWriter, NumbersReadBackAsTheSame) {
-  // Random bit patterns reach every exponent; whatever is finite must come back exactly.
+  // Random bit patterns reach every exponent. Every finite value must come back exactly.
   Random random(1);
   std::vector<double> values = {0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.1, 1.0 / 3};
   while (values.size() < 2000) {
@@ -160,7 +160,7 @@ TEST(JsonWriter, NumbersReadBackAsTheSame) {
   EXPECT_EQ(error_of([&] { append_json_number(text, std::nan("")); }).kind(), ErrorKind::internal);
 }
 
-// 160,000 samples took 8 s: at the end of each object its whole list was gone through. A million would take
+// 160,000 samples took 8 s because the whole list was scanned at the end of each object. A million would take
 // minutes.
 TEST(StrictJson, ObjectsOfALongListAreReadInATimeThatGrowsWithTheirNumber) {
   constexpr std::size_t kObjects = 1'000'000;
@@ -173,7 +173,7 @@ TEST(StrictJson, ObjectsOfALongListAreReadInATimeThatGrowsWithTheirNumber) {
 TEST(JsonWriter, StringsAreEscaped) {
   std::string text;
   append_json_string(text, "a\"b\\c\n\x01 \xff");
-  // \xff is no UTF-8; U+FFFD, which is EF BF BD, takes its place.
+  // \xff is invalid UTF-8; U+FFFD, which is EF BF BD, replaces it.
   EXPECT_EQ(text, "\"a\\\"b\\\\c\\n\\u0001 \xEF\xBF\xBD\"");
 }
 

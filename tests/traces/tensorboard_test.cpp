@@ -13,15 +13,15 @@ namespace tensorboard_test {
 
 using namespace std::string_literals;
 
-/// The check value of CRC-32C in catalogues of CRCs, and 32 bytes of 0 of RFC 3720, B.4.
+/// The check value of CRC-32C in CRC catalogs, and 32 zero bytes from RFC 3720, B.4.
 TEST(TensorBoard, CrcIsThatOfCastagnoli) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283U);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aaU);
 }
 
-/// By hand: 1.5 is 0x3ff8000000000000 as double in field 1 of eight bytes (1 << 3 | 1), the text of 13 bytes
-/// is field 3 (3 << 3 | 2): 24 bytes. Files that TensorFlow writes begin with the masked CRC a3 7f 4b 22 of
-/// that.
+/// Worked out by hand: 1.5 is 0x3ff8000000000000 as double in field 1 of eight bytes (1 << 3 | 1); the text
+/// of 13 bytes is field 3 (3 << 3 | 2): 24 bytes. Files written by TensorFlow begin with the masked CRC a3 7f
+/// 4b 22 of that length.
 TEST(TensorBoard, FileBeginsAsTensorFlowsDo) {
   const std::string event = version_event(Seconds(1.5));
   EXPECT_EQ(event, "\x09\0\0\0\0\0\0\xf8\x3f\x1a\x0d"s + "brain.Event:2");
@@ -31,8 +31,8 @@ TEST(TensorBoard, FileBeginsAsTensorFlowsDo) {
   EXPECT_EQ(record.substr(12, 24), event);
 }
 
-/// By hand: 0.25 is 0x3e800000 as float in field 2 of four bytes (2 << 3 | 5 = 0x15). A value with a tag of
-/// one letter has 2 + 1 + 1 + 4 = 8 bytes, a summary of one 10. 300 is the varint ac 02.
+/// Worked out by hand: 0.25 is 0x3e800000 as float in field 2 of four bytes (2 << 3 | 5 = 0x15). A value with
+/// a one-letter tag has 2 + 1 + 1 + 4 = 8 bytes, a summary with one value 10. 300 is the varint ac 02.
 TEST(TensorBoard, ScalarsAreBytesByHand) {
   const std::vector<Scalar> one = {{"a", 0.25}};
   EXPECT_EQ(scalar_event(Seconds(1.5), 300, one),

@@ -18,14 +18,14 @@ TEST(TextFile, AnEndlessFileIsRefused) {
   expect_refused([] { read_text_file("/dev/zero"); }, "/dev/zero", {"expected at most 512 MiB, found more"});
 }
 
-/// Returns the most memory that this process, with all its tests so far, has had: KiB.
+/// Returns the peak memory of this process, including all its tests so far, in KiB.
 std::int64_t most_memory() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss;
 }
 
-/// One that is known to be too long is refused before any of it is read: its first GiB never is in memory.
+/// A file that is known to be too long is rejected before it is read: its first GiB is never in memory.
 TEST(TextFile, ALongFileIsRefusedUnread) {
   const std::string path = ::testing::TempDir() + "/dflop_text_file_test_long";
   write_file_atomically(path, "");
@@ -36,7 +36,7 @@ TEST(TextFile, ALongFileIsRefusedUnread) {
   std::filesystem::remove(path);
 }
 
-/// A pipe that is read a second time has nothing left.
+/// A pipe has nothing left for a second read.
 TEST(TextFile, APipeIsReadOnce) {
   const std::string path = ::testing::TempDir() + "/dflop_text_file_test_pipe";
   std::filesystem::remove(path);

@@ -23,7 +23,7 @@ TEST(TimelineFileFormat, UsageAloneReadsBackToo) {
   EXPECT_EQ(parse_timeline(to_json(usage), "t.json"), usage);
 }
 
-/// A file without them is one of version 2 as it always was.
+/// A file without cores is an unchanged version 2 file.
 TEST(TimelineFileFormat, CoresAreWrittenWhereThereAreSome) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("cores"), std::string::npos);
@@ -36,7 +36,7 @@ TEST(TimelineFileFormat, CoresAreWrittenWhereThereAreSome) {
   expect_refused([&] { parse_timeline(older, "t.json"); }, "t.json: key 'iterations[0].cores'", {"unknown"});
 }
 
-/// A file of collectives of which spans say all is as it always was.
+/// A file is unchanged if the spans describe its collectives completely.
 TEST(TimelineFileFormat, CollectivesAreWrittenWhereSomethingIsKnownOfThem) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("collectives"), std::string::npos);
@@ -48,7 +48,7 @@ TEST(TimelineFileFormat, CollectivesAreWrittenWhereSomethingIsKnownOfThem) {
                  "t.json: key 'iterations[0].collectives.after[1][0]'", {"-1"});
 }
 
-/// A file of groups that begin together is as it always was.
+/// A file is unchanged if its groups begin together.
 TEST(TimelineFileFormat, BeginsAreWrittenWhereGroupsBeginApart) {
   EXPECT_EQ(to_json(small_timeline()).find("begin_ns"), std::string::npos);
   Timeline timeline = small_timeline();
@@ -56,7 +56,7 @@ TEST(TimelineFileFormat, BeginsAreWrittenWhereGroupsBeginApart) {
   EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
 }
 
-/// A file of stages with fp32 states is as it always was.
+/// A file is unchanged if its stages have fp32 states.
 TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("optimizer_states"), std::string::npos);
@@ -66,7 +66,7 @@ TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
 }
 
-/// A file of stages that are trained whole is as it always was.
+/// A file is unchanged if its stages are trained completely.
 TEST(TimelineFileFormat, WhatIsTrainedIsWrittenWhereThatIsNotAll) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("trains_"), std::string::npos);
@@ -77,7 +77,7 @@ TEST(TimelineFileFormat, WhatIsTrainedIsWrittenWhereThatIsNotAll) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
 }
 
-/// A file of stages that price nothing before their first layer is as it always was.
+/// A file is unchanged if its stages have no cost before the first layer.
 TEST(TimelineFileFormat, FrontsAreWrittenWhereAStageHasOne) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("\"front\""), std::string::npos);
@@ -94,7 +94,7 @@ TEST(TimelineFileFormat, UntrainedTokensAreWrittenWhereThereAreSome) {
   EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
 }
 
-// Shares below 1 and the GPUs that are shared come together; a share is of something.
+// Shares below 1 and shared GPUs occur only together, and every share is positive.
 TEST(TimelineFileFormat, SharesGoWithSharedGpus) {
   Timeline timeline = small_timeline();
   timeline.shared_gpus = 1;
@@ -111,12 +111,12 @@ TEST(TimelineFileFormat, SharesGoWithSharedGpus) {
   refused("[0.25,0.75]", "[0.25,1]", ".share[1]", {"below 1 beside 'shared_gpus'", "found 1"});
   refused("\"shared_gpus\": 1,", "", ".share[0]", {"1 where there is no 'shared_gpus'", "found 0.25"});
   refused("\"share\": [0.25,0.75]", "\"optimizer_states\": [\"fp32\",\"fp32\"]", "", {"expected 'share'"});
-  timeline.stage_shapes.clear();  // as of a recording that does not know them
+  timeline.stage_shapes.clear();  // as in a recording without shapes
   EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
 }
 
 TEST(TimelineFileFormat, StreamsAndOperationsGoByName) {
-  // A file whose list has another order: what was 0 (compute) and 1 (send) are now the other way round.
+  // A file whose list is ordered differently: the former 0 (compute) and 1 (send) are swapped.
   const std::string text =
       replaced(replaced(to_json(small_timeline()), R"(["compute","send",)", R"(["send","compute",)"),
                "\"stream\": [0,1,2,0]", "\"stream\": [1,0,2,1]");

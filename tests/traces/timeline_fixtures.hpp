@@ -1,4 +1,4 @@
-// Timelines for tests of the files that hold them.
+// Timelines for tests of timeline files.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace dflop {
 
-/// Two groups, ranks {0} and {1, 2}: a forward on each and the message between them. The second waits for it
-/// from the beginning; it arrives at 1500 ns.
+/// Two groups, ranks {0} and {1, 2}: a forward on each and the message between them. The second group waits
+/// for the message from the start; it arrives at 1500 ns.
 inline Timeline small_timeline() {
   Timeline timeline;
   timeline.source = "simulated";
@@ -61,8 +61,8 @@ inline Timeline small_timeline() {
   return timeline;
 }
 
-/// Groups of one to four ranks that compute without a pause and send messages to one another, some without
-/// bytes or duration, many at the same time.
+/// Groups of one to four ranks that compute without pauses and exchange messages, some with no bytes or no
+/// duration, many at the same time.
 inline Timeline random_timeline(Random& random) {
   Timeline timeline;
   timeline.source = "simulated";
@@ -76,7 +76,7 @@ inline Timeline random_timeline(Random& random) {
     next_rank += group.ranks;
     timeline.groups.push_back(group);
   }
-  random.shuffle(std::span(timeline.groups));  // ranks are where a plan's placement puts them
+  random.shuffle(std::span(timeline.groups));  // a plan's placement may put ranks anywhere
   const auto number = [&](std::uint64_t below) { return static_cast<std::int64_t>(random.below(below)); };
   const auto any_group = [&]() -> const GroupUsage& { return timeline.groups[random.below(4)]; };
   std::int32_t message = 0;

@@ -1,4 +1,4 @@
-// What the tests of checkpoints of pieces share: made-up ranks that hold parts of tensors, and their values.
+// Shared by the tests of sharded checkpoints: simulated ranks that hold parts of tensors, and their values.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,15 +18,15 @@
 
 namespace dflop::held_fixtures {
 
-/// A Whole is a tensor of a model.
+/// A Whole is a complete tensor of a model.
 struct Whole {
   std::string name;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };
 
-/// The value of a place of a tensor after a step, which no other place of the test's tensors has: a whole
-/// number that f32 holds.
+/// The value at a position of a tensor after a step. It is unique among the test's tensors, and a whole
+/// number that f32 represents exactly.
 inline double value_at(std::size_t tensor, TensorKind kind, std::int64_t row, std::int64_t column,
                        std::int64_t step) {
   return static_cast<double>(
@@ -43,7 +43,7 @@ inline std::vector<Whole> random_wholes(Random& random) {
   return wholes;
 }
 
-/// Divides [0, size) into runs at random places.
+/// Divides [0, size) into runs of random lengths.
 inline std::vector<IndexRun> random_runs(std::int64_t size, std::size_t most, Random& random) {
   std::vector<std::int64_t> ends = {0, size};
   for (std::size_t cut = 1; cut < most && size > 1; ++cut) {
@@ -56,7 +56,7 @@ inline std::vector<IndexRun> random_runs(std::int64_t size, std::size_t most, Ra
   return runs;
 }
 
-/// The blocks that tp ranks hold of a tensor: all of it each, runs of rows dealt out, or runs of columns.
+/// The blocks of a tensor that tp ranks hold: all of it on each, runs of rows dealt out, or runs of columns.
 inline std::vector<TensorBlock> random_blocks(const Whole& whole, std::size_t tp, Random& random) {
   const TensorBlock all{{{0, whole.rows}}, {0, whole.columns}};
   const std::uint64_t way = random.below(3);
@@ -72,8 +72,8 @@ inline std::vector<TensorBlock> random_blocks(const Whole& whole, std::size_t tp
   return blocks;
 }
 
-/// What the ranks of a random plan hold: each tensor on one stage or two, a stage on dp x tp ranks, moments
-/// in shards of dp or not.
+/// What the ranks of a random plan hold: each tensor is on one or two stages, a stage has dp x tp ranks, and
+/// moments may be sharded over dp.
 inline std::vector<HeldPart> random_parts(const std::vector<Whole>& wholes, Random& random) {
   const int tp = 1 + static_cast<int>(random.below(3));
   const int dp = 1 + static_cast<int>(random.below(3));
@@ -87,7 +87,7 @@ inline std::vector<HeldPart> random_parts(const std::vector<Whole>& wholes, Rand
         std::vector<IndexRun> shards(static_cast<std::size_t>(dp), {0, block.values()});
         if (is_sharded) {
           shards = random_runs(block.values(), shards.size(), random);
-          shards.resize(static_cast<std::size_t>(dp), {0, 0});  // those of none
+          shards.resize(static_cast<std::size_t>(dp), {0, 0});  // empty shards
         }
         for (int d = 0; d < dp; ++d) {
           parts.push_back({wholes[t].name, kind, wholes[t].rows, wholes[t].columns, block,
@@ -100,9 +100,9 @@ inline std::vector<HeldPart> random_parts(const std::vector<Whole>& wholes, Rand
     const std::vector<TensorBlock> blocks = random_blocks(wholes[t], static_cast<std::size_t>(tp), random);
     const int stage = static_cast<int>(random.below(3));
     add(t, blocks, stage);
-    if (random.below(3) == 0) add(t, blocks, stage + 1);  // a tied pair, whose shards end elsewhere
+    if (random.below(3) == 0) add(t, blocks, stage + 1);  // a tied pair, sharded differently
   }
-  // Ranks tell what they hold in any order.
+  // Ranks report what they hold in any order.
   for (std::size_t i = parts.size(); i > 1; --i) std::swap(parts[i - 1], parts[random.below(i)]);
   return parts;
 }
@@ -113,7 +113,7 @@ inline CheckpointIndex example_index(std::int64_t step) {
   index.model_spec = "{\"layers\": 2}";
   index.data_file = "omni_mix.csv";
   index.data_fingerprint = "0badcafe";
-  index.seed = 18446744073709551615U;  // the largest
+  index.seed = 18446744073709551615U;  // the largest seed
   index.gbs = 8;
   index.step = step;
   index.scheduler = "dflop";
@@ -123,7 +123,7 @@ inline CheckpointIndex example_index(std::int64_t step) {
   return index;
 }
 
-/// Writes the values that value_at() gives of all pieces of a file, a few at a time.
+/// Writes all pieces of a file with the values of value_at(), a few at a time.
 inline CheckpointFile write_file(const std::string& part, const CheckpointIndex& index, std::size_t file,
                                  Dtype dtype) {
   PieceWriter writer(part, index, file, dtype);
@@ -148,7 +148,7 @@ inline CheckpointFile write_file(const std::string& part, const CheckpointIndex&
   return writer.finish();
 }
 
-/// Writes a checkpoint as ranks that hold `parts` do.
+/// Writes a checkpoint in the same way as ranks that hold `parts`.
 inline CheckpointIndex write_step(const std::string& folder, std::int64_t step,
                                   const std::vector<HeldPart>& parts, Dtype dtype = Dtype::f32) {
   CheckpointIndex index = example_index(step);
@@ -161,7 +161,7 @@ inline CheckpointIndex write_step(const std::string& folder, std::int64_t step,
   return index;
 }
 
-/// A small checkpoint of two ranks: rows of one tensor on each, and a moment in shards.
+/// A small checkpoint of two ranks: each holds rows of one tensor and a shard of a moment.
 inline std::vector<HeldPart> two_ranks() {
   const TensorBlock all{{{0, 2}}, {0, 3}};
   return {{"t0", TensorKind::weight, 4, 3, {{{0, 1}, {2, 3}}, {0, 3}}, {0, 6}, 0, 0, 0},
@@ -179,7 +179,7 @@ inline void put_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// A test with an empty folder of its own.
+/// A test with its own empty folder.
 class PiecesTest : public testing::Test {
  protected:
   PiecesTest() {
@@ -193,7 +193,7 @@ class PiecesTest : public testing::Test {
 
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
-  /// The names in the folder, sorted.
+  /// Returns the names in the folder, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {

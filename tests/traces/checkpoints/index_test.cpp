@@ -15,11 +15,11 @@ CheckpointIndex two_ranks_index() {
   index.optimizer = {{"beta1", "0.9"}, {"clip-norm", "none"}};
   index.attention_sums = "any";
   divide_among_files(two_ranks(), index);
-  for (std::size_t f = 0; f < index.files.size(); ++f) index.files[f].crc32 = 4294967295U;  // the largest
+  for (std::size_t f = 0; f < index.files.size(); ++f) index.files[f].crc32 = 4294967295U;  // the maximum
   return index;
 }
 
-/// A changed text with the CRC-32 that it has then, so that the change itself is read.
+/// Returns a changed text with a matching CRC-32, so that the change itself is checked.
 std::string with_crc(std::string text) {
   text.resize(text.rfind(",\n  \"crc32\": "));
   const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size());
@@ -72,7 +72,7 @@ TEST(CheckpointIndex, RefusesATensorThatStandsTwice) {
                  {"expected one weight of each name, found 't0' twice"});
 }
 
-/// How many pieces have each value of a tensor, counted one by one.
+/// Counts one by one how many pieces hold each value of a tensor.
 std::vector<int> holders(const PiecedTensor& tensor) {
   std::vector<int> count(static_cast<std::size_t>(tensor.rows * tensor.columns));
   for (const TensorPiece& piece : tensor.pieces) {
@@ -100,7 +100,7 @@ TEST(CheckpointIndex, AnyPlansPartsAreDividedSoThatEachValueIsInOnePiece) {
     for (const PiecedTensor& tensor : index.tensors) {
       for (const int count : holders(tensor)) ASSERT_EQ(count, 1) << tensor.name;
       for (const TensorPiece& piece : tensor.pieces) {
-        // The file's rank holds what it is to write.
+        // The file's rank holds the pieces that it writes.
         ASSERT_TRUE(std::any_of(parts.begin(), parts.end(), [&](const HeldPart& part) {
           return part.tensor == tensor.name && part.kind == tensor.kind && part.block == piece.block &&
                  part.values == piece.values && rank_file_name(part.rank) == index.files[piece.file].name;

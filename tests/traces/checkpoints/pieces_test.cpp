@@ -13,7 +13,7 @@ using namespace held_fixtures;
 
 class CheckpointPieces : public PiecesTest {};
 
-/// Reads a random part of a tensor and holds each value against its place.
+/// Reads a random part of a tensor and checks the value at each position.
 template <typename Real>
 void expect_values(const CheckpointReader& reader, const Whole& whole, std::size_t t, TensorKind kind,
                    Random& random) {
@@ -54,7 +54,7 @@ TEST_F(CheckpointPieces, WhatAnyRanksWroteIsReadInAnyOtherParts) {
   }
 }
 
-/// Files are read at once; the one that is named does not depend on which is done first.
+/// Files are read in parallel; the file named in the error does not depend on which read finishes first.
 TEST_F(CheckpointPieces, OfSeveralDamagedFilesTheFirstIsNamed) {
   Random random(9);
   const std::string step = step_folder(folder_, 7);
@@ -74,7 +74,7 @@ TEST_F(CheckpointPieces, OfSeveralDamagedFilesTheFirstIsNamed) {
 }
 
 TEST_F(CheckpointPieces, EachValueIsInOneFileInTheDtypeOfTraining) {
-  // Values of three kinds of each tensor, 4 bytes each: copies on other ranks are not written.
+  // Each value has 4 bytes, in three kinds of each tensor: copies on other ranks are not written.
   Random random(6);
   for (int run = 0; run < 50; ++run) {
     const std::vector<Whole> wholes = random_wholes(random);
@@ -96,7 +96,7 @@ TEST_F(CheckpointPieces, EachValueIsInOneFileInTheDtypeOfTraining) {
 
 TEST_F(CheckpointPieces, AFileHasWhatItsRankHeld) {
   write_step(folder_, 2, two_ranks());
-  // Rank 1 holds rows 1 and 3 of t0, and values 4 and 5 of t1: its second row without the first.
+  // Rank 1 holds rows 1 and 3 of t0, and values 4 and 5 of t1: its second row without the first value.
   const SafetensorsFile file(step_folder(folder_, 2) + "/rank-00001.safetensors");
   ASSERT_EQ(file.tensors().size(), 2U);
   const StoredTensor& weight = file.at("weight:t0");
@@ -157,7 +157,7 @@ TEST_F(CheckpointPieces, AFileWithoutThePieceOfTheIndexIsRefused) {
   CheckpointIndex index = write_step(folder_, 3, two_ranks());
   const std::string step = step_folder(folder_, 3);
   const std::string file = step + "/rank-00001.safetensors";
-  // The file has the values of six under this name, not of two.
+  // Under this name the file has six values, not two.
   for (PiecedTensor& tensor : index.tensors) {
     if (tensor.kind == TensorKind::moment1) tensor.pieces[1].name = "weight:t0";
   }

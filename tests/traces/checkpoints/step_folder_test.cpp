@@ -63,7 +63,7 @@ TEST_F(StepFolder, ADamagedOneIsPassedOverWithANote) {
   EXPECT_EQ(newest_step(step_paths(folder_)).notes.size(), 3U);
 }
 
-/// Of three files the second is damaged.
+/// The second file is damaged.
 TEST_F(StepFolder, SharesOfOneAreLookedAt) {
   write(10);
   damage(10);
@@ -110,7 +110,7 @@ TEST_F(StepFolder, WhatKilledWritersLeftIsRemoved) {
 TEST_F(StepFolder, TheNewestAreKept) {
   for (const std::int64_t step : {10, 20, 30, 40, 50}) write(step);
   put_bytes(path("notes.txt"), "mine");
-  fs::create_directories(path("step-00000015"));  // no checkpoint, as it has no index
+  fs::create_directories(path("step-00000015"));  // not a checkpoint: it has no index
   damage(50);
   keep_newest_steps(folder_, 40, 9);
   EXPECT_EQ(names().size(), 7U);
@@ -123,8 +123,8 @@ TEST_F(StepFolder, TheNewestAreKept) {
   keep_newest_steps(path("no such folder"), 1, 1);
 }
 
-/// Of 10, 15 and the damaged 20, the newest whole one is 15. After 40 is written, the two newest whole ones
-/// are 40 and 15.
+/// Of 10, 15 and the damaged 20, the newest intact checkpoint is 15. After 40 is written, the two newest
+/// intact ones are 40 and 15.
 TEST_F(StepFolder, WhatWasPassedOverIsNotCounted) {
   for (const std::int64_t step : {10, 15, 20}) write(step);
   damage(20);
@@ -156,7 +156,7 @@ TEST_F(StepFolder, AFolderThatIsAFileIsRefused) {
   EXPECT_EQ(error_of([&] { begin_checkpoint(path("file"), 1); }).context(), path("file"));
 }
 
-/// Writes one checkpoint after the other, from the step behind the newest, until it is killed.
+/// Writes one checkpoint after another, starting after the newest step, until the process is killed.
 [[noreturn]] void write_steps_until_killed(const std::string& folder) {
   try {
     for (std::int64_t step = CheckpointReader(*newest_step(step_paths(folder)).path).index().step + 1;;
@@ -177,7 +177,7 @@ TEST_F(StepFolder, AKilledWriterLeavesOnlyCompleteCheckpoints) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) write_steps_until_killed(folder_);
-    // Some writers are killed at any time, some not before they have written.
+    // Some writers are killed at any time, others only after their first checkpoint.
     while (run % 4 == 0 && !fs::exists(step_folder(folder_, last + 1))) usleep(100);
     usleep(static_cast<useconds_t>(random.below(10'000)));
     kill(child, SIGKILL);
@@ -198,7 +198,7 @@ TEST_F(StepFolder, AKilledWriterLeavesOnlyCompleteCheckpoints) {
     last = step;
   }
   EXPECT_GE(last, 10);
-  // Each kill between the new name and the removal of the third leaves one more.
+  // Each kill between the rename and the removal of the third folder leaves one more.
   begin_checkpoint(folder_, last + 1);
   keep_newest_steps(folder_, last, 2);
   EXPECT_LE(names().size(), 3U);

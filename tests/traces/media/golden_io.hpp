@@ -1,4 +1,4 @@
-// What the tests of pictures and sounds share: the files of tests/golden/io.
+// Shared by the tests of images and sounds: the files of tests/golden/io.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ inline RgbImage golden_image(std::string_view file) {
   return decode_image(read_text_file(golden_io(file)), std::string(file));
 }
 
-/// The numbers of a golden tensor, which are of type T.
+/// Returns the values of a golden tensor, which have type T.
 template <typename T>
 std::vector<T> golden_tensor(std::string_view file, std::string_view name) {
   const SafetensorsFile tensors(golden_io(file));

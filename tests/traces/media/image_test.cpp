@@ -23,7 +23,7 @@ std::string chunk(const std::string& kind, const std::string& data) {
          big_endian(static_cast<std::uint32_t>(crc));
 }
 
-/// A PNG file of rows, each with its filter's byte before it.
+/// Builds a PNG file from rows, each preceded by its filter byte.
 std::string png(std::uint32_t width, std::uint32_t height, char depth, char kind, const std::string& rows,
                 const std::string& palette = "") {
   std::string packed(::compressBound(rows.size()), '\0');
@@ -54,7 +54,7 @@ TEST(Image, SizesComeFromHeaders) {
   EXPECT_EQ(image_size(photo, "a"), (ImageSize{75, 110}));
   const std::string wide = read_text_file(golden_io("wide.png"));
   EXPECT_EQ(image_size(wide, "a"), (ImageSize{97, 61}));
-  // The signature, IHDR and the head of IDAT, which ends the headers, have 8 + 25 + 8 bytes.
+  // The signature, IHDR and the start of IDAT, which ends the headers, have 8 + 25 + 8 bytes.
   EXPECT_EQ(image_size(wide.substr(0, 41), "a"), (ImageSize{97, 61}));
 }
 
@@ -63,21 +63,21 @@ TEST(Image, PngOfEveryKindBecomesRgb) {
   EXPECT_EQ(pixels_of(png(2, 1, 1, 0, "\0\x80"s)), (std::vector{255, 255, 255, 0, 0, 0}));
   // Two bits: 01 is 85 of 255.
   EXPECT_EQ(pixels_of(png(1, 1, 2, 0, "\0\x40"s)), (std::vector{85, 85, 85}));
-  // Gray of 16 bits: 200 stays, 256 is cut at 255.
+  // Gray of 16 bits: 200 stays, 256 is clipped to 255.
   EXPECT_EQ(pixels_of(png(2, 1, 16, 0, "\0\0\xC8\1\0"s)), (std::vector{200, 200, 200, 255, 255, 255}));
   // RGB of 16 bits loses its lower 8.
   EXPECT_EQ(pixels_of(png(1, 1, 16, 2, "\0\1\xFF\2\xFF\3\xFF"s)), (std::vector{1, 2, 3}));
-  // Gray with alpha and RGB with alpha lose it.
+  // The alpha channel is dropped, from gray and from RGB.
   EXPECT_EQ(pixels_of(png(1, 1, 8, 4, "\0\7\0"s)), (std::vector{7, 7, 7}));
   EXPECT_EQ(pixels_of(png(1, 1, 8, 6, "\0\1\2\3\0"s)), (std::vector{1, 2, 3}));
-  // A palette of two colours, four bits each index: 1, 0.
+  // A palette of two colors with four bits per index: 1, 0.
   EXPECT_EQ(pixels_of(png(2, 1, 4, 3, "\0\x10"s, "\1\2\3\4\5\6"s)), (std::vector{4, 5, 6, 1, 2, 3}));
 }
 
 TEST(Image, EveryCutFileIsRefused) {
   for (const std::string name : {"photo.jpg", "wide.png"}) {
     const std::string bytes = read_text_file(golden_io(name));
-    // The last bytes of a JPEG are its end, without which nothing is known to be whole.
+    // The last bytes of a JPEG mark its end; without them the file may be truncated.
     for (std::size_t size = 0; size < bytes.size(); size += 37) {
       EXPECT_EQ(error_of([&] { decode_image(bytes.substr(0, size), name); }).kind(), ErrorKind::input)
           << name << " of " << size;
@@ -97,7 +97,7 @@ TEST(Image, RefusalsSayWhatWasFound) {
   flipped[100] = static_cast<char>(flipped[100] ^ 1);
   EXPECT_NE(std::string(error_of([&] { decode_image(flipped, "w.png"); }).what()).find("w.png: offset"),
             std::string::npos);
-  // 10000 x 10000 of one bit are 12.5 MB, which deflate makes of 12,112 bytes at least.
+  // 10000 x 10000 pixels of one bit are 12.5 MB, which deflate compresses to at least 12,112 bytes.
   expect_refused([] { decode_image(png(10000, 10000, 1, 0, "\0"s), "b.png"); }, "b.png",
                  {"12112 bytes or more"});
 }
@@ -116,7 +116,8 @@ TEST(Resize, IsPillowsToTheByte) {
 }
 
 TEST(Resize, OneColourStaysItselfAtAnySize) {
-  // Weights sum to one, so that what is one colour stays it; rounding of 22 bits moves less than half.
+  // Weights sum to one, so a single-color image keeps its color; rounding to 22 bits changes less than half a
+  // unit.
   RgbImage one{{13, 7}, {}};
   for (int i = 0; i < 13 * 7; ++i) one.pixels.insert(one.pixels.end(), {10, 128, 255});
   for (const ImageSize size : {ImageSize{1, 1}, {13, 7}, {100, 3}, {2, 99}, {13, 20}, {5, 7}}) {
@@ -131,8 +132,8 @@ TEST(Resize, OneColourStaysItselfAtAnySize) {
 }
 
 TEST(Resize, ColumnsComeFirstWherePillowDoesSo) {
-  // Of 40 rows 37 are dropped, of 3 columns none. Pillow 13.0.0 makes these values of the picture below; with
-  // rows first, ten of the 36 would be others.
+  // 37 of 40 rows are dropped, and none of 3 columns. The expected values come from Pillow 13.0.0; if rows
+  // were resized first, ten of the 36 would differ.
   RgbImage tall{{3, 40}, {}};
   for (int y = 0; y < 40; ++y) {
     for (int x = 0; x < 3; ++x) {

@@ -84,8 +84,8 @@ TEST(Processors, ShapesOfSizesAreThoseOfPictures) {
 }
 
 TEST(Processors, FramesOfAVideoStandOneBehindTheOther) {
-  // Three frames a, b, c are patches of (a, b) and (c, c). A patch of (c, c) is that of the picture c; one of
-  // (a, b) has a's half of a, and b's half of b.
+  // Three frames a, b, c make patches of (a, b) and (c, c). A patch of (c, c) equals the one of image c. A
+  // patch of (a, b) has a's half of a's patch and b's half of b's patch.
   Random random(6);
   const std::vector<RgbImage> frames = {random_image(random, {60, 60}), random_image(random, {60, 60}),
                                         random_image(random, {60, 60})};

@@ -52,7 +52,7 @@ std::string error_of(const std::string& bytes) {
 }
 
 TEST(Sounds, HaveFullScaleOneInEachFormOfSamples) {
-  // The least number is -1, and half of the range 0.5: 8 bits count from 0, with silence at 128.
+  // The smallest number is -1, and half of the range is 0.5. 8-bit samples are unsigned, with silence at 128.
   using Samples = std::vector<float>;
   EXPECT_EQ(decode_sound(wav({1, 1, 16'000, 8}, "\x00\x80\xC0"s), ""), (Samples{-1, 0, 0.5}));
   EXPECT_EQ(decode_sound(wav({1, 1, 16'000, 16}, "\x00\x80\x00\x00\x00\x40"s), ""), (Samples{-1, 0, 0.5}));
@@ -75,7 +75,7 @@ TEST(Sounds, MayBeExtensibleAndHaveOtherChunks) {
   const auto extensible = [&](const std::string& guid) {
     return format_of({0xFFFE, 1, 16'000, 16}) + little(22, 2) + little(16, 2) + little(4, 4) + guid;
   };
-  // A chunk of three bytes takes four.
+  // A chunk of three bytes is padded to four.
   const std::string before = chunk("LIST", "abc");
   const std::string data = chunk("data", "\x00\x40"s);
   EXPECT_EQ(decode_sound(riff(before + chunk("fmt ", extensible(little(1, 2) + guid_end)) + data), ""),
@@ -101,7 +101,7 @@ TEST(Sounds, AreRefusedWithPlaceAndReason) {
   EXPECT_EQ(error_of(""),
             "a.wav: expected a WAV file, which begins with 'RIFF', a size and 'WAVE', found another "
             "kind or fewer bytes");
-  // Both chunks' heads are 8 bytes, so that formats begin at 20, and data after their 16 at 44.
+  // Both chunk headers have 8 bytes, so the format begins at 20, and the data, after its 16 bytes, at 44.
   EXPECT_EQ(
       error_of(wav({6, 1, 16'000, 8}, data)),
       "a.wav: offset 20: expected PCM (code 1) of 8, 16, 24 or 32 bits or floats (code 3) of 32, found code 6 of "
@@ -188,14 +188,15 @@ TEST(MelSpectra, HaveTheShapeOfTheNumberOfSamples) {
   }
 }
 
-/// Whatever is padded is as silent as the sound is long: frames that no sample reaches have the lowest value.
+/// Padding is silence: frames that no sample reaches have the lowest value.
 TEST(MelSpectra, OfAPaddedSoundBeginAsWithoutPadding) {
   Random random(3);
   std::vector<float> samples(4'000);
   for (float& sample : samples) sample = static_cast<float>(random.uniform() - 0.5);
   const MelSpectrum padded = log_mel(samples, {80, true});
   const MelSpectrum bare = log_mel(samples, {80, false});
-  // A frame reaches 200 samples to each side: from frame 24 on, at 3,840, the sound's end is mirrored or not.
+  // A frame reaches 200 samples to each side. From frame 24 on, at 3,840, it depends on whether the sound's
+  // end is mirrored.
   for (std::int64_t bin = 0; bin < 80; ++bin) {
     for (std::int64_t frame = 0; frame < 24; ++frame) {
       EXPECT_EQ(padded.values[static_cast<std::size_t>(bin * 3000 + frame)],
@@ -206,10 +207,10 @@ TEST(MelSpectra, OfAPaddedSoundBeginAsWithoutPadding) {
   }
 }
 
-/// A sine in the middle of the lines' range is loudest in the band that holds it.
+/// A sine in the middle of the frequency range is loudest in the band that contains it.
 TEST(MelSpectra, AreLoudestWhereTheSoundIs) {
   std::vector<float> samples(8'000);
-  // Line 50 of 201 up to 8,000 Hz is 2,000 Hz.
+  // Line 50 of 201, which reach 8,000 Hz, is 2,000 Hz.
   for (std::size_t i = 0; i < samples.size(); ++i) {
     samples[i] = static_cast<float>(std::sin(2 * 3.14159265358979 * 2'000 / 16'000 * static_cast<double>(i)));
   }

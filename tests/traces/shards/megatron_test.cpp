@@ -27,7 +27,7 @@ TEST(MegatronFiles, HaveTheSequencesThatWereWritten) {
 
 namespace fs = std::filesystem;
 
-/// Returns numbers as a file has them, the lowest byte first.
+/// Returns numbers as stored in a file, lowest byte first.
 template <typename Number>
 std::string in_bytes(const std::vector<Number>& numbers) {
   std::string bytes(numbers.size() * sizeof(Number), '\0');
@@ -35,8 +35,8 @@ std::string in_bytes(const std::vector<Number>& numbers) {
   return bytes;
 }
 
-/// An index. Its header ends at 34, and of two sequences and three documents the lengths are at 34 and 38,
-/// the pointers at 42 and 50, the documents at 58, 66 and 74.
+/// An index. Its header ends at 34. With two sequences and three documents the lengths are at 34 and 38, the
+/// pointers at 42 and 50, the documents at 58, 66 and 74.
 struct Index {
   std::string magic{"MMIDIDX\0\0", 9};
   std::uint64_t version = 1;
@@ -44,7 +44,7 @@ struct Index {
   std::vector<std::int32_t> lengths = {3, 2};
   std::vector<std::int64_t> pointers = {0, 6};
   std::vector<std::int64_t> documents = {0, 1, 2};
-  std::optional<std::uint64_t> sequences = {};       // where it is not the number of lengths
+  std::optional<std::uint64_t> sequences = {};       // if not the number of lengths
   std::optional<std::uint64_t> document_count = {};  // likewise
 
   std::string bytes() const {
@@ -73,7 +73,7 @@ class MegatronDamages : public ::testing::Test {
     return MegatronFile(prefix());
   }
 
-  /// The .bin has the ten bytes of five ids of 16 bits.
+  /// The .bin has ten bytes: five ids of 16 bits.
   void expect_index_refused(const Index& index, std::size_t offset,
                             std::initializer_list<std::string_view> words) const {
     expect_refused(
@@ -126,11 +126,11 @@ TEST_F(MegatronDamages, OfTheHeaderAreRefused) {
   for (const std::uint8_t code : {1, 5, 6}) expect_index_refused({.code = code}, 17, {"code 4", "code 8"});
 }
 
-/// The whole has 34 + 2 * 12 + 3 * 8 = 82 bytes.
+/// The index has 34 + 2 * 12 + 3 * 8 = 82 bytes.
 TEST_F(MegatronDamages, OfTheNumbersOfSequencesAndDocumentsAreRefused) {
   expect_index_refused({.sequences = 1}, 18, {"82 bytes", "found 1 and 3"});
   expect_index_refused({.document_count = 4}, 18, {"82 bytes", "found 2 and 4"});
-  // 12 times 2^62 and 8 times 2^61 are 0 in 64 bits, so that these would pass for 2 and 3.
+  // 12 times 2^62 and 8 times 2^61 are 0 in 64 bits, so without a check these would pass for 2 and 3.
   expect_index_refused({.sequences = (std::uint64_t{1} << 62) + 2}, 18, {"82 bytes"});
   expect_index_refused({.document_count = (std::uint64_t{1} << 61) + 3}, 18, {"82 bytes"});
   const std::string whole = Index().bytes();
@@ -179,7 +179,7 @@ TEST_F(MegatronDamages, AFileThatIsMissingIsNamed) {
   EXPECT_NE(std::string(error_of([&] { MegatronFile{prefix()}; }).what()).find("a.bin"), std::string::npos);
 }
 
-/// Of {1, 2, 3}, {4, 65535} in 16 bits the last id is at byte 8.
+/// Ids {1, 2, 3}, {4, 65535} have 16 bits each: the last id is at byte 8.
 TEST_F(MegatronDamages, IdsBeyondTheVocabularyAreRefusedAsTheyAreRead) {
   opened(Index().bytes(), in_bytes<std::uint16_t>({1, 2, 3, 4, 65535}));
   const MegatronFile file(prefix(), 65535);
@@ -204,7 +204,7 @@ TEST_F(MegatronDamages, NamesStandForTarsOrIndices) {
   EXPECT_EQ(kind_of_shards(folder + "/p-{0..1}"), ShardKind::megatron);
   EXPECT_EQ(expand_prefixes(folder + "/p-{0..1}.idx"), (Names{folder + "/p-0", folder + "/p-1"}));
   EXPECT_EQ(expand_prefixes(folder), (Names{prefix(), folder + "/p-0", folder + "/p-1"}));
-  // A file of the whole name is another kind of data, and a folder with a tar is one of tars.
+  // A file with exactly this name is other data, and a folder with a tar is a folder of tars.
   EXPECT_EQ(kind_of_shards(folder + "/p-0"), std::nullopt);
   write_file_atomically(folder + "/x.tar", "");
   EXPECT_EQ(kind_of_shards(folder), ShardKind::tar);

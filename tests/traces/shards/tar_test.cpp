@@ -18,13 +18,13 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBlock = 512;
 
-/// Fills blocks up with zeros.
+/// Pads with zeros to whole blocks.
 std::string in_blocks(std::string bytes) {
   bytes.resize((bytes.size() + kBlock - 1) / kBlock * kBlock);
   return bytes;
 }
 
-/// A header's checksum is the sum of its bytes, with spaces where it stands itself.
+/// The checksum of a header is the sum of its bytes, with spaces in place of the checksum.
 std::string with_checksum(std::string header) {
   header.replace(148, 8, 8, ' ');
   unsigned sum = 0;
@@ -32,7 +32,7 @@ std::string with_checksum(std::string header) {
   return header.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
 }
 
-/// A header of ustar.
+/// A ustar header.
 std::string header(const std::string& name, std::size_t size, char type = '0',
                    const std::string& prefix = "") {
   std::string bytes(kBlock, '\0');
@@ -77,7 +77,7 @@ class Tars : public ::testing::Test {
   fs::path folder_;
 };
 
-/// The shard was written by Python's tarfile: a picture and a JSON of each of three samples.
+/// Python's tarfile wrote this shard: an image and a JSON file for each of three samples.
 TEST_F(Tars, HaveTheMembersThatWereWritten) {
   const std::string golden = DFLOP_SOURCE_DIR "/tests/golden/io/";
   const TarFile tar(golden + "shard-000000.tar");
@@ -108,7 +108,7 @@ TEST_F(Tars, GiveBackAnyMembersInAnyOrder) {
       expected.push_back({fmt::format("train/{:03}", s), {}});
       for (const std::string extension : {"jpg", "seg.png", "json"}) {
         if (random() % 3 == 0 && extension != "jpg") continue;
-        // Sizes of whole blocks and of none are among them.
+        // These sizes include whole blocks and empty members.
         std::string content(random() % 3 * 256 + random() % 3 / 2, '\0');
         for (char& byte : content) byte = static_cast<char>(random());
         expected.back().members.push_back({extension, bytes.size() + kBlock, content.size()});
@@ -136,12 +136,12 @@ TEST_F(Tars, SplitPathsAtTheFirstDotOfTheName) {
   EXPECT_EQ(tar.samples()[0].members[1].extension, "json");
 }
 
-/// A path of more than 100 bytes stands in a prefix (ustar), an entry before (GNU) or in pax's records.
+/// A path of more than 100 bytes is stored in a prefix (ustar), in a preceding entry (GNU) or in pax records.
 TEST_F(Tars, KnowLongPaths) {
   const std::string folder(120, 'd');
   const std::string file(90, 'f');
   const std::string path = folder + "/" + file + ".txt";
-  // "226 path=" and a line's end are 10 bytes, and the path has 120 + 1 + 90 + 4 = 215.
+  // "226 path=" and the newline have 10 bytes, and the path has 120 + 1 + 90 + 4 = 215.
   const std::string record = "225 path=" + path + "\n";
   ASSERT_EQ(record.size(), 225u);
   const std::string cut = entry(path.substr(0, 100), "x");
@@ -157,7 +157,7 @@ TEST_F(Tars, KnowLongPaths) {
   }
 }
 
-/// Sizes of 8 GiB and more do not fit 11 octal digits.
+/// Sizes of at least 8 GiB do not fit in 11 octal digits.
 TEST_F(Tars, KnowSizesInOtherForms) {
   std::string base_256 = header("a.txt", 0);
   base_256.replace(124, 12, "\x80" + std::string(9, '\0') + "\x02\x01");  // 2 * 256 + 1
@@ -171,7 +171,7 @@ TEST_F(Tars, KnowSizesInOtherForms) {
   }
 }
 
-/// A hole in the file stands for 9 GiB of zeros.
+/// A sparse file with 9 GiB of zeros.
 TEST_F(Tars, MayBeLargerThanOffsetsOf32Bits) {
   const std::uint64_t size = std::uint64_t{9} << 30;
   std::string head = header("a.bin", 0);
@@ -204,7 +204,7 @@ TEST_F(Tars, AreRefusedWhereAHeaderIsDamaged) {
   std::string huge = header("b.txt", 1);
   huge.replace(124, 12, "\x80" + std::string(11, '\xff'));
   expect_tar_refused(first + with_checksum(huge) + kEnd, 1024, {"a size"});
-  // Behind the header are the 1,024 bytes of the end.
+  // The header is followed by the 1,024 bytes of the end.
   expect_tar_refused(first + header("b.txt", 1025) + kEnd, 1024, {"at most 1024", "found 1025"});
 }
 
@@ -229,7 +229,7 @@ TEST_F(Tars, AreRefusedWhereTheirEndIsMissing) {
     EXPECT_NE(error.context().find(": offset "), std::string::npos) << error.what();
   }
   expect_tar_refused("", 0, {"found 0 bytes", "cut off"});
-  // The second member's bytes begin at 1536, and two blocks behind it is the end.
+  // The second member's bytes begin at 1536; the end follows two blocks later.
   expect_tar_refused(whole.substr(0, 2560), 2560, {"found 0 bytes", "cut off"});
   expect_tar_refused(whole + whole, 3584, {"zeros"});
 }

@@ -12,8 +12,8 @@ namespace chat_test {
 
 using Ids = std::vector<std::int32_t>;
 
-/// A golden tokenizer, which has letters at 0 to 255, what merge i makes at 256 + i and added tokens from 700
-/// to 705, with more added tokens behind them.
+/// A golden tokenizer: letters have ids 0 to 255, the result of merge i has id 256 + i, and its added tokens
+/// are 700 to 705. More added tokens follow them.
 Tokenizer with_added(const std::string& name, const std::vector<std::string>& added) {
   const std::string path = DFLOP_SOURCE_DIR "/tests/golden/io/tokenizer-" + name + ".json";
   auto json = nlohmann::json::parse(read_text_file(path));
@@ -29,7 +29,7 @@ Ids joined(std::initializer_list<Ids> parts) {
   return all;
 }
 
-// These words' ids follow from the merges, the first of the list first:
+// The ids of these words follow from the merges, in the order of the list:
 // "user"       er; u s er
 // "assistant"  is, an, ss; a ss is t an t
 // "system"     st; s y st e m
@@ -41,7 +41,7 @@ constexpr std::int32_t kOn = 261, kOr = 259, kOf = 497;
 constexpr std::int32_t kLine = 198, kTwoLines = 312;
 constexpr std::int32_t kStart = 701, kEnd = 702;  // <|im_start|>, <|im_end|>
 
-/// Trained are those of `trained`; all others not.
+/// Only the tokens marked in `expected` are trained.
 void expect_tokens(const ChatTokens& tokens, const std::vector<std::pair<Ids, bool>>& expected) {
   Ids ids;
   std::vector<std::uint8_t> is_trained;
@@ -75,7 +75,7 @@ TEST(Chats, TrainAnswersAndTheirEndsInChatml) {
                  {{kLine}, false}});
 }
 
-/// Qwen's template puts a system's turn before conversations that have none.
+/// Qwen's template starts conversations that have no system turn with one of its own.
 TEST(Chats, BeginWithTheFormsSystem) {
   const Tokenizer tokenizer = with_added("qwen2", {});
   const ChatTokenizer chatml(tokenizer, "chatml", "");
@@ -147,7 +147,7 @@ TEST(Chats, KeepMediaWhereTheyStand) {
   const std::string json = R"({"conversations": [
       {"from": "human", "value": "<image>\nof"}, {"from": "gpt", "value": "or<image>"}]})";
   const ChatTokens tokens = encoded({tokenizer, "chatml", "qwen2.5-vl"}, json, {2, 1});
-  // 1 + 3 + 1 tokens of the frame and one that begins the image stand before the first.
+  // 1 + 3 + 1 tokens of the frame and the one that begins the image come before the first image token.
   const Ids asked = joined({{kStart}, kUser, {kLine, 703, 705, 705, 704, kLine, kOf, kEnd, kLine, kStart}});
   expect_tokens(tokens, {{joined({asked, kAssistant, {kLine}}), false},
                          {{kOr}, true},
@@ -164,7 +164,7 @@ TEST(Chats, AreCutBehindMediaAndBehindWhatIsTrained) {
       {1, 2, 2, 2, 3, 5, 5, 5, 4}, {0, 0, 0, 0, 0, 0, 1, 1, 0}, {{ChatMedium::image, 1, 3}}};
   for (std::size_t longest = 0; longest <= 10; ++longest) {
     ChatTokens cut = whole;
-    if (longest < 7) {  // the first that is trained is the seventh
+    if (longest < 7) {  // the first trained token is the seventh
       expect_refused([&] { cut.cut(longest, "sample 7"); }, "sample 7",
                      {std::to_string(longest), longest < 4 ? "[1, 4) of '<image>'" : "none of 2"});
       EXPECT_EQ(cut.ids, whole.ids);

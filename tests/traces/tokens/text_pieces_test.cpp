@@ -1,4 +1,4 @@
-// Texts are cut into words by a regular expression, whatever their length.
+// A regular expression splits texts of any length into words.
 #include "traces/tokens/text_pieces.hpp"
 
 #include <gtest/gtest.h>
@@ -25,12 +25,13 @@ using Words = std::vector<std::string>;
 TEST(TextPieces, AreMatchesAndWhatIsBetween) {
   EXPECT_EQ(words_of("\\d+", "ab12c3"), (Words{"ab", "12", "c", "3"}));
   EXPECT_EQ(words_of("\\d+", "12"), Words{"12"});
-  EXPECT_EQ(words_of("\\d*", "a1"), (Words{"a", "1"}));  // matches of nothing cut, and are no words
+  EXPECT_EQ(words_of("\\d*", "a1"), (Words{"a", "1"}));  // empty matches split, but are not words
   EXPECT_EQ(words_of("x", ""), Words{});
   EXPECT_EQ(words_of("\\p{L}", "\u00e9\U0001F600\u4e2d"), (Words{"\u00e9", "\U0001F600", "\u4e2d"}));
 }
 
-/// Blanks are the same in and out of sets, and an escaped backslash before an s is no blank.
+/// Blanks are the same inside and outside of sets. An escaped backslash before an s does not stand for a
+/// blank.
 TEST(TextPieces, KnowBlanksWhereverTheyStand) {
   EXPECT_EQ(words_of("\\s+", "a \t\u3000b"), (Words{"a", " \t\u3000", "b"}));
   EXPECT_EQ(words_of("[\\sx]+", "a x b"), (Words{"a", " x ", "b"}));
@@ -41,7 +42,7 @@ TEST(TextPieces, KnowBlanksWhereverTheyStand) {
   EXPECT_EQ(words_of("\\[\\s", "a[ "), (Words{"a", "[ "}));
 }
 
-/// Loops over single classes keep no states. Those over groups keep one for each letter, up to a bound.
+/// Loops over single classes store no states. Loops over groups store one per letter, up to a limit.
 TEST(TextPieces, MayBeLong) {
   const std::string blanks(1'000'000, ' ');
   EXPECT_EQ(words_of("\\s+(?!\\S)|\\s+", blanks).size(), 1u);
@@ -50,7 +51,7 @@ TEST(TextPieces, MayBeLong) {
   EXPECT_NE(error.find("1000000 bytes"), std::string::npos) << error;
 }
 
-/// Each of n letters begins a search to the end: n^2 / 2 steps.
+/// Each of n letters starts a search to the end: n^2 / 2 steps.
 TEST(TextPieces, RefuseExpressionsThatTakeTooLong) {
   const std::string error = input_error([&] { words_of("(?:a|a)*b", std::string(200'000, 'a')); });
   EXPECT_NE(error.find("place"), std::string::npos) << error;

@@ -35,7 +35,7 @@ nlohmann::json golden_json(const std::string& family) {
   return nlohmann::json::parse(read_text_file(golden("tokenizer-" + family + ".json")));
 }
 
-/// Merges stand in files as "a b" or, where transformers 5 writes them, as ["a", "b"].
+/// Files store merges as "a b" or, if transformers 5 wrote them, as ["a", "b"].
 TEST(Tokenizers, ReadMergesInBothForms) {
   for (const std::string family : {"qwen2", "llama3"}) {
     nlohmann::json texts = golden_json(family);
@@ -71,11 +71,11 @@ TEST(Tokenizers, DecodeWhatTheyHaveEncoded) {
   }
 }
 
-/// The first of three bytes of U+4E2D alone is no character, nor are the last two.
+/// The first of the three bytes of U+4E2D by itself is no character, nor are the last two.
 TEST(Tokenizers, DecodePartsOfCharactersAsReplacements) {
   const Tokenizer tokenizer(golden("tokenizer-qwen2.json"));
   const auto byte = [&](const char* letter) { return *tokenizer.id_of(letter); };
-  // GPT-2's letters of the bytes E4, B8, AD: U+00E4, U+00B8 and, as AD is not printed, U+0143.
+  // GPT-2's letters for the bytes E4, B8, AD: U+00E4, U+00B8 and, as AD is not printable, U+0143.
   const std::vector<std::int32_t> ids = {byte("\u00e4"), byte("\u00b8"), byte("\u0143")};
   EXPECT_EQ(tokenizer.decode(ids), "\u4e2d");
   EXPECT_EQ(tokenizer.decode({ids.data(), 1}), "\uFFFD");
@@ -85,7 +85,8 @@ TEST(Tokenizers, DecodePartsOfCharactersAsReplacements) {
   EXPECT_NE(error.find("found 1048576"), std::string::npos) << error;
 }
 
-/// A tokenizer that knows all bytes and joins a with a, aa with aa, and to "abc" nothing.
+/// A tokenizer that knows all bytes, joins a with a and aa with aa, and has no merges that make its token
+/// "abc".
 nlohmann::json small_tokenizer() {
   nlohmann::json json = golden_json("qwen2");
   nlohmann::json vocabulary;
@@ -103,7 +104,7 @@ nlohmann::json small_tokenizer() {
   return json;
 }
 
-/// "abc" is a token that no merge makes.
+/// No merge produces the token "abc".
 TEST(Tokenizers, TakeWholeWordsWhereMergesAreIgnored) {
   nlohmann::json json = small_tokenizer();
   EXPECT_EQ(Tokenizer(json.dump(), "t").encode("abc").size(), 3u);
@@ -114,7 +115,7 @@ TEST(Tokenizers, TakeWholeWordsWhereMergesAreIgnored) {
   EXPECT_EQ(whole.encode("aaa"), (std::vector<std::int32_t>{300, whole.encode("a")[0]}));
 }
 
-/// A search of all pairs for each join would take some 10^10 steps here.
+/// Searching all pairs for each join would take about 10^10 steps here.
 TEST(Tokenizers, EncodeWordsOfAnyLength) {
   const Tokenizer tokenizer(small_tokenizer().dump(), "t");
   const std::vector<std::int32_t> ids = tokenizer.encode(std::string(400'002, 'a'));
@@ -123,7 +124,8 @@ TEST(Tokenizers, EncodeWordsOfAnyLength) {
   EXPECT_EQ(ids.back(), 300);
 }
 
-/// A text may be of one class of letters: what ICU keeps and counts for a search is enough for it.
+/// A text may consist of a single class of letters: ICU's limits on memory and steps of a search are high
+/// enough for it.
 TEST(Tokenizers, EncodeLongRunsOfOneClass) {
   for (const std::string family : {"qwen2", "llama3"}) {
     const Tokenizer tokenizer(golden("tokenizer-" + family + ".json"));
@@ -137,7 +139,7 @@ TEST(Tokenizers, EncodeLongRunsOfOneClass) {
   }
 }
 
-/// An Edit of a tokenizer.json and what its refusal says.
+/// An Edit of a tokenizer.json, and the content of the error that it causes.
 struct Edit {
   std::function<void(nlohmann::json&)> edit;
   std::string key;

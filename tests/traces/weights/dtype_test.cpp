@@ -16,7 +16,7 @@ namespace dtype_test {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// What a number of 16 bits is worth by the definition of IEEE 754, from its sign, exponent and fraction.
+/// Returns the value of a 16-bit number by the definition of IEEE 754, from its sign, exponent and fraction.
 double value_of(std::uint16_t bits, int fraction_bits, int bias) {
   const int fraction = bits & ((1 << fraction_bits) - 1);
   const int exponent = (bits & 0x7FFF) >> fraction_bits;
@@ -46,7 +46,7 @@ std::uint16_t to_bf16_bits(Real value) {
   return encode_one(Dtype::bf16, value);
 }
 
-/// All numbers of both kinds, those below the smallest normal one, infinities and NaN among them.
+/// All numbers of both kinds, including subnormal numbers, infinities and NaN.
 TEST(Dtype, NumbersOf16BitsAreWhatTheStandardSays) {
   for (const auto& [dtype, fraction_bits, bias] : {std::tuple(Dtype::f16, 10, 15), {Dtype::bf16, 7, 127}}) {
     for (unsigned bits = 0; bits < 0x10000; ++bits) {
@@ -65,7 +65,8 @@ TEST(Dtype, NumbersOf16BitsAreWhatTheStandardSays) {
   }
 }
 
-/// A Small has the sizes of a dtype of 16 bits, and the power of two that would follow its largest number.
+/// A Small has the sizes of a 16-bit dtype, and the exponent of the power of two that would follow its
+/// largest number.
 struct Small {
   Dtype dtype;
   int fraction_bits;
@@ -75,9 +76,10 @@ struct Small {
 };
 constexpr Small kSmall[] = {{Dtype::bf16, 7, 127, 0x7F80, 128}, {Dtype::f16, 10, 15, 0x7C00, 16}};
 
-/// Each number, the middle between it and the next, and what lies close to the middle: below it goes down,
-/// above it up, and the middle itself to the one whose last bit is 0. What is beyond the largest is rounded
-/// as if numbers went on: the next one would be a power of two, which is infinity.
+/// Checks each number, the midpoint between it and the next, and the neighbors of the midpoint: those below
+/// round down, those above round up, and the midpoint itself rounds to the number whose last bit is 0. Values
+/// beyond the largest number round as if the numbers continued: the next one would be a power of two, which
+/// is infinity.
 template <typename Real>
 void check_rounding(const Small& to) {
   const auto number = [&](std::uint16_t k) { return value_of(k, to.fraction_bits, to.bias); };
@@ -104,7 +106,8 @@ TEST(Dtype, FloatsAreRoundedToTheNearest) {
   for (const Small& to : kSmall) ASSERT_NO_FATAL_FAILURE(check_rounding<float>(to)) << to_string(to.dtype);
 }
 
-/// By way of a float the doubles next to a middle would become the middle first, and half of them go wrong.
+/// If doubles were first rounded to float, those next to a midpoint would become the midpoint, and half of
+/// them would be wrong.
 TEST(Dtype, DoublesAreRoundedOnceToTheNearest) {
   for (const Small& to : kSmall) ASSERT_NO_FATAL_FAILURE(check_rounding<double>(to)) << to_string(to.dtype);
 }
@@ -115,7 +118,7 @@ TEST(Dtype, InfinityStaysAndNanStaysNan) {
   EXPECT_EQ(to_bf16_bits(1e300), 0x7F80);
   EXPECT_EQ(to_bf16_bits(-1e-300), 0x8000);
   EXPECT_TRUE(std::isnan(decode_one<float>(Dtype::bf16, to_bf16_bits(std::nan("")))));
-  // A NaN of which the upper 16 bits alone are those of infinity.
+  // A NaN whose upper 16 bits equal those of infinity.
   const std::uint32_t low = 0x7F80'0001;
   float value = 0;
   std::memcpy(&value, &low, sizeof value);
@@ -127,8 +130,8 @@ TEST(Dtype, InfinityStaysAndNanStaysNan) {
   }
 }
 
-/// 1 + 2^-24 is the middle of 1 and the next float, and goes to 1, which is even; 1 + 3 * 2^-24 is the
-/// middle of 1 + 2^-23 and 1 + 2^-22, and goes to the latter. 2^128 is beyond the largest float.
+/// 1 + 2^-24 is the midpoint of 1 and the next float, and rounds to 1, which is even; 1 + 3 * 2^-24 is the
+/// midpoint of 1 + 2^-23 and 1 + 2^-22, and rounds to the latter. 2^128 is beyond the largest float.
 TEST(Dtype, DoublesAreRoundedToTheNearestFloat) {
   const std::vector<double> values = {1 + std::ldexp(1, -24), 1 + std::ldexp(3, -24), std::ldexp(-1, 128)};
   const std::vector<float> expected = {1, 1 + std::ldexp(1.0F, -22), -std::numeric_limits<float>::infinity()};
@@ -140,7 +143,7 @@ TEST(Dtype, DoublesAreRoundedToTheNearestFloat) {
   EXPECT_EQ(read, expected);
 }
 
-/// What is written as F64 and F32 comes back to the last bit, from and to places that are not aligned.
+/// Values written as F64 and F32 come back to the last bit, from and to unaligned addresses.
 template <typename Real>
 void check_round_trip(Dtype dtype) {
   Random random(7);
@@ -175,7 +178,7 @@ TEST(Dtype, OthersAreNotConverted) {
   }
 }
 
-/// The names say how wide numbers are: the digits behind their first letters. BOOL has a byte.
+/// The digits in a dtype's name are its width in bits. BOOL has a byte.
 TEST(Dtype, NamesSayTheBits) {
   for (const Dtype dtype : all_of<Dtype>()) {
     const std::string name(to_string(dtype));

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 const fs::path kModels = fs::path(DFLOP_SOURCE_DIR) / "tests" / "golden" / "models";
 
-/// Tensors and bytes were counted in Python, as those of safetensors_test.cpp, over model*.safetensors.
+/// Tensors and bytes were counted in Python, as in safetensors_test.cpp, over model*.safetensors.
 TEST(WeightsFolder, FindsAllTensorsOfGoldenModels) {
   const auto expect = [](const char* model, std::size_t tensors, std::uint64_t bytes, std::size_t files) {
     const WeightsFolder folder((kModels / model).string());
@@ -47,7 +47,7 @@ TEST(WeightsFolder, UnknownNamesAreOfferedKnownOnes) {
                  {"'lm_head.weigth'", "did you mean 'lm_head.weight'"});
 }
 
-/// Bytes of a file whose tensors are named so; each is one byte.
+/// Returns the bytes of a file with one-byte tensors of these names.
 std::string file_of(const std::vector<std::string>& names) {
   std::vector<TensorShape> tensors;
   for (const std::string& name : names) tensors.push_back({name, Dtype::u8, {1}});
@@ -56,7 +56,7 @@ std::string file_of(const std::vector<std::string>& names) {
 
 class WeightsFolders : public WeightsTest {
  protected:
-  /// Writes an index with "a" and "b" in the file 1 and "c" in 2.
+  /// Writes an index with "a" and "b" in file 1 and "c" in file 2.
   void write_index() const {
     write("model.safetensors.index.json",
           R"({"metadata": {"total_size": 3}, "weight_map": {"a": "1", "b": "1", "c": "2"}})");
@@ -70,7 +70,7 @@ TEST_F(WeightsFolders, FilesAreOpenedWhenTheyAreNeeded) {
   const WeightsFolder folder(folder_.string());
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(folder.at("b").tensor->name, "b");
-  EXPECT_FALSE(folder.find("extra"));  // no weight of the model
+  EXPECT_FALSE(folder.find("extra"));  // not a weight of the model
   expect_refused([&] { folder.at("c"); }, index(), {"expected the file 2", "found none"});
   expect_refused([&] { folder.open_all(); }, index(), {"expected the file 2"});
   write("2", file_of({"c"}));
@@ -106,7 +106,7 @@ TEST_F(WeightsFolders, ATensorInTwoFilesIsRefused) {
                  {"in 1 alone", "found it here, too"});
 }
 
-/// 100 rows of 2, of which every row is compared: 64 are fewer, and 100 / 64 is 1.
+/// 100 rows of 2: every row is compared, as the stride is 100 / 64 = 1 for 64 rows.
 TEST_F(WeightsFolders, TellWhetherTheHeadIsTheEmbedding) {
   const std::string folder = folder_.string();
   EXPECT_EQ(has_own_head(folder), std::nullopt);

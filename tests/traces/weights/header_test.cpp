@@ -13,11 +13,11 @@ SafetensorsHeader parse(const std::string& bytes) {
   return parse_header(bytes, bytes.size(), kFile);
 }
 
-/// Two tensors of 2 x 2 and 3 numbers of 4 and 2 bytes: 16 and 6 bytes of data.
+/// Two tensors, 2 x 2 numbers of 4 bytes and 3 numbers of 2 bytes: 16 and 6 bytes of data.
 const std::string kGood = R"({"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
                           R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[16,22]}})";
 
-/// Expects that the good header with a change is refused.
+/// Expects that the good header is rejected after a change.
 void expect_change_refused(const std::string& from, const std::string& to, const std::string& context,
                            std::initializer_list<std::string_view> words, std::size_t data_bytes = 22) {
   const std::string bytes = safetensors_bytes(replaced(kGood, from, to), std::string(data_bytes, 'x'));
@@ -64,7 +64,8 @@ TEST(SafetensorsHeader, HasMetadataAndSpaces) {
 TEST(SafetensorsHeader, LengthsThatCannotBeAreRefused) {
   expect_refused([] { parse("short"); }, kFile, {"found 5 bytes"});
   expect_refused([] { parse(""); }, kFile, {"found 0 bytes"});
-  // One byte more than there is; the largest number; more than the limit in a file that were long enough.
+  // The cases: one byte more than the file has; the largest number; more than the limit, in a file that is
+  // long enough.
   std::string bytes = safetensors_bytes(kGood, "");
   ++bytes[0];
   expect_refused([&] { parse(bytes); }, kFile,
@@ -119,13 +120,13 @@ TEST(SafetensorsHeader, BytesAreThoseOfTheShape) {
                         {"expected 4 bytes for BF16 [2], found 6, from 16 to 22 of the data"});
   expect_change_refused("[3]", "[]", "tensor 'b'", {"expected 2 bytes for BF16 []"});
   expect_change_refused("[3]", "[0,3]", "tensor 'b'", {"expected 0 bytes for BF16 [0, 3]"});
-  // 11 numbers of 4 bits end in the middle of the byte.
+  // 11 numbers of 4 bits end in the middle of a byte.
   expect_change_refused(R"("BF16","shape":[3])", R"("F4","shape":[11])", "tensor 'b'",
                         {"whole number of bytes"});
 }
 
-/// 2^32 x 2^32 numbers are 0 as a sum of 64 bits, and 2^61 of 8 bytes are, too. A zero among the sizes does
-/// not make the product of the others one that can be counted.
+/// 2^32 x 2^32 numbers overflow to 0 in 64 bits, and so do 2^61 of 8 bytes. A zero among the sizes does not
+/// make the product of the other sizes valid.
 TEST(SafetensorsHeader, SizesThatOverflowAreRefused) {
   for (const std::string shape :
        {"[4294967296,4294967296]", "[4611686018427387904,2]", "[4611686018427387904,2,0]",
@@ -138,7 +139,7 @@ TEST(SafetensorsHeader, OverlapsAndHolesAreRefused) {
   expect_change_refused("[16,22]", "[15,21]", "tensor 'b'", {"where those of 'a' end", "they overlap"});
   expect_change_refused("[16,22]", "[17,23]", "tensor 'b'", {"belong to no tensor"}, 23);
   expect_change_refused("[0,16]", "[1,17]", "tensor 'a'", {"where those of the header end", "no tensor"});
-  // The same bytes for both.
+  // Both tensors have the same bytes.
   expect_change_refused(R"("F32","shape":[2,2],"data_offsets":[0,16])",
                         R"("BF16","shape":[3],"data_offsets":[16,22])", "tensor 'a'", {"the header"});
 }
@@ -147,11 +148,11 @@ TEST(SafetensorsHeader, TheFileEndsWithItsLastTensor) {
   const std::size_t end = 8 + kGood.size() + 22;
   expect_change_refused("a", "a", "", {"at byte " + std::to_string(end), "found " + std::to_string(end + 1)},
                         23);
-  // A byte less: the last tensor is not within the data.
+  // One byte fewer: the last tensor exceeds the data.
   expect_change_refused("a", "a", "tensor 'b'", {"within the 21 bytes"}, 21);
 }
 
-/// A file of 2^40 bytes is not read: what was cut off from it is what it had.
+/// A header may describe 2^40 bytes although only the first part of the file is read.
 TEST(SafetensorsHeader, IsPartOfALongerFile) {
   const std::string text = R"({"a":{"dtype":"U8","shape":[1099511627776],"data_offsets":[0,1099511627776]}})";
   const std::string bytes = safetensors_bytes(text, "");
@@ -159,7 +160,8 @@ TEST(SafetensorsHeader, IsPartOfALongerFile) {
             std::uint64_t{1} << 40);
 }
 
-/// Any tensors and metadata come back, where lay_out() has put them; the header ends at a multiple of 8.
+/// Any tensors and metadata come back at the positions that lay_out() chose. The header ends at a multiple of
+/// 8.
 TEST(SafetensorsHeader, WhatIsWrittenIsRead) {
   Random random(11);
   for (int round = 0; round < 300; ++round) {
@@ -180,7 +182,7 @@ TEST(SafetensorsHeader, WhatIsWrittenIsRead) {
   }
 }
 
-/// What another library of JSON makes of the header is what we meant.
+/// Another JSON library reads the header as intended.
 TEST(SafetensorsHeader, IsWhatTheFormatSays) {
   const SafetensorsHeader header = lay_out(
       std::vector<TensorShape>{{"w", Dtype::f32, {2, 3}}, {"b", Dtype::bf16, {5}}}, {{"format", "pt"}});

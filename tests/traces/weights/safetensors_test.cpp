@@ -33,7 +33,7 @@ std::vector<Real> numbers(const SafetensorsFile& file, const StoredTensor& tenso
 struct Totals {
   std::size_t tensors = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t numbers = 0;  // that are read and finite
+  std::uint64_t numbers = 0;  // numbers read that are finite
 
   bool operator==(const Totals&) const = default;
 };
@@ -42,7 +42,7 @@ void PrintTo(const Totals& totals, std::ostream* out) {
   *out << totals.tensors << " tensors, " << totals.bytes << " bytes, " << totals.numbers << " numbers";
 }
 
-/// All tensors of all files of a model, its inputs, activations and gradients among them.
+/// Totals over all tensors in all files of a model, including its inputs, activations and gradients.
 Totals totals_of(const fs::path& folder) {
   Totals totals;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -60,8 +60,9 @@ Totals totals_of(const fs::path& folder) {
   return totals;
 }
 
-/// They were counted in Python, with json.loads() of the header: its entries, the sum of end - begin of the
-/// offsets, and that sum over 8 for F64 and over 4 for F32; the others are integers. All numbers are finite.
+/// The totals were counted in Python, with json.loads() of the header: its entries, the sum of end - begin of
+/// the offsets, and that sum over 8 for F64 and over 4 for F32; other dtypes are integers. All numbers are
+/// finite.
 TEST(Safetensors, ReadsAllTensorsOfGoldenModels) {
   EXPECT_EQ(totals_of(kModels / "internvl-300m-style"), (Totals{168, 2012664, 358819}));
   EXPECT_EQ(totals_of(kModels / "llama3"), (Totals{57, 1266824, 213251}));
@@ -77,8 +78,8 @@ double golden(const std::string& path, const std::string& tensor, std::int64_t r
   return numbers<double>(file, file.at(tensor), {row, row + 1, column, column + 1}).at(0);
 }
 
-/// In Python, of a file's bytes d with the header h: struct.unpack_from("<f", d, 8 + len(h) + begin + 4 * i),
-/// printed by float.hex(). i counts from the tensor's begin; that of row 5, column 7 of 64 is 327.
+/// In Python, for a file's bytes d with the header h: struct.unpack_from("<f", d, 8 + len(h) + begin + 4 *
+/// i), printed by float.hex(). i counts from the tensor's begin; the i of row 5, column 7 of 64 is 327.
 TEST(Safetensors, ReadsTheNumbersThatPythonReads) {
   EXPECT_EQ(golden("qwen2.5-vl/model-00001-of-00003.safetensors", "lm_head.weight", 0, 0), 0x1.d7a2eep-3);
   EXPECT_EQ(
@@ -92,7 +93,7 @@ TEST(Safetensors, ReadsTheNumbersThatPythonReads) {
   EXPECT_EQ(golden("qwen2-audio/model.safetensors", "audio_tower.conv1.bias", 0, 47), 0x1.8ca8f6p-3);
 }
 
-/// WeightsTest with a file of one tensor of 6 x 10 numbers whose data begin at an odd place.
+/// WeightsTest with a file that has one tensor of 6 x 10 numbers whose data begin at an odd offset.
 class SafetensorsBlocks : public WeightsTest {
  protected:
   std::string file_of(Dtype dtype) const {
@@ -106,8 +107,8 @@ class SafetensorsBlocks : public WeightsTest {
   }
 };
 
-/// All blocks of all dtypes are the parts of what decode() makes of all bytes. Bits are compared, as random
-/// ones are NaN at times.
+/// For all dtypes, every block equals its part of decode() of all bytes. The test compares bits, since random
+/// bits may be NaN.
 TEST_F(SafetensorsBlocks, ArePartsOfTheWhole) {
   for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16}) {
     const SafetensorsFile file(file_of(dtype));
@@ -177,7 +178,8 @@ TEST_F(SafetensorsFiles, WhatIsNoFileIsRefused) {
   expect_refused([&] { SafetensorsFile file(empty); }, empty, {"found 0 bytes"});
 }
 
-/// A golden file that is cut at any of many places, or has a byte more, is refused, and nothing else happens.
+/// A golden file that is truncated at any of many places, or has an extra byte, is rejected, with no other
+/// effect.
 TEST_F(SafetensorsFiles, CutFilesAreRefused) {
   const std::string bytes = read((kModels / "llama3" / "inputs.safetensors").string());
   for (std::size_t size = 0; size < bytes.size(); size += 13) {
@@ -205,12 +207,12 @@ TEST_F(SafetensorsFiles, ThreadsReadTheSameBlocks) {
   for (const auto& one : found) EXPECT_EQ(one, expected);
 }
 
-/// Runs `work` in a child process, whose most memory begins with what it has of its parent, and returns how
-/// much this grew, in MiB.
+/// Runs `work` in a child process and returns how much its peak memory grew, in MiB. The peak starts at the
+/// memory inherited from the parent.
 std::int64_t growth_of_memory(const std::function<void()>& work) {
   int ends[2];
   if (pipe(ends) != 0) return -1;
-  malloc_trim(0);  // what tests before have given back would not count as growth when it is taken again
+  malloc_trim(0);  // otherwise memory freed by earlier tests would be reused and not count as growth
   const pid_t child = fork();
   if (child == 0) {
     const double before = process_memory("VmHWM");
@@ -229,7 +231,7 @@ std::int64_t growth_of_memory(const std::function<void()>& work) {
   return grown / 1024;
 }
 
-/// A tensor of 2,500 rows of 1,000 floats, which count up: three pieces of at most 4 MiB.
+/// A tensor of 2,500 rows of 1,000 floats that count up: three pieces of at most 4 MiB.
 class SafetensorsPieces : public WeightsTest {
  protected:
   static constexpr std::int64_t kRows = 2500;
@@ -259,14 +261,14 @@ TEST_F(SafetensorsPieces, BlocksHaveTheirNumbersAcrossPieces) {
   }
 }
 
-/// Who looks at the first piece may fail, while the next is read.
+/// The visitor of the first piece may fail while the next piece is read.
 TEST_F(SafetensorsPieces, AVisitMayFail) {
   const SafetensorsFile file(file_);
   const auto visit = [](const std::byte*, std::size_t) { throw std::runtime_error("enough"); };
   EXPECT_THROW(file.visit_block(file.at("t"), whole(file.at("t")), visit), std::runtime_error);
 }
 
-/// The bytes of the last piece are gone by the time it is read.
+/// The bytes of the last piece are gone by the time they are read.
 TEST_F(SafetensorsPieces, AFileThatBecomesShorterIsRefused) {
   const SafetensorsFile file(file_);
   fs::resize_file(file_, 9'000'000);
@@ -276,7 +278,7 @@ TEST_F(SafetensorsPieces, AFileThatBecomesShorterIsRefused) {
   EXPECT_NE(error.message().find("to the file's end"), std::string::npos) << error.message();
 }
 
-/// A file of 1 GiB without blocks on the disk.
+/// A sparse file of 1 GiB without blocks on the disk.
 class SafetensorsMemory : public WeightsTest {
  protected:
   static constexpr std::int64_t kRows = 1 << 16;
@@ -294,8 +296,8 @@ class SafetensorsMemory : public WeightsTest {
   std::string file_;
 };
 
-/// Of 1 GiB 64 blocks of 16 MiB are read into the same 16 MiB, through two pieces of 4 MiB. All of the file
-/// would be 1 GiB.
+/// 64 blocks of 16 MiB of a 1 GiB file are read into the same 16 MiB, through two pieces of 4 MiB. The whole
+/// file would take 1 GiB.
 TEST_F(SafetensorsMemory, BlocksOfRowsLeaveNoPages) {
   const std::int64_t grown = growth_of_memory([&] {
     const SafetensorsFile file(file_);
@@ -320,8 +322,8 @@ TEST_F(SafetensorsMemory, ABlockOfColumnsLeavesNoPagesMeanwhile) {
   EXPECT_LE(grown, 28);
 }
 
-/// Bytes that are looked at stay, as they are the caller's, until they are dropped. This shows what the tests
-/// above would see.
+/// Bytes that the caller has looked at stay in memory until they are dropped. This proves that the tests
+/// above can detect growth.
 TEST_F(SafetensorsMemory, BytesStayUntilTheyAreDropped) {
   const std::int64_t grown = growth_of_memory([&] {
     const SafetensorsFile file(file_);

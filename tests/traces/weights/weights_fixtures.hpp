@@ -1,4 +1,4 @@
-// What the tests of weights share.
+// Shared by the tests of weights.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,23 +17,24 @@
 
 namespace dflop {
 
-/// Bytes of a safetensors file with this header and data.
+/// Returns the bytes of a safetensors file with this header and data.
 inline std::string safetensors_bytes(const std::string& header, const std::string& data) {
   const std::uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + data;
 }
 
-/// Names of all kinds in UTF-8, with what JSON has to escape.
+/// Returns a UTF-8 name with all kinds of characters, including those that JSON escapes.
 inline std::string random_name(Random& random, std::size_t number) {
   static const std::vector<std::string> parts = {
       "model", ".layers.",           "\"",    "\\", "\n", "\xC3\xA4", " ", "{", "}", ",", "\xF0\x9F\xA6\x86",
       "/",     std::string(1, '\0'), "weight"};
   std::string name;
   for (std::uint64_t i = random.below(6); i > 0; --i) name += parts[random.below(parts.size())];
-  return name + std::to_string(number);  // so that none stands twice
+  return name + std::to_string(number);  // makes names unique
 }
 
-/// Up to ten tensors of all dtypes, sorted as writers need it; some without dimensions, some without numbers.
+/// Up to ten tensors of all dtypes, sorted as writers need them; some without dimensions, some without
+/// numbers.
 inline std::vector<TensorShape> random_tensors(Random& random) {
   const std::vector<Dtype> dtypes = all_of<Dtype>();
   std::vector<TensorShape> tensors(random.below(11));
@@ -42,7 +43,7 @@ inline std::vector<TensorShape> random_tensors(Random& random) {
     tensors[t].dtype = dtypes[random.below(dtypes.size())];
     for (std::uint64_t d = random.below(4); d > 0; --d)
       tensors[t].shape.push_back(static_cast<std::int64_t>(random.below(6)));
-    // Numbers of less than 8 bits fill their last byte.
+    // Make numbers of less than 8 bits fill whole bytes.
     if (bits_of(tensors[t].dtype) < 8) tensors[t].shape.push_back(4);
   }
   std::stable_sort(tensors.begin(), tensors.end(), [](const TensorShape& a, const TensorShape& b) {
@@ -57,7 +58,7 @@ inline std::string random_bytes(Random& random, std::size_t count) {
   return bytes;
 }
 
-/// A test with an empty folder of its own.
+/// A test with its own empty folder.
 class WeightsTest : public testing::Test {
  protected:
   WeightsTest() {

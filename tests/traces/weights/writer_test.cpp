@@ -18,7 +18,7 @@ std::string as_string(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Appends the bytes of a tensor in pieces that end anywhere.
+/// Appends the bytes of a tensor in pieces of random sizes.
 template <typename Writer>
 void append_in_pieces(Writer& writer, const std::string& name, const std::string& bytes, Random& random) {
   for (std::size_t done = 0; done < bytes.size();) {
@@ -30,7 +30,7 @@ void append_in_pieces(Writer& writer, const std::string& name, const std::string
 
 class WeightsWriters : public WeightsTest {};
 
-/// Any tensors come back with any bytes in any pieces, from one file or from several with an index.
+/// Any tensors come back, with any bytes in any pieces, from one file or from several with an index.
 TEST_F(WeightsWriters, WhatIsWrittenIsRead) {
   Random random(21);
   for (int round = 0; round < 200; ++round) {
@@ -58,7 +58,7 @@ TEST_F(WeightsWriters, WhatIsWrittenIsRead) {
   }
 }
 
-/// Golden models come back through the writer, byte for byte of each tensor.
+/// Golden models written through the writer come back byte for byte.
 TEST_F(WeightsWriters, GoldenModelsComeBack) {
   for (const char* model : {"llama3", "qwen2.5-vl"}) {
     const WeightsFolder golden((fs::path(DFLOP_SOURCE_DIR) / "tests/golden/models" / model).string());
@@ -81,7 +81,7 @@ TEST_F(WeightsWriters, GoldenModelsComeBack) {
   }
 }
 
-/// Numbers in pieces, more of them than the writer's buffer of 4 MiB has room for.
+/// Numbers in pieces, more than fit in the writer's buffer of 4 MiB.
 TEST_F(WeightsWriters, NumbersAreConvertedInPieces) {
   constexpr std::int64_t kNumbers = 2'500'000;
   Random random(4);
@@ -123,7 +123,7 @@ TEST_F(WeightsWriters, FloatsAreWrittenToo) {
     file.read_block(file.at(name), whole(file.at(name)), std::span(read));
     EXPECT_EQ(read[0], 1.5F) << name;
     EXPECT_EQ(read[1], -2.25F) << name;
-    // 3e38 is 1.763... x 2^127, which in BF16 has 7 bits of fraction: 0.763 x 128 = 97.7, so 1 + 98/128.
+    // 3e38 is 1.763... x 2^127, and BF16 has 7 bits of fraction: 0.763 x 128 = 97.7, so 1 + 98/128.
     EXPECT_EQ(read[2], name[0] == 'h' ? std::ldexp(1 + 98.0F / 128, 127) : 3e38F) << name;
   }
 }
@@ -165,7 +165,8 @@ TEST_F(WeightsWriters, SeveralFilesAppearTogether) {
   EXPECT_NE(read(path("model.safetensors.index.json")).find("\"total_size\": 5"), std::string::npos);
 }
 
-/// A file ends before the tensor with which it would be too long; one that is too long alone has its own.
+/// A file ends before the tensor that would make it too long. A tensor that is too long by itself gets its
+/// own file.
 TEST_F(WeightsWriters, TensorsAreDividedIntoFiles) {
   const auto counts = [](const std::vector<std::int64_t>& sizes, std::uint64_t most) {
     std::vector<TensorShape> tensors;
@@ -207,7 +208,7 @@ TEST_F(WeightsWriters, WhatCannotBeIsRefusedBeforeAnythingIsWritten) {
   const auto kind = [&](const std::vector<TensorShape>& tensors, std::uint64_t most) {
     return error_of([&] { WeightsWriter writer(folder_.string(), tensors, {}, most); }).kind();
   };
-  // The same name in two files, and one that the second file could not have.
+  // The same name in two files, and an invalid name in the second file.
   EXPECT_EQ(kind({{"a", Dtype::u8, {2}}, {"a", Dtype::u8, {2}}}, 2), ErrorKind::internal);
   EXPECT_EQ(kind({{"a", Dtype::u8, {2}}, {"", Dtype::u8, {2}}}, 2), ErrorKind::internal);
   EXPECT_TRUE(files().empty());
@@ -216,7 +217,7 @@ TEST_F(WeightsWriters, WhatCannotBeIsRefusedBeforeAnythingIsWritten) {
 
   write("model.safetensors", "old");
   const std::vector<TensorShape> two = {{"a", Dtype::u8, {2}}, {"b", Dtype::u8, {2}}};
-  EXPECT_EQ(kind(two, 2), ErrorKind::output);  // readers would take the old file for all
+  EXPECT_EQ(kind(two, 2), ErrorKind::output);  // readers would take the old file for all of the weights
   WeightsWriter(folder_.string(), two, {}, 4);
   EXPECT_EQ(files(), std::vector<std::string>{"model.safetensors"});
 }
