@@ -20,9 +20,9 @@ using fixtures::llava_llama3_8b;
 
 constexpr double kTolerance = 1e-12;
 
-// One microbatch of 5 tokens on three LLM layers of the small model: full recomputation keeps 5 * 16 of each,
-// and brings back the 5 * (184 - 16) that none would keep. A forward, a whole backward, and both parts of
-// one.
+// One microbatch of 5 tokens on three LLM layers of the small model: full recomputation keeps 5 * 16 per
+// layer and restores the 5 * (184 - 16) that no recomputation would have kept. The cases: a forward, a whole
+// backward, and both parts of a split backward.
 TEST(AnalyticCostModel, PricesWhatSplitBackwardsKeep) {
   Program program;
   program.microbatches = 2;
@@ -110,7 +110,7 @@ TEST(AnalyticCostModel, SelectiveRecomputationAddsTheAttentionCore) {
   EXPECT_NEAR(added, 5 * core, kTolerance);
 }
 
-/// convex_floor() promises it: a chunk more never takes less than one before it.
+/// As convex_floor() promises, adding a chunk never adds less time than the chunk before it.
 TEST(AnalyticCostModel, AHeadInChunksIsConvexInTokens) {
   Random random(10);
   ModelSpec model = llava_llama3_8b();
@@ -150,7 +150,7 @@ TEST(AnalyticCostModel, TextAloneCostsTheEncoderNothing) {
   Stage encoder = layers_only(27, 0, Recomputation::full, 1);
   encoder.connector = true;
   EXPECT_EQ(cost.compute(Op::forward, encoder, text).count(), 0);
-  // A stage that holds both pays the sum.
+  // A stage with both takes the sum.
   const Stage mixed = layers_only(27, 32, Recomputation::full, 1);
   EXPECT_NEAR(
       cost.compute(Op::forward, mixed, both).count(),
@@ -160,9 +160,9 @@ TEST(AnalyticCostModel, TextAloneCostsTheEncoderNothing) {
 
 TEST(AnalyticCostModel, TensorParallelCommunicationByHand) {
   // 2 ranks, 5 tokens, h = 8, bf16: 80 bytes. One all-reduce: 2 steps of 1 s + 40 / 100 s = 2.8 s on the
-  // small cluster's link. Against links that cost nothing, forward adds 3 layers * 2 + 1 (embedding) = 7 of
-  // them; backward 3 * 2 + 1 (head), and full recomputation the layers' 6 again: 13. The weight part adds
-  // none.
+  // small cluster's link. Compared with free links, forward has 3 layers * 2 + 1 (embedding) = 7 more of
+  // them. Backward has 3 * 2 + 1 (head), and full recomputation repeats the layers' 6: 13. The weight part
+  // adds none.
   const ClusterSpec cluster = fixtures::small_cluster();
   ClusterSpec free = cluster;
   free.intra_node = {Seconds(0), 1e30};
@@ -201,14 +201,14 @@ TEST(AnalyticCostModel, ConnectorCommunicationByHand) {
 }
 
 TEST(AnalyticCostModel, OptimizerStreamsThirtyBytesForEachOwnedParameter) {
-  // 3 LLM layers: 1440 parameters. 43200 bytes at 50 bytes/s; a quarter on each of 4 ranks under ZeRO-1.
+  // 3 LLM layers: 1440 parameters. 43200 bytes at 50 bytes/s; under ZeRO-1 each of 4 ranks has a quarter.
   const AnalyticCostModel cost(fixtures::small_model(), fixtures::small_cluster());
   Stage stage = layers_only(0, 3, Recomputation::full, 1);
   stage.dp = 4;
   EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 216);
   stage.zero1 = false;
   EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 864);
-  // All in bf16: 14 bytes for each, 20160 at 50 bytes/s.
+  // All states in bf16: 14 bytes per parameter, 20160 at 50 bytes/s.
   stage.optimizer_states = OptimizerStates::bf16;
   EXPECT_DOUBLE_EQ(cost.optimizer_step(stage).count(), 403.2);
 }
@@ -243,7 +243,8 @@ TEST(AnalyticCostModel, PricesAWholeProgram) {
   EXPECT_EQ(costs.model_state[0], model_state_bytes(program.stages[0], llava_llama3_8b()));
 }
 
-// A program's instructions share layers and passes; each takes as long as compute() says of it alone.
+// Instructions of a program share prices of layers and passes. Each takes as long as compute() returns for it
+// alone.
 TEST(AnalyticCostModel, PricesAProgramAsItsInstructionsOneByOne) {
   Random random(5);
   const ModelSpec model = testing::tiny_model();
@@ -283,8 +284,7 @@ TEST(AnalyticCostModel, PricesAProgramAsItsInstructionsOneByOne) {
 }
 
 TEST(Analytic, APassTakesNoLessThanItsLaunches) {
-  // 3 layers of 100,000 s are far above what their kernels take. Full recomputation launches the forward
-  // again.
+  // 3 layers of 100,000 s are far longer than their kernels. Full recomputation launches the forward again.
   ClusterSpec cluster = fixtures::small_cluster();
   cluster.software.layer_launch = Seconds(100'000);
   ModelSpec spec = fixtures::small_model();
@@ -298,10 +298,10 @@ TEST(Analytic, APassTakesNoLessThanItsLaunches) {
   EXPECT_DOUBLE_EQ(time(Op::backward_weight), 150'000);
   stage.recomputation = Recomputation::none;
   EXPECT_DOUBLE_EQ(time(Op::backward), 300'000);
-  // A softmax in single steps has two fifths more kernels.
+  // An unfused softmax has two fifths more kernels.
   spec.llm.attention = AttentionKernel::softmax;
   EXPECT_DOUBLE_EQ(time(Op::forward), 420'000);
-  // Nothing is launched for no work.
+  // Without work nothing is launched.
   EXPECT_EQ(AnalyticCostModel(spec, cluster).compute(Op::forward, stage, {}).count(), 0);
 }
 

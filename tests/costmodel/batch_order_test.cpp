@@ -8,8 +8,8 @@
 namespace dflop {
 namespace batch_order_test {
 
-/// One second a layer and LLM or encoder token, twice that backward; a byte a token kept; 10 bytes of state a
-/// layer; messages take 7 s.
+/// One second per layer and LLM or encoder token, twice that backward; one byte kept per token; 10 bytes of
+/// state per layer; messages take 7 s.
 class TokenCosts final : public SumCostModel {
  public:
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
@@ -38,8 +38,8 @@ OrderTables tables_of(const Plan& plan, const Batch& batch, const Assignment& as
   return order_tables(plan, program, TokenCosts().price(program), memory);
 }
 
-// One encoder stage of 4 layers, LLM stages of 2 and 4 layers and dp 2. Microbatch 0 has LLM tokens 10 and 30
-// on the two dp ranks, microbatch 1 20 and 20; encoder tokens 3 + 5 and 1 + 1.
+// One encoder stage of 4 layers, and LLM stages of 2 and 4 layers with dp 2. On the two dp ranks microbatch 0
+// has 10 and 30 LLM tokens and microbatch 1 has 20 and 20; encoder tokens are 3 + 5 and 1 + 1.
 TEST(OrderTables, AverageOverDpRanks) {
   Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 2, {2, 4}}, 2, 4);
   plan.order = OrderKind::eager_1f1b;
@@ -53,8 +53,8 @@ TEST(OrderTables, AverageOverDpRanks) {
   EXPECT_EQ(tables.times.forward, seconds({4 * 8, 4 * 2, 2 * 20, 2 * 20, 4 * 20, 4 * 20}));
   EXPECT_EQ(tables.times.backward, seconds({64, 16, 80, 80, 160, 160}));
   EXPECT_EQ(tables.times.message, seconds({7, 7, 7, 7, 0, 0}));
-  // Rank 2 needs the most: 40 + 5, and on dp rank 1 30 + 20 tokens for both microbatches, 95 bytes. Rank 1
-  // has half the layers; rank 0 has 8 + 2 tokens.
+  // Rank 2 needs the most memory, 95 bytes: 40 + 5, and on dp rank 1 30 + 20 tokens for both microbatches.
+  // Rank 1 has half the layers; rank 0 has 8 + 2 tokens.
   EXPECT_EQ(tables.most_held, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{95}).most_held, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(tables_of(plan, batch, {2, 2, {0, 1, 2, 3}}, Bytes{94}).most_held, (std::vector<int>{2, 2, 1}));
@@ -62,8 +62,8 @@ TEST(OrderTables, AverageOverDpRanks) {
 }
 
 // LLM stages of 3 layers (30 bytes of state, 5 of workspace) and microbatches of 40, 1, 1, 1, 40 tokens. One
-// is 40 tokens at most, two that follow each other are 41, four 43, five 83: the largest counts once, not
-// once for each that is held. The encoder's rank has 40 + 5 and a token of each.
+// microbatch has at most 40 tokens, two consecutive ones 41, four 43, five 83: the largest counts once, not
+// once per held microbatch. The encoder's rank has 40 + 5 and one token per microbatch.
 TEST(OrderTables, CountMicrobatchesAsTheyFollowEachOther) {
   Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {3, 3}}, 5, 5);
   plan.order = OrderKind::eager_1f1b;
@@ -78,9 +78,9 @@ TEST(OrderTables, CountMicrobatchesAsTheyFollowEachOther) {
   EXPECT_EQ(held(35 + 83), (std::vector<int>{5, 5, 5}));
 }
 
-// 2 groups with the whole encoder (40 bytes) and LLM stages of 2 and 4 layers (20 and 40). 6 microbatches of
-// 4 encoder and 10 LLM tokens. Rank 0: 105 - 60 - 5 = 40, of which 1F1B takes 2 x 10: 20 / 4 = 5 encoder
-// microbatches. Rank 1: 105 - 80 - 5 - 10 = 10: 2.
+// 2 groups with the whole encoder (40 bytes) and LLM stages of 2 and 4 layers (20 and 40 bytes). 6
+// microbatches of 4 encoder and 10 LLM tokens. Rank 0: 105 - 60 - 5 = 40, of which 1F1B takes 2 x 10: 20 / 4
+// = 5 encoder microbatches. Rank 1: 105 - 80 - 5 - 10 = 10: 2.
 TEST(OrderTables, GiveTheEncoderInBubblesWhatTheLlmLeaves) {
   Plan plan;
   plan.layout = Layout::colocated;
@@ -94,7 +94,7 @@ TEST(OrderTables, GiveTheEncoderInBubblesWhatTheLlmLeaves) {
             (std::vector<int>{5, 2}));
 }
 
-// zb-v depends on the durations of its batch; interleaved does not.
+// zb-v depends on the durations in its batch; interleaved does not.
 TEST(OrderForBatch, IsTheSameForTheSameBatchAndFollowsItsDurations) {
   Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {1, 1, 1, 3}}, 6, 6);
   plan.order = OrderKind::zb_v;

@@ -10,7 +10,7 @@ namespace dflop {
 namespace chosen_kernels_test {
 namespace {
 
-/// Returns an LLM of two layers whose sizes two tp ranks can share.
+/// Returns an LLM of two layers that two tp ranks can share.
 ModelSpec some_model() {
   ModelSpec model;
   model.name = "some";
@@ -30,7 +30,7 @@ ModelSpec some_model() {
   return model;
 }
 
-/// Returns a profile in which each pass of each unit takes so many seconds a token.
+/// Returns a profile in which each pass of each unit takes a given number of seconds per token.
 ProfileTables flat_profile(const std::vector<std::pair<int, double>>& seconds_by_tp) {
   ProfileTables profile;
   profile.dtype = "f32";
@@ -55,7 +55,7 @@ VariantNames two_of_each() {
   return names;
 }
 
-/// Lets a call's key have two means, surely known.
+/// Gives the two variants of a call's key different means, known with certainty.
 void set_means(KernelTable& table, const KernelCall& call, double usual, double other) {
   for (int i = 0; i < 10; ++i) {
     table.observe(KernelKey(call), 0, usual);
@@ -69,12 +69,12 @@ TEST(ChosenKernels, SaveWhatTheirMeansDifferBy) {
   ASSERT_EQ(middle.tokens, 1280);  // of [1024, 1536)
   KernelTable table(two_of_each());
   set_means(table, call, 5000, 4000);
-  // 1000 ns of 1280 tokens are 937.5 of 1200.
+  // 1000 ns for 1280 tokens are 937.5 for 1200.
   EXPECT_DOUBLE_EQ(chosen_saving_ns(table, call), 937.5);
-  // One bucket on the same entry says: 2000 tokens save 1562.5.
+  // The estimate comes from the single known bucket of the same shape: 2000 tokens save 1562.5.
   EXPECT_DOUBLE_EQ(chosen_saving_ns(table, {.inner = 64, .outer = 512, .tokens = 2000}), 1562.5);
   EXPECT_EQ(chosen_saving_ns(table, {.inner = 65, .outer = 512, .tokens = 1200}), 0);
-  // What is slower is not chosen.
+  // A slower variant is not chosen.
   KernelTable slower(two_of_each());
   set_means(slower, call, 4000, 5000);
   EXPECT_EQ(chosen_saving_ns(slower, call), 0);
@@ -83,7 +83,7 @@ TEST(ChosenKernels, SaveWhatTheirMeansDifferBy) {
 TEST(ChosenKernels, TakeFromEachPassWhatItsCallsSave) {
   const ProfileTables profile = flat_profile({{1, 1e-6}});
   KernelTable table(two_of_each());
-  // The head's forward is the only call of its key: [64 -> 512]. 1024 tokens lie in the bucket of 1280.
+  // Only the head's forward has this key: [64 -> 512]. 1024 tokens lie in the bucket of 1280.
   set_means(table, {.operation = KernelOperation::linear, .inner = 64, .outer = 512, .tokens = 1024}, 100e3,
             60e3);
   const ProfileTables chosen = with_chosen_kernels(profile, table);
@@ -93,8 +93,8 @@ TEST(ChosenKernels, TakeFromEachPassWhatItsCallsSave) {
   EXPECT_EQ(after.backward_input_s, before.backward_input_s);
   EXPECT_EQ(after.backward_weight_s, before.backward_weight_s);
   EXPECT_EQ(chosen.tp[0].of(ProfileUnit::llm_linear), profile.tp[0].of(ProfileUnit::llm_linear));
-  // With four sizes of a layer the sums of all count: q, k, v [64 -> 128], out [64 -> 64], up [64 -> 192] and
-  // down [96 -> 64]; a layer's recomputation was not measured apart.
+  // A layer has four sizes, and their savings add up: q, k, v [64 -> 128], out [64 -> 64], up [64 -> 192] and
+  // down [96 -> 64]. A layer's recomputation was not measured separately.
   KernelTable layer(two_of_each());
   const std::pair<int, int> sizes[] = {{64, 128}, {64, 64}, {64, 192}, {96, 64}};
   for (const auto& [inner, outer] : sizes) {
@@ -117,7 +117,7 @@ TEST(ChosenKernels, NeverTakeLessThanNothing) {
             0);
 }
 
-/// Returns the time of forward and backward of a stage with all of the LLM.
+/// Returns the time of forward and backward of a stage with the whole LLM.
 double stage_time(const ProfileTables& profile, int tp) {
   Stage stage;
   stage.llm_layers = 2;
@@ -131,9 +131,9 @@ double stage_time(const ProfileTables& profile, int tp) {
 }
 
 TEST(ChosenKernels, MayChangeWhichPlanIsTheFastest) {
-  // With default kernels two tp ranks take 0.55 of what one takes: with twice the ranks for the batch, one
-  // rank each would have 0.5 of it, so that tp 2 loses by little. A variant that only the halves of layers
-  // have, with 64 -> 96, turns it round.
+  // With default kernels two tp ranks take 0.55 of the time of one. With twice as many ranks for the batch,
+  // single ranks would take 0.5 of it, so tp 2 loses by little. A faster variant that only the halves of
+  // layers have, 64 -> 96, reverses this.
   const ProfileTables profile = flat_profile({{1, 1e-6}, {2, 0.55e-6}});
   EXPECT_GT(stage_time(profile, 2), 0.5 * stage_time(profile, 1));
   KernelTable table(two_of_each());

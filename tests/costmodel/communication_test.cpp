@@ -12,7 +12,7 @@ namespace communication_test {
 
 using fixtures::small_cluster;
 
-/// Groups of `tp` ranks each, one after the other, all of one stage.
+/// Consecutive groups of `tp` ranks each, all of one stage.
 Program groups_of(int tp, int groups, bool sequence_parallel) {
   Program program;
   program.stages.resize(1);
@@ -41,7 +41,7 @@ TEST(Communication, MessageTierFollowsTheNodesOfAllRanks) {
 }
 
 TEST(Communication, GroupThatStraddlesNodesUsesTheSlowLink) {
-  // Groups of 3 on nodes of 4: group 1 has ranks 3, 4 and 5. 3 pairs carry 100 bytes each.
+  // Groups of 3 on nodes of 4: group 1 has ranks 3, 4 and 5. 3 pairs of ranks carry 100 bytes each.
   const Program program = groups_of(3, 2, true);
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {300}, {300}}, program).count(), 10 + 10);
 }
@@ -60,9 +60,9 @@ TEST(Communication, MessagesHaveAnOverhead) {
 }
 
 TEST(Communication, TensorsAreReducedInAndBetweenNodes) {
-  // 4 ranks on one node of 4: the ring of 200 bytes above, 9 s. 8 ranks: its 6 steps of 1 s and 2 of 10 s
-  // between nodes; 2 x 150 / 100 s inside at the same time as 2 x 25 / 10 s between, which is more. With
-  // nodes connected ten times faster the links inside decide.
+  // 4 ranks on one node of 4: the ring of 200 bytes as above, 9 s. 8 ranks: 6 steps of 1 s in the nodes and 2
+  // of 10 s between them; 2 x 150 / 100 s inside overlap 2 x 25 / 10 s between, which take longer. If nodes
+  // are connected ten times faster, the links inside are the bottleneck.
   EXPECT_DOUBLE_EQ(tensor_all_reduce_time(small_cluster(), 4, 200).count(), 9);
   EXPECT_DOUBLE_EQ(tensor_all_reduce_time(small_cluster(), 8, 200).count(), 6 + 20 + 5);
   ClusterSpec fast = small_cluster();
@@ -72,21 +72,21 @@ TEST(Communication, TensorsAreReducedInAndBetweenNodes) {
 }
 
 TEST(Communication, GradientRingsMayShareOneCard) {
-  // 4 groups of tp 2, two on each node of 4. Inside: 2 steps of 1 + 200 / 2 / 100 s = 4 s. Between, each card
-  // its own: 2 steps of 10 + 100 / 2 / 10 s = 30 s. Sharing 16 bytes/s, both tp indices' 400 bytes:
-  // 2 steps of 10 + 400 / 2 / 16 s = 45 s.
+  // 4 groups of tp 2, two on each node of 4. Inside: 2 steps of 1 + 200 / 2 / 100 s = 4 s. Between, each rank
+  // with its own network card: 2 steps of 10 + 100 / 2 / 10 s = 30 s. If both tp indices share 16 bytes/s for
+  // their 400 bytes: 2 steps of 10 + 400 / 2 / 16 s = 45 s.
   ClusterSpec cluster = small_cluster();
   const Program program = groups_of(2, 4, true);
   EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 1, 2, 3}, 200), program).count(), 4 + 30);
   cluster.software.node_ring_bandwidth_bytes_per_s = 16;
   EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 1, 2, 3}, 200), program).count(), 4 + 45);
-  // One group a node: a card of its own. 2 steps of 10 + 200 / 2 / 10.
+  // One group per node, with its own network card. 2 steps of 10 + 200 / 2 / 10.
   EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 2}, 200), program).count(), 40);
 }
 
 TEST(Communication, AReductionSaysWhatItWaitsFor) {
-  // As above: inside 2 phases of 1 + 1 s, between 2 steps of 10 s and 10 s of bytes, 25 s of them if 16
-  // bytes/s are shared. The first two groups alone are on one node: 2 steps of 1 + 1.
+  // As above: inside 2 phases of 1 + 1 s, between 2 steps of 10 s and 10 s of bytes, or 25 s of bytes if 16
+  // bytes/s are shared. The first two groups by themselves are on one node: 2 steps of 1 + 1.
   ClusterSpec cluster = small_cluster();
   const Program program = groups_of(2, 4, true);
   const auto times = [&](std::vector<std::int32_t> groups) {
@@ -101,7 +101,7 @@ TEST(Communication, AReductionSaysWhatItWaitsFor) {
   cluster.software.node_ring_bandwidth_bytes_per_s = 16;
   EXPECT_DOUBLE_EQ(times({0, 1, 2, 3}).node_ring.count(), 25);
   EXPECT_EQ(times({0, 1, 2, 3}).inter_node.count(), 0);
-  EXPECT_DOUBLE_EQ(times({0, 2}).inter_node.count(), 20);  // 2 * 200 / 2 / 10: a card of its own
+  EXPECT_DOUBLE_EQ(times({0, 2}).inter_node.count(), 20);  // 2 * 200 / 2 / 10: its own network card
   for (const auto algorithm : all_of<CollectiveAlgorithm>()) {
     cluster.collectives = algorithm;
     const Collective all = over({0, 1, 2, 3}, 200);
@@ -111,7 +111,7 @@ TEST(Communication, AReductionSaysWhatItWaitsFor) {
 }
 
 TEST(Communication, TheGroupWithFewerRanksLimits) {
-  // One rank to two: one pair carries all 200 bytes, either way.
+  // One rank to two: one pair carries all 200 bytes, in either direction.
   Program program = groups_of(2, 1, true);
   program.groups.push_back({2, 1, 0, 1, 0, 0});
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {200}, {200}}, program).count(), 1 + 2);
@@ -119,19 +119,19 @@ TEST(Communication, TheGroupWithFewerRanksLimits) {
 }
 
 TEST(Communication, ABusyEndIsSharedByItsMessages) {
-  // The message has 100 bytes, but its end moves 400 in the same exchange.
+  // The message has 100 bytes, but its receiver moves 400 in the same exchange.
   const Program program = groups_of(1, 2, true);
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {100}, {400}}, program).count(), 1 + 4);
 }
 
-// The hub is a rank of group 0; group 1 is its neighbour in the encoder, group 2 a stage on.
+// The hub is a rank of group 0. Group 1 is its neighbor in the encoder; group 2 is in the next stage.
 TEST(Communication, AHubSendsWithOneRankToEachOfTheOthers) {
   Program program = groups_of(2, 3, false);
   program.stages.resize(2);
   program.groups[2].stage = 1;
   program.hub = 0;
-  // 100 bytes to each of two ranks of the same node, and nothing is gathered then: 1 + 200 / 100. To another
-  // node 10 + 200 / 10. What the hub is sent comes once.
+  // 100 bytes go to each of two ranks, without a gather afterwards: 1 + 200 / 100 in the same node, 10 + 200
+  // / 10 to another node. Messages to the hub are sent once.
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 1, 0, {100}, {200}}, program).count(), 1 + 2);
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 2, 0, {100}, {200}}, program).count(), 10 + 20);
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {2, 0, 0, {100}, {100}}, program).count(), 10 + 10);
@@ -161,8 +161,8 @@ TEST(Communication, AllReduceIsHierarchicalOtherwise) {
 }
 
 TEST(Communication, UnequalNodesCountTheFullestInsideAndTheEmptiestBetween) {
-  // Ranks 2, 3 on node 0 and rank 4 on node 1. Inside: 1 step of 1 + 200 / 2 / 100 = 2 s, twice. Between: one
-  // share of 200 bytes, 2 * 1 steps of 10 + 200 / 2 / 10 = 40 s.
+  // Ranks 2 and 3 are on node 0, rank 4 on node 1. Inside: 1 step of 1 + 200 / 2 / 100 = 2 s, twice. Between:
+  // one share of 200 bytes, 2 * 1 steps of 10 + 200 / 2 / 10 = 40 s.
   const Program program = groups_of(1, 8, true);
   EXPECT_DOUBLE_EQ(all_reduce_time(small_cluster(), over({2, 3, 4}, 200), program).count(), 44);
 }

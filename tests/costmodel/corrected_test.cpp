@@ -45,7 +45,7 @@ Assignment in_turn(const Plan& plan) {
   return assignment;
 }
 
-/// What ran: a program and its costs as a timeline, without waits, which correction does not look at.
+/// A timeline of a program and its costs, without waits, which the correction ignores.
 Timeline timeline_of(const Program& program, const ProgramCosts& costs) {
   Timeline timeline;
   timeline.stage_shapes = program.stages;
@@ -71,7 +71,8 @@ Timeline timeline_of(const Program& program, const ProgramCosts& costs) {
   return timeline;
 }
 
-/// Hardware on which some samples take longer: `forward_s` and twice that on each stage of their module.
+/// Hardware on which some samples take longer: `forward_s` more forward and twice that backward, on each
+/// stage of their module.
 class SlowSamples final : public CostModelOver {
  public:
   SlowSamples(const CostModel& base, bool encoder, ShapeBucket bucket, double forward_s)
@@ -98,7 +99,7 @@ struct Setting {
   ClusterSpec cluster = fixtures::a100_cluster();
   Iteration iteration = make_iteration({model, cluster, base}, plan, samples, in_turn(plan));
 
-  /// A shuffled assignment each time, so that who shares a microbatch changes.
+  /// Shuffles the assignment in every iteration, so that samples share microbatches with different ones.
   void teach(Correction& correction, const CostModel& hardware, int iterations) {
     Random random(9);
     for (int k = 0; k < iterations; ++k) {
@@ -140,7 +141,7 @@ TEST(CorrectedCostModel, HardwareAsPredictedTeachesNothing) {
   Setting s;
   Correction correction;
   s.teach(correction, s.base, 3);
-  // Whole nanoseconds differ from the model's seconds by 1e-9 s, of durations of milliseconds.
+  // Rounding to whole nanoseconds differs from the model's seconds by 1e-9 s, for durations of milliseconds.
   for (const Op op : {Op::forward, Op::backward}) {
     for (const StageKind kind : {StageKind::encoder, StageKind::llm}) {
       EXPECT_NEAR(correction.level(kind, op), 1, 1e-5);
@@ -150,8 +151,8 @@ TEST(CorrectedCostModel, HardwareAsPredictedTeachesNothing) {
 
 TEST(CorrectedCostModel, LearnsWhatASlowSampleAdds) {
   // One LLM bucket is 0.1 s slower forward and 0.2 s backward, on each of two stages. The schedulers' cost of
-  // such a sample must grow by 0.3 s, that of the others not, each to within what the prior of one sample
-  // keeps back after 60 iterations: its share of about 1 / (0.5 x 60) and less.
+  // its samples must grow by 0.3 s and that of the others not at all, each within what the prior of one
+  // sample retains after 60 iterations: a share of at most about 1 / (0.5 x 60).
   Setting s;
   const ShapeBucket slow = bucket_of(false, s.samples[7].llm());
   const SlowSamples hardware(s.base, false, slow, 0.1);
@@ -179,7 +180,7 @@ TEST(CorrectedCostModel, LearnsAnEncoderThatItsRanksShare) {
   const CorrectedCostModel corrected(s.base, correction);
   const SampleCosts truth = sample_costs(hardware, s.plan, s.model, s.samples);
   const SampleCosts after = sample_costs(corrected, s.plan, s.model, s.samples);
-  // Encoder costs are 3 / 2 of those on one rank (dp 3 and 2): 0.45 s for a slow sample.
+  // Encoder costs are 3 / 2 of the costs on one rank (dp 3 and 2): 0.45 s for a slow sample.
   const SampleCosts before = sample_costs(s.base, s.plan, s.model, s.samples);
   EXPECT_NEAR(truth.encoder_s[with_tiles] - before.encoder_s[with_tiles], 0.45, 1e-9);
   for (std::size_t i = 0; i < s.samples.size(); ++i) {
@@ -188,8 +189,8 @@ TEST(CorrectedCostModel, LearnsAnEncoderThatItsRanksShare) {
 }
 
 TEST(CorrectedCostModel, PricesWhatABatchHolds) {
-  // price() of hardware with a slow sample in a bin: 0.1 s more forward on both stages of its dp rank
-  // and 0.2 s backward, elsewhere nothing.
+  // price() for hardware with a slow sample in a bin: 0.1 s more forward on both stages of its dp rank, 0.2 s
+  // more backward, and nothing elsewhere.
   Setting s;
   const SlowSamples hardware(s.base, false, bucket_of(false, s.samples[7].llm()), 0.1);
   int slow = 0;

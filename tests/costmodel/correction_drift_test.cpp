@@ -10,7 +10,7 @@
 namespace dflop {
 namespace correction_drift_test {
 
-/// Images of 1 to 9 tiles and texts of 100 to 1099 tokens; `images` of ten samples have an image.
+/// Images of 1 to 9 tiles and texts of 100 to 1099 tokens; `images` of every ten samples have an image.
 std::vector<Sample> draw(Random& random, int count, std::uint64_t images) {
   std::vector<Sample> samples;
   for (int i = 0; i < count; ++i) {
@@ -27,7 +27,7 @@ std::vector<Sample> draw(Random& random, int count, std::uint64_t images) {
 }
 
 TEST(ShapeDrift, TheSameDataDoNotDrift) {
-  // Four measures of 99.9 % each: 1 in 250 draws is expected to drift; 50 draws.
+  // Four measures at 99.9 % each: 1 in 250 draws is expected to report drift; here are 50 draws.
   const ModelSpec model = fixtures::llava_llama3_8b();
   Random random(1);
   const std::vector<Sample> profile = draw(random, 4000, 7);
@@ -48,16 +48,16 @@ TEST(ShapeDrift, FewerImagesAskForANewPlan) {
   double flop = 0;
   for (const Sample& sample : recent) flop += encoder_flop(model, sample.encoder()).count / 1000;
   EXPECT_NEAR(advice.measures[0].recent / flop, 1, 1e-12);
-  // 0.4 / 0.9 of the images of before.
+  // 0.4 / 0.9 of the previous images.
   EXPECT_NEAR(advice.measures[0].recent / advice.measures[0].profile, 0.444, 0.06);
   EXPECT_TRUE(advice.measures[0].drifted());
-  // Half of all samples, which had an image, are text now: half of the mass has moved.
+  // Half of all samples had an image before and are text now: half of the probability mass has moved.
   EXPECT_NEAR(advice.measures[3].recent, 0.5, 0.06);
   EXPECT_EQ(advice.measures[3].name, "shape_distance");
 }
 
 TEST(ShapeDrift, ASmallDriftIsNoReason) {
-  // All texts 2 % longer: seen in two thousand samples, of no effect on a plan.
+  // All texts are 2 % longer: detectable in two thousand samples, but with no effect on a plan.
   const ModelSpec model = fixtures::llava_llama3_8b();
   std::vector<Sample> profile;
   std::vector<Sample> recent;
@@ -90,8 +90,9 @@ TEST(ShapeDrift, ShapesThatTheProfileLacksAreAway) {
 
 TEST(ShapeDrift, TheRangesHoldWhatTheySay) {
   // Draws of 20 samples: 99.9 % of their means are expected between the second smallest and the second
-  // largest of 3999. The part that is, over ranges, has a standard deviation of sqrt(4) / 4000 = 0.0005; its
-  // mean over 20 of them 0.0001. Between the smallest and the largest of 1000 would be 99.8 %.
+  // largest of 3999. The fraction covered by such a range has a standard deviation of sqrt(4) / 4000 =
+  // 0.0005; its mean over 20 ranges has 0.0001. The range from the smallest to the largest of 1000 would
+  // cover 99.8 %.
   const ModelSpec model = fixtures::llava_llama3_8b();
   Random random(4);
   const std::vector<Sample> profile = draw(random, 500, 7);
@@ -113,10 +114,10 @@ TEST(ShapeDrift, TheRangesHoldWhatTheySay) {
 }
 
 TEST(ShapeDrift, TheDistanceHasOneSide) {
-  // Half texts, half images: of 400 drawn, the part of images has a standard deviation of 0.5 / sqrt(400) =
-  // 0.025, and the distance is how far it is from one half, either way: 99.9 % are below 3.29 x 0.025 =
-  // 0.082, in steps of 0.0025. 99.95 %, as of one of two sides, would be 3.48 and more, as the ranks are
-  // small: 0.089.
+  // Half texts, half images: of 400 drawn samples, the fraction of images has a standard deviation of 0.5 /
+  // sqrt(400) = 0.025. The distance is the deviation from one half in either direction: 99.9 % are below 3.29
+  // x 0.025 = 0.082, in steps of 0.0025. Taking 99.95 %, as for one of two sides, would be 3.48 and more, as
+  // the ranks are small: 0.089.
   const ModelSpec model = fixtures::llava_llama3_8b();
   std::vector<Sample> profile(400);
   for (std::size_t i = 0; i < profile.size(); ++i) {
@@ -135,7 +136,7 @@ TEST(ShapeDrift, TheDistanceHasOneSide) {
 }
 
 TEST(ShapeDrift, TooFewResamplesAreRefused) {
-  // The smallest and the largest of n leave 2 / (n + 1) out: 0.1 % of 1999.
+  // The range from the smallest to the largest of n leaves 2 / (n + 1) out: 0.1 % for 1999.
   const ModelSpec model = fixtures::llava_llama3_8b();
   const std::vector<Sample> profile(1);
   DriftOptions options;

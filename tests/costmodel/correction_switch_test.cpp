@@ -15,7 +15,7 @@ namespace correction_switch_test {
 
 constexpr SwitchOptions kShort{.measure = 2, .window = 3};
 
-/// Learns for a window, then measures a cost of 5 %: 10 s without, 10 / 0.95 s with.
+/// Learns for a window, then measures a cost of 5 %: 10 s without tracking, 10 / 0.95 s with it.
 CorrectionSwitch measured() {
   CorrectionSwitch machine(kShort);
   for (int k = 0; k < 3; ++k) machine.observe({Seconds(99), Seconds(8), 0});
@@ -24,7 +24,7 @@ CorrectionSwitch measured() {
   return machine;
 }
 
-/// A switch at rest, whose monitor has seen ten iterations as predicted.
+/// A resting switch whose monitor has seen ten iterations as predicted.
 CorrectionSwitch rested() {
   CorrectionSwitch machine = measured();
   for (int k = 0; k < 3; ++k) machine.observe({Seconds(10), Seconds(10), 0});
@@ -39,8 +39,8 @@ TEST(CorrectionSwitch, MeasuresWithoutAndWith) {
     double predicted;
     SwitchState after;
   };
-  // Without: 8 predicted in 10 s, a speed of 0.8. With: 0.75. C = 1 - 0.75 / 0.8 = 6.25 %. Batches are of
-  // different sizes.
+  // Off: 8 s predicted in 10 s, a speed of 0.8. On: 0.75. C = 1 - 0.75 / 0.8 = 6.25 %. Batches differ in
+  // size.
   const std::vector<Step> steps = {{50, 8, SwitchState::learning},      {50, 8, SwitchState::learning},
                                    {50, 8, SwitchState::measuring_off}, {10, 8, SwitchState::measuring_off},
                                    {15, 12, SwitchState::measuring_on}, {10, 7.5, SwitchState::measuring_on},
@@ -106,8 +106,8 @@ TEST(CorrectionSwitch, WakesWhenIterationsDriftEitherWay) {
   for (const double factor : {1.1, 0.9}) {
     CorrectionSwitch machine = rested();
     ASSERT_EQ(machine.state(), SwitchState::resting);
-    // Spread 0.2 / 10 / 2 = 1 %: 10 % are clipped at 4 deviations, less a slack of 0.75: past 6 at the
-    // second.
+    // Spread 0.2 / 10 / 2 = 1 %. A deviation of 10 % is clipped at 4 spreads, minus a slack of 0.75: it
+    // passes the limit of 6 at the second iteration.
     machine.observe({Seconds(10 * factor), Seconds(10), 0});
     EXPECT_EQ(machine.state(), SwitchState::resting);
     machine.observe({Seconds(10 * factor), Seconds(10), 0});
@@ -121,14 +121,14 @@ TEST(CorrectionSwitch, ProbesAtRestFindWhatHasChanged) {
   for (int k = 0; k < 3; ++k) machine.observe({Seconds(10), Seconds(10), 0});
   machine.observe({Seconds(10), Seconds(10), 0});
   ASSERT_EQ(machine.state(), SwitchState::resting);
-  // Every third iteration; ten times as long as predicted, and yet no reason to wake: it is the probe's own
-  // cost.
+  // Tracks every third iteration. Those take ten times as long as predicted but do not wake the switch: this
+  // is the cost of the probe itself.
   for (int k = 1; k <= 30; ++k) {
     EXPECT_EQ(machine.tracks(), k % 3 == 0) << k;
     machine.observe({Seconds(k % 3 == 0 ? 100 : 10), Seconds(10), 0, k % 3 != 0});
     ASSERT_EQ(machine.state(), SwitchState::resting) << k;
   }
-  for (int k = 1; k <= 2; ++k) machine.observe({Seconds(10), Seconds(10), 0, true});  // not tracked, not read
+  for (int k = 1; k <= 2; ++k) machine.observe({Seconds(10), Seconds(10), 0, true});  // not tracked: ignored
   EXPECT_EQ(machine.state(), SwitchState::resting);
   machine.observe({Seconds(10), Seconds(10), 0, true});
   EXPECT_EQ(machine.state(), SwitchState::tracking);
@@ -142,10 +142,10 @@ TEST(CorrectionSwitch, OneSlowIterationDoesNotWakeIt) {
 }
 
 TEST(CorrectionSwitch, NoiseRarelyWakesIt) {
-  // 100 seeds of 200 iterations at rest with 3 % noise. One-sided with slack 0.75 and limit 6 the mean time
-  // to a false alarm of normal deviations is some 10^4 iterations (Siegmund 1985: (exp(2 x 0.75 x 7.17) - 1 -
-  // ...) / (2 x 0.75^2) = 4 x 10^4); the estimated spread of the first iterations costs more. At most a
-  // tenth.
+  // 100 seeds of 200 iterations at rest with 3 % noise. For a one-sided test with slack 0.75 and limit 6 the
+  // mean time to a false alarm under normal deviations is about 10^4 iterations (Siegmund 1985: (exp(2 x 0.75
+  // x 7.17) - 1 - ...) / (2 x 0.75^2) = 4 x 10^4); estimating the spread from the first iterations shortens
+  // it. At most a tenth may wake.
   int woken = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     CorrectionSwitch machine = measured();

@@ -25,8 +25,8 @@ double normal(Random& random) {
   return std::sqrt(-2 * std::log(1 - random.uniform())) * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
-/// Microbatches of four samples, each of a bucket from 0 to 19, in units of 2 s; a sample of bucket b takes
-/// 0.5 s x level and penalty(b) units more; every duration has relative noise.
+/// Microbatches of four samples, each from a bucket of 0 to 19, in units of 2 s. A sample of bucket b takes
+/// 0.5 s x level plus penalty(b) units; every duration has relative noise.
 class World {
  public:
   double level = 1;
@@ -54,8 +54,8 @@ class World {
   }
 };
 
-/// What a sample of a bucket does to its microbatch: with four samples each, a quarter of the level's change
-/// is its own, whichever of the two the fit gives it to.
+/// The effect of a sample of a bucket on its microbatch. With four samples each, a quarter of the level's
+/// change belongs to each sample, whichever of the two terms the fit assigns it to.
 double effect(const Correction& correction, int b) {
   return correction.penalty(kKind, kOp, bucket(b)) + (correction.level(kKind, kOp) - 1) / 4;
 }
@@ -70,9 +70,9 @@ TEST(Correction, KnowsNothingAtFirst) {
 
 TEST(Correction, FindsWhichSamplesAreSlowThoughItSeesOnlyMicrobatches) {
   // Random worlds: a level from 0.7 to 1.5 and three slow buckets with penalties from 0.1 to 1 units. 30
-  // iterations x 64 rows hold each bucket some 380 times, half of them remembered (0.98^30 = 0.55): the noise
-  // of 2 % leaves about 0.02 / sqrt(280) = 0.001 and the prior of one in 280 less than 0.4 %, so 0.02 is far
-  // off.
+  // iterations x 64 rows contain each bucket about 380 times, half of them remembered (0.98^30 = 0.55). The
+  // noise of 2 % leaves about 0.02 / sqrt(280) = 0.001, and the prior of one in 280 less than 0.4 %, so 0.02
+  // is a generous tolerance.
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     World world;
     world.random = Random(seed);
@@ -91,9 +91,9 @@ TEST(Correction, FindsWhichSamplesAreSlowThoughItSeesOnlyMicrobatches) {
 }
 
 TEST(Correction, ShrinksWhereItSawLittle) {
-  // One row, one sample, prediction = unit = 1 s, observed 1.2 s: the residual of 0.2 is shared by level and
-  // bucket, both with x = 1 and a prior of 1: each is 0.2 / 3. After n equal rows each is 0.2 n / (2 n + 1),
-  // which goes to 0.1: together the whole residual.
+  // One row, one sample, prediction = unit = 1 s, observed 1.2 s: level and bucket share the residual of 0.2,
+  // both with x = 1 and a prior of 1, so each is 0.2 / 3. After n equal rows each is 0.2 n / (2 n + 1), which
+  // approaches 0.1: together the whole residual.
   const CorrectionRow row{kKind, kOp, 1.2, 1, 1, {{bucket(5), 1}}};
   Correction once(CorrectionOptions{.prior = 1});
   once.learn(std::vector<CorrectionRow>{row});
@@ -110,8 +110,8 @@ TEST(Correction, ShrinksWhereItSawLittle) {
 }
 
 TEST(Correction, LevelGoesWithThePredictedTime) {
-  // Microbatches of 1 to 3 units, all 1.3 times as long as predicted, their samples all of one bucket: level
-  // and penalty can be told apart only by size, and penalties have more of a prior to overcome.
+  // Microbatches of 1 to 3 units, all 1.3 times as long as predicted, with samples of a single bucket. Only
+  // the size separates level from penalty, and penalties have a stronger prior to overcome.
   Correction correction;
   for (int k = 0; k < 50; ++k) {
     std::vector<CorrectionRow> rows;
@@ -126,9 +126,9 @@ TEST(Correction, LevelGoesWithThePredictedTime) {
 }
 
 TEST(Correction, AHiccupHasBoundedInfluence) {
-  // One microbatch in 64 x 20 takes a hundred times as long. As a plain mean it would move the effect of a
-  // bucket that it is in by (99 / 256 of its observations) 0.39; bounded, by 0.25 / 256 = 0.001 beside the
-  // noise.
+  // One microbatch in 64 x 20 takes a hundred times as long. A plain mean would move the effect of each of
+  // its buckets by 0.39 (99 / 256 of the bucket's observations); bounded, the shift is 0.25 / 256 = 0.001 on
+  // top of the noise.
   World world;
   Correction correction;
   for (int k = 0; k < 20; ++k) {
@@ -141,10 +141,10 @@ TEST(Correction, AHiccupHasBoundedInfluence) {
 }
 
 TEST(Correction, ForgetsWhatHasChanged) {
-  // Bucket 4 becomes slow by half a unit and, later, is as before. A coefficient's deviations are clipped at
-  // 8 and each is lessened by 1, so that two iterations pass the limit of 10: within four both times the
-  // change is noticed and, what was known forgotten, learned. Plain forgetting of 2 % an iteration would keep
-  // 0.5 x 0.98^4 = 0.46 after the second.
+  // Bucket 4 becomes slower by half a unit and later recovers. A coefficient's deviations are clipped at 8
+  // and reduced by 1 each, so two iterations pass the limit of 10. Both times, the change is detected within
+  // four iterations, old knowledge is forgotten and the new value learned. Plain forgetting of 2 % per
+  // iteration would retain 0.5 x 0.98^4 = 0.46 after the second change.
   World world;
   Correction correction;
   for (int k = 0; k < 40; ++k) correction.learn(world.rows(64));
@@ -218,7 +218,7 @@ TEST(Correction, RefusesSumsOfNoObservations) {
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     }
   };
-  // Eigenvalues 1 and 1 -+ 0.9 sqrt(2): the least, -0.27, is more than the prior of 0.1 makes up for.
+  // Eigenvalues 1 and 1 -+ 0.9 sqrt(2): the smallest, -0.27, is more than the prior of 0.1 compensates for.
   CorrectionFit bad = fit;
   bad.information = {1, 0.9, 1, 0, 0.9, 1};
   refused(bad, "the sums of llm forward belong to no observations");
@@ -244,7 +244,7 @@ TEST(Correction, RefusesWhatIsNoTime) {
 }
 
 TEST(ShapeBucket, SixteenthsOfAnOctaveAndHalvesOfTheLength) {
-  // 16 log2(1000) = 159.45; LLM: the length is the tokens: 2 log2(1000) = 19.93.
+  // 16 log2(1000) = 159.45. In the LLM the length equals the tokens: 2 log2(1000) = 19.93.
   EXPECT_EQ(bucket_of(false, {1, 1000, 1000 * 1000}), (ShapeBucket{false, 159, 19}));
   // 10 tiles of 729: 16 log2(7290) = 205.31, 2 log2(729) = 19.02.
   EXPECT_EQ(bucket_of(true, {10, 7290, 10 * 729 * 729}), (ShapeBucket{true, 205, 19}));

@@ -1,4 +1,4 @@
-// Models and clusters for the cost model's tests: small ones to compute by hand, real ones for properties.
+// Models and clusters for the cost model's tests: small ones for computing by hand, real ones for properties.
 #pragma once
 
 #include "core/cluster.hpp"
@@ -29,7 +29,7 @@ inline ModelSpec llava_llama3_8b() {
   return {"llava", "llava-ov", 32768, siglip_so400m(), {{1152, 4096, 4096}, 1}, llama3_8b()};
 }
 
-/// Round numbers: 1000 FLOP/s of which products reach half, 100 bytes/s of which streams reach half.
+/// Round numbers: 1000 FLOP/s, of which products reach half; 100 bytes/s, of which streams reach half.
 inline SoftwareSpec small_software() {
   SoftwareSpec software;
   software.gemm_efficiency = 0.5;
@@ -56,7 +56,7 @@ inline SoftwareSpec a100_software() {
   return software;
 }
 
-/// Four GPUs a node. Inside: 1 s and 100 bytes/s; between: 10 s and 10 bytes/s.
+/// Four GPUs per node. Inside: 1 s and 100 bytes/s; between: 10 s and 10 bytes/s.
 inline ClusterSpec small_cluster() {
   ClusterSpec cluster{"small", 4, 4, {}, {Seconds(1), 100}, {Seconds(10), 10}};
   cluster.gpu.name = "small";

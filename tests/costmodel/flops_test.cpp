@@ -22,14 +22,14 @@ TEST(Flops, EncoderLayerForwardByHand) {
 }
 
 TEST(Flops, BackwardIsTwiceTheForward) {
-  // Forward: 3 layers * 5008 + 800 = 15824, without an encoder's work. Forward and backward: 3 * 15824.
+  // Forward: 3 layers * 5008 + 800 = 15824, without encoder work. Forward and backward: 3 * 15824.
   const Workload llm{2, 5, 13};
   const Flop forward = llm_flop(small_model(), llm);
   EXPECT_EQ(model_flop(small_model(), {}, llm).count - forward.count, 2 * 15824);
 }
 
 TEST(Flops, LayerIsItsLinearPartAndItsAttention) {
-  // Selective recomputation repeats the attention alone, full recomputation both: 4800 + 208.
+  // Selective recomputation repeats only the attention, full recomputation both parts: 4800 + 208.
   const TransformerSpec llm = small_model().llm;
   EXPECT_EQ(attention_flop(llm, {2, 5, 13}).count, 208);
   EXPECT_EQ(layer_forward_flop(llm, {2, 5, 13}).count, linear_flop(480, 5).count + 208);

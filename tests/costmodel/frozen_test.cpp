@@ -1,5 +1,5 @@
-// What frozen parts and LoRA take off and add, by hand on the small model. Its encoder has 2 layers of 192
-// parameters, its connector 128, its LLM 3 layers of 480, an embedding and a head of 80 each.
+// Savings by frozen parts and costs of LoRA, computed by hand on the small model. Its encoder has 2 layers of
+// 192 parameters, its connector 128, its LLM 3 layers of 480, and embedding and head 80 each.
 #include <gtest/gtest.h>
 
 #include "core/program/lowering.hpp"
@@ -41,8 +41,8 @@ Stage llm_layers(const TrainedParts& trained, Recomputation mode) {
 }
 
 TEST(Frozen, LoraHasItsRankTimesInputsAndOutputsOfEachMatrix) {
-  // Rank 2. Q 2 * (8 + 8) = 32, K and V 2 * 2 * (8 + 4) = 48, output 32, gate and up 2 * 2 * (8 + 12) = 80,
-  // down 2 * (12 + 8) = 40.
+  // LoRA rank 2: Q 2 * (8 + 8) = 32, K and V 2 * 2 * (8 + 4) = 48, output 32, gate and up 2 * 2 * (8 + 12) =
+  // 80, down 2 * (12 + 8) = 40.
   EXPECT_EQ(small_model().llm.adapter_parameters(2, 1), 232);
   // Over 2 ranks Q, K, V, gate and up have half of the outputs, output and down half of the inputs:
   // 2 * (8 + 4) + 2 * 2 * (8 + 2) + 2 * (4 + 8) + 2 * 2 * (8 + 6) + 2 * (6 + 8).
@@ -66,7 +66,7 @@ TEST(Frozen, ParametersAreTrainedByTheirPart) {
 }
 
 TEST(Frozen, StatesAreThoseOfTrainedParameters) {
-  // 2 bytes of all, 4 and 12 of the 1728 that are trained.
+  // 2 bytes for all parameters, 4 and 12 for the 1728 trained ones.
   const ModelState state = model_state_bytes(whole_stage(kWithoutEncoder), small_model());
   EXPECT_EQ(state.parameters.count, 2 * 2112);
   EXPECT_EQ(state.gradients.count, 4 * 1728);
@@ -75,7 +75,7 @@ TEST(Frozen, StatesAreThoseOfTrainedParameters) {
 }
 
 TEST(Frozen, FlopAreThoseThatGradientsNeed) {
-  // Forward: encoder 2 * 2592 = 5184, connector 768, of which its first product 2 * 64 * 3 = 384, LLM 3 *
+  // Forward: encoder 2 * 2592 = 5184; connector 768, of which its first product is 2 * 64 * 3 = 384; LLM 3 *
   // 4800 + 800 = 15200 with weights and 3 * 208 = 624 of attention.
   const auto flop = [](const TrainedParts& parts) {
     return model_flop(small_model(), kWork.encoder, kWork.llm, parts).count;
@@ -85,7 +85,7 @@ TEST(Frozen, FlopAreThoseThatGradientsNeed) {
   EXPECT_EQ(flop(kLlmAlone), 5184 + 768 + 3 * (15200 + 624));
   EXPECT_EQ(flop(kConnectorAlone), 5184 + (3 * 768 - 384) + 2 * 15200 + 3 * 624);
   EXPECT_EQ(flop(kEncoderAlone), 3 * 5184 + 2 * 768 + 2 * 15200 + 3 * 624);
-  // Pairs: 2 * 696 * 5 forward, three times.
+  // LoRA pairs: 2 * 696 * 5 forward, three times.
   EXPECT_EQ(flop(kLora), 5184 + 768 + 2 * 15200 + 3 * 624 + 3 * 6960);
 }
 
@@ -121,14 +121,14 @@ TEST(Frozen, LlmHasNoGradientsOfWeights) {
   EXPECT_EQ(cost.compute(Op::backward, stage, kWork), input);
 }
 
-// Where memory takes no time and kernels have no overhead, products take their FLOP at 500 a second.
+// If memory takes no time and kernels have no overhead, products take their FLOP at 500 per second.
 TEST(Frozen, LoraAddsItsProducts) {
   ClusterSpec cluster = fixtures::small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = 1e30;
   cluster.software.gemm_half_tokens = cluster.software.gemm_half_width = 0;
   cluster.software.kernel_overhead = Seconds(0);
   const AnalyticCostModel cost(small_model(), cluster);
-  // 2 FLOP a parameter and token: 2 * 232 * 5 = 2320 a layer, 4.64 s in each pass.
+  // 2 FLOP per parameter and token: 2 * 232 * 5 = 2320 per layer, 4.64 s in each pass.
   const auto more = [&](Op op, Recomputation mode) {
     return (cost.compute(op, llm_layers(kLora, mode), kWork) -
             cost.compute(op, llm_layers(kConnectorAlone, mode), kWork))
@@ -163,8 +163,8 @@ TEST(Frozen, ConnectorLeavesOutTheGradientThatNobodyNeeds) {
 }
 
 TEST(Frozen, ProductsWithFrozenWeightsKeepNoInputs) {
-  // Trained, a token: 184. Frozen without the inputs of QKV and MLP (4 * 8) and of down (2 * 12): 128. Rank 2
-  // needs the inputs again and 2 * 2 bytes for each of 7 matrices: 212.
+  // A trained layer keeps 184 per token. A frozen one omits the inputs of QKV and MLP (4 * 8) and of down (2
+  // * 12): 128. LoRA rank 2 needs the inputs again and 2 * 2 bytes for each of 7 matrices: 212.
   const auto kept = [](const TrainedParts& trained, Recomputation mode) {
     return activation_bytes(llm_layers(trained, mode), small_model(), kWork).count;
   };
@@ -180,9 +180,9 @@ TEST(Frozen, ProductsWithFrozenWeightsKeepNoInputs) {
   EXPECT_EQ(activation_bytes(head, small_model(), kWork).count, 5 * 36);
   Stage connector;
   connector.connector = true;
-  connector.trained = kEncoderAlone;  // what the activation got, 3 * 2 * 8
+  connector.trained = kEncoderAlone;  // the activation's input, 3 * 2 * 8
   EXPECT_EQ(activation_bytes(connector, small_model(), kWork).count, 48);
-  connector.trained = kWithoutEncoder;  // and its input and what came out
+  connector.trained = kWithoutEncoder;  // also the connector's input and the activation's output
   EXPECT_EQ(activation_bytes(connector, small_model(), kWork).count, 48 + 96);
   connector.trained = kLlmAlone;
   EXPECT_EQ(activation_bytes(connector, small_model(), kWork).count, 0);
@@ -190,8 +190,8 @@ TEST(Frozen, ProductsWithFrozenWeightsKeepNoInputs) {
 
 TEST(Frozen, SplitBackwardsLeaveOnlyWhatTrainedWeightsNeed) {
   const AnalyticCostModel cost(small_model(), fixtures::small_cluster());
-  // Full recomputation keeps 5 * 16 a layer. A frozen LLM gives it back after its gradients of inputs; under
-  // LoRA these bring back all of 5 * 212.
+  // Full recomputation keeps 5 * 16 per layer. A frozen LLM frees this after its gradients of inputs; with
+  // LoRA these restore all of 5 * 212.
   Stage stage = llm_layers(kConnectorAlone, Recomputation::full);
   EXPECT_EQ(cost.activation_of(Op::forward, stage, kWork).count, 240);
   EXPECT_EQ(cost.activation_of(Op::backward_input, stage, kWork).count, -240);
@@ -199,20 +199,20 @@ TEST(Frozen, SplitBackwardsLeaveOnlyWhatTrainedWeightsNeed) {
   stage.trained = kLora;
   EXPECT_EQ(cost.activation_of(Op::backward_input, stage, kWork).count, 3 * 5 * (212 - 16));
   EXPECT_EQ(cost.activation_of(Op::backward_weight, stage, kWork).count, 3 * 5 * 212);
-  // A stage of all parts, of which the connector is trained: 144 bytes are left.
+  // A stage with all parts, of which the connector is trained: 144 bytes remain.
   EXPECT_EQ(cost.split_activation(whole_stage(kConnectorAlone), kWork).count, 144);
 }
 
 TEST(Frozen, BackwardsBringBackOnlyWhatTheyNeed) {
-  // Full recomputation, one of three layers at a time: 5 * (128 - 16) rebuilt, gradients of the MLP's
-  // intermediates 5 * 72 and of the input 5 * 16. No gradients of weights. A forward makes 184 a token.
+  // Full recomputation, one of three layers at a time: 5 * (128 - 16) rebuilt, and gradients of the MLP's
+  // intermediates, 5 * 72, and of the input, 5 * 16. No gradients of weights. A forward makes 184 per token.
   const Stage frozen = llm_layers(kConnectorAlone, Recomputation::full);
   const auto needs = [&](Op op) { return workspace_bytes(op, frozen, small_model(), kWork).count; };
   EXPECT_EQ(needs(Op::forward), 5 * (184 - 16 + 16));
   EXPECT_EQ(needs(Op::backward), 5 * (128 - 16 + 72 + 16));
   EXPECT_EQ(needs(Op::backward_input), needs(Op::backward));
   EXPECT_EQ(needs(Op::backward_weight), 0);
-  // Under LoRA three layers stay for the gradients of weights, and one layer's bf16 gradients: 2 * 232.
+  // With LoRA three layers stay for the gradients of weights, plus one layer's bf16 gradients: 2 * 232.
   const Stage lora = llm_layers(kLora, Recomputation::full);
   EXPECT_EQ(workspace_bytes(Op::backward_input, lora, small_model(), kWork).count,
             5 * (3 * (212 - 16) + 72 + 16) + 464);

@@ -50,7 +50,7 @@ TEST(LeastSquares, StopsAtABoundAndFitsTheRest) {
 
 TEST(LeastSquares, RobustCostsIgnoreAnOutlier) {
   LeastSquares problem;
-  // Ten measurements of 1 and one of 100: the mean is 10, the robust centre near 1.
+  // Ten measurements of 1 and one of 100: the mean is 10, the robust center is near 1.
   problem.residuals = [](const std::vector<double>& x) {
     std::vector<double> residuals(11, x[0] - 1);
     residuals[10] = x[0] - 100;

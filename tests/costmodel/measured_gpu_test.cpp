@@ -1,5 +1,6 @@
-// Predictions of what was measured on an H100 80GB HBM3 with bf16 in November 2026 (commit 03227bb): profiles
-// of a text model and of a vision-language model, and their steps, one rank and four microbatches.
+// Predictions compared with measurements on an H100 80GB HBM3 with bf16 in November 2026 (commit 03227bb):
+// profiles of a text model and of a vision-language model, and steps of both on one rank with four
+// microbatches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@ ProfileTables golden_profile(const std::string& name) {
   return parse_profile_tables(read_text_file(file), file);
 }
 
-/// Returns a step of one rank that has all of the model: all passes of a microbatch after each other, then
-/// the norm of gradients and the optimizer.
+/// Returns a step of one rank that has the whole model: all passes of one microbatch after another, then the
+/// norm of gradients and the optimizer.
 Program step_of(const ModelSpec& model, const std::vector<Work>& works) {
   Program program;
   Stage stage;
@@ -60,15 +61,15 @@ void cut(ProfileTables& profile, std::int64_t most) {
   }
 }
 
-/// Eight sequences of 4,096 tokens in four microbatches took 582 ms. From points of up to 4,096 tokens, in ms
-/// over the four microbatches of 8,192 (16 layers):
-///   linear, forward: 2,048 tokens are below four floors (0.442 < 4 * 0.114), so the rate of 4,096: 64 * 2 *
-///     0.835 = 106.9; backward of inputs: 2,048 is not (0.495 > 4 * 0.103), so the line: 64 * (0.927 + 2 *
-///     0.431) = 114.5; of weights the rate, 64 * 2 * 0.709 = 90.7
+/// Eight sequences of 4,096 tokens in four microbatches took 582 ms. The prediction from points of up to
+/// 4,096 tokens, in ms over the four microbatches of 8,192 tokens (16 layers):
+///   linear, forward: 2,048 tokens are below four floors (0.442 < 4 * 0.114), so the rate of 4,096 applies:
+///     64 * 2 * 0.835 = 106.9; backward of inputs: 2,048 is above (0.495 > 4 * 0.103), so the line applies:
+///     64 * (0.927 + 2 * 0.431) = 114.5; backward of weights by the rate: 64 * 2 * 0.709 = 90.7
 ///   attention at its own length of 4,096: 64 * 2 * (0.308 + 1.155) = 187.3
-///   head: the rate, 4 * 2 * (9.769 + 0.039) = 78.5; embedding 1.0; optimizer 1.2358e9 * 5.245e-9 = 6.5
-/// Sum 585.4. The profile has no norm, which takes 5 ms, and its optimizer stays in the device's cache, where
-/// a stage's takes 6 ms more.
+///   head by the rate: 4 * 2 * (9.769 + 0.039) = 78.5; embedding 1.0; optimizer 1.2358e9 * 5.245e-9 = 6.5
+/// The sum is 585.4. The profile lacks the norm, which takes 5 ms, and its optimizer runs in the device's
+/// cache, while a stage's optimizer takes 6 ms more.
 TEST(MeasuredGpu, PredictsATextStepFromPointsOfHalfItsMicrobatches) {
   ProfileTables profile = golden_profile("h100_text");
   cut(profile, 4096);
@@ -87,8 +88,8 @@ TEST(MeasuredGpu, TellsHowFarAProfileIsFromTheStep) {
   EXPECT_NEAR(ProfiledCostModel(profile).reach(step_of(profile.model, {work})).times(), 16, 1e-9);
 }
 
-/// Sixteen samples in four microbatches took 680 ms, with 33,176 patches, 10,902 tokens of the LLM, 1,482 of
-/// them trained.
+/// Sixteen samples in four microbatches took 680 ms, with 33,176 patches and 10,902 LLM tokens, 1,482 of them
+/// trained.
 std::vector<Work> vlm_works(bool knows_trained) {
   constexpr std::array<std::int64_t, 4> kTrained = {377, 388, 372, 345};
   std::vector<Work> works = {{{4, 7976, 2'764'416}, {4, 2770, 2'109'258}},
@@ -100,16 +101,15 @@ std::vector<Work> vlm_works(bool knows_trained) {
   return works;
 }
 
-/// What each rule gives, in ms. By the rules of before the step took 890: points of attention of up to 256
-/// tokens in all were priced by their time a token, which is a launch divided by 256.
-///   753  attention's rate beyond such points is by pairs of the next length that fills more of the device
-///   724  the head counts trained tokens alone: 38.6 becomes 8.9
-///   691  28 of 32 encoder layers have windows of 64 tokens and the other 4 what that leaves of the mean,
-///   some
-///        2,200: 90.6 becomes 15.8 + 42.1
-///   641  the host's conversion of pixels shows in the first microbatch alone: 65.9 becomes 15.9
-/// Of the missing 39 ms 5 are the norm, 10 the optimizer out of the device's cache, neither of which the
-/// profile has; the rest is attention in windows, of which there are only points that launches bind.
+/// The prediction after each rule, in ms. The previous rules predicted 890: they priced points of attention
+/// of up to 256 tokens in total by their time per token, which is a launch divided by 256.
+///   753  beyond such points attention's rate is per pair, from the next length that fills more of the device
+///   724  the head counts only trained tokens: 38.6 becomes 8.9
+///   691  28 of 32 encoder layers have windows of 64 tokens; the other 4 have the length that the mean then
+///        implies, about 2,200: 90.6 becomes 15.8 + 42.1
+///   641  the host's conversion of pixels shows only in the first microbatch: 65.9 becomes 15.9
+/// Of the missing 39 ms, 5 are the norm and 10 the optimizer outside the device's cache, which the profile
+/// lacks. The rest is attention in windows, for which all points are launch-bound.
 TEST(MeasuredGpu, PredictsAVlmStep) {
   ProfileTables profile = golden_profile("h100_vlm");
   EXPECT_NEAR(predicted_ms(profile, vlm_works(true)), 641 + 33, 2);
@@ -118,13 +118,13 @@ TEST(MeasuredGpu, PredictsAVlmStep) {
   EXPECT_NEAR(predicted, 641, 1);
   EXPECT_NEAR(predicted, 680, 0.15 * 680);
   EXPECT_NEAR(predicted_ms(profile, vlm_works(false)), 641 + 30, 1);
-  // Pixels that the host converts while the device waits: 65.9 - 15.9 more.
+  // The host converts pixels while the device waits: 65.9 - 15.9 more.
   for (ProfilePoint& point : profile.tp.front().of(ProfileUnit::patches)) point.host_s = 0;
   EXPECT_NEAR(predicted_ms(profile, vlm_works(true)), 641 + 50, 1);
 }
 
-/// With a norm of 4 B and an optimizer of 30 B a parameter at 3.0 TB/s, as they were measured in the step
-/// (5.1 and 19.1 ms), the step is predicted 4 % short.
+/// With 4 B per parameter for the norm and 30 B for the optimizer at 3.0 TB/s, as measured in the step (5.1
+/// and 19.1 ms), the predicted step is 4 % too short.
 TEST(MeasuredGpu, AddsNormAndOptimizerOfMemorySize) {
   ProfileTables profile = golden_profile("h100_vlm");
   profile.windows = AttentionWindows{28, 64};

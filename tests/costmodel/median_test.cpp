@@ -1,4 +1,4 @@
-// The middle of measurements.
+// The median of measurements.
 #include "core/support/median.hpp"
 
 #include <gtest/gtest.h>
@@ -12,15 +12,15 @@ TEST(Median, IsBetweenTheTwoInTheMiddle) {
   EXPECT_EQ(median({9, 1, 2, 4}), 3);  // (2 + 4) / 2
 }
 
-/// The median is 10, and 15 is near and 15.5 is not.
+/// The median is 10: 15 is near, 15.5 is not.
 TEST(MeanWithoutOutliers, LeavesOutWhatIsFarFromTheMedian) {
   EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 15, 8}), 10.4);    // 52 / 5
   EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 15.5, 8}), 9.25);  // 37 / 4
   EXPECT_DOUBLE_EQ(mean_without_outliers({11, 10, 10, 4.5, 12}), 10.75);
 }
 
-/// Differences of times may be on both sides of zero: the median is 0.1, distances are 0.2, 0.1, 0, 0.1
-/// and 8.
+/// Differences of times may have either sign: the median is 0.1, and the distances are 0.2, 0.1, 0, 0.1 and
+/// 8.
 TEST(MeanWithoutOutliers, TakesNegativeValues) {
   EXPECT_NEAR(mean_without_outliers({-0.1, 0, 0.1, 0.2, 8.1}), 0.05, 1e-15);
 }

@@ -41,7 +41,7 @@ TEST(Memory, ModelStateIsEighteenBytesAParameter) {
 
 TEST(Memory, WithBf16StatesModelStateIsTenBytesAParameter) {
   // 384 parameters of 2 bytes; gradients and their buckets, 2 each; mean and variance, 2 each. Under ZeRO-1
-  // the last two over 8 ranks: 384 * (6 + 4 / 8) = 2496.
+  // the last two are spread over 8 ranks: 384 * (6 + 4 / 8) = 2496.
   Stage stage = encoder_stage(2, Recomputation::full);
   stage.optimizer_states = OptimizerStates::bf16;
   stage.dp = 8;
@@ -79,8 +79,8 @@ TEST(Memory, Zero1SharesAddUpToTheWhole) {
 }
 
 TEST(Memory, PlainLayerWithDropoutKeepsThirtyFourBytesPerTokenAndWidth) {
-  // q = k = h = 4 and f = 4 h: Korthikanti et al. 2022 give 34 s h without the attention matrix. 34 * 6 * 4 a
-  // layer. Two of the 34 are dropout masks.
+  // q = k = h = 4 and f = 4 h: Korthikanti et al. 2022 give 34 s h without the attention matrix: 34 * 6 * 4
+  // per layer. Two of the 34 are dropout masks.
   const Stage stage = encoder_stage(2, Recomputation::none);
   ModelSpec model = small_model();
   EXPECT_EQ(activation_bytes(stage, model, kEncoderWork).count, 2 * 32 * 6 * 4);
@@ -102,8 +102,8 @@ TEST(Memory, SelectiveDropsTheAttentionOutputAndFullAllButTheInput) {
 }
 
 TEST(Memory, TensorParallelismSplitsAllWithSequenceParallelismAndAllButEightWithout) {
-  // On 2 ranks with 6 tokens: split 6 * 184 / 2 = 552; else 6 * (64 + 120 / 2) = 744. Full: 6 * 16 / 2, or 6
-  // * 16.
+  // On 2 ranks with 6 tokens: split 6 * 184 / 2 = 552; otherwise 6 * (64 + 120 / 2) = 744. Full: 6 * 16 / 2,
+  // or otherwise 6 * 16.
   const Work work{{}, {1, 6, 36}};
   const ModelSpec model = small_model();
   EXPECT_EQ(activation_bytes(llm_stage(1, Recomputation::none, 2), model, work).count, 552);
@@ -118,7 +118,7 @@ TEST(Memory, SequencesArePaddedToWholeTokensOnEachRank) {
 }
 
 TEST(Memory, ConnectorKeepsItsInputAndBothSidesOfTheActivation) {
-  // 6 encoder tokens merge to 3. Input 2 * 3 * 8 = 48; before and after the activation 2 * 48.
+  // 6 encoder tokens merge to 3. Input 2 * 3 * 8 = 48; before and after the activation function 2 * 48.
   Stage stage;
   stage.connector = true;
   EXPECT_EQ(activation_bytes(stage, small_model(), kEncoderWork).count, 48 + 96);
@@ -135,28 +135,27 @@ TEST(Memory, HeadKeepsTwoInputsAndTheLogits) {
   EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 5 * 52);
   stage.tp = 2;
   EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 96 + 50);
-  // Without a fused cross-entropy the softmax in fp32: 4 * 8 + 4 * 10 = 72.
+  // Without a fused cross-entropy the softmax is in fp32: 4 * 8 + 4 * 10 = 72.
   stage.tp = 1;
   model.llm.fused_cross_entropy = false;
   EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 5 * 72);
 }
 
-// 20 logits at once are 2 of 5 rows of 10, and 4 on one of two ranks. Kept are the norm's input and the
-// gradient of its output, 4 * 8 bytes for each of 5 rows, or of 3 on one of two ranks.
+// 20 logits at once are 2 of 5 rows of 10, or 4 on one of two ranks. The norm's input and the gradient of its
+// output are kept: 4 * 8 bytes for each of 5 rows, or of 3 on one of two ranks.
 TEST(Memory, AHeadInChunksHasTheLogitsOfAChunkInItsForward) {
   Stage stage;
   stage.head = true;
   ModelSpec model = small_model();
   model.llm.logits_at_once = 20;
   EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 5 * 32);
-  // 2 rows of logits and inputs, 2 * 10 + 2 * 8 bytes; what the norm gives, 5 * 16; the gradient of 80
-  // weights.
+  // 2 rows of logits and inputs, 2 * 10 + 2 * 8 bytes; the norm's output, 5 * 16; the gradient of 80 weights.
   EXPECT_EQ(workspace_bytes(Op::forward, stage, model, kLlmWork).count, 2 * 36 + 80 + 160);
   EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 80);
   EXPECT_EQ(workspace_bytes(Op::backward_input, stage, model, kLlmWork).count, 80);
   EXPECT_EQ(workspace_bytes(Op::backward_weight, stage, model, kLlmWork).count, 0);
   EXPECT_EQ(workspace_bytes(Op::forward, stage, model, {}).count, 0);
-  // Two ranks: 4 rows of 5 logits, 3 resident rows, 5 gathered ones and their gradients, half of the weights.
+  // Two ranks: 4 rows of 5 logits, 3 resident rows, 5 gathered rows and their gradients, half of the weights.
   stage.tp = 2;
   EXPECT_EQ(activation_bytes(stage, model, kLlmWork).count, 96);
   EXPECT_EQ(workspace_bytes(Op::forward, stage, model, kLlmWork).count, 4 * 26 + 48 + 160 + 80);
@@ -164,8 +163,8 @@ TEST(Memory, AHeadInChunksHasTheLogitsOfAChunkInItsForward) {
 
 TEST(Memory, WorkspaceOfALayerByMode) {
   const ModelSpec model = small_model();
-  // Each holds the bf16 gradients of one layer's 480 parameters: 960.
-  // None: the output, 5 * 16; backward also the gradients of the MLP's 6 * 12 bytes a token.
+  // Each mode holds the bf16 gradients of one layer's 480 parameters: 960.
+  // None: the output, 5 * 16; backward also the gradients of the MLP's 6 * 12 bytes per token.
   EXPECT_EQ(workspace_bytes(Op::forward, llm_stage(3, Recomputation::none), model, kLlmWork).count, 960 + 80);
   EXPECT_EQ(workspace_bytes(Op::backward, llm_stage(3, Recomputation::none), model, kLlmWork).count,
             960 + 80 + 360);
@@ -174,12 +173,12 @@ TEST(Memory, WorkspaceOfALayerByMode) {
             960 + 80 + 840);
   EXPECT_EQ(workspace_bytes(Op::backward, llm_stage(3, Recomputation::full), model, kLlmWork).count,
             960 + 440 + 840);
-  // Two ranks: half of the gradients, 3 resident tokens * 16 and 5 gathered ones * 16.
+  // Two ranks: half of the gradients, 3 resident tokens * 16 and 5 gathered tokens * 16.
   EXPECT_EQ(workspace_bytes(Op::forward, llm_stage(3, Recomputation::none, 2), model, kLlmWork).count,
             480 + 48 + 80);
 }
 
-// Between the parts of a split backward a stage has what it keeps without recomputation: 3 * 5 * 184.
+// Between the parts of a split backward a stage holds what it would keep without recomputation: 3 * 5 * 184.
 TEST(Memory, SplitBackwardsKeepWhatRecomputationHasDropped) {
   for (const Recomputation mode : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
     EXPECT_EQ(split_activation_bytes(llm_stage(3, mode), small_model(), kLlmWork).count, 3 * 5 * 184);
@@ -191,12 +190,12 @@ TEST(Memory, WorkspaceOfSplitBackwards) {
   const auto bytes = [&](Op op, const Stage& stage) {
     return workspace_bytes(op, stage, model, {kEncoderWork.encoder, kLlmWork.llm}).count;
   };
-  // As above: gradients of weights 960, the output 80, gradients of the MLP 360, and now all three layers'
-  // 840 when the last one is at work. The weight part finds them there.
+  // As above: gradients of weights 960, the output 80, gradients of the MLP 360, and now 840 for each of the
+  // three layers when the last one is processed. The weight part finds them in memory.
   EXPECT_EQ(bytes(Op::backward_input, llm_stage(3, Recomputation::full)), 960 + 440 + 3 * 840);
   EXPECT_EQ(bytes(Op::backward_weight, llm_stage(3, Recomputation::full)), 960 + 440);
   EXPECT_EQ(bytes(Op::backward_input, llm_stage(3, Recomputation::none)), 960 + 440);
-  // Two encoder layers behind them have dropped 6 * (128 - 8) = 720 each and need 6 * (8 + 64) = 432 for
+  // The two encoder layers that follow have dropped 6 * (128 - 8) = 720 each and need 6 * (8 + 64) = 432 for
   // gradients; one layer's weights have 2 * 192 bytes.
   Stage both = llm_stage(3, Recomputation::full);
   both.encoder_layers = 2;
@@ -210,17 +209,17 @@ TEST(Memory, WorkspaceOfTheHead) {
   EXPECT_EQ(workspace_bytes(Op::forward, stage, model, kLlmWork).count, 0);
   // Backward: the input's gradient 5 * 16 and the gradient of the 80 weights in bf16.
   EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 80 + 160);
-  // Two ranks: input and its gradient whole, half of the weights.
+  // Two ranks: the whole input and its gradient, half of the weights.
   stage.tp = 2;
   EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 80 + 80 + 80);
-  // Without a fused cross-entropy bf16 logits, 5 * 2 * 5, as well.
+  // Without a fused cross-entropy also bf16 logits, 5 * 2 * 5.
   model.llm.fused_cross_entropy = false;
   EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 240 + 50);
 }
 
 TEST(Memory, WorkspaceIsThatOfTheNeediestPart) {
-  // The head's logits, 5 * 2 * 10 = 100, are more than a layer's 80 and the connector's 2 * 48 = 96. Beside
-  // them one layer's gradients, 960.
+  // The head's logits, 5 * 2 * 10 = 100, exceed a layer's 80 and the connector's 2 * 48 = 96. In addition
+  // there are one layer's gradients, 960.
   Stage stage = llm_stage(1, Recomputation::none);
   stage.head = true;
   stage.connector = true;

@@ -32,7 +32,7 @@ NodeGroup random_group(Random& random, int nodes) {
   return group;
 }
 
-/// Three groups of nodes of four GPUs, of which the first and the last are alike.
+/// Three groups of nodes with four GPUs each. The first and the last have the same GPU.
 ClusterSpec random_mix(Random& random) {
   ClusterSpec cluster = fixtures::a100_cluster();
   cluster.gpus_per_node = 4;
@@ -52,7 +52,7 @@ Work random_work(Random& random) {
 }
 
 TEST(MixedCluster, SumsAndRanksFollowTheGroups) {
-  ClusterSpec cluster = fixtures::small_cluster();  // four GPUs a node
+  ClusterSpec cluster = fixtures::small_cluster();  // four GPUs per node
   NodeGroup old{3, cluster.gpu, cluster.software};
   NodeGroup fast = old;
   old.gpu.memory = Bytes{100};
@@ -73,7 +73,7 @@ TEST(MixedCluster, SumsAndRanksFollowTheGroups) {
   EXPECT_EQ(cluster.peak_flop_per_s(), 6 * 4 * 1000);
 }
 
-// On GPUs that differ by name alone a program costs what it costs on one type.
+// On GPUs that differ only by name, a program costs the same as on a single type.
 TEST(MixedCluster, TypesThatAreAlikeChangeNothing) {
   const ModelSpec model = testing::tiny_model();
   ClusterSpec uniform = fixtures::a100_cluster();
@@ -110,7 +110,7 @@ TEST(MixedCluster, EachGroupIsPricedByTheSlowestOfItsOwnNodes) {
     const Batch batch = testing::random_batch(random, plan.gbs);
     const Program program = lower(plan, model, batch, testing::random_assignment(random, plan, batch.size()));
     const ProgramCosts costs = AnalyticCostModel(model, mixed).price(program);
-    // Nodes 0 and from 3 on are of one type, 1 and 2 of the other.
+    // Nodes 0 and 3 onward are of one type, nodes 1 and 2 of the other.
     const ProgramCosts outer =
         AnalyticCostModel(model, mixed.with_gpus_of(mixed.node_groups[0])).price(program);
     const ProgramCosts inner =

@@ -1,4 +1,4 @@
-// Costs from a profile: known tables give known times.
+// Costs from a profile: known tables lead to known times.
 #include "costmodel/profiled/profiled.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(ProfileCurve, MeetsPointsThatRise) {
   const std::vector<double> y = {0.1, 0.3, 0.7, 0.7};
   const ProfileCurve curve(x, y, Below::proportional);
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(curve.at(x[i]), y[i]);
-  // Halfway from 64 to 100; below, the line to the origin; beyond, the last piece, which is flat.
+  // Halfway from 64 to 100; below the first point, the line to the origin; beyond the last, its flat piece.
   EXPECT_DOUBLE_EQ(curve.at(82), 0.5);
   EXPECT_DOUBLE_EQ(curve.at(4), 0.025);
   EXPECT_EQ(curve.at(0), 0);
@@ -30,20 +30,20 @@ TEST(ProfileCurve, MeetsPointsThatRise) {
 }
 
 TEST(ProfileCurve, GoesOnByTheLastSlope) {
-  // 0.2 in 10 after 20: 0.5 + 3 * 0.2 at 60.
+  // 0.2 per 10 after 20: 0.5 + 3 * 0.2 at 60.
   EXPECT_DOUBLE_EQ(ProfileCurve({10, 20, 30}, {0.1, 0.3, 0.5}, Below::proportional).at(60), 1.1);
   EXPECT_DOUBLE_EQ(ProfileCurve({10}, {0.1}, Below::constant).at(30), 0.3);
 }
 
 TEST(ProfileCurve, GoesOnByTheLastRateWhereItIsAskedTo) {
-  // 0.5 at 30: 1 at 60.
+  // 0.5 at 30 means 1 at 60.
   const ProfileCurve curve({10, 20, 30}, {0.1, 0.3, 0.5}, Below::proportional, ProfileCurve::Beyond::rate);
   EXPECT_DOUBLE_EQ(curve.at(60), 1);
   EXPECT_DOUBLE_EQ(curve.at(25), 0.4);
 }
 
 TEST(ProfileCurve, JoinsPointsThatFall) {
-  // 20 and 30 become (25, 4); with 40, whose 3 is below that, all three (30, 11 / 3).
+  // 20 and 30 become (25, 4); with 40, whose 3 is below that, all three become (30, 11 / 3).
   const ProfileCurve two({10, 20, 30, 40}, {1, 5, 3, 6}, Below::proportional);
   EXPECT_DOUBLE_EQ(two.at(25), 4);
   EXPECT_DOUBLE_EQ(two.at(40), 6);
@@ -82,9 +82,9 @@ Stage whole_stage(Recomputation recomputation) {
 // 100 encoder tokens of mean length 40, 200 LLM tokens of mean length 150.
 const Work kWork{{3, 100, 4000}, {2, 200, 30000}};
 
-// Forward in microseconds. Linear encoder layers 2 * 2 * 100 = 400, their attention 2 * 3 * 100 * 40 = 24000;
-// linear LLM layers 3 * 6 * 200 = 3600, their attention 3 * 7 * 200 * 150 = 630000. Ends: patches 1 * 100,
-// connector 4 * 100, embedding 5 * 200, head 8 * 200, in all 3100.
+// Forward in microseconds. Encoder layers: linear 2 * 2 * 100 = 400, attention 2 * 3 * 100 * 40 = 24000. LLM
+// layers: linear 3 * 6 * 200 = 3600, attention 3 * 7 * 200 * 150 = 630000. Ends: patches 1 * 100, connector 4
+// * 100, embedding 5 * 200, head 8 * 200, in total 3100.
 constexpr double kLayers = 400e-6 + 24000e-6 + 3600e-6 + 630000e-6;
 constexpr double kAttention = 24000e-6 + 630000e-6;
 constexpr double kEnds = 3100e-6;
@@ -103,8 +103,8 @@ TEST(ProfiledCostModel, AddsUpKnownTimes) {
   EXPECT_NEAR(time(Op::backward, Recomputation::full), 5 * (kLayers + kEnds) + kLayers, 1e-12);
 }
 
-/// Recomputation of linear parts takes half of their forward here; attention has no such figure and takes all
-/// of its own. Linear layers take 400 + 3600 us forward.
+/// Here recomputation of linear parts takes half of their forward. Attention has no such measurement and
+/// takes its whole forward. Linear layers take 400 + 3600 us forward.
 TEST(ProfiledCostModel, TakesRecomputationAsMeasured) {
   ProfileTables profile = known_profile();
   for (const ProfileUnit unit : {ProfileUnit::encoder_linear, ProfileUnit::llm_linear}) {
@@ -126,7 +126,7 @@ TEST(ProfiledCostModel, ChargesOnlyWhatAStageHolds) {
   Stage half;
   half.encoder_layers = 1;
   half.recomputation = Recomputation::none;
-  // Half of the patches, one layer; the LLM's work is another stage's but for its layers.
+  // Half of the patches and one layer; the LLM's work, except for its layers, belongs to another stage.
   EXPECT_NEAR(cost.compute(Op::forward, half, {kWork.encoder, {}}).count(), 50e-6 + 200e-6 + 12000e-6, 1e-12);
   EXPECT_EQ(cost.compute(Op::forward, whole_stage(Recomputation::none), {}).count(), 0);
   EXPECT_EQ(cost.convex_floor(Op::forward, half, kWork), std::nullopt);
@@ -135,9 +135,9 @@ TEST(ProfiledCostModel, ChargesOnlyWhatAStageHolds) {
   EXPECT_THROW(cost.compute(Op::forward, half, kWork), Error);
 }
 
-/// Returns a profile of devices of four quanta, measured on one and on all of them: on one everything takes
-/// four times as long, and beside a neighbour the passes of layers 1.2, 1.4 and 1.6 times, all others as long
-/// as alone.
+/// Returns a profile of devices with four quanta, measured on one quantum and on all of them. On one
+/// everything takes four times as long. With a neighbor, the passes of layers take 1.2, 1.4 and 1.6 times as
+/// long, and everything else as long as alone.
 ProfileTables shared_profile() {
   ProfileTables profile = known_profile();
   profile.quanta = 4;
@@ -175,8 +175,8 @@ Stage part_of_encoder(double share) {
 // attention 12000.
 constexpr double kOneLayer = 12250e-6;
 
-/// On k of four quanta between one and four a time is a + b / k. With 4 T on one and T on all, b / 1 + a = 4
-/// T and b / 4 + a = T: a = 0, so that two quanta take 2 T and three 4/3 T.
+/// On k of four quanta a time is a + b / k. With 4 T on one quantum and T on all, b / 1 + a = 4 T and b / 4 +
+/// a = T: a = 0, so two quanta take 2 T and three take 4/3 T.
 TEST(ProfiledCostModel, PricesStagesByTheirQuanta) {
   const ProfiledCostModel cost(shared_profile());
   const auto forward = [&](double share) {
@@ -184,14 +184,15 @@ TEST(ProfiledCostModel, PricesStagesByTheirQuanta) {
   };
   EXPECT_NEAR(forward(1), kOneLayer, 1e-12);
   EXPECT_NEAR(forward(0.25), 4 * kOneLayer, 1e-12);
-  EXPECT_NEAR(forward(0.01), 4 * kOneLayer, 1e-12);  // one quantum at least
+  EXPECT_NEAR(forward(0.01), 4 * kOneLayer, 1e-12);  // at least one quantum
   EXPECT_NEAR(forward(0.5), 2 * kOneLayer, 1e-12);
   EXPECT_NEAR(forward(0.75), 4.0 / 3 * kOneLayer, 1e-12);
-  EXPECT_NEAR(forward(0.99), 4.0 / 3 * kOneLayer, 1e-12);  // one quantum is the LLM's
+  EXPECT_NEAR(forward(0.99), 4.0 / 3 * kOneLayer, 1e-12);  // one quantum goes to the LLM
 }
 
-/// The LLM has the quanta that the encoder leaves, also where its share is halfway between two: of four and
-/// 0.375 the encoder gets two, as halves go up, and so the LLM, which asks for 0.625, gets two as well.
+/// The LLM gets the quanta that the encoder leaves, even if the share is halfway between two quanta: with
+/// four quanta and 0.375 the encoder gets two, since halves round up. The LLM asks for 0.625 and also gets
+/// two.
 TEST(ProfiledCostModel, GivesTheLlmTheRest) {
   const ProfiledCostModel cost(shared_profile());
   Stage llm;
@@ -211,8 +212,8 @@ TEST(ProfiledCostModel, GivesTheLlmTheRest) {
   }
 }
 
-/// Layers take 1.2 times as long beside a neighbour, patches as long: of 50 + 12200 us these are 50 + 14640,
-/// whose ratio is halved.
+/// With a neighbor, layers take 1.2 times as long and patches equally long: 50 + 12200 us become 50 + 14640.
+/// The result is half of this ratio.
 TEST(ProfiledCostModel, AsksForHalfOfTheSlowingDown) {
   const ProfiledCostModel cost(shared_profile());
   const Stage quarter = part_of_encoder(0.25);
@@ -231,7 +232,7 @@ TEST(ProfiledCostModel, AsksForHalfOfTheSlowingDown) {
   EXPECT_EQ(cost.optimizer_bandwidth(part_of_encoder(1)), 0.5);
 }
 
-/// What is as fast beside a neighbour, or by noise faster, asks for half; nothing asks for more than all.
+/// Work that is as fast with a neighbor, or faster by noise, asks for half; nothing asks for more than all.
 TEST(ProfiledCostModel, AsksForHalfAtLeastAndForAllAtMost) {
   ProfileTables profile = shared_profile();
   profile.tp.front().part->optimizer_beside = 0.9;
@@ -242,7 +243,7 @@ TEST(ProfiledCostModel, AsksForHalfAtLeastAndForAllAtMost) {
   EXPECT_EQ(cost.bandwidth(Op::backward_input, part_of_encoder(0.25), kWork), 1);
 }
 
-/// Parameters of the stage: those of one layer; on two quanta the line is a + b / 2 of 4 and 1: twice.
+/// Uses the parameters of one layer. On two quanta the line through 4 and 1 is a + b / 2: twice.
 TEST(ProfiledCostModel, PricesOptimizersByTheirQuanta) {
   const ProfiledCostModel cost(shared_profile());
   const double whole = cost.optimizer_step(part_of_encoder(1)).count();
@@ -273,7 +274,7 @@ TEST(ProfiledCostModel, RefusesPartsBelowWhatWasMeasured) {
   EXPECT_FALSE(has_tables(known_profile(), part_of_encoder(0.25)));
 }
 
-/// At tp 2 passes take half as long, with sequence parallelism a third.
+/// At tp 2, passes take half as long; with sequence parallelism a third.
 TEST(ProfiledCostModel, KeepsModesOfTpApart) {
   ProfileTables profile = known_profile();
   for (const auto& [mode, part] : {std::pair{TpMode{2, false}, 2}, std::pair{TpMode{2, true}, 3}}) {
@@ -300,7 +301,7 @@ TEST(ProfiledCostModel, KeepsModesOfTpApart) {
   }
 }
 
-/// A message of 1000 values, f32 here: 2 ms + 4 ms, of a shard of two 2 ms + 2 ms.
+/// A message of 1000 values in f32: 2 ms + 4 ms; a shard of two: 2 ms + 2 ms.
 TEST(ProfiledCostModel, SendsShardsWithinAModule) {
   const ProfiledCostModel cost(known_profile());
   Stage encoder;
@@ -321,8 +322,8 @@ TEST(ProfiledCostModel, SendsShardsWithinAModule) {
   EXPECT_DOUBLE_EQ(time(1, 2), 6e-3);
   EXPECT_DOUBLE_EQ(time(2, 1), 6e-3);
   EXPECT_DOUBLE_EQ(time(3, 2), 4e-3);
-  EXPECT_DOUBLE_EQ(time(0, 4), 4e-3);  // of the encoder
-  EXPECT_DOUBLE_EQ(time(4, 3), 4e-3);  // of the LLM
+  EXPECT_DOUBLE_EQ(time(0, 4), 4e-3);  // in the encoder
+  EXPECT_DOUBLE_EQ(time(4, 3), 4e-3);  // in the LLM
   for (Stage& stage : program.stages) stage.sequence_parallel = false;
   EXPECT_DOUBLE_EQ(time(0, 1), 6e-3);
 }
@@ -340,8 +341,8 @@ TEST(ProfiledCostModel, SaysHowFarItGoesBeyondItsPoints) {
   EXPECT_EQ(times({}), 0);
 }
 
-/// Of 200 LLM tokens 150 are not trained: the head takes 50 * 8 us in place of 200 * 8 us, where logits are
-/// made of trained tokens alone.
+/// 150 of 200 LLM tokens are untrained: the head takes 50 * 8 us in place of 200 * 8 us if logits are
+/// computed only for trained tokens.
 TEST(ProfiledCostModel, CountsTrainedTokensOfTheHead) {
   Work work = kWork;
   work.llm.untrained_tokens = 150;
@@ -353,10 +354,9 @@ TEST(ProfiledCostModel, CountsTrainedTokensOfTheHead) {
               kLayers + kEnds - 150 * 8e-6, 1e-12);
 }
 
-/// One of two layers has windows of 16 tokens. The mean length over both is 40, so that of the other is 2 *
-/// 40
-/// - 16 = 64: attention takes 3 us * 100 * (16 + 64), as much as 2 * 40, since it is linear in the length
-/// here. With a start of 1 ms on 256 tokens of length 16 only the layer with windows has that.
+/// One of two layers has windows of 16 tokens. The mean length over both is 40, so the other has length
+/// 2 * 40 - 16 = 64. Attention takes 3 us * 100 * (16 + 64), the same as 2 * 40, since here it is linear in
+/// the length. If 256 tokens of length 16 have a start of 1 ms, only the layer with windows has it.
 TEST(ProfiledCostModel, KeepsLayersWithWindowsApart) {
   ProfileTables profile = known_profile();
   profile.windows = AttentionWindows{1, 16};
@@ -367,8 +367,8 @@ TEST(ProfiledCostModel, KeepsLayersWithWindowsApart) {
   EXPECT_NEAR(forward(), kLayers + kEnds + 2 * 3e-6 * 100 * 16, 1e-12);
 }
 
-/// Patches take 1 us a token, all of it the host's here. Two microbatches of 100 tokens on a rank: the first
-/// forward has 100 us for all patches, the second none.
+/// Patches take 1 us per token, all of it on the host. With two microbatches of 100 tokens on a rank, the
+/// first forward has 100 us for all patches, the second none.
 TEST(ProfiledCostModel, ShowsTheHostInTheFirstForward) {
   ProfileTables profile = known_profile();
   for (ProfilePoint& p : profile.tp.front().of(ProfileUnit::patches)) p.host_s = p.forward_s;
@@ -383,8 +383,8 @@ TEST(ProfiledCostModel, ShowsTheHostInTheFirstForward) {
   EXPECT_EQ(times[1], to_nanoseconds(Seconds(kLayers + kEnds - 100e-6)));
 }
 
-/// Three LLM layers of 480 parameters: 5 us and 2 ns each; with four ranks' sum of 8 bytes on top, 3 ms and 6
-/// us a byte. Sums of gradients have none of it.
+/// Three LLM layers of 480 parameters: 5 us plus 2 ns each; the sum of 8 bytes over four ranks adds 3 ms and
+/// 6 us per byte. Sums of gradients have none of it.
 TEST(ProfiledCostModel, AddsSquaresToTheNorm) {
   ProfileTables profile = known_profile();
   profile.norm = {5e-6, 2e-9};
@@ -393,7 +393,7 @@ TEST(ProfiledCostModel, AddsSquaresToTheNorm) {
   Stage stage;
   stage.llm_layers = 3;
   stage.dp = 4;
-  stage.zero1 = true;  // one of the dp ranks takes the squares of all parameters all the same
+  stage.zero1 = true;  // one dp rank still squares all parameters
   program.stages = {stage};
   for (std::int32_t g = 0; g < 4; ++g) program.groups.push_back({g, 1, 0, g, 0, 0});
   Collective norm;
@@ -407,7 +407,7 @@ TEST(ProfiledCostModel, AddsSquaresToTheNorm) {
   EXPECT_NEAR(cost.all_reduce(norm, program).count(), 3e-3 + 8 * 6e-6, 1e-12);
 }
 
-/// Of a fixed mean length, more tokens never take less.
+/// At a fixed mean length, more tokens never take less time.
 TEST(ProfiledCostModel, RisesWithTheTokens) {
   Random random(9);
   ProfileTables profile = known_profile();
@@ -440,7 +440,7 @@ TEST(ProfiledCostModel, PricesCommunicationByItsLines) {
     collective.groups.assign(static_cast<std::size_t>(ranks), 0);
     return cost.all_reduce(collective, program).count();
   };
-  // Two 3 ms, four 9 ms; three halfway; seven as 6 / 3 of four.
+  // Two ranks take 3 ms, four 9 ms; three are halfway; seven take 6 / 3 of four.
   EXPECT_EQ(time(1), 0);
   EXPECT_DOUBLE_EQ(time(2), 3e-3);
   EXPECT_DOUBLE_EQ(time(3), 6e-3);
@@ -448,8 +448,8 @@ TEST(ProfiledCostModel, PricesCommunicationByItsLines) {
   EXPECT_DOUBLE_EQ(time(7), 18e-3);
 }
 
-/// An ffn of 12 has 16 values in memory: 4 more rows or columns of 8 in each of three matrices, 96 a layer.
-/// That of the encoder, 16, stays.
+/// An ffn of 12 is padded to 16 in memory: 4 more rows or columns of 8 in each of three matrices, 96 per
+/// layer. The encoder's ffn of 16 is unchanged.
 TEST(ProfiledCostModel, CountsTheZerosOfPaddedRows) {
   ProfileTables profile = known_profile();
   profile.row_alignment = 8;
@@ -469,16 +469,16 @@ TEST(ProfiledCostModel, CountsStatesAndActivations) {
   EXPECT_EQ(cost.model_state(stage), (ModelState{Bytes{5760}, Bytes{5760}, Bytes{2880}}));
   // 100 encoder tokens * (2 * 80 + 6 + 30), 200 LLM tokens * (3 * 160 + 4 + 50).
   EXPECT_EQ(cost.activation(whole_stage(Recomputation::selective), kWork).count, 19600 + 106800);
-  // Between the parts of a backward as without recomputation: 100 * (2 * 100 + 36), 200 * (3 * 200 + 54).
+  // Between the parts of a backward, as without recomputation: 100 * (2 * 100 + 36), 200 * (3 * 200 + 54).
   for (const Recomputation mode : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
     EXPECT_EQ(cost.split_activation(whole_stage(mode), kWork).count, 23600 + 130800);
   }
 }
 
-/// Of 100 encoder tokens and 200 LLM tokens. The head needs 200 * 10 forward and 200 * 300 backward; a layer
-/// of the LLM 200 * 50 and 200 * 110, less the 200 * 50 that the head has not kept yet, or no more. On a
-/// stage of the encoder a layer needs 100 * 60 backward, less the connector's 100 * 30, which is not given
-/// back where weights' gradients are made later.
+/// For 100 encoder tokens and 200 LLM tokens, the head needs 200 * 10 forward and 200 * 300 backward. An LLM
+/// layer needs 200 * 50 and 200 * 110, minus the 200 * 50 that the head has not kept yet or has already
+/// freed. On an encoder stage a layer needs 100 * 60 backward, minus the connector's 100 * 30, which is not
+/// freed if the gradients of weights are computed later.
 TEST(ProfiledCostModel, CountsBuffers) {
   const ProfiledCostModel cost(known_profile());
   Stage stage = whole_stage(Recomputation::selective);
@@ -492,11 +492,11 @@ TEST(ProfiledCostModel, CountsBuffers) {
   stage.llm_layers = 0;
   stage.embedding = false;
   EXPECT_EQ(bytes(Op::backward), 3'000);
-  // Both of its layers have 20 more of each token when the second is at work.
+  // Both of its layers hold 20 more per token while the second layer runs.
   EXPECT_EQ(bytes(Op::backward_input), 6'000 + 2'000);
 }
 
-/// Of 200 rows 5 have their 10 logits of 4 bytes at once: 200 * 100 bytes less 195 * 40.
+/// Only 5 of 200 rows have their 10 logits of 4 bytes at once: 200 * 100 bytes minus 195 * 40.
 TEST(ProfiledCostModel, CountsLogitsOfAChunk) {
   ProfileTables profile = known_profile();
   profile.model.llm.logits_at_once = 50;
@@ -507,9 +507,9 @@ TEST(ProfiledCostModel, CountsLogitsOfAChunk) {
   EXPECT_EQ(ProfiledCostModel(profile).workspace(Op::backward, stage, kWork).count, 60'000);
 }
 
-/// Each layer of the LLM keeps 200 * 180 more than before when it has been computed again, each of the
-/// encoder 100 * 90. The last layer of the LLM to run needs 200 * 250 beside what two before it keep; then
-/// the last of the encoder 100 * 140 beside three of the LLM and one of its own.
+/// After its recomputation each LLM layer keeps 200 * 180 more than before, and each encoder layer 100 * 90.
+/// The last LLM layer to run needs 200 * 250 on top of what the two before it keep. Then the last encoder
+/// layer needs 100 * 140 on top of three LLM layers and one encoder layer.
 TEST(ProfiledCostModel, CountsWhatStaysWhileASplitBackwardRuns) {
   const ProfiledCostModel cost(known_profile());
   Stage stage = whole_stage(Recomputation::full);
@@ -520,7 +520,7 @@ TEST(ProfiledCostModel, CountsWhatStaysWhileASplitBackwardRuns) {
   EXPECT_EQ(cost.workspace(Op::backward_input, stage, kWork).count, 50'000 + 2 * 36'000);
 }
 
-/// A profile of the LLM alone prices its stages as that of the whole model does, and no other.
+/// A profile of only the LLM prices LLM stages like the profile of the whole model, and no other stages.
 TEST(ProfiledCostModel, OfATextModelPricesItsStages) {
   const ProfiledCostModel whole(known_profile());
   const ProfiledCostModel text(fixtures::known_text_profile());

@@ -54,7 +54,8 @@ Timeline recording() {
   return timeline;
 }
 
-/// Of ranks 0 to 2 a third GPU would be half empty. Recorded durations have what neighbours cost in them.
+/// Ranks 0 to 2 would leave one GPU half empty. Recorded durations already include the slowdown by
+/// neighbors.
 TEST(RecordedProgram, SharesGpus) {
   Timeline timeline = recording();
   timeline.shared_gpus = 2;
@@ -69,7 +70,7 @@ TEST(RecordedProgram, SharesGpus) {
 TEST(RecordedProgram, HasTheRecordedInstructionsAndTheirDurations) {
   const RecordedProgram recorded = recorded_program(recording());
   const Program& program = recorded.program;
-  // Works without a shape are one empty work behind the others.
+  // Instructions without a shape share one empty work after the others.
   const std::vector<Instruction> expected = {{Op::forward, 0, 0, 0},
                                              {Op::send, 0, 0, 0},
                                              {Op::receive, 0, 0, 1},
@@ -115,8 +116,8 @@ TEST(RecordedProgram, HasTheRecordedInstructionsAndTheirDurations) {
   EXPECT_EQ(recorded.costs.workspace[3], Bytes{9});
 }
 
-// Rank 0's start has no compute behind it, so that both enter at once. With a backward there of 290 to 310
-// that the collective began at 300 it is entered halfway; rank 2 could have entered at any time.
+// No compute follows rank 0's start, so both ranks enter immediately. With a backward there from 290 to 310,
+// the collective that began at 300 is entered halfway; rank 2 could have entered at any time.
 TEST(RecordedProgram, FindsHowLateACollectiveMayBeEntered) {
   EXPECT_EQ(recorded_program(recording()).program.collectives[0].ready, 0);
   Timeline timeline = recording();
@@ -125,7 +126,7 @@ TEST(RecordedProgram, FindsHowLateACollectiveMayBeEntered) {
   std::swap(timeline.spans[8].position, timeline.spans[9].position);
   const double ready = recorded_program(timeline).program.collectives[0].ready;
   EXPECT_EQ(std::llround(ready * 20), 10);
-  EXPECT_NE(std::llround((ready + 1e-9) * 20), 10);  // the latest of all that come to 10
+  EXPECT_NE(std::llround((ready + 1e-9) * 20), 10);  // the latest entry that rounds to 10
 }
 
 // All NCCL kernels of a collective end together, but each begins when its rank enters.
@@ -181,7 +182,7 @@ TEST(RecordedProgram, RefusesWhatIsNoRun) {
   refused([](T& t) { t.spans[4].position = -1; }, "spans.position[4]", "found -1");
   refused([](T& t) { t.spans[4].position = 6; }, "spans.position[4]", "from 0 to 5");
   refused([](T& t) { t.spans[4].position = 0; }, "spans.position[4]", "found 0 in row 1, too");
-  // A span that is missing leaves one position too many.
+  // A missing span leaves one position too many.
   refused([](T& t) { t.spans.erase(t.spans.begin()); }, "spans.position[10]", "found 5");
   refused([](T& t) { t.spans[kReceive].message = -1; }, "spans.message[3]", "found -1");
   refused([](T& t) { t.spans[kReceive].message = 12; }, "spans.message[3]", "from 0 to 11");
@@ -194,7 +195,7 @@ TEST(RecordedProgram, RefusesWhatIsNoRun) {
   refused([](T& t) { t.spans[9].message = t.spans[10].message = 1; }, "spans.message", "no collective 0");
   refused([](T& t) { t.spans[0].microbatch = -1; }, "spans.microbatch[0]", "found -1");
   refused([](T& t) { t.spans[0].microbatch = 12; }, "spans.microbatch[0]", "from 0 to 11");
-  // The program itself makes no sense: backward before forward, a wait for what was not started.
+  // The program itself is invalid: a backward before its forward, or a wait for something not started.
   refused([](T& t) { std::swap(t.spans[0].position, t.spans[8].position); }, "spans", "out of order");
   refused([](T& t) { t.spans[7].message = 1; }, "spans", "index 1 is out of range");
 }

@@ -9,8 +9,8 @@
 namespace dflop {
 namespace recorded_test {
 
-/// A forward takes 1 s per LLM token and 3 s per encoder token, every other compute twice as long; a message
-/// or collective 1 s a byte, an optimizer step 5 s.
+/// A forward takes 1 s per LLM token and 3 s per encoder token, all other compute twice as long. A message or
+/// collective takes 1 s per byte, an optimizer step 5 s.
 class TokenCost final : public CostModel {
  public:
   Seconds compute(Op op, const Stage&, const Work& work) const override {
@@ -37,9 +37,9 @@ Work llm(std::int64_t tokens) {
   return {{}, {1, tokens, tokens * tokens}};
 }
 
-/// One LLM stage of two dp ranks; forwards of 10, 10, 20 and 30 tokens on the first. Against TokenCost's 10,
-/// 10, 20 and 30 s they take 11, 13, 24 and 90 s: ratios 1.1, 1.3, 1.2 and 3. In order of ratios the
-/// predicted times add up to 10, 30, 40 and 70 s, so that 1.3 is the first with half of them.
+/// One LLM stage of two dp ranks. The first rank has forwards of 10, 10, 20 and 30 tokens, which take 11, 13,
+/// 24 and 90 s where TokenCost predicts 10, 10, 20 and 30 s: ratios 1.1, 1.3, 1.2 and 3. In order of ratios
+/// the predicted times add up to 10, 30, 40 and 70 s, so 1.3 is the first ratio that covers half of them.
 RecordedProgram recording() {
   RecordedProgram recorded;
   recorded.memory = true;
@@ -66,7 +66,7 @@ RecordedProgram recording() {
     recorded.costs.model_state.push_back({Bytes{50 + g}, {}, {}});
   }
   program.messages = {{0, 1, 0, Bytes{10}, Bytes{10}}, {0, 1, 1, Bytes{30}, Bytes{30}}};
-  recorded.costs.message = {seconds(7), seconds(11)};  // 5 s + 0.2 s a byte
+  recorded.costs.message = {seconds(7), seconds(11)};  // 5 s + 0.2 s per byte
   program.collectives = {{{0, 1}, Bytes{8}}};
   recorded.costs.collective = {seconds(12)};  // 1.5 times TokenCost's
   return recorded;
@@ -98,10 +98,10 @@ TEST(RecordedCostModel, PricesByShapeThenByTheMedianRatio) {
   Stage stage = recorded.program.stages[0];
   EXPECT_DOUBLE_EQ(model.compute(Op::forward, stage, llm(10)).count(), 12);  // mean of 11 and 13
   EXPECT_DOUBLE_EQ(model.compute(Op::forward, stage, llm(20)).count(), 24);
-  // No backward was recorded: the ratio is that of all compute on such stages.
+  // No backward was recorded, so the ratio of all compute on such stages applies.
   EXPECT_DOUBLE_EQ(model.compute(Op::forward, stage, llm(100)).count(), 130);
   EXPECT_DOUBLE_EQ(model.compute(Op::backward, stage, llm(100)).count(), 260);
-  stage.tp = 2;  // another shape, although the same work
+  stage.tp = 2;  // another shape, although the work is the same
   EXPECT_DOUBLE_EQ(model.compute(Op::forward, stage, llm(10)).count(), 13);
   EXPECT_DOUBLE_EQ(model.optimizer_step(stage).count(), 6);  // 5 s times 6 / 5
   EXPECT_EQ(model.model_state(stage), (ModelState{Bytes{1'000}, {}, {}}));
@@ -111,7 +111,7 @@ TEST(RecordedCostModel, PricesByShapeThenByTheMedianRatio) {
 
 TEST(RecordedCostModel, TellsKindsOfStagesApart) {
   RecordedProgram recorded = recording();
-  // The last forward is now one of an encoder stage, of 30 tokens and 90 s predicted: ratio 2.
+  // The last forward now belongs to an encoder stage, with 30 tokens and 90 s predicted: ratio 2.
   recorded.program.stages.emplace_back().encoder_layers = 1;
   recorded.program.works[3] = {{1, 30, 900}, {}};
   recorded.program.instructions[3].stage = 1;
@@ -120,13 +120,13 @@ TEST(RecordedCostModel, TellsKindsOfStagesApart) {
   const RecordedCostModel model(recorded, fallback);
   const Work encoder{{1, 40, 1600}, {}};
   EXPECT_DOUBLE_EQ(model.compute(Op::forward, recorded.program.stages[1], encoder).count(), 240);
-  // Left are 1.1, 1.2 and 1.3 with 10, 20 and 10 s.
+  // The remaining ratios are 1.1, 1.2 and 1.3 with 10, 20 and 10 s.
   EXPECT_DOUBLE_EQ(model.compute(Op::forward, recorded.program.stages[0], llm(100)).count(), 120);
   // A stage with both kinds of layers: 100 s of LLM work times 1.2 and 30 s of encoder work times 2.
   Stage both = recorded.program.stages[0];
   both.encoder_layers = 3;
   EXPECT_DOUBLE_EQ(model.compute(Op::forward, both, {{1, 10, 100}, {1, 100, 10'000}}).count(), 120 + 60);
-  // No backward was recorded. Of all compute, 40 s have ratios below 2 and 90 s that of 2.
+  // No backward was recorded. Over all compute, 40 s have ratios below 2 and 90 s have ratio 2.
   EXPECT_DOUBLE_EQ(model.compute(Op::backward, both, llm(100)).count(), 2 * 200);
 }
 
@@ -151,13 +151,13 @@ TEST(RecordedCostModel, CountsWhereItsPricesComeFrom) {
   EXPECT_EQ(parts.messages.by_shape, 1);
   EXPECT_EQ(parts.messages.scaled, 0);
   EXPECT_EQ(parts.collectives.scaled, 1);
-  // The most that the same shape kept, for the forward and for what frees it.
+  // The maximum that the same shape kept, for the forward and for the instruction that frees it.
   EXPECT_EQ(costs.activation[0], Bytes{201});
   EXPECT_EQ(costs.activation[3], Bytes{100});
 }
 
-/// One LLM stage on one rank that has run a forward of 10 tokens, which kept 200, and its backward in two
-/// parts, the first of which kept 30 more.
+/// One LLM stage on one rank that ran a forward of 10 tokens, which kept 200, and its backward in two parts,
+/// of which the first kept 30 more.
 RecordedProgram split_recording() {
   RecordedProgram recorded;
   recorded.memory = true;
@@ -175,8 +175,8 @@ RecordedProgram split_recording() {
   return recorded;
 }
 
-// Microbatch 1 of 10 tokens has the recorded shape, and with 20 the fallback's: 100, of which split backwards
-// keep 45 more.
+// Microbatch 1 has the recorded shape with 10 tokens. With 20 it has the fallback's memory: 100, and split
+// backwards keep 45 more.
 TEST(RecordedCostModel, PricesWhatSplitBackwardsKeep) {
   class SplitCost final : public CostModelOver {
    public:
@@ -200,8 +200,9 @@ TEST(RecordedCostModel, PricesWhatSplitBackwardsKeep) {
   EXPECT_EQ(model.price(other).activation, (std::vector<Bytes>{{200}, {200}}));
 }
 
-// A node of four GPUs: ranks 0 and 1 are on one node, 0 and 4 are not. No message between nodes was recorded,
-// so theirs are the fallback's times 11 / 30, the ratio of the message with 30 of the 40 predicted seconds.
+// A node has four GPUs: ranks 0 and 1 are on one node, 0 and 4 are not. No message between nodes was
+// recorded, so these take the fallback's time times 11 / 30, the ratio of the message with 30 of the 40
+// predicted seconds.
 TEST(RecordedCostModel, FitsMessagesInsideAndBetweenNodesApart) {
   const RecordedProgram recorded = recording();
   const TokenCost fallback;
@@ -224,7 +225,7 @@ TEST(LinkFit, IsTheLineOfLeastSquares) {
   EXPECT_DOUBLE_EQ(exact.latency.count(), 5);
   EXPECT_DOUBLE_EQ(exact.seconds_per_byte, 0.2);
   // Mean (1, 2); slope ((-1)(-2) + 0 (1) + (1)(1)) / 2 = 1.5, latency 2 - 1.5. A sample of 0 bytes is pure
-  // latency, however noisy.
+  // latency, even if noisy.
   const LinkFit noisy = fit({{0, Seconds(0)}, {1, Seconds(3)}, {2, Seconds(3)}});
   EXPECT_DOUBLE_EQ(noisy.latency.count(), 0.5);
   EXPECT_DOUBLE_EQ(noisy.seconds_per_byte, 1.5);
@@ -232,7 +233,8 @@ TEST(LinkFit, IsTheLineOfLeastSquares) {
 }
 
 TEST(LinkFit, HasNoNegativePart) {
-  // 10 s for 10 bytes and 40 s for 30: the line would begin at -5 s. Through 0: (100 + 1200) / 1000 = 1.3.
+  // 10 s for 10 bytes and 40 s for 30: a line would begin at -5 s. Through 0 the slope is (100 + 1200) / 1000
+  // = 1.3.
   const LinkFit steep = fit({{10, Seconds(10)}, {30, Seconds(40)}});
   EXPECT_DOUBLE_EQ(steep.latency.count(), 0);
   EXPECT_DOUBLE_EQ(steep.seconds_per_byte, 1.3);
@@ -241,9 +243,9 @@ TEST(LinkFit, HasNoNegativePart) {
   EXPECT_DOUBLE_EQ(falling.seconds_per_byte, 0);
 }
 
-// A sum of `count` equal sizes over `count` is not always that size in floating point: of 24 and 48
-// transfers, as FSDP has with 8 and 16 equal layers, a spread of 1e-32 bytes was left, and a line of any
-// slope.
+// In floating point, a sum of `count` equal sizes divided by `count` is not always that size. With 24 and 48
+// transfers, as in FSDP with 8 and 16 equal layers, a spread of 1e-32 bytes remained, and led to a line of
+// arbitrary slope.
 TEST(LinkFit, OfOneSizeIsBandwidthForAnyNumberOfSamples) {
   for (std::size_t count = 1; count <= 200; ++count) {
     std::vector<LinkSample> samples(count, {2e8 / 3, Seconds(0.004)});
@@ -251,7 +253,8 @@ TEST(LinkFit, OfOneSizeIsBandwidthForAnyNumberOfSamples) {
     ASSERT_EQ(equal.latency.count(), 0) << count;
     ASSERT_NEAR(equal.duration(2e8 / 3).count(), 0.004, 1e-9) << count;
     ASSERT_FALSE(equal.has_known_latency);
-    // Neither noise of the times nor sizes that differ, by a padded row or twice, make latency of it.
+    // Neither noisy times nor sizes that differ, by a padded row or by almost a factor of two, are mistaken
+    // for latency.
     Random random(count);
     for (LinkSample& sample : samples) sample.duration *= 0.97 + 0.06 * random.uniform();
     for (const double more : {0.0, 1e-3, 0.999}) {
@@ -262,8 +265,8 @@ TEST(LinkFit, OfOneSizeIsBandwidthForAnyNumberOfSamples) {
   }
 }
 
-// Times of a simulation are on their line but for whole nanoseconds: sizes of 10 to 12 MB at 10 us + 0.1 ns a
-// byte give both back.
+// Times of a simulation lie on their line up to rounding to whole nanoseconds: sizes of 10 to 12 MB at 10 us
+// + 0.1 ns per byte recover both.
 TEST(LinkFit, WithoutNoiseANarrowRangeIsEnough) {
   std::vector<LinkSample> samples;
   for (int k = 0; k <= 20; ++k) {
@@ -276,8 +279,8 @@ TEST(LinkFit, WithoutNoiseANarrowRangeIsEnough) {
   EXPECT_NEAR(line.seconds_per_byte, 1e-10, 1e-15);
 }
 
-// Sizes of 1 to 4, times of them with 30 % of noise and no latency: what a line would find of latency is
-// within its own error. With a latency of 100 of 101 to 104 it is not.
+// Sizes of 1 to 4, and times proportional to them with 30 % of noise and no latency: any latency of a fitted
+// line is within its own error. With a latency of 100 and sizes of 101 to 104 it is not.
 TEST(LinkFit, NoiseIsNoLatency) {
   Random random(7);
   int mistaken = 0;
@@ -291,7 +294,7 @@ TEST(LinkFit, NoiseIsNoLatency) {
     for (LinkSample& sample : samples) sample.duration += Seconds(100);
     EXPECT_NEAR(fit(samples).latency.count(), 100, 2);
   }
-  EXPECT_LE(mistaken, 20);  // 2.5 % of 200, and as many again by chance, twice
+  EXPECT_LE(mistaken, 20);  // 2.5 % of 200, doubled twice to allow for chance
 }
 
 TEST(LinkFit, OfOneSizeIsBandwidthAndOfNoBytesLatency) {
@@ -305,7 +308,7 @@ TEST(LinkFit, OfOneSizeIsBandwidthAndOfNoBytesLatency) {
   EXPECT_FALSE(fit_link({}).has_value());
 }
 
-// Messages of 5 s + 0.2 s a byte; the only collective has one size, so that its 12 s are all bandwidth.
+// Messages take 5 s + 0.2 s per byte. The only collective has one size, so its 12 s are all bandwidth.
 TEST(RescaleLinks, ChangesLatencyAndBandwidthApart) {
   const auto rescaled = [](double latency_scale, double bandwidth_scale) {
     RecordedProgram recorded = recording();
@@ -321,8 +324,9 @@ TEST(RescaleLinks, ChangesLatencyAndBandwidthApart) {
   EXPECT_EQ(rescaled(1, 1).message, recording().costs.message);
 }
 
-// All-to-alls of 20 bytes take 2 s and all-reduces of 80 take 4: of one size each all is bandwidth. A line
-// through both would have a latency of 4 / 3 s. So it is with ranks that are neighbours and others.
+// All-to-alls of 20 bytes take 2 s and all-reduces of 80 take 4 s. Each has only one size, so all of it is
+// bandwidth, while a line through both would have a latency of 4 / 3 s. The same holds for groups of
+// neighboring and of distant ranks.
 TEST(RescaleLinks, OperationsAndGroupsThatAreUnlikeShareNoLine) {
   for (const bool same_ranks : {true, false}) {
     Program program;

@@ -1,4 +1,4 @@
-// What the cost model counts of released models, against what transformers and torch count of the same
+// Compares the cost model's counts for released models with the counts of transformers and torch for the same
 // configurations: parameters of models on the meta device, and FLOP by torch.utils.flop_counter.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ ModelSpec model_of(const std::string& folder) {
   return parse_hugging_face(read_text_file(file), file);
 }
 
-/// Returns a stage with all of a model.
+/// Returns a stage with a whole model.
 Stage whole(const ModelSpec& model) {
   Stage stage;
   stage.encoder_layers = model.encoder.layers;
@@ -38,8 +38,8 @@ struct Released {
   std::int64_t unused;      ///< of these, in tensors that its forward does not read
 };
 
-// Sums over named_parameters() of the model classes that have a head, transformers 5.24, device meta.
-// SigLIP's post_layernorm of 2 * 1152 comes after the rows that LLaVA-OneVision takes.
+// Sums over named_parameters() of the model classes with a head, transformers 5.24, device meta. SigLIP's
+// post_layernorm of 2 * 1152 follows the layer whose rows LLaVA-OneVision takes.
 constexpr Released kReleased[] = {{"qwen2.5-7b", 7'615'616'512, 0},
                                   {"llama-3.1-8b", 8'030'261'248, 0},
                                   {"llava-onevision-qwen2-7b-ov", 8'029'890'080, 2304},
@@ -58,7 +58,7 @@ TEST(ReleasedModels, ParametersAreThoseOfTransformers) {
 }
 
 TEST(ReleasedModels, StagesHaveTheParametersOfTheModel) {
-  // Cut anywhere, each parameter is on one stage, but for tied embeddings, which are on both ends.
+  // With any cut, each parameter is on one stage, except tied embeddings, which are on both ends.
   Random random(1);
   for (const Released& released : kReleased) {
     const ModelSpec model = model_of(std::string("released/") + released.folder);
@@ -83,15 +83,16 @@ TEST(ReleasedModels, StagesHaveTheParametersOfTheModel) {
 }
 
 TEST(ReleasedModels, TensorParallelRanksHaveTheMatricesOnceAndWholeRowsEach) {
-  // A layer of Qwen2.5-VL's encoder at tp 4: its norms, 2 * 1280, and the biases of what sums over tp, 2 *
-  // 1280, are on each rank; of Q, K and V, 3 * 1280, and of gate and up, 2 * 3420, each rank has a quarter.
+  // A layer of Qwen2.5-VL's encoder at tp 4: each rank has the norms, 2 * 1280, and the biases of the outputs
+  // that are summed over tp, 2 * 1280, and a quarter of the biases of Q, K and V, 3 * 1280, and of gate and
+  // up, 2 * 3420.
   const TransformerSpec spec = model_of("released/qwen2.5-vl-7b").encoder;
   EXPECT_EQ(spec.layer_vectors(1), 4 * 1280 + 3 * 1280 + 2 * 3420);
   EXPECT_EQ(spec.layer_vectors(4), 4 * 1280 + (3 * 1280 + 2 * 3420) / 4);
 }
 
-/// Counted is a forward and a forward with backward of one sample by torch's counter: the encoder's work and
-/// the LLM's tokens.
+/// FLOP of torch's counter for one sample: a forward, and a forward with backward. The work is the encoder's
+/// work and the LLM's tokens.
 struct Counted {
   const char* folder;
   Workload encoder;
@@ -100,15 +101,15 @@ struct Counted {
   double both;
 };
 
-// Eager attention of models of tests/golden/models, float32. Torch counts all pairs of causal attention, and
-// nothing of norms, activations, positions and what picks rows.
+// Eager attention of the models in tests/golden/models, float32. Torch counts all pairs of causal attention,
+// and does not count norms, activations, positions and the selection of rows.
 constexpr Counted kCounted[] = {
     {"llama3", {}, 11, 1864192, 5592576},
     {"qwen2-tied", {}, 11, 1864192, 5592576},
     // 1 + 3x3 tiles of 25 patches
     {"llava-onevision-qwen2", {10, 250, 6250}, 140, 58828800, 173894400},
     {"llava-onevision-llama3", {10, 250, 6250}, 140, 58828800, 173894400},
-    // 12 x 8 patches: six windows of 16 in two of four layers, 1536 pairs, and 9216 in the others
+    // 12 x 8 patches: six windows of 16 in two of four layers, 1536 pairs, and 9216 pairs in the others
     {"qwen2.5-vl", {1, 96, (1536 + 9216) / 2}, 30, 30222336, 88676352},
     // 3 tiles of 64 patches and a class row
     {"internvl-300m-style", {3, 195, 3 * 65 * 65}, 53, 32030848, 94101888},
@@ -128,8 +129,7 @@ TEST(ReleasedModels, FlopAreThoseOfTorch) {
 }
 
 TEST(ReleasedModels, ATextModelIsPricedAsThePresetsFormOfIt) {
-  // Llama has the form that presets with gates have, so that its layers cost the same with a form and
-  // without.
+  // Llama has the same form as gated presets, so its layers cost the same with and without an explicit form.
   const ModelSpec llama = model_of("released/llama-3.1-8b");
   TransformerSpec preset = llama.llm;
   preset.form.reset();
@@ -143,8 +143,8 @@ TEST(ReleasedModels, ATextModelIsPricedAsThePresetsFormOfIt) {
 }
 
 TEST(ReleasedModels, BiasesCostTheReadingOfTheirGradients) {
-  // A rank of two moves, per token and in bf16, for the biases' gradients of a layer with Q, K and V of 8, K
-  // and V of 4 and gated MLP of 12: on one rank 8 + 2 * 4 (QKV) + 8 (output) + 2 * 12 + 8 (MLP) = 56 elements
+  // Bytes that a rank moves in bf16 for the gradients of biases, per token, in a layer with Q, K and V of 8,
+  // 4 and 4 and a gated MLP of 12. On one rank: 8 + 2 * 4 (QKV) + 8 (output) + 2 * 12 + 8 (MLP) = 56 elements
   // = 112 bytes, for 5 tokens 560, at 50 bytes/s.
   TransformerSpec spec = fixtures::small_model().llm;
   LayerForm form = preset_form(true);
@@ -160,9 +160,9 @@ TEST(ReleasedModels, BiasesCostTheReadingOfTheirGradients) {
 }
 
 TEST(ReleasedModels, FormsOfInternVitCostWhatTheyMove) {
-  // Per token: scales 4 h forward and 8 h backward, norms of Q and K 2 (q + k) and 3 (q + k), rotary
-  // positions none where they cost 2 (q + k) without a form. h = q = k = 4: 16 + 16 - 16 = 16 elements
-  // forward, 32 + 24 - 16 = 40 backward; 6 tokens of 2 bytes at 50 bytes/s.
+  // Per token: scales 4 h forward and 8 h backward; norms of Q and K 2 (q + k) and 3 (q + k); no rotary
+  // positions, which cost 2 (q + k) without a form. With h = q = k = 4: 16 + 16 - 16 = 16 elements forward,
+  // 32 + 24 - 16 = 40 backward; 6 tokens of 2 bytes at 50 bytes/s.
   TransformerSpec spec = fixtures::small_model().encoder;
   const ClusterSpec cluster = fixtures::small_cluster();
   const Workload work{2, 6, 18};
@@ -175,7 +175,7 @@ TEST(ReleasedModels, FormsOfInternVitCostWhatTheyMove) {
   const PassTimes with = transformer_layer(cluster, spec, work, 1, false);
   EXPECT_NEAR((with.forward - without.forward).count(), 16 * 6 * 2 / 50.0, 1e-9);
   EXPECT_NEAR((with.backward_input - without.backward_input).count(), 40 * 6 * 2 / 50.0, 1e-9);
-  // They also keep 2 * 2 h, and 2 (q + k), bytes a token.
+  // Scales and norms also keep 2 * 2 h and 2 (q + k) bytes per token.
   ModelSpec model = fixtures::small_model();
   Stage stage;
   stage.encoder_layers = 1;
@@ -186,9 +186,10 @@ TEST(ReleasedModels, FormsOfInternVitCostWhatTheyMove) {
 }
 
 TEST(ReleasedModels, ConnectorsOfAFormCostItsNormPickingAndBiases) {
-  // Widths {8, 8, 8} of which two rows of 4 make one, on one rank: 6 rows are 3 connector tokens. Per token
-  // the norm moves 2 * 8 elements forward and 3 * 8 backward, and the gradients of two biases of 8 are read;
-  // per row of 4 picking moves 2 * 4 in both passes. Of 2 bytes, at 50 bytes/s.
+  // Widths {8, 8, 8} with two rows of 4 merged into one, on one rank: 6 rows are 3 connector tokens. Per
+  // token the norm moves 2 * 8 elements forward and 3 * 8 backward, and the gradients of two biases of 8 are
+  // read. Per row of 4 the selection of rows moves 2 * 4 in both passes. All elements have 2 bytes, at 50
+  // bytes/s.
   ModelSpec model = fixtures::small_model();
   const ClusterSpec cluster = fixtures::small_cluster();
   const Workload work{2, 6, 18};
@@ -212,7 +213,7 @@ TEST(ReleasedModels, ClassRowsDoNotReachTheConnector) {
   model.architecture.emplace();
   model.architecture->front.class_row = true;
   EXPECT_EQ(connector_flop(model, {2, 6, 18}).count, 512);
-  EXPECT_EQ(front_flop(model, {2, 6, 18}).first.count, 2.0 * 4 * 48 * 4);  // 48 values of a patch, 4 wide
+  EXPECT_EQ(front_flop(model, {2, 6, 18}).first.count, 2.0 * 4 * 48 * 4);  // 48 values per patch, 4 wide
 }
 
 TEST(ReleasedModels, StagesTogetherHaveTheFlopOfTheModel) {

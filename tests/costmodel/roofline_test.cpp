@@ -19,8 +19,8 @@ constexpr double kUnbounded = 1e30;
 TEST(Roofline, ProductBoundByArithmetic) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = kUnbounded;
-  // 2 * 10 * 32 * 64 = 40960 FLOP at 1000 * 0.5; half of it at 10 tokens, and half of that at width 32: 4
-  // * 81.92 s.
+  // 2 * 10 * 32 * 64 = 40960 FLOP at 1000 * 0.5. The rate halves at 10 tokens and again at width 32: 4 *
+  // 81.92 s.
   const PassTimes times = matrix_product(cluster, 10, 32, 64);
   EXPECT_DOUBLE_EQ(times.forward.count(), 327.68);
   EXPECT_DOUBLE_EQ(times.backward_input.count(), 327.68);
@@ -42,8 +42,8 @@ TEST(Roofline, AttentionBoundByArithmetic) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = kUnbounded;
   // 2 heads of 16 padded to 32. One sequence of 4: 4 * 2 * 32 * 16 pairs = 4096 FLOP, halved by causality:
-  // 2048. At length 4 = attention_half_tokens: half; at width 32 = gemm_half_width: half. Forward 4 * 2048 /
-  // 500 = 16.384 s. Backward 2.5 * 4 * 2048 / 250 = 81.92 s.
+  // 2048. At length 4 = attention_half_tokens the rate halves; at width 32 = gemm_half_width it halves again.
+  // Forward 4 * 2048 / 500 = 16.384 s. Backward 2.5 * 4 * 2048 / 250 = 81.92 s.
   const TransformerSpec spec{"t", 1, 32, 32, 2, 2, 16, false, true, 0};
   const PassTimes times = attention_core(cluster, spec, {1, 4, 16}, 1);
   EXPECT_DOUBLE_EQ(times.forward.count(), 16.384);
@@ -54,14 +54,14 @@ TEST(Roofline, AttentionBoundByArithmetic) {
 TEST(Roofline, AttentionBoundByTraffic) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.peak_flop_per_s = kUnbounded;
-  // Q, O: 32 wide, K, V: 16 wide. 4 tokens * 2 bytes * 96 = 768 bytes at 50 bytes/s; twice that backward.
+  // Q, O: 32 wide; K, V: 16 wide. 4 tokens * 2 bytes * 96 = 768 bytes at 50 bytes/s; twice that backward.
   const TransformerSpec spec{"t", 1, 32, 32, 2, 1, 16, false, true, 0};
   const PassTimes times = attention_core(cluster, spec, {1, 4, 16}, 1);
   EXPECT_DOUBLE_EQ(times.forward.count(), 15.36);
   EXPECT_DOUBLE_EQ(times.backward_input.count(), 30.72);
 }
 
-// All of a layer's traffic, at one byte a second and without bounds on arithmetic.
+// Returns a layer's total traffic in seconds: one byte per second and unlimited arithmetic.
 PassTimes traffic_of_layer(const TransformerSpec& spec, const Workload& work, int tp,
                            bool sequence_parallel) {
   ClusterSpec cluster = small_cluster();
@@ -84,7 +84,7 @@ TEST(Roofline, LayerTrafficByHand) {
 }
 
 TEST(Roofline, SequenceParallelismSplitsNormsAndResiduals) {
-  // The terms 10 h and 12 h, h = 8, in bf16: half of 160 and of 192 bytes on each of 2 ranks.
+  // The terms 10 h and 12 h with h = 8 in bf16: half of 160 and of 192 bytes on each of 2 ranks.
   const TransformerSpec llm = fixtures::small_model().llm;
   const PassTimes whole = traffic_of_layer(llm, {1, 1, 1}, 2, false);
   const PassTimes split = traffic_of_layer(llm, {1, 1, 1}, 2, true);
@@ -108,9 +108,9 @@ TEST(Roofline, ConnectorByHand) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.peak_flop_per_s = kUnbounded;
   cluster.gpu.memory_bandwidth_bytes_per_s = 2;
-  // 2 encoder tokens merge to one; widths 8 -> 8 -> 8 on 2 ranks: 8 -> 4, then 4 -> 8. Each product moves
-  // 2 * (12 + 32) = 88 bytes; the activation between them, 4 wide, 2 * 2 * 4 = 16. Overhead 1 s.
-  // Weight gradients: 2 * (2 * 12 + 8 * 32) = 560. Backward activation: 24.
+  // 2 encoder tokens merge to one; widths 8 -> 8 -> 8 on 2 ranks: 8 -> 4, then 4 -> 8. Each product moves 2 *
+  // (12 + 32) = 88 bytes; the activation function between them, 4 wide, 2 * 2 * 4 = 16. Overhead 1 s.
+  // Weight gradients: 2 * (2 * 12 + 8 * 32) = 560. Backward of the activation function: 24.
   const PassTimes times = connector(cluster, fixtures::small_model(), {1, 2, 4}, 2);
   EXPECT_DOUBLE_EQ(times.forward.count(), 88 + 88 + 16 + 1);
   EXPECT_DOUBLE_EQ(times.backward_input.count(), 88 + 88 + 24 + 1);
@@ -128,14 +128,14 @@ TEST(Roofline, HeadAndEmbeddingByHand) {
   EXPECT_DOUBLE_EQ(head.forward.count(), 106 + 90 + 1);
   EXPECT_DOUBLE_EQ(head.backward_input.count(), 106 + 30 + 1);
   EXPECT_DOUBLE_EQ(head.backward_weight.count(), 2 * 13 + 8 * 40);
-  // In chunks all of it is the forward's.
+  // In chunks, the forward does all of it.
   TransformerSpec chunked = llm;
   chunked.logits_at_once = 5;
   const PassTimes together = vocabulary_head(cluster, chunked, {1, 1, 1}, 2);
   EXPECT_DOUBLE_EQ(together.forward.count(), 106 + 90 + 1 + 106 + 30 + 1 + 2 * 13 + 8 * 40);
   EXPECT_EQ(together.backward_input.count(), 0);
   EXPECT_EQ(together.backward_weight.count(), 0);
-  // Three chunks of one row: three products read the weights, and the streams are those of three rows.
+  // Three chunks of one row: three products read the weights; the streams cover three rows.
   const PassTimes three = vocabulary_head(cluster, chunked, {1, 3, 9}, 2);
   EXPECT_DOUBLE_EQ(three.forward.count(), 3 * (106 + 90 + 106 + 30 + 2 * 13 + 8 * 40) + 2);
   // A row of 8: read and written in bf16, 32 bytes; backward 8 * (2 + 8) = 80.
@@ -183,10 +183,10 @@ TEST(Roofline, NeverFasterThanThePeakAndNeverFasterPerFlopAfterASplit) {
 }
 
 TEST(Roofline, AttentionWithoutFlashMovesItsMatrix) {
-  // 13 pairs, 4 heads: 52 values; one byte of each at 100 * 0.5 bytes/s: 1.04 s. A product has
-  // 2 * 2 * 52 = 208 FLOP, at 1000 * 0.5 FLOP/s 0.416 s, less than its 2 bytes, 2.08 s.
-  //   forward  2 * 2.08 + 4 * 1.04 = 8.32, with dropout 5 * 1.04 more
-  //   backward 4 * 2.08 + 6 * 1.04 = 14.56, likewise
+  // 13 pairs, 4 heads: 52 values; one byte of each at 100 * 0.5 bytes/s: 1.04 s. A product has 2 * 2 * 52 =
+  // 208 FLOP, at 1000 * 0.5 FLOP/s 0.416 s, less than the 2.08 s for its 2 bytes per value.
+  //   forward  2 * 2.08 + 4 * 1.04 = 8.32, plus 5 * 1.04 with dropout
+  //   backward 4 * 2.08 + 6 * 1.04 = 14.56, plus the same with dropout
   TransformerSpec spec = fixtures::small_model().llm;
   spec.attention = AttentionKernel::fused_softmax;
   const PassTimes plain = attention_core(fixtures::small_cluster(), spec, {2, 5, 13}, 1);

@@ -42,7 +42,7 @@ Sample sample_of(std::int64_t tiles, std::int64_t llm_tokens) {
   return sample;
 }
 
-/// Encoder 2 layers on one stage of dp 2, LLM layers 1 + 2 of dp 4.
+/// An encoder of 2 layers on one stage with dp 2; LLM stages of 1 and 2 layers with dp 4.
 Plan disaggregated_plan() {
   Plan plan;
   plan.encoder = {1, 1, 2, {2}};
@@ -55,9 +55,9 @@ const std::vector<Sample> kSamples = {sample_of(3, 50), sample_of(0, 20), sample
                                       sample_of(2, 40), sample_of(0, 30), sample_of(5, 90), sample_of(4, 60)};
 
 TEST(SampleCosts, DisaggregatedByHand) {
-  // Forward and backward are three passes; the slowest LLM stage has 2 layers, the encoder's only one too.
-  // The fixed 7 s are in the base load and not in what a sample adds. Sample 0: LLM 3 * 2 * 0.5 * 50 = 150;
-  // encoder 3 * 2 * 0.5 * 30 = 90, times 4 / 2. Sample 1 has no encoder work.
+  // Forward and backward count as three passes. The slowest LLM stage has 2 layers, and so has the only
+  // encoder stage. The fixed 7 s belong to the base load and not to what a sample adds. Sample 0: LLM 3 * 2 *
+  // 0.5 * 50 = 150; encoder 3 * 2 * 0.5 * 30 = 90, times 4 / 2. Sample 1 has no encoder work.
   const SampleCosts costs =
       sample_costs(LinearCost(7, 0.5), disaggregated_plan(), fixtures::small_model(), kSamples);
   ASSERT_EQ(costs.llm_s.size(), kSamples.size());
@@ -106,7 +106,7 @@ TEST(SampleCosts, RankCarriesAllItsChunks) {
 }
 
 TEST(SampleCosts, ColocatedRankEncodesOneMicrobatchInPp) {
-  // Encoder of 2 layers beside LLM layers 1 and 2: sample 0 adds 3 * 2 * 0.5 * 30 / 2 = 45 and 150.
+  // An encoder of 2 layers alongside LLM stages of 1 and 2: sample 0 adds 3 * 2 * 0.5 * 30 / 2 = 45 and 150.
   Plan plan = disaggregated_plan();
   plan.layout = Layout::colocated;
   plan.order = OrderKind::encoder_in_bubbles;
@@ -134,8 +134,8 @@ TEST(SampleCosts, TextOnlyBatchHasNoEncoderCost) {
 }
 
 TEST(SampleCosts, BinCostsExceedTheirSamplesByTheFixedPartOnly) {
-  // By the analytic model, three passes' time of a bin of mean size is at least what its samples add, and a
-  // single small sample alone takes longer than what it adds.
+  // By the analytic model, three passes over a bin of mean size take at least what its samples add, and a
+  // single small sample takes longer than what it adds to a bin.
   const ModelSpec model = fixtures::llava_llama3_8b();
   const AnalyticCostModel cost(model, fixtures::a100_cluster());
   Plan plan = disaggregated_plan();
@@ -149,7 +149,7 @@ TEST(SampleCosts, BinCostsExceedTheirSamplesByTheFixedPartOnly) {
     samples.push_back(sample);
   }
   const SampleCosts costs = sample_costs(cost, plan, model, samples);
-  Stage stage;  // the second LLM stage, which the head makes the slower one
+  Stage stage;  // the second LLM stage, slower because of the head
   stage.llm_layers = 16;
   stage.head = true;
   stage.dp = 4;

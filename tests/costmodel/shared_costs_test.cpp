@@ -1,4 +1,4 @@
-// Prices on a share of a GPU.
+// Costs on a share of a GPU.
 #include <gtest/gtest.h>
 
 #include "core/program/lowering.hpp"
@@ -16,16 +16,16 @@ using fixtures::small_cluster;
 
 constexpr double kUnbounded = 1e30;
 
-// Arithmetic of 327.68 s on the whole GPU takes four times as long on a quarter.
+// Arithmetic that takes 327.68 s on the whole GPU takes four times as long on a quarter.
 TEST(SharedCosts, ArithmeticGoesWithTheShare) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = kUnbounded;
   EXPECT_DOUBLE_EQ(matrix_product(Processor(cluster, 0.25), 10, 32, 64).forward.count(), 4 * 327.68);
 }
 
-// 2 * (10 * 96 + 32 * 64) = 6016 bytes at 100 * 0.5: 120.32 s. With memory saturated by 0.4 of the GPU: as
-// long on 0.4 and 0.5 of it, twice as long on 0.2. Where the cache is shared so that half as much again is
-// moved: 1.5 times.
+// 2 * (10 * 96 + 32 * 64) = 6016 bytes at 100 * 0.5: 120.32 s. If 0.4 of the GPU saturates the memory:
+// equally long on 0.4 and 0.5, twice as long on 0.2. If sharing the cache makes the traffic half as much
+// again: 1.5 times.
 TEST(SharedCosts, TrafficDoesNotBelowTheSaturatingShare) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.peak_flop_per_s = kUnbounded;
@@ -41,7 +41,7 @@ TEST(SharedCosts, TrafficDoesNotBelowTheSaturatingShare) {
   EXPECT_DOUBLE_EQ(matrix_product(Processor(cluster), 10, 32, 64).forward.count(), 120.32);  // alone
 }
 
-// On a fifth of the GPU, where 0.4 saturate the memory, Adam's bytes take twice as long, at half the
+// 0.4 of the GPU saturates the memory: on a fifth of the GPU, Adam's bytes take twice as long, at half the
 // bandwidth.
 TEST(SharedCosts, OptimizerStepsTakeTheirPartOfTheBandwidth) {
   ClusterSpec cluster = small_cluster();
@@ -58,7 +58,8 @@ TEST(SharedCosts, OptimizerStepsTakeTheirPartOfTheBandwidth) {
   EXPECT_DOUBLE_EQ(cost.optimizer_bandwidth(stage), 1);
 }
 
-// The shares that stages ask for are granted in quanta of 8 of 20: 0.3 is 6, so 8, and the LLM has 8 too.
+// The shares that stages ask for are granted in quanta of 8 out of 20: 0.3 is 6, so 8, and the LLM has 8 as
+// well.
 TEST(SharedCosts, AreThoseOfTheGrantedShare) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = kUnbounded;
@@ -80,7 +81,7 @@ TEST(SharedCosts, AreThoseOfTheGrantedShare) {
   }
 }
 
-// What an instruction moves does not depend on its share, and it never takes more than the share can move.
+// The traffic of an instruction does not depend on its share, and it never exceeds what the share can move.
 TEST(SharedCosts, BandwidthIsTrafficOverTime) {
   ClusterSpec cluster = fixtures::a100_cluster();
   const ModelSpec model = fixtures::llava_llama3_8b();
@@ -124,8 +125,8 @@ Program four_ranks() {
   return program;
 }
 
-// 200 bytes are read and written at 100 * 0.5 bytes a second, 8 s, where ranks have a GPU in common.
-// Elsewhere they take 1 + 2 s in the node.
+// Ranks that share a GPU copy the 200 bytes: they are read and written at 100 * 0.5 bytes per second, 8 s.
+// Other messages take 1 + 2 s within the node.
 TEST(SharedCosts, MessagesToTheSameGpuAreCopies) {
   const Program program = four_ranks();
   const ClusterSpec cluster = small_cluster();
@@ -138,8 +139,8 @@ TEST(SharedCosts, MessagesToTheSameGpuAreCopies) {
   EXPECT_DOUBLE_EQ(time(0, 1), 1 + 3);
 }
 
-// Rows that one rank of the encoder has go to two ranks of the LLM, of which one is on another GPU. The
-// busier GPU moves half of the 300 bytes, and the link is that of the node: 1 + 1.5 s.
+// One encoder rank sends its rows to two LLM ranks, of which one is on another GPU. The busier GPU moves half
+// of the 300 bytes over the link within the node: 1 + 1.5 s.
 TEST(SharedCosts, MessagesBetweenGroupsOfUnlikeSizesLeaveTheirGpus) {
   Program program;
   program.stages.resize(2);
@@ -153,7 +154,8 @@ TEST(SharedCosts, MessagesBetweenGroupsOfUnlikeSizesLeaveTheirGpus) {
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {0, 2, 0, {200}, {300}}, program).count(), 1 + 1.5);
 }
 
-// The hub's one rank sends a copy to each rank of an LLM group on its GPU and another, and takes one back.
+// The hub's only rank sends one copy to each of an LLM group's two ranks, on its own GPU and on another, and
+// receives one back.
 TEST(SharedCosts, AHubServesRanksOnOtherGpus) {
   Program program;
   program.stages.resize(2);
@@ -168,7 +170,7 @@ TEST(SharedCosts, AHubServesRanksOnOtherGpus) {
   EXPECT_DOUBLE_EQ(message_time(small_cluster(), {2, 0, 0, {200}, {200}}, program).count(), 8);
 }
 
-// The ranks of a module are on the GPUs of one node each, and the other's are on the same.
+// The ranks of each module are on the GPUs of one node, and both modules are on the same node.
 TEST(SharedCosts, NodesAreThoseOfTheGpus) {
   Program program = four_ranks();
   ClusterSpec cluster = small_cluster();
@@ -181,14 +183,14 @@ TEST(SharedCosts, NodesAreThoseOfTheGpus) {
   EXPECT_FALSE(inside_node(cluster, {0, 3, 0, {1}, {1}}, program));
 }
 
-/// Each sample makes the pass that it is in longer by a millisecond.
+/// Each sample makes its pass a millisecond longer.
 class SlowSamples final : public CostModelOver {
  public:
   using CostModelOver::CostModelOver;
   Seconds sample_excess(Op, const Stage&, const Sample&) const override { return Seconds(1e-3); }
 };
 
-// The bytes are those of the sums of work, so that the bandwidth falls as the time grows.
+// The bytes follow from the sums of work, so the bandwidth falls as the time grows.
 TEST(SharedCosts, SamplesThatTakeLongerMoveNoMore) {
   Random random(6);
   const ModelSpec model = testing::tiny_model();

@@ -1,4 +1,4 @@
-// The line through recorded durations over work.
+// Lines fitted to recorded durations over work.
 #include <gtest/gtest.h>
 
 #include "core/support/random.hpp"
@@ -11,14 +11,14 @@ Work llm(std::int64_t tokens, std::int64_t pairs) {
   return {{}, {1, tokens, pairs}};
 }
 
-/// A stage of one layer without ends.
+/// A stage of one layer without embedding or head.
 Stage one_layer() {
   Stage stage;
   stage.encoder_layers = stage.llm_layers = 1;
   return stage;
 }
 
-/// 10 ms, 50 us a token and 1 ns a pair.
+/// 10 ms plus 50 us per token and 1 ns per pair.
 Seconds truth(const Work& work) {
   return Seconds(0.01 + 50e-6 * static_cast<double>(work.llm.tokens) +
                  1e-9 * static_cast<double>(work.llm.attention_pairs));
@@ -40,7 +40,7 @@ TEST(WorkLine, FindsTermsBehindNoise) {
   }
 }
 
-// Twice the tokens take 20 ms and thrice 30 ms: no constant may become negative to fit the noise.
+// Twice the tokens take 20 ms and three times 30 ms: no constant may become negative to fit the noise.
 TEST(WorkLine, HasNoNegativeTerms) {
   WorkLine line;
   for (const std::int64_t tokens : {100, 200, 300, 400})
@@ -73,9 +73,9 @@ TEST(WorkLine, GoesNoFurtherThanFourTimes) {
   EXPECT_FALSE(line.price(one_layer(), {{1, 5, 5}, {}}).has_value()) << "no encoder was recorded";
 }
 
-// 2 us a token and layer, and 5 us a token in the head: of stages of 3 layers, of which the last has the
-// head, comes what a stage of 6 layers with the head takes, 17 us a token, and one of 2 layers without it, 4
-// us.
+// 2 us per token and layer, and 5 us per token in the head. From stages of 3 layers, of which the last has
+// the head, follow the times of a stage of 6 layers with the head, 17 us per token, and of one of 2 layers
+// without it, 4 us.
 TEST(WorkLine, TellsLayersFromEnds) {
   Stage first;
   first.llm_layers = 3;
