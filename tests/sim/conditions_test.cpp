@@ -1,4 +1,4 @@
-// Most of these conditions are of a pipeline of two stages and two microbatches by 1F1B.
+// Most of these conditions apply to a 1F1B pipeline of two stages and two microbatches.
 //
 // Forward 10, backward 20, messages 3 ms. Undisturbed:
 //   stage 0: F0 0-10, F1 10-20, B0 46-66, B1 76-96
@@ -40,7 +40,7 @@ TEST(Pauses, UndisturbedEndsAsDerived) {
   EXPECT_EQ(run({}).makespan, milliseconds(96));
 }
 
-// Stage 1 stands still from 30 to 37, inside B0: everything after it is 7 later. The pause is idle time.
+// Stage 1 pauses from 30 to 37, inside B0: everything after it is 7 later. The pause counts as idle time.
 TEST(Pauses, StretchWhatRuns) {
   const Timeline timeline = run({{1, milliseconds(30), milliseconds(7)}}, Detail::spans);
   EXPECT_EQ(timeline.makespan, milliseconds(103));
@@ -54,12 +54,13 @@ TEST(Pauses, StretchWhatRuns) {
   }
 }
 
-// From 5 to 21 stage 1 would have been idle until 13: F0 begins at 21, 8 later.
+// The pause of stage 1 lasts from 5 to 21; without it, stage 1 would be idle until 13. F0 begins at 21, 8
+// later.
 TEST(Pauses, DelayWhatWouldBegin) {
   EXPECT_EQ(run({{1, milliseconds(5), milliseconds(16)}}).makespan, milliseconds(104));
 }
 
-// Between 0's F1, which ends at 20, and its B0, which begins at 46, nobody notices.
+// Between stage 0's F1, which ends at 20, and its B0, which begins at 46, a pause has no effect.
 TEST(Pauses, CostNothingWhereTheGroupIsIdle) {
   EXPECT_EQ(run({{0, milliseconds(20), milliseconds(26)}}).makespan, milliseconds(96));
 }
@@ -70,8 +71,8 @@ TEST(Pauses, AddUp) {
             milliseconds(108));
 }
 
-// As those of two ranks of a group: B0 (23 to 43) stands still from 25 to 37, and not for 7 and 10. The third
-// lies inside the second.
+// As if two ranks of a group paused: B0 (23 to 43) stands still from 25 to 37, not for the sum of 7 and 10.
+// The third pause lies inside the second.
 TEST(Pauses, ThatOverlapCountOnce) {
   const Timeline timeline = run({{1, milliseconds(25), milliseconds(7)},
                                  {1, milliseconds(27), milliseconds(10)},
@@ -80,9 +81,9 @@ TEST(Pauses, ThatOverlapCountOnce) {
   EXPECT_EQ(timeline.groups[1].busy, milliseconds(60));
 }
 
-// Stage 1 is in the step before until 30, and the time before is idle:
+// Stage 1 runs the previous step until 30; the time before is idle:
 //   stage 1: F0 30-40, B0 40-60, F1 60-70, B1 70-90;  stage 0: B0 63-83, B1 93-113
-// From 30 on that is 83. Stage 0 ends last, so that both begin the next step as if together.
+// From 30 on that is 83. Stage 0 ends last, so both stages begin the next step as if together.
 TEST(StepSequence, AGroupBeginsWhereItsOwnStepBeforeEnded) {
   const PricedProgram priced = two_stages();
   StepStart start{{Nanoseconds(0), milliseconds(30)}, milliseconds(30)};
@@ -97,7 +98,8 @@ TEST(StepSequence, AGroupBeginsWhereItsOwnStepBeforeEnded) {
             milliseconds(96));
 }
 
-// Stage 1 fails at 30 in B0. Stage 0 has sent its two forwards and waits from 20 on for the gradient of 0.
+// Stage 1 fails at 30 in B0. Stage 0 has sent its two forwards and waits from 20 on for the gradient of
+// microbatch 0.
 TEST(Failures, SayWhoFailedAndWhoWaitsForWhom) {
   const Timeline timeline = run({{1, milliseconds(30), Pause::kForever}});
   ASSERT_EQ(timeline.stalls.size(), 2u);
@@ -120,8 +122,8 @@ TEST(Failures, AfterPausesCountTheComputeBetweenThem) {
   EXPECT_EQ(timeline.makespan, milliseconds(30));
 }
 
-// Stage 1 fails at 5. Stage 0 sends until 20; what it sent then arrives 3 later, to nobody. Messages are in
-// flight from 10 to 13 and from 20 to 23.
+// Stage 1 fails at 5. Stage 0 sends until 20, and its last message arrives 3 later although nobody receives
+// it. Messages are in flight from 10 to 13 and from 20 to 23.
 TEST(Failures, EndWhenTheLastTransferHasEnded) {
   const Timeline timeline = run({{1, milliseconds(5), Pause::kForever}});
   EXPECT_EQ(timeline.makespan, milliseconds(23));
@@ -130,8 +132,8 @@ TEST(Failures, EndWhenTheLastTransferHasEnded) {
   EXPECT_EQ(timeline.groups[1].wait, milliseconds(3));  // for its first message, from 10 to 13
 }
 
-// 20 of compute from 23 on: 2 until the pause from 25 to 32, which goes over into that from 27 to 37, and the
-// other 18 until 55. Group 0 is another, and the last pause comes too late.
+// 20 of compute starting at 23: 2 until the pause from 25 to 32, which overlaps the one from 27 to 37, and
+// the other 18 until 55. The pause of group 0 does not matter, and the last pause comes too late.
 TEST(ComputeRuns, GoOnBetweenPauses) {
   const Conditions conditions{nullptr,
                               {{0, milliseconds(24), milliseconds(9)},
@@ -154,7 +156,7 @@ TEST(ComputeRuns, GoOnBetweenPauses) {
   }
 }
 
-// From 23 on, with a pause from 25 to 28 and a failure at 30: 2 and 2.
+// From 23 on, with a pause from 25 to 28 and a failure at 30: 2 and 2 of compute.
 TEST(ComputeRuns, EndWhereTheGroupFails) {
   const ComputeRun run =
       run_compute({nullptr, {{1, milliseconds(25), milliseconds(3)}, {1, milliseconds(30), Pause::kForever}}},
@@ -164,7 +166,7 @@ TEST(ComputeRuns, EndWhereTheGroupFails) {
   EXPECT_EQ(run.computed, milliseconds(4));
 }
 
-// It fails when all of its work is done: nothing stalls.
+// A group that fails after its work is done stalls nothing.
 TEST(Failures, AfterTheEndGoUnnoticed) {
   EXPECT_TRUE(run({{1, milliseconds(73), Pause::kForever}}).stalls.empty());
   EXPECT_FALSE(run({{1, milliseconds(72), Pause::kForever}}).stalls.empty());
@@ -179,7 +181,7 @@ TEST(Perturbation, FindsTheGroupOfARank) {
   for (std::int32_t rank = 0; rank < 7; ++rank) EXPECT_EQ(group_of_rank(program, rank), 2 - expected[rank]);
 }
 
-// Stage 1 twice as slow: F0 13-33, B0 33-73, F1 73-93, B1 93-133; stage 0's B1 136-156.
+// Stage 1 is twice as slow: F0 13-33, B0 33-73, F1 73-93, B1 93-133; stage 0's B1 is 136-156.
 TEST(Perturbation, SlowsOneGroup) {
   PricedProgram priced = two_stages();
   slow_down(priced.costs, priced.program, 1, 2);
@@ -189,8 +191,8 @@ TEST(Perturbation, SlowsOneGroup) {
   EXPECT_EQ(timeline.groups[1].busy, Nanoseconds(120'000'000));
 }
 
-// Messages at half the bandwidth take 6 instead of 3 ms: of the chain F0, message, F0 B0 F1 B1, message, B1
-// both messages are 3 longer.
+// At half the bandwidth messages take 6 ms, not 3. In the chain F0, message, F0 B0 F1 B1, message, B1 both
+// messages take 3 longer.
 TEST(Perturbation, SlowsTheLinksOfOneGroup) {
   PricedProgram priced = two_stages();
   slow_links(priced.costs, priced.program, {1, 0.5});
@@ -203,8 +205,8 @@ TEST(Perturbation, FreesCommunication) {
   EXPECT_EQ(simulate(priced.program, priced.costs, Detail::usage).makespan, Nanoseconds(90'000'000));
 }
 
-// Mean 1 and, for sigma 0.2, standard deviation sqrt(exp(0.04) - 1) = 0.202: with 100,000 draws their
-// estimates are within 0.004 (six standard errors of the mean) and 0.005.
+// Mean 1 and, for sigma 0.2, standard deviation sqrt(exp(0.04) - 1) = 0.202: with 100,000 draws the estimates
+// are within 0.004 (six standard errors of the mean) and 0.005.
 TEST(Perturbation, JitterKeepsTheMean) {
   ProgramCosts costs;
   costs.instruction.assign(100'000, Nanoseconds(1'000'000));

@@ -45,7 +45,7 @@ class CoresSimulation {
   const Group& group(std::size_t g) const { return program_.groups[g]; }
   int need(std::size_t g) const { return std::min(group(g).ranks, cores_); }
 
-  /// Everything that can happen now, in whatever order.
+  /// Does everything that can happen now, in any order.
   void settle() {
     for (bool changed = true; changed;) {
       changed = false;
@@ -97,7 +97,7 @@ class CoresSimulation {
     return done(g);
   }
 
-  /// How long the compute after an all_reduce_start runs before its group has entered.
+  /// How long the compute after an all_reduce_start runs before its group enters.
   Time delay(std::int64_t start) const {
     std::int64_t compute = start;
     while (!needs_cores(program_.instructions[static_cast<std::size_t>(compute)].op)) ++compute;
@@ -106,8 +106,8 @@ class CoresSimulation {
     return std::llround(program_.collectives[c].ready * duration);
   }
 
-  /// A collective starts when all of its groups have entered it and have ended those that they entered
-  /// before.
+  /// A collective starts when all its groups have entered it, and all collectives that they entered before
+  /// have ended.
   bool start_collective(std::size_t c) {
     if (collective_end_[c] != kUnknown) return false;
     for (const std::int32_t g : program_.collectives[c].groups) {
@@ -123,7 +123,8 @@ class CoresSimulation {
     return true;
   }
 
-  /// Whether somebody got cores. Who asks comes to the end of the queue, the lowest of an instant first.
+  /// Returns whether any group got cores. Groups that ask join the end of the queue, lowest number first
+  /// within an instant.
   bool grant() {
     for (std::size_t g = 0; g < at_.size(); ++g) {
       if (asked_[g] && std::find(queue_.begin(), queue_.end(), g) == queue_.end()) queue_.push_back(g);
@@ -184,7 +185,7 @@ class CoresSimulation {
   Time now_ = 0;
   std::vector<std::int64_t> at_;                    // per group: its instruction
   std::vector<Time> running_until_;                 // per group
-  std::vector<bool> asked_;                         // per group: for cores, which it has not got
+  std::vector<bool> asked_;                         // per group: asked for cores and got none yet
   std::vector<std::vector<std::int32_t>> entered_;  // per group: collectives, in order
   std::vector<Time> arrival_;                       // per message
   std::vector<Time> collective_end_;

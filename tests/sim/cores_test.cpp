@@ -1,4 +1,4 @@
-// Groups that take turns on few cores.
+// Groups that take turns on a few cores.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,10 +32,10 @@ const Span& span_at(const Timeline& timeline, std::int32_t rank, std::int32_t po
                        [=](const Span& span) { return span.rank == rank && span.position == position; });
 }
 
-// Group 0 runs two forwards of 3 and sends what each made, which is there 1 later; group 1 takes 5 for each.
-//   group 0: 0-3, and as nobody waits at 3, 3-6
-//   group 1: has the first message at 4, asks, waits until 6; 6-11; the second is there, 11-16
-// Group 1 waits 3-4 for a message that is on its way. That it waits 4-6 for a core is bubble, as 0-3 is.
+// Group 0 runs two forwards of 3 and sends each result, which arrives 1 later. Group 1 takes 5 for each.
+//   group 0: 0-3, then 3-6, since nobody waits for the core at 3
+//   group 1: gets the first message at 4, asks for the core, waits until 6; 6-11; the second is there, 11-16
+// Group 1's time 3-4 is wait, for a message in flight. Its time 4-6, for a core, is bubble, and so is 0-3.
 TEST(Cores, AreTakenInTurns) {
   const Instruction send{Op::send, 0, 0, 0};
   const Instruction next_send{Op::send, 0, 1, 1};
@@ -60,7 +60,7 @@ TEST(Cores, AreTakenInTurns) {
   EXPECT_EQ(simulate_on(2, priced).makespan, Nanoseconds(14));
 }
 
-// A tp group of two ranks needs both cores; group 2, which one would do for, does not overtake it.
+// A tp group of two ranks needs both cores. Group 2 needs only one but does not overtake it.
 //   group 0: 0-10; group 1: 10-14; group 2: 14-17
 TEST(Cores, OfATpGroupAreTakenTogether) {
   PricedProgram priced = make_program({{kForward}, {kForward}, {kForward}}, {}, {});
@@ -71,15 +71,16 @@ TEST(Cores, OfATpGroupAreTakenTogether) {
   EXPECT_EQ(span_at(timeline, 1, 0).start, Nanoseconds(10));
   EXPECT_EQ(span_at(timeline, 3, 0).start, Nanoseconds(14));
   EXPECT_EQ(timeline.makespan, Nanoseconds(17));
-  // On one core it takes that one, for as long as it takes.
+  // With only one core the tp group takes that core, for the same time.
   EXPECT_EQ(simulate_on(1, priced).makespan, Nanoseconds(17));
-  // On three, group 0 and 1 begin at once, and group 2 when the first ends, at 4.
+  // On three cores, groups 0 and 1 begin immediately, and group 2 when group 1 ends, at 4.
   EXPECT_EQ(simulate_on(3, priced).makespan, Nanoseconds(10));
   EXPECT_EQ(span_at(simulate_on(3, priced), 3, 0).start, Nanoseconds(4));
 }
 
-// The gradients of the second half of group 0's backward are reduced from its middle on. It gets its core at
-// 10, when group 1 has done its forward (by then the lower number has run its own of 2 and waits again).
+// The gradients of the second half of group 0's backward are reduced from the middle of this backward on.
+// Group 0 gets its core at 10, after group 1's forward (the lower number went first, ran its own forward of
+// 2, and waits again).
 //   core: group 0 0-2, group 1 2-10 (asked at 0), group 0 10-18, group 1 18-22
 //   entered: by group 0 at 10 + 4, by group 1 at 18 + 2; the collective of 5 lasts from 20 to 25
 TEST(Cores, ComputeThatWaitsEntersItsCollectiveLater) {
@@ -97,7 +98,7 @@ TEST(Cores, ComputeThatWaitsEntersItsCollectiveLater) {
   EXPECT_EQ(timeline.makespan, Nanoseconds(25));
 }
 
-// The one core goes with the rank that fails on it, and the other waits for it for ever.
+// The only core is lost with the rank that fails on it, and the other rank waits for it forever.
 TEST(Cores, StayWithARankThatFails) {
   PricedProgram priced = make_program({{kForward}, {kForward}}, {}, {});
   priced.costs.instruction = {Nanoseconds(10), Nanoseconds(4)};
@@ -160,7 +161,7 @@ TEST_F(CoresOfRandomPrograms, WithACoreForEachRankAreTheSame) {
   });
 }
 
-/// Of each of the cores: no more work is done than they do together, and never more at once than they are.
+/// In every interval, groups do no more work than the cores allow, and never use more cores than there are.
 TEST_F(CoresOfRandomPrograms, NeverUseMoreCoresThanThereAre) {
   for_each([](const PricedProgram& priced, int cores) {
     const Timeline timeline = simulate_on(cores, priced);

@@ -45,8 +45,8 @@ void expect_path(const PricedProgram& priced, const std::vector<Expected>& expec
 // Two stages, two microbatches, 1F1B, forward 10 ms, backward 20 ms, messages 3 ms:
 //   stage 0: F0 0-10, F1 10-20, idle, B0 46-66, idle, B1 76-96
 //   stage 1: idle, F0 13-23, B0 23-43, F1 43-53, B1 53-73
-// B1 of stage 0 waits for stage 1, which is busy since its F0, which waits for F0 of stage 0. The second
-// activation is there before stage 1 asks for it, so that F1 follows B0.
+// B1 of stage 0 waits for stage 1, which has been busy since its F0, which waited for F0 of stage 0. The
+// second activation arrives before stage 1 needs it, so F1 follows B0.
 TEST(CriticalPath, GoesOverMessagesToTheirSends) {
   Pipeline pipeline;
   pipeline.stages = 2;
@@ -64,8 +64,8 @@ TEST(CriticalPath, GoesOverMessagesToTheirSends) {
               std::chrono::milliseconds(1));
 }
 
-// Group 0 works 5 + 10, group 1 works 30 + 10; the collective takes 7, from 40 on; then steps of 4 and 2. The
-// run ends with group 0's step at 51, which waited for the collective, to which group 1 came last.
+// Group 0 works 5 + 10, group 1 works 30 + 10. The collective takes 7 from 40 on, followed by steps of 4 and
+// 2. The run ends with group 0's step at 51, which waited for the collective, and group 1 entered that last.
 TEST(CriticalPath, GoesFromACollectiveToWhoCameLast) {
   constexpr Instruction kReduce{Op::all_reduce, 0, -1, 0};
   PricedProgram priced =
@@ -87,8 +87,8 @@ constexpr Instruction wait(int collective) {
   return {Op::all_reduce_wait, 0, -1, collective};
 }
 
-// A bucket is complete after half of the backward. Group 0: forward 0-10, backward 10-30, enters at 20. Group
-// 1: forward 0-10, backward 10-50, enters at 30; the collective takes 25, 30-55, and both wait for its end.
+// A bucket is ready after half of the backward. Group 0: forward 0-10, backward 10-30, enters at 20. Group 1:
+// forward 0-10, backward 10-50, enters at 30. The collective of 25 lasts 30-55, and both wait for its end.
 TEST(CriticalPath, EntersABackgroundCollectiveInsideTheComputeThatMakesItReady) {
   PricedProgram priced =
       make_program({{kForward, start(0), kBackward, wait(0)}, {kForward, start(0), kBackward, wait(0)}}, {},
@@ -101,7 +101,7 @@ TEST(CriticalPath, EntersABackgroundCollectiveInsideTheComputeThatMakesItReady) 
                        {PathLinkKind::collective, Op::all_reduce, 1, 0, -1, 30, 25}});
 }
 
-// Both collectives are entered at 3 and run one after the other, 3-13 and 13-18, past the backward, 3-4.
+// Both collectives are entered at 3 and run one after the other, 3-13 and 13-18, beyond the backward, 3-4.
 TEST(CriticalPath, GoesOverCollectivesThatWaitedForEachOther) {
   const std::vector<Instruction> list = {kForward, start(0), start(1), kBackward, wait(0), wait(1)};
   PricedProgram priced = make_program({list, list}, {}, {{{0, 1}, Bytes{64}}, {{0, 1}, Bytes{64}}});
@@ -115,8 +115,8 @@ TEST(CriticalPath, GoesOverCollectivesThatWaitedForEachOther) {
                        {PathLinkKind::collective, Op::all_reduce, 0, 0, -1, 13, 5}});
 }
 
-// Group 0 sends at 4, the message takes 6; group 1 is busy until 10, as long as the message needs: nobody
-// waits, and the path stays with group 1.
+// Group 0 sends at 4 and the message takes 6. Group 1 is busy until 10, exactly when the message arrives:
+// nobody waits, and the path stays in group 1.
 TEST(CriticalPath, StaysInItsGroupWhereAMessageIsJustInTime) {
   PricedProgram priced = make_program(
       {{kForward, {Op::send, 0, 0, 0}, kBackward}, {kForward, {Op::receive, 0, 0, 0}, kBackward}},
@@ -127,7 +127,8 @@ TEST(CriticalPath, StaysInItsGroupWhereAMessageIsJustInTime) {
   expect_path(priced, {{kCompute, Op::forward, 1, 1, 0, 0, 10}, {kCompute, Op::backward, 1, 1, 0, 10, 2}});
 }
 
-// The forward takes 10 and is held from 4 to 11, the backward takes 5 from 17 and would be held at 22.
+// The forward takes 10 and is paused from 4 to 11. The backward takes 5 from 17 on; the pause at 22 is too
+// late.
 TEST(CriticalPath, TellsPausesFromCompute) {
   PricedProgram priced = make_program({{kForward, kBackward}}, {}, {});
   priced.costs.instruction = {Nanoseconds(10), Nanoseconds(5)};
@@ -141,7 +142,7 @@ TEST(CriticalPath, TellsPausesFromCompute) {
               Nanoseconds(1), conditions);
 }
 
-// The second pause goes on for 4 ns after the first; the third lies inside it, and the last takes no time.
+// The second pause lasts 4 ns longer than the first, the third lies inside it, and the last has no duration.
 TEST(CriticalPath, CountsPausesThatOverlapOnce) {
   PricedProgram priced = make_program({{kForward, kBackward}}, {}, {});
   priced.costs.instruction = {Nanoseconds(10), Nanoseconds(5)};
@@ -159,7 +160,7 @@ TEST(CriticalPath, CountsPausesThatOverlapOnce) {
               Nanoseconds(1), conditions);
 }
 
-// Two messages of 1000 bytes share a link of 10^9 bytes/s from 5 on and both arrive at 5 + 2000 ns.
+// Two messages of 1000 bytes share a link of 10^9 bytes/s from 5 on. Both arrive at 5 + 2000 ns.
 TEST(CriticalPath, TakesMessagesAsLongAsTheNetworkDoes) {
   const Instruction receive{Op::receive, 0, 0, 0};
   PricedProgram priced =

@@ -1,4 +1,4 @@
-// These tests put the engine into single situations: collectives, deadlocks, costs that do not fit.
+// These tests put the engine into specific situations: collectives, deadlocks, costs that do not fit.
 #include "sim/engine.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ constexpr Instruction kBackward{Op::backward, 0, 0, 0};
 constexpr Instruction kReduce{Op::all_reduce, 0, -1, 0};
 constexpr Instruction kStep{Op::optimizer_step, 0, -1, -1};
 
-// Group 0 works 5 + 10, group 1 works 30 + 10; the collective takes 7, from 40 on; then steps of 4 and 2.
+// Group 0 works 5 + 10, group 1 works 30 + 10. The collective takes 7 from 40 on, followed by steps of 4 and
+// 2.
 //   group 0: busy 15 + 4, idle 15-40 bubble, 40-47 wait, end 51 = makespan
 //   group 1: busy 40 + 2, 40-47 wait, end 49, then 2 of bubble
 TEST(Engine, CollectiveStartsWithItsLastParticipant) {
@@ -51,7 +52,7 @@ TEST(Engine, CollectiveStartsWithItsLastParticipant) {
   EXPECT_EQ(collectives, 2);
 }
 
-// Two messages of 10 ns posted at 0 and at 4 ns are in flight from 0 to 14: 14 ns and not 20.
+// Two messages of 10 ns posted at 0 and at 4 ns are in flight from 0 to 14: 14 ns, not 20.
 TEST(Engine, TransferCountsOverlappingMessagesOnce) {
   const Instruction send_first{Op::send, 0, 0, 0};
   const Instruction send_second{Op::send, 0, 0, 1};
@@ -66,7 +67,7 @@ TEST(Engine, TransferCountsOverlappingMessagesOnce) {
   EXPECT_EQ(timeline.makespan, Nanoseconds(14));
   EXPECT_EQ(timeline.groups[0].transfer, Nanoseconds(14));
   EXPECT_EQ(timeline.groups[1].transfer, Nanoseconds(14));
-  // Group 1 waits 0-10 for the first, then 10-14 for the second, both in flight all the while.
+  // Group 1 waits 0-10 for the first message and 10-14 for the second. Messages are in flight the whole time.
   EXPECT_EQ(timeline.groups[1].wait, Nanoseconds(14));
 }
 
@@ -76,7 +77,7 @@ TEST(Engine, RunsAnEmptyProgram) {
   EXPECT_TRUE(timeline.groups.empty());
 }
 
-/// Expects Error (internal) whose text contains `text`.
+/// Expects an internal Error whose text contains `text`.
 void expect_internal_error(const PricedProgram& priced, const std::string& text) {
   try {
     simulate(priced.program, priced.costs, Detail::usage);
@@ -118,9 +119,9 @@ TEST(Engine, ShortensALongListOfWaitingGroups) {
   expect_internal_error(priced, "; and 12 more");
 }
 
-// A forward of 10 ns keeps 100, the input part of 20 ns brings 50 more back, the weight part of 30 ns frees
-// all 150. They need 10, 20 and 5 while they run, the state 1,000. So the peak is 1,000 + 150 + 5, from 30
-// on, and not 1,000 + 100 + 20.
+// A forward of 10 ns keeps 100 bytes, the input part of 20 ns restores 50 more, and the weight part of 30 ns
+// frees all 150. They need 10, 20 and 5 while they run; the state takes 1,000. So the peak is 1,000 + 150 +
+// 5, from 30 on, and not 1,000 + 100 + 20.
 TEST(Engine, CountsWhatAnInputPartKeepsForItsWeightPart) {
   const Instruction input{Op::backward_input, 0, 0, 0};
   const Instruction weight{Op::backward_weight, 0, 0, 0};
@@ -140,7 +141,7 @@ TEST(Engine, CountsWhatAnInputPartKeepsForItsWeightPart) {
   EXPECT_EQ(timeline.memory, expected);
 }
 
-// The weight part waits for a message that is there at 100; the peak is when the input part ends, at 30.
+// The weight part waits for a message that arrives at 100. The peak is at the end of the input part, at 30.
 TEST(Engine, SeesAPeakAtTheEndOfAnInputPart) {
   const Instruction input{Op::backward_input, 0, 0, 0};
   const Instruction weight{Op::backward_weight, 0, 0, 0};
@@ -190,12 +191,12 @@ TEST(EventQueue, OrdersByTimeAndThenByInsertion) {
   queue.push(Nanoseconds(3), 1);
   queue.push(Nanoseconds(5), 2);
   queue.push(Nanoseconds(3), 3);
-  // 3 ns before 5 ns; of two at one time the one that was pushed first.
+  // 3 ns before 5 ns; at equal times, in the order in which they were pushed.
   for (const std::int32_t what : {1, 3, 0, 2}) EXPECT_EQ(queue.pop().what, what);
   EXPECT_TRUE(queue.empty());
 }
 
-// Pushes and pops at random, with few distinct times: pops of one time keep the order of the pushes.
+// Random pushes and pops with few distinct times: pops at one time preserve the order of the pushes.
 TEST(EventQueue, KeepsTheOrderAmongManyEvents) {
   Random random(3);
   EventQueue queue(1000);

@@ -1,4 +1,4 @@
-// Transfers that share links: rates derived by hand, and a property over random networks.
+// Transfers that share links: rates derived by hand, and a property checked over random networks.
 #include "sim/network/flows.hpp"
 
 #include <gtest/gtest.h>
@@ -16,15 +16,15 @@
 namespace dflop::testing {
 namespace flows_test {
 
-constexpr double kGigabyte = 1e9;  // bytes a second: a byte takes a nanosecond
+constexpr double kGigabyte = 1e9;  // bytes per second: one byte takes a nanosecond
 
-/// A route over these links; the transfer alone could go at `most`.
+/// A route over these links; `most` limits the rate of the transfer even without other transfers.
 struct RouteOf {
   std::vector<LinkUse> uses;
   double most = 1e18;
 };
 
-/// Transfer t goes over routes[t] and moves bytes[t] after latency[t].
+/// Transfer t uses routes[t] and moves bytes[t] after latency[t].
 Network make_network(std::vector<double> links, const std::vector<RouteOf>& routes,
                      const std::vector<double>& bytes, const std::vector<Nanoseconds>& latency = {}) {
   Network network;
@@ -41,7 +41,7 @@ Network make_network(std::vector<double> links, const std::vector<RouteOf>& rout
   return network;
 }
 
-/// When each transfer ends, if transfer t starts at starts[t] (in order of time).
+/// Returns when each transfer ends if transfer t starts at starts[t] (in order of time).
 std::vector<std::int64_t> ends(const Network& network, const std::vector<std::int64_t>& starts) {
   Flows flows(network);
   std::vector<std::int64_t> end(starts.size());
@@ -70,35 +70,35 @@ TEST(Flows, ItsRouteMayLimitIt) {
   EXPECT_EQ(ends(network, {0}), (Ends{20'000}));
 }
 
-// The first moves 400 bytes alone in 400 ns; from then on both have half: it ends 2 * 600 ns later, at 1600.
-// The second has moved 600 of its 1000 by then and ends 400 ns later.
+// The first transfer moves 400 bytes by itself in 400 ns. After that both have half: it ends 2 * 600 ns
+// later, at 1600. By then the second has moved 600 of its 1000 bytes, and it ends 400 ns later.
 TEST(Flows, TwoShareALinkInHalves) {
   const Network network = make_network({kGigabyte}, {{{{0, 1}}}, {{{0, 1}}}}, {1000, 1000});
   EXPECT_EQ(ends(network, {0, 400}), (Ends{1600, 2000}));
 }
 
-// Three together, 900 bytes each: a saturated link moves 2700 bytes in 2700 ns whatever their number.
+// Three transfers of 900 bytes each: a saturated link moves 2700 bytes in 2700 ns, however many share it.
 TEST(Flows, ASaturatedLinkTakesBytesOverBandwidth) {
   const Network network = make_network({kGigabyte}, {{{{0, 1}}}, {{{0, 1}}}, {{{0, 1}}}}, {900, 900, 900});
   EXPECT_EQ(ends(network, {0, 0, 0}), (Ends{2700, 2700, 2700}));
 }
 
-// Max-min: A crosses links of 10 and 20 GB/s with B on the first and C on the second. A and B get 5 each, C
-// what A leaves, 15. 3000 bytes take A and B 600 ns and C 200 ns.
+// Max-min: A crosses links of 10 and 20 GB/s, with B on the first and C on the second. A and B get 5 each, C
+// gets the remaining 15. 3000 bytes take A and B 600 ns and C 200 ns.
 TEST(Flows, WhatABottleneckLeavesGoesToTheOthers) {
   const Network network = make_network({10 * kGigabyte, 20 * kGigabyte},
                                        {{{{0, 1}, {1, 1}}}, {{{0, 1}}}, {{{1, 1}}}}, {3000, 3000, 3000});
   EXPECT_EQ(ends(network, {0, 0, 0}), (Ends{600, 600, 200}));
 }
 
-// One is limited to 2 of 10 GB/s, so that the other has 8.
+// One transfer is limited to 2 of 10 GB/s, so the other gets 8.
 TEST(Flows, WhatALimitLeavesGoesToTheOthers) {
   const Network network =
       make_network({10 * kGigabyte}, {{{{0, 1}}, 2 * kGigabyte}, {{{0, 1}}}}, {2000, 8000});
   EXPECT_EQ(ends(network, {0, 0}), (Ends{1000, 1000}));
 }
 
-// A weight of 3 fills 3 of 4 GB/s at the rate 1 of both: 1000 bytes each take 1000 ns.
+// A weight of 3 uses 3 of 4 GB/s when both transfers have rate 1: 1000 bytes each take 1000 ns.
 TEST(Flows, WeightsCountSeveralTimes) {
   const Network network = make_network({4 * kGigabyte}, {{{{0, 3}}}, {{{0, 1}}}}, {1000, 1000});
   EXPECT_EQ(ends(network, {0, 0}), (Ends{1000, 1000}));
@@ -107,7 +107,7 @@ TEST(Flows, WeightsCountSeveralTimes) {
 TEST(Flows, PhasesFollowEachOther) {
   Network network = make_network({kGigabyte, 2 * kGigabyte}, {{{{0, 1}}}, {{{1, 1}}}}, {100, 100},
                                  {Nanoseconds(7), Nanoseconds(5)});
-  network.first_phase = {0, 2};  // one transfer of both: 7 + 100, then 5 + 50
+  network.first_phase = {0, 2};  // one transfer with both phases: 7 + 100, then 5 + 50
   EXPECT_EQ(ends(network, {0}), (Ends{162}));
 }
 
@@ -120,7 +120,7 @@ TEST(Flows, NothingToMoveTakesItsLatency) {
   EXPECT_EQ(ends(none, {40, 40})[0], 40);
 }
 
-/// Max-min fair rates from their definition: repeatedly the smallest share over all links and limits.
+/// Max-min fair rates by their definition: repeatedly the smallest share over all links and limits.
 std::vector<double> fair_rates(const Network& network, const std::vector<std::size_t>& moving) {
   std::vector<double> rate(network.routes.size(), 0);
   std::vector<std::size_t> open = moving;
@@ -131,7 +131,7 @@ std::vector<double> fair_rates(const Network& network, const std::vector<std::si
       for (std::size_t u = network.routes[t].begin; u < network.routes[t].end; ++u)
         weight[network.uses[u].link] += network.uses[u].weight;
     }
-    // What each could have if all open ones had the same.
+    // The rate that each open transfer could have if all open transfers had the same.
     const auto possible = [&](std::size_t t) {
       double most = network.routes[t].most_bytes_per_s;
       for (std::size_t u = network.routes[t].begin; u < network.routes[t].end; ++u) {
@@ -150,7 +150,7 @@ std::vector<double> fair_rates(const Network& network, const std::vector<std::si
   return rate;
 }
 
-/// Ends by moving all transfers from one event to the next in small exact steps of their fair rates.
+/// Computes the ends by moving all transfers from one event to the next, exactly, at their fair rates.
 std::vector<double> fluid_ends(const Network& network, const std::vector<std::int64_t>& starts) {
   std::vector<double> left;
   for (const TransferPhase& phase : network.phases) left.push_back(phase.bytes);
@@ -195,7 +195,7 @@ TEST(Flows, RandomNetworksAgreeWithTheDefinition) {
         if (pick(2) == 0) route.uses.push_back({static_cast<std::int32_t>(l), 1.0 + pick(3)});
       }
       if (route.uses.empty()) route.uses.push_back({0, 1});
-      // Alone it goes as fast as its links let it, or slower.
+      // By itself the transfer is as fast as its links allow, or slower.
       route.most = 1e300;
       for (const LinkUse& use : route.uses) route.most = std::min(route.most, links[use.link] / use.weight);
       if (pick(3) == 0) route.most /= 1 + pick(4);
@@ -208,14 +208,14 @@ TEST(Flows, RandomNetworksAgreeWithTheDefinition) {
     const auto simulated = ends(network, starts);
     const auto expected = fluid_ends(network, starts);
     for (std::size_t t = 0; t < starts.size(); ++t) {
-      // Every event rounds to whole nanoseconds, and there are two a transfer.
+      // Every event rounds to whole nanoseconds, and each transfer has two.
       EXPECT_NEAR(static_cast<double>(simulated[t]), expected[t], 60)
           << "round " << round << " transfer " << t;
     }
   }
 }
 
-/// A link of its own for every message, at bytes / time of its cost.
+/// Gives every message its own link, with a bandwidth of bytes / time of its cost.
 Network private_links(const PricedProgram& priced) {
   Network network;
   network.first_phase = {0};
@@ -244,8 +244,8 @@ TEST(SharedNetwork, WithoutContentionEqualsLatencyAndBandwidth) {
   }
 }
 
-// Messages of random programs on one slow bus: never faster than without it, never faster than the bus, and
-// the shares still add up.
+// Messages of random programs on one slow bus: never faster than without the bus, never faster than the bus,
+// and the shares still add up.
 TEST(SharedNetwork, ABusIsNeverFasterThanItsBandwidth) {
   Random random(23);
   for (int round = 0; round < 300; ++round) {
@@ -260,7 +260,7 @@ TEST(SharedNetwork, ABusIsNeverFasterThanItsBandwidth) {
     const Timeline plain = simulate(priced.program, priced.costs, Detail::usage);
     const Timeline shared = simulate(priced.program, priced.costs, Detail::spans, {&bus, {}});
     const auto messages = static_cast<std::int64_t>(priced.program.messages.size());
-    // Each of two events of a message may round down by half a nanosecond.
+    // Each of a message's two events may round down by half a nanosecond.
     EXPECT_GE(shared.makespan.count() + 2 * messages, plain.makespan.count());
     EXPECT_GE(static_cast<double>(shared.makespan.count() + 2 * messages), bytes);
     Bytes sent;
@@ -278,7 +278,7 @@ TEST(SharedNetwork, ABusIsNeverFasterThanItsBandwidth) {
   }
 }
 
-/// 1F1B with messages of 1 MB on one link of 1 GB/s with 1 us.
+/// Makespan of 1F1B with messages of 1 MB on one link of 1 GB/s with 1 us.
 double makespan_on_a_bus(int stages, int microbatches) {
   Pipeline pipeline;
   pipeline.stages = stages;
@@ -288,8 +288,9 @@ double makespan_on_a_bus(int stages, int microbatches) {
   return Seconds(simulate(priced.program, priced.costs, Detail::usage, {&bus, {}}).makespan).count();
 }
 
-// What SimGrid 3.32 finds (tests/bench/simgrid_bench.cpp). Once the bus is saturated, who comes first decides
-// who waits, and a nanosecond more on one instruction moves the makespan of 16 x 512 by up to 0.8 %.
+// Results of SimGrid 3.32 (tests/bench/simgrid_bench.cpp). Once the bus is saturated, the order of arrival
+// decides who waits, and one more nanosecond on one instruction changes the makespan of 16 x 512 by up to 0.8
+// %.
 TEST(SharedNetwork, AgreesWithSimGridOnABus) {
   EXPECT_NEAR(makespan_on_a_bus(2, 4), 0.154004, 1e-6);
   EXPECT_NEAR(makespan_on_a_bus(4, 8), 0.346016, 1e-6);

@@ -1,4 +1,4 @@
-// One rank of the encoder passes on all that goes between encoder and LLM: what runs, when, and in how much
+// One encoder rank, the hub, forwards all messages between encoder and LLM: what runs, when, and in how much
 // memory.
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace dflop::testing {
 namespace hub_test {
 
-/// Forwards take 10 ns and backwards 20, messages between dp ranks of a stage 3 ns and others 5. Every
+/// Forwards take 10 ns and backwards 20. Messages between dp ranks of a stage take 3 ns, others 5. Every
 /// computation needs a workspace of 7 bytes.
 class PlainCosts final : public SumCostModel {
  public:
@@ -26,9 +26,9 @@ class PlainCosts final : public SumCostModel {
   Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{7}; }
 };
 
-/// One microbatch over two dp ranks of the encoder and two, of tp 2, of the LLM. Sample 0 (LLM dp rank 0) has
-/// 3 tiles and 30 output tokens, sample 1 (rank 1) has 1 tile and 10; encoder rank 0 gets the first two
-/// tiles.
+/// One microbatch over two dp ranks of the encoder and two dp ranks, of tp 2, of the LLM. Sample 0 (LLM dp
+/// rank 0) has 3 tiles and 30 output tokens, sample 1 (rank 1) has 1 tile and 10. Encoder rank 0 gets the
+/// first two tiles.
 struct Hub : ::testing::Test {
   Plan plan = disaggregated_plan({1, 1, 2, {4}}, {2, 1, 2, {6}}, 1, 2);
   ModelSpec model = tiny_model();
@@ -42,14 +42,14 @@ struct Hub : ::testing::Test {
   Hub() { plan.reshard = Reshard::hub; }
 };
 
-/// Group 0 is the hub, 1 the other dp rank of the encoder; 2 and 3 are those of the LLM.
+/// Group 0 is the hub, group 1 the other dp rank of the encoder; groups 2 and 3 are the LLM's dp ranks.
 TEST_F(Hub, AllMessagesHaveItAtOneEnd) {
   const Program program = made().program;
   EXPECT_EQ(program.hub, 0);
   ASSERT_EQ(program.messages.size(), 6u);
-  // A token is 128 wide, 2 bytes each. To the LLM both tp ranks of both groups get a copy: 2 x (30 + 10)
-  // tokens through the hub's port. Back come 30 + 10, from one rank of each group. From the encoder's other
-  // rank come 10 + 10 tokens, and as many go back to its one rank.
+  // A token is 128 wide, 2 bytes each. In each LLM group both tp ranks get a copy: 2 x (30 + 10) tokens go
+  // through the hub's port. 30 + 10 come back, from one rank of each group. 10 + 10 tokens come from the
+  // encoder's other dp rank, and as many go back to its only rank.
   const auto check = [&](int m, int source, int destination, std::int64_t tokens, std::int64_t port_tokens) {
     EXPECT_EQ(program.messages[m].source, source) << m;
     EXPECT_EQ(program.messages[m].destination, destination) << m;
@@ -89,9 +89,9 @@ TEST_F(Hub, GathersBeforeItSendsAndPassesGradientsOnBeforeItsBackward) {
             (List{{Op::reshard_receive, 2}, {Op::forward, -1}, {Op::backward, -1}, {Op::reshard_send, 3}}));
 }
 
-// The encoder's forwards end at 10, what the hub gathers is there at 13 and at the LLM at 18. That takes
-// until 48; gradients are at the hub at 53, whose backward ends at 73, and at the other rank at 56: 76.
-// Directly, outputs are at the LLM at 15, its backward ends at 45, and gradients are there at 50: 70.
+// The encoder's forwards end at 10. The hub has gathered their outputs at 13, and they reach the LLM at 18,
+// which takes until 48. Gradients reach the hub at 53, whose backward ends at 73, and the other rank at 56:
+// 76. Without a hub, outputs reach the LLM at 15, its backward ends at 45, and gradients arrive at 50: 70.
 TEST_F(Hub, IsOneMoreWayForEverything) {
   const SimExecutor executor;
   EXPECT_EQ(executor.run(made(), Detail::usage).makespan.count(), 76);
@@ -99,7 +99,8 @@ TEST_F(Hub, IsOneMoreWayForEverything) {
   EXPECT_EQ(executor.run(made(), Detail::usage).makespan.count(), 70);
 }
 
-// It holds 40 output tokens of 256 bytes beside the 7 bytes of every computation, and as many gradients.
+// The hub holds 40 output tokens of 256 bytes, and as many gradients, on top of the 7 bytes of every
+// computation.
 TEST_F(Hub, HoldsWhatItPassesOn) {
   const Iteration iteration = made();
   for (std::size_t g = 0; g < 4; ++g) {
@@ -111,7 +112,7 @@ TEST_F(Hub, HoldsWhatItPassesOn) {
   }
 }
 
-// Orders that read tables see the messages over the boundary, 5 ns, and not the hub's gathering.
+// Orders that read tables see the messages over the boundary, 5 ns, but not the hub's gathering.
 TEST_F(Hub, ItsGatheringIsNoMessageOfABoundary) {
   const Iteration iteration = made();
   const OrderTables tables = order_tables(plan, iteration.program, iteration.costs, Bytes{1 << 20});

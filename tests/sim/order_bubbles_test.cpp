@@ -1,4 +1,4 @@
-// Bubbles of schedules over several iterations, with messages and with an encoder to fill them.
+// Bubbles of schedules over several iterations, with messages and with an encoder that fills bubbles.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,9 +21,9 @@ Timeline run(const RawPipeline& pipeline) {
   return run(pipeline, pipeline_order(pipeline));
 }
 
-/// `iterations` of the pipeline's order one after the other on every rank, without a barrier between them: a
-/// rank begins its next iteration when it has ended its own part of the last, as it may where the optimizer
-/// step is validated later (Qi et al. 2023, section 4).
+/// Runs `iterations` of the pipeline's order one after the other on every rank, without a barrier between
+/// them. A rank begins its next iteration when its own part of the last one is done, as is possible if the
+/// optimizer step is validated later (Qi et al. 2023, section 4).
 Nanoseconds makespan_of_iterations(const RawPipeline& pipeline, int iterations) {
   const PipelineOrder one = pipeline_order(pipeline);
   const int m = one.shape.microbatches;
@@ -41,7 +41,7 @@ Nanoseconds makespan_of_iterations(const RawPipeline& pipeline, int iterations) 
   return run(longer, all).makespan;
 }
 
-/// How much longer the run gets with each iteration; the same for all after the first.
+/// How much longer the run gets with each iteration, which is the same for all after the first.
 Nanoseconds period(const RawPipeline& pipeline) {
   Nanoseconds last{0};
   for (int k = 2; k <= 4; ++k) {
@@ -54,12 +54,12 @@ Nanoseconds period(const RawPipeline& pipeline) {
   return last;
 }
 
-// F = B = W = 2 units on one stage a rank (1 on each of two chunks), p ranks, m microbatches: 6m units of
-// work on every rank.
-//   1F1B: rank 0 waits for its own last gradient: it is busy or idle for (m + p - 1) 6 before it begins
-//   again. ZB-H1: its weight parts fill all but (p - 1) 2 of that: 6m + 2 (p - 1). ZB-H2: no rank pauses
-//   between its first and last step, and rank r begins 2r after rank 0 in every iteration: 6m, which no order
-//   can be below.
+// F = B = W = 2 units with one stage per rank (1 for each of two chunks), p ranks, m microbatches: 6m units
+// of work on every rank.
+//   1F1B: rank 0 waits for its own last gradient, so (m + p - 1) 6 pass before it begins again.
+//   ZB-H1: weight parts fill all but (p - 1) 2 of this idle time: 6m + 2 (p - 1).
+//   ZB-H2: no rank pauses between its first and last step, and rank r begins 2r after rank 0 in every
+//   iteration: 6m, the minimum of any order.
 TEST(SteadyState, OfZbH2HasNoBubbleAndThoseOfOneFOneBAndZbH1Have) {
   for (int p = 1; p <= 6; ++p) {
     for (const int m : {2 * p - 1, 2 * p, 3 * p + 1}) {
@@ -87,7 +87,7 @@ TEST(SteadyState, OfZbVHasNoBubble) {
   }
 }
 
-/// Forward 10, backward 20, messages of `message` on every boundary.
+/// Forward 10, backward 20, and messages of `message` on every boundary.
 RawPipeline with_messages(OrderKind kind, int p, int m, Nanoseconds message) {
   RawPipeline pipeline = equal_pipeline({kind, p, 1, m}, Nanoseconds(10), Nanoseconds(20), Nanoseconds(0));
   pipeline.link = RawLink{Seconds(message), 1e9};
@@ -95,8 +95,8 @@ RawPipeline with_messages(OrderKind kind, int p, int m, Nanoseconds message) {
 }
 
 // 2 ranks, 4 microbatches, messages 3.
-//   eager: rank 0 runs F0 F1 F2 in 0-30; rank 1 has its next input always there and works 13-133; its last
-//   gradient is on rank 0 at 136, which ends at 156.
+//   eager: rank 0 runs F0 F1 F2 in 0-30; rank 1 always has its next input and works 13-133; its last
+//   gradient reaches rank 0 at 136, which ends at 156.
 //   1F1B: rank 0 runs F0 F1 in 0-20, B0 46-66 (gradient at 43 + 3) and only then F2 66-76, for which rank 1
 //   waits from 73 to 79: B2 ends at 109, F3 (sent at 106) 109-119, B3 139, and on rank 0 142-162.
 TEST(EagerOneFOneB, HidesTheMessagesThatOneFOneBWaitsFor) {
@@ -118,7 +118,7 @@ TEST(EagerOneFOneB, IsNeverSlowerThanOneFOneBOnEqualStages) {
   }
 }
 
-// Limits that let each rank hold at least what 1F1B does. Were two ranks to hold equally many beyond that,
+// With any limits each rank holds at least as many as in 1F1B. If two ranks held equally many beyond that,
 // each forward of the second would wait for the last backward of the first: with 5, 5, 5, 3, 1 of 12
 // microbatches in place of 5, 4, 3, 2, 1 the run would be 1.8 times as long.
 TEST(EagerOneFOneB, IsNeverSlowerThanOneFOneBWhateverItsLimits) {
@@ -138,7 +138,7 @@ TEST(EagerOneFOneB, IsNeverSlowerThanOneFOneBWhateverItsLimits) {
   }
 }
 
-// A byte of activations a microbatch: the peak is what is held at once.
+// One byte of activations per microbatch: the peak is the number of microbatches held at once.
 TEST(EagerOneFOneB, KeepsItsActivationLimits) {
   Random random(8);
   for (int round = 0; round < 200; ++round) {
@@ -168,7 +168,7 @@ RawPipeline with_encoder(int p, int m, int forward, int backward, int encoder_fo
 //           B3 14-16, b2 16-17
 //   rank 1: f1 0-1, f3 1-2, F0 2-3, B0 3-5, F1 5-6, B1 6-8, F2 8-9, B2 9-11, F3 11-12, B3 12-14, b1 14-15,
 //           idle, b3 16-17
-// All encoder forwards first and all its backwards last would take 2 + (4 + 2 - 1) 3 + 2 = 19.
+// All encoder forwards first and all encoder backwards last would take 2 + (4 + 2 - 1) 3 + 2 = 19.
 TEST(EncoderInBubbles, FillsTheIdleTimeOfTheLlm) {
   const RawPipeline pipeline = with_encoder(2, 4, 1, 2, 1, 1);
   const Timeline timeline = run(pipeline);
@@ -182,7 +182,7 @@ TEST(EncoderInBubbles, FillsTheIdleTimeOfTheLlm) {
   EXPECT_EQ(pipeline_order(pipeline).ranks[1], expected);
 }
 
-// The serial plan on the same ranks: ceil(m / p) encoder forwards on each, the 1F1B of the LLM, and as many
+// The serial plan on the same ranks: ceil(m / p) encoder forwards on each, then the LLM's 1F1B, then as many
 // encoder backwards.
 TEST(EncoderInBubbles, IsNeverSlowerThanTheEncoderBeforeAndAfterTheLlm) {
   Random random(9);

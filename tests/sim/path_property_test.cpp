@@ -1,4 +1,4 @@
-// What must hold of critical paths and relaxations of every run, on random Programs.
+// Properties of critical paths and relaxations that hold for every run, checked on random Programs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::vector<Pause> random_pauses(const Program& program, Random& random) {
   return pauses;
 }
 
-/// The span that a link is drawn from: of the same place and, but for parts of compute, the same time.
+/// The span that a link was made from: in the same place and, except for parts of compute, at the same time.
 const Span* span_of(const PathLink& link, const Program& program, const Timeline& timeline) {
   const std::int32_t rank = program.groups[link.group].first_rank;
   for (const Span& span : timeline.spans) {
@@ -60,7 +60,7 @@ void expect_chain(const PricedProgram& priced, const Conditions& conditions) {
     reached += link.duration;
     ASSERT_EQ(link.group, k > 0 ? path[k - 1].to_group : link.group) << "link " << k;
     const bool moves = link.kind == PathLinkKind::message || link.kind == PathLinkKind::collective;
-    const bool cores = !moves && conditions.cores > 0;  // of compute, or a pause that ends it
+    const bool cores = !moves && conditions.cores > 0;  // after compute, or a pause that ends it
     ASSERT_TRUE(moves || cores || link.group == link.to_group) << "link " << k;
     ASSERT_NE(span_of(link, priced.program, timeline), nullptr) << "link " << k;
   }
@@ -134,7 +134,7 @@ TEST_F(RandomPaths, DoSoOnSharedGpus) {
   }
 }
 
-/// Makes much happen at the same instants: all durations are equal, and so are all bandwidths.
+/// Makes many events coincide: all durations are equal, and so are all bandwidths.
 void make_alike(PricedProgram& priced, std::int64_t duration, double bandwidth) {
   ProgramCosts& costs = priced.costs;
   for (auto* table : {&costs.instruction, &costs.message, &costs.collective}) {
@@ -143,8 +143,8 @@ void make_alike(PricedProgram& priced, std::int64_t duration, double bandwidth) 
   for (double& each : costs.bandwidth) each = each > 0 ? bandwidth : 0;
 }
 
-// Who is served first at an instant moves some ends by a nanosecond. The first program of this seed is one
-// whose path cannot be found with the entries into collectives of another order than the run's.
+// The order of service at an instant shifts some ends by a nanosecond. The first program of this seed has a
+// path that cannot be found if collectives are entered in another order than in the run.
 TEST_F(RandomPaths, DoSoWhereMuchHappensAtOnce) {
   Random random(92);
   for (int k = 0; k < kPrograms; ++k) {
@@ -162,8 +162,8 @@ TEST_F(RandomPaths, DoSoWhereMuchHappensAtOnce) {
   }
 }
 
-// The makespan is a maximum over chains of costs. One more nanosecond in a link of the longest makes it
-// longer by as much, and no chain has a cost twice.
+// The makespan is a maximum over chains of costs. Adding time to a link of the longest chain lengthens it by
+// the same time, since no chain contains a cost twice.
 TEST_F(RandomPaths, AreAsLongAsTheirLinks) {
   constexpr Nanoseconds kMore{500};
   int tried = 0;
@@ -172,9 +172,9 @@ TEST_F(RandomPaths, AreAsLongAsTheirLinks) {
     const Timeline timeline = simulate(priced.program, priced.costs, Detail::spans);
     const std::vector<PathLink> path = critical_path(priced.program, priced.costs, timeline);
     const PathLink& link = path[random_.below(path.size())];
-    if (link.duration == Nanoseconds(0)) continue;  // not alone at its time
+    if (link.duration == Nanoseconds(0)) continue;  // others may be at the same time
     const Span& span = *span_of(link, priced.program, timeline);
-    if (link.duration < span.duration) continue;  // the part of compute after which a collective is entered
+    if (link.duration < span.duration) continue;  // the part of compute before a collective's entry
     ++tried;
     ProgramCosts slower = priced.costs;
     if (link.kind == PathLinkKind::compute) {

@@ -20,8 +20,8 @@ Timeline run(const Pipeline& pipeline, Detail detail = Detail::usage) {
 
 class EqualStages : public ::testing::TestWithParam<OrderKind> {};
 
-// The last stage begins after (p - 1) tf, works m (tf + tb) without a pause, and its last gradient needs (p -
-// 1) tb to reach stage 0: (m + p - 1)(tf + tb). All of a stage's idle time, (p - 1)(tf + tb), is bubble.
+// The last stage begins after (p - 1) tf, works m (tf + tb) without a pause, and its last gradient takes (p -
+// 1) tb to reach stage 0: (m + p - 1)(tf + tb). All idle time of a stage, (p - 1)(tf + tb), is bubble.
 TEST_P(EqualStages, WithoutCommunicationMeetTheClosedForm) {
   for (const int p : {1, 2, 3, 5, 8, 16}) {
     for (const int m : {1, 2, 3, 4, 7, 16, 61}) {
@@ -97,12 +97,12 @@ TEST(PipelineWithCommunication, TellsBusyBubbleWaitAndTransferApart) {
   EXPECT_EQ(timeline.makespan, milliseconds(96));
   const GroupUsage& first = timeline.groups[0];
   EXPECT_EQ(first.busy, milliseconds(60));    // 2 x (10 + 20)
-  EXPECT_EQ(first.wait, milliseconds(6));     // idle 20-46 and 66-76, of it in flight 43-46 and 73-76
+  EXPECT_EQ(first.wait, milliseconds(6));     // idle 20-46 and 66-76, of which 43-46 and 73-76 in flight
   EXPECT_EQ(first.bubble, milliseconds(30));  // the rest: 23 + 7
   EXPECT_EQ(first.transfer, milliseconds(12));
   const GroupUsage& last = timeline.groups[1];
   EXPECT_EQ(last.busy, milliseconds(60));
-  EXPECT_EQ(last.wait, milliseconds(3));  // idle 0-13, of it in flight 10-13; the second activation is early
+  EXPECT_EQ(last.wait, milliseconds(3));     // idle 0-13, of which 10-13 in flight; activation 2 is early
   EXPECT_EQ(last.bubble, milliseconds(33));  // 10 before, 96 - 73 = 23 after its last backward
   EXPECT_EQ(last.transfer, milliseconds(12));
 }
@@ -149,8 +149,7 @@ TEST(PipelineWithCommunication, LeavesOneSpanPerInstruction) {
              {Stream::send, Op::send, 1, 73, 3}});
 }
 
-// Activation 100 bytes, workspace 10; stage 1 of the pipeline above keeps one microbatch
-// at a time.
+// Activations take 100 bytes, the workspace 10. Stage 1 of the pipeline above keeps one microbatch at a time.
 TEST(PipelineWithCommunication, MarksEveryChangeOfMemory) {
   const Timeline timeline = run(small(), Detail::spans);
   std::vector<MemoryPoint> last;

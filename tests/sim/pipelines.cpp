@@ -51,7 +51,7 @@ class PipelineBuilder {
     group.begin = static_cast<std::int64_t>(result_.program.instructions.size());
     for (const OrderStep& step : steps) {
       const bool backward = step.op == Op::backward;
-      const int from = backward ? stage : stage - 1;  // boundary that the input comes over
+      const int from = backward ? stage : stage - 1;  // the boundary of the input
       const int to = backward ? stage - 1 : stage;
       const auto is_boundary = [this](int b) { return b >= 0 && b + 1 < pipeline_.stages; };
       if (is_boundary(from)) add(Op::receive, stage, step, message_index(from, step.microbatch, backward));

@@ -1,4 +1,4 @@
-// Pipelines of equal stages, built by hand: what tests and benches feed the engine.
+// Hand-built pipelines of equal stages, which tests and benches feed to the engine.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace dflop::testing {
 
-/// `lists` per group; every group is its own stage. All tables of costs are zero.
+/// `lists` has the instructions of each group. Every group is its own stage. All tables of costs are zero.
 PricedProgram make_program(const std::vector<std::vector<Instruction>>& lists, std::vector<Message> messages,
                            std::vector<Collective> collectives);
 
@@ -24,7 +24,7 @@ struct Pipeline {
   Bytes workspace{10};
 };
 
-/// One group a stage; activations go down and gradients up between neighbours.
+/// One group per stage; activations go down and gradients up between neighbors.
 PricedProgram make_pipeline(const Pipeline& pipeline);
 
 }  // namespace dflop::testing

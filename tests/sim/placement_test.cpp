@@ -1,4 +1,4 @@
-// What the placement of a plan does to its run.
+// The effect of a plan's placement on its run.
 #include <gtest/gtest.h>
 
 #include "core/program/lowering.hpp"
@@ -9,7 +9,7 @@
 namespace dflop::testing {
 namespace placement_test {
 
-/// 10 ns forward and 20 ns backward, whatever the work; links of latencies only: 1 ns inside a node and 5 ns
+/// 10 ns forward and 20 ns backward for any work; links have only latency: 1 ns inside a node and 5 ns
 /// between nodes.
 class LatencyCosts final : public SumCostModel {
  public:
@@ -36,12 +36,12 @@ class LatencyCosts final : public SumCostModel {
   ClusterSpec cluster_;
 };
 
-// 1f1b of 2 microbatches on 2 stages, a message taking c: stage 1 has F0 10+c to 20+c, B0 to 40+c, F1 to
-// 50+c, B1 to 70+c; stage 0 has B0 40+2c to 60+2c and B1 70+2c to 90+2c, then reduces its gradients in R.
+// 1F1B of 2 microbatches on 2 stages, with messages of c: stage 1 has F0 10+c to 20+c, B0 to 40+c, F1 to
+// 50+c, B1 to 70+c. Stage 0 has B0 40+2c to 60+2c and B1 70+2c to 90+2c, then reduces its gradients in R.
 //
-// 8 dp ranks of 4 GPUs on nodes of 8. By stage c = 5, and the 8 ranks of a reduction are 2 on each of 4
-// nodes: 1 in each node, 2 * (4 - 1) * 5 between them, 1 in each node, R = 32. By replica c = 1, and they are
-// on 8 nodes: R = 2 * (8 - 1) * 5 = 70.
+// 8 dp ranks of 4 GPUs on nodes of 8. Placed by stage c = 5, and the 8 ranks of a reduction are 2 on each of
+// 4 nodes: 1 in each node, 2 * (4 - 1) * 5 between them, 1 in each node, R = 32. Placed by replica c = 1, and
+// they are on 8 nodes: R = 2 * (8 - 1) * 5 = 70.
 TEST(Placement, OfAUniformPlanChangesMessagesAndReductions) {
   Plan plan;
   plan.layout = Layout::uniform;

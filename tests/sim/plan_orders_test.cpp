@@ -1,4 +1,4 @@
-// Every schedule and layout of random plans, lowered and run.
+// Lowers and runs random plans of every schedule and layout.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace dflop::testing {
 namespace plan_orders_test {
 
-/// One nanosecond a token and layer, both in the forward and in each part of a backward, which a frozen
-/// encoder has not; as many bytes of activations as tokens. Messages take 5 ns.
+/// One nanosecond per token and layer, both in the forward and in each part of a backward, except for a
+/// frozen encoder, which has no backward. Activations take one byte per token. Messages take 5 ns.
 class TokenCosts final : public SumCostModel {
  public:
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
@@ -26,7 +26,7 @@ class TokenCosts final : public SumCostModel {
         static_cast<double>(encoder_layers * work.encoder.tokens + stage.llm_layers * work.llm.tokens);
     return Seconds((op == Op::backward ? 2 : 1) * tokens * 1e-9);
   }
-  bool knows_shares() const override { return true; }  // which change nothing
+  bool knows_shares() const override { return true; }  // shares change nothing
   Seconds message(const Message&, const Program&) const override { return Seconds(5e-9); }
   Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
   Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
@@ -53,7 +53,7 @@ void for_each_case(const Check& check) {
   Random random(29);
   Random trained(31);
   ClusterSpec cluster = tiny_cluster(1, 1024);
-  cluster.gpu.memory = Bytes{101'000};  // state is up to 100,000: limits bind
+  cluster.gpu.memory = Bytes{101'000};  // state takes up to 100,000, so limits matter
   for (const OrderKind order : all_order_kinds()) {
     for (const Layout layout : all_of<Layout>()) {
       if (!fits(traits(order), layout)) continue;
@@ -80,7 +80,7 @@ void for_each_case(const Check& check) {
 TEST(PlanSchedules, AreAcceptedAndRunEveryStageOnceForEachMicrobatch) {
   for_each_case([](const Case& c) {
     verify(c.program);
-    // Per stage, dp rank (of the LLM, where every LLM dp rank encodes its own) and microbatch.
+    // Per stage, dp rank (the LLM's dp rank if each of them encodes its own samples) and microbatch.
     std::map<std::tuple<int, int, int>, int> forwards;
     std::map<std::tuple<int, int, int>, int> backwards;
     for (const Group& group : c.program.groups) {
@@ -102,7 +102,7 @@ TEST(PlanSchedules, AreAcceptedAndRunEveryStageOnceForEachMicrobatch) {
   });
 }
 
-// Whatever the schedule: every token passes every layer of its module once forward and, but for a frozen
+// With any schedule, every token passes every layer of its module once forward and, except in a frozen
 // encoder, twice backward, over all dp ranks, a nanosecond each.
 TEST(PlanSchedules, LoseNoWork) {
   for_each_case([](const Case& c) {
@@ -119,8 +119,8 @@ TEST(PlanSchedules, LoseNoWork) {
   });
 }
 
-// The makespan is that of the busiest group at least, and of any microbatch's way through all stages of one
-// dp rank and back (input parts only where backwards are split).
+// The makespan is at least the time of the busiest group, and of any microbatch's path through all stages of
+// one dp rank and back (only input parts if backwards are split).
 TEST(PlanSchedules, TakeAsLongAsTheBusiestGroupAndTheLongestWay) {
   for_each_case([](const Case& c) {
     const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
@@ -141,8 +141,8 @@ TEST(PlanSchedules, TakeAsLongAsTheBusiestGroupAndTheLongestWay) {
   });
 }
 
-// simulate() itself refuses memory that does not come back to the model state. That is the sum over a group's
-// stages: 10,000 bytes a layer.
+// simulate() itself rejects memory that does not return to the model state, which is the sum over a group's
+// stages: 10,000 bytes per layer.
 TEST(PlanSchedules, HoldTheStateOfAllTheirStages) {
   for_each_case([](const Case& c) {
     const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
@@ -155,7 +155,8 @@ TEST(PlanSchedules, HoldTheStateOfAllTheirStages) {
   });
 }
 
-// A stage with dp above one is reduced once over all its groups, and each group steps each of its stages.
+// A stage with dp above one is reduced once over all its groups, and each group runs the optimizer step of
+// each of its stages.
 TEST(PlanSchedules, ReduceAndStepEveryStageOnEveryGroupThatHoldsIt) {
   for_each_case([](const Case& c) {
     std::vector<int> steps(c.program.stages.size(), 0);
@@ -174,7 +175,7 @@ TEST(PlanSchedules, ReduceAndStepEveryStageOnEveryGroupThatHoldsIt) {
   });
 }
 
-// A stage gets gradients from the one behind it just where it or one before it has something that is trained.
+// A stage gets gradients from the next stage exactly if it or a stage before it has trained parts.
 TEST(PlanSchedules, SendGradientsBackToWhatIsTrained) {
   int frozen = 0;
   for_each_case([&](const Case& c) {
@@ -183,7 +184,7 @@ TEST(PlanSchedules, SendGradientsBackToWhatIsTrained) {
       for (const Instruction& i : c.program.instructions_of(group)) {
         if (!is_send(i.op)) continue;
         const Message& message = c.program.messages[i.index];
-        // A sender's stage is the instruction's; the receiver's is that of its receive.
+        // The sender's stage is in the send, the receiver's stage in the receive.
         for (const Instruction& r : c.program.instructions_of(c.program.groups[message.destination])) {
           if (is_receive(r.op) && r.index == i.index && r.stage + 1 == i.stage) returned[r.stage] = true;
         }
@@ -198,9 +199,10 @@ TEST(PlanSchedules, SendGradientsBackToWhatIsTrained) {
   EXPECT_GT(frozen, 100);
 }
 
-// By hand: a frozen encoder of 4 layers does its two microbatches of 16 tokens, 64 ns each, one after the
-// other; the LLM's 6 layers of 40 tokens take 240 ns forward, 480 backward, and the first waits for the
-// encoder and its message, 5 ns. The encoder waits for no gradient, and nothing is reduced or sent back.
+// By hand: a frozen encoder of 4 layers runs its two microbatches of 16 tokens, 64 ns each, one after the
+// other. The LLM's 6 layers of 40 tokens take 240 ns forward and 480 backward, and the first forward waits
+// for the encoder and its message, 5 ns. The encoder waits for no gradient, and nothing is reduced or sent
+// back.
 TEST(PlanSchedules, FrozenEncoderRunsAhead) {
   Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 1, {6}}, 2, 2);
   plan.trained = {false, false, true, 0};
@@ -215,7 +217,7 @@ TEST(PlanSchedules, FrozenEncoderRunsAhead) {
   EXPECT_EQ(timeline.groups[0].busy.count(), 128);
 }
 
-// 6 LLM layers in 2 chunks on 3 ranks: stages 1 to 6 behind one encoder stage.
+// 6 LLM layers in 2 chunks on 3 ranks: stages 1 to 6 after one encoder stage.
 TEST(PlanSchedules, NameChunksByTheirRank) {
   Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 3, 1, {1, 1, 1, 1, 1, 1}}, 3, 3);
   plan.order = OrderKind::interleaved;
@@ -232,7 +234,7 @@ TEST(PlanSchedules, NameChunksByTheirRank) {
       (std::vector<std::string>{"encoder 0", "llm 0", "llm 1", "llm 2", "llm 2.1", "llm 1.1", "llm 0.1"}));
 }
 
-// The encoder of microbatch j runs on LLM rank j mod 2; rank 0 needs no message of its own microbatches.
+// The encoder of microbatch j runs on LLM rank j mod 2. Rank 0 needs no message for its own microbatches.
 TEST(PlanSchedules, ColocatedGroupsSendTheirEncoderOutputsToTheFirstLlmStage) {
   Plan plan;
   plan.layout = Layout::colocated;
@@ -256,11 +258,11 @@ TEST(PlanSchedules, ColocatedGroupsSendTheirEncoderOutputsToTheFirstLlmStage) {
     EXPECT_EQ(instruction.microbatch % 2, 1);
     EXPECT_EQ(program.messages[instruction.index].bytes, (Bytes{30 * 128 * 2}));
   }
-  EXPECT_EQ(resharded, 4);  // two microbatches, out and back
+  EXPECT_EQ(resharded, 4);  // two microbatches, forth and back
 }
 
-// The peak of eager-1f1b and of the encoders in bubbles stays inside the memory that their tables were made
-// for, as long as one microbatch does: 1,000 bytes beside the state of the fullest group.
+// The peak of eager-1f1b and of encoders in bubbles stays within the memory for which their tables were made,
+// 1,000 bytes beyond the state of the fullest group, if one microbatch fits.
 TEST(PlanSchedules, KeepTheMemoryThatTheirLimitsAreMadeFor) {
   int checked = 0;
   for_each_case([&](const Case& c) {
@@ -271,13 +273,13 @@ TEST(PlanSchedules, KeepTheMemoryThatTheirLimitsAreMadeFor) {
       const Group& group = c.program.groups[g];
       Bytes encoder;
       Bytes llm;
-      Bytes workspace;  // 7, and of a hub what it passes on
+      Bytes workspace;  // 7, and for a hub what it forwards
       for (std::int64_t i = group.begin; i < group.end; ++i) {
         const bool in_bubbles = shape.spreads_encoder() && c.program.instructions[i].stage == 0;
         workspace = std::max(workspace, c.costs.workspace[i]);
         (in_bubbles ? encoder : llm) = std::max(in_bubbles ? encoder : llm, c.costs.activation[i]);
       }
-      // What it needs at least: one microbatch, or the LLM's 1F1B and one microbatch of the encoder.
+      // The minimum need: one microbatch, or the LLM's 1F1B and one microbatch of the encoder.
       const int held =
           shape.spreads_encoder() ? std::min(c.plan.microbatches, shape.ranks + 1 - group.stage) : 1;
       const Bytes least_needed =
@@ -299,8 +301,8 @@ std::vector<int> warm_ups(const PipelineOrder& order) {
   return counts;
 }
 
-/// Returns what memory 1f1b surely fits in: the peak of its fullest rank, or of one of each module where two
-/// ranks share a GPU.
+/// Returns memory in which 1f1b surely fits: the peak of its fullest rank, or the sum of one rank of each
+/// module if two ranks share a GPU.
 Bytes memory_of(const Iteration& iteration, const Timeline& timeline) {
   Bytes of_modules[2];
   for (const GroupUsage& group : timeline.groups) {
@@ -310,8 +312,8 @@ Bytes memory_of(const Iteration& iteration, const Timeline& timeline) {
   return of_modules[0] + of_modules[1];
 }
 
-/// Returns how long forwards can keep gradients waiting on their way up the ranks: on each rank as many of
-/// its longest ones as it warms up with beyond `warm_up`.
+/// Returns the longest time for which forwards can delay gradients on their way up the ranks: on each rank,
+/// the sum of its longest forwards, as many as its warm-up has beyond `warm_up`.
 Nanoseconds most_waiting(const Iteration& iteration, const std::vector<int>& warm_up) {
   const Program& program = iteration.program;
   const std::vector<int> eager = warm_ups(iteration.order);
@@ -330,8 +332,9 @@ Nanoseconds most_waiting(const Iteration& iteration, const std::vector<int>& war
   return std::accumulate(of_rank.begin(), of_rank.end(), Nanoseconds(0));
 }
 
-// Where 1f1b fits, eager-1f1b warms up with as many forwards on every rank, fits too, and takes no longer but
-// for gradients that wait for its further forwards. Half of the time there is memory for no more than 1f1b.
+// If 1f1b fits, eager-1f1b warms up with at least as many forwards on every rank, also fits, and takes no
+// longer, except for gradients that wait for its extra forwards. Half of the time there is no memory beyond
+// the needs of 1f1b.
 TEST(PlanSchedules, EagerIsAtLeastOneFOneBWhereThatFits) {
   Random random(37);
   const ClusterSpec cluster = tiny_cluster(1, 1024);

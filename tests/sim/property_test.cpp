@@ -1,4 +1,4 @@
-// Random Programs against the independent reference, and what must hold of every run.
+// Compares random Programs with the independent reference, and checks properties of every run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,8 +38,8 @@ TEST_F(RandomPrograms, EqualTheLongestPaths) {
   });
 }
 
-// The span of an instruction ends when the instruction does; that of a send or of a collective in the
-// background when the transfer does.
+// The span of an instruction ends with the instruction; the span of a send or of a background collective ends
+// with the transfer.
 TEST_F(RandomPrograms, LeaveOneSpanPerInstruction) {
   for_each([](const PricedProgram& priced, const Timeline& timeline) {
     const Reference reference = make_reference(priced);
@@ -96,7 +96,7 @@ TEST_F(RandomPrograms, DivideTheMakespanIntoBusyBubbleAndWait) {
   });
 }
 
-// Bytes over time begin and end at the model state and reach the recorded peak.
+// Memory over time begins and ends at the model state and reaches the recorded peak.
 TEST_F(RandomPrograms, ReturnTheirMemory) {
   for_each([](const PricedProgram&, const Timeline& timeline) {
     for (const GroupUsage& usage : timeline.groups) {
@@ -150,7 +150,7 @@ TEST_F(RandomPrograms, GiveTheSameTimelineAgainAndTheSameUsageWithoutSpans) {
   });
 }
 
-// A slower instruction can never end the iteration earlier.
+// A slower instruction never makes the iteration end earlier.
 TEST_F(RandomPrograms, NeverEndEarlierWithASlowerInstruction) {
   Random random(7);
   for_each([&](const PricedProgram& priced, const Timeline& timeline) {

@@ -10,8 +10,8 @@
 namespace dflop::testing {
 namespace {
 
-/// Appends instructions in one global order in which every receive follows its send: a run of the program in
-/// that order exists, so it cannot deadlock.
+/// Appends instructions in one global order in which every receive follows its send. Since the program can
+/// run in that order, it cannot deadlock.
 class RandomProgramBuilder {
  public:
   explicit RandomProgramBuilder(Random& random) : random_(random) {}
@@ -48,7 +48,7 @@ class RandomProgramBuilder {
   Program& program() { return result_.program; }
   std::int32_t groups() const { return static_cast<std::int32_t>(lists_.size()); }
   int pick(int bound) { return static_cast<int>(random_.below(bound)); }
-  /// Multiples of 4, so that quarters of it are whole.
+  /// Multiples of 4, so that their quarters are whole.
   Nanoseconds duration() { return Nanoseconds(4 * (pick(3) == 0 ? 100 * pick(10) : pick(1000))); }
 
   void set_up() {
@@ -97,7 +97,7 @@ class RandomProgramBuilder {
     lists_[group].push_back({{op, stage, microbatch, index}, time, activation, workspace});
   }
 
-  /// The group's next forward or a backward of an open microbatch; false if there is nothing left.
+  /// Appends the group's next forward or a backward of an open microbatch; returns false if nothing is left.
   bool compute(std::int32_t group) {
     std::vector<Pass>& open = open_[group];
     const bool may_forward = forwards_[group] < program().microbatches;
@@ -133,7 +133,7 @@ class RandomProgramBuilder {
     in_flight_[{source, destination}].push_back(message);
   }
 
-  /// Every one of a few sources sends to every one of a few destinations, as a reshard does.
+  /// Each of a few sources sends to each of a few destinations, as in a reshard.
   void exchange() {
     const std::vector<std::int32_t> sources = some_groups();
     const std::vector<std::int32_t> destinations = some_groups();
@@ -163,7 +163,7 @@ class RandomProgramBuilder {
     return sent->instruction.op;
   }
 
-  /// Half of them in the background, of these half ready while the participants compute.
+  /// Half of them run in the background; half of these become ready during compute of the participants.
   void collective() {
     const auto index = static_cast<std::int32_t>(program().collectives.size());
     program().collectives.push_back({some_groups(), Bytes{pick(1000)}});

@@ -1,4 +1,4 @@
-// Raw pipelines in the engine: closed forms of every schedule, and the longest-path reference.
+// Raw pipelines in the engine: closed forms for every schedule, and the longest-path reference.
 #include "core/program/raw_pipeline.hpp"
 
 #include <gtest/gtest.h>
@@ -20,9 +20,9 @@ Timeline run(const RawPipeline& pipeline, Detail detail = Detail::usage) {
   return simulate(priced.program, priced.costs, detail);
 }
 
-/// A pipeline of this kind whose whole forward, input part and weight part of a rank take one unit each.
+/// A pipeline of this kind in which a rank's forward, input part and weight part take one unit each in total.
 Timeline run_units(OrderKind kind, int ranks, int microbatches, Detail detail = Detail::usage) {
-  const int chunks = std::max(1, traits(kind).chunks);  // one where a rank can have any number
+  const int chunks = std::max(1, traits(kind).chunks);  // one if a rank can have any number
   const Nanoseconds step = 2 * kUnit / chunks;          // even, so that halves are whole
   return run(equal_pipeline({kind, ranks, chunks, microbatches}, step, step, step), detail);
 }
@@ -51,7 +51,7 @@ TEST(RawPipeline, GpipeAndOneFOneBMeetTheClosedForm) {
 }
 
 // A chunk takes tf and tb, a rank v m (tf + tb). The last rank waits (p - 1) tf for its first chunk, then
-// always has a forward or backward to run, and the last gradient takes (p - 1) tb from it to rank 0: a bubble
+// always has a forward or backward to run, and its last gradient takes (p - 1) tb to reach rank 0: a bubble
 // of (p - 1)(tf + tb), which is (p - 1) / (v m) of the busy time.
 TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
   for (int p = 1; p <= 8; ++p) {
@@ -71,9 +71,9 @@ TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
   }
 }
 
-// F = B = W = 1: 1F1B idles (p - 1)(F + B + W) = 3 (p - 1) on every rank. In ZB-H1 rank r waits r F for its
-// first input and p - 1 - r for its first gradient, and weight parts fill every later hole: p - 1, one third.
-// It needs p microbatches to fill them.
+// F = B = W = 1: 1F1B is idle for (p - 1)(F + B + W) = 3 (p - 1) on every rank. In ZB-H1 rank r waits r F for
+// its first input and p - 1 - r for its first gradient, and weight parts fill every later gap: p - 1, one
+// third. This needs p microbatches.
 TEST(RawPipeline, ZbH1HasAThirdOfTheBubbleOfOneFOneB) {
   for_each_size([](int p, int m) {
     const Timeline whole = run_units(OrderKind::one_f_one_b, p, m);
@@ -99,10 +99,11 @@ Nanoseconds span_of_rank(const Timeline& timeline, int rank) {
   return end - begin;
 }
 
-// F = B = W = 1 and m >= 2p - 1. Rank r starts at r and its first gradient comes at 2p - 1 - r: p to the end
-// of the last forward, one backward, and p - 1 - r more to come back. Its 2 (p - r) - 1 first forwards fill
-// just that, so that no rank pauses between its first and its last step. The makespan cannot show it, since
-// the last rank begins after p - 1: 3m + p - 1, that of ZB-H1. With fewer microbatches it is ZB-H1.
+// F = B = W = 1 and m >= 2p - 1. Rank r starts at r and its first gradient arrives at 2p - 1 - r: p until the
+// last forward ends, one backward, and p - 1 - r more on the way back. Its first 2 (p - r) - 1 forwards fill
+// exactly this time, so no rank pauses between its first and its last step. The makespan cannot show this,
+// since the last rank begins after p - 1: it is 3m + p - 1, as for ZB-H1. With fewer microbatches ZB-H2
+// equals ZB-H1.
 TEST(RawPipeline, ZbH2HasNoBubbleInsideAnyRank) {
   for_each_size([](int p, int m) {
     const Timeline timeline = run_units(OrderKind::zb_h2, p, m, Detail::spans);
@@ -113,10 +114,11 @@ TEST(RawPipeline, ZbH2HasNoBubbleInsideAnyRank) {
   });
 }
 
-// Chunks of half a unit. Rank p - 1 gets its first input after p - 1 of them, so no order is shorter than
-// 3m + (p - 1) / 2. It needs no more memory than 1F1B, 2p chunks. The first microbatch comes down and up the
-// V to the first rank in 2p chunks, of which it fills 2p - 1 with first chunks: from 2p - 1 microbatches on
-// no rank pauses between its first and its last step, and the makespan is the shortest possible.
+// Chunks of half a unit. Rank p - 1 gets its first input after p - 1 of them, so no order is shorter than 3m
+// + (p - 1) / 2. ZB-V needs no more memory than 1F1B, 2p chunks. The first microbatch goes down and up the V
+// and returns to the first rank in 2p chunks, of which it fills 2p - 1 with first chunks. So from 2p - 1
+// microbatches on, no rank pauses between its first and its last step, and the makespan is the shortest
+// possible.
 TEST(RawPipeline, ZbVHasNoBubbleInsideAnyRankWithTheMemoryOfOneFOneB) {
   for_each_size([](int p, int m) {
     const Timeline timeline = run_units(OrderKind::zb_v, p, m, Detail::spans);
@@ -140,7 +142,7 @@ TEST(RawPipeline, EqualsTheLongestPathsWhateverTheDurations) {
   });
 }
 
-// Whatever the schedule, a rank works as long as the rows of its stages say.
+// With any schedule, a rank works as long as the rows of its stages add up to.
 TEST(RawPipeline, IsBusyAsLongAsItsTablesSay) {
   Random random(12);
   for_each_shape(5, 10, 3, [&](const PipelineShape& shape) {
@@ -162,7 +164,7 @@ TEST(RawPipeline, IsBusyAsLongAsItsTablesSay) {
   });
 }
 
-// 2 stages, 1 microbatch of F 10 and B 20: 10 + message + 10 + 20 + message + 20. 5 bytes at 1 byte a
+// 2 stages, 1 microbatch with F 10 and B 20: 10 + message + 10 + 20 + message + 20. 5 bytes at 1 byte per
 // nanosecond after 3 ns of latency: 8.
 TEST(RawPipeline, MessagesTakeLatencyAndBandwidth) {
   RawPipeline pipeline =

@@ -1,4 +1,4 @@
-// What a run shows is enough to run it again.
+// A recorded run has enough information to run it again.
 #include "costmodel/recorded/recorded.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@ Timeline replay(const RecordedProgram& recorded) {
   return simulate(recorded.program, recorded.costs, Detail::spans);
 }
 
-/// Simultaneous events may come in another order where a network or late collectives brought them about.
+/// Sorts spans by rank: simultaneous events may come in another order if they result from a network or late
+/// collectives.
 Timeline in_order_of_ranks(Timeline timeline) {
   std::sort(timeline.spans.begin(), timeline.spans.end(), [](const Span& a, const Span& b) {
     return std::tie(a.rank, a.position) < std::tie(b.rank, b.position);
@@ -31,7 +32,7 @@ Timeline in_order_of_ranks(Timeline timeline) {
   return timeline;
 }
 
-/// Replays a run of `priced` under these conditions.
+/// Replays a run of `priced` under these conditions, and expects the same timeline.
 void expect_same_again(const PricedProgram& priced, const Conditions& conditions = {}) {
   const Timeline recording = simulate(priced.program, priced.costs, Detail::spans, conditions);
   const RecordedProgram recorded = recorded_program(recording);
@@ -56,7 +57,8 @@ TEST(RecordedProgramRuns, OfRandomProgramsComeOutTheSame) {
   }
 }
 
-// Nothing says where inside a span a pause was. So its time is busy and not bubble; all else is the same.
+// The recording does not tell where inside a span a pause was, so its time counts as busy and not as bubble.
+// All else is the same.
 TEST(RecordedProgramRuns, WithPausesCountThemAsBusy) {
   Random random(5);
   bool paused = false;
@@ -83,8 +85,8 @@ TEST(RecordedProgramRuns, WithPausesCountThemAsBusy) {
   EXPECT_TRUE(paused);
 }
 
-/// Two microbatches on each of 2 to 4 groups, and collectives over random groups that are entered in the same
-/// order everywhere, now, late, or blocking.
+/// Two microbatches on each of 2 to 4 groups, and collectives over random groups that all ranks enter in the
+/// same order: immediately, late, or blocking.
 class BackgroundCollectives {
  public:
   explicit BackgroundCollectives(Random& random) : random_(random) {}
@@ -141,7 +143,7 @@ class BackgroundCollectives {
       const bool forced = 2 * kMicrobatches - step <= static_cast<int>(mine.size());
       while (next < mine.size() && (forced || random_.below(4) == 0)) {
         const double ready = program.collectives[mine[next]].ready;
-        if (ready < latest) break;  // with the next compute
+        if (ready < latest) break;  // enter with the next compute
         const bool blocking = latest == 0 && random_.below(4) == 0;
         add(blocking ? Op::all_reduce : Op::all_reduce_start, -1, mine[next], 0);
         if (!blocking) {
@@ -180,12 +182,13 @@ TEST(RecordedProgramRuns, WithLateCollectivesComeOutTheSame) {
   EXPECT_GT(late, 1'000);
 }
 
-// Three groups, F of 1, 1 and 60 ns and B of 100, 100 and 1,000. Collective 0 keeps group 1 busy from 0
-// to 50. During B, group 1 enters 1 and 2, group 0 enters 2 and 3, group 2 enters 3, all after 0.01 of it.
-//   1 starts at 50, after 0, and takes 5: alone it could have been entered after 0.49
+// Three groups with F of 1, 1 and 60 ns and B of 100, 100 and 1,000. Collective 0 keeps group 1 busy from 0
+// to 50. During B, group 1 enters 1 and 2, group 0 enters 2 and 3, and group 2 enters 3, each after 0.01 of
+// it.
+//   1 starts at 50, after 0, and takes 5: by itself it could have been entered after 0.49
 //   2 starts at 55, after 1, and takes 5: after 0.54
-//   3 starts at 70, 10 into the B of group 2, so that it was entered after 0.01
-// In group 0 collective 2 comes before 3, and in group 1 collective 1 before 2: none of them after 0.01.
+//   3 starts at 70, 10 into the B of group 2, so it was entered after 0.01
+// In group 0 collective 2 comes before 3, and in group 1 collective 1 before 2: none is entered after 0.01.
 TEST(RecordedProgramRuns, BoundLateEntriesByThoseThatComeAfterThem) {
   PricedProgram priced;
   Program& program = priced.program;
@@ -221,7 +224,7 @@ TEST(RecordedProgramRuns, BoundLateEntriesByThoseThatComeAfterThem) {
   }
 }
 
-// Not zb-v and not without a forward's time: see recover_memory() about forwards that show nothing.
+// Excludes zb-v and forwards without duration: recover_memory() explains which forwards reveal nothing.
 TEST(RecordedProgramRuns, OfRawPipelinesComeOutTheSame) {
   Random random(8);
   for_each_shape(4, 8, 3, [&](const PipelineShape& shape) {
@@ -237,7 +240,7 @@ TEST(RecordedProgramRuns, OfRawPipelinesComeOutTheSame) {
   });
 }
 
-/// Priced with the analytic model on a cluster of four nodes of four GPUs.
+/// Prices the plan with the analytic model on a cluster of four nodes of four GPUs, and replays it.
 void expect_same_plan_again(Random& random, const Plan& plan) {
   const ModelSpec model = tiny_model();
   const Batch batch = random_batch(random, plan.gbs);
@@ -265,7 +268,7 @@ TEST(RecordedProgramRuns, OfPlansComeOutTheSame) {
   for (int round = 0; round < 10; ++round) {
     Plan plan = disaggregated_plan({1, 2, 2, {2, 2}}, {2, 3, 2, {2, 2, 2}}, 4, 24);
     expect_same_plan_again(random, plan);
-    plan.order = OrderKind::zb_h1;  // whose input parts keep what full recomputation has dropped
+    plan.order = OrderKind::zb_h1;  // its input parts restore what recomputation dropped
     for (const Recomputation mode : {Recomputation::full, Recomputation::none}) {
       plan.recomputation = mode;
       expect_same_plan_again(random, plan);
@@ -285,7 +288,7 @@ TEST(RecordedProgramRuns, OfPlansComeOutTheSame) {
   }
 }
 
-// The recording of one schedule prices the other: parts are found by stage, dp rank, op and microbatch.
+// The recording of one schedule prices the other: parts are matched by stage, dp rank, op and microbatch.
 TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleAsItWouldBe) {
   Random random(13);
   const ModelSpec model = tiny_model();
@@ -308,7 +311,7 @@ TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleAsItWouldBe) {
   EXPECT_EQ(prices.model_state, expected.model_state);
   EXPECT_EQ(prices.activation, expected.activation);
   EXPECT_EQ(prices.workspace, expected.workspace);
-  // Split backwards were not recorded: what they keep is what the fallback says of them.
+  // Split backwards were not recorded, so the fallback determines what they keep.
   plan.order = OrderKind::zb_h1;
   const Program split = lower(plan, model, batch, assignment);
   EXPECT_EQ(RecordedCostModel(recorded, cost).price(split).activation, cost.price(split).activation);
@@ -318,9 +321,9 @@ TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleAsItWouldBe) {
   }
 }
 
-// Twice as many samples in half as many microbatches: hardly a part is the same. The simulator's prices come
-// back all the same, compute by a ratio of 1 to its model and messages by lines that fit exactly, to within
-// the rounding to whole nanoseconds.
+// Twice as many samples in half as many microbatches: hardly any part is the same. The simulator's prices are
+// still recovered, up to rounding to whole nanoseconds: compute by a ratio of 1 to its model, and messages by
+// lines that fit exactly.
 TEST(RecordedProgramRuns, PriceAnotherPlanAsTheirCostModelDoes) {
   Random random(14);
   const ModelSpec model = tiny_model();

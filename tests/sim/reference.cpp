@@ -10,7 +10,7 @@ namespace {
 
 using Interval = std::pair<Nanoseconds, Nanoseconds>;
 
-/// Weighted dependencies; the value of a node is the longest path to it.
+/// Weighted dependencies; the value of a node is its longest path.
 struct Graph {
   struct Edge {
     std::size_t to = 0;
@@ -58,7 +58,7 @@ class ReferenceBuilder {
   }
 
  private:
-  /// Node i + 1 is the end of instruction i, node 0 the beginning, the last nodes the starts of the
+  /// Node i + 1 is the end of instruction i, node 0 the beginning. The last nodes are the starts of the
   /// collectives.
   void solve() {
     const std::size_t instructions = program_.instructions.size();
@@ -99,7 +99,8 @@ class ReferenceBuilder {
     for (const Nanoseconds end : reference_.end) reference_.makespan = std::max(reference_.makespan, end);
   }
 
-  /// How long after instruction i's predecessor the group enters: a part of the compute that comes next.
+  /// The delay from the end of instruction i's predecessor until the group enters: a part of the next
+  /// compute.
   Nanoseconds entry_delay(std::int64_t i) const {
     const double ready = program_.collectives[program_.instructions[i].index].ready;
     if (ready == 0) return Nanoseconds(0);
@@ -107,7 +108,7 @@ class ReferenceBuilder {
     return Nanoseconds(std::llround(ready * duration));
   }
 
-  /// When a message or collective is in flight.
+  /// The interval in which a message or collective is in flight.
   Interval flight(const Instruction& instruction) const {
     if (is_collective(instruction.op)) {
       const Nanoseconds start = reference_.collective_start[instruction.index];
@@ -125,7 +126,7 @@ class ReferenceBuilder {
     usage.dp_rank = group.dp_rank;
     usage.model_state = costs_.model_state[reference_.groups.size()];
     usage.peak_memory = usage.model_state.total();
-    Bytes memory;  // beside the model state
+    Bytes memory;  // on top of the model state
     std::vector<Interval> transfers;
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Instruction& instruction = program_.instructions[i];

@@ -1,4 +1,4 @@
-// References are what the engine must compute, worked out in another way.
+// References compute what the engine must compute, in another way.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace dflop::testing {
 
-/// A Reference comes from the longest paths in the graph of dependencies, and has every share of a group's
-/// time from its definition as an overlap of intervals.
+/// A Reference uses the longest paths in the graph of dependencies, and computes every share of a group's
+/// time by its definition as an overlap of intervals.
 struct Reference {
   Nanoseconds makespan{0};
   std::vector<Nanoseconds> end;  ///< per instruction
@@ -19,8 +19,8 @@ struct Reference {
 
 Reference make_reference(const PricedProgram& priced);
 
-/// A CoresReference is for runs in which cores are few: time goes from one instant to the next, and at each
-/// everything is looked at until nothing changes.
+/// A CoresReference is for runs with few cores: time advances from one instant to the next, and at each
+/// instant all groups are checked until nothing changes.
 struct CoresReference {
   Nanoseconds makespan{0};
   std::vector<Nanoseconds> start;  ///< per instruction; of compute when it had its cores

@@ -1,4 +1,4 @@
-// What an iteration gains where something is free: small cases by hand.
+// How much an iteration gains if something is free: small cases by hand.
 #include "sim/analysis/relaxations.hpp"
 
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@ using std::chrono::milliseconds;
 
 // Two stages, two microbatches, 1F1B, forward 10 ms, backward 20 ms, messages 3 ms: 96 ms.
 //   messages free: (m + p - 1)(tf + tb) = 3 x 30
-//   stage 0 free: stage 1 has F0 at 3 and works 60 ms, then its gradient takes 3: 66; stage 1 free: F0 0-10,
-//   F1 10-20, B0 20-40 (its gradient is back at 16), B1 40-60 (at 26) without bubbles: each stage is busy 2 x
-//   30
+//   stage 0 free: stage 1 has F0 at 3 and works 60 ms, then its gradient takes 3: 66
+//   stage 1 free: F0 0-10, F1 10-20, B0 20-40 (its gradient is back at 16), B1 40-60 (at 26)
+//   without bubbles: each stage is busy 2 x 30
 TEST(Relaxations, OfAPipelineFollowFromItsArithmetic) {
   Pipeline pipeline;
   pipeline.stages = 2;
@@ -37,7 +37,7 @@ TEST(Relaxations, OfAPipelineFollowFromItsArithmetic) {
   }
 }
 
-/// Two groups of one stage that reduce after two microbatches: forwards of 10 and 30, 21 and 12; the
+/// Two groups of one stage that reduce after two microbatches: forwards of 10 and 30, and of 21 and 12. The
 /// collective takes 5. Everything else takes no time.
 PricedProgram two_ranks() {
   const std::vector<Instruction> list = {{Op::forward, 0, 0, 0},     {Op::forward, 0, 1, 0},
@@ -72,14 +72,14 @@ TEST(Relaxations, OfRanksThatWaitForEachOther) {
   EXPECT_EQ(makespan({Kind::free_stage, 0}), Nanoseconds(5));
   EXPECT_EQ(makespan({Kind::free_collectives}), Nanoseconds(40));
   EXPECT_EQ(makespan({Kind::free_communication}), Nanoseconds(40));
-  // Microbatch 0 takes (10 + 21) / 2 = 15.5, rounded 16, microbatch 1 takes (30 + 12) / 2 = 21: 37 + 5.
+  // Microbatch 0 takes (10 + 21) / 2 = 15.5, rounded to 16; microbatch 1 takes (30 + 12) / 2 = 21: 37 + 5.
   EXPECT_EQ(makespan({Kind::no_stragglers}), Nanoseconds(42));
-  // (10 + 30 + 21 + 12) / 4 = 18.25, rounded 18: 36 + 5.
+  // (10 + 30 + 21 + 12) / 4 = 18.25, rounded to 18: 36 + 5.
   EXPECT_EQ(makespan({Kind::balanced}), Nanoseconds(41));
   EXPECT_EQ(makespan({Kind::no_bubbles}), Nanoseconds(40));
 }
 
-// 7 of compute, then 1000 bytes of a message and 50 of a collective at 1 byte a nanosecond.
+// 7 of compute, then 1000 bytes of a message and 50 of a collective at 1 byte per nanosecond.
 TEST(Relaxations, FreeTransfersOfASharedNetwork) {
   PricedProgram priced = make_program(
       {{{Op::forward, 0, 0, 0}, {Op::send, 0, 0, 0}, {Op::backward, 0, 0, 0}, {Op::all_reduce, 0, -1, 0}},
@@ -87,7 +87,7 @@ TEST(Relaxations, FreeTransfersOfASharedNetwork) {
       {{0, 1, 0, Bytes{1000}, Bytes{1000}}}, {{{0, 1}, Bytes{8}}});
   priced.costs.instruction[0] = Nanoseconds(7);
   Network network = shared_link(priced.program, Nanoseconds(0), 1e9, 1e9);
-  network.phases.push_back({0, Nanoseconds(0), 50});  // and 50 bytes of the collective
+  network.phases.push_back({0, Nanoseconds(0), 50});  // the collective's 50 bytes
   network.first_phase.back() = 2;
   Conditions conditions;
   conditions.network = &network;

@@ -1,4 +1,4 @@
-// The same work in another order, against programs that were made in that order.
+// Reorders work, and compares with programs made in that order.
 #include "core/program/reorder.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ void expect_equal(const PricedProgram& found, const PricedProgram& expected) {
 TEST(Reorder, ToTheSameOrderChangesNothing) {
   Random random(3);
   for_each_shape(4, 8, 3, [&](const PipelineShape& shape) {
-    if (shape.spreads_encoder()) return;  // not an order of the same work
+    if (shape.spreads_encoder()) return;  // does not order the same work
     const PricedProgram priced = make_program(random_pipeline(random, shape));
     expect_equal(reorder(priced.program, priced.costs, step_order(priced.program)), priced);
     expect_equal(
@@ -41,7 +41,7 @@ TEST(Reorder, ToTheSameOrderChangesNothing) {
   });
 }
 
-// Whole backwards of a raw pipeline take as long as both parts together.
+// In a raw pipeline a whole backward takes as long as both of its parts together.
 TEST(Reorder, ToAnotherOrderIsWhatThatOrderWouldBe) {
   Random random(4);
   const OrderKind kinds[] = {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::zb_h1, OrderKind::zb_h2};
@@ -63,7 +63,7 @@ TEST(Reorder, ToAnotherOrderIsWhatThatOrderWouldBe) {
   }
 }
 
-// Input parts of 60 and weight parts of 40 ns: 0.4 of each whole backward.
+// Input parts of 60 and weight parts of 40 ns: the weight share is 0.4 of each whole backward.
 TEST(Reorder, SplitsBackwardsByTheirWeightShare) {
   for (const OrderKind kind : {OrderKind::zb_h1, OrderKind::zb_h2}) {
     RawPipeline pipeline =
@@ -104,7 +104,7 @@ TEST(Reorder, RepeatsAndDropsMicrobatches) {
       repeat(pipeline.message);
       pipeline.shape.microbatches = more;
       const PricedProgram expected = make_program(pipeline);
-      // Messages are numbered in another order.
+      // The numbering of messages differs.
       const Timeline a = simulate(found.program, found.costs, Detail::usage);
       const Timeline b = simulate(expected.program, expected.costs, Detail::usage);
       EXPECT_EQ(a.makespan, b.makespan) << more;
@@ -161,12 +161,13 @@ TEST(Reorder, TurnsOnePlansOrderIntoTheOther) {
   turn_one_plans_order_into_the_other(Bytes{});
 }
 
-// The last backwards of all stages but the last begin with a receive, which comes before the starts.
+// Except on the last stage, the last backward begins with a receive, which comes before the starts of
+// reductions.
 TEST(Reorder, TurnsOnePlansOrderIntoTheOtherWithGradientBuckets) {
   turn_one_plans_order_into_the_other(Bytes{1'000});
 }
 
-/// One rank: F0 B0 F1 start B1 wait step, in this order of microbatches.
+/// One rank: F0 B0 F1 start B1 wait step, with microbatches in this order.
 PricedProgram with_background_reduction() {
   PricedProgram priced;
   Program& program = priced.program;
@@ -205,8 +206,8 @@ TEST(Reorder, KeepsTheReductionWithTheLastBackward) {
   EXPECT_EQ(found.costs.instruction[5], Nanoseconds(3));
 }
 
-/// One rank: F0 keeps 100, its input part 60 more, its weight part frees 160.
-// Joined, the backward frees the 100 of its forward; split again, nothing says that there were more.
+/// One rank: F0 keeps 100, its input part 60 more, and its weight part frees 160. Joined, the backward frees
+/// the 100 of its forward. Split again, nothing tells that there was more.
 TEST(Reorder, JoinsAndSplitsWhatIsKept) {
   PricedProgram split;
   split.program.microbatches = 1;

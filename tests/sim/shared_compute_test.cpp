@@ -1,5 +1,5 @@
-// Groups that share GPUs: small cases worked out by hand, and random Programs whose spans must be what
-// max-min fair parts of the bandwidth make of them.
+// Groups that share GPUs: small cases worked out by hand, and random Programs whose spans must follow from
+// max-min fair shares of the bandwidth.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace shared_compute_test {
 
 constexpr int kPrograms = 300;
 
-/// A computation of one group: a forward and a backward of no length after it.
+/// A computation of one group: a forward, followed by a backward of no duration.
 struct Computation {
   std::int32_t first_rank = 0;
   std::int32_t ranks = 1;
@@ -45,7 +45,7 @@ PricedProgram make_computations(int gpus, const std::vector<Computation>& comput
   return priced;
 }
 
-/// How long each group is busy.
+/// Returns how long each group is busy.
 std::vector<std::int64_t> busy(const PricedProgram& priced, const Conditions& conditions = {}) {
   verify(priced.program);
   std::vector<std::int64_t> busy;
@@ -56,34 +56,34 @@ std::vector<std::int64_t> busy(const PricedProgram& priced, const Conditions& co
 
 using Times = std::vector<std::int64_t>;
 
-// 0.6 + 0.4 is no more than there is.
+// 0.6 + 0.4 does not exceed the bandwidth.
 TEST(SharedCompute, GoesOnAsAloneWhereBandwidthIsEnough) {
   EXPECT_EQ(busy(make_computations(1, {{0, 1, 100, 0.6}, {1, 1, 300, 0.4}})), (Times{100, 300}));
 }
 
 // Both get 0.5: rates 0.5 / 0.625 = 0.8 and 0.5. The first ends at 100 / 0.8 = 125, when the second has done
-// 62.5; it then does the other 37.5 in as long, to 162.5, which is rounded up.
+// 62.5. The other 37.5 take as long, until 162.5, which is rounded up.
 TEST(SharedCompute, ThatAsksForTooMuchSharesEqually) {
   EXPECT_EQ(busy(make_computations(1, {{0, 1, 100, 0.625}, {1, 1, 100, 1}})), (Times{125, 163}));
 }
 
-// 0.25 is less than half, so the other gets 0.75 of the 1 that it asks for, until 100; 25 of its 100 are
+// 0.25 is less than half, so until 100 the other gets 0.75 of the 1 that it asks for; then 25 of its 100 are
 // left.
 TEST(SharedCompute, ThatAsksForLittleGetsIt) {
   EXPECT_EQ(busy(make_computations(1, {{0, 1, 100, 0.25}, {1, 1, 100, 1}})), (Times{100, 125}));
 }
 
-// Ranks 2 and 3 are one group on both GPUs. It shares the second with one that asks for 0.625, so both get
-// 0.5 of it, and it takes no more of the first, where the other has its 0.25: rates 1, 0.8 and 0.5. At 125 it
-// has done 62.5 and goes on alone, to 162.5.
+// Ranks 2 and 3 are one group on both GPUs. On the second GPU it competes with a group that asks for 0.625,
+// so both get 0.5. It then takes no more of the first GPU, where the other group gets its 0.25: rates 1, 0.8
+// and 0.5. At 125 it has done 62.5 and continues by itself until 162.5.
 TEST(SharedCompute, OfATensorParallelGroupGoesAtTheRateOfItsSlowestGpu) {
   const PricedProgram priced = make_computations(2, {{0, 1, 100, 0.25}, {1, 1, 100, 0.625}, {2, 2, 100, 1}});
   EXPECT_EQ(busy(priced), (Times{100, 125, 163}));
 }
 
-// The first pauses from 40 to 80: until then both get half, and the second has done 20. Alone it does 40
+// The first pauses from 40 to 80. Until 40 both get half, and the second has done 20. By itself it does 40
 // more; with half from 80 on it ends at 160. By then the first has done 20 + 40 of its 100, and ends at 200.
-// What is paused is not busy.
+// Paused groups are not busy.
 TEST(SharedCompute, ThatPausesTakesNoBandwidth) {
   Conditions conditions;
   conditions.pauses = {{0, Nanoseconds(40), Nanoseconds(40)}};
@@ -92,7 +92,7 @@ TEST(SharedCompute, ThatPausesTakesNoBandwidth) {
   EXPECT_EQ(simulate(priced.program, priced.costs, Detail::usage, conditions).makespan, Nanoseconds(200));
 }
 
-// The first fails at 40 with 20 done; the second has done 20 too, and goes on alone to 120.
+// The first fails at 40 with 20 done. The second has also done 20, and continues by itself until 120.
 TEST(SharedCompute, ThatFailsTakesNone) {
   Conditions conditions;
   conditions.pauses = {{0, Nanoseconds(40), Pause::kForever}};
@@ -107,8 +107,8 @@ TEST(SharedCompute, ThatFailsTakesNone) {
   EXPECT_EQ(timeline.spans[0].duration, Nanoseconds(40));
 }
 
-// Two backwards of 100 share a GPU, so that both take 200, and the half of one is done at 100. Its reduction
-// starts then, and not at 50.
+// Two backwards of 100 share a GPU, so both take 200, and half of one is done at 100. Its reduction starts
+// then, and not at 50.
 TEST(SharedCompute, ReductionsComeInWhenTheirPartIsDone) {
   PricedProgram priced = make_program({{{Op::forward, 0, 0, 0},
                                         {Op::all_reduce_start, 0, -1, 0},
@@ -127,8 +127,8 @@ TEST(SharedCompute, ReductionsComeInWhenTheirPartIsDone) {
   EXPECT_EQ(reduction->start, Nanoseconds(100));
 }
 
-// Both take 0.8. Twice as slow, the second moves its bytes in 200 and so takes 0.4, which it gets; 0.6 of 0.8
-// is left for the first, which ends at 100 / 0.75 = 133.3.
+// Both ask for 0.8. When twice as slow, the second moves its bytes in 200, so it asks for 0.4 and gets it.
+// The first gets 0.6 of 0.8 and ends at 100 / 0.75 = 133.3.
 TEST(SharedCompute, ThatIsSlowedDownAsksForLess) {
   PricedProgram priced = make_computations(1, {{0, 1, 100, 0.8}, {1, 1, 100, 0.8}});
   slow_down(priced.costs, priced.program, 1, 2);
@@ -150,15 +150,15 @@ TEST(SharedCompute, KeepsItsBytesWithinWhatThereIs) {
   ProgramCosts costs;
   costs.instruction = {Nanoseconds(100), Nanoseconds(100), Nanoseconds(0)};
   costs.bandwidth = {0.8, 0.8, 0};
-  costs.set_duration(0, Nanoseconds(50));  // 1.6 of the bandwidth
+  costs.set_duration(0, Nanoseconds(50));  // needs 1.6 of the bandwidth
   costs.set_duration(1, Nanoseconds(0));
   costs.set_duration(2, Nanoseconds(10));
   EXPECT_EQ(costs.instruction, (std::vector{Nanoseconds(50), Nanoseconds(0), Nanoseconds(10)}));
   EXPECT_EQ(costs.bandwidth, (std::vector{1.0, 0.8, 0.0}));
 }
 
-// The encoder's forwards of 100 with 0.9 and 300 with 0.1 are 200 each in the mean, with (90 + 30) / 400 =
-// 0.3. On GPU 0 the LLM gets 0.7 of 0.8 beside that: at 200 it has done 175, and the other 25 take as long.
+// The encoder's forwards of 100 with 0.9 and 300 with 0.1 have a mean of 200 each, with (90 + 30) / 400 =
+// 0.3. On GPU 0 the LLM then gets 0.7 of 0.8: at 200 it has done 175, and the other 25 run at full rate.
 TEST(SharedCompute, OfStragglersHasTheirMeanTraffic) {
   PricedProgram priced = make_computations(2, {{0, 1, 100, 0.9}, {1, 1, 300, 0.1}, {2, 1, 200, 0.8}});
   priced.program.groups[1].stage = 0;
@@ -168,14 +168,14 @@ TEST(SharedCompute, OfStragglersHasTheirMeanTraffic) {
   EXPECT_EQ(relaxed_makespan(priced.program, priced.costs, relaxation), Nanoseconds(225));
 }
 
-// Beside each other they take 125 and 163, as above. No order of the two makes that 100.
+// In parallel they take 125 and 163, as above. No order of the two reduces that to 100.
 TEST(SharedCompute, WithoutBubblesStillSharesTheGpu) {
   const PricedProgram priced = make_computations(1, {{0, 1, 100, 0.625}, {1, 1, 100, 1}});
   EXPECT_EQ(relaxed_makespan(priced.program, priced.costs, {Relaxation::Kind::no_bubbles}), Nanoseconds(163));
 }
 
-// Of the ranks on GPUs 0 and 1 the encoder's on GPU 1 has links of half the bandwidth, and so has the LLM's
-// there: what goes to or from GPU 1 takes twice as long, whichever of the two it is, and a copy as long.
+// On GPU 1 the encoder's rank has links of half the bandwidth, and so has the LLM's rank there: messages to
+// or from GPU 1 take twice as long for both ranks, and copies take the same time as before.
 TEST(SharedCompute, SlowLinksAreThoseOfTheGpu) {
   PricedProgram priced = make_computations(2, {{0, 1, 1, 0}, {1, 1, 1, 0}, {2, 1, 1, 0}, {3, 1, 1, 0}});
   const std::array<std::array<std::int32_t, 2>, 4> ends = {{{0, 1}, {0, 3}, {1, 3}, {2, 0}}};
@@ -212,7 +212,7 @@ std::vector<Pause> random_pauses(const Program& program, Random& random) {
   return pauses;
 }
 
-/// Without bandwidths the run is that of ranks with GPUs of their own, whatever happens.
+/// Without memory traffic the run equals one in which ranks have their own GPUs, under any conditions.
 TEST(SharedCompute, WithoutTrafficIsAsOnGpusOfTheirOwn) {
   Random random(7);
   for (int k = 0; k < kPrograms; ++k) {
@@ -238,15 +238,15 @@ TEST(SharedCompute, WithoutTrafficIsAsOnGpusOfTheirOwn) {
   }
 }
 
-/// What runs from one instant to the next.
+/// A computation that runs between two instants.
 struct Running {
   std::int32_t group = 0;
   double wanted = 0;
-  double part = -1;  // not yet settled
+  double part = -1;  // undecided
 };
 
-/// Finds max-min fair parts: the highest level to which all can be raised is searched by halving; who has
-/// what it wants then, or is on a GPU that is full, is settled.
+/// Computes max-min fair shares: bisects for the highest level to which all can be raised. Computations that
+/// then have what they want, or are on a full GPU, are settled.
 void share_out(const Program& program, std::vector<Running>& running) {
   const auto used = [&](double level) {
     std::vector<double> of_gpu(program.shared_gpus, 0.0);
@@ -274,7 +274,7 @@ void share_out(const Program& program, std::vector<Running>& running) {
 }
 
 /// Returns how much each instruction has done between its start and its end, at the rates that follow from
-/// what ran at the same time.
+/// the computations that ran at the same time.
 std::map<std::int64_t, double> work_done(const PricedProgram& priced, const Timeline& timeline,
                                          const Conditions& conditions) {
   const Program& program = priced.program;
@@ -311,8 +311,8 @@ std::map<std::int64_t, double> work_done(const PricedProgram& priced, const Time
   return done;
 }
 
-/// Checks that each computation ends when it has done what it costs. Whole nanoseconds are as near as it
-/// gets: each end is rounded, which is half a nanosecond at most, and those of others as many while it runs.
+/// Checks that each computation ends when its work is done, up to rounding to whole nanoseconds: each end is
+/// off by at most half a nanosecond, and so is each end of another computation while it runs.
 void expect_work_done(const PricedProgram& priced, const Conditions& conditions) {
   const Timeline timeline = simulate(priced.program, priced.costs, Detail::spans, conditions);
   for (const auto& [instruction, done] : work_done(priced, timeline, conditions)) {
@@ -339,7 +339,7 @@ TEST(SharedCompute, EndsWhenItsWorkIsDone) {
   }
 }
 
-// With the durations that it took on shared GPUs a program runs as if it had GPUs of its own.
+// With the durations that it took on shared GPUs, a program runs the same on unshared GPUs.
 TEST(SharedCompute, LeavesAllElseAsItIs) {
   Random random(12);
   for (int k = 0; k < kPrograms; ++k) {
@@ -359,14 +359,14 @@ TEST(SharedCompute, LeavesAllElseAsItIs) {
   }
 }
 
-// While anything runs on it a GPU gives no more than all of its bandwidth.
+// While anything runs on a GPU, it never gives more than its whole bandwidth.
 TEST(SharedCompute, TakesNoMoreThanThereIs) {
   Random random(13);
   for (int k = 0; k < kPrograms; ++k) {
     const PricedProgram priced = make_shared_random_program(random);
     const Program& program = priced.program;
     const Timeline timeline = simulate(program, priced.costs, Detail::usage);
-    std::vector<double> moved(program.shared_gpus, 0.0);  // in nanoseconds of the whole bandwidth
+    std::vector<double> moved(program.shared_gpus, 0.0);  // in nanoseconds of full bandwidth
     std::vector<Nanoseconds> busy(program.shared_gpus);   // of both groups
     for (std::size_t g = 0; g < program.groups.size(); ++g) {
       const Group& group = program.groups[g];
@@ -383,7 +383,7 @@ TEST(SharedCompute, TakesNoMoreThanThereIs) {
   }
 }
 
-// No computation is shorter than alone, and alone it is as long.
+// No computation is shorter than on its own GPU, and without a neighbor it takes the same time.
 TEST(SharedCompute, IsNeverFasterThanAlone) {
   Random random(14);
   int longer = 0;

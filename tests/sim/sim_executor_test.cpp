@@ -20,7 +20,7 @@ class ConstantCost final : public CostModel {
   Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{10}; }
 };
 
-// Priced by the cost model or by hand, the same pipeline gives the same Timeline.
+// The same pipeline gives the same Timeline, whether priced by the cost model or by hand.
 TEST(SimExecutor, SimulatesWithTheCostsOfAModel) {
   Pipeline pipeline;
   pipeline.stages = 4;

@@ -1,4 +1,4 @@
-// The simulator, put to the suite that every executor must pass.
+// Runs the suite that every executor must pass on the simulator.
 #include "sim/engine.hpp"
 #include "tests/backend/contract/executor.hpp"
 

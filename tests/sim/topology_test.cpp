@@ -1,4 +1,4 @@
-// The links of a cluster: alone on them everything takes what the cost model says; together it shares.
+// The links of a cluster: a transfer without others takes the cost model's time; concurrent transfers share.
 #include "sim/network/network.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ ClusterSpec cluster(int nodes, int gpus_per_node) {
   return cluster;
 }
 
-/// Groups of `tp` ranks on ranks in order, all of one stage.
+/// Groups of `tp` consecutive ranks, all of one stage.
 Program groups_of(int tp, int groups, bool sequence_parallel = true) {
   Program program;
   program.stages.resize(1);
@@ -33,7 +33,7 @@ Program groups_of(int tp, int groups, bool sequence_parallel = true) {
   return program;
 }
 
-/// When the transfers end that all start at 0.
+/// Returns when the transfers end if all start at 0.
 std::vector<std::int64_t> ends(const Program& program, const ClusterSpec& cluster,
                                const std::vector<double>& factor = {}) {
   const Network network = cluster_network(program, cluster, factor);
@@ -50,9 +50,9 @@ std::vector<std::int64_t> ends(const Program& program, const ClusterSpec& cluste
 
 using Ends = std::vector<std::int64_t>;
 
-// Groups 0 and 2 are on the same GPUs, and so are 1 and 3: what goes from one pair to the other shares the
-// ports of each GPU. Alone 100 bytes on each of tp ports take 10 + 100 ns. A copy of 100 bytes on each GPU,
-// read and written at 1 byte a ns, takes 200 ns beside all else.
+// Groups 0 and 2 are on the same GPUs, and so are 1 and 3: messages between the two pairs share the ports of
+// each GPU. By itself, a message with 100 bytes on each of tp ports takes 10 + 100 ns. A copy of 100 bytes on
+// each GPU, read and written at 1 byte per ns, takes 200 ns, in parallel to all else.
 TEST(ClusterNetwork, GroupsOnSharedGpusShareTheirPorts) {
   for (const int tp : {1, 2}) {
     ClusterSpec node = cluster(1, 4);
@@ -63,7 +63,7 @@ TEST(ClusterNetwork, GroupsOnSharedGpusShareTheirPorts) {
     program.messages = {{0, 1, 0, bytes, bytes}, {2, 3, 0, bytes, bytes}, {1, 3, 0, bytes, bytes}};
     program.shared_gpus = 2 * tp;
     EXPECT_EQ(ends(program, node), (Ends{210, 210, 200}));
-    EXPECT_EQ(ends(program, node, {1, 1, 0.5, 1}), (Ends{410, 410, 200}));  // of group 2, and so of group 0
+    EXPECT_EQ(ends(program, node, {1, 1, 0.5, 1}), (Ends{410, 410, 200}));  // group 2's and so group 0's
     program.messages.resize(1);
     EXPECT_EQ(ends(program, node), (Ends{110}));
     program.shared_gpus = 0;
@@ -84,7 +84,7 @@ TEST(ClusterNetwork, AloneAMessageTakesWhatTheCostModelSays) {
     program.messages = {{a, b, 0, bytes, bytes}};
     const ClusterSpec on = cluster(8, 4);
     const Nanoseconds expected = to_nanoseconds(message_time(on, program.messages[0], program));
-    // Rounded once as a sum, or latency and movement apart.
+    // The sum may be rounded once, or latency and movement separately.
     EXPECT_NEAR(static_cast<double>(ends(program, on)[0]), static_cast<double>(expected.count()), 1);
   }
 }
@@ -107,7 +107,7 @@ TEST(ClusterNetwork, AloneACollectiveTakesWhatTheCostModelSays) {
   }
 }
 
-// Group 0 sends 1000 bytes to each of 1 and 2, which are on its node: its port carries 2000 in 10 + 2000 ns.
+// Group 0 sends 1000 bytes to each of groups 1 and 2 on its node: its port carries 2000 in 10 + 2000 ns.
 TEST(ClusterNetwork, MessagesShareThePortOfTheirSource) {
   Program program = groups_of(1, 4);
   program.messages = {{0, 1, 0, Bytes{1000}, Bytes{1000}}, {0, 2, 0, Bytes{1000}, Bytes{1000}}};
@@ -115,8 +115,8 @@ TEST(ClusterNetwork, MessagesShareThePortOfTheirSource) {
 }
 
 // The hub, one of two ranks of group 0, sends 1000 bytes to each of the two ranks of groups 1 and 2: 4000
-// through its own port in 10 + 4000 ns, though its group has two. Alone the first takes what the cost model
-// says.
+// through its own port in 10 + 4000 ns, although its group has two ports. By itself the first message takes
+// the cost model's time.
 TEST(ClusterNetwork, AHubHasOnePort) {
   Program program = groups_of(2, 4);
   program.stages.resize(2);
@@ -128,12 +128,12 @@ TEST(ClusterNetwork, AHubHasOnePort) {
   program.messages = {{0, 1, 0, Bytes{1000}, Bytes{2000}}};
   EXPECT_EQ(ends(program, on), (Ends{2010}));
   EXPECT_EQ(to_nanoseconds(message_time(on, program.messages[0], program)).count(), 2010);
-  // What groups 1 and 2 send it, each with one rank, comes in through the same port: 2000 ns.
+  // Messages from groups 1 and 2, one rank each, arrive through the same port: 2000 ns.
   program.messages = {{1, 0, 0, Bytes{1000}, Bytes{2000}}, {2, 0, 0, Bytes{1000}, Bytes{2000}}};
   EXPECT_EQ(ends(program, on), (Ends{2010, 2010}));
 }
 
-// To a rank of the same node and to one of another: two ports, 10 + 1000 and 40 + 4000 ns.
+// One message to a rank of the same node and one to a rank of another: two ports, 10 + 1000 and 40 + 4000 ns.
 TEST(ClusterNetwork, PortAndCardAreTwoLinks) {
   Program program = groups_of(1, 4);
   program.messages = {{0, 1, 0, Bytes{1000}, Bytes{1000}}, {0, 2, 0, Bytes{1000}, Bytes{1000}}};
@@ -141,7 +141,8 @@ TEST(ClusterNetwork, PortAndCardAreTwoLinks) {
 }
 
 // Two nodes of two ranks under each leaf; three of the four ranks of leaf 0 send 1000 bytes to leaf 1. The
-// cards move 0.25 GB/s each, the leaf's link 4 x 0.25 / 2 = 0.5 GB/s for three: 3000 bytes take 6000 ns.
+// network cards move 0.25 GB/s each, and the leaf's link 4 x 0.25 / 2 = 0.5 GB/s for all three: 3000 bytes
+// take 6000 ns.
 TEST(ClusterNetwork, AnOversubscribedLeafIsShared) {
   Program program = groups_of(1, 8);
   for (std::int32_t g = 0; g < 3; ++g) program.messages.push_back({g, g + 4, 0, Bytes{1000}, Bytes{1000}});
@@ -160,18 +161,18 @@ TEST(ClusterNetwork, ADegradedGroupIsSlower) {
 }
 
 // Four ranks on one node: 2 * 3 steps of 10 ns; 2 * 3/4 * 1000 bytes through each port. A message from one of
-// them to a rank outside the collective, posted together, shares its port: 1500 and 1000 bytes.
+// them to a rank outside the collective starts at the same time and shares its port: 1500 and 1000 bytes.
 TEST(ClusterNetwork, CollectivesShareWithMessages) {
   Program program = groups_of(1, 5);
   program.messages = {{0, 4, 0, Bytes{1000}, Bytes{1000}}};
   program.collectives = {{{0, 1, 2, 3}, Bytes{1000}}};
-  // The message moves 50 bytes before the collective starts at 60, and 950 at half rate: until 60 + 1900.
-  // The collective has moved 950 of 1500 by then.
+  // The message moves 50 bytes before the collective starts at 60, and 950 at half rate: until 60 + 1900. By
+  // then the collective has moved 950 of 1500.
   EXPECT_EQ(ends(program, cluster(1, 5)), (Ends{1960, 1960 + 550}));
 }
 
 // 2 nodes of 2, B = 1000:
-//   ring          6 steps of 40 ns; 1500 bytes inside, 750 through each card (4 ns a byte)
+//   ring          6 steps of 40 ns; 1500 bytes inside, 750 through each card (4 ns per byte)
 //   tree          2 of 10 and 2 of 40; 2000 inside, 1000 through each card
 //   hierarchical  10 + 500, then 2 of 40 + 500 through each card, then 10 + 500
 TEST(ClusterNetwork, AlgorithmsByHand) {
