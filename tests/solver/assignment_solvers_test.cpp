@@ -1,4 +1,4 @@
-// What every assignment solver promises, run over all of the registry.
+// Guarantees of every assignment solver, checked for the whole registry.
 #include "solver/schedulers/methods.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ struct RandomProblem {
   RandomProblem(const RandomProblem&) = delete;  // the problem refers to the items
 };
 
-/// The smallest objective over all assignments that obey everything; negative where there is none.
+/// The smallest objective over all assignments that satisfy every constraint; negative if there is none.
 double optimum(const AssignmentProblem& assignment) {
   const BinProblem& problem = assignment.bins;
   std::vector<std::int32_t> bin(problem.items(), 0);
@@ -128,8 +128,8 @@ TEST(AssignmentSolvers, LieBetweenBoundAndBruteForceUnderCaps) {
   for (int seed = 1; seed <= testing::rounds(6); ++seed) check_against_brute_force(seed, true, 25);
 }
 
-// The makespan of a small 1F1B pipeline: whatever a method balances, its result is the makespan of its bins
-// and its bound is below the best of all assignments.
+// The makespan of a small 1F1B pipeline: whatever a method balances, its result is the makespan of its bins,
+// and its bound does not exceed the best of all assignments.
 TEST(AssignmentSolvers, LieBetweenBoundAndBruteForceForTheMakespan) {
   Random random(3);
   for (int round = 0; round < testing::rounds(25); ++round) {
@@ -151,8 +151,8 @@ TEST(AssignmentSolvers, LieBetweenBoundAndBruteForceForTheMakespan) {
   }
 }
 
-/// A problem too large to solve at once, and what it refers to. The mean bin holds more than the largest
-/// item, so that LPT's assignment is not the best.
+/// A problem too large to solve at once, and the data it refers to. The mean bin holds more than the largest
+/// item, so LPT's assignment is not optimal.
 struct LargeProblem {
   std::vector<double> encoder_s;
   std::vector<double> llm_s;
@@ -169,7 +169,7 @@ struct LargeProblem {
   LargeProblem(const LargeProblem&) = delete;
 };
 
-/// An ordinary batch: LLM times over a factor of twenty, and encoder work that is a part of them.
+/// An ordinary batch: LLM times that span a factor of twenty, and encoder work that is a part of them.
 struct OrdinaryBatch {
   std::vector<double> encoder_s;
   std::vector<double> llm_s;
@@ -191,8 +191,8 @@ struct OrdinaryBatch {
   AssignmentProblem makespan() const { return {bins, &pipeline, {encoder_s, llm_s}}; }
 };
 
-// Assignments may be valid and of no use. A method that looks at costs is at most a little worse than LPT on
-// ordinary batches; those that do not look at them are far worse, so that the limit can be missed.
+// An assignment may be valid but useless. On ordinary batches, a method that considers costs is at most a
+// little worse than LPT. Methods that ignore costs are far worse, so the limit is meaningful.
 TEST(AssignmentSolvers, ThatMinimiseAreHardlyWorseThanLpt) {
   constexpr double kLittle = 1.1;
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -242,7 +242,8 @@ TEST(AssignmentSolvers, SeedsAndStreamsAreDifferentShuffles) {
   EXPECT_NE(method.solve(data.problem, {7}).bin, method.solve(data.problem, other).bin);
 }
 
-/// How many assignments a solver reported, each better than the one before, the last as good as its result.
+/// Counts the assignments that a solver reported, each better than the one before, the last as good as its
+/// result.
 int count_reports(const Method& method, const AssignmentProblem& problem) {
   SolveLimits limits{1, method.budget == Budget::nodes ? 5 : 30000};
   int reports = 0;
@@ -268,7 +269,7 @@ TEST(AssignmentSolvers, ReportOnlyBetterAssignments) {
   const AssignmentProblem makespan{bins, &pipeline, {bins.encoder_s, bins.llm_s}};
   for (const Method& method : methods()) {
     const bool searches = method.budget == Budget::steps;
-    // The start of a search and at least one assignment that is better.
+    // The start of a search and at least one better assignment.
     EXPECT_GE(count_reports(method, data.problem), searches ? 2 : 0) << method.name;
     EXPECT_GE(count_reports(method, makespan), method.find_makespan != nullptr ? 2 : 1) << method.name;
   }
@@ -280,7 +281,7 @@ TEST(AssignmentSolvers, AStopThatWasAskedForLeavesAWholeAssignment) {
   stop.request_stop();
   for (const Method& method : methods()) {
     SolveLimits limits{1};
-    limits.steps = std::int64_t{1} << 60;  // hours, if the stop were not seen
+    limits.steps = std::int64_t{1} << 60;  // hours, if the stop were ignored
     limits.stop = stop.get_token();
     expect_valid(data.problem, method.solve(data.problem, limits), std::string(method.name));
   }
@@ -313,7 +314,8 @@ TEST(AssignmentSolvers, NameTheItemThatIsTooLarge) {
 }
 
 TEST(AssignmentSolvers, SayWhyTheyFellBack) {
-  // In turn into two bins: 3 and 3 tokens, then 1 and 1. Of 4 tokens each, as 3 + 1, none is above the cap.
+  // Alternating between two bins gives 3 and 3 tokens, then 1 and 1. With 4 tokens each, as 3 + 1, none
+  // exceeds the cap.
   const std::vector<double> time = {1, 1, 1, 1};
   const std::vector<double> tokens = {3, 3, 1, 1};
   AssignmentProblem problem{{time, time, 2}};
@@ -329,7 +331,7 @@ TEST(AssignmentSolvers, SayWhyTheyFellBack) {
   EXPECT_NE(solution.bin[0], solution.bin[1]);
 }
 
-// A bound with longer backward passes is above the makespan of any assignment: it is no proof.
+// A bound with longer backward passes exceeds the makespan of any assignment: it proves nothing.
 TEST(AssignmentSolvers, ABoundAboveTheMakespanProvesNothing) {
   Random random(6);
   const RandomItems items(random, 8, false);
@@ -348,7 +350,7 @@ TEST(AssignmentSolvers, ABoundAboveTheMakespanProvesNothing) {
   }
 }
 
-// "auto" gives the integer program its own number of nodes, not the steps of a search.
+// "auto" gives the integer program a number of nodes of its own, not the steps of a search.
 TEST(AssignmentSolvers, StepsAreNotNodes) {
   Random random(7);
   int others = 0;
@@ -362,10 +364,10 @@ TEST(AssignmentSolvers, StepsAreNotNodes) {
     EXPECT_EQ(found.status, own.status) << round;
     if (one.status != own.status) ++others;
   }
-  EXPECT_GT(others, 0);  // else this shows nothing
+  EXPECT_GT(others, 0);  // otherwise the test shows nothing
 }
 
-/// The bins of a solution, arranged.
+/// The bins of a solution after arrange_bins().
 std::vector<std::int32_t> arranged(const BinProblem& problem, std::vector<std::int32_t> bin) {
   arrange_bins(problem, bin);
   return bin;
@@ -391,7 +393,7 @@ TEST(AssignmentSolvers, LeaveBinsInTheOrderAskedFor) {
   EXPECT_EQ(moved, static_cast<int>(methods().size()));
 }
 
-// A search for the makespan has an order of its own; the others balance the bins of their own objective.
+// A search for the makespan has its own order; the other methods balance the bins of their own objective.
 TEST(AssignmentSolvers, BalanceTheirOwnBinsWhereTheyCannotSearchTheMakespan) {
   const LargeProblem data(8);
   const BinProblem& bins = data.problem.bins;

@@ -22,39 +22,39 @@ TEST(Bins, LargestLoadIsTheLargestOfBothDimensions) {
 TEST(Bins, BoundIsTheMeanLoad) {
   const std::vector<double> encoder = {1, 1, 1, 1};
   const std::vector<double> llm = {2, 2, 2, 2};
-  // LLM: 8 / 2 = 4; the largest item is 2; 2 of the 3 largest items are together: 4.
+  // LLM: 8 / 2 = 4; the largest item is 2; 2 of the 3 largest items share a bin: 4.
   EXPECT_DOUBLE_EQ(lower_bound({encoder, llm, 2}), 4.0);
 }
 
 TEST(Bins, BoundIsTheLargestItem) {
   const std::vector<double> encoder = {9, 1, 1};
   const std::vector<double> llm = {1, 1, 1};
-  // 11 / 3 < 9, and with as many bins as items none has to be shared.
+  // 11 / 3 < 9, and with as many bins as items, none has to share.
   EXPECT_DOUBLE_EQ(lower_bound({encoder, llm, 3}), 9.0);
 }
 
 TEST(Bins, BoundIsTwoItemsThatMustShareABin) {
   const std::vector<double> encoder = {0, 0, 0};
   const std::vector<double> llm = {4, 3, 3};
-  // 10 / 2 = 5; the largest is 4; of three items in two bins, two are together: at least 3 + 3 = 6.
+  // 10 / 2 = 5; the largest is 4; of three items in two bins, two share a bin: at least 3 + 3 = 6.
   EXPECT_DOUBLE_EQ(lower_bound({encoder, llm, 2}), 6.0);
 }
 
 TEST(Bins, BoundIsAWholeNumberOfTiles) {
   const std::vector<double> encoder = {0.3, 0.2, 0.1, 0.1};
   const std::vector<double> llm = {0, 0, 0, 0};
-  // 7 tiles of 0.1 in two bins: 4 in one of them. The mean is 0.35, the largest 0.3, two of three 0.2 + 0.1.
+  // 7 tiles of 0.1 in two bins: one bin has 4. The mean is 0.35, the largest 0.3, two of three 0.2 + 0.1.
   EXPECT_NEAR(lower_bound({encoder, llm, 2}), 0.4, 1e-15);
   // 0.3 and 0.25 are multiples of 0.05: 14 tiles.
   EXPECT_NEAR(lower_bound({std::vector<double>{0.3, 0.25, 0.1, 0.1}, llm, 2}), 0.4, 1e-15);
-  // No common time: the mean.
+  // Without a common unit of time: the mean.
   EXPECT_NEAR(lower_bound({std::vector<double>{0.3, 0.2718281828, 0.1, 0.1}, llm, 2}), 0.3859140914, 1e-12);
 }
 
 TEST(Bins, BoundMixesTheDimensionsWhereNeitherAloneKnows) {
   const std::vector<double> encoder = {6, 4, 2};
   const std::vector<double> llm = {2, 4, 6};
-  // Alone: 12 / 2 = 6, largest 6, pairs 4 + 2 = 6. Half of each: all weigh 4, two must share: 8.
+  // Separately: 12 / 2 = 6, largest 6, pairs 4 + 2 = 6. With half of each, all weigh 4 and two must share: 8.
   EXPECT_DOUBLE_EQ(lower_bound({encoder, llm, 2}), 8.0);
 }
 
@@ -72,7 +72,7 @@ TEST(Bins, BoundIsBelowEveryAssignment) {
 TEST(Bins, OrderIsByTheLargerTimeAndStable) {
   const std::vector<double> encoder = {1, 5, 0, 2};
   const std::vector<double> llm = {3, 1, 3, 2};
-  // Larger times 3, 5, 3, 2.
+  // The larger times are 3, 5, 3, 2.
   EXPECT_EQ(by_falling_size({encoder, llm, 2}), (std::vector<std::int32_t>{1, 0, 2, 3}));
 }
 

@@ -17,7 +17,7 @@ namespace candidates_test {
 
 using testing::SmallSearch;
 
-/// A small request with memory to weigh: a layer of every stage and every token take some.
+/// A small request in which memory matters: layers of every stage and all tokens take some.
 SmallSearch small_case(std::uint64_t seed) {
   SmallSearch c(2, 4, 1, 4, 8, 2, seed);
   c.cost.linear.layer_bytes = 600;
@@ -26,7 +26,7 @@ SmallSearch small_case(std::uint64_t seed) {
   return c;
 }
 
-/// The mean makespan under random microbatches; nothing where an iteration does not fit.
+/// The mean makespan under random microbatches; nothing if an iteration does not fit.
 std::optional<Seconds> mean_of(const PlanRequest& request, const Plan& plan) {
   Nanoseconds total{0};
   for (std::size_t k = 0; k < request.batches.size(); ++k) {
@@ -38,7 +38,7 @@ std::optional<Seconds> mean_of(const PlanRequest& request, const Plan& plan) {
   return Seconds(total) / static_cast<double>(request.batches.size());
 }
 
-// Four GPUs and eight samples have fewer candidates than are tried in full, so nothing may be missed.
+// Four GPUs and eight samples have few enough candidates to try all of them, so nothing may be missed.
 TEST(Candidates, MoreFreedomIsNeverWorse) {
   int tighter = 0;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
@@ -66,8 +66,8 @@ TEST(Candidates, MoreFreedomIsNeverWorse) {
   EXPECT_GT(tighter, 0);
 }
 
-// One GPU and one sample leave one candidate. A pass keeps half as much with selective recomputation, a third
-// with full: a byte less than is needed without asks for selective.
+// One GPU and one sample leave one candidate. A pass keeps half as much with selective recomputation, and a
+// third with full: one byte less than the need without recomputation requires selective.
 TEST(Candidates, HaveTheLeastRecomputationThatFits) {
   SmallSearch c(2, 4, 1, 1, 1, 1, 5);
   c.cost.linear.token_bytes = 60;
@@ -83,8 +83,9 @@ TEST(Candidates, HaveTheLeastRecomputationThatFits) {
   EXPECT_EQ(tight.plan->recomputation, Recomputation::selective);
 }
 
-// What is chosen fits further batches, on which nothing is timed: one sample of 300 tokens asks for more than
-// those of at most 50 do. A byte less than it needs without recomputation, and the next one is taken.
+// The chosen plan also fits further batches, which are not timed: one sample of 300 tokens needs more memory
+// than samples of at most 50. With one byte less than its need without recomputation, the next mode is
+// chosen.
 TEST(Candidates, FitFurtherBatches) {
   SmallSearch c(2, 4, 1, 1, 1, 1, 5);
   c.cost.linear.token_bytes = 60;
@@ -106,7 +107,7 @@ TEST(Candidates, FitFurtherBatches) {
   tight.further = further;
   EXPECT_EQ(UniformPlanner(UniformSplit::by_count).plan(tight).plan->recomputation, Recomputation::selective);
   EXPECT_EQ(SearchPlanner().plan(tight).plan->recomputation, Recomputation::selective);
-  // Where no plan holds the further batch there is none.
+  // If no plan fits the further batch, there is no result.
   c.cluster.gpu.memory = c.cluster.gpu.reserved_memory;
   c.cluster.gpu.memory += Bytes{needed.count / 10};
   PlanRequest none = c.request();
@@ -143,7 +144,7 @@ TEST(Candidates, WhereNothingFitsTheMostRecomputationComesFirst) {
   EXPECT_EQ(result.best.back().plan.recomputation, Recomputation::none);
 }
 
-// The objective is that of the plan that is taken, whatever the last one asked for had.
+// The objective is that of the chosen plan, not that of the plan evaluated last.
 TEST(Candidates, TheObjectiveIsThatOfTheBestPlan) {
   struct Told final : Planner {
     Plan any;
@@ -161,12 +162,12 @@ TEST(Candidates, TheObjectiveIsThatOfTheBestPlan) {
   planner.any = *UniformPlanner(UniformSplit::by_count).plan(c.request()).plan;
   const PlanResult each = with_best_parts(planner, c.request(), true);
   ASSERT_TRUE(each.plan);
-  EXPECT_EQ(each.plan->recomputation, Recomputation::none);  // which takes least time
+  EXPECT_EQ(each.plan->recomputation, Recomputation::none);  // which is the fastest
   EXPECT_EQ(each.objective, Seconds(1));
   EXPECT_EQ(each.candidates, 3);
 }
 
-// Lists are in the order of time and memory, whatever the request's; no buckets at all come last.
+// Lists are ordered by time and memory, whatever the order in the request; no buckets at all come last.
 TEST(Candidates, FreePartsAreInTheirOwnOrder) {
   const SmallSearch c = small_case(1);
   PlanRequest request = c.request();
@@ -179,7 +180,8 @@ TEST(Candidates, FreePartsAreInTheirOwnOrder) {
   EXPECT_EQ(parts.gradient_buckets, (std::vector{Bytes{5}, Bytes{0}}));
 }
 
-// A planner that is told of full recomputation makes a plan for it; where less fits, another is faster.
+// A planner that is given full recomputation makes a plan for it. If less recomputation fits, another plan is
+// faster.
 TEST(Candidates, PlannersOfParallelismPlanForEachRecomputation) {
   const ExpectedPlanner planner;
   int compared = 0;
@@ -203,7 +205,7 @@ TEST(Candidates, PlannersOfParallelismPlanForEachRecomputation) {
   EXPECT_GT(compared, 12);
 }
 
-/// Counts what is run.
+/// Counts the iterations that are run.
 class CountingExecutor final : public Executor {
  public:
   explicit CountingExecutor(const Executor& to) : to_(to) {}
@@ -218,7 +220,7 @@ class CountingExecutor final : public Executor {
   const Executor& to_;
 };
 
-// Once a candidate fits no other is begun: each thread has begun one at most.
+// Once a candidate fits, no other is started: each thread has started at most one.
 TEST(Candidates, ATimeLimitThatIsOverEndsTheRaceWithWhatHasRun) {
   const SmallSearch c = small_case(2);
   const PlanRequest whole = c.request();
@@ -248,8 +250,8 @@ TEST(Candidates, ATimeLimitThatIsOverEndsTheRaceWithWhatHasRun) {
   EXPECT_GT(all, 2 * static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// A layer has 600 bytes and a replica on one GPU all 6 layers, 3,600 bytes; activations are small, with one
-// sample a microbatch. On 3,000 bytes the smallest replica that fits has two GPUs.
+// A layer has 600 bytes, and a replica on one GPU has all 6 layers, 3,600 bytes. Activations are small, with
+// one sample per microbatch. With 3,000 bytes the smallest replica that fits has two GPUs.
 TEST(HandSetPlanner, TakesTheSmallestReplicaThatFits) {
   SmallSearch c(2, 4, 1, 4, 8, 2, 3);
   c.cost.linear.layer_bytes = 600;
@@ -263,7 +265,7 @@ TEST(HandSetPlanner, TakesTheSmallestReplicaThatFits) {
   const PlanResult halved = HandSetPlanner().plan(c.request());
   ASSERT_TRUE(halved.plan) << halved.infeasible_reason;
   EXPECT_EQ(halved.plan->llm.tp * halved.plan->llm.pp, 2);
-  EXPECT_EQ(halved.plan->microbatches, 4);  // 8 samples over dp 2, one each
+  EXPECT_EQ(halved.plan->microbatches, 4);  // 8 samples over dp 2, one per microbatch
   c.cluster.gpu.memory = Bytes{500};
   EXPECT_FALSE(HandSetPlanner().plan(c.request()).plan);
 }

@@ -26,7 +26,7 @@ struct CappedItems {
   CappedItems(const CappedItems&) = delete;
 };
 
-// An item fits exactly where broken_cap() finds nothing broken with it.
+// An item fits if and only if broken_cap() finds no broken cap with it.
 TEST(CapTable, FitsWhatBreaksNoCap) {
   Random random(1);
   int fits = 0;
@@ -59,8 +59,7 @@ TEST(CapTable, FitsWhatBreaksNoCap) {
   EXPECT_LT(fits, tries);
 }
 
-// An exchange of two items is within the room of both bins exactly where the assignment after it breaks no
-// cap.
+// Both bins have capacity for an exchange of two items if and only if the assignment after it breaks no cap.
 TEST(CapTable, RoomSaysWhichExchangesAreAllowed) {
   Random random(2);
   int allowed = 0;
@@ -74,7 +73,7 @@ TEST(CapTable, RoomSaysWhichExchangesAreAllowed) {
       table.add(i, bin.back());
     }
     if (bin[0] == bin[1] || broken_cap(data.problem, bin)) continue;
-    const double change = data.weight[1] - data.weight[0];  // of the bin of item 0
+    const double change = data.weight[1] - data.weight[0];  // change of item 0's bin
     const bool fits = change <= table.room(0, bin[0], bin[1]) && -change <= table.room(0, bin[1], bin[0]);
     std::swap(bin[0], bin[1]);
     EXPECT_EQ(fits, !broken_cap(data.problem, bin).has_value());
@@ -90,19 +89,19 @@ TEST(CapTable, SaysWhatIsPlainlyImpossible) {
   const std::vector<double> weight = {3, 3, 3, 3};
   BinProblem problem{time, time, 3};
   problem.caps.push_back({"tokens", weight, 4});
-  EXPECT_EQ(impossible_cap(problem), std::nullopt);  // 12 in all, 3 x 4: not by the sum, though by the items
+  EXPECT_EQ(impossible_cap(problem), std::nullopt);  // 12 in total, 3 x 4: possible by the sum, not by item
   problem.caps[0].most = 3.5;                        // 10.5 < 12
   EXPECT_EQ(impossible_cap(problem), "12 tokens in all, 3 bins hold at most 10.5 under the cap of 3.5");
   problem.caps[0].most = 2;
   EXPECT_EQ(impossible_cap(problem), "item 0 has 3 tokens, the cap is 2");
-  // Three microbatches, any two of them at most 7: two windows, 14.
+  // Three microbatches, any two consecutive ones at most 7: two windows, 14.
   problem.caps[0] = {"tokens", weight, 7, 2};
   EXPECT_EQ(impossible_cap(problem), std::nullopt);
   problem.caps[0].most = 5.9;
   EXPECT_NE(impossible_cap(problem), std::nullopt);
 }
 
-/// 2.5 x 2^30 and 1.25 x 2^30 bytes; four items of 2.5 GiB are 10 in all, of which three bins of 3 hold 9.
+/// 2.5 x 2^30 and 1.25 x 2^30 bytes. Four items of 2.5 GiB are 10 GiB in total; three bins of 3 GiB hold 9.
 TEST(CapTable, SaysManyBytesInGib) {
   const std::vector<double> time(4, 1.0);
   const std::vector<double> weight(4, 2684354560);

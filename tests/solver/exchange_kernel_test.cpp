@@ -29,7 +29,7 @@ struct RandomOffers {
   Offers offers(int count) const { return {encoder.data(), llm.data(), {weight.data()}, count}; }
 };
 
-// One exchange after the other, as the definition says.
+// Checks one exchange after the other, by the definition.
 TEST(ExchangeKernel, FindsTheBestOfAll) {
   Random random(1);
   int found = 0;

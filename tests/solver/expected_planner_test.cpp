@@ -16,12 +16,12 @@ namespace expected_planner_test {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
-/// Everything that a request refers to.
+/// Owns all objects that a request refers to.
 struct Case {
   ModelSpec model = testing::small_model(3, 4);
   ClusterSpec cluster = testing::small_cluster(2, 4, kGiB);
   testing::LinearCostModel cost;
-  std::optional<AnalyticCostModel> roofline;  // in place of cost
+  std::optional<AnalyticCostModel> roofline;  // replaces `cost`
   SimExecutor executor;
   int gbs = 12;
   std::vector<Sample> profile;
@@ -69,7 +69,7 @@ struct Case {
     return all;
   }
 
-  /// All configurations of the search, in its order.
+  /// All configurations of the search, in the search's order.
   std::vector<Plan> plans() const {
     std::vector<Plan> all;
     for (const ModulePlan& encoder : modules(model.encoder.layers)) {
@@ -111,7 +111,7 @@ struct Case {
   }
 };
 
-/// Odd seeds: costs that are convex, which makes other bounds.
+/// Odd seeds have convex costs, which lead to other bounds.
 TEST(ExpectedPlanner, FindsTheSmallestObjective) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Case c(seed, seed % 3 == 0 ? 300 : 20);
@@ -132,14 +132,14 @@ TEST(ExpectedPlanner, FindsTheSmallestObjective) {
   }
 }
 
-// So many microbatches that the search bounds several numbers of them at once, and memory for three layers of
-// a module on a GPU, so that pipelines of several stages compete.
+// Enough microbatches that the search bounds several numbers of them at once, and memory for three layers of
+// a module per GPU, so that pipelines with several stages compete.
 TEST(ExpectedPlanner, FindsTheSmallestObjectiveOfManyMicrobatches) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Case c(seed, 3, 100 + static_cast<int>(seed % 100));
     c.cluster = testing::small_cluster(2 + static_cast<int>(seed % 3), 1 + static_cast<int>(seed % 2), 30);
     c.cost.layer_bytes = 10;
-    if (seed % 5 == 0) {  // the LLM alone decides
+    if (seed % 5 == 0) {  // only the LLM matters
       for (Sample& item : c.profile) item.encoder_sequences.clear();
     }
     std::vector<Plan> plans = c.plans();
@@ -183,9 +183,9 @@ TEST(ExpectedPlanner, TakesMoreMicrobatchesWhereFewerDoNotFit) {
   c.cost = testing::LinearCostModel();
   c.cost.pass_s = 0.1;
   c.cost.token_bytes = 10;
-  // One GPU each, 5 LLM layers. T(m) = (m + 1 + 1 - 1) (0.2 + 3 ms * 5 * 120 / m), with 120 / m rounded:
-  // 4, 3.3, 3.2, 3.25, 3.36, 3.5, 3.64, ... for m = 1, 2, ...: 3 is best. But the LLM rank has 200 bytes for
-  // one microbatch: 2 samples of 10 tokens of 10 bytes, so at least 6 microbatches.
+  // One GPU each, 5 LLM layers. T(m) = (m + 1 + 1 - 1) (0.2 + 3 ms * 5 * 120 / m), with 120 / m rounded: 4,
+  // 3.3, 3.2, 3.25, 3.36, 3.5, 3.64, ... for m = 1, 2, ...: 3 is best. But the LLM rank has 200 bytes for one
+  // microbatch, which is 2 samples of 10 tokens of 10 bytes, so at least 6 microbatches are needed.
   const PlanResult result = ExpectedPlanner().plan(c.request());
   ASSERT_TRUE(result.plan.has_value()) << result.infeasible_reason;
   EXPECT_EQ(result.plan->microbatches, 6);
@@ -240,7 +240,7 @@ TEST(ExpectedPlanner, SaysHowMuchModelStateIsTooMuch) {
   Case c(1, 5);
   c.cluster = testing::small_cluster(1, 2, 4 * kGiB);
   c.cost.layer_bytes = kGiB;
-  // One GPU each: the LLM's 5 layers take 5 GiB, and most microbatches are 12.
+  // One GPU each: the LLM's 5 layers take 5 GiB, and there are at most 12 microbatches.
   const PlanResult result = ExpectedPlanner().plan(c.request());
   EXPECT_FALSE(result.plan.has_value());
   EXPECT_EQ(result.infeasible_reason,
@@ -287,7 +287,7 @@ TEST(ExpectedPlanner, ItemsAreAtMost256FromLargeToSmall) {
   std::vector<Sample> profile;
   for (int i = 0; i < 1000; ++i) profile.push_back(testing::small_sample(0, 1 + i));
   const std::vector<Sample> items = planning_items(profile);
-  // Taken are 1000 i / 256, rounded down: 0, 3, 7, ..., 996.
+  // The chosen indices are 1000 i / 256, rounded down: 0, 3, 7, ..., 996.
   ASSERT_EQ(items.size(), 256u);
   EXPECT_EQ(items.front().llm_tokens, 997);
   EXPECT_EQ(items[255].llm_tokens, 1);

@@ -1,4 +1,4 @@
-// Small data, models and costs whose results can be worked out by hand.
+// Small data, models and costs with results that can be worked out by hand.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace dflop::testing {
 
-/// A token takes a layer `token_s` forward and twice that backward, over tp; every pass with work of a stage
-/// takes another `pass_s`. Memory: `layer_bytes` a layer and `token_bytes` a token, over tp. Communication is
-/// free.
+/// A token takes `token_s` per layer forward and twice that backward, divided by tp. Every pass of a stage
+/// with work takes `pass_s` in addition. Memory: `layer_bytes` per layer and `token_bytes` per token, divided
+/// by tp. Communication is free.
 class LinearCostModel : public CostModel {
  public:
   double token_s = 1e-3;
@@ -31,7 +31,7 @@ class LinearCostModel : public CostModel {
     if (layer_tokens == 0) return Seconds(0);
     return Seconds((op == Op::forward ? 1 : 2) * token_s * layer_tokens / stage.tp + pass_s);
   }
-  bool knows_shares() const override { return true; }  // which change nothing
+  bool knows_shares() const override { return true; }  // shares change nothing
   Seconds message(const Message&, const Program&) const override { return Seconds(0); }
   Seconds all_reduce(const Collective&, const Program&) const override { return Seconds(0); }
   Seconds optimizer_step(const Stage&) const override { return Seconds(0); }
@@ -115,7 +115,7 @@ struct RandomItems {
   BinProblem problem(int bins) const { return {encoder_s, llm_s, bins}; }
 };
 
-/// The smallest largest load over all assignments that leave no bin empty.
+/// The smallest max load over all assignments that leave no bin empty.
 inline double brute_force(const BinProblem& problem) {
   std::vector<std::int32_t> bin(problem.items(), 0);
   double best = -1;

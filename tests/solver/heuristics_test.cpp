@@ -27,8 +27,8 @@ TEST(Lpt, WorkedExample) {
 TEST(Lpt, TiesGoToTheSmallestSumThenTheFirst) {
   const std::vector<double> encoder = {5, 1, 0};
   const std::vector<double> llm = {5, 5, 5};
-  // 0 to bin 0, 1 to bin 1 and 2 to bin 2 (all smaller than sharing); a fourth item of (0, 5) would give L =
-  // 10 in all three; sums are 5 + 10, 1 + 10 and 0 + 10: bin 2.
+  // 0 goes to bin 0, 1 to bin 1 and 2 to bin 2 (each is less than sharing). A fourth item of (0, 5) would
+  // give L = 10 in all three; the sums are 5 + 10, 1 + 10 and 0 + 10: bin 2.
   std::vector<double> encoder_of_four = encoder;
   std::vector<double> llm_of_four = llm;
   encoder_of_four.push_back(0);
@@ -38,7 +38,7 @@ TEST(Lpt, TiesGoToTheSmallestSumThenTheFirst) {
 
 TEST(Lpt, ItemsWithoutWorkFillEmptyBins) {
   const std::vector<double> zeros(4, 0.0);
-  // The first would be the best for all; the last items must go where nothing is yet.
+  // The first bin would be best for every item, but the last items must go to empty bins.
   const std::vector<std::int32_t> bin = lpt({zeros, zeros, 3});
   EXPECT_EQ(std::set<std::int32_t>(bin.begin(), bin.end()).size(), 3u);
 }
@@ -59,7 +59,7 @@ TEST(Lpt, FillsEveryBin) {
 TEST(KarmarkarKarp, WorkedExample) {
   // The textbook's 8, 7, 6, 5, 4 in two sets: 8 - 7 = 1 | 6 5 4 -> 6 - 5 = 1 | 4 1 1 -> 4 - 1 = 3 | 1 -> 3 -
   // 1 = 2. Sets: 6, 8 = 14 and 7, 5, 4 = 16.
-  const std::vector<double> encoder = {100, 0, 0, 0, 0};  // not looked at
+  const std::vector<double> encoder = {100, 0, 0, 0, 0};  // ignored
   const std::vector<double> llm = {8, 7, 6, 5, 4};
   const std::vector<std::int32_t> bin = karmarkar_karp({encoder, llm, 2});
   const std::int32_t of_seven = bin[1];
@@ -81,7 +81,7 @@ TEST(KarmarkarKarp, FillsEveryBinAndPlacesEveryItem) {
   }
 }
 
-/// The method as it is written down, with every set of every partition: sums of the final sets.
+/// The method as published, with every set of every partition: returns the sums of the final sets.
 std::vector<double> sums_of_the_textbook(const std::vector<double>& values, int bins) {
   std::vector<std::vector<double>> all;
   for (const double value : values) {
@@ -113,7 +113,7 @@ TEST(KarmarkarKarp, HasTheSumsOfTheTextbook) {
     const int bins = 1 + static_cast<int>(random.below(9));
     const std::vector<double> zeros(1 + random.below(40), 0.0);
     std::vector<double> llm(zeros.size());
-    for (double& value : llm) value = 1 + random.uniform();  // no two spreads are the same
+    for (double& value : llm) value = 1 + random.uniform();  // all spreads differ
     BinProblem problem{zeros, llm, bins};
     problem.allow_empty = true;
     const std::vector<std::int32_t> bin = karmarkar_karp(problem);
@@ -125,8 +125,8 @@ TEST(KarmarkarKarp, HasTheSumsOfTheTextbook) {
 }
 
 TEST(ArrangeBins, LikeLoadsShareAMicrobatchAndTheLargestIsInTheMiddle) {
-  // Six bins of one item each, 3 microbatches x dp 2. Rising loads: 1 2 | 3 4 | 5 6. The smallest pair comes
-  // first, the next one last, the largest in the middle; every second pair is dealt in reverse.
+  // Six bins of one item each, 3 microbatches x dp 2. Increasing loads: 1 2 | 3 4 | 5 6. The smallest pair
+  // comes first, the next pair last, the largest in the middle; every second pair is dealt in reverse.
   const std::vector<double> encoder = {0, 0, 0, 0, 0, 0};
   const std::vector<double> llm = {6, 1, 4, 3, 2, 5};
   std::vector<std::int32_t> bin = {0, 1, 2, 3, 4, 5};
@@ -136,8 +136,8 @@ TEST(ArrangeBins, LikeLoadsShareAMicrobatchAndTheLargestIsInTheMiddle) {
 }
 
 TEST(ArrangeBins, KeepsBinsWhereTheRampWouldBreakACap) {
-  // Four bins of one item each, 4 microbatches x dp 1. The ramp makes loads 1 3 4 2 of them, where two
-  // microbatches in a row hold 4, 7 and 6; as they are, 3 1 4 2, they hold 4, 5 and 6.
+  // Four bins of one item each, 4 microbatches x dp 1. The ramp orders their loads 1 3 4 2, where two
+  // consecutive microbatches hold 4, 7 and 6. Unchanged, 3 1 4 2, they hold 4, 5 and 6.
   const std::vector<double> encoder = {0, 0, 0, 0};
   const std::vector<double> llm = {3, 1, 4, 2};
   const std::vector<std::int32_t> before = {0, 1, 2, 3};
@@ -176,7 +176,7 @@ TEST(ArrangeBins, OnlyRenames) {
     }
     std::vector<bool> taken(bins, false);
     for (const auto& [from, to] : name) {
-      EXPECT_FALSE(taken[to]);  // and bins stay apart
+      EXPECT_FALSE(taken[to]);  // and bins are not merged
       taken[to] = true;
     }
     EXPECT_DOUBLE_EQ(largest_load(problem, bin), largest_load(problem, before));

@@ -17,7 +17,7 @@ namespace ilp_test {
 
 const SolveLimits kManyNodes{0, 1'000'000};
 
-/// An instance that LPT does not solve: see Ilp.BeatsLpt.
+/// An instance that LPT does not solve optimally: see Ilp.BeatsLpt.
 struct Hard {
   std::vector<double> encoder = std::vector<double>(5, 0.0);
   std::vector<double> llm = {3, 3, 2, 2, 2};
@@ -52,7 +52,7 @@ TEST(Ilp, EqualsBruteForce) {
     ASSERT_TRUE(fills_every_bin(solution, problem)) << "round " << round;
     const double best = testing::brute_force(problem);
     const double found = largest_load(problem, solution.bin);
-    // The loads are the same sums, so that nothing but the order of addition may differ.
+    // The loads are the same sums, so only the order of addition may differ.
     EXPECT_NEAR(found, best, 1e-14 * best)
         << "round " << round << ", " << items << " items, " << bins << " bins";
     EXPECT_NEAR(solution.bound.count(), best, 1e-9 * best) << "round " << round;
@@ -60,7 +60,7 @@ TEST(Ilp, EqualsBruteForce) {
     if (found < largest_load(problem, lpt(problem)) * (1 - 1e-12)) ++better_than_lpt;
   }
   EXPECT_GT(better_than_lpt,
-            testing::rounds(600) / 12);  // else the instances are too easy to show anything
+            testing::rounds(600) / 12);  // otherwise the instances are too easy
 }
 
 TEST(Ilp, UnderABudgetIsNeverWorseThanLptAndItsBoundHolds) {
@@ -112,9 +112,9 @@ TEST(Ilp, IsTheLocalSearchAboveTheSizeLimit) {
   EXPECT_EQ(solution.bound.count(), lower_bound(data.problem(bins)));
 }
 
-// Sixty times the instance of Ilp.BeatsLpt in 120 bins, far above what CBC is asked: LPT puts a three into
-// each bin, a two to each, and another two to sixty of them, 7. The sum of 60 x 12 over 120 bins is 6, which
-// pairs of threes and triples of twos meet.
+// Sixty copies of the instance of Ilp.BeatsLpt in 120 bins, far beyond the limit for CBC. LPT puts a three
+// into each bin, adds a two to each, and another two to sixty of them: 7. The sum of 60 x 12 over 120 bins is
+// 6, which pairs of threes and triples of twos reach.
 TEST(Ilp, ProvesWhatLocalSearchProvesWhateverTheSize) {
   const std::vector<double> encoder(300, 0.0);
   std::vector<double> llm(120, 3.0);
@@ -160,9 +160,9 @@ TEST(Ilp, WorksWithoutAnyWork) {
   EXPECT_EQ(solution.status, ScheduleStatus::optimal);
 }
 
-// With both threes in a bin the load is 6, the bound, but their weight of 1 + 6e-10 breaks the cap of 1 by
-// less than CBC's tolerance of 1e-9; 7 is the best of all others. CBC's proof is that of 6: nothing says that
-// there is none between.
+// With both threes in one bin the load is 6, the bound, but their weight of 1 + 6e-10 breaks the cap of 1 by
+// less than CBC's tolerance of 1e-9; 7 is the best of all others. CBC proves 6, so nothing excludes a value
+// in between.
 TEST(Ilp, AnOptimumThatBreaksACapProvesNothingElse) {
   const Hard hard;
   const std::vector<double> weight = {0.5 + 3e-10, 0.5 + 3e-10, 0.1, 0.1, 0.1};
@@ -183,10 +183,10 @@ TEST(Ilp, AnswersOfACorruptedProcessAreNone) {
   EXPECT_TRUE(is_ilp_answer(problem, Values{0, 1.5, 0, 1, 1}));
   EXPECT_TRUE(is_ilp_answer(problem, Values{2, 1.5}));
   EXPECT_FALSE(is_ilp_answer(problem, Values{}));
-  EXPECT_FALSE(is_ilp_answer(problem, Values{0, 1.5, 0, 1}));     // an item too few
+  EXPECT_FALSE(is_ilp_answer(problem, Values{0, 1.5, 0, 1}));     // one item too few
   EXPECT_FALSE(is_ilp_answer(problem, Values{3, 1.5, 0, 1, 1}));  // no verdict
   EXPECT_FALSE(is_ilp_answer(problem, Values{0, kInfinite, 0, 1, 1}));
-  EXPECT_FALSE(is_ilp_answer(problem, Values{0, 1.5, 0, 1, 2}));  // no bin
+  EXPECT_FALSE(is_ilp_answer(problem, Values{0, 1.5, 0, 1, 2}));  // no such bin
   EXPECT_FALSE(is_ilp_answer(problem, Values{0, 1.5, 0, 1, -1}));
   EXPECT_FALSE(is_ilp_answer(problem, Values{0, 1.5, 0, 1, 0.5}));
   EXPECT_FALSE(is_ilp_answer(problem, Values{0, 1.5, 0, 1, std::nan("")}));

@@ -13,15 +13,15 @@
 namespace dflop {
 namespace load_pipeline_test {
 
-// 1F1B of equal microbatches (Narayanan et al. 2021): (M + p - 1) (forward + backward), here (6 + 3 - 1) (1 +
-// 2).
+// 1F1B of equal microbatches (Narayanan et al. 2021): (M + p - 1) (forward + backward),
+// here (6 + 3 - 1) (1 + 2).
 TEST(LoadPipeline, EqualMicrobatchesTakeTheClosedForm) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 3, 1, 6}, 1, 1, 1, 2.0);
   EXPECT_DOUBLE_EQ(makespan(pipeline, {std::vector<double>(6, 1.0), std::vector<double>(6, 1.0)}), 24.0);
 }
 
-// One encoder chain for two dp ranks, two encoder ranks, one LLM stage, one microbatch. Encoder load 2 + 4
-// over two ranks takes 3 forward and 6 backward; LLM rank 1 is the slower with 5 and 10: 3 + 5 + 10 + 6.
+// One encoder chain for two dp ranks, two encoder ranks, one LLM stage, one microbatch. An encoder load of 2
+// + 4 over two ranks takes 3 forward and 6 backward. LLM rank 1 is slower, with 5 and 10: 3 + 5 + 10 + 6.
 TEST(LoadPipeline, SharedEncoderWaitsForEveryDpRank) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 1}, 1, 2, 2, 2.0);
   const std::vector<double> encoder_s = {2, 4};
@@ -32,18 +32,17 @@ TEST(LoadPipeline, SharedEncoderWaitsForEveryDpRank) {
   EXPECT_DOUBLE_EQ(makespan(pipeline, loads), 24.0);
 }
 
-// With an encoder in each replica the makespan is that of the slowest: rank 0 takes (2 + 1) * 3, rank 1 (4 +
-// 5) * 3.
+// If each replica has an encoder, the makespan is that of the slowest replica: rank 0 takes (2 + 1) * 3, rank
+// 1 (4 + 5) * 3.
 TEST(LoadPipeline, ReplicasAreIndependent) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 1}, 1, 2, 0, 2.0);
   EXPECT_DOUBLE_EQ(makespan(pipeline, {{2, 4}, {1, 5}}), 27.0);
 }
 
-// Two microbatches of 4 and 1 on one rank, forward 1 and backward 2 for each unit: F0 to 4, B0 to 12, F1 to
-// 13, B1 to 15, and a tail of 1. What overlaps begins a quarter into B1, at 13.5, takes 6 and has a tail of
-// 0.5:
-// 20. The other way around B1 is from 7 to 15 and is a quarter done at 9: it ends with the rank's own
-// tail, 16.
+// Two microbatches of 4 and 1 on one rank, forward 1 and backward 2 per unit: F0 until 4, B0 until 12, F1
+// until 13, B1 until 15, and a tail of 1. The overlapped part begins a quarter into B1, at 13.5, takes 6 and
+// has a tail of 0.5: the end is at 20. With the microbatches swapped, B1 runs from 7 to 15 and is a quarter
+// done at 9: the end is the rank's own tail, at 16.
 TEST(LoadPipeline, AnOverlappedTailBeginsDuringTheLastStep) {
   LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 1, 1, 2}, 0, 1, 0, 2.0);
   pipeline.tail_s = {1.0};
@@ -54,9 +53,8 @@ TEST(LoadPipeline, AnOverlappedTailBeginsDuringTheLastStep) {
   EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {1, 4}}), 16.0);
 }
 
-// Rank 0's last backward waits for that of rank 1. F0 F1 on rank 0 to 2, B1 of rank 1 from 5 to 7, of rank 0
-// to
-// 9. Rank 1's reductions begin at 6 and end at 16.
+// Rank 0's last backward waits for rank 1's. F0 F1 run on rank 0 until 2, B1 on rank 1 from 5 to 7 and on
+// rank 0 until 9. Rank 1's reductions begin at 6 and end at 16.
 TEST(LoadPipeline, WhatWaitsForAnOverlappedStepWaitsForItsEnd) {
   LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0);
   EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {1, 1}}), 9.0);
@@ -67,7 +65,7 @@ TEST(LoadPipeline, WhatWaitsForAnOverlappedStepWaitsForItsEnd) {
   EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {1, 1}}), 16.0);
 }
 
-// Times in whole nanoseconds, which the engine and a double both hold exactly.
+// Times are whole nanoseconds, which both the engine and a double represent exactly.
 TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
   Random random(1);
   for (int round = 0; round < 300; ++round) {

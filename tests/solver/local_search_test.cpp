@@ -10,7 +10,7 @@
 namespace dflop {
 namespace local_search_test {
 
-/// Heavy-tailed items as those of multimodal data: tiles of one encoder time, LLM times that grow with them.
+/// Heavy-tailed items as in multimodal data: tiles of equal encoder time, and LLM times that grow with them.
 struct HeavyTail {
   std::vector<double> encoder_s;
   std::vector<double> llm_s;
@@ -54,14 +54,14 @@ TEST(LocalSearch, ATightTokenCapCostsLittle) {
   }
 }
 
-// A cap that LPT runs into: by load the items go 10 | 9 8, tokens 1 | 6 6 of a cap of 8.
+// A cap that stops LPT: by load the items go 10 | 9 8, with tokens 1 | 6 6 and a cap of 8.
 TEST(LocalSearch, ObeysCapsWhereLptFindsNoBin) {
   const std::vector<double> zeros(4, 0.0);
   const std::vector<double> llm = {10, 9, 2, 1};
   const std::vector<double> tokens = {4, 4, 6, 2};
   BinProblem problem{zeros, llm, 2};
   problem.caps.push_back({"tokens", tokens, 8});
-  EXPECT_TRUE(lpt(problem).empty());  // 10 | 9, and 6 fits nowhere
+  EXPECT_TRUE(lpt(problem).empty());  // 10 | 9, then 6 fits nowhere
   const AssignmentSolution solution = local_search(problem, {});
   ASSERT_EQ(solution.bin.size(), 4u);
   EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
@@ -97,7 +97,7 @@ TEST(LocalSearch, TakesSeventyThousandItemsInTwoBins) {
   EXPECT_LE(largest_load(problem, solution.bin), largest_load(problem, lpt(problem)));
 }
 
-// Thirty caps are more than exchanges look at: what obeys them is returned, with the reason.
+// Exchanges do not handle thirty caps: an assignment that satisfies them is returned, with the reason.
 TEST(LocalSearch, ManyCapsAreObeyedWithoutASearch) {
   const std::vector<double> zeros(5, 0.0);
   const std::vector<double> llm = {3, 3, 2, 2, 2};
@@ -111,7 +111,7 @@ TEST(LocalSearch, ManyCapsAreObeyedWithoutASearch) {
   EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
 }
 
-// Two items of 3 fit in no bin of 5 together with the third: three of them need three bins.
+// Two items of 3 do not fit together in a bin of 5, so three of them need three bins.
 TEST(LocalSearch, SaysThatNothingObeysTheCaps) {
   const std::vector<double> times(3, 1.0);
   const std::vector<double> tokens(3, 3.0);
@@ -127,7 +127,7 @@ bool never() {
   return false;
 }
 
-/// Items of two bins without encoder time, those of bin 0 first.
+/// Items of two bins without encoder time; the items of bin 0 come first.
 struct TwoBins {
   std::vector<double> llm_s;
   std::vector<double> zeros;
@@ -141,9 +141,10 @@ struct TwoBins {
   BinProblem problem() const { return {zeros, llm_s, 2}; }
 };
 
-// Bin 0 has 40,000 items of no time and then 10.5 + 10.2 + 9.3 = 30, bin 1 has 20 + 6 + 4.8 = 30.8. No single
-// item helps: 20 against any gives 9.5 or more, 6 and 4.8 against nothing too, and the larger are in bin 0.
-// Of pairs 6 + 4.8 against 10.5 is the best: 0.3 of the 0.8 go over.
+// Bin 0 has 40,000 items of no time and then 10.5 + 10.2 + 9.3 = 30; bin 1 has 20 + 6 + 4.8 = 30.8. Moving a
+// single item does not help: exchanging 20 for any item moves at least 9.5, moving 6 or 4.8 for nothing is
+// too much, and all items larger than these are in bin 0. Among pairs, exchanging 6 + 4.8 for 10.5 is best:
+// it moves 0.3 of the difference of 0.8.
 TEST(BinSearch, PairsOfBinsWithMoreItemsThan16BitsCount) {
   std::vector<double> first(40'000, 0.0);
   first.insert(first.end(), {10.5, 10.2, 9.3});
@@ -159,7 +160,7 @@ TEST(BinSearch, PairsOfBinsWithMoreItemsThan16BitsCount) {
   EXPECT_EQ(search.assignment(), expected);
 }
 
-// 999 items of 2 and one of 0.5 against one of 1997.6, which is 0.9 less: only that of 0.5 can go over.
+// 999 items of 2 and one of 0.5 against one of 1997.6, which is 0.9 less: only the item of 0.5 can move.
 TEST(BinSearch, EveryItemOfALargeBinIsLookedAt) {
   for (const std::size_t place : {0, 255, 256, 511, 512, 999}) {
     std::vector<double> first(1000, 2.0);
@@ -174,8 +175,8 @@ TEST(BinSearch, EveryItemOfALargeBinIsLookedAt) {
   }
 }
 
-// All items and loads are equal, so that nothing helps. 20,000 items against 20,001 offers are 25 million
-// tries in all; a block of 256 against 1251 times 16 offers are 320,256.
+// All items and loads are equal, so no exchange helps. 20,000 items against 20,001 offers are 25 million
+// tries in total; a block of 256 against 1251 times 16 offers is 320,256.
 TEST(BinSearch, AStopEndsALargeExchangeEarly) {
   const std::vector<double> ones(20'000, 1.0);
   const TwoBins data(ones, ones);

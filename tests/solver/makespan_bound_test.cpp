@@ -17,7 +17,8 @@ int pick(Random& random, int most) {
   return static_cast<int>(1 + random.below(static_cast<std::uint64_t>(most)));
 }
 
-/// A pipeline of a few steps in one of the orders that do not depend on durations, with some shared ranks in
+/// A pipeline of a few steps in an order that does not depend on durations, with some shared ranks at the
+/// front, and items for it.
 /// front, and items for it.
 struct Case {
   LoadPipeline pipeline;
@@ -25,7 +26,7 @@ struct Case {
 
   Features features() const { return {values.begin(), values.end()}; }
 
-  /// The least makespan of all assignments.
+  /// The minimum makespan over all assignments.
   double best() const {
     std::vector<std::int32_t> bin(values[0].size(), 0);
     double best = std::numeric_limits<double>::infinity();
@@ -78,10 +79,10 @@ Case random_case(Random& random) {
   return c;
 }
 
-// 1F1B of two microbatches over two ranks of the same load, forward l and backward 2 l, l1 + l2 = 10. Rank 1
-// is busy for 30, begins after l1 and is followed by rank 0's last backward of 2 l2: T >= 40 + l2. The first
-// microbatch takes 6 l1, and the last backward follows: T >= 6 l1 + 2 l2 = 60 - 4 l2. Both are 44 for l2 = 4,
-// which the pipeline runs in 44; and 4/5 of the one and 1/5 of the other are 44 for any l2.
+// 1F1B of two microbatches over two ranks with the same load, forward l and backward 2 l, l1 + l2 = 10. Rank
+// 1 is busy for 30, begins after l1 and is followed by rank 0's last backward of 2 l2: T >= 40 + l2. The
+// first microbatch takes 6 l1, followed by the last backward: T >= 6 l1 + 2 l2 = 60 - 4 l2. Both are 44 for
+// l2 = 4, and the pipeline does run in 44; and 4/5 of the first plus 1/5 of the second is 44 for any l2.
 TEST(MakespanBound, IsTheValueOfTheLinearProgram) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0);
   MakespanBounds bounds(pipeline);
@@ -95,8 +96,8 @@ TEST(MakespanBound, IsTheValueOfTheLinearProgram) {
   EXPECT_NEAR(bounds.bound(items).seconds, 44, 1e-6);
 }
 
-// One item of 4 in a pipeline of two ranks takes 4 + 4 + 8 + 8 wherever it goes, more than all work of a
-// rank.
+// One item of 4 in a pipeline of two ranks takes 4 + 4 + 8 + 8 in any microbatch, more than the total work of
+// a rank.
 TEST(MakespanBound, HoldsTheWayOfTheLargestItem) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 8}, 0, 1, 0, 2.0);
   const std::vector<double> encoder_s(9, 0.0);
@@ -124,7 +125,7 @@ TEST(MakespanBound, IsNeverAboveTheBestOfAllAssignments) {
     closeness += bound / best / kRounds;
     simple_closeness += simple / best / kRounds;
   }
-  // Few and large items, so that fractions of them say little; but the linear program says more.
+  // Items are few and large, so fractions of them give weak bounds, but the linear program is still stronger.
   EXPECT_GT(closeness, 0.85);
   EXPECT_GT(closeness, simple_closeness + 0.02);
 }
@@ -143,7 +144,7 @@ TEST(MakespanBound, OfOneBatchHoldsForAnother) {
   }
 }
 
-// Whatever a solver returns, and with whatever is left out: any weights of paths are a bound.
+// Whatever a solver returns, complete or not: any weights of paths give a bound.
 TEST(MakespanBound, NeedsNoTrustInTheSolver) {
   Random random(3);
   const std::vector<double> odd = {
@@ -158,7 +159,7 @@ TEST(MakespanBound, NeedsNoTrustInTheSolver) {
     for (std::size_t i = 0; i < c.pipeline.steps.size(); ++i) flow.waits.push_back(draw());
     bounds.use(flow);
     EXPECT_EQ(bounds.flows().size(), 1u);
-    bounds.prepare(c.features(), {2, static_cast<int>(random.below(20))});  // and one that is cut short
+    bounds.prepare(c.features(), {2, static_cast<int>(random.below(20))});  // and one that stops early
     EXPECT_LE(bounds.bound(c.features()).seconds, c.best());
   }
 }

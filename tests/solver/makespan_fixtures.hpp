@@ -1,4 +1,4 @@
-// Pipelines and items at random, of every schedule with one order for all loads.
+// Random pipelines and items, for every schedule whose order does not depend on loads.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace dflop::testing {
 
-/// Up to 4 ranks and 6 microbatches, up to 3 dp ranks whose encoder, the first stage, is shared or not;
-/// messages, fixed times and tails. Loads: encoder (of microbatches where it is shared), LLM, and both mixed.
+/// Up to 4 ranks and 6 microbatches, and up to 3 dp ranks that may share the encoder, the first stage;
+/// messages, fixed times and tails. Loads: encoder (per microbatch if it is shared), LLM, and both mixed.
 inline LoadPipeline random_load_pipeline(Random& random) {
   const auto kind = draw_order(random, reads_no_tables);
   PipelineShape shape{kind, 1 + static_cast<int>(random.below(3)), 1, 1 + static_cast<int>(random.below(6))};
@@ -40,7 +40,7 @@ inline LoadPipeline random_load_pipeline(Random& random) {
   return make_load_pipeline({shape, pipeline_steps(shape)}, dp, std::move(loads), stages, std::move(tail_s));
 }
 
-/// The values of a group's columns, from the loads of all bins.
+/// The values of a group's columns, computed from the loads of all bins.
 template <typename Kernel>
 std::vector<double> group_values(const Kernel& kernel, const LoadPipeline& pipeline, const LoadTable& table,
                                  int group) {

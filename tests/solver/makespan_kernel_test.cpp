@@ -35,7 +35,7 @@ TEST(MakespanKernel, TakesTheSlowestGroupAsMakespanDoes) {
       kernel.evaluate(group_values(kernel, pipeline, loads, q), 0, path);
       slowest = std::max(slowest, path.makespan_s);
     }
-    // The same additions and maxima in the same order.
+    // Both use the same additions and maxima in the same order.
     ASSERT_EQ(slowest, makespan(pipeline, loads)) << round;
   }
 }
@@ -44,7 +44,7 @@ double smoothing_of(Random& random) {
   return random.below(2) == 0 ? 0.0 : 3 * random.uniform();
 }
 
-// A maximum of sums is convex in their terms, smooth or not: nowhere below a tangent.
+// A maximum of sums is convex in its terms, with or without smoothing: it is nowhere below a tangent.
 TEST(MakespanKernel, GradientBoundsAllOtherLoads) {
   Random random(2);
   for (int round = 0; round < 500; ++round) {
@@ -68,8 +68,8 @@ TEST(MakespanKernel, GradientBoundsAllOtherLoads) {
   }
 }
 
-// Where it is smooth, to first order. Loads change by 1e-6, and the second derivative is 1 / (2 smoothing)
-// for each of fewer than 100 maxima.
+// To first order, if smooth. Loads change by 1e-6, and the second derivative is 1 / (2 smoothing) for each of
+// fewer than 100 maxima.
 TEST(MakespanKernel, GradientIsTheDerivative) {
   Random random(4);
   for (int round = 0; round < 200; ++round) {
@@ -86,7 +86,8 @@ TEST(MakespanKernel, GradientIsTheDerivative) {
   }
 }
 
-// A path has at most as many additions as there are steps and messages, below 1000, and each rounds by 2^-24.
+// A path has at most as many additions as there are steps and messages, fewer than 1000, and each rounds by
+// 2^-24.
 TEST(MakespanKernel, LanesAreTheSameToFloatRounding) {
   Random random(3);
   for (int round = 0; round < 200; ++round) {

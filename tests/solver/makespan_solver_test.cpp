@@ -21,7 +21,7 @@ using testing::random_load_pipeline;
 
 constexpr std::array<std::string_view, 2> kMakespanMethods = {"makespan", "auto"};
 
-/// Items for a pipeline; with caps, tokens of a bin and of two microbatches in a row.
+/// Items for a pipeline; with caps, limits on the tokens of a bin and of two consecutive microbatches.
 struct RandomMakespan {
   LoadPipeline pipeline;
   std::vector<double> encoder_s;
@@ -45,10 +45,10 @@ struct RandomMakespan {
     problem.bins.caps.push_back({"tokens", tokens, mean + static_cast<double>(random.below(20)), 1, false});
     problem.bins.caps.push_back({"tokens in flight", tokens, 2 * mean * (1 + random.uniform()), 2, false});
   }
-  RandomMakespan(const RandomMakespan&) = delete;  // the problem refers to the rest
+  RandomMakespan(const RandomMakespan&) = delete;  // the problem refers to the other members
 };
 
-/// The smallest makespan over all assignments that obey everything; negative where there is none.
+/// The smallest makespan over all assignments that satisfy every constraint; negative if there is none.
 double optimum(const AssignmentProblem& problem) {
   std::vector<std::int32_t> bin(problem.bins.items(), 0);
   double best = -1;
@@ -74,14 +74,14 @@ void expect_valid(const AssignmentProblem& problem, const AssignmentSolution& so
   EXPECT_DOUBLE_EQ(solution.value.count(), problem.objective(solution.bin));
 }
 
-/// What came of problems that were solved by brute force as well.
+/// Results for problems that were also solved by brute force.
 struct Tally {
   int feasible = 0;
   int optimal = 0;
 };
 
-/// Expects bound <= optimum <= result <= LPT, and infeasible only what is, of problems until so many are
-/// feasible.
+/// Expects bound <= optimum <= result <= LPT, and "infeasible" only for infeasible problems. Continues until
+/// `rounds` problems were feasible.
 void check_against_brute_force(std::uint64_t seed, bool caps, int rounds, Tally& tally) {
   Random random(seed);
   for (int feasible = 0, round = 0; feasible < rounds; ++round) {
@@ -115,8 +115,8 @@ void check_against_brute_force(std::uint64_t seed, bool caps, int rounds, Tally&
   }
 }
 
-/// The search promises no optimum, but of small problems hardly any is missed: over twelve seeds one in
-/// twenty.
+/// The search does not guarantee an optimum, but for small problems it misses hardly any: over twelve seeds
+/// one in twenty.
 void check_many_seeds(bool caps) {
   Tally all;
   std::string seeds;
@@ -140,7 +140,7 @@ TEST(MakespanSolver, LiesBetweenBoundAndBruteForceUnderCaps) {
   check_many_seeds(true);
 }
 
-/// 1F1B with an encoder stage of four.
+/// 1F1B on four ranks, with an encoder on the first.
 LoadPipeline simple(OrderKind kind, int dp, int encoder_dp, int microbatches) {
   return simple_load_pipeline({kind, 4, 1, microbatches}, 1, dp, encoder_dp, 2.0);
 }
@@ -207,8 +207,8 @@ TEST(MakespanSolver, ACapBelowAnItemIsInfeasible) {
   EXPECT_NE(solution.reason.find("item 17"), std::string::npos) << solution.reason;
 }
 
-// Four items in two pairs of like ones, for two replicas of two microbatches: a pair is a cell, and each
-// replica gets one of it.
+// Four items in two pairs of equal ones, for two replicas of two microbatches: a pair is a cell, and each
+// replica gets one item of it.
 TEST(MeanReplicaStart, DealsLikeItemsToTheReplicas) {
   const LoadPipeline pipeline = simple(OrderKind::one_f_one_b, 2, 0, 2);
   const std::vector<double> encoder_s = {1, 5, 1, 5};
@@ -223,8 +223,8 @@ TEST(MeanReplicaStart, DealsLikeItemsToTheReplicas) {
   EXPECT_NE(bin[1] % 2, bin[3] % 2);
 }
 
-// One microbatch, two replicas: 64 items make cells of four. The largest is in a cell with three small ones,
-// and its replica gets one of these as well, so that both have 32.
+// One microbatch, two replicas: 64 items make cells of four. The largest item is in a cell with three small
+// ones, and its replica also gets one of these, so both have 32.
 TEST(MeanReplicaStart, DealsAsManyOfACellToEachReplica) {
   const LoadPipeline pipeline = simple(OrderKind::one_f_one_b, 2, 0, 1);
   const std::vector<double> encoder_s(64, 0.0);
@@ -237,7 +237,7 @@ TEST(MeanReplicaStart, DealsAsManyOfACellToEachReplica) {
   EXPECT_EQ(std::count(bin.begin(), bin.end(), 1), 32);
 }
 
-// Every exchange that the filter leaves out would not make both groups faster than asked, to within float
+// No exchange that the filter leaves out would make both groups faster than required, to within float
 // rounding.
 TEST(ExchangeFilter, RulesOutNothingThatHelps) {
   Random random(7);

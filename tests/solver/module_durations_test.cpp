@@ -1,4 +1,4 @@
-// The sums from which the planner dflop-expected bounds configurations are from below.
+// The sums with which the planner dflop-expected computes lower bounds of configurations.
 #include "solver/planners/expected/module_durations.hpp"
 
 #include <gtest/gtest.h>
@@ -60,8 +60,8 @@ double sum_over_items(const DurationTable& table, const DurationTable::Row& row,
   return sum;
 }
 
-/// Of every pipeline of a module: bundles are no more than all items, and coarse sums no more than bundles
-/// and those of fewer microbatches.
+/// For every pipeline of a module: sums over bundles do not exceed sums over all items, and coarse sums
+/// exceed neither the bundles nor the sums for fewer microbatches.
 void expect_from_below(const CostModel& cost, std::uint64_t seed) {
   Random random(seed);
   const ModelSpec model = fixtures::small_model();
@@ -100,7 +100,7 @@ TEST(ModuleDurations, BoundFromBelowWhereCostsAreConvex) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) expect_from_below(cost, seed);
 }
 
-/// The more work, the less the next token takes.
+/// The more work there is, the less time an additional token takes.
 class ConcaveCostModel final : public testing::LinearCostModel {
  public:
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
@@ -121,9 +121,9 @@ TEST(ModuleChoices, PipelinesOfOneKindHaveTheSameSlowestStages) {
   const SimExecutor executor;
   const PlanRequest request{{model, cluster, cost}, executor, 40, {}, {}, 1, {}, {}};
   const ModuleChoices llm = module_choices(request, Module::llm);
-  // 6 layers over 1 to 6 stages have at most 6, 3, 2, 2, 2 and 1 in one; with the embedding before the first
-  // and the head after the last. With 3 stages {2, 2, 2} both have two, with 4 {2, 2, 1, 1} and 5 the last
-  // has one: it is a kind of its own, as either may be the slowest.
+  // 6 layers over 1 to 6 stages have at most 6, 3, 2, 2, 2 and 1 in a stage, with the embedding before the
+  // first and the head after the last. With 3 stages {2, 2, 2} both ends have two layers. With 4 {2, 2, 1, 1}
+  // and 5 the last stage has one: these form their own kind, as either end may be the slowest.
   const auto kind = [&](int tp, int pp) {
     for (const ModulePipeline& pipeline : llm.pipelines) {
       if (pipeline.tp == tp && pipeline.pp == pp) return pipeline.kind;

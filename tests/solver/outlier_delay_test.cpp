@@ -1,4 +1,4 @@
-// Outliers of a window come together, and nothing is lost on the way.
+// Outliers of a window share batches, and no sample is lost.
 #include "solver/service/outlier_delay.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace dflop {
 namespace outlier_delay_test {
 
-/// A Case is a window of batches with a heavy tail: costs are those of a Pareto distribution, with ties.
+/// A Case is a window of batches with a heavy tail: costs follow a Pareto distribution, with ties.
 struct Case {
   OutlierDelay delay;
   int batch = 1;
@@ -33,8 +33,8 @@ Case random_case(Random& random) {
   return c;
 }
 
-/// Returns the largest load of each batch's bins if every outlier had a bin of its own: that of its largest
-/// sample.
+/// Returns the sum over batches of the largest bin load if every outlier had its own bin: the load of the
+/// batch's largest sample.
 double sum_of_largest(const Case& c, const std::vector<std::int32_t>& order) {
   double sum = 0;
   for (int k = 0; k < c.delay.window; ++k) {
@@ -56,10 +56,10 @@ DelayCount count_all(const std::vector<std::int32_t>& order, int batch) {
   return count;
 }
 
-/// Two batches of four have a 9 and three 1s each, for two microbatches of two dp ranks. The mean bin is
-/// 24 / (2 x 4) = 3, so both 9s are outliers, and a group of two. Both batches cost 3 without them: the first
-/// takes them and gives its last 1 away. Before, either batch had to wait for a 9: 18. Now the first does and
-/// the other's largest bin is a 1: 10.
+/// Two batches of four have a 9 and three 1s each, for two microbatches of two dp ranks. The mean bin is 24 /
+/// (2 x 4) = 3, so both 9s are outliers and form a group of two. Both batches cost 3 without them: the first
+/// takes them and gives its last 1 away. Before, each batch had to wait for a 9: 18. Now only the first does,
+/// and the other's largest bin is a 1: 10.
 TEST(OutlierDelayTest, TwoOutliersShareABatch) {
   const Case c{{2, 2, 2}, 4, {1, 9, 1, 1, 1, 1, 9, 1}};
   const std::vector<std::int32_t> order = delay_outliers(c.costs, c.batch, c.delay);
@@ -73,8 +73,8 @@ TEST(OutlierDelayTest, TwoOutliersShareABatch) {
 }
 
 /// The mean bin is 60 / (2 x 6) = 5, and six samples cost more: 9, 9, 8 and 8, 6, 6 are groups of three. The
-/// batches cost 6 and 8 without them. The first takes the group of 26, and has 32 then; the other takes that
-/// of 20, and has 28.
+/// batches cost 6 and 8 without them. The first takes the group of 26 and then has 32; the other takes the
+/// group of 20 and has 28.
 TEST(OutlierDelayTest, GroupsGoWhereTheLeastIs) {
   const Case c{{2, 2, 3}, 10, {9, 8, 8, 1, 1, 1, 1, 1, 1, 0, 9, 6, 6, 2, 1, 1, 1, 1, 1, 1}};
   ASSERT_EQ(c.mean(), 5);
@@ -86,12 +86,12 @@ TEST(OutlierDelayTest, GroupsGoWhereTheLeastIs) {
 TEST(OutlierDelayTest, WithoutOutliersAllStaysAsDrawn) {
   std::vector<std::int32_t> drawn(6);
   std::iota(drawn.begin(), drawn.end(), 0);
-  // Bins of two samples have 3 in the mean, and no sample has more.
+  // Bins of two samples have a mean of 3, and no sample exceeds it.
   EXPECT_EQ(delay_outliers(std::vector<double>{1, 2, 1, 2, 1, 2}, 2, {3, 1, 1}), drawn);
   EXPECT_EQ(delay_outliers(std::vector<double>(6, 0.0), 2, {3, 1, 2}), drawn);
 }
 
-/// Every sample comes once, and so in no other window: fewer than `window` batches later or earlier.
+/// Every sample appears once, and so stays in its window: it moves fewer than `window` batches.
 TEST(OutlierDelayTest, EachSampleComesOnce) {
   Random random(3);
   for (int round = 0; round < 300; ++round) {
@@ -105,8 +105,8 @@ TEST(OutlierDelayTest, EachSampleComesOnce) {
   }
 }
 
-/// A batch has no more outliers than bins, and but for one batch whole groups of them; other samples leave
-/// only a batch that has too many.
+/// A batch has no more outliers than bins, and, except for one batch, only whole groups of them. Other
+/// samples only leave a batch that has too many.
 TEST(OutlierDelayTest, OutliersFillMicrobatchesAndOthersStay) {
   Random random(4);
   for (int round = 0; round < 300; ++round) {
@@ -132,8 +132,8 @@ TEST(OutlierDelayTest, OutliersFillMicrobatchesAndOthersStay) {
   }
 }
 
-/// Where one group has all outliers, no regrouping has a smaller sum of the batches' largest samples: one
-/// batch has the largest of all, the others none above the mean bin.
+/// If one group has all outliers, no regrouping has a smaller sum of the batches' largest samples: one batch
+/// has the largest of all, the others have none above the mean bin.
 TEST(OutlierDelayTest, OneGroupIsOneBatch) {
   Random random(5);
   int seen = 0;

@@ -45,7 +45,8 @@ TEST(PlanMakespan, IsAProblemOfTheMakespanWithItsBounds) {
   EXPECT_EQ(problem.features[0].size(), 64u);
 }
 
-// The paths of the first batch; the second one's own bound is at least as good, but needs a solution.
+// The paths of the first batch bound the second batch. Its own bound is at least as good, but needs a
+// solution.
 TEST(PlanMakespan, KnownPathsOfAPlanBoundItsNextBatch) {
   const Batches b;
   const AnalyticCostModel cost(b.model, b.cluster);
@@ -70,8 +71,8 @@ TEST(PlanMakespan, KnownPathsOfAPlanBoundItsNextBatch) {
   EXPECT_GT(again_s, own_s * 0.9);
 }
 
-// The first batch is proven after its search, the next by what that found; without a proof there is the
-// simple bound.
+// The first batch gets a proof after its search, and the next one reuses the paths found for it. Without a
+// proof there is the simple bound.
 TEST(PlanMakespan, ATimeLimitIsForTheSearch) {
   const Batches b;
   const AnalyticCostModel cost(b.model, b.cluster);
@@ -87,7 +88,7 @@ TEST(PlanMakespan, ATimeLimitIsForTheSearch) {
   }
 }
 
-// Whose batch the paths come from is left to chance; that they bound every batch of the plan is not.
+// Which batch's paths are used is left to chance, but they must bound every batch of the plan.
 TEST(PlanMakespan, ThreadsShareKnownPaths) {
   const Batches b;
   const AnalyticCostModel cost(b.model, b.cluster);

@@ -15,8 +15,8 @@
 namespace dflop {
 namespace plan_memory_test {
 
-/// Memory of which no two parts are alike: stages with embedding or head hold more, and every op needs its
-/// own.
+/// Memory whose parts all differ: stages with embedding or head hold more, and every op needs a different
+/// workspace.
 class UnevenMemory final : public testing::LinearCostModel {
  public:
   ModelState model_state(const Stage& stage) const override {
@@ -33,7 +33,7 @@ class UnevenMemory final : public testing::LinearCostModel {
   }
 };
 
-/// A random plan of any layout and order that fit each other, with a batch.
+/// A random plan, with a layout and an order that fit each other, and a batch.
 struct RandomRun {
   ModelSpec model = testing::small_model(4, 6);
   UnevenMemory cost;
@@ -91,8 +91,8 @@ TEST(PlanMemory, NeedsARunWhereTheOrderDependsOnDurations) {
   EXPECT_FALSE(memory_needs_no_run(plan));
 }
 
-// Caps only come near to what a plan needs; what a scheduler returns is within its memory all the same.
-// Memories are a little below or above what LPT's microbatches need.
+// Caps only approximate the need of a plan, but the result of a scheduler must still fit its memory. Memory
+// sizes are slightly below or above the need of LPT's microbatches.
 TEST(PlanMemory, NoScheduleNeedsMoreThanItsMemory) {
   Random random(7);
   int feasible = 0;
@@ -127,7 +127,8 @@ TEST(PlanMemory, NoScheduleNeedsMoreThanItsMemory) {
   EXPECT_GT(infeasible, 0);
 }
 
-// Such an order is that of an assignment's durations and of the GPU's memory; the search sees that of LPT's.
+// Such an order depends on the durations of an assignment and on the GPU's memory. The search uses the order
+// of LPT's assignment.
 TEST(PlanMemory, SearchesAreNotWorseThanLptWhereTheOrderDependsOnTheAssignment) {
   Random random(11);
   int better = 0;
@@ -148,17 +149,17 @@ TEST(PlanMemory, SearchesAreNotWorseThanLptWhereTheOrderDependsOnTheAssignment) 
     };
     const Nanoseconds lpt = makespan("lpt");
     const Nanoseconds search = makespan("makespan");
-    // What schedulers see of an encoder that dp ranks share is a mean over them.
+    // Schedulers see a mean over the dp ranks that share an encoder.
     EXPECT_LE(search.count(), 1.02 * static_cast<double>(lpt.count())) << c.name() << " round " << rounds;
     if (search < lpt) ++better;
-    // Other methods keep their own assignment, whatever is faster.
+    // Other methods keep their own assignment, even if another one is faster.
     EXPECT_EQ(make_scheduler("random")->schedule(request).assignment.bin,
               random_assignment(c.batch.size(), c.plan, request.seed, request.iteration).bin);
   }
   EXPECT_GT(better, 0);
 }
 
-// One stage without state: gpipe holds all microbatches, 60 tokens of a GiB each, whatever is in which bin.
+// One stage without state: gpipe holds all microbatches, 60 tokens of a GiB each, for any assignment.
 TEST(PlanMemory, SaysHowMuchIsNeededAndWhere) {
   testing::LinearCostModel cost;
   cost.token_bytes = std::int64_t{1} << 30;

@@ -17,8 +17,8 @@
 namespace dflop::testing {
 namespace plan_pipeline_test {
 
-/// A GPU on which the tiny model's passes take some microseconds, of which launches are a part, as messages
-/// are.
+/// A GPU on which passes of the tiny model take several microseconds, partly due to launches, and so do
+/// messages.
 ClusterSpec slow_cluster() {
   ClusterSpec cluster = tiny_cluster(64, 8);
   cluster.gpu = fixtures::a100_cluster().gpu;
@@ -40,7 +40,7 @@ struct SimulatedPlan {
   LoadTable floor_loads;
 };
 
-/// Calls check(run) on costs for random plans of every schedule and layout, batches with and without samples
+/// Calls check(run) for costs of random plans of every schedule and layout, batches with and without samples
 /// that have nothing to encode, and random assignments.
 template <typename Check>
 void for_each_run(const CostModel& cost, const Check& check) {
@@ -84,7 +84,7 @@ void for_each_run(const Check& check) {
   for_each_run(AnalyticCostModel(tiny_model(), slow_cluster()), check);
 }
 
-// With the order of the plan where that depends on nothing else.
+// Uses the order of the plan if it depends on nothing else.
 TEST(PlanPipeline, FloorIsNeverAboveTheSimulation) {
   double part = 0;
   int runs = 0;
@@ -112,7 +112,7 @@ TEST(PlanPipeline, BoundsAreNeverAboveTheSimulation) {
     part += bound.seconds / run.simulated_s;
     ++runs;
   });
-  EXPECT_GT(part / runs, 0.4);  // of random assignments
+  EXPECT_GT(part / runs, 0.4);  // for random assignments
 }
 
 TEST(PlanPipeline, IsNearTheSimulation) {
@@ -127,8 +127,8 @@ TEST(PlanPipeline, IsNearTheSimulation) {
   EXPECT_LT(error / runs, 0.1);
 }
 
-/// Another model, but that one sample in three takes longer or less than its work: on each stage of a module
-/// that it has work for, `excess_s` forward and as much for each half of the backward.
+/// Another model, except that one sample in three takes longer or shorter than its work: by `excess_s`
+/// forward and by as much for each half of the backward, on each stage of a module for which it has work.
 class OddSamples final : public CostModelOver {
  public:
   OddSamples(const CostModel& base, double excess_s) : CostModelOver(base), excess_s_(excess_s) {}
@@ -144,8 +144,8 @@ class OddSamples final : public CostModelOver {
 };
 
 TEST(PlanPipeline, IsNearTheSimulationOfSamplesThatTakeLonger) {
-  // A third of the samples takes so much more on each stage that work alone misses more than a tenth of the
-  // makespan, and the pipeline is nearer to it.
+  // A third of the samples takes so much longer on each stage that a prediction from work alone is off by
+  // more than a tenth of the makespan. The pipeline is closer.
   const AnalyticCostModel base(tiny_model(), slow_cluster());
   const OddSamples odd(base, 1e-3);
   double error = 0;
@@ -185,7 +185,8 @@ TEST(PlanPipeline, HasNoMoreLoadsWhereNoSampleTakesLonger) {
     const LoadTime& b = same.pipeline.steps[i].duration;
     EXPECT_TRUE(a.fixed_s == b.fixed_s && a.scale == b.scale && a.load == b.load) << i;
   }
-  // The excess of text is that of no encoder stage, so there are two; backward is twice forward, the same.
+  // The excess of text applies to no encoder stage, so there are two kinds of excess. Backward adds no kind,
+  // as its excess is twice the forward's.
   batch[0].encoder_sequences = {};
   batch[0].encoder_output_tokens = 0;
   batch[0].llm_tokens = 99;
@@ -195,8 +196,8 @@ TEST(PlanPipeline, HasNoMoreLoadsWhereNoSampleTakesLonger) {
   EXPECT_EQ(pipeline(1e-6).values.size(), usual.values.size() + 2);
 }
 
-/// A module's forward takes a millisecond a token, its backward two, and nothing else takes time. Sample "a"
-/// takes 5 ms more forward and 7 more backward in the LLM, "b" 6 and 8 in the encoder.
+/// The forward of a module takes a millisecond per token, its backward two, and nothing else takes time.
+/// Sample "a" takes 5 ms more forward and 7 more backward in the LLM, "b" 6 and 8 in the encoder.
 class MillisecondTokens final : public CostModel {
  public:
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
@@ -219,13 +220,13 @@ class MillisecondTokens final : public CostModel {
 
 TEST(PlanPipeline, CountsWhatSamplesAddBeyondTheirWork) {
   // Four samples of 4 encoder and 10 LLM tokens, one in each bin: two microbatches, dp 2 of encoder and LLM.
-  // "a" is in microbatch 0 of dp rank 1, "b" in microbatch 1, of whose encoder work each dp rank has half. In
-  // ms, 1f1b on an encoder and an LLM rank:
+  // "a" is in microbatch 0 of dp rank 1. "b" is in microbatch 1, of whose encoder work each dp rank has half.
+  // In ms, 1f1b on an encoder and an LLM rank:
   //   encoder forward 0: 8 / 2 = 4, to 4; 1: (8 + 6) / 2 = 7, to 11
   //   LLM, dp rank 0: 10 + 20 + 10 + 20 from 4 on, to 64, microbatch 0 done at 34
   //   LLM, dp rank 1: (10 + 5) + (20 + 7) from 4 on, to 46; 10 + 20, to 76
   //   encoder backward 0: 8, from 46; 1: (16 + 8) / 2 = 12, from 76 to 88
-  // and without excess 4 + 2 x 30 + 8 = 72.
+  // Without excess it is 4 + 2 x 30 + 8 = 72.
   Sample sample;
   sample.encoder_sequences = {{1, 4, 16}};
   sample.encoder_output_tokens = 4;

@@ -21,7 +21,7 @@ TEST(PublishedObjective, SharesKeepWorkAndItsAbsence) {
 }
 
 TEST(PublishedObjective, WorkedByHand) {
-  const testing::LinearCostModel cost;  // 1 ms a token and layer forward, 2 ms backward
+  const testing::LinearCostModel cost;  // 1 ms per token and layer forward, 2 ms backward
   const ModelSpec model = testing::small_model(3, 4);
   Plan plan;
   plan.gbs = 8;
@@ -30,12 +30,12 @@ TEST(PublishedObjective, WorkedByHand) {
   plan.llm = {2, 1, 1, {4}};
   const std::vector<Sample> items = {testing::small_sample(4, 60), testing::small_sample(0, 100),
                                      testing::small_sample(40, 60)};
-  // An encoder microbatch is 8 / (2 * 2) = 2 copies, its slowest stage has 2 layers; an LLM microbatch is
+  // An encoder microbatch is 8 / (2 * 2) = 2 copies, and its slowest stage has 2 layers. An LLM microbatch is
   // 8 / (2 * 1) = 4 copies over 4 layers and 2 tp ranks. Steps: 2 + 2 + 1 - 1 = 4.
-  //   4 tiles of 10 tokens, 60 LLM tokens: E = 2 * 40 * 2 * 3 ms = 0.48 s, L = 4 * 60 * 4 / 2 * 3 ms = 1.44
-  //   s, T = 5.76 no tiles, 100 tokens:                E = 0,                          L = 4 * 100 * 4 / 2 *
-  //   3 ms = 2.4 s, T = 9.6 40 tiles, 60 tokens:                 E = 2 * 400 * 2 * 3 ms = 4.8 s, L = 1.44 s,
-  //   T = 19.2
+  //   4 tiles of 10 tokens, 60 LLM tokens:
+  //     E = 2 * 40 * 2 * 3 ms = 0.48 s, L = 4 * 60 * 4 / 2 * 3 ms = 1.44 s, T = 5.76
+  //   no tiles, 100 tokens: E = 0, L = 4 * 100 * 4 / 2 * 3 ms = 2.4 s, T = 9.6
+  //   40 tiles, 60 tokens: E = 2 * 400 * 2 * 3 ms = 4.8 s, L = 1.44 s, T = 19.2
   EXPECT_NEAR(published_objective(plan, model, cost, items).count(), (5.76 + 9.6 + 19.2) / 3, 1e-12);
 }
 

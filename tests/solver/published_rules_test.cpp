@@ -21,7 +21,7 @@ double between(Random& random, double least, double most) {
 Curve random_curve(Random& random, std::vector<double> x) {
   std::vector<double> y;
   for (std::size_t i = 0; i < x.size(); ++i) y.push_back(between(random, 10, 100));
-  // Some curves fall at their end, so that extrapolation reaches nothing.
+  // Some curves decrease at their end, so that extrapolation reaches zero and below.
   if (random.below(4) == 0) y.back() = between(random, 0.1, y[y.size() - 2]);
   return {std::move(x), std::move(y)};
 }
@@ -53,7 +53,8 @@ Case random_case(std::uint64_t seed) {
            between(random, 20, 300)}};
 }
 
-/// Returns the curve's value as numpy and scipy read it: on the piece that holds x, or the one at the end.
+/// Returns the curve's value as numpy and scipy compute it: on the piece that contains x, or the piece at the
+/// end.
 double interpolated(const Curve& curve, const std::vector<double>& x, double at) {
   std::size_t i = 0;
   while (i + 2 < x.size() && at >= x[i + 1]) ++i;
@@ -64,7 +65,7 @@ double interpolated(const Curve& curve, const std::vector<double>& x, double at)
 const std::vector<double> kTiles = {1, 2, 4, 8};
 const std::vector<double> kTokens = {1024, 2048, 4096};
 
-/// All pairs as lists of tp, pp, dp, tp, pp, dp in the released code's order.
+/// All pairs as lists of tp, pp, dp, tp, pp, dp, in the order of the released code.
 std::vector<std::vector<int>> all_pairs(const Case& c) {
   const auto modules = [](const ModuleTables& tables, int gpus) {
     std::vector<std::vector<int>> all;
@@ -104,7 +105,7 @@ PublishedChoice choice(const std::vector<int>& p, int microbatches, double secon
   return {{p[0], p[1], p[2], {}}, {p[3], p[4], p[5], {}}, microbatches, seconds};
 }
 
-/// Transcribes the loops of data_aware_optimizer.py.
+/// Follows the loops of data_aware_optimizer.py.
 std::optional<PublishedChoice> released_by_loops(const Case& c) {
   const ModuleTables& encoder = c.profile.encoder;
   const ModuleTables& llm = c.profile.llm;
@@ -172,7 +173,7 @@ std::optional<PublishedChoice> printed_by_loops(const Case& c) {
   return chosen;
 }
 
-/// Expects the same configuration, and seconds that are the same to rounding.
+/// Expects the same configuration, and the same seconds up to rounding.
 void expect_same(const std::optional<PublishedChoice>& found, const std::optional<PublishedChoice>& expected,
                  std::uint64_t seed) {
   SCOPED_TRACE(seed);
@@ -217,9 +218,9 @@ ModuleTables plain(double flop) {
   return tables;
 }
 
-// 3 GPUs, GBS 8. The encoder on 1 and the LLM on dp 2 comes first: microbatches of at most 4 items need 8 /
-// (m x 1) <= 4, so m = 2. T = (2 + 1) x max(1 x 4, 6 x 2) = 36. Then the encoder on dp 2: m = 2 again, so
-// that it is not taken, though T = 3 x max(2, 24) is no matter.
+// 3 GPUs, GBS 8. The pair with the encoder on 1 GPU and the LLM on dp 2 comes first: microbatches of at most
+// 4 items need 8 / (m x 1) <= 4, so m = 2. T = (2 + 1) x max(1 x 4, 6 x 2) = 36. The pair with the encoder on
+// dp 2 also has m = 2, so it is not taken, whatever its T = 3 x max(2, 24).
 TEST(PublishedRules, TheFewestMicrobatchesThatFitTheLargestItem) {
   const PublishedProfile profile{plain(1), plain(6)};
   const PublishedChoices found = released_choice(profile, {3, 8, 1});
@@ -227,8 +228,8 @@ TEST(PublishedRules, TheFewestMicrobatchesThatFitTheLargestItem) {
   EXPECT_EQ(found.choice, (PublishedChoice{{1, 1, 1, {}}, {1, 1, 2, {}}, 2, 36}));
 }
 
-// The same as printed: T = (m + 1) x max(8 / m, 6 x 4 / m) for the first pair is smallest at its largest m =
-// 4: 5 x 6 = 30; for the second, (m + 1) x 6 x 8 / m, at m = 8: 54.
+// The same as printed in the paper: T = (m + 1) x max(8 / m, 6 x 4 / m) for the first pair is smallest at its
+// largest m = 4: 5 x 6 = 30. For the second pair, (m + 1) x 6 x 8 / m is smallest at m = 8: 54.
 TEST(PublishedRules, AsPrintedEveryCountIsTried) {
   const PublishedProfile profile{plain(1), plain(6)};
   const PublishedChoices found = printed_choice(profile, {3, 8, 1});
@@ -236,7 +237,7 @@ TEST(PublishedRules, AsPrintedEveryCountIsTried) {
   EXPECT_EQ(found.choice, (PublishedChoice{{1, 1, 1, {}}, {1, 1, 2, {}}, 4, 30}));
 }
 
-// Points (1, 10), (2, 30), (4, 20): halfway 20 and 25; beyond the ends the lines give -10 at 0 and 15 at 5.
+// Points (1, 10), (2, 30), (4, 20): 20 and 25 halfway. Beyond the ends the lines give -10 at 0 and 15 at 5.
 TEST(PublishedRules, CurvesGoOnOrStay) {
   const Curve curve({1, 2, 4}, {10, 30, 20});
   EXPECT_DOUBLE_EQ(curve.extended(1.5), 20);

@@ -23,8 +23,8 @@ AssignmentSolution find_in_turn(const BinProblem& problem, const SolveLimits&) {
 
 constexpr Method kInTurn{"in-turn", Objective::bins, Budget::none, false, find_in_turn};
 
-/// A Registered method is in the table as long as this lives, as the other tests run with the table as it
-/// was.
+/// A Registered method is in the table for the lifetime of this object, so that other tests see the original
+/// table.
 struct Registered {
   explicit Registered(const Method& method) : name(method.name) { register_method(method); }
   ~Registered() { unregister_method(name); }
@@ -74,7 +74,7 @@ TEST(RegisterMethod, SchedulesByName) {
   EXPECT_EQ(result.objective, Objective::bins);
   EXPECT_EQ(result.assignment.bin, (std::vector<std::int32_t>{0, 1, 0, 1}));
 
-  // It knows no caps, and those are obeyed all the same: 60 + 30 and 50 + 40, nothing else.
+  // The method knows no caps, but they are still obeyed: 60 + 30 and 50 + 40 is the only way.
   request.limits.token_cap = 90;
   const ScheduleResult capped = scheduler->schedule(request);
   EXPECT_EQ(capped.status, ScheduleStatus::fallback);

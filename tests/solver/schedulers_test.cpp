@@ -87,7 +87,7 @@ TEST(Schedulers, PutEverySampleInOneBinAndFillAll) {
       const ScheduleResult result = scheduler->schedule(request);
       EXPECT_NO_THROW(validate(result.assignment, plan, batch.size())) << name << " round " << round;
       EXPECT_GE(result.gap(), 0.0);
-      // This cost model has no floors, so that there is no bound of a makespan.
+      // This cost model has no floors, so there is no bound on a makespan.
       const bool bounded = result.bound_kind != BoundKind::none;
       EXPECT_EQ(bounded, result.objective != Objective::makespan) << name << " round " << round;
       EXPECT_EQ(result.status == ScheduleStatus::optimal, bounded && result.gap() <= 1e-9)
@@ -107,7 +107,7 @@ TEST(Schedulers, ReportTheLoadsOfTheirCosts) {
   const Batch batch = {testing::small_sample(0, 50), testing::small_sample(0, 30),
                        testing::small_sample(0, 30)};
   // Forward and backward of t tokens on one layer: 3 t ms. LPT: 50 | 30 30, the larger load is 60 tokens =
-  // 0.18 s. Bound: two of three items are together, at least 30 + 30 tokens.
+  // 0.18 s. Bound: two of three items share a bin, at least 30 + 30 tokens.
   const ScheduleResult result = make_scheduler("lpt")->schedule({batch, plan, model, cost, 1, 0, {}});
   EXPECT_NEAR(result.value.count(), 0.18, 1e-12);
   EXPECT_NEAR(result.bound.count(), 0.18, 1e-12);
@@ -119,8 +119,8 @@ TEST(Schedulers, SharedEncoderIsTheMeanOfAMicrobatch) {
   const LinearCostModel cost;
   const ModelSpec model = testing::small_model(1, 1);
   // One encoder rank for two LLM ranks, one microbatch. Samples of 4 tiles (40 tokens) and none, each with 10
-  // LLM tokens. Forward and backward of the encoder: 3 ms x 40 = 0.12 s for the microbatch whoever holds it,
-  // and 2 / 1 times that in one bin as published.
+  // LLM tokens. Forward and backward of the encoder: 3 ms x 40 = 0.12 s for the microbatch, whichever rank
+  // has it, and, as published, 2 / 1 times that in one bin.
   const Plan plan = testing::disaggregated_plan(model, 2, 1, 2, 1);
   const Batch batch = {testing::small_sample(4, 10), testing::small_sample(0, 10)};
   ScheduleRequest request{batch, plan, model, cost};
@@ -143,7 +143,7 @@ TEST(Schedulers, TokenCapsAreObeyedOrInfeasible) {
   batch[0].id = "a";
   ScheduleRequest request{batch, plan, model, cost};
   for (const std::string_view name : scheduler_names()) {
-    request.limits.token_cap = 90;  // 60 + 30 and 50 + 40, nothing else
+    request.limits.token_cap = 90;  // 60 + 30 and 50 + 40 is the only way
     const ScheduleResult result = make_scheduler(name)->schedule(request);
     ASSERT_EQ(result.assignment.bin.size(), 4u) << name << " " << result.reason;
     EXPECT_EQ(result.assignment.bin[0], result.assignment.bin[3]) << name;
@@ -158,9 +158,10 @@ TEST(Schedulers, TokenCapsAreObeyedOrInfeasible) {
 }
 
 TEST(Schedulers, MemoryCapsKeepMicrobatchesInFlightWithinIt) {
-  // 1f1b with two LLM stages and no encoder work: the first holds two microbatches at once. A token takes one
-  // byte on each stage, model state and workspaces none. Tokens 40, 40, 10, 10 in four microbatches of one
-  // sample: next to each other the two of 40 hold 40 + 40 = 80 bytes, which 85 bytes allow and 79 do not.
+  // 1f1b with two LLM stages and no encoder work: the first stage holds two microbatches at once. A token
+  // takes one byte on each stage; model state and workspaces take none. Tokens 40, 40, 10, 10 in four
+  // microbatches of one sample: if adjacent, the two of 40 hold 40 + 40 = 80 bytes, which fit in 85 bytes but
+  // not in 79.
   LinearCostModel cost;
   cost.token_bytes = 1;
   const ModelSpec model = testing::small_model(1, 2);
@@ -184,15 +185,15 @@ TEST(Schedulers, MemoryCapsKeepMicrobatchesInFlightWithinIt) {
   const ScheduleResult apart = make_scheduler("local-search")->schedule(request);
   ASSERT_EQ(apart.assignment.bin.size(), 4u) << apart.reason;
   EXPECT_GT(std::abs(apart.assignment.bin[0] - apart.assignment.bin[1]), 1);
-  // No sample of 40 fits any more.
+  // A sample of 40 no longer fits.
   request.limits.memory = Bytes{39};
   const ScheduleResult none = make_scheduler("local-search")->schedule(request);
   EXPECT_EQ(none.status, ScheduleStatus::infeasible);
   EXPECT_NE(none.reason.find("bytes of activations"), std::string::npos) << none.reason;
 }
 
-// Caps of memory only come near to what fits. What LPT makes without them is what it makes with them wherever
-// the exact peak is within memory, however close; and what it makes within memory fits.
+// Caps on memory only approximate what fits. If the exact peak fits the memory, however tightly, LPT's result
+// with caps equals the one without them. Any result within memory fits.
 TEST(Schedulers, MemoryChangesNothingThatFits) {
   Random random(7);
   LinearCostModel cost;
@@ -222,10 +223,10 @@ TEST(Schedulers, MemoryChangesNothingThatFits) {
   EXPECT_GT(kept, 20) << "some fit in less";
 }
 
-// Two bins for samples of 100 and 5, 100 and 5, 0 and 10 encoder and LLM tokens, a token taking 1 ms on each
+// Two bins for samples of 100 and 5, 100 and 5, 0 and 10 encoder and LLM tokens. A token takes 1 ms on each
 // of 1 and 100 layers forward and 2 ms backward: {A, B}, {C} has a largest load of 100 * 10 * 3 ms = 3 s, and
-// {A, C}, {B} one of 4.5 s. Caps of memory may forbid the first, as they stand for more than what is asked
-// for; what is proven under them is not proven.
+// {A, C}, {B} one of 4.5 s. Caps on memory may forbid the first, since they are stricter than the actual
+// limit, so a proof under these caps does not hold in general.
 TEST(Schedulers, CapsOfMemoryProveNothing) {
   LinearCostModel cost;
   cost.token_bytes = 1;
@@ -242,7 +243,7 @@ TEST(Schedulers, CapsOfMemoryProveNothing) {
   EXPECT_TRUE(ilp.status != ScheduleStatus::optimal || ilp.value.count() < 3.0 + 1e-9);
 }
 
-// A search for the makespan has the result of LPT at once, in whatever form LPT is asked for.
+// A search for the makespan has LPT's result from the start, in whatever form LPT is requested.
 TEST(Schedulers, MakespanIsNeverWorseThanLpt) {
   Random random(3);
   const LinearCostModel cost;

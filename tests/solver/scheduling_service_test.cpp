@@ -20,7 +20,7 @@ using testing::service_input;
 using testing::stub;
 using testing::wait_for;
 
-/// Blocks until the request's search is to end.
+/// Blocks until the request's search is told to stop.
 void wait_for_stop(const ScheduleRequest& request) {
   wait_for([&] { return request.stop.stop_requested(); });
 }
@@ -56,7 +56,7 @@ TEST(SchedulingService, GivesWhatTheSchedulerGives) {
   }
 }
 
-/// What goes on after iteration 6 is scheduled as iteration 7 of a service that began with 0 is.
+/// A service that continues after iteration 6 schedules like iteration 7 of a service that began with 0.
 TEST(SchedulingService, GoesOnAsItWouldHaveGoneOn) {
   ServiceOptions options = deterministic();
   SchedulingService whole(service_input(make_scheduler("random")), options);
@@ -80,7 +80,7 @@ TEST(SchedulingService, GoesAheadAsFarAsItsDepthAndNoFarther) {
       std::atomic<bool> too_far{false};
       ServiceInput input = service_input(make_scheduler("lpt"));
       input.draw = [&](std::uint64_t k) {
-        // next() takes iteration `asked` - 1 at most, and `depth` come after it.
+        // next() takes at most iteration `asked` - 1, and `depth` more follow it.
         if (k != drawn || k >= asked + static_cast<std::uint64_t>(depth)) too_far = true;
         ++drawn;
         return service_batch(k);
@@ -131,7 +131,7 @@ TEST(SchedulingService, RunsTheSchedulerWhileAnIterationIsExecuted) {
   SchedulingService service(service_input(scheduler), deterministic());
   for (int k = 0; k < 10; ++k) {
     ASSERT_TRUE(service.next());
-    wait_for([&] { return solved >= k + 2; });  // nobody has asked for it
+    wait_for([&] { return solved >= k + 2; });  // not requested yet
   }
 }
 
@@ -146,7 +146,7 @@ TEST(SchedulingService, LiveTakesLptAtOnceWhileTheSchedulerIsAtWork) {
     return lpt->schedule(request);
   });
   SchedulingService service(service_input(scheduler, 20), live(2));
-  while (!at_work) std::this_thread::yield();  // else all may be taken before it begins
+  while (!at_work) std::this_thread::yield();  // otherwise all may be taken before it begins
   for (std::uint64_t k = 0; k < 20; ++k) {
     const auto batch = service.next();
     ASSERT_TRUE(batch);
@@ -157,7 +157,7 @@ TEST(SchedulingService, LiveTakesLptAtOnceWhileTheSchedulerIsAtWork) {
   EXPECT_GT(stopped, 0);
 }
 
-/// LPT's assignment with two bins exchanged: another one of the same objective.
+/// LPT's assignment with two bins swapped: another assignment with the same objective.
 ScheduleResult renamed(ScheduleResult result) {
   for (std::int32_t& bin : result.assignment.bin) bin = bin == 0 ? 1 : bin == 1 ? 0 : bin;
   return result;
@@ -187,7 +187,7 @@ TEST(SchedulingService, LiveTakesTheBestFoundSoFar) {
     EXPECT_EQ(batch->result.value, direct(*lpt, k).value * 0.75);
     EXPECT_TRUE(batch->events.empty());
   }
-  // The destructor ends the search of the eleventh.
+  // The destructor ends the eleventh search.
   wait_for([&] { return published == 11; });
 }
 
@@ -211,7 +211,7 @@ TEST(SchedulingService, LptIsReplacedByOtherObjectivesButNotByWorseValues) {
   EXPECT_TRUE(replaces(seed, with(1, Objective::published, infeasible)));
 }
 
-/// Says that there is no assignment.
+/// A scheduler that reports that there is no assignment.
 std::shared_ptr<const Scheduler> blind() {
   return stub([](const ScheduleRequest&) {
     ScheduleResult result;
@@ -333,7 +333,7 @@ TEST(SchedulingService, WaitingIsAnEvent) {
     EXPECT_EQ(batch->events[0].iteration, 0U);
     EXPECT_GT(batch->waited, options.late_after);
   });
-  // Once the executor sleeps in next(); it then waits for 5 ms at least.
+  // By then the executor sleeps in next(), so it waits for at least 5 ms.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   asked = true;
 }

@@ -16,7 +16,7 @@ namespace search_bound_test {
 using testing::PresetSearch;
 using testing::SmallSearch;
 
-/// Runs all iterations under an assignment each, and expects neither time nor memory below the floors.
+/// Runs each iteration under its assignment, and expects neither time nor memory below the floors.
 void expect_above(const PlanRequest& request, const PlanFloor& floor, const Plan& plan,
                   const std::vector<Assignment>& assignments) {
   std::vector<Seconds> times;
@@ -31,7 +31,7 @@ void expect_above(const PlanRequest& request, const PlanFloor& floor, const Plan
   EXPECT_GE(peak, floor.memory) << describe(plan) << " " << to_string(plan.recomputation);
 }
 
-/// The bound on all cuts of a plan that fits under some of them.
+/// The bound over all cuts of a plan that fits under at least one of them.
 double cuts_bound_of_fitting(const SearchBounds& bounds, const Plan& plan) {
   const double bound_s = bounds.cuts_bound(plan);
   EXPECT_LT(bound_s, std::numeric_limits<double>::infinity()) << describe(plan) << " fits under a cut";
@@ -74,7 +74,7 @@ TEST(SearchBounds, HoldOnSmallRandomModels) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     SmallSearch c(3, 5, 2, 4, 24, 3, seed);
     c.cost.linear.layer_bytes = 1000;
-    c.cost.linear.token_bytes = 84;  // that tp and recomputation divide
+    c.cost.linear.token_bytes = 84;  // divisible by tp and recomputation
     if (seed == 4) {
       for (Sample& sample : c.batches[1]) sample.encoder_sequences.clear();
     }
@@ -102,8 +102,8 @@ TEST(SearchBounds, HoldOnPresets) {
   }
 }
 
-// The bound on all cuts is near the least bound of any of them, and infinite only where none has room: here
-// every cut is looked at. Beside a plan's own bound it lacks reductions, and the steps of the ranks before.
+// The bound over all cuts is near the smallest bound of any cut, and infinite only if no cut fits: this test
+// checks every cut. Unlike a plan's own bound, it omits reductions and the steps of earlier ranks.
 TEST(SearchBounds, OnAllCutsAreNearTheLeastOfAny) {
   int infinite = 0;
   int finite = 0;
@@ -127,7 +127,7 @@ TEST(SearchBounds, OnAllCutsAreNearTheLeastOfAny) {
       }
       const double bound_s = bounds.cuts_bound(drawn->second);
       const bool chunked = drawn->second.chunks > 1;
-      // A colocated plan's own bound does not count on what comes before its LLM steps.
+      // A colocated plan's own bound does not count what comes before its LLM steps.
       if (drawn->second.layout != Layout::colocated) {
         EXPECT_LE(bound_s, least_s * (1 + 1e-9)) << describe(drawn->second);
       }
@@ -135,7 +135,7 @@ TEST(SearchBounds, OnAllCutsAreNearTheLeastOfAny) {
         infinite += bound_s == least_s ? 1 : 0;
       } else if (!chunked && drawn->second.layout != Layout::colocated &&
                  !traits(drawn->second.order).reads_limits) {
-        // The largest sample's way through all stages is the shape's to bound.
+        // The path of the largest sample through all stages is covered by the bound of the shape.
         const PlanFloor shape =
             bounds.shape_floor(drawn->first, drawn->second.recomputation, drawn->second.microbatches);
         EXPECT_GE(std::max(bound_s, shape.bound_s), 0.9 * least_s) << describe(drawn->second);
@@ -147,7 +147,7 @@ TEST(SearchBounds, OnAllCutsAreNearTheLeastOfAny) {
   EXPECT_GT(finite, 100);
 }
 
-// A frozen encoder runs ahead and gets no gradients; a frozen LLM and LoRA have other weights, memory and
+// A frozen encoder runs ahead and gets no gradients. A frozen LLM and LoRA have other weights, memory and
 // reductions.
 TEST(SearchBounds, HoldForFrozenPartsAndLora) {
   const PresetSearch c("llava-ov-llama3-8b", "vision_mix", 2, 64, 3);
@@ -165,9 +165,9 @@ TEST(SearchBounds, HoldForFrozenPartsAndLora) {
   }
 }
 
-// Eight equal samples, one on each of eight GPUs: a rank computes, reduces what is trained and takes its
-// step, and the bound is that but for rounding. So what it counted too much of frozen parts would be above
-// the run.
+// Eight equal samples, one on each of eight GPUs: a rank computes, reduces its trained parts and runs its
+// optimizer step, and the bound equals this up to rounding. So a bound that counted too much for frozen parts
+// would exceed the run.
 TEST(SearchBounds, AreTightWhereRanksAreEqualWhateverIsTrained) {
   PresetSearch c("llava-ov-llama3-8b", "vision_mix", 1, 8, 1);
   const auto sees = [](const Sample& sample) { return !sample.encoder().empty(); };
@@ -192,7 +192,7 @@ TEST(SearchBounds, AreTightWhereRanksAreEqualWhateverIsTrained) {
   }
 }
 
-// On nodes of two types, whichever come first.
+// On nodes of two types, in either order.
 TEST(SearchBounds, HoldOnMixedClusters) {
   const ClusterSpec slow = PresetSearch::nodes_of("a100-80g", 1);
   const ClusterSpec fast = PresetSearch::nodes_of("h100", 1);
@@ -206,9 +206,10 @@ TEST(SearchBounds, HoldOnMixedClusters) {
   }
 }
 
-// Where memory is short, eager-1f1b holds few microbatches and waits for each: its bound says so, and holds.
+// If memory is short, eager-1f1b holds few microbatches and waits for each. Its bound reflects this and still
+// holds.
 TEST(SearchBounds, HoldWhereMemoryIsShort) {
-  double most = 0;  // of a bound, beside that with ample memory
+  double most = 0;  // ratio of a bound to the one with ample memory
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     SmallSearch c(3, 5, 2, 4, 24, 2, seed);
     c.cost.linear.token_bytes = 84;
@@ -227,7 +228,7 @@ TEST(SearchBounds, HoldWhereMemoryIsShort) {
   EXPECT_GT(most, 2);
 }
 
-// One iteration, where a bound on the mean is one on the iteration: no assignment whatever is below it.
+// With one iteration, a bound on the mean is a bound on the iteration: no assignment is below it.
 TEST(SearchBounds, HoldForEveryAssignment) {
   double tightest = 0;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {

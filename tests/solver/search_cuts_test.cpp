@@ -37,7 +37,8 @@ std::vector<std::vector<int>> every_cut(int items, int parts) {
   return cuts;
 }
 
-// Against all cuts; in half of the rounds pieces have room for so many items, in others for all.
+// Compares with all cuts. In half of the rounds pieces have a limited capacity, in the others they can hold
+// all items.
 TEST(SearchCuts, AreAsEvenAsCanBeOfThoseThatFit) {
   Random random(3);
   int none = 0;
@@ -72,8 +73,8 @@ TEST(SearchCuts, HaveTheLargerPiecesBehind) {
   EXPECT_EQ(cut_evenly({1, 1, 1, 1, 1, 1, 1}, 3), (std::vector<int>{1, 3, 3}));
 }
 
-// All cuts of all plans of a small space are valid and different, are as many as are counted, and one is the
-// plan's own. Plans one layer apart are those of them whose layers differ by one in two neighboring stages.
+// All cuts of all plans of a small space are valid and distinct, their number equals the count, and one is
+// the plan's own. Plans one layer apart are the cuts whose layers differ by one in two neighboring stages.
 TEST(SearchCuts, AreAllOfAPlanAndThoseOneLayerApart) {
   const SmallSearch c(3, 4, 1, 4, 8, 1, 1);
   const PlanRequest request = c.request();
@@ -103,7 +104,7 @@ TEST(SearchCuts, AreAllOfAPlanAndThoseOneLayerApart) {
         if (count(ours[s]) == count(its[s])) continue;
         if (changed == 0) first = s;
         changed += std::abs(count(ours[s]) - count(its[s]));
-        if (s > first + 1) changed = 100;  // no neighbor of the first
+        if (s > first + 1) changed = 100;  // not adjacent to the first
       }
       apart += changed == 2 ? 1 : 0;
     }
@@ -114,18 +115,18 @@ TEST(SearchCuts, AreAllOfAPlanAndThoseOneLayerApart) {
   }
 }
 
-// C(99, 49) is some 5e28.
+// C(99, 49) is about 5e28.
 TEST(SearchCuts, AreCountedUpToALimit) {
   Plan plan;
   plan.layout = Layout::uniform;
   plan.llm.pp = plan.encoder.pp = 50;
   EXPECT_EQ(count_cuts(plan, testing::small_model(40, 60), 33), 33);
   EXPECT_EQ(count_cuts(plan, testing::small_model(20, 30), 33), 1);
-  EXPECT_EQ(count_cuts(plan, testing::small_model(20, 31), 33), 33);  // of 50
+  EXPECT_EQ(count_cuts(plan, testing::small_model(20, 31), 33), 33);  // there are 50
   EXPECT_EQ(count_cuts(plan, testing::small_model(20, 31), 66), 50);
 }
 
-// Pieces are the stages that lowering makes of the same cut.
+// Pieces equal the stages that lowering makes from the same cut.
 TEST(SearchCuts, HaveTheStagesOfThePlan) {
   for (const bool architecture : {false, true}) {
     SmallSearch c(3, 5, 2, 2, 12, 1, 2);

@@ -11,8 +11,8 @@
 namespace dflop {
 namespace search_finish_test {
 
-/// Chooses between a plan that needs much memory and one that recomputes, on a GPU with a given part of what
-/// the first needs in the further batch. The objectives are made up.
+/// Chooses between a plan that needs much memory and one that recomputes. The GPU has a given fraction of the
+/// memory that the first plan needs in the further batch. The objectives are invented.
 class FurtherMemory : public ::testing::Test {
  protected:
   FurtherMemory() : further_{testing::small_random_batch(random_, 1)}, search_(2, 4, 1, 1, 1, 1, 5) {
@@ -32,8 +32,7 @@ class FurtherMemory : public ::testing::Test {
         filled_peak(request, plan, further_[0], *make_scheduler("lpt"), 1, 0, {})->count);
   }
 
-  /// Returns the recomputation of the plans that are left, the chosen one first, where the large plan takes 1
-  /// s.
+  /// Returns the recomputation of the remaining plans, the chosen one first. The large plan takes 1 s.
   std::vector<Recomputation> chosen(double part, double seconds_of_small) {
     search_.cluster.gpu.memory = search_.cluster.gpu.reserved_memory;
     search_.cluster.gpu.memory += Bytes{static_cast<std::int64_t>(part * needs_)};
@@ -63,8 +62,9 @@ class FurtherMemory : public ::testing::Test {
 using enum Recomputation;
 using Left = std::vector<Recomputation>;
 
-// With 3 % to spare the faster plan is taken. With 1 %, which is less than 2 %, it is worth 3 % of time to
-// have more, and no more than these. Without the memory it is never taken, whatever the other one costs.
+// With 3 % of memory to spare the faster plan is chosen. With 1 %, which is less than 2 %, more spare memory
+// is worth up to 3 % of time. Without enough memory the large plan is never chosen, whatever the other one
+// costs.
 TEST_F(FurtherMemory, SomeToSpareIsWorthSomeTime) {
   EXPECT_EQ(chosen(1.03, 1.001), Left({none, full}));
   EXPECT_EQ(chosen(1.01, 1.02), Left({full, none}));

@@ -1,4 +1,4 @@
-// Requests for the joint planner: small ones worked out by enumeration, and real presets.
+// Requests for the joint planner: small ones solved by enumeration, and real presets.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +19,15 @@
 
 namespace dflop::testing {
 
-/// The linear model with what a joint planner weighs: recomputation costs time and saves memory, reductions
-/// and optimizer steps take time. Affine in the work, so that it is its own convex floor.
+/// The linear model plus the trade-offs of a joint planner: recomputation costs time and saves memory;
+/// reductions and optimizer steps take time. It is affine in the work, and so its own convex floor.
 class SearchCostModel final : public CostModel {
  public:
   LinearCostModel linear;
   double reduction_s = 0;  ///< of each participant
   double step_s = 0;       ///< of each layer
-  /// Stages may have shares. So much of the time of a whole GPU is arithmetic, beside which all of it is
-  /// traffic; a third of the GPU saturates the memory.
+  /// If set, stages may have shares. This fraction of a whole GPU's time is arithmetic, and traffic takes all
+  /// of the time in parallel. A third of the GPU saturates the memory.
   std::optional<double> arithmetic = {};
   int quanta = 0;  ///< that prices at shares are of
 
@@ -152,8 +152,7 @@ inline std::vector<Plan> all_plans(const SearchSpace& space, const ModelSpec& mo
   return plans;
 }
 
-/// Draws a plan of a space with any cut of its layers, and the shape that it is of; nothing where layers are
-/// too few.
+/// Draws a plan of a space with any cut of its layers, and its shape; nothing if there are too few layers.
 inline std::optional<std::pair<SearchShape, Plan>> draw_plan(const SearchSpace& space, const ModelSpec& model,
                                                              Random& random) {
   const SearchShape& shape = space.shapes()[random.below(space.shapes().size())];
@@ -166,7 +165,7 @@ inline std::optional<std::pair<SearchShape, Plan>> draw_plan(const SearchSpace& 
   std::vector<std::vector<int>> sizes;
   for (const LayerChain& chain : layer_chains(*plan, model)) {
     std::vector<int>& pieces = sizes.emplace_back(chain.pieces, 1);
-    // Half of the cuts are near the balanced one, half anywhere.
+    // Half of the cuts are near the balanced one, half are arbitrary.
     for (int left = chain.layers() - chain.pieces; left > 0; --left) ++pieces[random.below(pieces.size())];
   }
   Plan cut = with_cuts(*plan, model, sizes);

@@ -70,8 +70,8 @@ TEST(SearchPlanner, FindsTheBestOfItsSpace) {
   EXPECT_EQ(layouts.size(), 3u) << "the space has plans of all layouts";
 }
 
-// A bound that is told while the search goes on is of all plans, those whose modules share GPUs among them:
-// it is none that the final one is below.
+// A bound reported during the search covers all plans, including those whose modules share GPUs: the final
+// objective is never below it.
 TEST(SearchPlanner, TellsNoBoundThatAPlanIsBelow) {
   int told = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -89,9 +89,9 @@ TEST(SearchPlanner, TellsNoBoundThatAPlanIsBelow) {
   EXPECT_GT(told, 0);
 }
 
-// Random spaces of more cuts than are looked at one by one, enumerated whole: every cut, order and
-// recomputation. No plan that fits is below the bound; the result is within its gap of the best; and no layer
-// moved between neighboring stages makes it better within memory.
+// Random spaces with more cuts than the search checks one by one, enumerated completely: every cut, order and
+// recomputation. No plan that fits is below the bound; the result is within its gap of the best; and moving a
+// layer between neighboring stages never improves it within memory.
 TEST(SearchPlanner, BoundsEveryCutAndFindsOneThatNoMoveImproves) {
   int pipelines = 0;
   int short_of_memory = 0;
@@ -130,9 +130,9 @@ TEST(SearchPlanner, BoundsEveryCutAndFindsOneThatNoMoveImproves) {
   EXPECT_GT(short_of_memory, 1000);
 }
 
-/// Searches, and draws plans of the space with random cuts, which LPT schedules within memory, until so many
-/// fit or forty times as many were drawn: none is below the bound, and none better than the result by more
-/// than its gap. Returns how many fit.
+/// Searches, and then draws plans of the space with random cuts, which LPT schedules within memory, until
+/// `plans` of them fit or forty times as many were drawn. No plan is below the bound, and none is better than
+/// the result by more than its gap. Returns how many fit.
 int expect_no_plan_below_bound(const PlanRequest& request, int plans) {
   const PlanResult result = SearchPlanner().plan(request);
   if (!result.plan || !result.bound) {
@@ -170,8 +170,8 @@ TEST(SearchPlanner, NoPlanOfAPresetIsBelowItsBound) {
   }
 }
 
-// The same of 13 presets as docs/results.md has them: ten minutes. Half of the plans are one to three moves
-// of a layer from the even cut, half anywhere; recomputation, and so memory, is any.
+// The same for 13 presets of docs/results.md, which takes ten minutes. Half of the plans are one to three
+// moves of a layer away from the even cut, half are arbitrary; recomputation, and so memory, is arbitrary.
 TEST(SearchPlanner, DISABLED_NoPlanOfAnyPresetIsBelowItsBound) {
   const std::vector<std::pair<const char*, int>> models = {{"llava-ov-qwen2.5-7b", 4},
                                                            {"llava-ov-llama3-8b", 4},
@@ -198,10 +198,10 @@ TEST(SearchPlanner, DISABLED_NoPlanOfAnyPresetIsBelowItsBound) {
   }
 }
 
-// A layout that a cut by time does not fit and one by counts leaves unbalanced: eight encoder layers are
-// light and large (one holds as much as an LLM layer), eight of the LLM heavy. Two stages hold 16 layers;
-// each has room for
-// 10. By time, the first would have all encoder layers and more; by count it has 8. The best has 10.
+// A cut by time does not fit, and a cut by counts is unbalanced: eight encoder layers are fast and large
+// (each holds as much as an LLM layer), and the eight LLM layers are slow. Two stages hold 16 layers, and
+// each has memory for 10. By time, the first stage would have all encoder layers and more; by count it has 8.
+// The best cut has 10.
 TEST(SearchPlanner, CutsLayersWithinMemory) {
   SmallSearch c(8, 8, 1, 2, 8, 1, 3);
   c.search.layouts = {Layout::uniform};
@@ -219,7 +219,8 @@ TEST(SearchPlanner, CutsLayersWithinMemory) {
   EXPECT_EQ(result.plan->llm.layers, (std::vector<int>{2, 6}));
 }
 
-// It finds the best where GPUs may be shared, too: with little arithmetic sharing is worth it, with much not.
+// The search also finds the best plan if GPUs may be shared: with little arithmetic sharing pays off, with
+// much it does not.
 TEST(SearchPlanner, FindsTheBestOfItsSpaceWithSharedPlans) {
   std::set<Layout> best_layouts;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -251,7 +252,7 @@ TEST(SearchPlanner, FindsTheBestOfItsSpaceWithSharedPlans) {
   EXPECT_GT(best_layouts.size(), 1u);
 }
 
-// What is found without shared plans is found with them, too, unless one of these is better.
+// A plan found without shared plans is also found with them, unless a shared plan is better.
 TEST(SearchPlanner, SharedPlansAreTakenOnlyWhereTheyWin) {
   int won = 0;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
@@ -280,7 +281,7 @@ TEST(SearchPlanner, SharedPlansAreTakenOnlyWhereTheyWin) {
   EXPECT_LT(won, 8);
 }
 
-// Who did not ask for shared plans is not told why there are none.
+// If shared plans were not requested, the message does not explain their absence.
 TEST(SearchPlanner, WhereNothingFitsSaysWhyOfPlansThatShareNothing) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 0.25;
@@ -295,7 +296,7 @@ TEST(SearchPlanner, WhereNothingFitsSaysWhyOfPlansThatShareNothing) {
   EXPECT_EQ(with.infeasible_reason, without.infeasible_reason);
 }
 
-// Beside others shared plans have a fifth of the budget, alone all of it.
+// Together with other plans, shared plans get a fifth of the budget; by themselves they get all of it.
 TEST(SearchPlanner, SharesItsBudgetWithWhatElseItLooksFor) {
   const auto budgets = [](std::vector<Layout> layouts) {
     SmallSearch c(2, 2, 1, 2, 6, 1, 0);
@@ -313,8 +314,8 @@ TEST(SearchPlanner, SharesItsBudgetWithWhatElseItLooksFor) {
   EXPECT_EQ(budgets({Layout::uniform}), (std::set<std::int64_t>{1000}));
 }
 
-// An encoder on one of two GPUs shares none with an LLM on both, so that there is nothing more to look for,
-// and a seed that is outside is so once.
+// An encoder on one of two GPUs shares none with an LLM on both, so there is nothing more to search, and a
+// seed outside of the space is reported once.
 TEST(SearchPlanner, LooksForSharedPlansOnlyWhereThereAreAny) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 0.25;
@@ -341,7 +342,7 @@ TEST(SearchPlanner, SaysWhyThereAreNoSharedPlans) {
       << result.infeasible_reason;
 }
 
-// Every assignment of every plan of two GPUs that fits, by brute force.
+// Checks every assignment of every plan of two GPUs that fits, by brute force.
 TEST(SearchPlanner, NoAssignmentOfAnyPlanIsBelowItsBound) {
   for (std::uint64_t seed = 0; seed < 3; ++seed) {
     SmallSearch c(2, 2, 1, 2, 4, 1, seed);
@@ -416,7 +417,7 @@ TEST(SearchPlanner, SaysHowMuchMemoryIsMissing) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
   c.cost.linear.layer_bytes = 2 * kGiB;
   c.cluster.gpu.memory = Bytes{5 * kGiB};
-  // 6 layers of 2 GiB on two GPUs: 6 GiB on one of them at the least.
+  // 6 layers of 2 GiB on two GPUs: at least 6 GiB on one of them.
   const PlanResult result = SearchPlanner().plan(c.request());
   EXPECT_FALSE(result.plan.has_value());
   EXPECT_NE(result.infeasible_reason.find("needs at least 6.0 GiB on one rank, 5.0 GiB are usable"),
@@ -424,7 +425,8 @@ TEST(SearchPlanner, SaysHowMuchMemoryIsMissing) {
       << result.infeasible_reason;
 }
 
-// Any part of any plan of the space may be wished for: the best plan has it, and is no worse than that plan.
+// A wish may name any part of any plan of the space: the best plan has this part and is no worse than that
+// plan.
 TEST(SearchPlanner, GrantsWishes) {
   int granted = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -456,7 +458,7 @@ TEST(SearchPlanner, GrantsWishes) {
   EXPECT_EQ(granted, 40);
 }
 
-// Four GPUs, two a node; three encoder and four LLM layers; twelve samples.
+// Four GPUs, two per node; three encoder and four LLM layers; twelve samples.
 TEST(SearchPlanner, SaysWhichWishIsInTheWay) {
   const auto reason = [](const PlanWish& wish, std::int64_t memory = std::int64_t{1} << 30) {
     SmallSearch c(3, 4, 2, 2, 12, 1, 1);
@@ -478,7 +480,7 @@ TEST(SearchPlanner, SaysWhichWishIsInTheWay) {
   has(reason({.llm = {.tp = 1, .pp = 1}, .encoder = {}, .microbatches = {}}, 3'000), "without --tp or --pp");
 }
 
-// Five GPUs of six are left over where so many replicas are asked for.
+// Five of six GPUs are left over with the requested number of replicas.
 TEST(SearchPlanner, AWishMayLeaveGpusOver) {
   SmallSearch c(3, 4, 3, 2, 12, 1, 1);
   c.search.layouts = {Layout::uniform};
@@ -507,7 +509,7 @@ TEST(SearchPlanner, ATimeLimitEndsTheSearch) {
   request.search.time_limit = Seconds(1e-6);
   const PlanResult ended = SearchPlanner().plan(request);
   EXPECT_FALSE(ended.exhausted);
-  // One plan at least is run whatever the limit.
+  // At least one plan is run, whatever the limit.
   ASSERT_TRUE(ended.plan);
   EXPECT_EQ(ended.plan->planner, "search");
 }

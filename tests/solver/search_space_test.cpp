@@ -26,17 +26,17 @@ TEST(SearchSpace, PlansAreValidDifferentAndUseAllGpus) {
       EXPECT_EQ(plan.ranks(), 8) << describe(plan);
       schedules.insert(std::string(to_string(plan.order)));
     }
-    // gpipe only where it is asked for; with schedules given, encoder-in-bubbles is not among them
+    // gpipe is used only on request; with schedules given, encoder-in-bubbles is not among them
     EXPECT_EQ(schedules.size(), seed == 1 ? 2u : 7u);
-    // Of each combination there is one cut at least.
+    // Each combination has at least one cut.
     EXPECT_LE(space.size(), static_cast<std::int64_t>(plans.size()));
     for (std::size_t i = 1; i < plans.size(); ++i) EXPECT_NE(plans[i], plans[i - 1]);
   }
 }
 
-// A variation is a plan of the space: of the same GPUs for each stage, of another order or count of
-// microbatches, or of another placement or recomputation alone. Where an order has as many chunks, layers
-// stay where they are.
+// A variation is a plan of the space. It has the same GPUs for each stage, and another order or number of
+// microbatches, or only another placement or recomputation. If an order has the same number of chunks, layers
+// stay in place.
 TEST(SearchSpace, VariationsArePlansOfTheSpaceThatShareTheirGpus) {
   SmallSearch c(3, 5, 2, 4, 12, 1, 3);
   const PlanRequest request = c.request();
@@ -60,12 +60,12 @@ TEST(SearchSpace, VariationsArePlansOfTheSpaceThatShareTheirGpus) {
       EXPECT_LE(choices, other.microbatches == plan.microbatches ? 2 : 1) << describe(other);
     }
   }
-  // A pipeline of 2: four orders of one chunk and two of two, for three counts; two recomputations beside.
+  // A pipeline of 2: four orders of one chunk and two of two, for three counts, plus two recomputations.
   EXPECT_GT(most, 12u);
 }
 
-// Two GPUs of 20 multiprocessors have two quanta of 8 each. An eighth of these is a quarter of one, so none,
-// and from six eighths on, which are 1.5, the LLM has none. Two to five eighths, 0.5 to 1.25, are all one.
+// Two GPUs of 20 multiprocessors have two quanta of 8 each. One eighth of these is a quarter of a quantum, so
+// none. From six eighths on, which are 1.5, the LLM has none. Two to five eighths, 0.5 to 1.25, are all one.
 TEST(SearchSpace, SharedPlansAreValidAndHaveSharesThatAreGranted) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 1;
@@ -92,10 +92,11 @@ std::set<double> shares_of(const SmallSearch& c) {
   return shares;
 }
 
-// Of three quanta that the cost model knows, one and two eighths (0.375 and 0.75) are one, as the encoder has
-// at least that, three and four (1.125 and 1.5) are one and two, five and six (1.875 and 2.25) two, and seven
-// (2.625) leave the LLM the last one. The GPU has two quanta of 8, of which two to five eighths are one; with
-// both, three and four eighths are told apart by the prices. Where nobody knows quanta all shares differ.
+// The cost model knows three quanta: one and two eighths (0.375 and 0.75) are one, since the encoder has at
+// least one; three and four (1.125 and 1.5) are one and two; five and six (1.875 and 2.25) are two; and seven
+// (2.625) leave the LLM the last one. The GPU has two quanta of 8, and two to five eighths are one of them.
+// With both kinds of quanta, the prices distinguish three from four eighths. If no quanta are known, all
+// shares differ.
 TEST(SearchSpace, SharesDifferInWhatIsGrantedOrWhatItCosts) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 1;
@@ -123,13 +124,13 @@ TEST(SearchSpace, MicrobatchesGrowByAQuarterAtMostAndEndWithOneSampleABin) {
   const SmallSearch c(3, 5, 1, 2, 30, 1, 1);
   const PlanRequest request = c.request();
   const SearchSpace space(request);
-  // 30 samples, dp 1: four an octave from 8 on, and 30.
+  // 30 samples, dp 1: four per octave from 8 on, and 30.
   const SearchShape shape{Layout::uniform, {1, 2, 1, {}}, {1, 2, 1, {}}};
   EXPECT_EQ(space.microbatches(shape),
             (std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 30}));
 }
 
-// A head that takes as long as two layers: of 6 layers over two stages the last gets 2 of 8 layers' time.
+// The head takes as long as two layers: of 6 layers over two stages, the last stage gets 2 of 8 layers' time.
 TEST(SearchSpace, BalancedSplitsCountTheHead) {
   SmallSearch c(1, 6, 1, 2, 8, 1, 1);
   c.cost.linear.pass_s = 0;

@@ -1,4 +1,4 @@
-// Schedulers that do as a test says, and batches for a service.
+// Schedulers that follow a test's instructions, and batches for a service.
 #pragma once
 
 #include <atomic>
@@ -36,13 +36,13 @@ inline Plan service_plan() {
   return disaggregated_plan(small_model(2, 4), 9, 1, 2, 2);
 }
 
-/// The batch of an iteration; the same whenever it is asked for.
+/// The batch of an iteration, the same for every call.
 inline std::shared_ptr<const Batch> service_batch(std::uint64_t iteration, int samples = 9) {
   Random random(99, iteration);
   return std::make_shared<const Batch>(small_random_batch(random, samples));
 }
 
-/// `iterations` of them; without end if negative.
+/// Input with this number of iterations; endless if negative.
 inline ServiceInput service_input(std::shared_ptr<const Scheduler> scheduler, int iterations = -1) {
   const auto draw = [iterations](std::uint64_t k) {
     const bool more = iterations < 0 || k < static_cast<std::uint64_t>(iterations);
@@ -68,7 +68,7 @@ inline ServiceOptions deterministic(int depth = 1) {
   return options;
 }
 
-/// What a scheduler makes of service_batch(iteration).
+/// The result of a scheduler for service_batch(iteration).
 inline ScheduleResult direct(const Scheduler& scheduler, std::uint64_t iteration,
                              const ScheduleLimits& limits = {}) {
   const LinearCostModel cost;
@@ -76,7 +76,7 @@ inline ScheduleResult direct(const Scheduler& scheduler, std::uint64_t iteration
   return scheduler.schedule({*service_batch(iteration), service_plan(), model, cost, 5, iteration, limits});
 }
 
-/// Waits, without an end: a test that fails here is ended by its time-out.
+/// Waits without a limit: a test that fails here is ended by its timeout.
 inline void wait_for(const std::function<bool()>& condition) {
   while (!condition()) std::this_thread::yield();
 }

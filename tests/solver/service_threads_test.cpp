@@ -1,5 +1,5 @@
 // Schedulers and the scheduling service under many threads, stops at random moments, and schedulers that
-// never return. Worth most with the thread sanitizer.
+// never return. Most valuable with the thread sanitizer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,7 +85,7 @@ TEST(ServicesInThreads, LoseNothing) {
   }
 }
 
-/// Finds the same again and again until it is to stop.
+/// Finds the same result repeatedly until told to stop.
 ScheduleResult search(const Scheduler& lpt, const ScheduleRequest& request) {
   const ScheduleResult found = lpt.schedule(request);
   for (int step = 0; step < 20 && !request.stop.stop_requested(); ++step) {
@@ -102,7 +102,7 @@ TEST(ServicesInThreads, EndAtAnyMoment) {
     const int depth = 1 + static_cast<int>(random.below(3));
     SchedulingService service(service_input(scheduler), round % 2 == 0 ? deterministic(depth) : live(depth));
     std::uint64_t taken = 0;
-    if (round % 3 == 0) {  // by the destructor
+    if (round % 3 == 0) {  // stopped by the destructor
       for (std::uint64_t left = random.below(4); left > 0; --left)
         ASSERT_EQ(service.next()->iteration, taken++);
       continue;
@@ -154,7 +154,7 @@ TEST(ServicesInThreads, SchedulersThatNeverReturnAreLeftBehind) {
   };
   while (events.size() < 3) take();
   for (int more = 0; more < 50; ++more) take();
-  EXPECT_EQ(wedged->entered, 3);  // and no more
+  EXPECT_EQ(wedged->entered, 3);  // and no others
   ASSERT_EQ(events.size(), 3U);
   for (const ScheduleEvent& event : events) EXPECT_EQ(event.kind, ScheduleEventKind::solver_stalled);
   EXPECT_NE(events[2].message.find("has not returned 2 ms after its end"), std::string::npos);
@@ -179,7 +179,7 @@ TEST(ServicesInThreads, ThatEndLeaveASchedulerThatNeverReturnsBehind) {
     SchedulingService service(service_input(scheduler), options);
     wait_for([&] { return wedged->entered == 1; });
   }
-  EXPECT_FALSE(watched.expired());  // its thread holds what it needs
+  EXPECT_FALSE(watched.expired());  // its thread owns what it needs
   wedged->gate.count_down();
   wait_for([&] { return watched.expired(); });
 }

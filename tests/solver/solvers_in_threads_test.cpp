@@ -1,4 +1,4 @@
-// Every assignment solver under many threads, and bounds that they share. Worth most with the thread
+// Every assignment solver under many threads, and bounds that they share. Most valuable with the thread
 // sanitizer.
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ using testing::open_files;
 
 constexpr std::size_t kTimes = testing::integer_programs(1000);
 
-/// 9 items into 2 dp ranks x 2 microbatches, for the largest load or for the makespan of 3 ranks' 1F1B, with
-/// all that the problem refers to. Too tight for the bound to be met at once, so that every solver has to
+/// 9 items into 2 dp ranks x 2 microbatches, for the largest load or for the makespan of 1F1B on 3 ranks,
+/// with all objects that the problem refers to. The bound is not met immediately, so every solver has to
 /// work.
 struct SharedProblem {
   testing::RandomItems items;
@@ -71,7 +71,8 @@ bool same(const AssignmentSolution& a, const AssignmentSolution& b) {
          a.status == b.status;
 }
 
-/// What each solver finds alone it finds again, kTimes times in 8 threads that share solver and problems.
+/// Each solver finds its single-threaded result again, kTimes times in each of 8 threads that share solver
+/// and problems.
 TEST(SolversInThreads, LoseNothing) {
   const SharedProblems problems = shared_problems();
   for (const Method& method : methods()) {
@@ -99,7 +100,7 @@ TEST(SolversInThreads, LoseNothing) {
   }
 }
 
-/// Solvers that are told to stop at any moment, or run out of time, still return a whole assignment.
+/// Solvers that are told to stop at any moment, or run out of time, still return a complete assignment.
 TEST(SolversInThreads, StopAtAnyMoment) {
   const SharedProblems problems = shared_problems();
   for (const Method& method : methods()) {
@@ -127,8 +128,8 @@ TEST(SolversInThreads, StopAtAnyMoment) {
   }
 }
 
-/// Threads add paths of their own batches to bounds that others read: a bound only rises, at last to that of
-/// all the paths, and never above the makespan of an assignment.
+/// Threads add paths of their own batches to bounds that others read. A bound only rises, finally to the
+/// bound of all paths, and never exceeds the makespan of an assignment.
 TEST(SolversInThreads, ShareTheBoundsOfAPipeline) {
   const SharedProblems problems = shared_problems();
   MakespanBounds one_by_one(problems[1]->pipeline);

@@ -1,5 +1,5 @@
-// Many threads at once, what they must not leave behind, and how often tests repeat what takes long with
-// sanitizers.
+// Many threads at once, what they must not leave behind, and how often tests repeat operations that are slow
+// with sanitizers.
 #pragma once
 
 #include <sys/wait.h>
@@ -15,22 +15,22 @@ namespace dflop::testing {
 
 constexpr int kThreads = 8;
 
-/// Returns how often a test solves integer programs that does so `times` times elsewhere. With the address
-/// sanitizer each large array that CBC takes and gives back is several system calls: a solution takes a tenth
-/// of a second and more.
+/// Returns how often a test that usually solves `times` integer programs does so in this build. With the
+/// address sanitizer each large array that CBC allocates and frees takes several system calls, so a solution
+/// takes at least a tenth of a second.
 constexpr int integer_programs(int times) {
   return std::string_view(DFLOP_SANITIZE).find("address") == std::string_view::npos ? times
                                                                                     : (times + 39) / 40;
 }
 
-/// Calls body(thread) in threads of their own, and returns when all are done.
+/// Calls body(thread) in separate threads, and returns when all are done.
 template <typename Body>
 void in_threads(const Body& body) {
   std::vector<std::jthread> threads;
   for (int t = 0; t < kThreads; ++t) threads.emplace_back([&body, t] { body(t); });
 }
 
-/// Of this process.
+/// Open files of this process.
 inline std::ptrdiff_t open_files() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }

@@ -17,7 +17,7 @@ namespace uniform_planner_test {
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr UniformSplit kSplits[] = {UniformSplit::by_count, UniformSplit::encoder_first};
 
-/// Everything that a request refers to.
+/// Owns all objects that a request refers to.
 struct Case {
   ModelSpec model;
   ClusterSpec cluster;
@@ -36,7 +36,7 @@ struct Case {
     cost.pass_s = 1e-2 * static_cast<double>(random.below(5));
   }
 
-  /// A request that leaves nothing open but parallelism, layers and microbatches.
+  /// A request that leaves only parallelism, layers and microbatches open.
   PlanRequest request(OrderKind order = OrderKind::one_f_one_b) const {
     PlanRequest request = free_request();
     request.search.orders = {order};
@@ -54,7 +54,7 @@ struct Case {
     bool fits = true;
   };
 
-  /// All iterations of a plan, through the scheduler's front door.
+  /// Runs all iterations of a plan, scheduled by make_scheduler().
   Outcome outcome(const Plan& plan) const {
     const auto scheduler = make_scheduler("random");
     Nanoseconds total{0};
@@ -73,17 +73,18 @@ struct Case {
 
 TEST(UniformPlanner, ByCountCutsOneListOfLayers) {
   const Case c(2, 4, 1, 2, 4);
-  // tp1 pp1 dp2: 2 samples a rank, 1 or 2 microbatches. tp1 pp2 dp1 and tp2 pp1 dp1: 1, 2 or 4 microbatches.
+  // tp1 pp1 dp2: 2 samples per rank, 1 or 2 microbatches. tp1 pp2 dp1 and tp2 pp1 dp1: 1, 2 or 4
+  // microbatches.
   const std::vector<Plan> plans = uniform_candidates(c.request(), UniformSplit::by_count);
   ASSERT_EQ(plans.size(), 2u + 3u + 3u);
-  // 6 layers over 2 stages, 3 each: 2 of the encoder and 1 of the LLM, then 3 of the LLM.
+  // 6 layers over 2 stages of 3: 2 of the encoder and 1 of the LLM, then 3 of the LLM.
   EXPECT_EQ(plans[2].encoder.layers, (std::vector<int>{2, 0}));
   EXPECT_EQ(plans[2].llm.layers, (std::vector<int>{1, 3}));
 }
 
 TEST(UniformPlanner, EncoderFirstTriesSmallerSharesOfTheFirstStage) {
   const Case c(2, 16, 1, 4, 1);
-  // 4 stages: the even share is 4, then 3, 2, 1 and 0 LLM layers; the others share the rest.
+  // 4 stages: the first has the even share of 4 LLM layers, then 3, 2, 1 and 0. The others share the rest.
   std::set<std::vector<int>> of_four_stages;
   for (const Plan& plan : uniform_candidates(c.request(), UniformSplit::encoder_first)) {
     if (plan.llm.pp != 4) continue;
@@ -101,7 +102,7 @@ TEST(UniformPlanner, WithoutEqualCountsTakesTheMostMicrobatches) {
     if (plan.llm.dp == 3) of_three_ranks.push_back(plan.microbatches);
   }
   // 10 samples over 3 ranks, 3 or 4 each: in 1 microbatch, or in 3 of 1 or 2 samples each; 2 microbatches
-  // would be of 1 or 2 as well.
+  // would also have 1 or 2.
   EXPECT_EQ(of_three_ranks, (std::vector<int>{1, 3}));
 }
 
@@ -155,7 +156,7 @@ TEST(UniformPlanner, GivesTheSamePlanOnOneThread) {
   }
 }
 
-// 8 GPUs, 4 + 8 layers: pp and chunks share the layers, and interleaved ranks take whole rounds of
+// 8 GPUs, 4 + 8 layers: pp and chunks divide the layers, and interleaved ranks take complete rounds of
 // microbatches.
 TEST(UniformPlanner, CutsRanksIntoChunks) {
   for (const OrderKind order : {OrderKind::interleaved, OrderKind::zb_v}) {
@@ -182,7 +183,7 @@ TEST(UniformPlanner, SaysHowMuchMemoryIsMissing) {
   Case c(2, 4, 1, 2, 4);
   c.cost.layer_bytes = 2 * kGiB;
   c.cluster.gpu.memory = Bytes{5 * kGiB};
-  // 6 layers of 2 GiB: tp1 pp1 takes 12 GiB, two stages or two tp ranks 6 GiB; the first of these is tp1 pp2
+  // 6 layers of 2 GiB: tp1 pp1 takes 12 GiB, two stages or two tp ranks 6 GiB. The first of these is tp1 pp2
   // dp1 mb1.
   const PlanResult result = UniformPlanner(UniformSplit::by_count).plan(c.request());
   EXPECT_FALSE(result.plan.has_value());
@@ -196,7 +197,7 @@ TEST(UniformPlanner, SaysHowMuchMemoryIsMissing) {
 
 TEST(UniformPlanner, SaysWhyThereIsNoConfiguration) {
   const Case c(1, 1, 8, 1, 1);
-  // tp 1 and, with a batch of one sample, dp 1: 8 stages for 2 layers.
+  // tp 1 and, for a batch of one sample, dp 1: 8 stages for 2 layers.
   for (const UniformSplit split : kSplits) {
     const PlanResult result = UniformPlanner(split).plan(c.request());
     EXPECT_FALSE(result.plan.has_value());

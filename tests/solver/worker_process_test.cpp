@@ -22,7 +22,7 @@ namespace worker_process_test {
 using testing::in_threads;
 using testing::kThreads;
 
-constexpr Seconds kLong{300};  // of who has a busy machine and sanitizers, too
+constexpr Seconds kLong{300};  // long enough for a busy machine with sanitizers
 
 TEST(WorkerProcess, ReturnsWhatTheWorkReturns) {
   std::vector<double> expected(100'000);  // more than a pipe holds
@@ -99,7 +99,7 @@ TEST(WorkerProcess, SeveralAtOnce) {
   EXPECT_EQ(right, std::vector<int>(8, kEach));
 }
 
-/// Churns what a child must not find locked: the heap, and the tables that exceptions are unwound by.
+/// Keeps using resources whose locks a child must not find held: the heap, and the exception unwind tables.
 void allocate_until(const std::atomic<bool>& enough) {
   std::vector<std::string> texts(64);
   for (std::size_t k = 0; !enough; ++k) {
@@ -121,7 +121,7 @@ std::vector<double> allocate_and_throw(int count) {
       all.emplace_back(17 * (k % 100) + 1, static_cast<double>(std::string(error.what()).size()));
     }
   }
-  double sum = 0;  // of 0, 100, ..., 2900 again and again: 43,500 every 30
+  double sum = 0;  // cycles through 0, 100, ..., 2900: 43,500 every 30
   for (const std::vector<double>& each : all) sum += each.front();
   return {sum};
 }
@@ -131,7 +131,8 @@ TEST(WorkerProcess, WorksWhileOtherThreadsAllocate) {
   std::vector<std::jthread> others;
   for (int t = 0; t < 4; ++t) others.emplace_back([&] { allocate_until(enough); });
   std::atomic<int> right{0};
-  // A child finds the address sanitizer's allocator locked nearly always, is taken for stuck and replaced.
+  // A child almost always finds the address sanitizer's allocator locked, is assumed to be stuck and is
+  // replaced.
   const int times = testing::integer_programs(20);
   in_threads([&](int) {
     for (int k = 0; k < times; ++k) {
@@ -143,7 +144,7 @@ TEST(WorkerProcess, WorksWhileOtherThreadsAllocate) {
   EXPECT_EQ(right, kThreads * times);
 }
 
-// As an allocator may be locked: the child's copy of the mutex is never unlocked.
+// The child's copy of the mutex is never unlocked, as can happen with an allocator's lock.
 TEST(WorkerProcess, ReplacesAChildThatWaitsForALock) {
   std::mutex mutex;
   std::latch locked(1);
@@ -162,7 +163,7 @@ TEST(WorkerProcess, ReplacesAChildThatWaitsForALock) {
   EXPECT_EQ(result.values, std::vector<double>{7});
 }
 
-/// However the work ends.
+/// No matter how the work ends.
 TEST(WorkerProcess, LeavesNoProcessAndNoOpenFile) {
   const std::ptrdiff_t files = testing::open_files();
   in_threads([](int t) {
