@@ -1,5 +1,5 @@
-// This test keeps rooms and their wings apart: includes go only downwards, vendors' headers stay where they
-// belong, and neither files nor folders grow without a reason. docs/architecture.md has the map.
+// This test keeps rooms and their wings separate: includes only go down, vendors' headers stay in their
+// places, and neither files nor folders grow without a reason. docs/architecture.md has the map.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,21 +20,21 @@ namespace include_arrows_test {
 
 namespace fs = std::filesystem;
 
-/// A source holds one class or one theme. One that is longer than this must be in kLongFiles with its reason.
+/// A source holds one class or one theme. A longer source must be listed in kLongFiles with its reason.
 constexpr int kMostLines = 800;
 const std::set<std::string> kLongFiles = {};
 
-/// A folder with more sources than this is a warehouse and wants wings.
+/// A folder with more sources than this needs wings.
 constexpr int kMostSources = 34;
 
-/// A room and the rooms that it may include, itself left out.
+/// A room and the other rooms that it may include.
 struct Room {
   std::string_view name;
   std::string_view below;  ///< separated by blanks
 };
 
-/// A wing, which is a folder of a room, and the wings of the same room that it may include, itself left out.
-/// "." stands for the files that lie in the room's own folder.
+/// A wing, which is a folder of a room, and the other wings of the same room that it may include. "." stands
+/// for the files in the room's own folder.
 struct Wing {
   std::string_view room;
   std::string_view name;
@@ -175,7 +175,7 @@ const Wing* find_wing(std::string_view room, std::string_view name) {
   return wing == std::end(kWings) ? nullptr : wing;
 }
 
-/// What is wrong with an include of the same room, if anything.
+/// Returns the error of an include within the same room, if any.
 std::optional<std::string> check_wings(const SourceFile& file, const Room& room, const std::string& header) {
   const std::string own = wing_of(file.path);
   const std::string other = wing_of(header);
@@ -202,7 +202,7 @@ std::string join_names(const std::set<std::string>& names) {
   return text;
 }
 
-/// What is wrong with one include of `file`, if anything.
+/// Returns the error of one include of `file`, if any.
 std::optional<std::string> check_include(const SourceFile& file, const Room& room, const std::string& header,
                                          bool quoted) {
   const bool may_see_devices = room.name == "kernels" || room.name == "backend";
@@ -227,7 +227,7 @@ std::optional<std::string> check_include(const SourceFile& file, const Room& roo
   return std::nullopt;
 }
 
-/// The violations of one file, as "file:line: what".
+/// Returns the violations of one file, as "file:line: what".
 std::vector<std::string> check_file(const SourceFile& file) {
   static const std::regex include_line("^\\s*#\\s*include\\s*([<\"])([^>\"]+)[>\"].*");
   const Room& room = *find_room(first_folder(file.path));
@@ -270,7 +270,7 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files) {
   return violations;
 }
 
-/// All C++ and CUDA sources of the rooms, in the order of their paths.
+/// Returns all C++ and CUDA sources of the rooms, ordered by path.
 std::vector<SourceFile> read_tree(const fs::path& root) {
   const std::set<std::string> extensions = {".hpp", ".h", ".cuh", ".cpp", ".cu"};
   std::vector<SourceFile> files;
@@ -296,7 +296,7 @@ std::string join(const std::vector<std::string>& lines) {
 
 TEST(IncludeArrows, TheTreeKeepsThem) {
   const std::vector<SourceFile> files = read_tree(DFLOP_SOURCE_DIR);
-  // An empty scan would pass, too: each room that everything rests on must be there.
+  // An empty scan would also pass, so the most basic rooms must be present.
   for (const std::string path : {"core/program.hpp", "sim/engine.cpp", "solver/planners/search/space.hpp"}) {
     EXPECT_TRUE(std::any_of(files.begin(), files.end(), [&](const SourceFile& f) { return f.path == path; }))
         << path;
@@ -305,23 +305,23 @@ TEST(IncludeArrows, TheTreeKeepsThem) {
   EXPECT_TRUE(violations.empty()) << join(violations);
 }
 
-/// Checks one made-up file.
+/// Checks one invented file.
 std::vector<std::string> check(const std::string& path, const std::string& text) {
   return check_file({path, text});
 }
 
 using Lines = std::vector<std::string>;
 
-/// Returns the part of a page from its heading `## title` to the next heading of that level; empty where it
-/// has none.
+/// Returns the part of a page from its heading `## title` to the next heading of that level, or an empty
+/// string if there is none.
 std::string section_of(const std::string& page, const std::string& title) {
   const std::size_t begin = page.find("\n## " + title + "\n");
   if (begin == std::string::npos) return "";
   return page.substr(begin, page.find("\n## ", begin + 1) - begin);
 }
 
-/// Returns the wings of the table whose names are missing in the section "Wings" of a page: each stands in
-/// backticks in the row of its room, those in a wing of their own by their last names, "." as the room.
+/// Returns the wings of the table whose names are missing in the section "Wings" of a page. Each must be in
+/// backticks in the row of its room; nested wings are listed by their last names, and "." as the room.
 Lines wings_left_out(const std::string& page) {
   std::istringstream section(section_of(page, "Wings"));
   std::map<std::string, std::string> rows;  // by room
@@ -340,7 +340,7 @@ Lines wings_left_out(const std::string& page) {
   return missing;
 }
 
-/// A new wing must be told of: the page has a row for each room, in which stand all wings of kWings.
+/// New wings must be documented: the page has a row for each room that contains all wings of kWings.
 TEST(IncludeArrows, ThePageNamesEveryWing) {
   std::ostringstream page;
   page << std::ifstream(fs::path(DFLOP_SOURCE_DIR) / "docs" / "architecture.md").rdbuf();
@@ -358,7 +358,7 @@ TEST(IncludeArrows, AWingThatThePageLacksIsFound) {
     }
     page += " |\n";
   }
-  // A name of another section does not count.
+  // A name in another section does not count.
   EXPECT_EQ(wings_left_out(page + "\n## Words\n\n| sim | `analysis` |\n"), Lines{"sim: analysis"});
 }
 

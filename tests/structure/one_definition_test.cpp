@@ -1,5 +1,5 @@
-// Two types of one name in two files are not seen by the compiler, and the linker takes the functions that
-// templates make of one for the other's: vectors are freed wrongly. Here they are seen.
+// Two types with the same name in two files are invisible to the compiler, and the linker merges the template
+// functions of both: vectors are freed wrongly. This test finds such types.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,8 +15,8 @@ namespace one_definition_test {
 
 namespace fs = std::filesystem;
 
-/// The types that a source in the style of the project defines in namespace dflop: its lines begin with them.
-/// Those of unnamed namespaces are the file's own.
+/// Returns the types that a source in the project's style defines in namespace dflop, at the beginning of
+/// lines. Types in unnamed namespaces are local to the file.
 std::vector<std::string> defined_types(std::istream& source) {
   static const std::regex definition(R"(^(?:struct|class|enum class) (\w+)(?: final)?(?: : .*)? ?\{.*)");
   std::vector<std::string> types;
@@ -49,7 +49,7 @@ Sources read_sources() {
   return sources;
 }
 
-/// "Name: file and file" of each type that is defined twice.
+/// Returns "Name: file and file" for each type that is defined twice.
 std::vector<std::string> defined_twice(const Sources& sources) {
   std::map<std::string, std::string> first;
   std::vector<std::string> twice;
