@@ -14,7 +14,7 @@ void read_and_write(std::string_view text) {
   require(parse_checkpoint_index(to_json(index), "again.json") == index);
 }
 
-/// With the CRC-32 at the end put right: nearly all that fuzzing makes of an index would end there.
+/// Corrects the CRC-32 at the end of the input. Otherwise nearly all fuzzed indexes would be rejected there.
 std::string repaired(std::string_view input) {
   constexpr std::string_view kBeforeNumber = ",\n  \"crc32\": ";
   const std::string text(input.substr(0, input.rfind(kBeforeNumber)));

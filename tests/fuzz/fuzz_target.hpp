@@ -1,4 +1,4 @@
-// What all fuzz targets share.
+// Shared by all fuzz targets.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace dflop {
 
-/// Runs `read` on the input. An input error is the expected end; anything else that is thrown ends the
-/// program.
+/// Runs `read` on the input. An input error is expected; any other exception ends the program.
 template <typename Read>
 int run_fuzz_target(const std::uint8_t* data, std::size_t size, Read read) {
   try {
@@ -24,7 +23,7 @@ int run_fuzz_target(const std::uint8_t* data, std::size_t size, Read read) {
   return 0;
 }
 
-/// What was read and written again must read as the same.
+/// Aborts if a property does not hold, such as that written output reads back the same.
 inline void require(bool holds) {
   if (!holds) std::abort();
 }

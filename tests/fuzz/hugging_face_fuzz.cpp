@@ -1,5 +1,5 @@
-// A model's config.json and, behind a line "---", its preprocessor_config.json: what is read can be counted,
-// and says what becomes of pictures, videos and sounds.
+// A model's config.json and, after a line "---", its preprocessor_config.json: an accepted model must allow
+// counting, and determine how pictures, videos and sounds are processed.
 #include <algorithm>
 #include <memory>
 

@@ -14,7 +14,7 @@ namespace {
 using namespace dflop;
 namespace fs = std::filesystem;
 
-/// A folder in which files in memory have the names that a data set needs.
+/// A folder that gives files in memory the names that a data set needs.
 class LinkedNames {
  public:
   LinkedNames() : folder_(fs::temp_directory_path() / ("dflop_idx_fuzz_" + std::to_string(::getpid()))) {

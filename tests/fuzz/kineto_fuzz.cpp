@@ -9,17 +9,17 @@
 
 namespace {
 
-/// Two ranks' traces stand with this between them; a text without it is both.
+/// Separates the traces of two ranks. A text without it serves as both traces.
 constexpr std::string_view kNextRank = "\n---\n";
 
-/// What is found to be a step that can be replayed can be written, rebuilt and run.
+/// A step that is found to be replayable must allow writing, rebuilding and running.
 void run_steps(const dflop::PipelineImport& read) {
   for (const dflop::PipelineStep& step : read.steps) {
     dflop::require(dflop::parse_timeline(dflop::to_json(step.timeline), "step.json") == step.timeline);
     try {
       const dflop::RecordedProgram program = dflop::recorded_program(step.timeline);
       dflop::simulate(program.program, program.costs, dflop::Detail::usage);
-    } catch (const dflop::Error& error) {  // it does not hang together, which import says
+    } catch (const dflop::Error& error) {  // inconsistent, which the import reports
       dflop::require(error.kind() == dflop::ErrorKind::input);
     }
   }

@@ -1,4 +1,4 @@
-// Targets of readers that want a path give them a MemoryFile.
+// MemoryFile is for targets of readers that need a path.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// A file in memory with a path of its own.
+/// A file in memory that has a path.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("fuzz", MFD_CLOEXEC)) {

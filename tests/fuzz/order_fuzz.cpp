@@ -6,12 +6,12 @@
 namespace dflop {
 namespace {
 
-/// What the reader lets through reads again as the same and makes a program that verify() accepts.
+/// An accepted order must read back the same, and make a program that verify() accepts.
 void read_order(std::string_view text, const PipelineShape& shape) {
   const PipelineOrder order = parse_order(text, "fuzz.json", shape);
   const std::string written = to_json(order);
   require(parse_order(written, "again.json", shape).ranks == order.ranks);
-  if (shape.leading > 0) return;  // not of a pipeline without a model
+  if (shape.leading > 0) return;  // leading stages need a model
   const BroadcastTable<Seconds> second{{{Seconds(1)}}};
   RawPipeline pipeline;
   pipeline.shape = shape;

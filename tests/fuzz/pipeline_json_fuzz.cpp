@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     try {
       dflop::verify(priced.program);
     } catch (const dflop::Error&) {
-      dflop::require(false);  // what the reader lets through must verify
+      dflop::require(false);  // accepted files must verify
     }
   });
 }

@@ -10,6 +10,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       dflop::require(entry.line >= 1 && !entry.values.empty());
       for (const std::string& value : entry.values) bytes += value.size();
     }
-    dflop::require(bytes <= size);  // as much as was given, whatever aliases say
+    dflop::require(bytes <= size);  // never more than the input, even with aliases
   });
 }

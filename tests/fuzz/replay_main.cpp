@@ -1,4 +1,4 @@
-// Runs a fuzz target over every file of the folders given, in name order; stands in for libFuzzer's main.
+// Runs a fuzz target over all files of the given folders, in the order of names; replaces libFuzzer's main.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   std::sort(files.begin(), files.end());
   for (const auto& file : files) {
     std::printf("%s\n", file.c_str());
-    std::fflush(stdout);  // so that the file that ends the program is the last one named
+    std::fflush(stdout);  // so that the last name printed is the file that ended the program
     std::ifstream in(file, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());

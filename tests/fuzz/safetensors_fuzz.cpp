@@ -11,7 +11,7 @@ namespace {
 
 using namespace dflop;
 
-/// What is read can be written and is read as the same.
+/// An accepted header must allow writing, and read back the same.
 void write_and_read(const SafetensorsHeader& header) {
   const std::string bytes = header_bytes(header);
   const std::uint64_t data = header.file_bytes - header.data_begin;
@@ -32,7 +32,7 @@ void read_blocks(const SafetensorsFile& file, const StoredTensor& tensor) {
       const std::int64_t middle = tensor.columns / 2;
       const Block block = {row, std::min(row + 2, tensor.rows), second ? middle : 0,
                            second ? tensor.columns : middle};
-      if (block.columns() == 0) continue;  // there may be any number of rows without columns
+      if (block.columns() == 0) continue;  // rows without columns may be arbitrarily many
       out.resize(static_cast<std::size_t>(block.rows() * block.columns()));
       file.read_block(tensor, block, std::span(out));
     }
@@ -50,8 +50,8 @@ void read_file(std::string_view bytes) {
   }
 }
 
-/// With the length of the header put right, up to the last brace: most of what fuzzing makes would end there,
-/// and never reach the header.
+/// Corrects the length of the header, to end at the last brace. Otherwise most fuzzed inputs would be
+/// rejected before their header is read.
 std::string repaired(std::string_view input) {
   std::string bytes(input);
   if (bytes.size() < 8) return bytes;

@@ -5,10 +5,10 @@
 namespace dflop {
 namespace {
 
-/// Lowering walks all encoder sequences one by one, and a few bytes of a file can name 10^9.
+/// Lowering visits all encoder sequences one by one, and a few bytes of a file can name 10^9.
 constexpr std::int64_t kMostSequences = 100'000;
 
-/// Sums and byte counts of whatever the reader lets through must stay inside 64 bits.
+/// Sums and byte counts of any accepted file must fit in 64 bits.
 void lower_one_stage_each(const ScheduledIteration& iteration) {
   std::int64_t sequences = 0;
   for (const Sample& sample : iteration.samples) sequences += sample.encoder().sequences;

@@ -24,8 +24,8 @@ void read_tar(std::string_view bytes) {
   }
 }
 
-/// With the checksum of each block put right and an end: most of what fuzzing makes would end at the first
-/// header.
+/// Corrects the checksum of each block and adds an end. Otherwise most fuzzed inputs would be rejected at the
+/// first header.
 std::string repaired_tar(std::string_view input) {
   constexpr std::size_t kBlock = 512;
   constexpr std::size_t kChecksum = 148;
