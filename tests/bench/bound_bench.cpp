@@ -1,5 +1,5 @@
-// Bounds on the makespan: the first solution of the linear program, its use for other batches, and pipelines
-// made of plans, with how near they are to the simulation.
+// Bounds on the makespan: the first solution of the linear program, its reuse for other batches, and
+// pipelines made from plans, compared with the simulation.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace bound_bench {
 
 constexpr std::uint64_t kSeed = 1;
 
-/// Encoder and LLM seconds of items of heavy-tailed size, a fifth of them text.
+/// Encoder and LLM seconds of items with heavy-tailed sizes, a fifth of them text.
 struct HeavyItems {
   std::vector<double> encoder_s;
   std::vector<double> llm_s;
@@ -54,7 +54,8 @@ void makespan_program(benchmark::State& state) {
   }
 }
 
-/// The same arguments; duals of one batch for another. `part`: of the bound of its own duals.
+/// The same arguments, with the duals of one batch reused for another. `part`: fraction of the bound from the
+/// batch's own duals.
 void makespan_bound_again(benchmark::State& state) {
   const HeavyItems first(1024, kSeed);
   const HeavyItems second(1024, kSeed + 1);
@@ -77,9 +78,9 @@ void bound_sizes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"p", "M", "dp"});
 }
 
-/// Argument: number of the model preset. Its pipeline under the dflop plan for 64 GPUs on real batches of
-/// 512. `error_mean`, `error_max`: |makespan of the pipeline - simulated| / simulated over LPT and random
-/// assignments; `bound`: of the simulated makespan of LPT, in the mean; `simple` likewise.
+/// Argument: number of the model preset. Uses its pipeline under the dflop plan for 64 GPUs on real batches
+/// of 512. `error_mean`, `error_max`: |makespan of the pipeline - simulated| / simulated over LPT and random
+/// assignments; `bound`: mean fraction of the simulated makespan of LPT; `simple` likewise.
 void plan_pipeline_of_preset(benchmark::State& state) {
   const std::string name = preset_names("models")[static_cast<std::size_t>(state.range(0))];
   const Target target(name, "a100-80g-vtrain:8");

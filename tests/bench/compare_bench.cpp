@@ -1,4 +1,4 @@
-// The command of the README, as a process.
+// The command of the README, run as a process.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>

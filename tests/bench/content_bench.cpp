@@ -1,4 +1,4 @@
-// From pictures that are decoded to what ranks compute with: what a step's contents take of the host.
+// From decoded pictures to the ranks' inputs: the host's time for the contents of a step.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -18,10 +18,10 @@ namespace content_bench {
 
 constexpr int kSamples = 16;
 constexpr int kMicrobatches = 4;
-constexpr int kValues = 1176;  // of a patch: 2 frames, 3 colours, 14 x 14 pixels
+constexpr int kValues = 1176;  // per patch: 2 frames, 3 colors, 14 x 14 pixels
 constexpr std::int64_t kText = 30;
 
-/// Returns a small Qwen2.5-VL whose patches are as large as a released one's.
+/// Returns a small Qwen2.5-VL with patches as large as in a released model.
 ModelSpec picture_model() {
   const std::string config = DFLOP_SOURCE_DIR "/tests/golden/models/qwen2.5-vl/config.json";
   ModelSpec model = parse_hugging_face(read_text_file(config), "qwen2.5-vl");
@@ -29,7 +29,7 @@ ModelSpec picture_model() {
   return model;
 }
 
-/// Returns a sample of one picture and words, of which the last is trained.
+/// Returns a sample of one picture and words, of which the last word is trained.
 SampleContent picture_sample(const ModelSpec& model, const PatchGrid& grid) {
   const auto values = static_cast<std::size_t>(grid.slots * grid.rows * grid.columns * kValues);
   std::vector<float> pixels(values);
@@ -42,7 +42,7 @@ SampleContent picture_sample(const ModelSpec& model, const PatchGrid& grid) {
   return make_content(model, "", ids, labels, {&picture, 1});
 }
 
-/// PictureBatch has a batch of 16 pictures, of 33,176 patches in all.
+/// PictureBatch has a batch of 16 pictures with 33,176 patches in total.
 struct PictureBatch {
   ModelSpec model = picture_model();
   Plan plan = testing::uniform_plan(1, 1, 1, kMicrobatches);
@@ -59,7 +59,7 @@ struct PictureBatch {
   }
 };
 
-/// Makes what one rank reads of each microbatch, and uploads what the encoder sees, to memory of the host.
+/// Makes one rank's inputs of each microbatch, and uploads the encoder's input to host memory.
 void content_of_pictures(benchmark::State& state) {
   const PictureBatch batch;
   HostWorld world(1);
@@ -84,7 +84,7 @@ void content_of_pictures(benchmark::State& state) {
   state.counters["patches"] = static_cast<double>(patches);
 }
 
-/// Rounds what the encoder sees of a batch's pictures, as threads that load it do.
+/// Rounds the encoder's input for a batch of pictures, as loader threads do.
 void round_pictures(benchmark::State& state) {
   const ModelSpec model = picture_model();
   const SampleContent content = picture_sample(model, {1, 28, 74});

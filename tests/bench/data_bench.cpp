@@ -1,4 +1,4 @@
-// From a data set table to samples: 16,000 records of real shapes.
+// From a data set table to samples: 16,000 records with real shapes.
 #include <benchmark/benchmark.h>
 
 #include <string>

@@ -32,7 +32,7 @@ Plan make_32_gpu_plan(const Target& target) {
   return plan;
 }
 
-/// What every bench here begins with, made once.
+/// Setup shared by all benches here, made once.
 struct Setup {
   Target target{"llava-ov-llama3-8b", "a100-80g-vtrain:4"};
   std::vector<Sample> samples = load_vision_mix(target.model);

@@ -1,5 +1,5 @@
-// What choosing a kernel costs at every call: by open addressing, and by a map of names behind a mutex, as
-// some frameworks do.
+// The cost of choosing a kernel at every call: by open addressing, and by a map of names behind a mutex, as
+// in some frameworks.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -16,8 +16,8 @@
 namespace dflop {
 namespace {
 
-constexpr int kKeys = 300;  // a small model's at several sizes of microbatches
-constexpr int kBatch = 64;  // calls between two looks at the clock, which takes as long as some of them
+constexpr int kKeys = 300;  // a small model at several microbatch sizes
+constexpr int kBatch = 64;  // calls per reading of the clock, which takes as long as some of them
 constexpr int kBatches = 20'000;
 
 std::vector<KernelCall> some_calls() {

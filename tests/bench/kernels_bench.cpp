@@ -1,10 +1,10 @@
-// The host's kernels at the shapes of a small model, width 512: items are FLOP, so that items/s is FLOP/s of
-// one core. avx2:0 is what every x86-64 runs, avx2:1 the fastest of this processor. `kernels_product` is
-// Eigen's product alone on the linear's shape, compiled as the former: the ceiling of all avx2:0.
-// `kernels_peak` is that of the processor.
+// The host's kernels at the shapes of a small model, width 512. Items are FLOP, so items/s is FLOP/s of one
+// core. avx2:0 runs on every x86-64; avx2:1 is the fastest target of this processor. `kernels_product` is
+// only Eigen's product on the linear layer's shape, compiled like avx2:0: the ceiling of all avx2:0.
+// `kernels_peak` is the ceiling of the processor.
 //
-// `kernels_variant` has each variant of an operation at shapes of tiny-vlm and small-vlm, 512 tokens, side by
-// side: --benchmark_filter='kernels_variant/linear/' --benchmark_enable_random_interleaving=true.
+// `kernels_variant` compares all variants of an operation at shapes of tiny-vlm and small-vlm, 512 tokens:
+// --benchmark_filter='kernels_variant/linear/' --benchmark_enable_random_interleaving=true.
 #include <benchmark/benchmark.h>
 
 #include <Eigen/Core>
@@ -52,8 +52,8 @@ void set_flop(benchmark::State& state, double flop) {
 
 #if defined(__x86_64__)
 
-/// Multiplies and adds in registers alone: the ceiling of every f32 product. Chains are as many as hide the
-/// latency of an instruction and fit into the 16 registers of AVX2.
+/// Multiplies and adds only in registers: the ceiling of every f32 product. There are enough chains to hide
+/// the latency of an instruction, and they fit into the 16 registers of AVX2.
 __attribute__((target("avx2,fma"))) void kernels_peak(benchmark::State& state) {
   if (!has_host_target(HostTarget::avx2)) return state.SkipWithError("this processor has no AVX2");
   using Vector [[gnu::vector_size(32)]] = float;
@@ -111,7 +111,7 @@ void kernels_linear_backward(benchmark::State& state) {
 }
 BENCHMARK(kernels_linear_backward)->ArgName("avx2")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
-/// kRows tokens in sequences of range(1), 8 heads of 64 with 4 key heads; causal where range(2) is 1.
+/// kRows tokens in sequences of range(1), 8 heads of 64 with 4 key heads; causal if range(2) is 1.
 struct AttentionInput {
   AttentionShape shape{8, 4, 64, false};
   std::vector<std::int32_t> offset_list;
@@ -130,7 +130,7 @@ struct AttentionInput {
     pairs = kRows * (shape.causal ? (keys + 1.0) / 2.0 : keys);
   }
   Indices offsets() const { return {offset_list, offset_list.data()}; }
-  /// Counts the FLOP of `products` matrix products over all heads; keys that are not seen count nothing.
+  /// Counts the FLOP of `products` matrix products over all heads; masked keys do not count.
   double flop(int products) const {
     return 2.0 * products * pairs * static_cast<double>(shape.out_columns());
   }
@@ -166,7 +166,7 @@ BENCHMARK(kernels_attention_backward)
     ->ArgsProduct({{0, 1}, {128, 1024}, {0, 1}})
     ->Unit(benchmark::kMillisecond);
 
-/// Operations that are bound by memory or exponentials; items are values.
+/// Operations bound by memory or exponentials; items are values.
 void kernels_rows(benchmark::State& state, void (*call)(Kernels&, Floats& y, Floats& x)) {
   const auto kernels = make_kernels(state);
   Floats x(kRows, kHidden), y(kRows, kHidden);
@@ -202,7 +202,7 @@ BENCHMARK_CAPTURE(kernels_rows, add, call_add)
 
 constexpr std::int64_t kTokens = 512;
 
-/// Registers a row for each variant; `make` returns a function that computes the operation by one.
+/// Registers a row for each variant; `make` returns a function that computes the operation with one variant.
 template <typename Member>
 void register_variants(Member operation, const std::string& shape, double flop,
                        const std::function<std::function<void(std::size_t)>(const Kernels&)>& make) {
@@ -237,7 +237,7 @@ void register_linear(std::int64_t in, std::int64_t out) {
   });
 }
 
-/// Registers the activations that give so many columns.
+/// Registers the activation functions with this many output columns.
 void register_activations(std::int64_t columns) {
   const auto x = std::make_shared<Floats>(kTokens, columns),
              wide = std::make_shared<Floats>(kTokens, 2 * columns),

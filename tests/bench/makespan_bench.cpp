@@ -1,5 +1,5 @@
-// The search for the smallest makespan on vision_mix: makespans a second, proven gaps, and what other methods
-// leave.
+// The search for the smallest makespan on vision_mix: makespans per second, proven gaps, and comparisons with
+// other methods.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -19,7 +19,8 @@
 namespace dflop {
 namespace makespan_bench {
 
-/// LLaVA-OneVision's samples: encoder time in proportion to tiles, LLM time to s + s^2 / 57220 for s tokens.
+/// LLaVA-OneVision's samples: encoder time proportional to tiles, LLM time proportional to s + s^2 / 57220
+/// for s tokens.
 const std::vector<Sample>& vision_mix() {
   static const std::vector<Sample> samples = [] {
     PreprocessOptions options;
@@ -31,7 +32,7 @@ const std::vector<Sample>& vision_mix() {
 }
 
 /// Arguments of the bench: items, ranks, microbatches, dp, encoder load over LLM load per stage in percent,
-/// schedule, encoder dp (0: each dp rank its own encoder). A quarter of the stages encode.
+/// schedule, encoder dp (0: each dp rank has its own encoder). A quarter of the stages encode.
 struct Case {
   LoadPipeline pipeline;
   std::vector<double> encoder_s;
@@ -49,7 +50,7 @@ struct Case {
     const int dp = static_cast<int>(arguments[3]);
     const int encoder_dp = static_cast<int>(arguments[6]);
     PipelineShape shape{static_cast<OrderKind>(arguments[5]), ranks, 1, static_cast<int>(arguments[2])};
-    if (shape.kind == OrderKind::interleaved) {  // two chunks of the LLM on its ranks
+    if (shape.kind == OrderKind::interleaved) {  // two LLM chunks on each of its ranks
       shape.ranks -= encoders;
       shape.chunks = 2;
       shape.leading = encoders;
@@ -78,7 +79,7 @@ struct Case {
   Case(const Case&) = delete;
 };
 
-/// One thread's evaluations of candidates, 16 at a time.
+/// Evaluations of candidates by one thread, 16 at a time.
 void makespan_lanes(benchmark::State& state) {
   const PipelineShape shape{OrderKind::one_f_one_b, static_cast<int>(state.range(0)), 1,
                             static_cast<int>(state.range(1))};
@@ -93,7 +94,7 @@ void makespan_lanes(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * Lanes::kCount);
 }
 
-/// The same one by one, with all steps and no gradient.
+/// The same evaluations one by one, with all steps and no gradient.
 void makespan_plain(benchmark::State& state) {
   const PipelineShape shape{OrderKind::one_f_one_b, static_cast<int>(state.range(0)), 1,
                             static_cast<int>(state.range(1))};
@@ -103,7 +104,8 @@ void makespan_plain(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
-/// Counters: gaps to the bound after 10 and 100 ms, and the makespan of other methods over that after 100 ms.
+/// Counters: gaps to the bound after 10 and 100 ms, and the makespan of other methods over the makespan after
+/// 100 ms.
 void makespan_gap(benchmark::State& state) {
   const Case data(state);
   MakespanBounds bounds(data.pipeline);
@@ -125,10 +127,10 @@ void makespan_gap(benchmark::State& state) {
   }
 }
 
-/// Each method at its own best count of microbatches, where any `ranks` of them in a row, as many as are in
-/// flight, hold no more than 1.1 times the tokens of that many sixteenths of the batch. Arguments: ranks,
+/// Each method at its own best number of microbatches, where any `ranks` consecutive microbatches, the number
+/// in flight, hold at most 1.1 times the tokens of that many sixteenths of the batch. Arguments: ranks,
 /// encoder load in percent, fixed time of each pass in percent of a mean forward at 16 microbatches.
-/// Counters: the best makespan of other methods over that of the search, and the best counts.
+/// Counters: the best makespan of other methods over the makespan of the search, and the best numbers.
 void makespan_own_count(benchmark::State& state) {
   constexpr double kSlack = 1.1;
   constexpr std::int64_t kReference = 16;

@@ -1,4 +1,5 @@
-// The data-aware planners on 32, 256 and 1,024 GPUs: the two readings of the published optimizer, and ours.
+// The data-aware planners on 32, 256 and 1,024 GPUs: both readings of the published optimizer, and dflop's
+// own.
 #include <benchmark/benchmark.h>
 
 #include "experiments/studies/study.hpp"
@@ -9,7 +10,7 @@ namespace planner_bench {
 
 constexpr std::uint64_t kSeed = 1;
 
-/// What `dflop plan` hands its planner.
+/// The inputs that `dflop plan` gives its planner.
 struct Study {
   Target target;
   std::vector<Sample> samples;

@@ -1,6 +1,7 @@
-# Instructions of the loop that has the most tensor-core products, of each kernel in a listing:
+# Counts the instructions in the loop with the most tensor-core products, for each kernel in a listing:
 #   cuobjdump -sass kernel.o | c++filt | awk -f tests/bench/sass_loops.awk
-# `edge` are FSEL and ISETP, most of which mask scores at the edges of what is seen and are jumped over elsewhere.
+# `edge` counts FSEL and ISETP, most of which mask scores at the edges of the visible region and are jumped
+# over elsewhere.
 function hex(text, value, i) {
   value = 0
   for (i = 1; i <= length(text); ++i) value = 16 * value + index("0123456789abcdef", substr(text, i, 1)) - 1

@@ -17,7 +17,7 @@ constexpr int kTp = 4;
 constexpr int kPp = 8;
 constexpr int kMicrobatches = 64;
 
-/// Uniform: tp 4, pp 8, the rest dp; one sample a microbatch and dp rank.
+/// Uniform: tp 4, pp 8, the rest dp; one sample per microbatch and dp rank.
 Plan plan_for(int gpus) {
   Plan plan;
   plan.layout = Layout::uniform;
@@ -54,7 +54,7 @@ const Iteration& iteration_of(int gpus) {
   return iteration;
 }
 
-/// Prices, makes the links and simulates; items_per_second counts instructions. Argument: GPUs.
+/// Prices, makes the links and simulates. items_per_second counts instructions. Argument: GPUs.
 void simulate_cluster(benchmark::State& state) {
   const Iteration& iteration = iteration_of(static_cast<int>(state.range(0)));
   const AnalyticCostModel cost(find_model("llava-ov-llama3-8b"), iteration.cluster);
@@ -70,7 +70,7 @@ void simulate_cluster(benchmark::State& state) {
   state.counters["makespan_s"] = makespan.count();
 }
 
-/// 1F1B, messages of 1 MB on one link of 1 GB/s. items_per_second counts instructions.
+/// 1F1B with messages of 1 MB on one link of 1 GB/s. items_per_second counts instructions.
 void simulate_bus(benchmark::State& state) {
   testing::Pipeline pipeline;
   pipeline.stages = static_cast<int>(state.range(0));

@@ -1,4 +1,4 @@
-// The joint planner, on 32 and on 1,024 GPUs; its bounds alone.
+// The joint planner on 32 and on 1,024 GPUs, and only its bounds.
 #include <benchmark/benchmark.h>
 
 #include "experiments/studies/study.hpp"
@@ -37,7 +37,7 @@ void plan_search(benchmark::State& state) {
   }
 }
 
-/// One bound, of plans with one of each kind of stage.
+/// One bound, for plans with one stage of each kind.
 void plan_bound(benchmark::State& state) {
   const Case c(4);
   const PlanRequest request{

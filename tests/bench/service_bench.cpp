@@ -1,6 +1,6 @@
-// What asynchronous scheduling costs an iteration: the time that next() of a live service holds the training
-// loop, which sleeps for 50 ms in the place of an iteration on GPUs that leave the CPU alone. Beside it the
-// same scheduler called by the loop itself.
+// The cost of asynchronous scheduling per iteration: the time for which next() of a live service blocks the
+// training loop, which sleeps for 50 ms in place of an iteration on GPUs that does not use the CPU. For
+// comparison, the loop also calls the same scheduler itself.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace service_bench {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kSeed = 1;
-constexpr Seconds kLimit(0.1);  // of the scheduler: longer than an iteration, so that it is always stopped
+constexpr Seconds kLimit(0.1);  // for the scheduler: longer than an iteration, so always stopped
 
 /// vision_mix for LLaVA-OneVision on 32 GPUs.
 struct Loop {
@@ -59,7 +59,7 @@ void service_next(benchmark::State& state) {
                             options);
   std::vector<double> held_s;
   double events = 0;
-  benchmark::DoNotOptimize(service.next());  // the first finds nothing ready
+  benchmark::DoNotOptimize(service.next());  // nothing is ready yet
   for (auto _ : state) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const Clock::time_point begin = Clock::now();

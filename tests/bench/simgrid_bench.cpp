@@ -1,5 +1,5 @@
-// The event engine beside SimGrid (S4U) on the same pipeline: both times and both makespans in one run. Built
-// where libsimgrid-dev is installed.
+// Compares the event engine with SimGrid (S4U) on the same pipeline: both times and both makespans in one
+// run. Built if libsimgrid-dev is installed.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -18,13 +18,13 @@ namespace sg = simgrid::s4u;
 constexpr double kBytesPerS = 1e9;
 constexpr double kLatencyS = 1e-6;
 
-/// The mailbox of a channel. It has a permanent receiver, so that a message starts when it is posted and not
-/// when somebody asks for it.
+/// The mailbox of a channel. It has a permanent receiver, so a message starts when it is posted and not when
+/// it is received.
 sg::Mailbox* channel(const Message& message) {
   return sg::Mailbox::by_name(fmt::format("{}-{}", message.source, message.destination));
 }
 
-/// One actor a group; compute sleeps.
+/// One actor per group; compute sleeps.
 void run_group(const PricedProgram& priced, std::size_t g) {
   static char payload;
   const Program& program = priced.program;
@@ -41,9 +41,9 @@ void run_group(const PricedProgram& priced, std::size_t g) {
   }
 }
 
-/// `shared`: all messages on one link that they divide; else each has all of it.
+/// `shared`: all messages share one link; otherwise each has the whole link.
 double simgrid_makespan(const PricedProgram& priced, bool shared) {
-  // Latency + bytes / bandwidth and max-min fair shares as they are, without its corrections for TCP.
+  // Plain latency + bytes / bandwidth and max-min fair shares, without SimGrid's corrections for TCP.
   std::vector<std::string> arguments = {"bench",
                                         "--cfg=network/model:CM02",
                                         "--cfg=network/bandwidth-factor:1",
@@ -95,7 +95,7 @@ void report(const std::string& name, const Run& run) {
 }  // namespace
 }  // namespace dflop::testing
 
-/// SimGrid's engine lives once a process, so each run is a process of its own.
+/// SimGrid's engine exists once per process, so each run is a separate process.
 int main(int argc, char** argv) {
   using namespace dflop;
   using namespace dflop::testing;
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
     return Seconds(simulate(priced.program, priced.costs, Detail::usage, {&bus, {}}).makespan).count();
   };
   const std::string size = fmt::format("{}x{} {}", pipeline.stages, pipeline.microbatches, argv[3]);
-  simulate_once();  // warm
+  simulate_once();  // warm-up
   report("dflop   " + size, simulate_once);
   report("SimGrid " + size, [&] { return simgrid_makespan(priced, shared); });
   return 0;

@@ -30,7 +30,7 @@ void simulate_pipeline(benchmark::State& state, Detail detail) {
   state.counters["makespan_s"] = makespan.count();
 }
 
-/// Half of the stages are on the GPUs of the others and ask, together, for more bandwidth than there is.
+/// Half of the stages are on the GPUs of the others, and together they ask for more bandwidth than there is.
 /// Arguments: stages, microbatches; items_per_second counts instructions.
 void simulate_shared(benchmark::State& state, bool contended) {
   PricedProgram priced = priced_pipeline(state);
@@ -49,8 +49,8 @@ void simulate_shared(benchmark::State& state, bool contended) {
   state.counters["makespan_s"] = makespan.count();
 }
 
-/// The same makespan and usage by longest paths in the graph of dependencies, as the tests check the engine:
-/// what a plain graph algorithm costs, to read the engine's time beside.
+/// The same makespan and usage by longest paths in the graph of dependencies, as in the tests of the engine:
+/// the cost of a plain graph algorithm, for comparison with the engine's time.
 void longest_path_reference(benchmark::State& state) {
   const PricedProgram priced = priced_pipeline(state);
   Seconds makespan{0};

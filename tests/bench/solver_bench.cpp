@@ -1,5 +1,6 @@
-// Assignment solvers on vision_mix, LLaVA-OV on Llama 3 8B: the proven gap within a time limit beside what
-// others do, in one run. Counters are per cent, means over batches; "above" is relative to the same bound.
+// Assignment solvers on vision_mix, LLaVA-OV on Llama 3 8B: the proven gap within a time limit, compared with
+// other methods in one run. Counters are percentages, means over batches; "above" is relative to the same
+// bound.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -67,7 +68,7 @@ struct Setting {
         capped(state.range(3) != 0),
         batches(vision_mix(static_cast<int>(state.range(0)), bins / kDp)) {}
 
-  /// Mean over batches of (objective - bound) / bound, in per cent.
+  /// Mean over batches of (objective - bound) / bound, in percent.
   double gap(std::string_view method, double seconds, double* worst = nullptr) const {
     const Method& solver = find_method(method);
     double sum = 0;
@@ -88,7 +89,8 @@ struct Setting {
     return sum / static_cast<double>(batches.size());
   }
 
-  /// The encoder's load beside the LLM's, in per cent, and the largest step of the encoder's: one tile.
+  /// The encoder's load relative to the LLM's, in percent, and the largest step of the encoder's load: one
+  /// tile.
   double encoder_share() const {
     const SampleCosts& costs = batches[0].costs;
     return 100 * std::accumulate(costs.encoder_s.begin(), costs.encoder_s.end(), 0.0) /
@@ -122,9 +124,9 @@ void settings(benchmark::internal::Benchmark* bench) {
 
 BENCHMARK(partition)->Apply(settings)->Iterations(1)->Unit(benchmark::kMillisecond);
 
-/// The integer program as it is asked for without limits, beside the local search that it starts from and
-/// LPT: at the sizes at which a solver of integer programs alone finds nothing for ten seconds. Arguments:
-/// items, bins.
+/// The integer program without limits, compared with the local search from which it starts and with LPT, at
+/// sizes at which an integer programming solver by itself finds nothing for ten seconds. Arguments: items,
+/// bins.
 void integer_program(benchmark::State& state) {
   const int bins = static_cast<int>(state.range(1));
   const std::vector<Items> batches = vision_mix(static_cast<int>(state.range(0)), bins / kDp);
@@ -150,7 +152,7 @@ BENCHMARK(integer_program)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
 
-/// Two-dimensional LPT alone. Argument: items of log-uniform size, into 48 bins.
+/// Only two-dimensional LPT. Argument: items of log-uniform size, into 48 bins.
 void lpt_bins(benchmark::State& state) {
   Random random(1);
   std::vector<double> encoder_s(state.range(0));

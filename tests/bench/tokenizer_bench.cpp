@@ -1,4 +1,4 @@
-// Tokenizers of a released model's size: how long they take to load, and how fast they encode.
+// Tokenizers as large as a released model's: how long they take to load, and how fast they encode.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -15,9 +15,9 @@ namespace dflop {
 namespace tokenizer_bench {
 
 constexpr std::size_t kTokens = 151'643;  // of Qwen2
-constexpr std::size_t kLongest = 16;      // letters of a token
+constexpr std::size_t kLongest = 16;      // letters per token
 
-/// Returns the letter of each byte, the tokens that the small tokenizer of the tests has for them.
+/// Returns the letter of each byte, which is its token in the small tokenizer of the tests.
 std::vector<std::string> letters_of_bytes(const nlohmann::json& small) {
   std::vector<std::string> letters;
   for (const auto& [token, id] : small["model"]["vocab"].items()) {
@@ -26,8 +26,8 @@ std::vector<std::string> letters_of_bytes(const nlohmann::json& small) {
   return letters;
 }
 
-/// A large tokenizer.json is that of Qwen2's kind with tokens that random merges make, most of them of small
-/// letters, and a text of them.
+/// A large tokenizer.json of Qwen2's kind, with tokens made by random merges, mostly of lowercase letters,
+/// and a text of these tokens.
 struct Large {
   std::string json;
   std::string text;
@@ -56,7 +56,7 @@ Large make_large() {
   json["model"]["merges"] = std::move(merges);
   json["added_tokens"] = nlohmann::json::array();
   Large large{json.dump(), ""};
-  // Words come as often as in texts: the n-th in proportion to 1 / n.
+  // Words are as frequent as in texts: the n-th in proportion to 1 / n.
   std::uniform_real_distribution<double> uniform(0, 1);
   while (large.text.size() < 4'000'000) {
     const double rank = std::exp(uniform(random) * std::log(static_cast<double>(parts.size())));
@@ -76,7 +76,7 @@ void load_tokenizer(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(Tokenizer(json, "made up").vocabulary_size());
 }
 
-/// Encodes one text by one thread that has seen it once.
+/// Encodes a text on one thread that has seen the text once.
 void encode_text(benchmark::State& state) {
   const Tokenizer tokenizer(large().json, "made up");
   WordCache cache;

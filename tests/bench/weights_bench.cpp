@@ -1,6 +1,6 @@
-// How fast a rank takes its weights from a folder of transformers, against reading and copying the same
-// bytes, and how fast it draws them. DFLOP_BENCH_FOLDER is where the folder is made, by default the system's
-// place for temporary files. On a disk, what is read cold comes from the disk.
+// How fast a rank loads its weights from a folder of transformers, compared with reading and copying the same
+// bytes, and how fast it draws random weights. DFLOP_BENCH_FOLDER is the place for the folder, by default the
+// system's place for temporary files. On a disk, cold reads come from the disk.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -97,14 +97,14 @@ const Folder& folder() {
   return made;
 }
 
-/// Drops a file out of the system's cache, where that has a disk behind it.
+/// Drops a file from the system's cache if the cache has a disk behind it.
 void make_cold(const Folder& of) {
   const int file = ::open(of.file().c_str(), O_RDONLY);
   ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
   ::close(file);
 }
 
-/// Reads a file into 1 MiB again and again, as dd does.
+/// Reads a file into 1 MiB repeatedly, like dd.
 double read_seconds(const Folder& of) {
   std::vector<char> memory(std::size_t{1} << 20);
   const Nanoseconds begin = now();
@@ -114,7 +114,7 @@ double read_seconds(const Folder& of) {
   return Seconds(now() - begin).count();
 }
 
-/// Copies as many bytes as the weights take in memory, 256 MiB after the other, from and to what is there.
+/// Copies as many bytes as the weights take in memory, 256 MiB at a time, between two existing buffers.
 double copy_seconds(std::int64_t bytes) {
   constexpr std::size_t kMemory = std::size_t{256} << 20;
   static const std::vector<char> from(kMemory, 1);
@@ -129,7 +129,7 @@ double copy_seconds(std::int64_t bytes) {
   return Seconds(now() - begin).count();
 }
 
-/// TimedWeights says when the first weights were asked for: memory for them is there then.
+/// TimedWeights records when the first weights were requested: memory for them is allocated by then.
 class TimedWeights final : public WeightSource {
  public:
   explicit TimedWeights(const WeightSource& source) : source_(source) {}
@@ -145,7 +145,7 @@ class TimedWeights final : public WeightSource {
   mutable Nanoseconds begin_{};
 };
 
-/// Loads what a rank of ZeRO-1 over eight holds.
+/// Loads the part of one rank of ZeRO-1 over eight.
 double load_seconds(const Folder& of, DType dtype, const WeightSource& source) {
   HostWorld world(1);
   const LocalRank local(world, 0, dtype);
@@ -156,7 +156,7 @@ double load_seconds(const Folder& of, DType dtype, const WeightSource& source) {
   return Seconds(now() - timed.begin()).count();
 }
 
-/// Loads, reads and copies in turn, and reports the loading's share of the others' speed.
+/// Loads, reads and copies in turn, and reports the speed of loading relative to the others.
 void load_weights(benchmark::State& state) {
   const auto dtype = static_cast<DType>(state.range(0));
   const bool is_cold = state.range(1) == 1;
@@ -166,7 +166,7 @@ void load_weights(benchmark::State& state) {
   double read = 0;
   double copy = 0;
   for (auto _ : state) {
-    // Read before and after: what is read second may come out of a cache behind the disk.
+    // Read before and after, since the second read may come from a cache behind the disk.
     if (is_cold) make_cold(of);
     read += read_seconds(of) / 2;
     if (is_cold) make_cold(of);
@@ -182,7 +182,7 @@ void load_weights(benchmark::State& state) {
   state.counters["of_memcpy"] = copy / load;
 }
 
-/// Draws first values, per parameter.
+/// Draws initial values, per parameter.
 void draw_weights(benchmark::State& state) {
   const Parameter table{"table", 4096, 4096, {{0, 4096}}, {0, 4096}};
   HostWorld world(1);

@@ -1,7 +1,8 @@
 // The kernels of a GPU in bf16 at the shapes of a 7B language model: 4,096 tokens, width 4096, hidden width
 // 11008, 32 heads of 128. A time is the median of kPasses passes between two events of the stream, after
-// warm-up and with a flushed second-level cache before each. `share` is of what the same GPU does in the same
-// run: copying 1 GiB, for operations bound by memory, and a product of 8192^3, for those bound by arithmetic.
+// warm-up and with a flushed second-level cache before each pass. `share` is relative to the speed of the
+// same GPU in the same run: copying 1 GiB for memory-bound operations, and a product of 8192^3 for
+// compute-bound ones.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-/// Random bf16 in [-1, 1): arithmetic on zeros would draw less power and run at a higher clock.
+/// Random bf16 in [-1, 1): arithmetic on zeros would draw less power and run at a higher clock rate.
 class Values {
  public:
   Values(std::int64_t rows, std::int64_t columns)
@@ -102,7 +103,7 @@ DeviceInts ints_below(std::int64_t count, std::uint64_t bound) {
   return DeviceInts(std::move(numbers));
 }
 
-/// A stream with its kernels, and the clock.
+/// A stream with its kernels, and a timer.
 class Bench {
  public:
   Bench() {
@@ -123,10 +124,10 @@ class Bench {
   Kernels& kernels() { return *kernels_; }
   cudaStream_t stream() const { return stream_; }
 
-  /// Seconds of one call, the median.
+  /// Median seconds of one call.
   template <typename Call>
   double seconds(Call call) {
-    check_cuda(cudaDeviceSynchronize(), "start values");  // their copies run beside the stream
+    check_cuda(cudaDeviceSynchronize(), "start values");  // their copies run in parallel to the stream
     std::vector<double> times;
     for (int pass = -kWarmUps; pass < kPasses; ++pass) {
       check_cuda(cudaMemsetAsync(flush_.data(), pass & 1, kFlushBytes, stream_), "flush");
@@ -152,7 +153,7 @@ class Bench {
   std::unique_ptr<Kernels> kernels_;
 };
 
-/// Bytes read and written a second by a copy of 1 GiB.
+/// Bytes read and written per second by a copy of 1 GiB.
 double copy_rate(Bench& bench) {
   constexpr std::size_t kBytes = std::size_t{1} << 30;
   const DeviceMemory from(kBytes);
@@ -164,7 +165,7 @@ double copy_rate(Bench& bench) {
   return 2.0 * kBytes / seconds;
 }
 
-/// FLOP a second of a product of 8192^3.
+/// FLOP per second of a product of 8192^3.
 double product_rate(Bench& bench) {
   constexpr std::int64_t kSize = 8192;
   const Values x(kSize, kSize), weight(kSize, kSize), y(kSize, kSize);
@@ -172,7 +173,7 @@ double product_rate(Bench& bench) {
   return 2.0 * kSize * kSize * kSize / seconds;
 }
 
-/// What a benchmark's work is counted in.
+/// The unit of a benchmark's work.
 enum class Unit { bytes, flop };
 
 double ceiling_of(Unit unit, Bench& bench) {
@@ -181,7 +182,7 @@ double ceiling_of(Unit unit, Bench& bench) {
   return unit == Unit::bytes ? copy : product;
 }
 
-/// Makes an Operation, times its operator() and reports work() beside the ceiling.
+/// Makes an Operation, times its operator() and reports work() relative to the ceiling.
 template <typename Operation>
 void time_operation(benchmark::State& state) {
   int devices = 0;
@@ -233,7 +234,7 @@ struct Attention {
   DeviceInts offsets{{0, static_cast<std::int32_t>(kTokens)}};
   void operator()(Kernels& k) { k.attention(out, statistics, qkv, shape, offsets); }
   double work() const { return flop(2); }
-  /// Counts the FLOP of `products` matrix products over all heads; keys that are not seen count nothing.
+  /// Counts the FLOP of `products` matrix products over all heads; masked keys do not count.
   double flop(int products) const {
     const double pairs = causal ? kTokens * (kTokens + 1) / 2.0 : 1.0 * kTokens * kTokens;
     return 2.0 * products * pairs * static_cast<double>(shape.out_columns());
