@@ -243,8 +243,7 @@ TEST(AnalyticCostModel, PricesAWholeProgram) {
   EXPECT_EQ(costs.model_state[0], model_state_bytes(program.stages[0], llava_llama3_8b()));
 }
 
-// Instructions of a program share prices of layers and passes. Each takes as long as compute() returns for it
-// alone.
+// Instructions of a program share prices of layers and passes. Each takes the time that compute() returns.
 TEST(AnalyticCostModel, PricesAProgramAsItsInstructionsOneByOne) {
   Random random(5);
   const ModelSpec model = testing::tiny_model();

@@ -45,9 +45,9 @@ TEST(PassCurve, PutsALineThroughTwoNumbersOfTokensOfALength) {
   EXPECT_NEAR(at(steep, 512, 64), 8e-6, 1e-12);
 }
 
-/// 256 tokens in sequences of 64 take 10 us, the floor, and 1024 tokens in one sequence take 100 us, which is
-/// not launch-bound: 100 / 1024 us per token. Sequences of 64 have 1/16 of these pairs and so 1/16 of the
-/// rate, 6.1 ns: of 8192 tokens, the 7936 beyond the point take 48.4 us more.
+/// 256 tokens in sequences of 64 take 10 us, the floor, and 1024 tokens in one sequence of 1024 take 100 us,
+/// which is not launch-bound: 100 / 1024 us per token. Sequences of 64 have 1/16 of these pairs and so 1/16
+/// of the rate, 6.1 ns: of 8192 tokens, the 7936 beyond the point take 48.4 us more.
 TEST(PassCurve, TakesRatesOfBoundAttentionFromLongerSequences) {
   const std::vector<TimedPoint> points = {{256, 64, 10e-6}, {1024, 1024, 100e-6}};
   const double rate = 100e-6 / 1024 / 16;

@@ -63,7 +63,7 @@ TEST(ProfileTables, KeepWhatAGpuHasMore) {
                  "p.json: key 'encoder_windows.layers'", {"3"});
 }
 
-/// Before version 3, the host converted pixels in nearly all of the forward time of a GPU's patches.
+/// Before version 3, nearly all of the forward time of a GPU's patches was the host's conversion of pixels.
 TEST(ProfileTables, NameTheHostsPartInFilesOfBefore) {
   ProfileTables profile = fixtures::known_profile();
   profile.software = "CUDA driver 13.0, runtime 13.0";

@@ -59,7 +59,7 @@ TEST(Image, SizesComeFromHeaders) {
 }
 
 TEST(Image, PngOfEveryKindBecomesRgb) {
-  // One bit of gray: 10 is white, black.
+  // One bit of gray: the bits 10 are white, black.
   EXPECT_EQ(pixels_of(png(2, 1, 1, 0, "\0\x80"s)), (std::vector{255, 255, 255, 0, 0, 0}));
   // Two bits: 01 is 85 of 255.
   EXPECT_EQ(pixels_of(png(1, 1, 2, 0, "\0\x40"s)), (std::vector{85, 85, 85}));
