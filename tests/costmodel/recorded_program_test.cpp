@@ -70,7 +70,7 @@ TEST(RecordedProgram, SharesGpus) {
 TEST(RecordedProgram, HasTheRecordedInstructionsAndTheirDurations) {
   const RecordedProgram recorded = recorded_program(recording());
   const Program& program = recorded.program;
-  // Instructions without a shape share one empty work after the others.
+  // Computations without a shape share one empty work after the others.
   const std::vector<Instruction> expected = {{Op::forward, 0, 0, 0},
                                              {Op::send, 0, 0, 0},
                                              {Op::receive, 0, 0, 1},

@@ -161,7 +161,7 @@ TEST_F(CoresOfRandomPrograms, WithACoreForEachRankAreTheSame) {
   });
 }
 
-/// In every interval, groups do no more work than the cores allow, and never use more cores than there are.
+/// Groups do no more work in total than the cores can, and never use more cores at once than there are.
 TEST_F(CoresOfRandomPrograms, NeverUseMoreCoresThanThereAre) {
   for_each([](const PricedProgram& priced, int cores) {
     const Timeline timeline = simulate_on(cores, priced);

@@ -109,8 +109,9 @@ TEST(OrderFile, RefusesWrongRanksAndKeys) {
   refused(kShape, replaced(kGood, "dflop.order", "dflop.plan"), "schema", {"dflop.order"});
 }
 
-// First, an order in which another rank does not send; next, rank 0 waits for a gradient before it makes the
-// activation that rank 1 needs first; last, a chunk before the stage that feeds it.
+// First, rank 0 expects messages in another order than rank 1 sends them; next, it waits for a gradient
+// before it makes the activation that rank 1 needs first; last, it runs a chunk before the stage that feeds
+// it.
 TEST(OrderFile, NamesTheStepAtWhichAnOrderStalls) {
   refused(kShape, file_of(R"([["F0", "F1", "B1", "B0"], ["F0", "B0", "F1", "B1"]])"), "ranks[0][2]",
           {"B1 comes before B0, which rank 1 sends first"});
