@@ -1,4 +1,4 @@
-// Plans that are asked for and cannot be, or could not be asked for.
+// Plans that are requested but infeasible, and requests that used to be rejected.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

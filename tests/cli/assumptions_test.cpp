@@ -1,4 +1,4 @@
-// The block in which plan, compare, schedule and simulate say what they assumed and chose.
+// The block in which plan, compare, schedule and simulate report their assumptions and choices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ json assumptions(const Sandbox& sandbox, const std::string& command) {
   return run_json(sandbox, command)["assumptions"];
 }
 
-/// Returns the entry of a list that has a key.
+/// Returns the entry of a list that has the key.
 json with_key(const json& list, const std::string& key) {
   for (const json& entry : list) {
     if (entry.contains(key)) return entry;
@@ -39,7 +39,7 @@ json with_key(const json& list, const std::string& key) {
   return {};
 }
 
-// What is cut is counted here from the samples as they are before any cut.
+// Counts the cuts independently, from the uncut samples.
 TEST(AssumptionBlock, CountsWhatIsCut) {
   const Sandbox sandbox;
   const std::string of_model = kData + "--model llava-ov-llama3-8b ";
@@ -84,11 +84,11 @@ TEST(AssumptionBlock, IsInThePlanAndTheScheduleThatFollow) {
       sandbox.run("schedule --plan p.json " + kData + "--iterations 2 --max-tokens 3000 --out s.json");
   ASSERT_EQ(scheduled.exit_code, 0) << scheduled.err;
   EXPECT_NE(scheduled.out.find("samples cut at 3000 tokens"), std::string::npos) << scheduled.out;
-  // The schedule remembers what its samples were made of.
+  // The schedule remembers how its samples were made.
   const json run = assumptions(sandbox, "simulate --plan p.json --schedule s.json");
   EXPECT_EQ(with_key(run["data"], "cut_samples")["cut_at_tokens"], 3000);
   EXPECT_EQ(run["preset"][0]["grade"], "fitted");
-  // What 'plan' prints can be used as the plan that it is.
+  // The output of 'plan' can itself be used as a plan.
   const json printed = run_json(sandbox, "plan " + kData + kSmall + "--max-tokens 3000");
   testing::write_all(sandbox.path("q.json"), printed.dump());
   EXPECT_EQ(sandbox.run("schedule --plan q.json " + kData + "--iterations 1 --out s.json").exit_code, 0);
@@ -130,7 +130,7 @@ TEST(AssumptionBlock, SaysWhatLinksAreTakenFor) {
   EXPECT_NE(fast.find("bits or bytes?"), std::string::npos) << fast;
 }
 
-// A wish for an order leaves shared plans out, so that plans of two orders are of one kind.
+// A wish for an order excludes shared plans, so plans of two orders are comparable.
 TEST(AssumptionBlock, ComparesLikeWithLikeUnderAWish) {
   const Sandbox sandbox;
   const std::string plan = "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:2 --gbs 64 " +
@@ -147,7 +147,7 @@ TEST(AssumptionBlock, ComparesLikeWithLikeUnderAWish) {
   EXPECT_NE(shared.out.find("confirmed on no GPU"), std::string::npos) << shared.out;
 }
 
-// Qwen2.5-VL-7B has 28 heads and 4 KV heads, and an encoder of 16: tp 8 computes 32 for the 28.
+// Qwen2.5-VL-7B has 28 heads and 4 KV heads, and an encoder with 16 heads: tp 8 computes 32 heads for the 28.
 TEST(AssumptionBlock, NamesPaddedHeads) {
   const ModelSpec model = find_model("qwen2.5-vl-7b");
   ASSERT_EQ(model.llm.heads, 28);
@@ -173,7 +173,7 @@ TEST(AssumptionBlock, NamesPaddedHeads) {
   }
 }
 
-/// A plan of which two random batches do not fit (schedule_test.cpp).
+/// A plan that two random batches do not fit (schedule_test.cpp).
 const char* const kFull = R"({"schema": "dflop.plan", "version": 1, "planner": "pytorch",
   "model": "llava-ov-llama3-8b", "cluster": "a100-80g-vtrain:1", "gbs": 32, "layout": "uniform",
   "encoder": {"tp": 2, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 4, "layers": [32]},
@@ -197,7 +197,8 @@ TEST(AssumptionBlock, PlansAskForMemoryToBeRespected) {
   testing::expect_error(both, {"--respect-memory", "--no-respect-memory"});
 }
 
-// Plans of a search, which fills them within memory, ask for it; those of others where it is asked for.
+// The search fills its plans within memory, so they request it. Plans of other planners do so only when
+// asked.
 TEST(AssumptionBlock, PlansOfASearchAskForMemory) {
   const Sandbox sandbox;
   const std::string plan = "plan " + kData + kSmall;
@@ -215,7 +216,7 @@ TEST(AssumptionBlock, CompareHasSpreadMemoryAndHours) {
   const json three = run_json(sandbox, compare);
   ASSERT_EQ(three["seeds"].size(), 2u);
   EXPECT_EQ(three["seeds"][0]["seeds"], 3);
-  // The first seed is that of the table; the mean of a system against itself is 1, without spread.
+  // The first seed is the table's seed. The speedup of a system over itself is 1 with no spread.
   EXPECT_DOUBLE_EQ(three["seeds"][0]["speedup_vs_pytorch_mean"], 1);
   EXPECT_DOUBLE_EQ(three["seeds"][0]["speedup_vs_pytorch_95"], 0);
   const double first = three["systems"][1]["samples_per_s"];

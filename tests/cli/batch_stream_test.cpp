@@ -35,7 +35,7 @@ std::vector<std::string> draw(BatchStream& stream, int batches) {
   return all;
 }
 
-/// Whatever the batches are, each pass over the samples has each of them once.
+/// Whatever the batches are, each pass over the samples contains each sample once.
 TEST(BatchStream, PassesHaveEachSampleOnce) {
   Random random(7);
   for (int round = 0; round < 50; ++round) {
@@ -53,7 +53,7 @@ TEST(BatchStream, PassesHaveEachSampleOnce) {
   }
 }
 
-/// A run that goes on has the batches that it would have had.
+/// A resumed run has the same batches as an uninterrupted one.
 TEST(BatchStream, SkippingIsDrawing) {
   Random random(8);
   for (int round = 0; round < 50; ++round) {
@@ -87,7 +87,7 @@ std::shared_ptr<const std::vector<Sample>> long_tailed(std::size_t count, Random
   return std::make_shared<const std::vector<Sample>>(std::move(all));
 }
 
-/// A DelayedCase is a stream with a delay, and the same without.
+/// A DelayedCase is a stream with a delay and the same stream without it.
 struct DelayedCase {
   std::size_t count;
   OutlierDelay delay;
@@ -107,8 +107,8 @@ DelayedCase delayed_case(Random& random) {
   return {count, delay, gbs, {all, gbs, seed, delay, model}, {all, gbs, seed}};
 }
 
-/// The positions of drawing that belong to one pass hold the same samples with and without a delay, so each
-/// comes once a pass; it comes fewer batches than a window away from where it was drawn.
+/// Within one pass, the drawn positions hold the same samples with and without a delay, so each sample comes
+/// once per pass. It moves by fewer batches than a window.
 TEST(BatchStream, DelayedPassesHaveEachSampleOnce) {
   Random random(9);
   std::int64_t moved = 0;
@@ -123,7 +123,7 @@ TEST(BatchStream, DelayedPassesHaveEachSampleOnce) {
         const auto pass_end = given.begin() + static_cast<std::ptrdiff_t>(end);
         const auto at = std::find(given.begin() + static_cast<std::ptrdiff_t>(begin), pass_end, drawn[i]);
         if (at == pass_end) {
-          // A window that the last batch cuts off holds it back still.
+          // A window that the last batch cuts off still holds the sample back.
           EXPECT_GT(i + static_cast<std::size_t>(c.delay.window * c.gbs), drawn.size());
           continue;
         }
@@ -137,7 +137,7 @@ TEST(BatchStream, DelayedPassesHaveEachSampleOnce) {
   EXPECT_GT(moved, 1000) << "the cases show nothing";
 }
 
-/// Whatever was drawn when a run ends, one that goes on has the rest.
+/// However many batches a run has drawn when it ends, a resumed run has the rest.
 TEST(BatchStream, SkippingIsDrawingWithADelay) {
   Random random(10);
   for (int round = 0; round < 100; ++round) {
@@ -165,7 +165,7 @@ TEST(BatchStream, AWindowOfOneOrNoneChangesNothing) {
   }
 }
 
-/// Two of ten samples are far longer than what is left in two bins of two batches of four: where both are in
+/// Two of ten samples are far longer than the rest of two batches of four with two bins each. If both are in
 /// the window, one batch has both and the other none.
 TEST(BatchStream, LargestOfAPassShareABatch) {
   std::vector<Sample> ten(10);

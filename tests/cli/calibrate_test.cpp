@@ -1,4 +1,4 @@
-// dflop validate and dflop calibrate, as a user runs them, and the fit behind them.
+// dflop validate and dflop calibrate as a user runs them, and the underlying fit.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -49,8 +49,8 @@ TEST(Validate, PrintsTheErrorsOfEachFile) {
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 1 + 12 + 54);
 }
 
-/// A text step of dflop on one H100 took 0.563 s with attention by cuDNN, for which the preset stands, and
-/// 0.599 s with dflop's own kernels: both are within 5 % of one prediction.
+/// A text step of dflop on one H100 took 0.563 s with cuDNN attention, which the preset represents, and 0.599
+/// s with dflop's own kernels. Both are within 5 % of the same prediction.
 TEST(Validate, HoldsThePresetOfOwnRunsAgainstThem) {
   const Sandbox sandbox;
   const RunResult result = sandbox.run(
@@ -72,7 +72,7 @@ TEST(Validate, RefusesBrokenFilesAndOptions) {
   EXPECT_NE(same.err.find("is also the file of '--truth'"), std::string::npos) << same.err;
 }
 
-/// The first row measured 843 s in place of 0.843, or twice as long; no other row is far off.
+/// The first row says 843 s instead of 0.843 s, or twice the time. No other row is far off.
 TEST(Calibrate, NotesARowThatIsFarOff) {
   const Sandbox sandbox;
   const std::string rows = testing::read_all(kFolder + "llama_b200.csv");
@@ -99,7 +99,7 @@ TEST(Calibrate, NotesARowThatIsFarOff) {
   }
 }
 
-/// A fit tries a quarter of the start's bandwidth at the least, and the rows' is a fifth of it.
+/// A fit tries at least a quarter of the starting bandwidth, and the rows have a fifth of it.
 TEST(Calibrate, NotesAParameterThatEndsAtABound) {
   const Sandbox sandbox;
   json base = json::parse(cluster_text("b200:1").substr(0, cluster_text("b200:1").rfind(':')));
@@ -115,8 +115,8 @@ TEST(Calibrate, NotesAParameterThatEndsAtABound) {
       << result.err;
 }
 
-/// Every second row took 4 times as long: what meets one of two like rows is a factor of 4 off the other's,
-/// and in between both errors are 2 or 1/2.
+/// Every second row took 4 times as long. A fit that matches one of two similar rows is off by a factor of 4
+/// on the other; in between, both errors are 2 or 1/2.
 TEST(Calibrate, SaysNotToPlanWithAClusterThatMissesRows) {
   const Sandbox sandbox;
   std::istringstream rows(testing::read_all(kFolder + "llama_b200.csv"));
@@ -135,7 +135,7 @@ TEST(Calibrate, SaysNotToPlanWithAClusterThatMissesRows) {
   EXPECT_NE(result.err.find("do not plan with this cluster"), std::string::npos) << result.err;
 }
 
-/// 3 of the 8 GPUs of a node neither fill it nor leave room for whole groups.
+/// 3 of the 8 GPUs of a node neither fill it nor divide it into whole groups.
 TEST(Calibrate, RefusesTensorGroupsThatNodesCannotHold) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("three.csv"),
@@ -161,10 +161,10 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
   const json cluster = json::parse(testing::read_all(sandbox.path("one.json")));
   EXPECT_EQ(cluster["fit"]["sets"][0]["rows"], 12);
   EXPECT_EQ(cluster["fit"]["folds"], 5);
-  // The preset was fitted to these rows: they ask for no other value of any parameter.
+  // The preset was fitted to these rows, so they do not change any parameter.
   EXPECT_EQ(cluster["fit"]["parameters"], json::array());
   EXPECT_EQ(cluster["fit"]["kept"].size(), 14u);
-  // So no row is held out here, and the error is that of the preset's own fit, whose rows were.
+  // So no row is held out here, and the error comes from the preset's own fit, which held rows out.
   EXPECT_LT(json::parse(first.out)["sets"][0]["held_out_mape_percent"].get<double>(), 1.7);
   EXPECT_EQ(cluster["grade"]["error"], 0.0208);
   const json parameters = json::parse(first.out)["parameters"];
@@ -179,7 +179,7 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
               json::parse(first.out)["sets"][0]["in_sample_mape_percent"].get<double>(), 1e-6);
 }
 
-/// Returns every `step`th row of a file, as `made` takes them.
+/// Returns every `step`th row of a file with the times that `made` predicts.
 PreparedSet rows_of(const char* file, std::size_t step, const ClusterSpec& made) {
   const TruthSet all = read_ground_truth(kFolder + file);
   TruthSet some{all.file, all.kind, {}};
@@ -190,7 +190,7 @@ PreparedSet rows_of(const char* file, std::size_t step, const ClusterSpec& made)
   return prepare(std::move(some));
 }
 
-/// Puts the paths of all that is in an object and its objects into a list, without those below `but`.
+/// Collects the paths of all values in an object and its nested objects, except those below `but`.
 void add_paths(const json& object, const std::string& before, const std::set<std::string>& but,
                std::map<std::string, json>& paths) {
   for (const auto& [key, value] : object.items()) {
@@ -204,12 +204,13 @@ void add_paths(const json& object, const std::string& before, const std::set<std
   }
 }
 
-/// All keys that a cluster's file may have stay in it, with their values, but for what was fitted. The rows
-/// are of one node, whose error says nothing of the network between nodes: that is still the preset's.
+/// The output keeps every key that a cluster file may have, with its value, except the fitted ones. The rows
+/// cover one node, so their error does not apply to the network between nodes: that network is still the
+/// preset's.
 TEST(Calibrate, KeepsWhatTheFileSays) {
   const Sandbox sandbox;
   json base = json::parse(cluster_text("b200:1").substr(0, cluster_text("b200:1").rfind(':')));
-  base["software"]["gemm_efficiency"] = 0.6;  // the rows ask for 0.4926
+  base["software"]["gemm_efficiency"] = 0.6;  // the rows imply 0.4926
   base["software"]["tensor_overlap"] = 0.25;
   base["software"]["shared_cache_factor"] = 1.5;
   base["software"]["source"] = "mine";
@@ -252,7 +253,8 @@ TEST(Calibrate, KeepsWhatTheFileSays) {
   }
 }
 
-/// Rows of links that are twice as fast as messages on the cluster's get no more than its line rate.
+/// Even if the rows imply links twice as fast as the cluster's messages, the fit does not exceed the line
+/// rate.
 TEST(Calibrate, FitsNoLinkAboveItsLineRate) {
   const ClusterSpec start = find_cluster("b200");
   ClusterSpec made = start;
@@ -290,7 +292,8 @@ TEST(Calibrate, RefusesWrongOptions) {
 }
 
 TEST(Calibrate, RecoversTheParametersThatMadeTheRows) {
-  // Times predicted by a changed cluster; a fit that starts from the unchanged one predicts them again.
+  // The times are predicted by a changed cluster. A fit that starts from the unchanged one must predict them
+  // again.
   ClusterSpec made = find_cluster("b200");
   const ClusterSpec start = made;
   made.software.gemm_efficiency *= 1.2;
@@ -309,9 +312,10 @@ double mean_error(const PreparedSet& set, const ClusterSpec& cluster) {
   return summarize(time_errors(set.set, predict(set, cluster))).mean;
 }
 
-/// A cluster that differs in two parameters of the kernels makes rows of one node. What they do not depend
-/// on, or meet as well with the cluster's own value, stays to the bit, as does the launch floor, which is
-/// below all passes of both; and plans of several nodes, which no row resembles, are predicted no worse.
+/// A cluster that differs in two kernel parameters generates rows of one node. Parameters that do not affect
+/// the rows, or that match them just as well at the cluster's own value, stay bit-identical. So does the
+/// launch floor, which is below all passes of both clusters. Predictions for multi-node plans, which no row
+/// resembles, do not get worse.
 TEST(Calibrate, KeepsWhatTheRowsDoNotDecide) {
   const ClusterSpec start = find_cluster("a100-80g");
   ASSERT_EQ(start.software.layer_launch.count(), 0);
@@ -330,7 +334,7 @@ TEST(Calibrate, KeepsWhatTheRowsDoNotDecide) {
   }
 }
 
-/// The cluster that the fit starts from launches in no time, and the rows were made with 2 ms.
+/// The starting cluster has zero launch time, and the rows were made with 2 ms.
 TEST(Calibrate, FindsATimeThatTheClusterLeavesAtZero) {
   ClusterSpec start = find_cluster("a100-80g-vtrain");
   start.software.layer_launch = Seconds(0);
@@ -343,7 +347,7 @@ TEST(Calibrate, FindsATimeThatTheClusterLeavesAtZero) {
   EXPECT_EQ(fitted.software.memory_efficiency, start.software.memory_efficiency);
 }
 
-/// Iterations of a uniform plan on one node, each of other samples, as `cluster` takes them.
+/// Returns iterations of a uniform plan on one node, each with other samples, timed by `cluster`.
 TimelineFile recorded_on(const ClusterSpec& cluster, const ModelSpec& model, int pp) {
   Plan plan;
   plan.layout = Layout::uniform;
@@ -370,7 +374,7 @@ TimelineFile recorded_on(const ClusterSpec& cluster, const ModelSpec& model, int
   return file;
 }
 
-/// The cluster that made the recordings is another than that where the fit starts.
+/// The cluster that made the recordings differs from the one where the fit starts.
 TEST(Calibrate, RecoversWhatMadeRecordings) {
   const Sandbox sandbox;
   const ModelSpec model = find_model("llava-ov-llama3-8b");
@@ -386,7 +390,7 @@ TEST(Calibrate, RecoversWhatMadeRecordings) {
     sets.push_back(prepare_recording(path, model));
     ASSERT_EQ(sets.back().runs.size(), 6U);
     all.emplace_back(6, true);
-    // What made a recording predicts it, to the rounding of durations.
+    // The cluster that made a recording predicts it, up to the rounding of durations.
     EXPECT_LT(summarize(time_errors(sets.back().set, predict(sets.back(), made))).max, 1e-6);
   }
   const ClusterSpec fitted = fit(sets, all, start);

@@ -1,4 +1,4 @@
-// Processes of a run, each on a machine of its own, write one checkpoint and look at shares of it.
+// Processes of a run, each on its own machine, write one checkpoint and each check a share of it.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ struct CheckpointOfProcesses : ::testing::Test {
   }
 };
 
-/// Each of four processes reads one of four files: the one that the third reads is damaged, and all go back.
+/// Each of four processes reads one of four files. The third process's file is damaged, and all go back.
 TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
   const RunIdentity run = run_identity(target.model, "data", "0123", 1, plan.gbs);
   std::mutex mutex;
@@ -51,7 +51,7 @@ TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
   const auto go_on = [&](HostProcess& process) {
     LiveExecutor executor(plan, target.model, process, {DType::f32, 1, nullptr});
     OptimizerChoice optimizer;
-    if (process.leads()) optimizer.rate.peak = 0.5;  // the others were given nothing
+    if (process.leads()) optimizer.rate.peak = 0.5;  // the others get no options
     const std::int64_t step = resume_training(folder, run, {}, optimizer, process, executor, nullptr).step;
     const std::scoped_lock lock(mutex);
     steps.push_back(step);
@@ -74,7 +74,7 @@ TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 3, 3, 3}));
 }
 
-/// The processes are threads here, of which one has another working folder: to it "run" is elsewhere.
+/// The processes are threads here. One has another working folder, so "run" is elsewhere for it.
 TEST_F(CheckpointOfProcesses, NeedsAFolderThatAllSee) {
   std::thread([] { may_unshare = ::unshare(CLONE_FS) == 0; }).join();
   if (!may_unshare) GTEST_SKIP() << "threads may not have folders of their own here";

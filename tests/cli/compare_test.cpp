@@ -19,15 +19,15 @@ const std::string kTarget =
     "--iterations 2 "
     "--seed 5 ";
 
-/// So little that tests do not wait for the search, which other tests are about.
+/// A budget so small that tests do not wait for the search, which has its own tests.
 const std::string kLittle = "--budget 300000 ";
 
-/// Returns the systems that compare puts beside each other where no scheduler is asked for.
+/// Returns the systems that compare lists if no scheduler is requested.
 std::vector<System> expected_systems() {
   return systems_to_compare({}, {"ilp"});
 }
 
-/// Returns the result of the system of a name; null where there is none.
+/// Returns the result of the named system, or null if there is none.
 json result_of(const json& systems, const std::string& name) {
   for (const json& system : systems) {
     if (system["system"] == name) return system;
@@ -35,15 +35,15 @@ json result_of(const json& systems, const std::string& name) {
   return {};
 }
 
-/// The search says with which scheduler its plan did best; its own, auto, keeps to memory and takes 320
-/// steps.
+/// Returns the scheduler with which the search's plan did best. Its own scheduler, auto, stays within memory
+/// and takes 320 steps.
 std::string searched_scheduler(const json& system) {
   const std::string name = system["scheduler"];
   return name == "auto" ? name + " --respect-memory --steps 320" : name;
 }
 
-/// A comparison whose steps are then run one by one; what differs between them is in `target` and
-/// `plan_options`.
+/// Runs a comparison and then its steps one by one. `target` and `plan_options` set what varies between the
+/// calls.
 void expect_steps_to_agree(const std::string& data, const std::string& target,
                            const std::string& plan_options) {
   const Sandbox sandbox;
@@ -68,20 +68,20 @@ void expect_steps_to_agree(const std::string& data, const std::string& target,
       continue;
     }
     ASSERT_EQ(planned.exit_code, 0) << planned.err;
-    // With the microbatches of a scheduler another recomputation may be best than with random ones.
-    // And the search begins with the plans of the other rows, which 'plan' does not have.
+    // With a scheduler's microbatches, another recomputation may be best than with random ones. Also, the
+    // search starts with the plans of the other rows, which 'plan' does not have.
     const bool chosen_when_run = searches || expected.scheduler.name != "random";
     if (chosen_when_run) testing::write_all(sandbox.path("p.json"), system["plan"].dump());
     const RunResult scheduled =
         sandbox.run("schedule --plan p.json " + data + "--gbs 48 --iterations 2 --seed 5 --scheduler " +
                     scheduler + " --out s.json");
-    if (scheduled.exit_code == 3) {  // it cannot be kept within memory
+    if (scheduled.exit_code == 3) {  // no schedule stays within memory
       EXPECT_FALSE(system["infeasible_reason"].is_null());
       continue;
     }
     ASSERT_EQ(scheduled.exit_code, 0) << scheduled.err;
     const RunResult simulated = sandbox.run("simulate --plan p.json --schedule s.json --format json");
-    if (!system["infeasible_reason"].is_null()) {  // more memory than the planner's own rule expects
+    if (!system["infeasible_reason"].is_null()) {  // it needs more memory than the planner's own rule expects
       EXPECT_EQ(simulated.exit_code, 3) << simulated.err;
       continue;
     }
@@ -109,8 +109,8 @@ TEST(Compare, NumbersAgreeForAudioOnTwoNodesWithGpipe) {
 
 TEST(Compare, SameSeedSameBytes) {
   const Sandbox sandbox;
-  // A short run, in which measured planning would be a large and changing share of the result if it were in
-  // it.
+  // A short run, in which the measured planning time would be a large and varying share of the result if it
+  // were included.
   const std::string command =
       "compare " + kTarget + kLittle + "--train-samples 2000 --gpu-hour-cost 2 --gpu-power-w 700 ";
   const RunResult first = sandbox.run(command + "--out a");
@@ -159,13 +159,13 @@ TEST(Compare, TrainingFiguresFollowFromThroughput) {
       "--systems dflop --train-samples 1000000 --gpu-hour-cost 2 --gpu-power-w 700 --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json system = result_of(json::parse(result.out)["systems"], "dflop");
-  // hours = samples / throughput / 3600; 8 GPUs; 2 a GPU-hour; 0.7 kW a GPU.
+  // hours = samples / throughput / 3600; 8 GPUs; 2 per GPU-hour; 0.7 kW per GPU.
   const double hours = 1e6 / system["samples_per_s"].get<double>() / 3600;
   EXPECT_DOUBLE_EQ(system["train_hours"], hours);
   EXPECT_DOUBLE_EQ(system["train_gpu_hours"], hours * 8);
   EXPECT_DOUBLE_EQ(system["train_cost"], hours * 8 * 2);
   EXPECT_DOUBLE_EQ(system["train_energy_kwh"], hours * 8 * 0.7);
-  EXPECT_EQ(sandbox.run("compare " + kTarget + "--gpu-hour-cost 2").exit_code, 2);  // of what training?
+  EXPECT_EQ(sandbox.run("compare " + kTarget + "--gpu-hour-cost 2").exit_code, 2);  // for what training?
 }
 
 TEST(Compare, TooSmallAClusterIsInfeasibleAndSaysWhy) {
@@ -205,7 +205,7 @@ TEST(Compare, RowsSayWhatTheyWereFreeToChoose) {
             "one tp, pp, dp, microbatches, LLM layers of the first stage");
   EXPECT_EQ(result_of(fixed, "dflop")["chooses"], "tp, pp, dp of each module and microbatches, by its rule");
   EXPECT_EQ(result_of(fixed, "megatron")["plan"]["recomputation"], "full");
-  // More freedom is never worse.
+  // More freedom never gives a worse plan.
   EXPECT_LE(result_of(free, "megatron")["iteration_s_mean"],
             result_of(fixed, "megatron")["iteration_s_mean"]);
 }
@@ -231,7 +231,7 @@ TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
     const json search = result_of(systems, "search");
     for (const json& system : systems) {
       if (system["fits_further"] != true)
-        continue;  // of a plan that further batches do not fit nothing is asked
+        continue;  // there is no requirement for a plan that further batches do not fit
       EXPECT_EQ(search["fits_further"], true) << option;
       ++rows;
       EXPECT_LE(search["iteration_s_mean"], system["iteration_s_mean"]) << option << system["system"];
@@ -240,7 +240,7 @@ TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
   EXPECT_GT(rows, 20);
 }
 
-// What is fixed is fixed for all rows: planners of uniform plans have none of another layout.
+// A fixed choice applies to all rows: planners of uniform plans have no plan with another layout.
 TEST(Compare, ALayoutIsForAllRows) {
   const Sandbox sandbox;
   const json systems = compared(sandbox, "--layout disaggregated --budget 1 --systems pytorch,dflop,search");
@@ -279,8 +279,7 @@ TEST(Compare, PlansOfOnesOwnAreRows) {
   refused("--plan other.json", {"other.json: key 'cluster'", "expected a100-80g-vtrain:1, found h100:1"});
 }
 
-// An objective of the makespan, from the options or a plan, has rows filled by auto, as 'schedule' fills
-// them.
+// If the options or a plan set the makespan as the objective, auto fills the rows, as in 'schedule'.
 TEST(Compare, RowsAreFilledForTheMakespanAsByTheCommandSchedule) {
   const Sandbox sandbox;
   const std::string plan = "plan " + kTarget + "--planner search --budget 1 --layout uniform --out mine.json";
@@ -311,14 +310,15 @@ TEST(Compare, SaysWhichRowsAreFilledForOtherObjectives) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return json::parse(result.out)["assumptions"].dump();
   };
-  // auto fills megatron's plan, which asks for no objective, for the makespan; dflop's asks for the published
-  // one.
+  // auto fills megatron's plan, which requests no objective, for the makespan. dflop's plan requests the
+  // published objective.
   EXPECT_NE(said("--scheduler auto").find("makespan (megatron-balanced), published (dflop)"),
             std::string::npos);
   EXPECT_EQ(said("--scheduler auto --objective makespan").find("different objectives"), std::string::npos);
 }
 
-// A text of 40,000 tokens is cut at 32,768 of llava-ov-llama3-8b; the table has it as it is, and says so.
+// llava-ov-llama3-8b cuts a text of 40,000 tokens to 32,768. The table lists the uncut length and notes the
+// cut.
 TEST(Data, TheTableSaysWhereTheModelCuts) {
   const Sandbox sandbox;
   const auto write = [&](int tokens) {
@@ -340,8 +340,8 @@ TEST(Data, TheTableSaysWhereTheModelCuts) {
 
 TEST(Data, WritesOneRowPerSample) {
   const Sandbox sandbox;
-  // One 1081x165 image: golden table row: 4 tiles, 2916 ViT tokens, 1795 LLM tokens upstream and 1066 in the
-  // public code's variant; 10 + 7 text tokens.
+  // One 1081x165 image, from the golden table: 4 tiles, 2916 ViT tokens, 1795 LLM tokens upstream and 1066 in
+  // the public code's variant; 10 + 7 text tokens.
   testing::write_all(
       sandbox.path("d.csv"),
       "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,"

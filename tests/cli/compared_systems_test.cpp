@@ -1,4 +1,4 @@
-// What `dflop compare` promises of its rows, on random models, clusters and options.
+// Guarantees of `dflop compare` about its rows, on random models, clusters and options.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,14 +22,14 @@ const T& one_of(Random& random, const std::vector<T>& from) {
   return from[random.below(from.size())];
 }
 
-/// A list with one value, or an empty one, which leaves all open.
+/// Returns a list with one value, or an empty list, which restricts nothing.
 template <typename T, typename List>
 std::vector<T> one_or_any(Random& random, const List& from) {
   if (random.below(2) == 0) return {};
   return {from[random.below(from.size())]};
 }
 
-/// A model of a few layers on a few GPUs, whose memory is ample or short, with options of either setting.
+/// A model of a few layers on a few GPUs, with ample or scarce memory and random options of either setting.
 struct RandomCase {
   Sandbox sandbox;
   std::string model = sandbox.path("model.json");
@@ -66,7 +66,7 @@ struct RandomCase {
     if (!input.search.placements.empty()) input.options.placement = input.search.placements.front();
   }
 
-  /// Makes it a cluster of a node as it is and one of another type, with as much or as little memory.
+  /// Adds a node of another GPU type with the same memory to the cluster's node.
   void mix(json machine, std::uint64_t seed) {
     json other = preset("clusters/h100");
     other["gpu"]["memory_bytes"] = machine["gpu"]["memory_bytes"];
@@ -114,11 +114,11 @@ TEST(ComparedSystems, TheSearchIsNeverWorseNothingIsOverMemoryAndRowsCanBeRunAga
       ASSERT_TRUE(search.evaluation) << search.planned.infeasible_reason;
       EXPECT_LE(search.evaluation->mean, system.evaluation->mean);
       EXPECT_LE(system.evaluation->peak_memory, target.cluster.gpu.usable_memory());
-      // The row's plan and schedule, made into instructions, verified and run once more.
+      // Lower the row's plan and schedule to instructions, verify them and run them once more.
       const Evaluation again = evaluate(*system.planned.plan, target, system.schedule, 0, target.executor);
       EXPECT_EQ(again.mean, system.evaluation->mean);
       EXPECT_EQ(again.peak_memory, system.evaluation->peak_memory);
-      // What planners that simulate report; the others have objectives of their own.
+      // Planners that simulate report this mean. The others have their own objectives.
       const bool as_planned = system.scheduler.name == "random" && !system.is_search();
       if (system.planned.plan->layout == Layout::uniform && as_planned) {
         EXPECT_DOUBLE_EQ(system.planned.objective.count(), system.evaluation->mean.count());

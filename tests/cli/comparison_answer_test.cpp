@@ -14,7 +14,7 @@
 namespace dflop {
 namespace comparison_answer_test {
 
-/// Returns a row whose iterations take `seconds`; none where that is 0, as it does not fit.
+/// Returns a row with iterations of `seconds`. With 0, the plan is infeasible and there are none.
 System row(const std::string& name, const std::string& planner, double seconds,
            std::optional<bool> fits_further = true) {
   System system{.name = name, .planner = planner, .scheduler = {"random"}};
@@ -97,7 +97,7 @@ TEST(CompareAnswer, SaysWhatThePlanSpendsMoreTimeOn) {
     time[TimeUse::compute] = Seconds(16);
     return time;
   });
-  // 5 s and 2 s less, 2 s more; all are at least a fifth of 25 - 20 = 5 s.
+  // 5 s and 2 s less, 2 s more; each is at least a fifth of 25 - 20 = 5 s.
   expect_in(
       "saves 5.00 s an iteration, mostly 5.00 s of idle time from imbalance and 2.00 s of waiting for messages "
       "and gradient reductions, though it adds 2.00 s of recomputation.",
@@ -140,7 +140,7 @@ TEST(CompareAnswer, RowsAloneHaveNothingToCompareWith) {
             "The published method (dflop) has no plan that fits.");
 }
 
-// A plan that does not hold further batches comes after those that do, however fast it is.
+// A plan that does not fit further batches comes after those that do, however fast it is.
 TEST(CompareAnswer, PlansThatFitAllBatchesComeFirst) {
   const std::vector<System> systems = {row("pytorch", "pytorch", 20, false), row("megatron", "megatron", 25),
                                        row("search", "search", 22)};
@@ -166,8 +166,8 @@ TEST(CompareAnswer, TheTableFitsAHundredColumnsAndGroupsRows) {
   longest.placement = RankOrder::replica_major;
   const std::string text = decision_text(systems, 0);
   for (const std::string_view line : split(text, '\n')) EXPECT_LE(line.size(), kNarrowColumns) << line;
-  // Kinds in order of their best rows: a plan of the user's, baselines, the published method; the search,
-  // whose plan fits only partly, comes last.
+  // Kinds are ordered by their best rows: a user's plan, baselines, the published method. The search comes
+  // last, as its plan fits only some batches.
   std::size_t last = 0;
   for (const char* heading : {"your plans:\n  nnn", "baselines:\n  megatron ", "\n  megatron-default ",
                               "published method and variants:\n  dflop ", "found by search:\n  search "}) {
@@ -178,7 +178,7 @@ TEST(CompareAnswer, TheTableFitsAHundredColumnsAndGroupsRows) {
   }
   for (const char* part : {"128", "replica-major", "unknown", "partly", "infeasible", "mb1024"})
     expect_in(part, text);
-  // On a terminal of 60 columns each row is a block.
+  // On a terminal of 60 columns, each row becomes a block.
   expect_in("system   search\nkind     search\n", decision_text(systems, 60));
 }
 
@@ -211,7 +211,7 @@ TEST(CompareAnswer, ThePageHasTablesTheAnswerAndNothingFromOutside) {
   for (const char* outside : {" src=", "href=", "url(", "@import", "https:"}) expect_not_in(outside, page);
 }
 
-// The parts add up to the iteration, and each is there only where the plan has a reason for it.
+// The parts add up to the iteration, and each part is present only if the plan has a reason for it.
 TEST(CompareAnswer, TheBreakdownAddsUpToTheIteration) {
   const Target target("llava-ov-llama3-8b", "a100-80g:1");
   PreprocessOptions options;
@@ -229,7 +229,8 @@ TEST(CompareAnswer, TheBreakdownAddsUpToTheIteration) {
   std::vector<System> shared = systems_to_compare({"search"}, {"lpt"}, input.search);
   run_systems(shared, target, input);
   systems.push_back(shared.front());
-  // On half of the GPUs of two nodes each takes as long, and the mean GPU is unused for half of the time.
+  // On half of the GPUs of two nodes, the iteration takes as long, and the mean GPU is unused half of the
+  // time.
   const Target two_nodes("llava-ov-llama3-8b", "a100-80g:2");
   const System& half = systems.front();
   const TimeBreakdown unused = time_breakdown(two_nodes, *half.planned.plan, half.schedule);

@@ -6,7 +6,7 @@
 namespace dflop {
 namespace completion_test {
 
-/// Returns what bash would offer for the words typed so far, of which the last is begun.
+/// Returns what bash offers for the words typed so far, the last of which is incomplete.
 std::string completed(const testing::Sandbox& sandbox, const std::string& words) {
   testing::write_all(sandbox.path("ask.sh"), "source ./dflop.bash\nCOMP_WORDS=(" + words +
                                                  ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_dflop\n"

@@ -26,7 +26,7 @@ constexpr const char* kPlan = R"({"schema": "dflop.plan", "version": 1, "planner
   "microbatches": 8, "schedule": "1f1b", "recomputation": "full", "zero1": true, "sequence_parallel": true}
 )";
 
-/// Of the image records alone, whose shapes are given: no note.
+/// Uses only the image records, whose shapes are given, so there is no note.
 const std::string kStudy =
     "correction --plan plan.json --data traces/datasets/vision_mix.csv --modalities image,multi_image ";
 
@@ -57,15 +57,15 @@ TEST_F(CorrectionCommand, CorrectedSchedulesAreBetterOnSlowShapes) {
     // Tracking takes 4 % of throughput: net = (1 + gain) x 0.96 - 1, exactly.
     EXPECT_NEAR(row["on_net_gain"].get<double>(), (1 + row["on_gain"].get<double>()) * 0.96 - 1, 1e-12);
   }
-  // Six slow samples of 128, each as long as three mean microbatches, in 16 bins: who knows them gains much,
-  // and what is learned comes near to it.
+  // Six slow samples of 128, each as long as three mean microbatches, in 16 bins: perfect knowledge of them
+  // gains much, and the learned correction comes close.
   EXPECT_GT(rows[1]["perfect_gain"].get<double>(), 0.05);
   EXPECT_GT(rows[1]["on_gain"].get<double>(), 0.7 * rows[1]["perfect_gain"].get<double>());
   EXPECT_EQ(rows[1]["published_state"], "on");
-  // An eighth of it is not worth 4 %: after the first window both stop.
+  // An eighth of that latency is not worth 4 %: both stop after the first window.
   EXPECT_LT(rows[0]["on_net_gain"].get<double>(), 0);
   EXPECT_EQ(rows[0]["published_state"], "off");
-  // Kept corrections cost nothing but probes: better than always on and than none.
+  // Kept corrections cost only probes: better than always on and better than none.
   EXPECT_EQ(rows[1]["keep_state"], "off");
   EXPECT_GT(rows[1]["keep_gain"].get<double>(), 0.02);
 }
@@ -79,8 +79,8 @@ TEST_F(CorrectionCommand, CorrectedMakespansAreBetterOnSlowShapes) {
 }
 
 TEST_F(CorrectionCommand, WithoutSlowShapesThereIsNothingToGain) {
-  // They appear in the last of 20 iterations, and there is no noise: until then all runs have the same
-  // schedules, and tracking costs exactly what was asked for.
+  // Slow shapes appear in the last of 20 iterations, and there is no noise. Until then all runs have the same
+  // schedules, and tracking costs exactly the requested share.
   const json row = cells(
       "--fractions 0.05 --latencies 1 --iterations 20 --appear 19 --jitter 0 --tracking-cost 0.1 "
       "--window 4 --measure 2")[0];
@@ -93,7 +93,7 @@ TEST_F(CorrectionCommand, WithoutSlowShapesThereIsNothingToGain) {
 TEST_F(CorrectionCommand, WakesForSlowShapesAndRestsWhenTheyAreGone) {
   const json row = cells(
       "--fractions 0.05 --latencies 1 --iterations 70 --appear 24 --vanish 46 --window 4 --measure 2")[0];
-  // At rest before 24, awake soon after, at rest again at the end.
+  // Off before 24, on soon after, off again at the end.
   const std::string story = row["published_story"];
   EXPECT_EQ(story.rfind("on 0, off 4, on 6, off 12, on 2", 0), 0U) << story;
   EXPECT_EQ(row["published_state"], "off") << story;
@@ -145,8 +145,8 @@ TEST_F(CorrectionCommand, WhatWasLearnedServesSchedules) {
     const RunResult usual = box.run(schedule + "--scheduler " + scheduler);
     const RunResult corrected = box.run(schedule + "--correction learned.json --scheduler " + scheduler);
     ASSERT_EQ(corrected.exit_code, 0) << corrected.err;
-    // Six slow samples of 128, each as long as three mean microbatches of eight: one of them alone lengthens
-    // the largest of 16 bins by more than half.
+    // Six slow samples of 128, each as long as three mean microbatches of eight: a single one lengthens the
+    // largest of 16 bins by more than half.
     for (std::size_t k = 0; k < 2; ++k) {
       EXPECT_GT(testing::rows_of(corrected.out)[k]["c_max_s"].get<double>(),
                 1.1 * testing::rows_of(usual.out)[k]["c_max_s"].get<double>());
@@ -165,15 +165,15 @@ TEST_F(CorrectionCommand, WhatWasLearnedServesSchedules) {
 }
 
 TEST_F(CorrectionCommand, ACostThatWasNeverMeasuredIsMissing) {
-  // Known after the first window and twice the iterations that measure it: 4 + 2 x 2.
+  // The cost is known after the first window and twice the measuring iterations: 4 + 2 x 2.
   const std::string options = "--fractions 0.05 --latencies 1 --window 4 --measure 2 ";
   EXPECT_TRUE(cells(options + "--iterations 7")[0]["tracking_cost"].is_null());
   EXPECT_TRUE(cells(options + "--iterations 8")[0]["tracking_cost"].is_number());
 }
 
 TEST_F(CorrectionCommand, FewNewSamplesAreNoDrift) {
-  // Each 60th of the 12,800 records that are planned for: 213, far fewer than 8 global batches of 128. Were
-  // they repeated, the range would be that of 1024 independent samples, less than half as wide as their own.
+  // Every 60th of the 12,800 planned records: 213, far fewer than 8 global batches of 128. If they were
+  // repeated, the range would be that of 1024 independent samples, less than half as wide as their own.
   std::istringstream lines(read_all(box.path("traces/datasets/vision_mix.csv")));
   std::string few;
   int records = 0;
@@ -185,7 +185,7 @@ TEST_F(CorrectionCommand, FewNewSamplesAreNoDrift) {
   const std::string options = "--fractions 0.05 --latencies 1 --iterations 2 --new-data few.csv ";
   const json advice = json::parse(box.run(kStudy + options + "--format json").out);
   EXPECT_EQ(advice["replan"], false) << advice["drift"].dump(1);
-  // As CSV has one table, the verdict is a note.
+  // CSV has only one table, so the verdict is a note.
   const RunResult csv = box.run(kStudy + options + "--format csv");
   EXPECT_EQ(csv.out.rfind("slow_fraction,", 0), 0U);
   EXPECT_NE(csv.err.find("new data: the plan still fits"), std::string::npos) << csv.err;
@@ -204,7 +204,7 @@ TEST_F(CorrectionCommand, SaysWhetherToPlanAnew) {
   EXPECT_EQ(same.exit_code, 0) << same.err;
   EXPECT_NE(same.out.find("the plan still fits"), std::string::npos) << same.out;
   EXPECT_EQ(same.out.find("re-plan"), std::string::npos) << same.out;
-  // Of the same file the multi-image records alone: larger, and none of the single images.
+  // Only the multi-image records of the same file, which are larger, and none of the single images.
   std::istringstream lines(read_all(box.path("traces/datasets/vision_mix.csv")));
   std::string multi;
   for (std::string line; std::getline(lines, line);) {

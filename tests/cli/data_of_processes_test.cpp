@@ -1,4 +1,4 @@
-// Each process of a run loads the samples of its own ranks and no others.
+// Each process of a run loads only the samples of its own ranks.
 #include <gtest/gtest.h>
 
 #include "experiments/training/held_out.hpp"
@@ -17,7 +17,7 @@ constexpr int kSteps = 3;
 struct DataOfProcesses : testing::TinyTraining {
   DataOfProcesses() : TinyTraining(2) {}
 
-  /// Trains and returns the losses, in the process that leads the run.
+  /// Trains and returns the losses in the leading process.
   std::vector<double> train(World& world, const std::shared_ptr<const Dataset>& data) const {
     const auto loader = std::make_shared<ContentLoader>(data, 2);
     LiveExecutor executor(plan, target->model, world, {DType::f64, 1, loader});
@@ -34,8 +34,8 @@ struct DataOfProcesses : testing::TinyTraining {
   }
 };
 
-/// Each sample of the three batches is on one of two dp ranks, whose two pipeline ranks read it; the first of
-/// them encodes and decodes it. Losses are those of one process.
+/// Each sample of the three batches is on one of two dp ranks, and that dp rank's two pipeline ranks read it.
+/// Only the first of them, which encodes the sample, decodes it. Losses equal those of one process.
 TEST_F(DataOfProcesses, IsThatOfTheirRanks) {
   const auto all = std::make_shared<CountedDataset>(target->model, *samples, 1);
   HostWorld world(plan.ranks());
@@ -67,7 +67,7 @@ TEST_F(DataOfProcesses, IsThatOfTheirRanks) {
   EXPECT_EQ(sum, std::size_t{kSteps * 8 * 2});
 }
 
-/// The ranks of one dp rank alone decode the damaged sample; all processes hear of it, and have the step.
+/// Only the ranks of one dp rank decode the damaged sample. All processes learn of it, and the step counts.
 TEST_F(DataOfProcesses, ThatAreHeldOutAndDamagedCostNoStep) {
   TrainJob job;
   job.plan = plan;

@@ -1,4 +1,4 @@
-// Bad input: one clear error that names the place, exit code 2, and no output file.
+// Bad input gives one clear error that names the place, exit code 2, and no output file.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -49,7 +49,8 @@ TEST(Errors, Options) {
   for (const char* none : {"8.5", "2,5", "1e-1", "many"})
     expect_error(sandbox.run(plan + "--cluster h100 --gbs " + none),
                  {"--gbs", "a whole number, as 1000 or 3e6", none});
-  // 2^64 - 1 is no number of 64 bits with a sign, and 1e18 is above 2^53, from where a double skips numbers.
+  // 2^64 - 1 does not fit a signed 64-bit integer, and 1e18 is above 2^53, where doubles start to skip
+  // integers.
   for (const std::string large : {"--seed 18446744073709551615", "--seed 1e18", "--seed 1e308"})
     expect_error(sandbox.run("plan --model tiny-vlm --cluster h100 --gbs 4 " + large),
                  {"'--seed'", "a whole number below 2^63, or below 2^53 where it has an exponent"});
@@ -136,7 +137,7 @@ TEST(Errors, PlansAndSchedules) {
   expect_error(schedule_with(replaced("\"gbs\": 16", "\"gbs\": \"16\"")), {"bad.json", "gbs"});
   expect_error(schedule_with(""), {"bad.json"});
   EXPECT_FALSE(sandbox.has("out.json"));
-  // A batch that cannot fill the plan's microbatches.
+  // The batch cannot fill the plan's microbatches.
   expect_error(sandbox.run("schedule --plan plan.json " + base + "--gbs 1 --out out.json"), {"--gbs", "'1'"});
   expect_error(sandbox.run("schedule --plan plan.json " + base + "--scheduler best"), {"best", "lpt"});
   expect_error(sandbox.run("schedule --plan plan.json " + base + "--time-limit 1 --node-budget 2"),
@@ -157,7 +158,7 @@ TEST(Errors, NamesMayHoldBytesOfZero) {
     "model": "a\u0000b", "cluster": "a100-80g-vtrain:1", "gbs": 32, "layout": "uniform",
     "encoder": {"tp": 2, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 4, "layers": [32]},
     "microbatches": 3, "schedule": "1f1b", "recomputation": "none", "zero1": true, "sequence_parallel": true})");
-  // What follows the byte is kept: the rest of the name and the names that are known.
+  // The text after the zero byte is kept: the rest of the name and the list of known names.
   expect_error(sandbox.run("schedule --data traces/datasets/vision_mix.csv --plan p.json"),
                {"p.json: key 'model'", "unknown model 'a\\0b'", "llava-ov-llama3-8b"});
 }

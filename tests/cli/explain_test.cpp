@@ -1,4 +1,4 @@
-// dflop simulate --explain and --html, and what the fullest rank holds, as a user sees them.
+// dflop simulate --explain and --html, and the memory of the fullest rank, as a user sees them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,10 +45,10 @@ TEST(Explain, TellsWhereThePathRunsAndWhatIsGained) {
     EXPECT_DOUBLE_EQ(row["messages_s"].get<double>(), rows[r].messages);
     EXPECT_DOUBLE_EQ(row["all_s"].get<double>(), rows[r].all);
     EXPECT_DOUBLE_EQ(row["share"].get<double>(), rows[r].all / 0.096);
-    EXPECT_EQ(row.count("optimizer_s"), 0U);  // there is none on the path
+    EXPECT_EQ(row.count("optimizer_s"), 0U);  // the path has no optimizer step
   }
   // With stage 1 free: F0 0-10, F1 10-20, B0 20-40, B1 40-60. Each stage is busy 60 ms. With stage 0 free:
-  // 3 + 60 + 3. Without messages: 3 x 30. Nothing is uneven.
+  // 3 + 60 + 3. Without messages: 3 x 30. All microbatches are equal.
   const std::vector<std::pair<std::string, double>> gains = {{"compute of stage 1 free", 0.06},
                                                              {"no bubbles (busiest rank)", 0.06},
                                                              {"compute of stage 0 free", 0.066},
@@ -75,7 +75,7 @@ TEST(Explain, PrintsTablesOnlyWhereAskedFor) {
   EXPECT_NE(explained.find("messages free"), std::string::npos) << explained;
 }
 
-// CSV, Markdown and LaTeX are one table; a page beside it has room for the explanation.
+// CSV, Markdown and LaTeX have only one table. An HTML page next to them has space for the explanation.
 TEST(Explain, IsRefusedWhereItHasNoPlace) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kSmall);
@@ -107,7 +107,7 @@ TEST(Explain, PutsThePathIntoTheTrace) {
   EXPECT_EQ(names, expected);
 }
 
-/// Whatever a browser would load from elsewhere. Name spaces are names only.
+/// Expects that a browser loads nothing from elsewhere. XML namespaces are only names.
 void expect_self_contained(std::string page) {
   page = std::regex_replace(page, std::regex("xmlns='http://www.w3.org/2000/svg'"), "");
   for (const char* reference : {"http:", "https:", "src=", "href", "url(", "@import", "<script", "<link"}) {
@@ -126,13 +126,13 @@ TEST(Explain, WritesAPageThatNeedsNothingElse) {
                            "Memory of its fullest rank: stage 0, dp 0, rank 0", "at 0.0100 s"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
-  EXPECT_EQ(page.find("usable"), std::string::npos);  // of no known GPU
+  EXPECT_EQ(page.find("usable"), std::string::npos);  // there is no known GPU
   expect_self_contained(page);
   EXPECT_EQ(sandbox.run("simulate --pipeline p.json --html p.json").exit_code, 2);
 }
 
-// F0 of stage 0, with which the path begins, is held from 5 to 12 ms. The page says what was typed, options
-// that come several times too.
+// F0 of stage 0, which starts the path, is paused from 5 to 12 ms. The page shows the typed command,
+// including repeated options.
 TEST(Explain, TellsPausesApart) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kSmall);
@@ -148,7 +148,7 @@ TEST(Explain, TellsPausesApart) {
   EXPECT_NE(page.find("--pause rank=0:0.005:0.007 --pause rank=0:5:1"), std::string::npos);
 }
 
-/// A plan and schedule of two iterations in p.json and s.json, the second of which takes longer.
+/// Writes a plan and a schedule of two iterations to p.json and s.json. The second iteration takes longer.
 void make_plan(const Sandbox& sandbox) {
   const std::string data = "--data traces/datasets/vision_mix.csv --gbs 48 --iterations 2 --seed 2 ";
   ASSERT_EQ(
@@ -184,7 +184,7 @@ TEST(Explain, TakesTheSlowestIterationOfASchedule) {
   expect_self_contained(page);
 }
 
-// An H200 has 136.4 GiB usable, and the all stages run on them.
+// An H200 has 136.4 GiB usable, and all stages run on H200s.
 TEST(Explain, DrawsTheMemoryOfTheStagesOwnGpu) {
   const Sandbox sandbox;
   make_plan(sandbox);
@@ -219,7 +219,7 @@ TEST(FullestRank, HoldsWhatItsPeakIsMadeOf) {
   EXPECT_GT(fullest["peak_activations_bytes"], 0);
 }
 
-// Whole activations of all microbatches at once do not fit.
+// The activations of all microbatches do not fit at once without recomputation.
 TEST(FullestRank, IsNamedWhereMemoryIsNotEnough) {
   const Sandbox sandbox;
   make_plan(sandbox);
@@ -244,7 +244,7 @@ TEST(FullestRank, IsNamedWhereMemoryIsNotEnough) {
   EXPECT_EQ(std::stoi(match[4]), fullest["iteration"]);
 }
 
-// Of 300 groups 128 are drawn, those of the path among them: every second or third, and 151 and 152.
+// 128 of 300 groups are drawn, including those on the path: every second or third, and 151 and 152.
 TEST(TimelineSvg, DrawsTheGroupsOfThePathWhereNotAllCanBe) {
   Timeline timeline;
   timeline.stages = {"stage 0"};
@@ -273,7 +273,7 @@ TEST(TimelineSvg, DrawsTheGroupsOfThePathWhereNotAllCanBe) {
   EXPECT_EQ(timeline_svg(timeline, timeline.makespan).find("<path"), std::string::npos);
 }
 
-// 5000 forwards and backwards of 1 and 3 ns in 1000 pixels: too many to draw one by one.
+// 5000 forwards and backwards of 1 and 3 ns on 1000 pixels are too many to draw individually.
 TEST(TimelineSvg, DrawsPixelsWhereBarsAreTooMany) {
   Timeline timeline;
   timeline.stages = {"stage 0"};
@@ -288,13 +288,13 @@ TEST(TimelineSvg, DrawsPixelsWhereBarsAreTooMany) {
     }
   }
   const std::string svg = timeline_svg(timeline, timeline.makespan);
-  // One bar: backwards fill three quarters of every pixel.
+  // A single bar, as backwards fill three quarters of every pixel.
   EXPECT_NE(svg.find("<rect x='150.0' y='0.0' width='1000.0' height='13.0' fill='#e8923a'/>"),
             std::string::npos);
 }
 
-/// A rank of 2 GiB of parameters that holds 4 GiB of activations from 250 to 500 ns of 1000 and 1 GiB of
-/// buffers in the nanosecond from 300 on.
+/// A rank with 2 GiB of parameters that holds 4 GiB of activations from 250 to 500 ns of 1000, and 1 GiB of
+/// buffers for one nanosecond from 300.
 Timeline busy_memory() {
   Timeline timeline;
   timeline.makespan = Nanoseconds(1000);
@@ -312,9 +312,10 @@ Timeline busy_memory() {
   return timeline;
 }
 
-// 220 pixels are 1.12 x 8 GiB with a limit of 8: 24.55 pixels a GiB. Activations lie on the 2 GiB of
-// parameters, 170.9 from the top, up to 6 GiB, 72.7, from 250 to 500 beside the 150 of labels. Buffers reach
-// 7 GiB, 48.1, from 300 to 301. What ends in a half pixel still fills it.
+// With a limit of 8 GiB, 220 pixels are 1.12 x 8 GiB: 24.55 pixels per GiB. Activations lie on top of the 2
+// GiB of parameters, 170.9 from the top, and reach 6 GiB, 72.7, from 250 to 500, to the right of the 150
+// pixels of labels. Buffers reach 7 GiB, 48.1, from 300 to 301. A range that ends within a half pixel still
+// fills it.
 TEST(MemorySvg, StacksUsesAndMarksPeakAndLimit) {
   const std::string svg = memory_svg(busy_memory(), 0, Bytes{std::int64_t{8} << 30});
   EXPECT_NE(svg.find("<path d='M150.0 170.9H400.0V72.7H650.5V170.9H1150.0V170.9H150.0Z"), std::string::npos)

@@ -1,4 +1,4 @@
-// dflop export and dflop plan --export: Python reads what they write, and it is the plan.
+// dflop export and dflop plan --export: Python reads their output and gets the same plan.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,8 +15,8 @@ using testing::expect_error;
 using testing::RunResult;
 using testing::Sandbox;
 
-/// Runs an export beside stand-ins of what it imports, which take the fields that are there and no others,
-/// and prints its values.
+/// Runs an export with stubs of its imports, which accept only the fields that exist there, and prints the
+/// values.
 constexpr const char* kReader = R"(
 import dataclasses, json, sys, types
 
@@ -82,7 +82,7 @@ TEST_F(Export, PythonReadsThePlanBack) {
     testing::write_all(sandbox.path("p.py"), planned.out);
     const json values = read_back("p.py");
 
-    int offset = 0;  // the encoder has the first ranks, the LLM those after them
+    int offset = 0;  // the encoder has the first ranks, followed by the LLM's ranks
     for (const auto& [key, module] : {std::pair{"encoder", "images"}, std::pair{"llm", "language"}}) {
       const json& said = values["modules"][module];
       EXPECT_EQ(said["tensor_model_parallel_size"], wanted[key]["tp"]);
@@ -120,15 +120,15 @@ TEST_F(Export, SaysWhyAPlanDoesNotRun) {
   EXPECT_NE(uniform.err.find("layout: expected a disaggregated plan"), std::string::npos) << uniform.err;
   ASSERT_TRUE(sandbox.has("p.json")) << "the plan that was chosen is kept";
   expect_error(sandbox.run("export --plan p.json --to megatron-mimo"), {"p.json", "found a uniform one"}, 3);
-  // 6 x 2 = 12 does not divide 64: 60 and 72 are its multiples around it.
+  // 6 x 2 = 12 does not divide 64. The nearest multiples are 60 and 72.
   const RunResult uneven =
       plan("--layout disaggregated --dp 2 --encoder-dp 2 --microbatches 6 --export megatron-mimo");
   EXPECT_EQ(uneven.exit_code, 3);
   EXPECT_NE(uneven.err.find("found 64; the nearest are 60 and 72"), std::string::npos) << uneven.err;
 }
 
-/// Reads options as Megatron-LM's arguments.py does, which has these and no others, and says what it makes of
-/// them: microbatches by its num_microbatches_calculator.py, layers by transformer_block.py and
+/// Reads options as Megatron-LM's arguments.py does, which accepts these and no others, and prints the
+/// result: microbatches by its num_microbatches_calculator.py, layers by transformer_block.py and
 /// pipeline_parallel_layer_layout.py.
 constexpr const char* kOptionReader = R"py(
 import argparse, json, re, sys
@@ -175,8 +175,8 @@ print(json.dumps(dict(tp=tp, pp=pp, dp=dp, microbatches=microbatches, chunks=chu
                       bucket=4 * a.ddp_bucket_size if a.overlap_grad_reduce else 0)))
 )py";
 
-// Plans of all planners that make uniform ones are plans of Megatron-LM, or refused for a reason that stands
-// in them.
+// Each plan of a planner of uniform plans is a plan for Megatron-LM, or is rejected for a reason that the
+// plan shows.
 TEST_F(Export, AShellSourcesAUniformPlan) {
   testing::write_all(sandbox.path("options.py"), kOptionReader);
   const std::string data =
@@ -196,7 +196,7 @@ TEST_F(Export, AShellSourcesAUniformPlan) {
     const json plan = json::parse(testing::read_result(sandbox.path("p.json")));
     const RunResult exported = sandbox.run("export --plan p.json --out args.sh");
     int behind_first = 0;
-    const bool one_rank = plan["llm"]["pp"] == 1;  // which has all layers, in chunks or not
+    const bool one_rank = plan["llm"]["pp"] == 1;  // that rank has all layers, in chunks or not
     for (std::size_t s = 1; s < plan["encoder"]["layers"].size() && !one_rank; ++s)
       behind_first += plan["encoder"]["layers"][s].get<int>();
     const std::string order = plan["schedule"];

@@ -1,4 +1,4 @@
-// dflop fidelity: runs of plans, live or recorded, beside their predictions.
+// dflop fidelity compares live or recorded runs of plans with their predictions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct Fidelity : ::testing::Test {
   RunResult run(const std::string& options) const {
     return sandbox.run("fidelity --plans grid.json " + options);
   }
-  /// Writes p.json, a profile that is measured in no time, once for all tests.
+  /// Writes p.json, a profile with a minimal measuring budget, made once for all tests.
   void write_profile() const {
     static const std::string profile = [&] {
       const RunResult result = sandbox.run(
@@ -89,7 +89,7 @@ TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
     EXPECT_GT(plan["extrapolated_fraction"], 0.5) << "64 tokens were measured at most";
     mean += std::abs(error) / 2;
     most = std::max(most, std::abs(error));
-    // Memory of the host is counted: what is missing are messages.
+    // Host memory is counted. Only messages are missing.
     for (const json& rank : plan["ranks_memory"]) {
       const double peak = rank["measured_peak_bytes"];
       EXPECT_NEAR(rank["predicted_peak_bytes"].get<double>(), peak, 0.02 * peak) << plan["name"];
@@ -104,8 +104,8 @@ TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
   EXPECT_EQ(page.find("src="), std::string::npos) << "refers to nothing outside";
 }
 
-/// A GPU's points of 16 and 32 tokens say nothing of microbatches of hundreds, so that no plan gets a number:
-/// each has a row that says why. Who asks for them gets guesses.
+/// A GPU profile with points of 16 and 32 tokens does not cover microbatches of hundreds, so no plan gets a
+/// number. Each plan has a row with the reason. --extrapolate gives guesses.
 TEST_F(Fidelity, NamesPlansThatFailAndGoesOn) {
   write_grid();
   write_profile();
@@ -143,9 +143,9 @@ TEST_F(Fidelity, KeepsTheProfileOfEachPlan) {
   EXPECT_NE(result.err.find("profile-1.json, profile-2.json"), std::string::npos) << result.err;
 }
 
-/// Of 3 steps with 4 microbatches, encoder and LLM each have 12 forwards and backwards and 3 optimizer steps,
-/// and 12 messages of activations go one way and 12 of gradients the other. The tp plan has stages of both
-/// and 2 microbatches.
+/// In 3 steps with 4 microbatches, encoder and LLM each have 12 forwards and backwards and 3 optimizer steps.
+/// 12 messages of activations go one way and 12 of gradients the other. The tp plan has combined stages and 2
+/// microbatches.
 TEST_F(Fidelity, CountsOperations) {
   write_grid();
   write_profile();
@@ -167,7 +167,7 @@ TEST_F(Fidelity, CountsOperations) {
   EXPECT_EQ(count, expected);
 }
 
-/// The second plan cannot run on devices of one core, which is said before the first has run.
+/// The second plan cannot run on devices of one core. This is an error before the first plan runs.
 TEST_F(Fidelity, RefusesDevicesThatAPlanCannotShareBeforeItRuns) {
   write_grid(R"({"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 2})",
              R"({"name": "tp\u001b[2J", "encoder_share": 0.5, "encoder": {"tp": 1, "pp": 1, "dp": 1},
@@ -177,7 +177,7 @@ TEST_F(Fidelity, RefusesDevicesThatAPlanCannotShareBeforeItRuns) {
   EXPECT_EQ(result.err.find("predicted"), std::string::npos) << result.err;
 }
 
-/// Every predicted second is 0 but those of the optimizer: the ranks end with its step of 2 s.
+/// All predicted times are 0 except the optimizer's: the ranks end with its step of 2 s.
 TEST_F(Fidelity, PredictsWhatTheProfileSays) {
   write_grid();
   write_profile();
@@ -265,7 +265,7 @@ TEST_F(Fidelity, ReportsThePlansThatAreDone) {
   EXPECT_EQ(report["plans"][0]["name"], "split");
 }
 
-/// Measuring takes hours here; after a second it is what is under way.
+/// Measuring takes hours here. After a second it is still in progress.
 TEST_F(Fidelity, StopsWhileItMeasures) {
   write_grid();
   testing::Running run(sandbox, {"fidelity", "--plans", "grid.json", "--steps", "1", "--warm-up", "1",
@@ -288,7 +288,7 @@ TEST_F(Fidelity, RefusesAFolderThatCannotBeMade) {
   }
 }
 
-/// Recordings are of a plan with a rank for the encoder and one for the LLM, on images.
+/// The recordings use a plan with one encoder rank and one LLM rank, on images.
 struct FidelityOfRecordings : Fidelity {
   FidelityOfRecordings() {
     write_profile();
@@ -304,12 +304,12 @@ struct FidelityOfRecordings : Fidelity {
     const RunResult result = sandbox.run(command);
     ASSERT_EQ(result.exit_code, 0) << command << "\n" << result.err;
   }
-  /// Writes t.json, two iterations as the profile predicts them.
+  /// Writes t.json, two iterations as predicted by the profile.
   void simulate() const {
     run_well("schedule --plan plan.json --data small.csv --iterations 2 --scheduler lpt --out s.json");
     run_well("simulate --plan plan.json --schedule s.json --profile p.json --out t.json");
   }
-  /// Writes `file` of the traces of three ranks in traces/kineto/plans.
+  /// Imports the traces of three ranks in traces/kineto/plans as `file`.
   void import(const std::string& file, const std::string& options) const {
     run_well("import --kineto traces/kineto/plans/e1l2-rank?.json.gz --out " + file + " " + options);
   }
@@ -341,7 +341,7 @@ TEST_F(FidelityOfRecordings, APredictionThatCameTrueHasNoError) {
   for (const json& rank : row["ranks_memory"])
     EXPECT_EQ(rank["measured_peak_bytes"], rank["predicted_peak_bytes"]);
   for (const json& operation : report["operations"]) {
-    // A span is in whole nanoseconds, a price is not.
+    // A span is in whole nanoseconds, while a price is not.
     EXPECT_NEAR(operation["predicted_mean_s"].get<double>(), operation["measured_mean_s"].get<double>(),
                 1e-9);
   }
@@ -350,7 +350,7 @@ TEST_F(FidelityOfRecordings, APredictionThatCameTrueHasNoError) {
   EXPECT_EQ(made_by["model"]["name"], "tiny-vlm");
 }
 
-/// Both ranks take turns on one core, in the recording and when it is run again.
+/// Both ranks take turns on one core, in the recording and in the replay.
 TEST_F(FidelityOfRecordings, TrainingIsReplayedAsReplayDoes) {
   run_well("train --plan plan.json --data small.csv --steps 3 --cores 1 --record run.json");
   const json report = judged("run.json");
@@ -366,7 +366,7 @@ TEST_F(FidelityOfRecordings, TrainingIsReplayedAsReplayDoes) {
   }
 }
 
-/// The plan has an encoder with dp 1 and an LLM with dp 2; traces hold no memory.
+/// The plan has an encoder with dp 1 and an LLM with dp 2. Traces contain no memory.
 TEST_F(FidelityOfRecordings, OtherProgramsRunsAreRowsBesideOthers) {
   simulate();
   import("run.json",

@@ -1,4 +1,4 @@
-// Flags are read by their values: the count of a flag is the same whether it was given or not.
+// Flags are read by value: the count of a flag does not depend on whether the user passed it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ std::vector<std::string> flags_of(const Command& command) {
   return names;
 }
 
-/// Returns what the names of a command's flags are after arguments; others than flags may be missing.
+/// Returns the value of a flag after parsing the arguments. Other required options may be missing.
 bool is_on(const Command& command, const std::vector<std::string>& arguments, const std::string& flag) {
   std::vector<std::string> all = arguments;
   all.emplace_back("--help");
@@ -49,7 +49,7 @@ TEST(Flags, AreOffUntilTheyAreGivenInAllCommands) {
   EXPECT_GT(flags, 40) << "commands and their flags were not found";
 }
 
-/// What takes a flag's value away is a flag beside it: of both neither is a surprise.
+/// An option that negates a flag is a flag too, so neither of the two is a surprise.
 TEST(Flags, WhatTakesAFlagAwayIsAFlag) {
   for (const Command& command : commands()) {
     const std::vector<std::string> flags = flags_of(command);
@@ -62,7 +62,7 @@ TEST(Flags, WhatTakesAFlagAwayIsAFlag) {
   }
 }
 
-/// Returns the places, "file: text", at which a source asks for the count of a flag, or reads it as a text.
+/// Returns the places, "file: text", at which a source uses the count of a flag or reads it as text.
 std::vector<std::string> counts_of_flags(const std::string& file, const std::string& source,
                                          const std::set<std::string>& flags) {
   static const std::regex kAsked(
@@ -111,7 +111,7 @@ TEST(Flags, AFlagThatIsReadByItsCountIsFound) {
 const std::string kStudy =
     "--model tiny-vlm --cluster a100-80g:1 --data traces/datasets/vision_mix.csv --gbs 16 --iterations 1 ";
 
-/// Returns the plans of a run: one, or those that compare writes.
+/// Returns the plans of a run: a single plan, or the plans that compare writes.
 json plan_of(const Sandbox& sandbox, const std::string& command, const std::string& options) {
   const RunResult run = sandbox.run(command + " " + kStudy + options + " --format json");
   EXPECT_EQ(run.exit_code, 0) << run.err;

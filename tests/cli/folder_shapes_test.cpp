@@ -1,4 +1,4 @@
-// Records have the shapes that the processor of a folder of transformers makes.
+// Records have the shapes that the processor in a transformers folder produces.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -32,8 +32,9 @@ struct FolderShapes : ::testing::Test {
   }
 };
 
-/// The folder's tiles have 30 pixels a side and patches of 6: a tile is 5 x 5. Of 60 x 60 pixels are four
-/// tiles beside the whole picture. The LLM gets 25 rows of that and 10 rows of 10 and a newline, 110.
+/// The folder's tiles have 30 pixels a side and patches of 6 pixels, so a tile is 5 x 5. A 60 x 60 picture
+/// gives four tiles and the whole picture. The LLM gets 25 rows for the whole picture and 10 rows of 10 plus
+/// a newline each: 110.
 TEST_F(FolderShapes, AreOfItsOwnTiles) {
   const json own = sample();
   EXPECT_EQ(own["encoder_sequences"], json::parse("[[5, 25, 625]]"));
@@ -41,7 +42,7 @@ TEST_F(FolderShapes, AreOfItsOwnTiles) {
   EXPECT_EQ(own["llm_tokens"], 25 + 110 + 7);
 }
 
-/// The family's rule has tiles of 384 pixels with 27 x 27 patches: one in the grid, and the whole picture.
+/// The family's rule has tiles of 384 pixels with 27 x 27 patches: one grid tile and the whole picture.
 TEST_F(FolderShapes, AreOfARuleThatIsAskedFor) {
   EXPECT_EQ(sample("--preprocess llava-ov")["encoder_sequences"], json::parse("[[2, 729, 531441]]"));
 }

@@ -1,4 +1,4 @@
-// --freeze and --lora, from a plan to its simulation and replay, and where such plans are refused.
+// --freeze and --lora from a plan to its simulation and replay, and cases where such plans are rejected.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -38,7 +38,8 @@ TEST_F(Frozen, PlansSayWhatIsFrozen) {
   EXPECT_EQ(lora["lora_rank"], 8);
 }
 
-/// Seconds that the encoder's ranks compute in one iteration of a bundled plan, with what `frozen` names.
+/// Returns the seconds that the encoder's ranks compute in one iteration of a bundled plan with `frozen`
+/// modules.
 double encoder_busy(const Sandbox& sandbox, const json& frozen, double& iteration_s) {
   json plan =
       json::parse(testing::read_all(DFLOP_SOURCE_DIR "/traces/plans/llava-ov-llama3-8b-disaggregated.json"));
@@ -59,8 +60,8 @@ double encoder_busy(const Sandbox& sandbox, const json& frozen, double& iteratio
   return busy;
 }
 
-// A backward takes twice a forward, that of attention 2.5 times: without it a third is left, or a little
-// less. And what is simulated is replayed to the nanosecond.
+// A backward takes twice as long as a forward, for attention 2.5 times. Without it, a third or slightly less
+// remains. The simulation replays to the nanosecond.
 TEST_F(Frozen, AnEncoderCostsAboutAThird) {
   double trained_s = 0;
   double frozen_s = 0;

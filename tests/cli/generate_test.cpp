@@ -1,4 +1,4 @@
-// dflop generate prints what a model says of samples.
+// dflop generate prints a model's answers to samples.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ TEST(Generate, PrintsAnswersBesideThoseOfTheSamples) {
   EXPECT_EQ(rows[0]["expected"], "no mobile phones<|im_end|>");
   EXPECT_EQ(rows[0]["equal"], "no");
   EXPECT_NE(result.err.find("0 of 2 answers are as expected; 6 tokens"), std::string::npos) << result.err;
-  // The seed decides, and nothing else.
+  // The result depends only on the seed.
   EXPECT_EQ(sandbox.run("generate " + kEmoji + "--random-weights --samples 2 --tokens 3 --format json").out,
             result.out);
   EXPECT_NE(
@@ -35,8 +35,7 @@ TEST(Generate, PrintsAnswersBesideThoseOfTheSamples) {
       result.out);
 }
 
-/// Seven pictures are learned by heart in 80 steps, and the folder that is exported
-/// says their names.
+/// 80 steps memorize seven pictures, and the exported folder gives their names.
 TEST(Generate, SaysWhatATrainedModelHasLearned) {
   const Sandbox sandbox;
   const auto trained = sandbox.run("train " + kEmoji +

@@ -1,4 +1,4 @@
-// The grids of the tree: each plan runs on the grid's model.
+// The grids in the tree: each plan runs on the grid's model.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 namespace dflop {
 namespace grids_test {
 
-/// Expects that a grid's plans can be run live and predicted from profiles of their own.
+/// Expects that a grid's plans can run live and be predicted from their own profiles.
 void expect_plans_run(const PlanGrid& grid, const std::string& file) {
   const ModelSpec model = find_model(grid.model);
   for (const NamedPlan& named : complete_plans(grid, file, grid.gbs, model, find_cluster(grid.cluster))) {
@@ -29,8 +29,8 @@ TEST(FidelityGrids, PlansRunOnTheirModels) {
   EXPECT_GE(grids, 7);
 }
 
-/// small-vlm has an encoder with 3 heads and an LLM with 6, so that tp 2 splits the LLM alone: such a plan
-/// runs, but a profile measures both at tp 2.
+/// small-vlm has an encoder with 3 heads and an LLM with 6, so tp 2 splits only the LLM. Such a plan runs,
+/// but a profile measures both at tp 2.
 TEST(FidelityGrids, APlanThatNoProfilePredictsIsRefused) {
   testing::Sandbox sandbox;
   testing::write_all(

@@ -31,7 +31,7 @@ std::vector<std::size_t> sizes(std::size_t samples, int gbs, std::int64_t most =
   return found;
 }
 
-/// A batch of two microbatches and two dp ranks has four samples at least.
+/// A batch of two microbatches and two dp ranks has at least four samples.
 TEST(HeldOutBatches, ARestIsABatchWhereItFillsAllBins) {
   EXPECT_EQ(sizes(16, 8), (std::vector<std::size_t>{8, 8}));
   EXPECT_EQ(sizes(20, 8), (std::vector<std::size_t>{8, 8, 4}));
@@ -61,7 +61,8 @@ struct HeldOut : ::testing::Test {
   }
 };
 
-/// Steps 2, 4 and the last one are followed by evaluations. Losses are to the bit those of a run without.
+/// Evaluations follow steps 2, 4 and the last one. Losses are bit-identical to those of a run without
+/// evaluation.
 TEST_F(HeldOut, ChangesNoStep) {
   for (const char* plan : {"", "--tp 2 --pp 2 --microbatches 4 --pipeline-schedule zb-h1 "}) {
     const json plain = train(std::string(plan) + "--steps 5");
@@ -84,8 +85,8 @@ TEST_F(HeldOut, ChangesNoStep) {
   }
 }
 
-/// A model that does not change has the same loss of nine samples as one batch and as batches of five and
-/// four: each token weighs the same. It is another one of five alone.
+/// An unchanged model has the same loss on nine samples as one batch and as batches of five and four, because
+/// each token has the same weight. The loss of the batch of five by itself differs.
 TEST_F(HeldOut, TokensWeighAlike) {
   const auto loss = [&](const std::string& options) {
     return train("--learning-rate 0 --steps 1 --eval-data e.csv " + options)[0]["eval_loss"].get<double>();
@@ -95,7 +96,7 @@ TEST_F(HeldOut, TokensWeighAlike) {
   EXPECT_GT(std::abs(loss("--gbs 5 --eval-steps 1") - all), 1e-4 * all);
 }
 
-/// A run that has ended is evaluated by what it left.
+/// A finished run is evaluated from its last checkpoint.
 TEST_F(HeldOut, EvaluatesWhatIsDone) {
   const std::string run = "--steps 2 --eval-data e.csv --checkpoint c ";
   const double expected = of(train(run), "eval_loss").back();
@@ -117,7 +118,7 @@ TEST_F(HeldOut, ReadsTars) {
   EXPECT_NEAR(steps[0]["eval_loss"].get<double>(), loss, 1e-5 * loss);
 }
 
-/// What damaged data is held out ends the run, and the step that came before it is logged and saved.
+/// Damaged held-out data ends the run, but the step before it is logged and saved.
 TEST_F(HeldOut, DamagedDataCostsNoStep) {
   std::string tar = testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/traces/emoji/held-out.tar");
   const std::size_t pixels = tar.find("IDAT") + 100;

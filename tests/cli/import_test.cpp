@@ -49,7 +49,7 @@ TEST(Import, PrintsStepsStreamsCommunicationAndFindings) {
   EXPECT_DOUBLE_EQ(recv["transfer_s"].get<double>(), 100e-6);
   EXPECT_DOUBLE_EQ(recv["wait_s"].get<double>(), 440e-6);
   EXPECT_DOUBLE_EQ(recv["bandwidth_bytes_per_s"].get<double>(), 40e9);  // 4 MB in 100 us
-  // Rank 1's clock is 250 us ahead, which the other times are rid of.
+  // Rank 1's clock is 250 us ahead. The other times are corrected for this.
   EXPECT_DOUBLE_EQ(out["traces"][1]["clock_offset_s"].get<double>(), 250e-6);
   EXPECT_TRUE(out["findings"].empty()) << out["examples"];
 }
@@ -90,7 +90,7 @@ std::string pipeline_files(const std::string& order) {
   return files;
 }
 
-// Recorded under the two orders, of the same sleeping stages: each predicts the other.
+// Two orders were recorded with the same sleeping stages: each predicts the other.
 TEST(Import, ARecordedOrderPredictsAnother) {
   const Sandbox sandbox;
   const auto recorded = [&](const std::string& order) {
@@ -141,7 +141,7 @@ TEST(Import, HalfARunIsAFindingAndCannotBeReplayed) {
   EXPECT_NE(result.out.find("it is of 3 ranks"), std::string::npos);
 }
 
-// The run has an encoder and two stages of an LLM, four microbatches: a plan of the same fits, one of more
+// The run has an encoder, two LLM stages and four microbatches. A plan with the same fits, and one with more
 // does not.
 TEST(Import, APlanSaysWhatStagesHoldOrContradicts) {
   const Sandbox sandbox;
@@ -175,8 +175,8 @@ TEST(Import, APlanSaysWhatStagesHoldOrContradicts) {
   expect_error(sandbox.run(std::string(kTwoRanks) + " --plan plan.json"), {"expected ranges"});
 }
 
-// Recorded under two plans, of the same stages that sleep for each token and layer: encoder dp 1 or 2 beside
-// LLM dp 2. Each predicts the other, by lines through what it has, on the same four batches.
+// Two plans were recorded with the same stages, which sleep for each token and layer: encoder dp 1 or 2, LLM
+// dp 2. Each predicts the other by linear fits through its own data, on the same four batches.
 TEST(Import, ARecordedPlanPredictsOneOfAnotherDp) {
   const Sandbox sandbox;
   const std::string folder = "traces/kineto/plans/";
@@ -209,7 +209,7 @@ TEST(Import, ARecordedPlanPredictsOneOfAnotherDp) {
   EXPECT_NEAR(predict("e1l2", "e2l2"), recorded("e2l2"), 0.02 * recorded("e2l2"));
   EXPECT_NEAR(predict("e2l2", "e1l2"), recorded("e1l2"), 0.02 * recorded("e1l2"));
   EXPECT_GT(recorded("e1l2"), 1.1 * recorded("e2l2")) << "they are not the same";
-  // Steps 0 to 3 under a schedule of two iterations ran 0, 1, 0, 1.
+  // Under a schedule of two iterations, steps 0 to 3 ran iterations 0, 1, 0, 1.
   json part = json::parse(testing::read_all(sandbox.path("e1l2.json")));
   part["made_by"]["first_iteration"] = 0;
   testing::write_all(sandbox.path("from0.json"), part.dump());
@@ -219,13 +219,13 @@ TEST(Import, ARecordedPlanPredictsOneOfAnotherDp) {
   testing::write_all(sandbox.path("two.json"), two.dump());
   const std::string other = " --iteration all --plan " + folder + "e2l2.json --schedule two.json";
   EXPECT_EQ(sandbox.run("replay --trace from0.json" + other).exit_code, 0);
-  // Another run of which step 2 is the first had no schedule that begins anew.
+  // A recording of the host that starts at step 2 had no schedule that repeats.
   for (json& iteration : part["iterations"]) iteration["source"] = "host";
   part["made_by"]["first_iteration"] = 2;
   testing::write_all(sandbox.path("from2.json"), part.dump());
   expect_error(sandbox.run("replay --trace from2.json" + other),
                {"two.json", "expected a schedule of iteration 2, found 2 iterations"});
-  // The traces of one plan are not those of the other's schedule.
+  // The traces of one plan do not match the other plan's schedule.
   expect_error(sandbox.run("import --kineto" + files("e1l2", 3) + plan("e2l2") + " --out no.json"),
                {"the plan has the ranks 0, 1, 2, 3, the traces are of 0, 1, 2"});
 }

@@ -1,4 +1,4 @@
-// dflop import and replay on steps of ranks that meet in collectives, as those of DDP and FSDP.
+// dflop import and replay on steps of ranks that meet in collectives, as in DDP and FSDP.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,10 +23,10 @@ using testing::RunResult;
 using testing::Sandbox;
 
 // traces/kineto/ddp: two steps of 8 ranks. A rank computes 30 ms forward, 60 ms backward and 6 ms in the
-// optimizer, rank 5 all of it 1.4 times as long. A bucket of 100 MB is ready after each third of the backward
-// and takes 5 ms, when all ranks are there. So rank 5 never waits, and the others do for 42 + 84 + 5 - 90 =
-// 41 ms of the first step before their optimizer, and 2.4 ms longer in the second, which they begin so much
-// earlier:
+// optimizer; rank 5 takes 1.4 times as long for all of it. After each third of the backward, a bucket of 100
+// MB is ready; its transfer takes 5 ms once all ranks are there. So rank 5 never waits, and the others wait
+// 42 + 84 + 5 - 90 = 41 ms in the first step before their optimizer, and 2.4 ms longer in the second, which
+// they begin that much earlier:
 //   measured       42 + 84 + 5 + 8.4 = 139.4
 //   mended         30 + 60 + 5 + 6   = 101, rank 5 as the others
 //   links twice    the last bucket, which nothing hides, takes 2.5 less
@@ -51,11 +51,10 @@ TEST(JoinedSteps, AStragglerIsMendedAndLinksAreFaster) {
   expect("--as-others 5", {139.4, 139.4, 101});
   expect("--bandwidth-scale 2", {139.4, 139.4, 136.9});
   expect("--slow rank=5:0.71428571 --bandwidth-scale 2", {139.4, 139.4, 136.9, 98.5});
-  // Rank 2 as slow as rank 5 changes nothing, twice as slow it is the one that all wait for: 192 + 5.
+  // Rank 2 as slow as rank 5 changes nothing. Twice as slow, it is the rank that all wait for: 192 + 5.
   expect("--slow rank=2:1.4", {139.4, 139.4, 139.4});
   expect("--slow rank=2:2", {139.4, 139.4, 197});
-  // A table of the first replayed iteration says which step of the run that is, and that it is before
-  // what-ifs.
+  // A table of the first replayed iteration names the step of the run and says that it excludes what-ifs.
   const RunResult second = sandbox.run("replay --trace run.json --iteration 1 --slow rank=2:2");
   const std::int64_t first_step = steps[0]["step"].get<std::int64_t>();
   EXPECT_NE(
@@ -75,18 +74,18 @@ TEST(JoinedSteps, AStragglerIsMendedAndLinksAreFaster) {
   EXPECT_EQ(all["first_step"], first_step + 1);
   expect_error(sandbox.run("replay --trace run.json --iteration 4"),
                {"from 0 to 1", fmt::format("(steps {} to {} of the run)", first_step, first_step + 1)});
-  // The memory of an import is not known, which is not none.
+  // The memory of an import is unknown, which is not the same as zero.
   const json runs = json::parse(sandbox.run("replay --trace run.json --format json").out)["runs"];
   EXPECT_TRUE(runs[0]["peak_memory_bytes"].is_null());
   EXPECT_TRUE(runs[1]["peak_memory_bytes"].is_null());
 }
 
-// Two ranks, three steps of 30 ms compute, a sum of 5 ms and 10 ms in the optimizer. In the second one rank 1
-// takes three times as long:
+// Two ranks, three steps of 30 ms compute, a sum of 5 ms and 10 ms in the optimizer. In the second step rank
+// 1 takes three times as long:
 //   rank 0   0-30, sum 30-35, 35-45 | 45-75,  sum 135-140, 140-150 | 150-180, sum 200-205, 205-215
 //   rank 1   the same               | 45-135, sum 135-140, 140-170 | 170-200, sum 200-205, 205-215
-// Rank 0 begins the third step 20 ms before rank 1 and waits so much longer, which lengthens no step: they
-// take 45, 170 - 45 = 125 and 215 - 170 = 45 ms. Mended all take 45, which saves 80 of 215.
+// Rank 0 begins the third step 20 ms before rank 1 and waits that much longer, which lengthens no step: they
+// take 45, 170 - 45 = 125 and 215 - 170 = 45 ms. Mended, all take 45, which saves 80 of 215.
 TEST(JoinedSteps, AHiccupLeavesTheStepsAfterItReplayable) {
   const Sandbox sandbox;
   for (int rank = 0; rank < 2; ++rank) {
@@ -126,8 +125,8 @@ TEST(JoinedSteps, AHiccupLeavesTheStepsAfterItReplayable) {
   EXPECT_NEAR(out["stragglers"][0]["saved_fraction"].get<double>(), 80.0 / 215, 1e-6);
 }
 
-/// Writes the kernels of a rank, launched one after the other in the first 80 us of a step of 100 us, which
-/// is long before they run. Times are in milliseconds.
+/// Writes the kernels of a rank. They are launched one after another in the first 80 us of a step of 100 us,
+/// long before they run. Times are in milliseconds.
 class RankKernels {
  public:
   RankKernels(int rank, int ranks)
@@ -159,11 +158,12 @@ class RankKernels {
   int correlation_ = 0;
 };
 
-// HSDP of 2 x 2 ranks, two layers of 10 ms, of rank 2 of 20. A reduce-scatter of 4 ms in {0, 1} and {2, 3}
-// follows each, and at its end an all-reduce of 9 in {0, 2} and {1, 3}; the optimizer takes 2.
+// HSDP of 2 x 2 ranks with two layers of 10 ms, 20 ms on rank 2. A reduce-scatter of 4 ms in {0, 1} and
+// {2, 3} follows each layer, and an all-reduce of 9 in {0, 2} and {1, 3} starts at its end. The optimizer
+// takes 2.
 //   scatter  {0, 1} 10-14 and 20-24, {2, 3} 20-24 and 40-44
 //   reduce   24-33 and 44-53, as rank 2 comes last, and 55 in all
-// With rank 2 as the others the scatters are at 10-14 and 20-24, the all-reduces at 14-23 and 24-33: 35.
+// With rank 2 as the others, the scatters are at 10-14 and 20-24 and the all-reduces at 14-23 and 24-33: 35.
 TEST(JoinedSteps, ACollectiveThatComesAfterAnotherDoesSoInWhatIfs) {
   const Sandbox sandbox;
   for (int rank = 0; rank < 4; ++rank) {
@@ -203,8 +203,8 @@ TEST(JoinedSteps, ACollectiveThatComesAfterAnotherDoesSoInWhatIfs) {
   expect("--as-others 2", 35);
 }
 
-// Rank 1 numbers its steps one higher than rank 0. In both rank 1 computes for 20 ms and rank 0 for 10, and a
-// sum of 4 ms follows: 24 ms each.
+// Rank 1 numbers its steps one higher than rank 0. In both steps rank 1 computes for 20 ms and rank 0 for 10,
+// and a sum of 4 ms follows: 24 ms each.
 TEST(JoinedSteps, StepsOfOtherNumbersAreJoinedByTheirCollectives) {
   const Sandbox sandbox;
   for (int rank = 0; rank < 2; ++rank) {
@@ -225,9 +225,9 @@ TEST(JoinedSteps, StepsOfOtherNumbersAreJoinedByTheirCollectives) {
   EXPECT_NE(sandbox.run("replay --trace run.json").err.find("different_runs: "), std::string::npos);
 }
 
-// Parameters are gathered for 8 ms behind the next step's first 6 ms and 2 of waiting. A step of 6 + 2 + 6 +
-// 12 ms is not one with the gather that is launched in it, of which two of three end after it: only the last
-// is long enough. A replay says so.
+// An all-gather of parameters takes 8 ms behind the next step's first 6 ms and 2 ms of waiting. A step of 6 +
+// 2 + 6 + 12 ms does not match the gather launched in it, which in two of three steps ends after the step:
+// only the last step is long enough. A replay reports this.
 TEST(JoinedSteps, ReplaysSayThatMostStepsAreLeftOut) {
   const Sandbox sandbox;
   for (int rank = 0; rank < 2; ++rank) {
@@ -253,7 +253,7 @@ TEST(JoinedSteps, ReplaysSayThatMostStepsAreLeftOut) {
       std::string::npos);
 }
 
-// The first of two steps has no collective: what is said of all steps is not true of it alone.
+// The first of two steps has no collective: a statement about all steps does not follow from it alone.
 TEST(JoinedSteps, LinksChangeNothingOnlyWhereNoStepHasAny) {
   const Sandbox sandbox;
   for (int rank = 0; rank < 2; ++rank) {
@@ -283,8 +283,8 @@ TEST(JoinedSteps, WhatOnlyPipelinesHaveIsRefused) {
                  {option.substr(0, option.find(' ')), "run.json", "is of ranks that meet in collectives"});
 }
 
-// Two ranks of an FSDP step, times in milliseconds. The first all-gather holds both up; the second runs
-// behind the first layer; rank 1 comes 4 later to the reduce-scatter, which the optimizer waits for.
+// Two ranks of an FSDP step, times in milliseconds. The first all-gather delays both; the second runs behind
+// the first layer. Rank 1 comes 4 later to the reduce-scatter, and the optimizer waits for it.
 //   gather  0-10  10-20        compute 10-30 and 30-50, of rank 1 30-54
 //   scatter from 50 (rank 1: 54) to 64   optimizer 64-69
 // Links of half the bandwidth: 20 + 40 + 4 + 20 + 5 = 89; the second gather ends at 40, behind the first
@@ -329,25 +329,26 @@ TEST(JoinedSteps, ComputeWaitsForWhatItWaitedFor) {
   };
   expect("", 69);
   expect("--bandwidth-scale 0.5", 89);
-  // Of three collectives of one size no latency is known, which is told.
+  // Three collectives of the same size do not determine a latency, and a note says so.
   expect("--latency-scale 10", 69);
   EXPECT_NE(sandbox.run("replay --trace run.json --latency-scale 10")
                 .err.find("latency and bandwidth of 3 messages and collectives could not be told apart"),
             std::string::npos);
-  // Rank 1 computes 10 + 12 and waits for rank 0 from 32 to 50: 50 + 10, and rank 0's optimizer.
+  // Rank 1 computes 10 + 12 and waits for rank 0 from 32 to 50. The step takes 50 + 10 and rank 0's
+  // optimizer.
   expect("--slow rank=1:0.5", 65);
 }
 
-/// A step of data-parallel ranks, in milliseconds of a rank of factor 1.
+/// A step of data-parallel ranks, in milliseconds for a rank with factor 1.
 struct RandomStep {
   double forward = 0;
   double optimizer = 0;
-  std::vector<double> backward;  ///< until each bucket is ready
-  std::vector<double> transfer;  ///< of each
+  std::vector<double> backward;  ///< before each bucket is ready
+  std::vector<double> transfer;  ///< of each bucket
   std::vector<double> factor;    ///< of each rank
 };
 
-/// A Run is when the buckets and the step end.
+/// A Run holds when the buckets and the step end.
 struct Run {
   std::vector<double> ends;
   double makespan = 0;
@@ -403,7 +404,7 @@ std::string trace_of(const RandomStep& step, std::size_t rank) {
   return text.text();
 }
 
-// What a replay says of a rank of another factor is what a step of such a rank takes.
+// The replayed time of a rank with another factor is what a step with such a rank takes.
 TEST(JoinedSteps, ReplaysArePredictions) {
   Random random(11);
   const Sandbox sandbox;
@@ -459,9 +460,9 @@ TEST(JoinedSteps, TheStragglerIsNamedAndFailsAGate) {
   const json out = json::parse(result.out);
   ASSERT_EQ(out["findings"].size(), 1u) << out["findings"];
   EXPECT_EQ(out["examples"][0]["place"], "traces/kineto/ddp/rank5.json");
-  // The others compute until 90 of their 137 ms. The second bucket is with all at 98 and the third, after it,
-  // at 126, having begun at 103: 8 + 23 of waiting; 2.4 more of 139.4 in the next step. 64.4 of 276.4. Mended
-  // a step takes 101 of 139.4.
+  // The others compute until 90 of their 137 ms. The second bucket is ready on all ranks at 98. The third
+  // begins after it, at 103, and is ready on all ranks at 126: 8 + 23 of waiting; 2.4 more of 139.4 in the
+  // next step. 64.4 of 276.4. Mended, a step takes 101 of 139.4.
   EXPECT_EQ(out["examples"][0]["text"],
             "rank 5 computes 1.40 x the median; the other 7 ranks wait 23.3 % of their steps for it; 'replay "
             "--as-others 5' saves 27.5 % of a step");

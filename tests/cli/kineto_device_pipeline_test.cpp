@@ -1,5 +1,5 @@
-// Ranges beside a GPU's kernels: an operation takes the time of the kernels that were launched in its range.
-// The traces are made up in the form of Kineto's, as no GPU has recorded them.
+// Ranges with a GPU's kernels: an operation takes the time of the kernels launched in its range. The traces
+// are made up in Kineto's format, not recorded on a GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,8 +26,7 @@ std::string us(double milliseconds) {
   return fmt::format("{:.3f}", milliseconds * 1e3);
 }
 
-/// A rank's trace. Times are milliseconds; each call of the host takes its place one after the other, ahead
-/// of the device.
+/// A rank's trace. Times are milliseconds. The host's calls follow one another and run ahead of the device.
 class DeviceRank {
  public:
   explicit DeviceRank(int rank)
@@ -38,7 +37,7 @@ class DeviceRank {
     text_.x("cpu_op", "aten::empty", us(0), us(0.001), kMainThread);
   }
 
-  /// Begins a range, in which what follows is launched.
+  /// Begins a range. The following launches belong to it.
   DeviceRank& range(const std::string& name) {
     end_range();
     name_ = name;
@@ -79,7 +78,7 @@ class DeviceRank {
     return *this;
   }
 
-  /// A call whose kernel is not in the trace.
+  /// Adds a call whose kernel is missing from the trace.
   DeviceRank& lost_kernel() {
     launch(kMainThread);
     return *this;
@@ -129,8 +128,8 @@ std::string findings_of(const PipelineImport& import) {
   return all;
 }
 
-/// One microbatch through two stages. `ask`: when rank 1 asks for the message, whose kernel then ends 1 ms
-/// after both ends are there.
+/// One microbatch through two stages. `ask` is when rank 1 asks for the message. The message's kernels end 1
+/// ms after both ends are ready.
 std::vector<KinetoTrace> two_ranks(double ask = 0.6, bool names_ranks = true) {
   const double here = std::max(12.0, ask) + 1;
   DeviceRank first(0);
@@ -152,8 +151,8 @@ void expect_joint(const PipelineImport& import) {
       << findings_of(import);
 }
 
-// Forward 10 with a gap of 1 between its kernels, 1 on the way, 11 and 7, 1 back, 10: 40. The host has long
-// gone ahead, at 0.3 ms.
+// Forward 10 with a gap of 1 between its kernels, 1 for the message, 11 and 7, 1 back, 10: 40. The host
+// finished long before, at 0.3 ms.
 TEST(KinetoDevicePipeline, AnOperationTakesTheTimeOfItsKernels) {
   const PipelineImport import = import_all(two_ranks());
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
@@ -169,7 +168,7 @@ TEST(KinetoDevicePipeline, AnOperationTakesTheTimeOfItsKernels) {
   EXPECT_EQ(step.timeline.spans[1].bytes, Bytes{400});
 }
 
-// Rank 1 asks at 20, 8 ms after the message could go: the transfer is from the later of both ends.
+// Rank 1 asks at 20, 8 ms after the message could start. The transfer counts from the later of both ends.
 TEST(KinetoDevicePipeline, AMessageTakesFromTheLaterOfBothKernels) {
   const PipelineImport import = import_all(two_ranks(20));
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
@@ -183,7 +182,7 @@ TEST(KinetoDevicePipeline, RangesSayWhatCoalescedKernelsAre) {
 }
 
 // Two replicas whose backwards end at 30 and 33. The first sum is called when half of the backward is
-// launched, and meets at 26; the second follows at 33 and takes 4.
+// launched, and ends on both at 26. The second follows at 33 and takes 4.
 std::vector<KinetoTrace> two_replicas(int sums_of_second = 2) {
   std::vector<KinetoTrace> traces;
   for (int r = 0; r < 2; ++r) {
@@ -224,7 +223,7 @@ TEST(KinetoDevicePipeline, ASumThatARankLacksIsAFinding) {
       << findings_of(import);
 }
 
-// A tensor-parallel group sums in every forward and backward: that is part of the compute.
+// A tensor-parallel group sums in every forward and backward, which is part of the compute.
 TEST(KinetoDevicePipeline, SumsInAllComputeArePartOfIt) {
   std::vector<KinetoTrace> traces;
   for (int r = 0; r < 2; ++r) {
@@ -240,8 +239,8 @@ TEST(KinetoDevicePipeline, SumsInAllComputeArePartOfIt) {
   expect_joint(import);
 }
 
-// An all-gather of parameters, as FSDP's, is no part of it, but compute waits for it: forward 1-11 with a gap
-// of 1.
+// An all-gather of parameters, as in FSDP, is not part of the compute, but the compute waits for it: forward
+// 1-11 with a gap of 1.
 TEST(KinetoDevicePipeline, RanksThatGatherInsideForwardsWaitForEachOtherThere) {
   std::vector<KinetoTrace> traces;
   for (int r = 0; r < 2; ++r) {
@@ -257,7 +256,7 @@ TEST(KinetoDevicePipeline, RanksThatGatherInsideForwardsWaitForEachOtherThere) {
   expect_joint(import);
 }
 
-// Where such a sum ends the range it is part of it, too: forward 1-10 and backward 10-22.
+// Such a sum at the end of a range is also part of the range: forward 1-10 and backward 10-22.
 TEST(KinetoDevicePipeline, SumsThatEndARangeArePartOfIt) {
   std::vector<KinetoTrace> traces;
   for (int r = 0; r < 2; ++r) {

@@ -1,4 +1,4 @@
-// Whatever happens to the traces of a real run: an error, a finding, or a replay that is the run's.
+// Whatever happens to the traces of a real run, the result is an error, a finding or a correct replay.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,11 +22,11 @@ namespace kineto_hostile_test {
 
 using nlohmann::json;
 
-/// A replay that differs by at most this from the unmutated run's is the same: the part of an iteration that
-/// a range may lose to the next one.
+/// Relative tolerance between the replays of a mutated and the unmutated run: the part of an iteration that a
+/// range may lose to the next one.
 constexpr double kSame = 0.02;
 
-/// Reads the traces of three ranks under an order.
+/// Reads the traces of three ranks recorded with an order.
 std::vector<json> recorded(const std::string& order) {
   std::vector<json> files;
   for (int rank = 0; rank < 3; ++rank) {
@@ -36,18 +36,18 @@ std::vector<json> recorded(const std::string& order) {
   return files;
 }
 
-/// Seconds are how long a step takes as it was and, by the replay, in another order.
+/// The seconds of a step as recorded and as replayed in another order.
 struct StepSeconds {
   double own = 0;
   double gpipe = 0;
 };
 using Truth = std::map<std::int64_t, StepSeconds>;  ///< by step
 
-/// Imports are what became of files, and what was found.
+/// The result of importing files, and the findings.
 struct Imported {
   Truth seconds;
   std::size_t findings = 0;
-  std::string text;  ///< of the first
+  std::string text;  ///< of the first finding
 };
 
 Imported import_files(const std::vector<json>& files) {
@@ -76,7 +76,7 @@ Imported import_files(const std::vector<json>& files) {
   return result;
 }
 
-/// Changes the first number of a name that begins as a range: its stage or its microbatch.
+/// Changes a random digit in an event's name, such as a range's stage or microbatch.
 void change_number(json& event, Random& random) {
   std::string name = event.value("name", "");
   std::vector<std::size_t> digits;
@@ -92,8 +92,8 @@ bool is_range(const json& event) {
   return event.value("name", "").starts_with("PP:");
 }
 
-/// Changes one event. Durations only grow: a range that ends earlier, with all else as it was, and a message
-/// that takes longer are those of a run like any other, and nothing in the traces could tell.
+/// Changes one event. Durations only grow: a range that ends earlier while all else is unchanged, or a
+/// message that takes longer, also occurs in valid runs, and nothing in the traces could reveal the change.
 void mutate_event(json& events, Random& random) {
   if (events.empty()) return;  // cut off
   const std::size_t at = random.below(events.size());
@@ -175,7 +175,7 @@ void mutate(std::vector<json>& files, Random& random, const std::vector<json>& o
   }
 }
 
-/// Returns what a user would be told, or the replay.
+/// Returns a wrong result that a user would get without a warning, or an empty string.
 std::string outcome(const std::vector<json>& files, const Truth& truth, int& refused, int& same) {
   Imported imported;
   try {

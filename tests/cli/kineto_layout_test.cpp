@@ -1,4 +1,4 @@
-// A plan says of a recorded step what its ranges do not, or contradicts it.
+// A plan adds what a recorded step's ranges do not tell, or contradicts them.
 #include <gtest/gtest.h>
 
 #include "costmodel/analytic/analytic.hpp"
@@ -16,7 +16,7 @@ struct PlannedRun {
   Timeline timeline;  ///< as simulated
 };
 
-/// Runs a batch of random samples: encoder on two ranks, LLM on two of dp and one stage after the other.
+/// Runs a batch of random samples: the encoder on two ranks, the LLM with dp 2 and two pipeline stages.
 PlannedRun run_of(std::uint64_t seed, int microbatches = 3) {
   Random random(seed);
   PlannedRun run;
@@ -29,7 +29,7 @@ PlannedRun run_of(std::uint64_t seed, int microbatches = 3) {
   return run;
 }
 
-/// Returns what ranges would say of a run: no shapes, and bytes of twice as large numbers.
+/// Returns a run as its ranges show it: without shapes, and with twice the bytes.
 Timeline by_ranges(Timeline timeline) {
   timeline.stage_shapes.clear();
   timeline.works.clear();
@@ -95,7 +95,7 @@ TEST(KinetoLayout, ContradictionsNameBoth) {
                        "rank 0 has ranges of stage 0, microbatch 3");
 }
 
-// Another batch of the same plan has messages of other sizes, or others at all.
+// Another batch of the same plan has messages of other sizes, or other messages.
 TEST(KinetoLayout, AnotherStepsScheduleIsAContradiction) {
   const Timeline recorded = by_ranges(run_of(1).timeline);
   for (std::uint64_t seed = 2; seed < 12; ++seed) {

@@ -1,4 +1,4 @@
-// Ranges of a pipeline in PyTorch-profiler traces become timelines that can be replayed, or findings.
+// Pipeline ranges in PyTorch-profiler traces become replayable timelines, or findings.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -36,20 +36,20 @@ std::string header(int rank, int world, double clock_ms = 0) {
                      world == 3 ? "0, 1, 2" : "0, 1");
 }
 
-/// A rank's trace: ranges, and messages of gloo, as torch.profiler writes them. Times are milliseconds.
+/// A rank's trace: ranges and gloo messages, as torch.profiler writes them. Times are milliseconds.
 struct RankText {
   KinetoText text;
   int stage = 0;
 
   explicit RankText(int rank, int world = 2, double clock_ms = 0) : text(header(rank, world, clock_ms)) {
-    // The earliest event of both traces, so that time 0 is the same.
+    // The earliest event of both traces, so that both have the same time 0.
     text.x("cpu_op", "aten::empty", us(0), us(0.001), 1);
   }
   RankText& range(const std::string& name, double start, double end) {
     text.x("user_annotation", name, us(start), us(end - start), 1);
     return *this;
   }
-  /// A message of 100 floats, whose call takes 10 us and which is there, or away, at `end`.
+  /// A message of 100 floats. Its call takes 10 us, and it has arrived, or has left, at `end`.
   RankText& message(bool is_send, int peer, double start, double end) {
     text.x("cpu_op", is_send ? "c10d::send" : "c10d::recv_", us(start), us(0.01), 1,
            fmt::format(R"("Concrete Inputs": ["", "", "{}", "0"], "Input type": ["TensorList", "", "", ""])",
@@ -58,7 +58,7 @@ struct RankText {
            1, R"("Input Dims": [[100]], "Input type": ["float"])");
     return *this;
   }
-  /// A sum of 1,000 floats that is called at `call`, and in which gloo takes part from `start` to `end`.
+  /// A sum of 1,000 floats, called at `call`. gloo takes part in it from `start` to `end`.
   RankText& reduction(double call, double start, double end) {
     text.x("cpu_op", "c10d::allreduce_", us(call), us(0.01), 9,
            R"("Input Dims": [[[1000]], [], []], "Input type": ["TensorList", "", ""])");
@@ -69,8 +69,8 @@ struct RankText {
   KinetoTrace trace(const std::string& file) const { return text.trace(file); }
 };
 
-/// One microbatch through two stages. Forward 0 ends at 10, its output is there at 11; rank 1 computes until
-/// 22 forward and until 29 backward; the gradient is there at 30, and rank 0 computes until 40.
+/// One microbatch through two stages. Forward 0 ends at 10 and its output arrives at 11. Rank 1 runs forward
+/// until 22 and backward until 29. The gradient arrives at 30, and rank 0 computes until 40.
 std::vector<RankText> two_ranks(double clock_ms = 0) {
   RankText first(0);
   first.range("PP:0F0", 0, 10).message(true, 1, 10, 12).range("PP:0SEND_F0", 9.999, 10.02);
@@ -146,11 +146,11 @@ TEST(KinetoPipeline, WaitsAreNoCompute) {
   EXPECT_EQ(step.timeline.groups[0].busy, ms(10 + 10));
   EXPECT_EQ(step.timeline.groups[1].busy, ms(11 + 7));
   EXPECT_EQ(step.timeline.spans[1].bytes, Bytes{400}) << "100 floats";
-  // 10 forward, 1 on the way, 11 and 7, 1 back, 10.
+  // 10 forward, 1 for the message, 11 and 7, 1 back, 10.
   EXPECT_EQ(replayed(step.timeline).makespan, ms(40));
 }
 
-// The clock of rank 1 is 5 ms behind: its messages come before they are sent.
+// The clock of rank 1 is 5 ms behind, so its messages arrive before they are sent.
 TEST(KinetoPipeline, ClocksAreAlignedByMessages) {
   const PipelineImport import = import_all(two_ranks(-5));
   ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
@@ -158,8 +158,8 @@ TEST(KinetoPipeline, ClocksAreAlignedByMessages) {
   EXPECT_EQ(import.steps[0].typical, ms(1));
 }
 
-// Two microbatches; the second was sent at 20 and is waited for, late, at 33: when it came is not known, and
-// the 1 ms of the first, for which rank 1 had waited, counts.
+// Two microbatches. The second message was sent at 20 and waited for late, at 33, so its arrival time is
+// unknown. The 1 ms of the first message, for which rank 1 had waited, counts.
 TEST(KinetoPipeline, ALateReceiveSaysNothingOfTheArrival) {
   RankText first(0);
   first.range("PP:0F0", 0, 10).message(true, 1, 10, 12);
@@ -199,7 +199,7 @@ TEST(KinetoPipeline, MessagesWithoutCallsAreThoseOfTheirRanges) {
   const PipelineImport import = import_all({first, second});
   ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
   EXPECT_EQ(import.steps[0].known, 2);
-  // A reduction over one rank is none; the optimizer follows when it would have ended.
+  // A reduction over one rank is ignored; the optimizer follows when it would have ended.
   EXPECT_EQ(import.steps[0].timeline.makespan, ms(46));
 }
 
@@ -221,14 +221,14 @@ TEST(KinetoPipeline, ReductionsMeetByStageAndOrder) {
   ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
   const Timeline& timeline = import.steps[0].timeline;
   EXPECT_EQ(timeline.groups[1].dp_rank, 1);
-  // The later enters at 32 and both end at 35.
+  // The later replica enters at 32, and both end at 35.
   const RecordedProgram program = recorded_program(timeline);
   ASSERT_EQ(program.costs.collective.size(), 1u);
   EXPECT_EQ(program.costs.collective[0], ms(3));
 }
 
-// Two stages that no rank shares meet in the sum of all gradients' squares, which both name by one number.
-// Rank 1 is there at 32, rank 0 at 42, and both end at 45.
+// Two stages that share no rank meet in the sum of all squared gradients, which both identify by the same
+// number. Rank 1 arrives at 32, rank 0 at 42, and both end at 45.
 TEST(KinetoPipeline, SumsOfSeveralStagesMeetByTheirNumbers) {
   std::vector<RankText> ranks = two_ranks();
   for (int r = 0; r < 2; ++r) {
@@ -245,8 +245,8 @@ TEST(KinetoPipeline, SumsOfSeveralStagesMeetByTheirNumbers) {
   EXPECT_EQ(program.costs.collective[0], ms(3)) << "from 42, when both are there";
 }
 
-/// A message as the loop of dflop.torch has it: the call is in a range that says all but the direction.
-/// `asked`: when a receive was called, which may be long before.
+/// A message as in the loop of dflop.torch: the call is in a range that gives everything but the direction.
+/// `asked` is when a receive was called, possibly long before.
 void reshard(RankText& rank, bool is_send, int microbatch, int peer, int number, double start, double end,
              double asked = -1) {
   rank.message(is_send, peer, asked < 0 ? start + 0.001 : asked, end);
@@ -255,9 +255,9 @@ void reshard(RankText& rank, bool is_send, int microbatch, int peer, int number,
              start, is_send ? start + 0.05 : end + 0.001);
 }
 
-// One encoder rank feeds both replicas of the LLM, by messages of the same microbatch, and gets both
-// gradients, of which it asks for the second at once and waits for it when it has long been there: 1 ms is
-// typical of those it waited for.
+// One encoder rank feeds both replicas of the LLM with messages of the same microbatch and receives both
+// gradients. It calls the second receive at once but waits for it long after its arrival. The typical time, 1
+// ms, comes from the messages that it waited for.
 TEST(KinetoPipeline, ReshardsMeetByTheirNumbers) {
   RankText encoder(0, 3);
   encoder.range("dflop:forward stage=0 mb=0", 0, 10);
@@ -295,8 +295,8 @@ TEST(KinetoPipeline, ReshardsMeetByTheirNumbers) {
   EXPECT_NEAR(Seconds(replayed(step.timeline).makespan).count(), 0.050, 0.0002);
 }
 
-// Two replicas begin their reductions during the last backward, as hooks do, and wait for them behind it.
-// gloo sums on a thread of its own from 25 and 27 to 29.
+// Two replicas begin their reductions during the last backward, as hooks do, and wait for them after it. gloo
+// sums on its own thread from 25 and 27 to 29.
 TEST(KinetoPipeline, ReductionsRunBesideTheLastBackward) {
   std::vector<RankText> ranks;
   for (int r = 0; r < 2; ++r) {
@@ -317,8 +317,8 @@ TEST(KinetoPipeline, ReductionsRunBesideTheLastBackward) {
   EXPECT_EQ(timeline.spans[1].op, Op::all_reduce_start);
 }
 
-// Two replicas of two stages on each rank. The last stage's backward comes first, and its sum is from 28 to
-// 33; that of the first stage is from 45 to 48, and the optimizer ends at 50.
+// Two replicas with two stages on each rank. The last stage's backward comes first, and its sum runs from 28
+// to 33. The first stage's sum runs from 45 to 48, and the optimizer ends at 50.
 TEST(KinetoPipeline, SumsOfSeveralStagesOfARankKeepTheirTimes) {
   std::vector<RankText> ranks;
   for (int r = 0; r < 2; ++r) {
@@ -347,7 +347,7 @@ TEST(KinetoPipeline, SumsOfSeveralStagesOfARankKeepTheirTimes) {
   EXPECT_NEAR(Seconds(replayed(import.steps[0].timeline).makespan).count(), 0.050, 0.0003);
 }
 
-// torch names the step of every optimizer itself, also inside of a user's range around it.
+// torch itself adds a range for the step of every optimizer, even inside a user's range around it.
 TEST(KinetoPipeline, AnOptimizerStepInsideARangeIsReadOnce) {
   std::vector<RankText> ranks = two_replicas();
   for (RankText& rank : ranks) rank.range("Optimizer.step#AdamW.step", 35.1, 35.9);
@@ -360,7 +360,7 @@ TEST(KinetoPipeline, AnOptimizerStepInsideARangeIsReadOnce) {
   EXPECT_EQ(behind.steps[0].timeline.makespan, ms(37));
 }
 
-/// What is wrong with a recording, and the kind of finding that says so.
+/// A broken recording and the kind of finding that reports it.
 struct Broken {
   const char* name;
   std::vector<RankText> ranks;
@@ -411,7 +411,7 @@ TEST(KinetoPipeline, WhatDoesNotFitIsAFindingAndNoTimeline) {
   }
 }
 
-/// Reads a recorded run of this repository, its events in order.
+/// Reads a recorded run of this repository, with its events in order.
 std::vector<nlohmann::json> recorded(const std::string& order) {
   std::vector<nlohmann::json> files;
   for (int rank = 0; rank < 3; ++rank) {

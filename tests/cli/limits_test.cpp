@@ -1,4 +1,5 @@
-// What would take too much memory is refused before, and what is written for people is safe to open.
+// Results that would take too much memory are rejected in advance, and files written for people are safe to
+// open.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,8 +10,9 @@
 namespace dflop::testing {
 namespace limits_test {
 
-/// A step of 1F1B on 4,096 stages and 512 microbatches is a forward or a backward, and two of three sends and
-/// receives at each: 4,096 x 512 x 2 compute, and 4,095 x 512 x 4 ends of messages, 12,580,864 in all.
+/// In a step of 1F1B on 4,096 stages and 512 microbatches, each stage runs a forward and a backward of every
+/// microbatch, and neighboring stages exchange messages: 4,096 x 512 x 2 compute, and 4,095 x 512 x 4 ends of
+/// messages, 12,580,864 in all.
 TEST(SimulateLimits, TracesOfManySpansAreRefusedBeforeTheyAreMade) {
   const Sandbox sandbox;
   write_all(
@@ -39,7 +41,7 @@ TEST(DataIds, FormulasAreNotRunBySpreadsheetsAndIdsComeBack) {
   EXPECT_NE(rows.find("\n'=cmd|'/C calc'!A0,"), std::string::npos) << rows;
   EXPECT_NE(rows.find("\n-1.5,"), std::string::npos) << rows;
   EXPECT_NE(rows.find("\nplain,"), std::string::npos) << rows;
-  // Records whose ids are those of the rows are records of the same ids.
+  // Records with the ids of the rows are records with the original ids.
   write_all(sandbox.path("second.csv"),
             header + "'=cmd|'/C calc'!A0" + rest + "-1.5" + rest + "plain" + rest);
   ASSERT_EQ(sandbox.run("data --data second.csv" + command + "again.csv").exit_code, 0);
@@ -48,11 +50,11 @@ TEST(DataIds, FormulasAreNotRunBySpreadsheetsAndIdsComeBack) {
   EXPECT_NE(read_all(sandbox.path("samples.json")).find("\"=cmd|'/C calc'!A0\""), std::string::npos);
 }
 
-/// 1 GiB and a bit of blanks, in a file of a megabyte or two.
+/// Slightly more than 1 GiB of blanks, in a file of one or two megabytes.
 TEST(ReplayLimits, AFileThatUnpacksToTooMuchIsRefusedWithTheLimit) {
   const Sandbox sandbox;
   const std::string packed = gzip(std::string(std::size_t{1} << 24, ' '));
-  std::string bomb;  // streams one after the other are their texts joined
+  std::string bomb;  // concatenated streams unpack to their concatenated texts
   for (int i = 0; i < 65; ++i) bomb += packed;
   write_all(sandbox.path("bomb.json.gz"), bomb);
   ASSERT_LT(std::filesystem::file_size(sandbox.path("bomb.json.gz")), 4'000'000U);

@@ -1,4 +1,4 @@
-// What commands write says what made it, what they print does not, and files of different things are told.
+// Written files record how they were made, printed results do not, and mismatched files are reported.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -52,7 +52,7 @@ TEST_F(MadeBy, FilesSayItAndStandardOutputDoesNot) {
   EXPECT_EQ(of_timeline["data"], of_schedule["data"]);
   EXPECT_EQ(of_timeline["seed"], 7);
   EXPECT_GE(of_timeline["machine"]["cores"], 1);
-  EXPECT_FALSE(of_timeline["machine"].contains("others"));  // simulated: the machine's load is no part of it
+  EXPECT_FALSE(of_timeline["machine"].contains("others"));  // simulated, so the load does not matter
 }
 
 TEST_F(MadeBy, ReplayPrintsIt) {
@@ -68,14 +68,14 @@ TEST_F(MadeBy, LiveRecordsSayTheLoadOfTheMachine) {
   const json of_record = made_by("r.json");
   EXPECT_EQ(of_record["data"]["hash"], made_by("p.json")["data"]["hash"]);
   EXPECT_EQ(of_record["first_iteration"], 0);
-  // A run may be over before the machine has counted a tick of its time.
+  // A run may end before the machine has counted a tick of its time.
   if (of_record["machine"].contains("others")) {
     EXPECT_GE(of_record["machine"]["others"], 0.0);
   }
 }
 
 TEST_F(MadeBy, MixingIsRefusedUnlessItIsMeant) {
-  // The same plan, but of another data set: the first 400 records.
+  // The same plan, but for another data set: the first 400 records.
   std::string rows = testing::read_all(sandbox.path("traces/datasets/vision_mix.csv"));
   std::size_t end = 0;
   for (int row = 0; row < 400; ++row) end = rows.find('\n', end) + 1;
@@ -127,7 +127,7 @@ TEST_F(MadeBy, OtherCutsAreNotedWhereTheyChangeSamples) {
   }
 }
 
-/// tiny-vlm takes 1024 tokens: samples of 1025 are longer and are not cut, those of 1024 fit.
+/// tiny-vlm takes 1024 tokens. Samples of 1025 are longer and are not cut, and samples of 1024 fit.
 TEST_F(MadeBy, SamplesThatAreLongerThanTheModelTakesAreTold) {
   const auto samples_of = [](int tokens) {
     json file{{"schema", "dflop.samples"}, {"version", 1}};

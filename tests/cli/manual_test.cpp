@@ -39,7 +39,7 @@ TEST(Manual, NoCommandDeclaresAnOptionTwice) {
   }
 }
 
-/// Returns what is not said by a JSON document that should say its schema and version; nothing is right.
+/// Returns what a JSON document lacks of its schema and version, or an empty string.
 std::string unsaid_of(const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return "no JSON object: " + text.substr(0, 60);
@@ -49,16 +49,17 @@ std::string unsaid_of(const std::string& text) {
   return json.value("version", 0) >= 1 ? "" : "no version: " + text.substr(0, 60);
 }
 
-/// Files in the forms of others: traces for Perfetto, and what transformers and tokenizers read.
+/// Tells whether a file has another program's format: traces for Perfetto, and files for transformers and
+/// tokenizers.
 bool is_of_others(const std::filesystem::path& file) {
   const std::string name = file.filename().string();
   return name.find("trace.json") != std::string::npos || name == "config.json" || name == "tokenizer.json";
 }
 
-// Examples work as they are printed; those of commands with --format are asked for JSON. What programs read,
-// printed or in files, says what it is: its schema and version.
+// Examples work as printed; commands with --format are asked for JSON. Machine-readable output, printed or in
+// files, states its schema and version.
 TEST(Manual, EveryExampleWorksAndItsJsonSaysItsSchema) {
-  // In the manual's order a plan is made before it is scheduled, and scheduled before it is simulated.
+  // In the manual's order, a plan is made before it is scheduled, and scheduled before it is simulated.
   const testing::Sandbox sandbox;
   for (const Command& command : commands()) {
     ASSERT_EQ(command.example.substr(0, 6), "dflop ");
@@ -78,7 +79,7 @@ TEST(Manual, EveryExampleWorksAndItsJsonSaysItsSchema) {
   EXPECT_TRUE(sandbox.has("plan.json"));
   EXPECT_TRUE(sandbox.has("schedule.json"));
   EXPECT_TRUE(sandbox.has("trace.json.gz"));
-  const auto csv = sandbox.run("sweep export --db sweep.sqlite --format json");  // whose example is CSV
+  const auto csv = sandbox.run("sweep export --db sweep.sqlite --format json");  // its example prints CSV
   EXPECT_EQ(unsaid_of(csv.out), "");
   int files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(sandbox.path("."))) {
@@ -94,11 +95,11 @@ TEST(Manual, EveryExampleWorksAndItsJsonSaysItsSchema) {
 TEST(Manual, CitationNamesThisVersion) {
   const std::string citation = testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/CITATION.cff");
   const testing::Sandbox sandbox;
-  const std::string version = sandbox.run("--version").out.substr(6);  // behind "dflop "
+  const std::string version = sandbox.run("--version").out.substr(6);  // after "dflop "
   EXPECT_NE(citation.find("\nversion: " + version), std::string::npos) << version;
 }
 
-// What the schema of CFF 1.2.0 requires, and the day of this version.
+// The fields that the schema of CFF 1.2.0 requires, and the date of this version.
 TEST(Manual, CitationHasWhatACitationNeeds) {
   const std::string citation = testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/CITATION.cff");
   for (const std::string key :

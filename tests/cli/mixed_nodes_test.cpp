@@ -1,4 +1,4 @@
-// Nodes of several GPU types, named on the command line: planned, scheduled and simulated.
+// Nodes of several GPU types, named on the command line: plan, schedule and simulate.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ struct MixedNodes : ::testing::Test {
     return sandbox.run("simulate --plan p.json --schedule s.json --format json");
   }
 
-  /// Returns the third and fourth column of the one row that 'dflop plan --format csv' prints.
+  /// Returns the third and fourth columns of the single row that 'dflop plan --format csv' prints.
   static std::pair<double, double> objective_and_bound(const std::string& csv) {
     std::istringstream row(csv.substr(csv.find('\n') + 1));
     std::vector<std::string> cells;
@@ -48,12 +48,13 @@ struct MixedNodes : ::testing::Test {
 TEST_F(MixedNodes, AreAsFastAsWhatIsOnEach) {
   const json slow = result("a100-80g:2");
   const json mixed = result("a100-80g:1+h100:1");
-  // The same links, as both are the first's: the second stage alone is faster.
+  // Both clusters have the first type's links, so only the second stage is faster.
   const double slow_s = slow["iteration_s_mean"];
   const double mixed_s = mixed["iteration_s_mean"];
   EXPECT_LT(mixed_s, slow_s);
   EXPECT_GT(mixed_s, 0.4 * slow_s);
-  // MFU is of 8 x 312 + 8 x 989 TFLOP/s in place of 16 x 312: the same FLOP in the time of each.
+  // MFU is relative to 8 x 312 + 8 x 989 TFLOP/s instead of 16 x 312, with the same FLOP in each cluster's
+  // time.
   const double expected = slow["mfu"].get<double>() * slow_s / mixed_s * (2 * 312.0) / (312 + 989);
   EXPECT_NEAR(mixed["mfu"], expected, 0.002 * expected);
   EXPECT_EQ(result("a100-80g:1+a100-80g:1")["iteration_s_mean"], slow["iteration_s_mean"]);
@@ -70,7 +71,8 @@ TEST_F(MixedNodes, TheSearchIsNoWorseThanOnTheSlowerAlone) {
   EXPECT_LE(bound, objective);
 }
 
-// A rank has the memory of its own GPU: the H100 of a file that gives it 8 GiB is too small, its A100 is not.
+// A rank has the memory of its own GPU. If a cluster file gives the H100 only 8 GiB, the H100 is too small,
+// but the file's A100 is not.
 TEST_F(MixedNodes, EachRankHasTheMemoryOfItsGpu) {
   ASSERT_EQ(simulate("a100-80g:1+h100:1").exit_code, 0);
   json h100 = json::parse(testing::read_all(DFLOP_SOURCE_DIR "/experiments/presets/clusters/h100.json"));

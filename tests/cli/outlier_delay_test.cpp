@@ -1,5 +1,5 @@
-// All that draw batches bring outliers together alike, and a run that goes on has the batches of one that
-// never stopped.
+// All commands that draw batches group outliers in the same way, and a resumed run has the batches of one
+// that never stopped.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ constexpr int kIterations = 8;  // two windows of four
 const std::string kData = "--data traces/datasets/vision_mix.csv ";
 const std::string kBatches = fmt::format("--gbs 16 --iterations {} --seed 3 ", kIterations);
 
-/// Makes plan.json, of 4 microbatches and the dp ranks that the planner chooses.
+/// Makes plan.json with 4 microbatches and the dp ranks that the planner chooses.
 struct ScheduleWithOutliers : ::testing::Test {
   Sandbox sandbox;
   Plan plan;
@@ -44,7 +44,7 @@ struct ScheduleWithOutliers : ::testing::Test {
   ScheduleFile schedule(const std::string& file) {
     return parse_schedule(read_all(sandbox.path(file)), file);
   }
-  /// Schedules with the plan, and returns the samples of each batch.
+  /// Schedules with the plan and returns the samples of each batch.
   std::vector<Batch> scheduled(const std::string& options) {
     ok("schedule --plan plan.json --scheduler lpt --out schedule.json " + kData + iterations() + options);
     std::vector<Batch> batches;
@@ -69,7 +69,7 @@ Ids sorted(Ids batches) {
   return batches;
 }
 
-/// Sends requests, a line each, and returns the answers' results by id.
+/// Sends requests, one per line, and returns the results of the answers by id.
 std::vector<json> served(const Sandbox& sandbox, const std::vector<json>& requests) {
   std::string lines;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -89,7 +89,7 @@ std::vector<json> served(const Sandbox& sandbox, const std::vector<json>& reques
   return answers;
 }
 
-/// schedule, compare, training and sessions have the same batches, which are others than without a delay.
+/// schedule, compare, training and sessions have the same batches, which differ from those without a delay.
 TEST_F(ScheduleWithOutliers, AllConsumersHaveTheSameBatches) {
   const std::vector<Batch> plain = scheduled("");
   const std::vector<Batch> delayed = scheduled("--delay-outliers 4");
@@ -146,7 +146,7 @@ TEST_F(ScheduleWithOutliers, AllConsumersHaveTheSameBatches) {
   EXPECT_EQ(given, ids_of(delayed));
 }
 
-/// What an iteration is scheduled as in a session is what it is scheduled as without one.
+/// A session schedules an iteration as the command would.
 TEST_F(ScheduleWithOutliers, ASessionSchedulesTheRegroupedBatches) {
   std::vector<json> requests = {
       {{"method", "open"},
@@ -159,8 +159,8 @@ TEST_F(ScheduleWithOutliers, ASessionSchedulesTheRegroupedBatches) {
   const std::vector<json> answers = served(sandbox, requests);
   EXPECT_EQ(answers[1]["result"]["iteration"], 0);
   EXPECT_EQ(answers[2]["result"]["iteration"], 1);
-  // The mean bin is 28 / 8 = 3.5. Both 9s come into the first batch, one a bin; the second has six 1s in four
-  // bins.
+  // The mean bin is 28 / 8 = 3.5. Both 9s come into the first batch, one per bin; the second batch has six 1s
+  // in four bins.
   EXPECT_EQ(answers[3]["result"]["value"], 9.0);
   EXPECT_EQ(answers[4]["result"]["value"], 2.0);
   const json first = json::parse("[[0,0],[0,2],[0,3],[0,4],[0,1],[1,2]]");
@@ -182,7 +182,7 @@ TEST_F(ScheduleWithOutliers, SessionsSayWhatTheirWindowsNeed) {
       << answers[3];
 }
 
-/// A run says how far samples have moved, on standard error and in what it writes.
+/// A run reports how far samples have moved, on standard error and in its output files.
 TEST_F(ScheduleWithOutliers, RunsSayWhatHasMoved) {
   const Ids plain = sorted(ids_of(scheduled("")));
   const RunResult result =
@@ -201,7 +201,7 @@ TEST_F(ScheduleWithOutliers, RunsSayWhatHasMoved) {
   EXPECT_NE(result.err.find(line), std::string::npos) << result.err;
   ASSERT_TRUE(file.made_by && file.made_by->data);
   EXPECT_EQ(file.made_by->data->delay.find(line), 0u) << file.made_by->data->delay;
-  // It is no contradiction to the plan's data, which were drawn otherwise.
+  // This does not contradict the plan's data, which were drawn in the original order.
   ok("simulate --plan plan.json --schedule schedule.json");
 }
 
@@ -232,7 +232,7 @@ struct TrainWithOutliers : ScheduleWithOutliers {
   }
 };
 
-/// Training goes on in the middle of a window with the rest of it, and not with other windows.
+/// In the middle of a window, training resumes with the rest of the window and not with other windows.
 TEST_F(TrainWithOutliers, GoesOnWithTheBatchesOfTheRun) {
   write_all(sandbox.path("small.csv"), image_records());
   const std::vector<double> whole = losses("--steps 7");

@@ -1,4 +1,4 @@
-// Schedules that are not dflop's: a process that schedules, bins in a table, files written by hand.
+// Schedules from outside dflop: a scheduler process, bins in a table, files written by hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using nlohmann::json;
 using testing::RunResult;
 using testing::Sandbox;
 
-/// A plan on 8 GPUs of four dp ranks with three microbatches.
+/// A plan on 8 GPUs with four dp ranks and three microbatches.
 const char* const kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "pytorch",
   "model": "llava-ov-llama3-8b", "cluster": "a100-80g-vtrain:1", "gbs": 32, "layout": "uniform",
   "encoder": {"tp": 2, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 4, "layers": [32]},
@@ -31,7 +31,7 @@ void expect_told(const RunResult& result, const std::vector<std::string>& parts)
     EXPECT_NE(result.err.find(part, error), std::string::npos) << part << "\n" << result.err;
 }
 
-/// This is the command of the example.
+/// The command that runs the example scheduler.
 const std::string kExample =
     "'python3 \"" + std::string(DFLOP_SOURCE_DIR) + "/experiments/examples/scheduler.py\"'";
 
@@ -51,7 +51,8 @@ struct OwnSchedules : ::testing::Test {
   json file(const std::string& name) {
     return json::parse(testing::read_all(sandbox.path(name)), nullptr, false);
   }
-  /// Schedules by a process of this Python text, which has the request as `r` and prints.
+  /// Schedules with a process that runs this Python text. The text has the request in `r` and prints the
+  /// answer.
   RunResult by_python(const std::string& text, const std::string& options = "") {
     testing::write_all(sandbox.path("s.py"),
                        "import json, sys, time\nfor line in sys.stdin:\n  r = json.loads(line)\n  " + text +
@@ -60,7 +61,7 @@ struct OwnSchedules : ::testing::Test {
   }
 };
 
-// Bins of a table are those of the file that dflop writes, so the file is the same but for who made it.
+// Bins from a table equal those in the file that dflop writes, so only the file's origin differs.
 TEST_F(OwnSchedules, BinsComeFromATable) {
   ASSERT_EQ(schedule("--scheduler lpt --bin-order solver --out lpt.json").exit_code, 0);
   const json wanted = file("lpt.json");
@@ -110,7 +111,7 @@ TEST_F(OwnSchedules, AFileThatWasEditedIsFound) {
 
   const json whole = file("s.json");
   json edited = whole;
-  // The items of bins 0 and 1 change places with those of one bin: all of bin 0 but one go to bin 1.
+  // Breaks the bins: all items of bin 0 but one go to bin 1.
   json& bins = edited["iterations"][1]["bins"];
   bool first = true;
   for (json& bin : bins) {
@@ -125,7 +126,7 @@ TEST_F(OwnSchedules, AFileThatWasEditedIsFound) {
       << stale.err;
   EXPECT_EQ(stale.err.find("iterations[0]"), std::string::npos) << stale.err;
 
-  // Without what was proven of it, it is a schedule of one's own.
+  // Without the proven figures, it is a user's own schedule.
   for (json& iteration : edited["iterations"]) {
     for (const char* key : {"status", "c_max_s", "bound_s", "bound_kind", "objective"}) iteration.erase(key);
   }
@@ -167,7 +168,7 @@ TEST_F(SchedulerCommand, TheExampleIsARowOfCompare) {
   const RunResult own = schedule("--scheduler-command " + kExample + " --out own.json --format json");
   ASSERT_EQ(own.exit_code, 0) << own.err;
   ASSERT_EQ(schedule("--scheduler lpt --bin-order solver --out lpt.json").exit_code, 0);
-  // It does as LPT does, so that its largest bin is as large.
+  // The example works like LPT, so its largest bin has the same size.
   for (int k = 0; k < 2; ++k) {
     EXPECT_NEAR(file("own.json")["iterations"][k]["c_max_s"].get<double>(),
                 file("lpt.json")["iterations"][k]["c_max_s"].get<double>(), 1e-9);
@@ -184,8 +185,8 @@ TEST_F(SchedulerCommand, TheExampleIsARowOfCompare) {
   EXPECT_GT(systems[1]["samples_per_s"], 0);
 }
 
-// A command may take long and may count its requests: compare asks for the batches of its rows alone, two of
-// each of two seeds, and fills the further batches of the memory estimate by lpt.
+// A command may be slow and may count its requests. compare asks only for the batches of its rows, two per
+// seed, and fills the further batches of the memory estimate with lpt.
 TEST_F(SchedulerCommand, IsAskedForTheBatchesOfARowAlone) {
   const RunResult compared = compared_by("open('asked', 'a').write(str((r['seed'], r['iteration'])) + '\\n')",
                                          "[i % r['bins'] for i in range(32)]", "--seeds 1 ");
@@ -194,7 +195,7 @@ TEST_F(SchedulerCommand, IsAskedForTheBatchesOfARowAlone) {
   EXPECT_EQ(asked, "(1, 0)\n(1, 1)\n");
 }
 
-// All samples but one for each other bin go to the first bin, which breaks the cap: LPT fills both batches.
+// The first bin gets all samples except one for each other bin, which breaks the cap: LPT fills both batches.
 TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
   const RunResult compared = compared_by("pass", "[i if i < r['bins'] else 0 for i in range(32)]",
                                          "--token-cap 40000 --format json ");
@@ -207,7 +208,7 @@ TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
       schedule["text"].get<std::string>().find("p: command did not make the microbatches of 2 of 2 batches"),
       std::string::npos)
       << schedule;
-  // What LPT would need says nothing of the command's microbatches.
+  // The memory that LPT would need does not apply to the command's microbatches.
   EXPECT_NE(assumptions.dump().find("p: not known for further batches"), std::string::npos) << assumptions;
   for (const json& memory : assumptions["memory"]) {
     const std::string names = ", " + memory.value("systems", "") + ",";
@@ -254,7 +255,7 @@ TEST_F(SchedulerCommand, WhatGoesWrongIsTold) {
   expect("time.sleep(60)", {"within 0.3 s"}, "--scheduler-timeout 0.3");
   expect_told(schedule("--scheduler-command 'no-such-program-there 2> /dev/null'"), {"exit code 127"});
   expect_told(schedule("--scheduler-command cat --scheduler lpt"), {"--scheduler-command", "--scheduler"});
-  // A second line for one request would be taken for the answer to the next.
+  // A second line for one request would be taken as the answer to the next.
   expect_told(by_python("print(json.dumps({'bins': [i % 12 for i in range(32)]})); print('done')"),
               {"iteration 1", "one line for each request"});
 }

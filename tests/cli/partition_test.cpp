@@ -40,7 +40,7 @@ struct PartitionTest : ::testing::Test {
 const char* const kFour = "id,encoder_s,llm_s,tokens\na,0,6,60\nb,0,4,40\nc,0,4,40\nd,0,2,20\n";
 
 TEST_F(PartitionTest, TwoEvenBins) {
-  // 16 s in two bins: 8 each, by a + d and b + c and in no other way. LPT finds it, the mean proves it.
+  // 16 s in two bins: 8 each, only by a + d and b + c. LPT finds this, and the mean proves it.
   for (const std::string method : {"lpt", "local-search", "ilp"}) {
     const nlohmann::json json = json_of(partition(kFour, "--bins 2 --format json --method " + method));
     EXPECT_EQ(json["objective_s"], 8.0);
@@ -65,8 +65,8 @@ TEST_F(PartitionTest, PeopleReadAnItemARow) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::string& text = result.out;
   const std::string rows = text.substr(text.find("item"));
-  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 6) << rows;  // a head, a rule, four items
-  // c is the third item, of 4 s in the LLM; bin b is microbatch b div 2 on dp rank b mod 2.
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 6) << rows;  // a header, a rule, four items
+  // c is the third item, with 4 s in the LLM; bin b is microbatch b div 2 on dp rank b mod 2.
   std::istringstream third(rows.substr(rows.find("\nc ")));
   std::string id;
   int of = 0, microbatch = 0, dp_rank = 0;
@@ -82,8 +82,8 @@ TEST_F(PartitionTest, PeopleReadAnItemARow) {
 }
 
 TEST_F(PartitionTest, EncoderIsSharedByTheMicrobatch) {
-  // One microbatch on two LLM ranks, one encoder rank: 4 s of encoder work whoever has it; published: 4 x 2
-  // / 1.
+  // One microbatch on two LLM ranks and one encoder rank: 4 s of encoder work, whichever rank has it;
+  // published: 4 x 2 / 1.
   const std::string items = "id,encoder_s,llm_s\na,4,1\nb,0,1\n";
   const std::string options = "--bins 2 --dp 2 --encoder-dp 1 --method lpt --format json ";
   EXPECT_EQ(json_of(partition(items, options))["objective_s"], 4.0);
@@ -91,19 +91,19 @@ TEST_F(PartitionTest, EncoderIsSharedByTheMicrobatch) {
 }
 
 TEST_F(PartitionTest, MakespanOfAPipeline) {
-  // Two microbatches of 8 s forward and 16 s backward on the LLM's stage, nothing on the encoder's: 48 s.
+  // Two microbatches of 8 s forward and 16 s backward on the LLM's stage, and nothing on the encoder's: 48 s.
   const nlohmann::json json =
       json_of(partition(kFour, "--bins 2 --objective makespan --method lpt --format json"));
   EXPECT_EQ(json["objective"], "makespan");
   EXPECT_EQ(json["objective_s"], 48.0);
   EXPECT_EQ(json["status"], "optimal");
-  // Backward as long as forward: 32.
+  // With a backward as long as a forward: 32.
   const std::string ratio = "--bins 2 --objective makespan --backward-ratio 1 --method lpt --format json";
   EXPECT_EQ(json_of(partition(kFour, ratio))["objective_s"], 32.0);
 }
 
 TEST_F(PartitionTest, WithoutEncoderStagesNoItemMayHaveEncoderWork) {
-  // The LLM's stage alone: the same 48 s, as nothing has encoder work.
+  // Only the LLM's stage: the same 48 s, as no item has encoder work.
   const std::string options = "--bins 2 --objective makespan --encoder-stages 0 --method lpt --format json ";
   EXPECT_EQ(json_of(partition(kFour, options))["objective_s"], 48.0);
   refused("id,encoder_s,llm_s\na,0,6\nb,0.5,4\n", options, {"--encoder-stages", "encoder_s above 0", "'0'"});
@@ -112,7 +112,7 @@ TEST_F(PartitionTest, WithoutEncoderStagesNoItemMayHaveEncoderWork) {
 
 TEST_F(PartitionTest, SameSeedAndStepsGiveTheSame) {
   std::string items = "id,encoder_s,llm_s\n";
-  for (int i = 0; i < 60; ++i) {  // of no pattern that matters
+  for (int i = 0; i < 60; ++i) {  // without a relevant pattern
     items += "i" + std::to_string(i) + ",0." + std::to_string(i * i % 97) + ",0." +
              std::to_string(i * 31 % 89) + "\n";
   }

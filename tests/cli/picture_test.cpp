@@ -1,5 +1,5 @@
-// Pictures as PNG and PDF: where what converts them is installed they are what they say, and else one error
-// says what to install.
+// Pictures as PNG and PDF: if the converters are installed, the files have the right format; if not, one
+// error says what to install.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -45,7 +45,7 @@ TEST_F(Picture, IsWhatItsEndingSays) {
 TEST_F(Picture, SaysWhatToInstall) {
   const char* path = std::getenv("PATH");
   const std::string before = path == nullptr ? "" : path;
-  // The shell that runs dflop is named by its path, so that only what dflop looks for is not found.
+  // The shell that runs dflop is named by its path, so only the programs that dflop looks for are missing.
   setenv("PATH", "/nonexistent", 1);
   const auto result = draw("t.png");
   setenv("PATH", before.c_str(), 1);

@@ -1,4 +1,4 @@
-// Inputs that are no regular files: pipes, as of a shell's <(...), and what has no end.
+// Inputs that are not regular files: pipes, as from a shell's <(...), and endless files.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ namespace pipes_test {
 using testing::RunResult;
 using testing::Sandbox;
 
-/// A pipe that commands inherit and that gives a text once: who reads it again finds nothing.
+/// A pipe that commands inherit and that gives a text once. Whoever reads it again finds nothing.
 class Pipe {
  public:
   explicit Pipe(std::string text) {
@@ -24,7 +24,7 @@ class Pipe {
       throw std::runtime_error("no pipe");
     }
     writer_ = std::jthread([end = ends_[1], text = std::move(text)] {
-      sigset_t broken;  // a reader that ends early is the test's failure, not the end of all tests
+      sigset_t broken;  // a reader that ends early fails the test instead of killing the process
       ::sigemptyset(&broken);
       ::sigaddset(&broken, SIGPIPE);
       ::pthread_sigmask(SIG_BLOCK, &broken, nullptr);

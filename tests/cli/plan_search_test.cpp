@@ -1,4 +1,4 @@
-// dflop plan --planner search: its plan is one that the other commands take, and its figures are theirs.
+// dflop plan --planner search: other commands accept its plan and get the same figures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,14 +28,14 @@ struct PlanSearch : ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return json::parse(result.out, nullptr, false);
   }
-  /// The objective of a search of any model and cluster.
+  /// Returns the objective of a search for any model and cluster.
   double objective_of(const std::string& options, const std::string& data = kData) {
     const RunResult result =
         sandbox.run("plan --planner search " + data + "--explain --format json " + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return json::parse(result.out, nullptr, false)["objective_s"].get<double>();
   }
-  /// p.json run on the planner's batches as its finalists are: scheduled by auto within memory, 320 steps.
+  /// Runs p.json on the planner's batches like a finalist: scheduled by auto within memory, 320 steps.
   json simulated(int iterations, const std::string& scheduler = "auto") {
     const RunResult scheduled = sandbox.run(
         "schedule --plan p.json " + kData + "--iterations " + std::to_string(iterations) + " --scheduler " +
@@ -84,7 +84,7 @@ TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
       EXPECT_GE(seconds, objective / 1.03 * (1 - 1e-12));
     }
     EXPECT_GE(seconds, i <= 1 ? 0 : plans[i - 1]["objective_s"].get<double>());
-    if (!plans[i]["lpt_s"].is_null()) {  // of random microbatches nothing is compared
+    if (!plans[i]["lpt_s"].is_null()) {  // random microbatches are not compared
       const double lpt = plans[i]["lpt_s"];
       EXPECT_DOUBLE_EQ(plans[i]["slower"].get<double>(), lpt / plans[0]["lpt_s"].get<double>() - 1);
       if (plans[i]["scheduler"] == "lpt") {
@@ -92,7 +92,7 @@ TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
       }
     }
     EXPECT_GE(seconds, plans[i]["bound_s"].get<double>());
-    // The shares of the mean iteration are all of it.
+    // The shares add up to the mean iteration.
     double sum = 0;
     for (const char* share : {"busy_s", "imbalance_s", "bubble_s", "communication_s"})
       sum += plans[i][share].get<double>();
@@ -112,7 +112,7 @@ TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
 TEST_F(PlanSearch, BudgetEndsTheSearch) {
   const json first = search_json("--budget 1 --explain");
   EXPECT_EQ(first["exhausted"], false);
-  // Two rounds of the search, against many, which find no worse and prove no less.
+  // Two rounds of the search against many: more rounds never find a worse plan or prove a weaker bound.
   const json more = search_json("--budget 200000 --explain");
   EXPECT_GE(first["objective_s"], more["objective_s"]);
   EXPECT_LE(first["bound_s"], more["bound_s"]);
@@ -126,7 +126,7 @@ TEST_F(PlanSearch, LayoutIsTheOneAskedFor) {
   testing::expect_error(search("--layout diagonal"), {"--layout", "colocated", "'diagonal'"});
 }
 
-// A wish is the planner search's without its name, and in any order that it knows.
+// A plan by wish equals the search planner's without naming it, with any order that the search knows.
 TEST_F(PlanSearch, APlanByWish) {
   const auto plan = [&](const std::string& options) {
     return sandbox.run("plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 32 " +
@@ -154,7 +154,7 @@ TEST_F(PlanSearch, APlanByWish) {
 }
 
 TEST_F(PlanSearch, PlanObjectiveIsOverIterations) {
-  // Of four iterations, p95 and the mean of the slowest quarter are both the slowest.
+  // For four iterations, p95 and the mean of the slowest quarter are both the slowest iteration.
   const json p95 = search_json("--budget 1 --explain --plan-objective p95 --out p.json", 4);
   const json times = simulated(4, p95["plans"][0]["scheduler"])["iterations_s"];
   ASSERT_EQ(times.size(), 4u);
@@ -165,8 +165,8 @@ TEST_F(PlanSearch, PlanObjectiveIsOverIterations) {
 }
 
 TEST_F(PlanSearch, MoreSpeedNeverGivesAWorsePlan) {
-  // Plans found on slower hardware are seeds on faster one: what is found there is never slower than the seed
-  // is there. The budget is so small that the search alone misses some.
+  // Plans found on slower hardware are seeds on faster hardware. The plan found there is never slower than
+  // the seed. The budget is so small that the search by itself misses some plans.
   struct Hardware {
     std::string cluster;
     std::string links;
@@ -206,9 +206,8 @@ TEST_F(PlanSearch, MoreSpeedNeverGivesAWorsePlan) {
   never_worse("64", {{"a100-80g:2", "x1"}, {"h100:2", "x1"}, {"h200:2", "x2"}});
 }
 
-// Where messages between nodes take long, orders that keep more microbatches under way win, and with them
-// other counts: the search that may choose any order is not 5 % worse than one that may choose one of these
-// alone.
+// With slow messages between nodes, orders that keep more microbatches in flight win, with other counts of
+// microbatches. A search over all orders is at most 5 % worse than a search for one of these orders.
 TEST_F(PlanSearch, OnASlowLinkAnyOrderIsNotWorseThanOne) {
   json cluster =
       json::parse(testing::read_all(DFLOP_SOURCE_DIR "/experiments/presets/clusters/a100-80g.json"));
@@ -225,10 +224,11 @@ TEST_F(PlanSearch, OnASlowLinkAnyOrderIsNotWorseThanOne) {
     EXPECT_LE(any, objective(std::string(" --order ") + order) * 1.05) << order;
 }
 
-// The best cuts without recomputation fit with microbatches that are kept within memory, and not with LPT's.
-// A search that may recompute comes to them from cuts with selective recomputation, which fit with LPT's; one
-// that may not has to find them, too. Of eager-1f1b they fit with LPT's: as it holds what there is memory
-// for, cuts of layers are made for what 1f1b holds.
+// The best cuts without recomputation fit if microbatches are kept within memory, but not with LPT's
+// microbatches. A search with recomputation reaches them from cuts with selective recomputation, which fit
+// with LPT's. A search without recomputation must find them too. For eager-1f1b, cuts fit with LPT's
+// microbatches: as this order holds as many microbatches as memory allows, its cuts of layers are made for
+// what 1f1b holds.
 TEST_F(PlanSearch, CutsThatFitOnlyInTheEndAreFoundUnderANarrowWish) {
   const auto objective = [&](const std::string& wish) {
     return objective_of(
@@ -241,8 +241,8 @@ TEST_F(PlanSearch, CutsThatFitOnlyInTheEndAreFoundUnderANarrowWish) {
   EXPECT_LE(objective("--order eager-1f1b --recompute none"), 1.15 * any);
 }
 
-// Where memory is short, many of the fastest plans overrun a further batch. They must neither fill the list
-// of those that are finished nor prune the others: the uniform plan of 80 s was missed by 45 % once.
+// With scarce memory, many of the fastest plans overrun a further batch. They must neither fill the list of
+// finalists nor prune other plans: the search once missed the uniform plan of 80 s by 45 %.
 TEST_F(PlanSearch, PlansThatOverrunFurtherBatchesHideNone) {
   EXPECT_LT(
       objective_of("--model llava-ov-qwen2.5-72b --cluster a100-80g:8 --gbs 512 --iterations 2 --seed 1 "
@@ -250,9 +250,9 @@ TEST_F(PlanSearch, PlansThatOverrunFurtherBatchesHideNone) {
       82);
 }
 
-// 13 of 8,000 samples have 32,768 tokens or more. Most plans that hold four batches do not hold these; the
-// search, which once ran one after the other of them, was 16 % slower than with the recomputation that its
-// best plan has.
+// 13 of 8,000 samples have 32,768 tokens or more. Most plans that hold the four planned batches do not
+// hold these samples. The search once ran such plans one after another and was 16 % slower than with the
+// recomputation of its best plan.
 TEST_F(PlanSearch, LongSamplesHideNoPlans) {
   const auto objective = [&](const std::string& wish) {
     return objective_of(
@@ -262,8 +262,9 @@ TEST_F(PlanSearch, LongSamplesHideNoPlans) {
   EXPECT_LE(objective(""), 1.01 * objective("--recompute full"));
 }
 
-// On one pipeline rank, 1f1b does not hold the longest samples and two chunks do. A free order once left
-// these out, and the search went on to disaggregated plans: 4.32 s, with the order asked for 3.75 s.
+// On one pipeline rank, 1f1b does not hold the longest samples, but two chunks do. A free order once left
+// these plans out, and the search went on to disaggregated plans: 4.32 s, against 3.75 s with the order
+// given.
 TEST_F(PlanSearch, ChunksOfOneRankHoldLongSamples) {
   const auto objective = [&](const std::string& wish) {
     return objective_of(

@@ -40,7 +40,7 @@ class StepOfRank {
     launched_us_.reset();
   }
 
-  /// Adds a time in which the host waits for the device.
+  /// Adds a period in which the host waits for the device.
   void synchronize(double from, double to) {
     text_.x("cuda_runtime", "cudaStreamSynchronize", fmt::format("{:.3f}", 1000 * (1 + from)),
             fmt::format("{:.3f}", 1000 * (to - from)), 1, R"("correlation": 9999)");
@@ -51,7 +51,7 @@ class StepOfRank {
     compute(from, to);
   }
 
-  /// Adds an all-reduce of 4000 bytes, or of an unknown size, over a group on a stream of its own.
+  /// Adds an all-reduce of 4000 bytes, or of unknown size, over a group on its own stream.
   void all_reduce(double from, double to, const std::vector<int>& group, bool says_size = true) {
     const int sequence = ++sequences_[group];
     const int stream = 20 + static_cast<int>(std::distance(sequences_.begin(), sequences_.find(group)));
@@ -80,8 +80,8 @@ class StepOfRank {
   std::map<std::vector<int>, int> sequences_;
 };
 
-// Ranks of tp 2 and dp 2, three layers. In each a rank computes 20 ms, rank 3 twice as long, sums for 2 ms
-// with the other rank of its tp group, and goes on, while the gradients are summed over dp for 3 ms.
+// Ranks of tp 2 and dp 2, three layers. In each layer a rank computes 20 ms, rank 3 twice as long, sums for 2
+// ms with the other rank of its tp group, and continues while the gradients are summed over dp for 3 ms.
 //   ranks 2, 3   a layer takes 40 + 2: tp ends at 42, 84, 126
 //   ranks 0, 1   20 + 2: 22, 44, 66
 //   dp           begins when both are there: ends at 45, 87, 129; so ranks 0 and 1 have their second sum over
@@ -116,11 +116,11 @@ TEST(ProcessGroups, RanksAreComparedGroupByGroup) {
   EXPECT_NEAR(replayed_ms(sandbox, "--as-others 3").back(), 73, 1e-3);
 }
 
-// Two ranks compute 10 ms and sum for 2 while their hosts take 4 ms to launch what comes next, 10 ms of
-// compute, a sum of 2 ms and the optimizer's 2: 28 ms. At a quarter of the bandwidth sums take 8 ms. The
-// first one is over at 18, while the second piece computes from 14 to 24; the second one ends at 32 and the
-// step at 34. Where the piece had been launched long before, or the host waited for the device, it waits for
-// the first sum, and comes as long after it as before: it computes from 18 + 2 to 30, the second sum ends at
+// Two ranks compute 10 ms and sum for 2 while their hosts take 4 ms to launch the next work: 10 ms of
+// compute, a sum of 2 ms and the optimizer's 2, 28 ms in all. At a quarter of the bandwidth, sums take 8 ms.
+// The first sum ends at 18, while the second piece computes from 14 to 24; the second sum ends at 32 and the
+// step at 34. If the piece was launched long before, or the host waited for the device, the piece waits for
+// the first sum and starts as long after it as before: it computes from 18 + 2 to 30, the second sum ends at
 // 38 and the step at 40.
 TEST(ProcessGroups, WhatTheHostLaunchesLateHasNotWaited) {
   enum class Host { late, ahead, synchronized };
@@ -143,10 +143,10 @@ TEST(ProcessGroups, WhatTheHostLaunchesLateHasNotWaited) {
   }
 }
 
-// Four ranks compute 30 ms forward, and a bucket of gradients after each 15 ms of the backward takes 20 ms.
-// Rank 1 has its data 40 ms late, so its buckets are ready at 85, 100, 115 and 130, and end at 105, 125, 145
-// and 165. The others' first one waits from 45 to 85, of 171 ms with the optimizer, while they compute until
-// 90; nothing waits for rank 1 afterwards. With data in time the buckets end at 65, 85, 105 and 125, and the
+// Four ranks compute 30 ms forward. After each 15 ms of the backward, a bucket of gradients takes 20 ms. Rank
+// 1 gets its data 40 ms late, so its buckets are ready at 85, 100, 115 and 130, and end at 105, 125, 145 and
+// 165. The others' first bucket waits from 45 to 85, of 171 ms with the optimizer, while they compute until
+// 90; nothing waits for rank 1 afterwards. With data in time, the buckets end at 65, 85, 105 and 125, and the
 // step at 131.
 TEST(ProcessGroups, AStragglerIsFoundThoughWaitingForItIsHidden) {
   const Sandbox sandbox;
@@ -176,12 +176,12 @@ TEST(ProcessGroups, AStragglerIsFoundThoughWaitingForItIsHidden) {
   EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1").back(), 131, 1e-3);
 }
 
-// Equal ranks whose kernels take 5 % more or less in each step: nobody is behind anything.
+// The ranks are equal, and their kernels vary by 5 % in each step: no rank is a straggler.
 TEST(ProcessGroups, NoiseNamesNobody) {
   const Sandbox sandbox;
   Random random(3);
   const auto noisy = [&](double ms) {
-    double sum = 0;  // of 12 uniform numbers: about normal, of variance 1
+    double sum = 0;  // the sum of 12 uniform numbers: about normal, with variance 1
     for (int k = 0; k < 12; ++k) sum += random.uniform();
     return ms * (1 + 0.05 * (sum - 6));
   };
@@ -228,7 +228,7 @@ TEST(ProcessGroups, OtherLinksNeedTheSizesOfCollectives) {
       step.write(sandbox, fmt::format("r{}.json", rank));
     }
     ASSERT_EQ(sandbox.run("import --kineto r0.json r1.json --out run.json").exit_code, 0);
-    // 20 + 4 without, and the sum takes 4 times its 10 ms.
+    // 20 + 4 without the network. At a quarter of the bandwidth the sum takes 4 times its 10 ms.
     EXPECT_NEAR(replayed_ms(sandbox, "--network none").back(), 24, 1e-3);
     if (says_size) {
       EXPECT_NEAR(replayed_ms(sandbox, "--bandwidth-scale 0.25").back(), 64, 1e-3);
@@ -242,7 +242,7 @@ TEST(ProcessGroups, OtherLinksNeedTheSizesOfCollectives) {
   }
 }
 
-// A record that took 2 % longer than its replay: messages may have begun late.
+// A recording that took 2 % longer than its replay: messages may have started late.
 TEST(ProcessGroups, AReplayThatIsShorterThanItsRecordIsTold) {
   const Sandbox sandbox;
   ASSERT_EQ(

@@ -1,4 +1,4 @@
-// These tests make one profile of several.
+// Tests of combining several profiles into one.
 #include "experiments/fidelity/study.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,8 @@
 namespace dflop {
 namespace profile_median_test {
 
-/// All times are those of the known profile times 1, 5 and 2; the middle one counts, whatever the order.
+/// All times are the known profile's times multiplied by 1, 5 and 2. The middle value counts, whatever the
+/// order.
 TEST(MedianProfile, IsPointByPoint) {
   std::vector<ProfileTables> profiles;
   for (const double factor : {1.0, 5.0, 2.0}) {

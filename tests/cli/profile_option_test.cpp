@@ -1,4 +1,4 @@
-// What was measured in place of what a cluster's GPU and links say.
+// Measured prices replace those derived from a cluster's GPU and links.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -18,8 +18,8 @@ using nlohmann::json;
 using testing::RunResult;
 using testing::Sandbox;
 
-/// A profile of tp 1, in which everything is known, prices stages of tp 1 as ProfiledCostModel does. Others
-/// need more memory than any GPU has, so that planners leave them out.
+/// A complete profile of tp 1 prices stages of tp 1 as ProfiledCostModel does. Other stages need more memory
+/// than any GPU has, so planners exclude them.
 TEST(MeasuredCost, IsOfWhatWasMeasuredAndLeavesTheRestOut) {
   ProfileTables profile = fixtures::known_profile();
   const ProfiledCostModel known(profile);
@@ -45,7 +45,7 @@ TEST(MeasuredCost, IsOfWhatWasMeasuredAndLeavesTheRestOut) {
   EXPECT_LT(alone->model_state(stage).parameters, any_gpu);
 }
 
-/// Patches take 1 us a token, all of it the host's here: 100 us in the first of two forwards.
+/// Patches take 1 us per token, all of it host time here: 100 us in the first of two forwards.
 TEST(MeasuredCost, ShowsTheHostInTheFirstForward) {
   ProfileTables profile = fixtures::known_profile();
   for (ProfilePoint& p : profile.tp[0].of(ProfileUnit::patches)) p.host_s = p.forward_s;
@@ -60,7 +60,7 @@ TEST(MeasuredCost, ShowsTheHostInTheFirstForward) {
   EXPECT_EQ(times[0] - times[1], Nanoseconds(100'000));
 }
 
-// Options of links and collectives change nothing where both were measured, but for the shared links of
+// Options for links and collectives have no effect if both were measured, except on the shared links of
 // contention.
 TEST(ProfileOption, RefusesOptionsOfLinksThatWereMeasured) {
   const Sandbox sandbox;
@@ -87,8 +87,8 @@ TEST(ProfileOption, RefusesOptionsOfLinksThatWereMeasured) {
   EXPECT_GT(seconds("--intra-node-bandwidth x0.0001"), seconds(""));
 }
 
-// One device was measured, so that a cluster of two types is refused; a replay that needs a tp that the
-// profile has not says so, and takes the analytic model in its place.
+// Only one device was measured, so a cluster of two types is rejected. A replay that needs a tp missing from
+// the profile says so and uses the analytic model instead.
 TEST(ProfileOption, IsOfOneTypeOfGpuAndOnlyHelpsAReplay) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("small.csv"), testing::image_records());

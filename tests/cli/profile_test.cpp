@@ -1,4 +1,4 @@
-// dflop profile, and what dflop train, plan, schedule and simulate make of it.
+// dflop profile, and how dflop train, plan, schedule and simulate use its results.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -25,11 +25,11 @@ struct Profile : ::testing::Test {
 
   Profile() { testing::write_all(sandbox.path("small.csv"), testing::image_records()); }
 
-  /// Measures a profile in no time.
+  /// Measures a profile with a minimal budget.
   RunResult measure(const std::string& options = "") const {
     return sandbox.run("profile --model tiny-vlm --budget-s 0.1 --most-tokens 64 --out p.json " + options);
   }
-  /// Writes p.json, which the tests that change nothing about how it is measured share.
+  /// Writes p.json, which tests share if they do not change how it is measured.
   void write_profile() const {
     static const std::string profile = [&] {
       EXPECT_EQ(measure().exit_code, 0);
@@ -53,8 +53,8 @@ struct Profile : ::testing::Test {
   }
 };
 
-/// A neighbour's ranks rest for a part of the budget, and one of them waits for the other by a call. So such
-/// worlds have a timeout of that budget; here one ends a wait.
+/// The ranks of a neighbor idle for part of the budget, and one of them waits for the other in a call. So
+/// such worlds have a timeout of at least that budget. Here a timeout ends a wait.
 TEST(ProfileOfParts, WaitsForNeighboursAsLongAsItsBudget) {
   EXPECT_EQ(profile_timeout(Seconds{0.1}), Seconds{60});
   EXPECT_EQ(profile_timeout(Seconds{1200}), Seconds{1200});
@@ -93,7 +93,7 @@ TEST_F(Profile, RefusesWhatItCannotDo) {
   testing::expect_error(sandbox.run("profile --model tiny-vlm --ranks 1"),
                         {"option '--ranks': expected a whole number from 2"});
   testing::expect_error(sandbox.run("profile --model nobody"), {"nobody"});
-  // Its encoder has 4 heads.
+  // The encoder has 4 heads.
   testing::expect_error(sandbox.run("profile --model tiny-vlm --tp 1 3"),
                         {"option '--tp': encoder.layers.0: heads 4", "cannot be split over tp 3"});
 }
@@ -105,14 +105,14 @@ ProfileTables tables_in(const std::string& path) {
 TEST_F(Profile, GoesOnWithWhatWasMeasured) {
   testing::expect_error(sandbox.run("profile --model tiny-vlm --resume"),
                         {"option '--resume': expected '--out FILE' with it"});
-  ASSERT_EQ(measure("--resume --tp 2").exit_code, 0);  // there is no file yet
+  ASSERT_EQ(measure("--resume --tp 2").exit_code, 0);  // no file exists yet
   const ProfileTables first = tables_in(sandbox.path("p.json"));
   ASSERT_EQ(first.tp.size(), 1u);
   ASSERT_EQ(measure("--resume --tp 1 2").exit_code, 0);
   const ProfileTables both = tables_in(sandbox.path("p.json"));
   ASSERT_EQ(both.tp.size(), 2u);
   EXPECT_EQ(both.tp[0].mode.tp, 1);
-  EXPECT_EQ(both.tp[1], first.tp[0]);  // seconds: it would not be the same if it had been measured again
+  EXPECT_EQ(both.tp[1], first.tp[0]);  // seconds: they would differ if they had been measured again
   ASSERT_EQ(measure("--resume --tp 2 --no-sequence-parallel").exit_code, 0);
   const ProfileTables modes = tables_in(sandbox.path("p.json"));
   ASSERT_EQ(modes.tp.size(), 3u);
@@ -125,7 +125,7 @@ TEST_F(Profile, GoesOnWithWhatWasMeasured) {
       {"p.json: a profile of another model"});
 }
 
-/// Tables of version 1 have no memory of their own; what is done with them is said.
+/// Tables of version 1 have no memory of their own. A note says how they are handled.
 TEST_F(Profile, SaysWhatBecomesOfOldTables) {
   ASSERT_EQ(measure("--tp 1 2").exit_code, 0);
   json old = json::parse(testing::read_all(sandbox.path("p.json")));
@@ -167,15 +167,15 @@ TEST_F(Profile, PredictsTrainingSteps) {
   ASSERT_EQ(with.exit_code, 0) << with.err;
   for (const json& step : testing::rows_of(with.out)) {
     EXPECT_GT(step["predicted_s"], 0.0);
-    // Microbatches of four samples have more than the 64 tokens that were measured at most.
+    // Microbatches of four samples exceed the measured maximum of 64 tokens.
     EXPECT_GT(step["extrapolated_fraction"], 0.5);
   }
   const RunResult without = sandbox.run("train --steps 1 --data small.csv --gbs 4 --format json");
   EXPECT_FALSE(testing::rows_of(without.out)[0].contains("predicted_s"));
 }
 
-/// The profile of a GPU that was measured with up to 32 tokens, a plan, and a schedule of 16 samples, whose
-/// microbatches have more.
+/// A GPU's profile measured up to 32 tokens, a plan, and a schedule of 16 samples, whose microbatches have
+/// more.
 struct ProfileOfFewTokens : Profile {
   const std::string plan = DFLOP_SOURCE_DIR "/traces/plans/tiny-vlm-pp2.json";
   const std::string data = " --data small.csv --gbs 16";
@@ -189,7 +189,7 @@ struct ProfileOfFewTokens : Profile {
   }
 };
 
-/// No command gives a number, and no step is run. Each does with --extrapolate.
+/// No command gives a number, and no step runs. With --extrapolate each command does.
 TEST_F(ProfileOfFewTokens, PredictsNothingFarBeyondItsPoints) {
   for (const std::string& command :
        {"train --steps 1 --foreign-profile --plan " + plan + data, "schedule --plan " + plan + data,
@@ -206,7 +206,7 @@ TEST_F(ProfileOfFewTokens, PredictsNothingFarBeyondItsPoints) {
   }
 }
 
-/// A server rejects no batch for it.
+/// A server does not reject a batch for this.
 TEST_F(ProfileOfFewTokens, IsNotedByASession) {
   const json samples = json::parse(testing::read_all(sandbox.path("s.json")))["samples"];
   const json open = {{"id", 0}, {"method", "open"}, {"params", {{"plan", plan}, {"profile", "p.json"}}}};
@@ -220,8 +220,8 @@ TEST_F(ProfileOfFewTokens, IsNotedByASession) {
   EXPECT_NE(result.err.find("their times are guesses"), std::string::npos) << result.err;
 }
 
-/// Every measured second is 0 but those of the optimizer: both ranks end with their step of 2 s, which
-/// nothing else delays.
+/// All measured times are 0 except the optimizer's: both ranks end with their step of 2 s, and nothing else
+/// delays it.
 TEST_F(Profile, PredictsWhatTheProfileSays) {
   write_profile();
   ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
@@ -261,7 +261,7 @@ TEST_F(Profile, IsOfOneDeviceAndModel) {
                         {"option '--foreign-profile': expected '--profile FILE' with it"});
 }
 
-/// What the error says to do about tables that are not there helps.
+/// The command that the error suggests adds the missing tables.
 TEST_F(Profile, TheCommandThatAddsTablesWorks) {
   ASSERT_EQ(measure("--busy 2 --seed 7 --ranks 4").exit_code, 0);
   testing::write_all(sandbox.path("grid.json"), R"({
@@ -277,14 +277,14 @@ TEST_F(Profile, TheCommandThatAddsTablesWorks) {
   const RunResult added = sandbox.run(refused.err.substr(from + begin.size(), to - from - begin.size()));
   EXPECT_EQ(added.exit_code, 0) << added.err;
   EXPECT_EQ(sandbox.run(fidelity).exit_code, 0);
-  // Less is measured here, and what is there stays.
+  // This measures less, and existing tables remain.
   ASSERT_EQ(measure("--busy 2 --seed 7 --resume --tp 1").exit_code, 0);
   EXPECT_EQ(tables_in(sandbox.path("p.json")).all_reduce.rbegin()->first, 4);
 }
 
-/// The tests of plans have a profile of their own, in which each part of tiny-vlm takes k seconds for each
-/// token forward, as much for the gradient of its input and as much for that of its weights. Messages,
-/// optimizer and reductions take none.
+/// The tests of plans have their own profile, in which each part of tiny-vlm takes k seconds per token for
+/// the forward, for the gradient of its input, and for the gradient of its weights. Messages, optimizer and
+/// reductions take no time.
 struct ProfileOfPlans : ::testing::Test {
   static constexpr double k = 1e-5;
   Sandbox sandbox;
@@ -343,9 +343,9 @@ struct ProfileOfPlans : ::testing::Test {
   }
 };
 
-/// The encoder's parts are patches, two layers of two units and the connector, 6 units for 16 tokens; the
-/// LLM's are embedding, two layers and head, 6 units for 50 tokens; each takes 3 k for a token. 3 k (6 * 16 +
-/// 6 * 50) = 1188 k. Of attention no sequence is longer than the 64 tokens that were measured.
+/// The encoder's parts are patches, two layers of two units and the connector, 6 units for 16 tokens. The
+/// LLM's are embedding, two layers and head, 6 units for 50 tokens. Each takes 3 k per token. 3 k
+/// (6 * 16 + 6 * 50) = 1188 k. No sequence of attention is longer than the measured maximum of 64 tokens.
 TEST_F(ProfileOfPlans, PredictsWhatAPlanTakes) {
   ASSERT_EQ(schedule("plan.json").exit_code, 0);
   const RunResult result =
@@ -368,8 +368,8 @@ TEST_F(ProfileOfPlans, PlannersChooseATpThatWasMeasured) {
   }
 }
 
-/// All 8 GPUs are used, which tp 2 and four stages do without dp, and tp 1 alone does not. The published
-/// planner looks at dp neither in time nor in memory, so that what it chooses is refused.
+/// All 8 GPUs must be used. tp 2 with four stages does so without dp, but tp 1 by itself does not. The
+/// published planner considers dp neither in time nor in memory, so its choice is rejected.
 TEST_F(ProfileOfPlans, PlannersChooseNoDpWithoutReductions) {
   write_profile("p.json", {{1, false}, {2, true}}, false);
   for (const char* planner : {"dflop-expected", "pytorch", "search"}) {

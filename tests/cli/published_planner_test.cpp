@@ -1,4 +1,4 @@
-// dflop plan --planner dflop: what the released code of the published system chooses.
+// dflop plan --planner dflop: the choices of the published system's released code.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,7 +19,7 @@ std::string plan_of(const std::string& planner, const std::string& model, int no
   return result.out;
 }
 
-// The unmodified optimizer (BDAI-Research/DFLOP at 60e86d8) chose these plans with tables of this project's
+// The unmodified optimizer (BDAI-Research/DFLOP at 60e86d8) chose these plans with tables from this project's
 // cost model, for vision_mix and a global batch of 512.
 TEST(PublishedPlanner, ChoosesAsTheReleasedCode) {
   const struct {
@@ -41,14 +41,14 @@ TEST(PublishedPlanner, ChoosesAsTheReleasedCode) {
   }
 }
 
-// Algorithm 1 as printed searches every number of microbatches and ends near one sample a bin: 18 x 28 = 504
-// bins of 512 samples.
+// Algorithm 1 as printed searches every number of microbatches and ends near one sample per bin: 18 x 28 =
+// 504 bins for 512 samples.
 TEST(PublishedPlanner, AsPrintedItEndsNearOneSampleABin) {
   const std::string result = plan_of("dflop-paper", "llava-ov-llama3-8b", 4);
   EXPECT_NE(result.find("L tp1 pp1 dp28 mb18,"), std::string::npos) << result;
 }
 
-// The published planners plan for the largest bin, the uniform ones for microbatches of any kind.
+// The published planners optimize for the largest bin, the uniform ones for any microbatches.
 TEST(PublishedPlanner, SaysWhatItsPlanIsFor) {
   const testing::Sandbox sandbox;
   const auto plan = [&](const std::string& planner) {

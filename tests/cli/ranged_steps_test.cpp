@@ -1,5 +1,5 @@
-// dflop import and replay on steps with ranges: those that begin before all ranks have ended the step before,
-// and those of ranks that all do the same.
+// dflop import and replay on steps with ranges: steps that begin before all ranks have ended the previous
+// step, and steps of ranks that all do the same.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,14 +19,14 @@ using testing::replayed_ms;
 using testing::RunResult;
 using testing::Sandbox;
 
-/// A RangeText is the trace of one rank, whose ranges have a kernel each. Times are milliseconds; the host is
-/// ahead of the device.
+/// A RangeText is the trace of one rank, with one kernel per range. Times are milliseconds. The host is ahead
+/// of the device.
 class RangeText {
  public:
   explicit RangeText(int rank)
       : text_(fmt::format(R"("distributedInfo": {{"rank": {}, "world_size": 2}},)", rank)) {}
 
-  /// Begins a step, of less than 100 calls.
+  /// Begins a step of fewer than 100 calls.
   void step(int number) {
     calls_ = 100 * number;
     text_.x("user_annotation", fmt::format("ProfilerStep#{}", number), now(), "900", 1);
@@ -61,7 +61,7 @@ class RangeText {
  private:
   static constexpr double kFirst = 5;  ///< when the device begins
 
-  /// Returns when the host does the next thing: 10 us after the one before.
+  /// Returns the time of the host's next action: 10 us after the previous one.
   std::string now() { return fmt::format("{}", 10 * ++calls_); }
 
   KinetoText text_;
@@ -69,11 +69,11 @@ class RangeText {
   int launches_ = 0;
 };
 
-// Two stages, one microbatch, three steps. A forward takes 10 ms, a backward 20, a message 1, the optimizer
-// of rank 0 4 ms and that of rank 1 50 ms, which goes on when rank 0 begins the next step:
+// Two stages, one microbatch, three steps. A forward takes 10 ms, a backward 20, a message 1. The optimizer
+// of rank 0 takes 4 ms. That of rank 1 takes 50 ms and is still running when rank 0 begins the next step:
 //   rank 0   F 0-10,            B 42-62, 62-66 | F 66-76,              B 122-142, 142-146 | F 146-156, ...
 //   rank 1   F 11-21, B 21-41,     41-91       | F 91-101, B 101-121,     121-171         | F 171-181, ...
-// The steps end at 91, 171 and 251. From rank 0's begin on each but the first would take 105.
+// The steps end at 91, 171 and 251. Counted from rank 0's start, each but the first would take 105.
 void write_two_stages(const Sandbox& sandbox, int first_step = 0) {
   std::vector<RangeText> ranks = {RangeText(0), RangeText(1)};
   for (int s = first_step; s < 3; ++s) {
@@ -115,12 +115,13 @@ TEST(RangedSteps, StepsOfAPipelineThatOverlapCountNoTimeTwice) {
   };
   const double mean = 251.0 / 3;
   expect("", {mean, mean});
-  // Rank 1 twice as fast ends its optimizer at 11 + 15 + 25 = 51, as rank 0 does: 11 + 15 + 1 + 24.
+  // Rank 1 twice as fast ends its optimizer at 11 + 15 + 25 = 51, as does rank 0: 11 + 15 + 1 + 24.
   expect("--slow rank=1:0.5", {mean, mean, 51});
-  // Rank 0 half as fast: it takes 20 + 1 + 30 + 1 + 48 = 100 a step, and rank 1 ends 1 ms later in the first
-  // and all others.
+  // Rank 0 at half speed takes 20 + 1 + 30 + 1 + 48 = 100 per step, and rank 1 ends 1 ms later in the first
+  // step and all others.
   expect("--slow rank=0:2", {mean, mean, 301.0 / 3});
-  // One iteration alone is that of the sequence. Repetitions have their own; without jitter they are alike.
+  // A single iteration equals that in the sequence. Repetitions have their own sequence; without jitter they
+  // are equal.
   const auto last_s = [&](const std::string& options) {
     return json::parse(sandbox.run("replay --trace run.json --format json " + options).out)["runs"]
         .back()["makespan_s"]
@@ -129,7 +130,7 @@ TEST(RangedSteps, StepsOfAPipelineThatOverlapCountNoTimeTwice) {
   EXPECT_NEAR(last_s("--iteration 2"), 80e-3, 1e-9);
   EXPECT_NEAR(last_s("--iteration 2 --slow rank=0:2"), 100e-3, 1e-9);
   EXPECT_NEAR(last_s("--iteration all --slow rank=0:2 --repeat 3"), 301e-3 / 3, 1e-9);
-  // What is written is such a sequence, too.
+  // The written file is such a sequence too.
   ASSERT_EQ(sandbox.run("replay --trace run.json --iteration all --slow rank=0:2 --out slow.json").exit_code,
             0);
   const json again =
@@ -137,8 +138,8 @@ TEST(RangedSteps, StepsOfAPipelineThatOverlapCountNoTimeTwice) {
   for (const json& run : again) EXPECT_NEAR(run["makespan_s"].get<double>(), 301e-3 / 3, 1e-9);
 }
 
-// Without its first step the record begins at 66, and rank 1, whose message came at 77, is in the step before
-// until 91.
+// Without its first step, the recording begins at 66. Rank 1, whose message came at 77, is in the previous
+// step until 91.
 TEST(RangedSteps, ARankThatBeginsLateInTheFirstStepWasInTheOneBefore) {
   const Sandbox sandbox;
   write_two_stages(sandbox, 1);
@@ -153,11 +154,11 @@ TEST(RangedSteps, ARankThatBeginsLateInTheFirstStepWasInTheOneBefore) {
   for (const double makespan : replayed_ms(sandbox, "")) EXPECT_NEAR(makespan, 80, 1e-3);
 }
 
-// Two replicas, two steps: 30 ms forward, 60 backward, a sum of 5 and 6 in the optimizer, and rank 1
-// takes 1.5 times as long:
+// Two replicas, two steps: 30 ms forward, 60 backward, a sum of 5 and 6 in the optimizer. Rank 1 takes 1.5
+// times as long:
 //   rank 0   0-90,  sum 90-140, 140-146 | 146-236, sum 236-289, 289-295
 //   rank 1   0-135, sum 135-140, 140-149 | 149-284, sum 284-289, 289-298
-// Rank 0 waits 45 of 146 and 48 of 149 ms. Mended a step takes 101 of 149.
+// Rank 0 waits 45 of 146 and 48 of 149 ms. Mended, a step takes 101 of 149.
 struct Replica {
   double forward, backward, sum, optimizer, end;
 };
@@ -183,7 +184,7 @@ void write_replicas(const Sandbox& sandbox) {
   }
 }
 
-/// The same without kernels: ranges take what they take on the host. `balanced`: both as rank 0.
+/// The same without kernels: ranges take their time on the host. `balanced`: both ranks as rank 0.
 void write_replicas_on_host(const Sandbox& sandbox, bool balanced = false, int chunks = 1) {
   const auto us = [](double ms) { return fmt::format("{:.3f}", 1000 * ms); };
   for (int r = 0; r < 2; ++r) {
@@ -235,22 +236,22 @@ TEST(RangedSteps, AStragglerIsNamedByItsKernels) {
   expect_straggler(sandbox, 93.0 / 295);
 }
 
-// Parts are of the steps as they are counted, 2 x 149. Rank 0 is in the sums for 50 and 53 ms, rank 1 for the
-// 5 that they take.
+// Shares are relative to the steps as counted, 2 x 149. Rank 0 is in the sums for 50 and 53 ms, rank 1 for
+// the 5 that they take.
 TEST(RangedSteps, AStragglerIsNamedByItsRangesAlone) {
   const Sandbox sandbox;
   write_replicas_on_host(sandbox);
   expect_straggler(sandbox, 93.0 / 298);
 }
 
-// Ranks that all run the same chunks do the same.
+// Ranks that all run the same chunks do the same work.
 TEST(RangedSteps, AStragglerIsNamedByRangesOfChunks) {
   const Sandbox sandbox;
   write_replicas_on_host(sandbox, false, 2);
   expect_straggler(sandbox, 93.0 / 298);
 }
 
-// Both ranks are in the sums for 50 of 146 ms: nobody waits for another.
+// Both ranks are in the sums for 50 of 146 ms: neither waits for the other.
 TEST(RangedSteps, LongSumsAreNoWaiting) {
   const Sandbox sandbox;
   write_replicas_on_host(sandbox, true);
@@ -269,7 +270,7 @@ TEST(RangedSteps, ReplaysOfRanksThatSendEachOtherMessagesSayThatTheyDo) {
                {"--as-others", "run.json send each other messages", "'--slow'"});
 }
 
-// A rank that waits 1 of 100 ms for nobody loses that in the replay, which has no receives to blame.
+// A rank waits 1 of 100 ms for nobody. The replay loses that time, and there are no receives to blame.
 TEST(RangedSteps, AnErrorWithoutMessagesIsNotThatOfReceives) {
   const Sandbox sandbox;
   KinetoText text(R"("distributedInfo": {"rank": 0, "world_size": 1},)");

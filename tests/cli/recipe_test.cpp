@@ -1,4 +1,4 @@
-// dflop train takes its options from a recipe.
+// dflop train reads options from a recipe.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -37,7 +37,7 @@ TEST_F(Recipe, OptionsReplaceTheFiles) {
   EXPECT_EQ(printed("--steps 5 --recipe r.yaml"), expected);
 }
 
-/// What an option can be taken away with is what its false stands for.
+/// False stands for an option's negation, if it has one.
 TEST_F(Recipe, FalseTakesAway) {
   write("steps: 3\nzero1: false\nresume: false\n");
   EXPECT_EQ(printed("r.yaml"), (json{{"steps", 3}, {"no-zero1", true}}));
@@ -52,7 +52,7 @@ TEST_F(Recipe, PrintedRecipesAreRecipes) {
   EXPECT_EQ(printed("r.yaml"), first);
 }
 
-/// The same options, typed or from a file, train alike to the last bit.
+/// The same options, typed or from a file, train identically to the last bit.
 TEST_F(Recipe, TrainsAsTypedOptionsDo) {
   testing::write_all(sandbox.path("d.csv"), testing::image_records());
   write("data: d.csv\ngbs: 4\nsteps: 2\nlearning-rate: 0.002\nformat: json\n");
@@ -65,8 +65,8 @@ TEST_F(Recipe, TrainsAsTypedOptionsDo) {
     EXPECT_EQ(testing::rows_of(from_file.out)[i]["loss"], testing::rows_of(typed.out)[i]["loss"]);
 }
 
-/// Each option of train is a key, and a value of another kind is refused by file, line and key. Texts take
-/// whatever there is.
+/// Each option of train is a key. A value of another kind is rejected with its file, line and key. Text
+/// options take any value.
 TEST_F(Recipe, TakesEveryOptionOfTrain) {
   const Options options = train_command().options;
   std::size_t checked = 0;
@@ -112,7 +112,7 @@ TEST_F(Recipe, RefusesWhatIsNoRecipe) {
   refuses("gbs: [4\n", {"r.yaml:", "no YAML or JSON"});
   refuses("gbs: 4\n---\ngbs: 5\n", {"expected one document, found more"});
   refuses("", {"r.yaml:1", "expected a map of options"});
-  refuses(",gbs: 4\n---\n", {"expected one document, found more"});  // on which LoadAll() never ends
+  refuses(",gbs: 4\n---\n", {"expected one document, found more"});  // here LoadAll() never ends
   testing::expect_error(sandbox.run("train none.yaml --steps 1"), {"none.yaml"});
 }
 

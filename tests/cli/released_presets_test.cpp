@@ -1,5 +1,5 @@
-// Presets against the configurations of the models that were released: where they differ is said here, and
-// why in docs/training.md.
+// Compares presets with the configurations of the released models. The differences are listed here, and
+// docs/training.md explains them.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ std::vector<std::string> module_differences(const std::string& name, const Trans
   return found;
 }
 
-/// Modules says which parts of a preset a released model stands for.
+/// The modules of a preset that a released model represents.
 enum class Modules { all, encoder, llm };
 
 std::vector<std::string> differences(const ModelSpec& preset, const ModelSpec& released, Modules modules) {

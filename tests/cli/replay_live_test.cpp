@@ -1,4 +1,4 @@
-// dflop replay of live recordings: without the first step, and with what a profile or the model says of them.
+// dflop replay of live recordings: without the first step, and with a profile's or the model's information.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -65,21 +65,21 @@ TEST_F(ReplayLive, AProfileKnowsSharesAndMemory) {
             std::string::npos);
 }
 
-/// Returns a program of one stage and one whole backward of it.
+/// Returns a program with one stage and one whole backward.
 Program backward_of(const Stage& stage, const Work& work) {
   Program program;
   program.stages = {stage};
   program.works = {work};
   Instruction backward;
   backward.op = Op::backward;
-  backward.index = 0;  // of works
+  backward.index = 0;  // index of works
   program.instructions = {backward};
   return program;
 }
 
 TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
-  // A stage of the LLM's layers and the head, of one instruction: linear FLOP are the weight part, and of the
-  // input part beside twice those of attention.
+  // A stage with the LLM's layers and the head, with one instruction. The weight part is the linear FLOP; the
+  // input part is the linear FLOP plus twice the attention FLOP.
   const ModelSpec model = find_model("tiny-vlm");
   Stage stage;
   stage.llm_layers = 2;
@@ -94,10 +94,10 @@ TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
   const ReplayReference reference{"", nullptr, model};
   ASSERT_EQ(weight_shares(program, reference).size(), 1u);
   EXPECT_DOUBLE_EQ(weight_shares(program, reference)[0], linear / (2 * linear + 2 * attention));
-  program.stages[0].recomputation = Recomputation::full;  // runs the layers' forward again before
+  program.stages[0].recomputation = Recomputation::full;  // repeats the layers' forward before the backward
   EXPECT_DOUBLE_EQ(weight_shares(program, reference)[0], linear / (2 * linear + layers + 3 * attention));
   EXPECT_TRUE(weight_shares(program, {}).empty());
-  // Where the loss takes rows in chunks the head is turned back in the forward.
+  // If the loss takes rows in chunks, the head's backward runs in the forward.
   ReplayReference chunked = reference;
   chunked.model->llm.logits_at_once = 1;
   EXPECT_DOUBLE_EQ(weight_shares(program, chunked)[0], layers / (3 * layers + 3 * attention));

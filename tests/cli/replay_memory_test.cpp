@@ -13,7 +13,7 @@ using nlohmann::json;
 using testing::RunResult;
 using testing::Sandbox;
 
-/// Four stages on 16 GPUs, whose 8 microbatches fit by 1f1b and by no order that holds many more.
+/// Four stages on 16 GPUs. The 8 microbatches fit with 1f1b, but not with orders that hold many more.
 std::string plan(const std::string& order, const std::string& recomputation) {
   return R"({"schema": "dflop.plan", "version": 1, "planner": "search",
   "model": "llava-ov-llama3-8b", "cluster": "a100-80g:2", "gbs": 64, "layout": "uniform",
@@ -43,7 +43,7 @@ class ReplayMemory : public ::testing::Test {
     return sandbox_.run("replay --trace t.json --iteration all --format json " + options);
   }
 
-  /// What stands behind "infeasible: " on standard error.
+  /// Returns the text from "dflop: infeasible: " on standard error.
   static std::string problem(const RunResult& result) {
     const std::size_t begin = result.err.find("dflop: infeasible: ");
     return begin == std::string::npos ? "" : result.err.substr(begin);
@@ -61,14 +61,14 @@ TEST_F(ReplayMemory, SaysWhatNeedsMoreThanThereIsAsSimulateDoes) {
   EXPECT_NE(problem(found), "");
   EXPECT_EQ(problem(found), problem(expected));
   EXPECT_EQ(replay("--pipeline-schedule zb-h2").exit_code, 3);
-  // The last row counts: what it meets changes no memory, and without a change all fits.
+  // The last row counts: its conditions do not change memory. Without a change of order everything fits.
   EXPECT_EQ(replay("--pipeline-schedule gpipe --slow rank=0:2").exit_code, 3);
   EXPECT_EQ(replay("--slow rank=0:2").exit_code, 0);
-  // A GPU of 192 GB has room.
+  // A GPU of 192 GB has enough memory.
   EXPECT_EQ(replay("--pipeline-schedule gpipe --cluster b200:2").exit_code, 0);
 }
 
-// Weight parts come later than whole backwards, and what recomputation has brought back stays until then.
+// Weight parts come later than whole backwards, and recomputed activations stay until then.
 TEST_F(ReplayMemory, OfSplitBackwardsIsThatOfSimulate) {
   for (const std::string mode : {"none", "selective", "full"}) {
     recomputation_ = mode;
@@ -88,7 +88,7 @@ TEST_F(ReplayMemory, LimitsEagerAsSimulateDoes) {
   EXPECT_EQ(runs.back()["peak_memory_bytes"], expected["peak_memory_bytes"]);
   EXPECT_LE(runs.back()["makespan_s"].get<double>(), runs[1]["makespan_s"].get<double>());  // 1f1b fits
   EXPECT_GT(runs.back()["peak_memory_bytes"].get<double>(), runs[1]["peak_memory_bytes"].get<double>());
-  // Its own recording has an order of a known kind.
+  // Its own recording has a known kind of order.
   const RunResult more =
       sandbox_.run("replay --trace te.json --iteration all --microbatches 12 --format json");
   EXPECT_EQ(more.exit_code, 0) << more.err;
@@ -108,7 +108,8 @@ TEST_F(ReplayMemory, SaysThatNothingLimitsEagerWhereTheClusterIsNotKnown) {
   EXPECT_EQ(replay("--pipeline-schedule gpipe --cluster a100-80g:2").exit_code, 3);
 }
 
-// zb-v and eager-1f1b order each iteration by its own batch, 1f1b all alike; an order of the user's is one.
+// zb-v and eager-1f1b order each iteration by its batch, while 1f1b orders all alike. A user's order is
+// fixed.
 TEST_F(ReplayMemory, OrdersOfFurtherIterationsAreSaidToBeOthers) {
   const auto note = [](const RunResult& result) {
     return result.err.find("o1.json has the steps of the first iteration") != std::string::npos;

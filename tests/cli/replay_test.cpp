@@ -62,7 +62,7 @@ TEST(Replay, PrintsWhatWasRecordedAndItsErrorAndWhereEachGroupsTimeWent) {
   EXPECT_FALSE(out.contains("prices"));
 }
 
-// A gap that no span covers: the recorded run ends 4 ms after its last span.
+// A gap without spans: the recorded run ends 4 ms after its last span.
 TEST(Replay, CountsTimeThatNoSpanCoversAsItsError) {
   const Sandbox sandbox;
   record(sandbox, pipeline("1f1b", 2));
@@ -83,7 +83,7 @@ TEST(Replay, GivesEveryByteOfWhatSimulateWrote) {
   EXPECT_TRUE(sandbox.has("trace.json"));
 }
 
-/// The row of the last run.
+/// Returns the row of the last run.
 json last_run(const Sandbox& sandbox, const std::string& options) {
   return run_json(sandbox, "replay --trace t.json " + options)["runs"].back();
 }
@@ -96,7 +96,7 @@ TEST(Replay, AnotherScheduleTakesAsLongAsThatSchedule) {
   EXPECT_EQ(gpipe["compared_with"], "replayed");
   EXPECT_DOUBLE_EQ(gpipe["makespan_s"].get<double>(), makespan_of_pipeline(sandbox, pipeline("gpipe", 4)));
   EXPECT_EQ(gpipe["peak_memory_bytes"], 4 * 1048576);
-  // Half of each backward of 20 ms for the weights.
+  // Half of each backward of 20 ms is for the weights.
   std::string split = pipeline("zb-h1", 4, R"(, "backward_weight_s": 0.01)");
   split.replace(split.find("\"backward_s\": 0.02"), 18, "\"backward_s\": 0.01");
   EXPECT_DOUBLE_EQ(
@@ -117,7 +117,7 @@ TEST(Replay, WhatIfsComeOnTopOfOneAnother) {
   EXPECT_EQ(out["runs"][3]["run"], "latency x 0.5, bandwidth x 0.5");
   EXPECT_DOUBLE_EQ(out["runs"][2]["makespan_s"].get<double>(),
                    makespan_of_pipeline(sandbox, pipeline("gpipe", 6)));
-  // Messages of one size are all bandwidth: 3 ms become 6 ms, as on a link without latency.
+  // Messages of one size count entirely as bandwidth: 3 ms become 6 ms, as on a link without latency.
   std::string slow = pipeline("gpipe", 6);
   slow.replace(slow.find("0.002"), 5, "0.005");
   EXPECT_DOUBLE_EQ(out["runs"][3]["makespan_s"].get<double>(), makespan_of_pipeline(sandbox, slow));
@@ -139,8 +139,7 @@ json simulate_plan(const Sandbox& sandbox, const std::string& name, const std::s
       sandbox, "simulate --plan " + name + ".json --schedule s-" + name + ".json --out t-" + name + ".json");
 }
 
-// A recording of the simulator differs from its cost model in nothing, so that another plan is priced as the
-// simulator would.
+// A simulated recording does not differ from its cost model, so another plan is priced as by the simulator.
 TEST(Replay, AnotherPlanTakesAsLongAsItWouldInTheSimulator) {
   const Sandbox sandbox;
   const json recorded = simulate_plan(sandbox, "a", "");
@@ -157,7 +156,7 @@ TEST(Replay, AnotherPlanTakesAsLongAsItWouldInTheSimulator) {
   EXPECT_EQ(out["prices"][0]["parts"], "instructions");
   EXPECT_EQ(out["prices"][0]["recorded"], 0);
   EXPECT_GT(out["prices"][0]["scaled"], 0);
-  // Its own plan is priced by the recording alone.
+  // The recording by itself prices its own plan.
   const json same =
       run_json(sandbox, "replay --trace t-a.json --iteration 1 --plan a.json --schedule s-a.json");
   EXPECT_EQ(same["runs"][2]["difference_s"], 0.0);
@@ -193,7 +192,7 @@ TEST(Replay, RefusesBadUsageAndInput) {
   refused("--bandwidth-scale nan", {"'--bandwidth-scale'"});
   refused("--cluster v100", {"unknown cluster 'v100'"});
   EXPECT_FALSE(sandbox.has("o.json"));
-  // What simulate has not recorded, or a part of it.
+  // Missing or partial spans.
   json trace = json::parse(testing::read_all(sandbox.path("t.json")));
   trace["iterations"][0]["spans"]["position"][3] = -1;
   testing::write_all(sandbox.path("t.json"), trace.dump());

@@ -1,4 +1,4 @@
-// Conditions and orders of the user's in `dflop replay`, as a user types them.
+// Conditions and user-defined orders in `dflop replay`, as a user types them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,13 +39,13 @@ class ReplayWhatIf : public ::testing::Test {
   }
   double makespan(const std::string& options) const { return last_run(options)["makespan_s"]; }
 
-  /// What `simulate --pipeline` says of another pipeline, whose order it writes to o.json.
+  /// Simulates another pipeline, writes its order to o.json and returns its makespan.
   double simulated(const std::string& text, const std::string& options = "") const {
     testing::write_all(sandbox_.path("other.json"), text);
     return run_json("simulate --pipeline other.json --order-out o.json " + options)["makespan_s"];
   }
 
-  /// slow.json: nodes of so many GPUs, with links of 50 MB/s and no latency between them.
+  /// Writes slow.json: nodes of `gpus_per_node` GPUs with links of 50 MB/s and no latency between the GPUs.
   void write_cluster(int gpus_per_node) const {
     const auto& all = presets();
     const auto preset =
@@ -89,7 +89,7 @@ TEST_F(ReplayWhatIf, ConditionsAreTheLastRow) {
             "network none, slow rank=0:2, slow rank=1:3, jitter 0.25");
 }
 
-// On one core stage 0 runs F0 0-10 and F1 10-20, as the message of F0 is there at 13; then stage 1 F0 20-30,
+// On one core, stage 0 runs F0 0-10 and F1 10-20, as the message of F0 arrives at 13; then stage 1 F0 20-30,
 // B0 30-50 and F1 50-60; stage 0, which asks at 53, B0 60-80; stage 1 B1 80-100; stage 0 B1 103-123.
 TEST_F(ReplayWhatIf, CoresAreThoseOfTheRecording) {
   record(two_stages("1f1b", 2));
@@ -99,12 +99,12 @@ TEST_F(ReplayWhatIf, CoresAreThoseOfTheRecording) {
   EXPECT_DOUBLE_EQ(run_json("simulate --pipeline p.json --cores 1 --out t.json")["makespan_s"], 0.123);
   EXPECT_EQ(json::parse(testing::read_all(sandbox_.path("t.json")))["iterations"][0]["cores"], 1);
   EXPECT_DOUBLE_EQ(makespan(""), 0.123);
-  EXPECT_DOUBLE_EQ(makespan("--network none"), 0.120);  // the core is never without work
+  EXPECT_DOUBLE_EQ(makespan("--network none"), 0.120);  // the core always has work
   EXPECT_DOUBLE_EQ(makespan("--cores 0"), 0.096);
   expect_refused("--cores -1", {"option '--cores': expected a whole number from 0", "-1"});
 }
 
-// GPipe with stage 1 twice as slow: F0 13-33, F1 33-53, B0 53-93, B1 93-133, there at 136, B1 136-156.
+// GPipe with stage 1 twice as slow: F0 13-33, F1 33-53, B0 53-93, B1 93-133, arrival at 136, B1 136-156.
 TEST_F(ReplayWhatIf, ConditionsComeOnTopOfChanges) {
   record(two_stages("1f1b", 2));
   const json runs =
@@ -118,17 +118,19 @@ TEST_F(ReplayWhatIf, ConditionsComeOnTopOfChanges) {
   EXPECT_FALSE(written["iterations"][0]["spans"]["op"].empty());
 }
 
-// 1 MB takes 20 ms alone at 50 MB/s. F0's leaves at 10, half of it is there at 20, when F1's leaves and both
-// get half of the link: F0's arrives at 40, and F1's, of which half is left then, at 50. On stage 1 F0 40-50,
-// B0 50-70, F1 70-80, B1 80-100; B0's gradient is there at 90, B1's at 120; stage 0 ends with B1, 120-140.
+// 1 MB takes 20 ms alone at 50 MB/s. F0's message leaves at 10. Half of it has arrived at 20, when F1's
+// leaves and both get half of the link: F0's arrives at 40, and F1's, of which half is left then, at 50. On
+// stage 1 F0 40-50, B0 50-70, F1 70-80, B1 80-100; B0's gradient arrives at 90, B1's at 120; stage 0 ends
+// with B1, 120-140.
 TEST_F(ReplayWhatIf, ContentionSharesTheLinksOfACluster) {
   record(two_stages("1f1b", 2));
   write_cluster(8);
   EXPECT_DOUBLE_EQ(makespan("--network contention --cluster ./slow.json"), 0.140);
   EXPECT_EQ(last_run("--network contention --cluster ./slow.json")["run"], "network contention");
-  // At 100 MB/s F0's message is there at 20, F1's at 30: F0 20-30, B0 30-50, F1 50-60, B1 60-80, there at 90.
+  // At 100 MB/s F0's message arrives at 20, F1's at 30: F0 20-30, B0 30-50, F1 50-60, B1 60-80, arrival at
+  // 90.
   EXPECT_DOUBLE_EQ(makespan("--network contention --cluster ./slow.json --bandwidth-scale 2"), 0.110);
-  // As if at 50 MB/s to and from rank 1.
+  // Like 50 MB/s to and from rank 1.
   EXPECT_DOUBLE_EQ(makespan("--network contention --cluster ./slow.json --bandwidth-scale 2 "
                             "--slow-link rank=1:0.5"),
                    0.140);
@@ -137,8 +139,8 @@ TEST_F(ReplayWhatIf, ContentionSharesTheLinksOfACluster) {
   expect_refused("--network contention", {"'--network'", "'--cluster' or '--plan'", "found neither"});
 }
 
-// Stage 0 sends F0's message at 10 ms and F1's at 20. Of 3 ms and of 6 they are one after the other, of 30
-// they are not.
+// Stage 0 sends F0's message at 10 ms and F1's at 20. Messages of 3 ms and 6 ms follow each other, but
+// messages of 30 ms overlap.
 TEST_F(ReplayWhatIf, SaysThatMessagesOverlapOnSlowerLinks) {
   record(two_stages("1f1b", 2));
   const std::string overlap = "messages are sent while another is under way";
@@ -152,7 +154,7 @@ TEST_F(ReplayWhatIf, SaysWhoStalls) {
   record(two_stages("1f1b", 2));
   const RunResult result = replay("--fail rank=1:0.03 --out f.json --format json --repeat 3");
   EXPECT_EQ(result.exit_code, 3);
-  // A pipeline of durations is of no plan, which would have tp groups.
+  // A pipeline of durations belongs to no plan, which would have tp groups.
   EXPECT_EQ(result.err, "dflop: iteration 0 does not end: 2 of 2 ranks stall\n");
   const json out = testing::rows_of(result.out);
   ASSERT_EQ(out.size(), 2u);
@@ -163,7 +165,7 @@ TEST_F(ReplayWhatIf, SaysWhoStalls) {
   EXPECT_TRUE(sandbox_.has("f.json"));
 }
 
-// The recorded program has the instructions of the simulated one in the same places, so that the same seed
+// The recorded program has the same instructions in the same places as the simulated one, so the same seed
 // gives them the same factors.
 TEST_F(ReplayWhatIf, RepeatsAsTheSimulatorDoes) {
   record(two_stages("1f1b", 2));
@@ -179,7 +181,7 @@ TEST_F(ReplayWhatIf, RepeatsAsTheSimulatorDoes) {
   const RunResult table = replay(options);
   EXPECT_NE(table.out.find("of the last row (above: their mean):"), std::string::npos) << table.out;
   EXPECT_EQ(replay(options + " --format csv").out.rfind("runs,mean_s", 0), 0u);
-  // Without conditions the last row is the replay, which is always the same.
+  // Without conditions, the last row is the replay, which is always the same.
   const json same = run_json("replay --trace t.json --repeat 3");
   EXPECT_EQ(same["runs"].size(), 2u);
   EXPECT_DOUBLE_EQ(same["distribution"]["most_s"].get<double>(), 0.096);
@@ -209,7 +211,7 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
     EXPECT_NEAR(replayed["distribution"]["p95_s"].get<double>(),
                 simulated["distribution"]["p95_s"].get<double>(), 1e-6);
   }
-  // The recording names its cluster; links inside tensor-parallel groups are in its compute.
+  // The recording names its cluster. Links inside tensor-parallel groups are part of its compute.
   EXPECT_EQ(
       run_json("replay --trace t.json --iteration all --network contention")["runs"],
       run_json(
@@ -219,7 +221,7 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
     EXPECT_NE(replay(option).err.find("part of its recorded compute"), std::string::npos) << option;
   }
   EXPECT_EQ(replay("--slow rank=0:2").err.find("part of its recorded compute"), std::string::npos);
-  // The second iteration alone is the second run of the seed.
+  // The second iteration by itself is the second run of the seed.
   EXPECT_EQ(run_json("replay --trace t.json --iteration 1 --jitter 0.05 --out o.json")["iterations"], 1);
   run_json("simulate --plan a.json --schedule s.json --jitter 0.05 --out j.json");
   const json one = json::parse(testing::read_result(sandbox_.path("o.json")));
@@ -233,8 +235,8 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
 }
 
 TEST_F(ReplayWhatIf, AProfilePricesWhatTheRecordingHasNot) {
-  // The recording is a simulation with the same profile, so that its ratio to it is 1 everywhere. It has no
-  // parts of backwards: in an order that splits them the plan takes what its own simulation takes.
+  // The recording is a simulation with the same profile, so their ratio is 1 everywhere. It has no split
+  // backwards: in an order that splits them, the plan takes as long as in its own simulation.
   const std::string data = " --data traces/datasets/vision_mix.csv --iterations 2 --gbs 32";
   const std::string plan = "plan --model tiny-vlm --cluster a100-80g:1" + data +
                            " --planner search --microbatches 4 --layout disaggregated --tp 1 --pp 1 --dp 1 "
@@ -266,7 +268,7 @@ TEST_F(ReplayWhatIf, RunsAnOrderOfTheUsers) {
   const double longer = simulated(two_stages("gpipe", 6));
   EXPECT_EQ(last_run("--order o.json --microbatches 6")["run"], "order o.json, 6 microbatches");
   EXPECT_DOUBLE_EQ(makespan("--order o.json --microbatches 6"), longer);
-  // Half of each backward of 20 ms for the weights.
+  // Half of each backward of 20 ms is for the weights.
   std::string split = two_stages("zb-h1", 4, R"(, "backward_weight_s": 0.01)");
   split.replace(split.find("\"backward_s\": 0.02"), 18, "\"backward_s\": 0.01");
   const double zero_bubble = simulated(split);
@@ -279,7 +281,7 @@ TEST_F(ReplayWhatIf, RunsAnOrderOfTheUsers) {
   EXPECT_DOUBLE_EQ(makespan("--order o.json"), 0.132);
 }
 
-// Where stages are is in the recording; an order without a placement is read for it.
+// The recording holds the placement of stages, so an order without a placement is read for that placement.
 TEST_F(ReplayWhatIf, OrdersKnowTheChunksOfTheRecording) {
   for (const char* schedule : {"interleaved", "zb-v"}) {
     record(two_stages(schedule, 4, R"(, "chunks": 2, "backward_weight_s": 0.01)"));
@@ -293,7 +295,7 @@ TEST_F(ReplayWhatIf, OrdersKnowTheChunksOfTheRecording) {
 
 TEST_F(ReplayWhatIf, RefusesBadOrdersAndConditions) {
   record(two_stages("1f1b", 2));
-  // Of one chunk interleaved is 1f1b: it would seem to gain nothing.
+  // With one chunk, interleaved equals 1f1b, so it would seem to gain nothing.
   expect_refused("--pipeline-schedule interleaved", {"'chunks'", "at least 2 for interleaved", "found 1"});
   expect_refused("--order o.json --pipeline-schedule gpipe", {"'--order'", "'--pipeline-schedule'", "both"});
   expect_refused("--order none.json", {"none.json"});
@@ -308,7 +310,7 @@ TEST_F(ReplayWhatIf, RefusesBadOrdersAndConditions) {
   expect_refused("--network wifi", {"'--network'", "'wifi'"});
   expect_refused("--jitter -1", {"'--jitter'"});
   expect_refused("--repeat 0", {"'--repeat'"});
-  // Ranks with different numbers of stages: the encoder beside one LLM stage on each rank.
+  // Ranks with different numbers of stages: the encoder and one LLM stage on each rank.
   record(R"({"schema": "dflop.pipeline", "version": 1, "schedule": "encoder-in-bubbles", "stages": 2,
     "microbatches": 2, "forward_s": 0.01, "backward_s": 0.02, "encoder_forward_s": 0.001,
     "encoder_backward_s": 0.002})");

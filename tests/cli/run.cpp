@@ -76,7 +76,7 @@ void expect_error(const RunResult& result, const std::vector<std::string>& parts
   for (const std::string& part : parts)
     EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
   std::istringstream lines(result.err);
-  int others = 0;  // than notes on what was read before
+  int others = 0;  // lines other than notes about input files
   for (std::string line; std::getline(lines, line);) others += line.starts_with("dflop: note: ") ? 0 : 1;
   EXPECT_EQ(others, 1) << "one line, found:\n" << result.err;
 }

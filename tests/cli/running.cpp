@@ -19,7 +19,7 @@ Running::Running(const Sandbox& sandbox, std::vector<std::string> arguments)
   words.push_back(nullptr);
   pid_ = ::fork();
   if (pid_ != 0) return;
-  std::signal(SIGINT, SIG_DFL);  // a shell that runs tests in the background has them ignore it
+  std::signal(SIGINT, SIG_DFL);  // a shell that runs tests in the background makes them ignore it
   const int null = ::open("/dev/null", O_RDWR);
   const int err = ::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (::chdir(directory.c_str()) == 0 && ::dup2(null, 0) == 0 && ::dup2(null, 1) == 1 &&

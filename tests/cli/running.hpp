@@ -1,4 +1,4 @@
-// A `dflop` that runs beside the test, which stops or kills it.
+// A `dflop` process that runs concurrently with the test, which can stop or kill it.
 #pragma once
 
 #include <sys/types.h>
@@ -14,18 +14,19 @@ namespace dflop::testing {
 
 class Running {
  public:
-  /// Begins in the sandbox; standard error goes to its file "running.err".
+  /// Starts in the sandbox. Standard error goes to its file "running.err".
   Running(const Sandbox& sandbox, std::vector<std::string> arguments);
-  ~Running();  ///< kills it
+  ~Running();  ///< kills the process
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
   /// Waits until `condition` holds or the process has ended.
   void wait_until(const std::function<bool()>& condition);
-  /// Tells whether the command is past reading its input: those that compute have threads from then on.
+  /// Tells whether the command has read its input: commands that compute have threads from then on.
   bool has_threads() const;
   void send(int signal) const;
-  /// The exit code, or 128 + the signal that killed it; of one that does not end in a minute SIGKILL does.
+  /// Returns the exit code, or 128 + the signal that killed the process. A process that does not end within a
+  /// minute is killed.
   int wait();
   std::string err() const;
 

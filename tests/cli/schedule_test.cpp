@@ -16,7 +16,7 @@ using nlohmann::json;
 using testing::RunResult;
 using testing::Sandbox;
 
-/// A plan on 8 GPUs of four dp ranks with three microbatches.
+/// A plan on 8 GPUs with four dp ranks and three microbatches.
 const char* const kPlan = R"({"schema": "dflop.plan", "version": 1, "planner": "pytorch",
   "model": "llava-ov-llama3-8b", "cluster": "a100-80g-vtrain:1", "gbs": 32, "layout": "uniform",
   "encoder": {"tp": 2, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 4, "layers": [32]},
@@ -83,7 +83,7 @@ TEST_F(ScheduleTest, MakesSmallWhatThePlanIsForUnlessAskedForAnother) {
   EXPECT_EQ(schedule(options).err.find("the plan was made for"), std::string::npos);
 }
 
-// ilp has no search for the makespan, of which it says so.
+// ilp cannot search for the makespan and says so.
 TEST_F(ScheduleTest, AutoFillsForTheMakespanWhereNothingElseIsAskedFor) {
   const std::string options = "--iterations 1 ";
   const auto balances = [&](const std::string& more) {
@@ -174,7 +174,7 @@ TEST_F(ScheduleTest, RespectMemoryKeepsWithinIt) {
   EXPECT_EQ(simulate().exit_code, 0);
 }
 
-// The two stages of a rank hold their microbatches at different times, which one cap only comes near to.
+// The two stages of a rank hold their microbatches at different times. A single cap only approximates this.
 TEST_F(ScheduleTest, RespectMemoryHoldsForRanksOfSeveralStages) {
   testing::write_all(sandbox.path("p.json"), R"({"schema": "dflop.plan", "version": 1, "planner": "search",
     "model": "llava-ov-llama3-8b", "cluster": "a100-80g:4", "gbs": 512, "layout": "uniform",
@@ -193,7 +193,8 @@ TEST_F(ScheduleTest, RespectMemoryHoldsForRanksOfSeveralStages) {
 }
 
 TEST_F(ScheduleTest, TellsEachReasonOnceWithItsFirstIteration) {
-  // A tight cap: in several of these iterations putting samples in one after the other leaves no room.
+  // A tight cap: in several of these iterations, adding samples one after another leaves some samples without
+  // a bin.
   const RunResult result =
       schedule("--scheduler sequential --gbs 48 --iterations 6 --seed 8 --token-cap 15500");
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -1,4 +1,4 @@
-// `dflop serve` bounds what a client may ask for, says the limit, and answers what comes next.
+// `dflop serve` limits client requests, reports the limit, and answers the next request.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -19,7 +19,7 @@ std::string request(int id, const std::string& method, const json& params) {
   return json{{"id", id}, {"method", method}, {"params", params}}.dump() + '\n';
 }
 
-/// Returns the answers to what is sent by id; those without one under -1.
+/// Returns the answers to the sent text by id, and answers without an id under -1.
 std::map<int, json> answers(const Sandbox& sandbox, const std::string& sent) {
   write_all(sandbox.path("requests"), sent);
   const RunResult result = sandbox.run("serve", "requests");
@@ -70,7 +70,7 @@ TEST(ServeLimits, BatchesThatWait) {
   EXPECT_EQ(all.at(10000 + most - 1)["result"]["iteration"], most - 1);
 }
 
-/// Returns a push of so many items, each of cost 1.
+/// Returns a push of `count` items, each of cost 1.
 std::string items(int id, std::size_t count) {
   std::string list(2 * count - 1, ',');
   for (std::size_t i = 0; i < list.size(); i += 2) list[i] = '1';
@@ -99,7 +99,7 @@ TEST(ServeLimits, TheLengthOfALine) {
   EXPECT_TRUE(all.at(3).contains("result"));
 }
 
-/// Nobody writes to the pipe: who opened it would wait for ever.
+/// Nobody writes to the pipe, so opening it would block forever.
 TEST(ServeLimits, PipesAndDevicesAsFiles) {
   const Sandbox sandbox;
   ASSERT_EQ(::mkfifo(sandbox.path("fifo").c_str(), 0600), 0);
@@ -119,7 +119,7 @@ TEST(ServeLimits, PipesAndDevicesAsFiles) {
   EXPECT_TRUE(all.at(8).contains("result"));
 }
 
-/// Whatever a line holds, it has one answer, and the next is served.
+/// Whatever a line holds, it gets one answer, and the next line is served.
 TEST(ServeLimits, EachLineHasOneAnswer) {
   Random random(29);
   const std::vector<std::string> good = {

@@ -1,4 +1,4 @@
-// `dflop serve` answers requests, whatever comes.
+// `dflop serve` answers requests, whatever their content.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace serve_test {
 
 using nlohmann::json;
 
-/// Sends the lines to a server, and returns its answers by id, the greeting under -1.
+/// Sends the lines to a server and returns its answers by id, the greeting under -1.
 std::map<int, json> answers(const std::vector<std::string>& lines) {
   const Sandbox sandbox;
   std::string text;
@@ -36,7 +36,7 @@ std::map<int, json> answers(const std::vector<std::string>& lines) {
   return by_id;
 }
 
-/// Returns what a server writes to a line.
+/// Returns a server's output for a line.
 std::string output_of(const std::string& line) {
   const Sandbox sandbox;
   write_all(sandbox.path("requests"), line + '\n');
@@ -48,7 +48,7 @@ std::string request(int id, const std::string& method, const json& params) {
 }
 
 TEST(Serve, ItemsGoIntoBins) {
-  // 3 + 1 and 2 + 2: no other two bins have a largest load of 4.
+  // 3 + 1 and 2 + 2: only these two bins have a largest load of 4.
   const auto all = answers({request(7, "partition", {{"llm", {3, 2, 2, 1}}, {"bins", 2}})});
   EXPECT_EQ(all.at(-1)["protocol"], 1);
   const json result = all.at(7)["result"];
@@ -136,7 +136,7 @@ TEST(Serve, APlansIterationHasItsProgram) {
 }
 
 TEST(Serve, APlanWhoseProgramNobodyWantsMayHaveAHub) {
-  // Programs of plans with a hub have no rows of messages; their batches can be scheduled all the same.
+  // Programs of plans with a hub have no rows of messages, but their batches can still be scheduled.
   const Sandbox sandbox;
   json plan = json::parse(read_all(sandbox.path("traces/plans/llava-ov-llama3-8b-disaggregated.json")));
   plan["reshard"] = "hub";
@@ -158,7 +158,7 @@ TEST(Serve, APlanWhoseProgramNobodyWantsMayHaveAHub) {
 }
 
 TEST(Serve, ABatchOfAPlanIsScheduledByItsNumber) {
-  // The third batch of one session is the first of another that is told its number.
+  // The third batch of one session is the first batch of another session that is given its number.
   const Sandbox sandbox;
   const RunResult plan = sandbox.run(
       "plan --model tiny-vlm --cluster a100-80g:1 --data traces/datasets/vision_mix.csv --gbs 32 --out plan.json");
@@ -182,7 +182,7 @@ TEST(Serve, ABatchOfAPlanIsScheduledByItsNumber) {
       answers({open, push(1, plain), push(2, plain), push(3, plain), next(11), next(12), next(13)});
   const auto resumed = answers({open, push(1, {{"samples", samples}, {"stream", 2}}), next(11)});
   EXPECT_NE(whole.at(11)["result"]["bins"], whole.at(13)["result"]["bins"]);
-  // 32 samples of 2^30 tokens have 32 x 2^60 attention pairs, more than a sum of 64 bits holds.
+  // 32 samples of 2^30 tokens have 32 x 2^60 attention pairs, more than a 64-bit sum holds.
   json huge = samples;
   for (json& sample : huge) sample["llm_tokens"] = std::int64_t{1} << 30;
   const json refused = answers({open, push(1, {{"samples", huge}})}).at(1);
@@ -242,7 +242,7 @@ TEST(Serve, AnErrorHasTheIdOfItsRequest) {
     const std::string out = output_of(lines[i]);
     EXPECT_NE(out.find("{\"id\":" + ids[i] + ",\"error\":"), std::string::npos) << lines[i] << '\n' << out;
   }
-  // Nothing says exactly which number these were, so that they cannot come back.
+  // These ids have no exact value, so the answer cannot repeat them.
   for (const std::string id : {"100000000000000000000", "1.5", "1e3", "[1]", "{}", "true"}) {
     const std::string out = output_of("{\"id\": " + id + R"(, "method": "ping", "params": {}})");
     EXPECT_NE(

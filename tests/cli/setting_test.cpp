@@ -1,4 +1,4 @@
-// --setting and its parts: what all plans of a study have in common.
+// --setting and its parts: the choices that all plans of a study share.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ const std::string kTarget =
     "--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:2 --gbs 64 "
     "--iterations 1 ";
 
-/// Plans with these options, and returns the plan's file.
+/// Plans with these options and returns the plan file.
 json plan_with(const std::string& options) {
   const Sandbox sandbox;
   const RunResult result = sandbox.run("plan " + kTarget + options + " --out plan.json");
@@ -30,7 +30,7 @@ void expect_keys(const json& plan, const json& expected) {
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(plan.value(key, json()), value) << key;
 }
 
-// torch's DistributedDataParallel has buckets of 25 MiB = 26,214,400 bytes.
+// torch's DistributedDataParallel uses buckets of 25 MiB = 26,214,400 bytes.
 const json kPublished = {
     {"schedule", "1f1b"},         {"recomputation", "full"}, {"gradient_bucket_bytes", 26214400},
     {"optimizer_states", "bf16"}, {"reshard", "hub"},        {"zero1", false},
@@ -49,7 +49,7 @@ TEST(Setting, TunedIsTheUsualOne) {
   expect_keys(usual, {{"zero1", true}, {"sequence_parallel", true}, {"recomputation", "full"}});
 }
 
-// Each option is set alone, with the setting or against it.
+// Each option is set by itself, together with the setting or against it.
 TEST(Setting, AnOptionGoesBeforeIt) {
   const struct {
     std::string option;
@@ -79,7 +79,7 @@ TEST(Setting, AnOptionGoesBeforeIt) {
                       {"gradient_bucket_bytes", json()}});
 }
 
-// The search would choose no recomputation here; the published setting has full.
+// The search would choose no recomputation here, but the published setting uses full.
 TEST(Setting, WhatItFixesTheSearchDoesNotChoose) {
   const std::string search = "--planner search --budget 1 ";
   EXPECT_NE(plan_with(search)["recomputation"], "full");
@@ -99,7 +99,8 @@ TEST(Setting, WhatCannotBeIsRefused) {
   expect_error(sandbox.run("plan " + kTarget + "--reshard ring"), {"--reshard", "direct or hub", "ring"});
 }
 
-// A tp of 2 gets two copies from the hub, and the baselines have no hub: the same time for both reshards.
+// A tp of 2 gets two copies from the hub. The baselines have no hub, so their time is the same for both
+// reshards.
 TEST(Setting, TheHubCostsDisaggregatedPlansOnly) {
   const Sandbox sandbox;
   const auto seconds = [&](const std::string& options) {
@@ -117,7 +118,8 @@ TEST(Setting, TheHubCostsDisaggregatedPlansOnly) {
   EXPECT_LT(direct["dflop"].get<double>(), hub["dflop"].get<double>());
 }
 
-// Files of a hub's run are read again, and what is not known of it is refused by name.
+// The files of a run with a hub can be read back, and operations that do not support a hub are rejected by
+// name.
 TEST(Setting, AHubRunsInAllThatSimulates) {
   const Sandbox sandbox;
   const auto run = [&](const std::string& arguments) {
@@ -128,7 +130,7 @@ TEST(Setting, AHubRunsInAllThatSimulates) {
   run("plan " + kTarget + "--setting published --gradient-bucket 0 --out plan.json");
   run("schedule --plan plan.json --data traces/datasets/vision_mix.csv --iterations 1 --scheduler lpt --out s.json");
   const std::string simulated = run("simulate --plan plan.json --schedule s.json --out t.json --format csv");
-  // What is read again knows of its hub, so that its messages are as slow on shared links.
+  // A replayed file keeps its hub, so its messages are as slow on shared links.
   const std::string contended =
       run("simulate --plan plan.json --schedule s.json --network contention --format json");
   const json replayed = json::parse(

@@ -1,4 +1,4 @@
-// Tests that train on shards begin with this: a folder of transformers, and what a run prints.
+// For tests that train on shards: a transformers folder, and the losses that a run prints.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ struct ShardTraining : ::testing::Test {
     return sandbox.run("train --hf hf --random-weights --learning-rate 3e-3 --format json --gbs " +
                        std::to_string(gbs) + " --data " + data + " " + options);
   }
-  /// Returns the loss of each step of a run that is to have succeeded.
+  /// Returns the loss of each step of a run that must succeed.
   static std::vector<double> losses(const RunResult& result) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     std::vector<double> all;

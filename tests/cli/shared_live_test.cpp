@@ -1,4 +1,4 @@
-// Live plans that share devices, from the command line: trained, recorded, gone on with, measured, predicted.
+// Live plans that share devices, from the command line: train, record, resume, profile, predict.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -44,8 +44,8 @@ struct SharedLive : ::testing::Test {
   }
 };
 
-/// Neither a checkpoint between nor another number of cores changes a bit. Another share changes what samples
-/// cost, and so which are summed up together.
+/// Neither a checkpoint in between nor another number of cores changes a bit. Another share changes the costs
+/// of samples and so which samples are summed together.
 TEST_F(SharedLive, GoesOnFromACheckpointOnOtherCoresAndUnderAnotherShare) {
   const std::vector<double> whole = losses("--steps 4");
   ASSERT_EQ(whole.size(), 4U);
@@ -89,8 +89,8 @@ TEST_F(SharedLive, NeedsCoresToShare) {
   refused("--device-cores 0", {"option '--device-cores': expected a whole number from 1"});
 }
 
-/// Tables of a half of two cores predict the plan; those of whole devices do not, and the error says how to
-/// get the others.
+/// Tables for half of two cores predict the plan. Tables for whole devices do not, and the error says how to
+/// get the missing ones.
 TEST_F(SharedLive, IsPredictedFromTablesOfParts) {
   const std::string measure =
       "profile --model tiny-vlm --budget-s 0.1 --most-tokens 64 --device-cores 2 --out p.json ";
@@ -107,7 +107,7 @@ TEST_F(SharedLive, IsPredictedFromTablesOfParts) {
   EXPECT_EQ(tables.tp[0].quanta, 1);
   const json steps = testing::rows_of(succeed(train).out);
   for (const json& step : steps) EXPECT_GT(step["predicted_s"].get<double>(), 0);
-  // A machine of fewer than three cores says so beside it.
+  // On a machine with fewer than three cores, an additional note says so.
   const RunResult other =
       sandbox.run("train --steps 2 --data small.csv --plan half.json --device-cores 3 --profile p.json");
   EXPECT_EQ(other.exit_code, 2);

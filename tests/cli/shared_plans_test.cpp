@@ -19,8 +19,8 @@ using testing::Sandbox;
 const std::string kTarget = "--model llava-ov-llama3-8b --cluster h100:1 --gbs 16 ";
 const std::string kData = "--data " DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv ";
 
-/// Two forwards of 100 ns on one GPU that ask for 0.625 and 1 of its bandwidth: both get half, the first
-/// until it ends at 125, when the second has 37.5 left and goes on alone.
+/// Two forwards of 100 ns on one GPU that need 0.625 and 1 of its bandwidth. Both get half until the first
+/// ends at 125. Then the second has 37.5 left and continues alone.
 PricedProgram two_forwards() {
   PricedProgram priced = testing::make_program(
       {{{Op::forward, 0, 0, 0}, {Op::backward, 0, 0, 0}}, {{Op::forward, 1, 0, 0}, {Op::backward, 1, 0, 0}}},
@@ -51,10 +51,10 @@ TEST(Sharing, SaysWhatRunsBesideWhatAndHowMuchLongerItTakes) {
   EXPECT_TRUE(explain_sharing(own.program, own.costs, timeline).rows.empty());
 }
 
-// The second pauses from 50 to 80, which is no compute of it and nobody takes its bandwidth: the first, which
-// has done 40, does 30 until then, and the other 30 in 37.5, to 117.5, rounded up. The second has done 25
-// until 50 and 19 until 118; the other 56 it does alone, to 174: 144 of compute, of which the first was
-// beside 88.
+// The second pauses from 50 to 80. The pause is not compute, and the second uses no bandwidth in it: the
+// first, which has done 40, does 30 until then, and the other 30 in 37.5, to 117.5, rounded up. The second
+// has done 25 until 50 and 19 until 118; it does the other 56 alone, to 174: 144 of compute, 88 of it
+// alongside the first.
 TEST(Sharing, LeavesPausesOut) {
   const PricedProgram priced = two_forwards();
   Conditions conditions;
@@ -68,7 +68,8 @@ TEST(Sharing, LeavesPausesOut) {
   EXPECT_DOUBLE_EQ(rows[1]["longer_s"].get<double>(), 44e-9);
 }
 
-// Ranks 0 and 1 need 10 and 30 bytes on the one GPU, ranks 2 and 3 (of the LLM) 50 and 40: 60 and 70.
+// Ranks 0 and 1 need 10 and 30 bytes on their GPUs, and ranks 2 and 3 (of the LLM) 50 and 40 on the same
+// GPUs: 60 and 70.
 TEST(SharedMemory, OfAGpuIsThatOfBothRanks) {
   Timeline timeline;
   timeline.shared_gpus = 2;
@@ -134,8 +135,8 @@ TEST_F(SharedPlans, AreSimulatedAndExplained) {
   EXPECT_NE(simulate("--explain").out.find("overlap of the modules on shared GPUs"), std::string::npos);
 }
 
-// A what-if that is known not to shorten a run does not, and a replay of the run is as long as it was: its
-// durations are those that it had beside others, to the nanosecond.
+// A what-if that cannot shorten a run does not. A replay of the run takes exactly as long: its durations
+// already include the overlap with others, to the nanosecond.
 TEST_F(SharedPlans, RunUnderConditions) {
   const auto seconds = [&](const std::string& options) {
     const RunResult run = simulate("--format json " + options);

@@ -1,4 +1,4 @@
-// Schedules that one process makes for all, with a thread for each process.
+// One process makes the schedules for all processes. Each process is a thread here.
 #include "experiments/training/loop.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace shared_source_test {
 
 constexpr int kProcesses = 3;
 
-/// A process that computes nothing.
+/// A process that only communicates.
 class TalkingProcess final : public ProcessWorld {
  public:
   TalkingProcess(int rank, int port)
@@ -24,7 +24,7 @@ class TalkingProcess final : public ProcessWorld {
   std::unique_ptr<Communicator> make_communicator(int) override { return nullptr; }
 };
 
-/// The message of each process's exception; empty where there was none.
+/// Returns the exception message of each process, or an empty string if there was none.
 std::vector<std::string> run_processes(const std::function<void(TalkingProcess&)>& body) {
   const int port = testing::free_port();
   std::vector<std::string> messages(kProcesses);
@@ -43,7 +43,7 @@ std::vector<std::string> run_processes(const std::function<void(TalkingProcess&)
   return messages;
 }
 
-/// Gives two schedules and no more.
+/// Returns two schedules and then none.
 class TwoSchedules final : public AssignmentSource {
  public:
   explicit TwoSchedules(BatchStream batches) : batches_(std::move(batches)) {}
@@ -71,7 +71,7 @@ std::vector<std::string> ids(const Batch& batch) {
   return all;
 }
 
-/// The run goes on after its first batch, so the schedules are of batches 1 and 2.
+/// The run resumes after its first batch, so the schedules belong to batches 1 and 2.
 TEST(SharedSource, AllProcessesGetTheSchedulesOfTheFirst) {
   std::vector<Sample> samples(9);
   for (std::size_t i = 0; i < samples.size(); ++i) samples[i].id = std::to_string(i);

@@ -36,7 +36,7 @@ TEST(SimulatePipeline, PrintsMakespanAndWhereEachStagesTimeWent) {
   EXPECT_DOUBLE_EQ(first["transfer_s"].get<double>(), 0.012);
   EXPECT_EQ(first["peak_bytes"], 200);
   EXPECT_EQ(out["stages"][1]["peak_bytes"], 100);
-  // Both stages idle 36 of 96 ms.
+  // Both stages are idle for 36 of 96 ms.
   EXPECT_DOUBLE_EQ(out["idle_fraction"].get<double>(), 36.0 / 96);
 }
 
@@ -86,7 +86,7 @@ TEST(SimulatePipeline, RunsTheOrderThatItWrites) {
   const RunResult built_in = sandbox.run(run + " --order-out o.json");
   ASSERT_EQ(built_in.exit_code, 0) << built_in.err;
   EXPECT_EQ(sandbox.run(run + " --order o.json").out, built_in.out);
-  // Whole backwards of 20 ms in the order of 1F1B: (8 + 4 - 1) x 30 ms.
+  // Whole backwards of 20 ms in 1F1B order: (8 + 4 - 1) x 30 ms.
   const RunResult own = sandbox.run(
       "simulate --pipeline traces/pipelines/zb-h1.json --order traces/pipelines/1f1b-order.json --format json");
   ASSERT_EQ(own.exit_code, 0) << own.err;
@@ -94,7 +94,7 @@ TEST(SimulatePipeline, RunsTheOrderThatItWrites) {
   EXPECT_EQ(json::parse(own.out)["schedule"], "traces/pipelines/1f1b-order.json");
 }
 
-/// Encoder of 27 layers on both LLM ranks; 32 layers on these.
+/// An encoder of 27 layers on both LLM ranks, which have 32 LLM layers.
 constexpr const char* kColocated = R"({"schema": "dflop.plan", "version": 1, "planner": "hand",
   "model": "llava-ov-llama3-8b", "cluster": "a100-80g-vtrain:1", "gbs": 16, "layout": "colocated",
   "encoder": {"tp": 4, "pp": 1, "dp": 2, "layers": [27]}, "llm": {"tp": 4, "pp": 2, "dp": 1, "layers": [16, 16]},

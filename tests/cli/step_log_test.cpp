@@ -32,8 +32,8 @@ TrainingStep full_step() {
   return step;
 }
 
-/// 2000 tokens in 4 s are 500 a second; 4.5 s after the end of the step before, 0.5 s lie between the two;
-/// the rest stands as given.
+/// 2000 tokens in 4 s are 500 per second. The step ends 4.5 s after the previous one, so 0.5 s lie between
+/// the two. The other figures are as given.
 TEST(StepLog, LineHasAllFigures) {
   const json expected = {{"step", 7},
                          {"loss", 2.5},
@@ -69,8 +69,7 @@ TEST(StepLog, UnknownAndNotFiniteFiguresAreNull) {
   EXPECT_EQ(line.size(), 19U);
 }
 
-/// A step has its number and 18 figures. One that is not known makes no point; one that is not finite
-/// does.
+/// A step has its number and 18 figures. An unknown figure produces no point, but a non-finite one does.
 TEST(StepLog, CurvesHaveWhatIsKnown) {
   TrainingStep step = full_step();
   EXPECT_EQ(step_scalars(step).size(), 18U);

@@ -1,5 +1,5 @@
-// Where devices run asynchronously a step is prepared while the one before it runs: with the same
-// result, and what fails there fails its own step.
+// If devices run asynchronously, a step is prepared while the previous one runs. The result is the same, and
+// a failure in preparation fails the prepared step only.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ constexpr int kSteps = 3;
 constexpr std::chrono::seconds kPatience{30};
 const std::string kNoPicture = "bad.tar: not a picture";
 
-/// A device of the host that claims to run asynchronously.
+/// A host device that claims to run asynchronously.
 class BesideDevice final : public testing::ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
@@ -42,7 +42,7 @@ class BesideWorld final : public World {
   HostWorld host_;
 };
 
-/// Made-up contents that note of which samples pictures are asked for, and have none of one.
+/// Synthetic contents that record for which samples pictures are requested, and fail for one sample.
 class WatchedContents final : public Contents {
  public:
   WatchedContents(const ModelSpec& model, std::string damaged)
@@ -61,7 +61,7 @@ class WatchedContents final : public Contents {
   }
   std::int64_t trained_tokens(const Sample& sample) const override { return made_up_.trained_tokens(sample); }
 
-  /// Returns whether pictures of all these samples are asked for, at once or within a time.
+  /// Returns whether pictures of all these samples have been requested, waiting up to `within`.
   bool are_asked_for(const Batch& batch, std::chrono::seconds within) const {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, within, [&] {
@@ -77,7 +77,7 @@ class WatchedContents final : public Contents {
   mutable std::set<std::string> asked_;
 };
 
-/// What a run has come to in one process.
+/// The result of a run in one process.
 struct Outcome {
   std::vector<double> losses;
   std::string error;
@@ -97,7 +97,7 @@ struct StepsAheadTest : testing::TinyTraining {
     return stream.next();
   }
 
-  /// Trains with contents of its own or, where there is a loader, with its.
+  /// Trains with its own contents or, if there is a loader, with the loader's.
   Outcome train(World& world, std::shared_ptr<const Contents> contents,
                 ContentLoader* loader = nullptr) const {
     LiveExecutor executor(plan, target->model, world, {DType::f64, 1, std::move(contents)});
@@ -135,7 +135,7 @@ TEST_F(StepsAheadTest, ChangeNoLoss) {
   EXPECT_EQ(data->decoded().size(), static_cast<std::size_t>(kSteps * plan.gbs));
 }
 
-/// A step waits here at its end until the pictures of the next one have been asked for.
+/// At its end, each step waits here until the pictures of the next one have been requested.
 TEST_F(StepsAheadTest, AreMadeBeforeTheirStep) {
   BesideWorld world(plan.ranks());
   const auto contents = std::make_shared<WatchedContents>(target->model, "none");
@@ -148,7 +148,8 @@ TEST_F(StepsAheadTest, AreMadeBeforeTheirStep) {
   EXPECT_EQ(train(world, contents).losses.size(), std::size_t{kSteps});
 }
 
-/// On the host they would take the step's time, and a scheduler with a time limit has until the step begins.
+/// On the host, preparation would use the step's time, and a scheduler with a time limit may take until the
+/// step begins.
 TEST_F(StepsAheadTest, AreMadeLateOnTheHostAndWithATimeLimit) {
   for (const bool host : {true, false}) {
     SCOPED_TRACE(host ? "host" : "time limit");
@@ -167,7 +168,7 @@ TEST_F(StepsAheadTest, AreMadeLateOnTheHostAndWithATimeLimit) {
   }
 }
 
-/// A sample of the second step cannot be read: the first one is done, and its state is whole.
+/// A sample of the second step cannot be read. The first step is complete, and its state is intact.
 TEST_F(StepsAheadTest, FailAtTheirStep) {
   const std::string damaged = batch_of(2).front().id;
   const auto expect_second = [&](const Outcome& outcome) {
@@ -190,7 +191,7 @@ TEST_F(StepsAheadTest, EndWithTheLoop) {
   EXPECT_EQ(train(world, nullptr).losses.size(), 1U);
 }
 
-/// The time from step to step is the time of a step and of the pause before it.
+/// The time from step to step is the step's time plus the pause before it.
 TEST_F(StepsAheadTest, AreTimedFromEndToEnd) {
   constexpr std::chrono::milliseconds kPause{50};
   HostWorld world(plan.ranks());
@@ -206,8 +207,8 @@ TEST_F(StepsAheadTest, AreTimedFromEndToEnd) {
   train(world, nullptr);
 }
 
-/// Ranks that are processes take their schedules together, and prepare steps each for itself: with contents
-/// that are made up and with those that are loaded, also where one of them cannot read a sample.
+/// Ranks in separate processes take their schedules together and prepare steps independently. This holds for
+/// synthetic and loaded contents, even if one process cannot read a sample.
 TEST_F(StepsAheadTest, AreThoseOfSeveralProcesses) {
   HostWorld host(plan.ranks());
   const std::vector<double> expected = train(host, nullptr).losses;

@@ -1,4 +1,4 @@
-// dflop import names the ranks for which others wait, says what would mend them, and which ranks are missing.
+// dflop import names the ranks that others wait for, how to mend them, and which ranks are missing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,19 +21,20 @@ using testing::replayed_ms;
 using testing::RunResult;
 using testing::Sandbox;
 
-/// A MadeRun is a run of data-parallel ranks, from step 1 on. In a step a rank waits for its data, computes
-/// 50 ms, meets the others in an all-reduce of 5 ms, which begins when all are there, and computes 4 ms in
-/// the optimizer; its host is 2 ms ahead. With all-gathers, as of FSDP, it computes the 50 ms in as many
-/// pieces, and waits before each for an all-gather of 2 ms, which begins when all are there.
+/// A MadeRun is a run of data-parallel ranks, starting with step 1. In a step a rank waits for its data,
+/// computes 50 ms, meets the others in an all-reduce of 5 ms, which begins when all are there, and computes 4
+/// ms in the optimizer. Its host is 2 ms ahead. With all-gathers, as in FSDP, it splits the 50 ms into one
+/// piece per all-gather and waits before each piece for its all-gather of 2 ms, which begins when all are
+/// there.
 struct MadeRun {
   int ranks = 4;
   int steps = 4;
   int gathers = 0;
-  int world_size = 0;                                                      ///< 0: ranks; -1: not said
-  std::function<double(int, int)> factor = [](int, int) { return 1.0; };   ///< of what a rank computes
-  std::function<double(int, int)> data_ms = [](int, int) { return 0.0; };  ///< that it waits for data
+  int world_size = 0;                                                      ///< 0: ranks; -1: missing
+  std::function<double(int, int)> factor = [](int, int) { return 1.0; };   ///< of a rank's compute time
+  std::function<double(int, int)> data_ms = [](int, int) { return 0.0; };  ///< wait for data
   std::function<bool(int)> has_kernels = [](int) { return true; };
-  std::function<double(int, int)> clock_ms = [](int, int) { return 0.0; };  ///< ahead in a step
+  std::function<double(int, int)> clock_ms = [](int, int) { return 0.0; };  ///< clock lead in a step
   bool says_groups = true;  ///< whether collectives have a group and a sequence number
 
   /// Writes the files r0.json, ... and returns their names.
@@ -107,7 +108,7 @@ struct MadeRun {
   }
 };
 
-/// Returns the findings' texts, as "kind: place: text".
+/// Returns the findings as "kind: place: text".
 std::vector<std::string> findings(const RunResult& result) {
   std::vector<std::string> all;
   const json out = json::parse(result.out, nullptr, false);
@@ -118,9 +119,9 @@ std::vector<std::string> findings(const RunResult& result) {
   return all;
 }
 
-// Ranks 2 and 3 take 1.3 times as long: of two steps the fast ranks wait 15 ms of 74 (50 + 15 + 5 + 4) in the
-// first, and in the second, which they begin 1.2 earlier, 16.2 of 75.2. That is 31.2 of 149.2, as
-// the others the two take 50 + 5 + 4 = 59 ms.
+// Ranks 2 and 3 take 1.3 times as long. Of two steps, the fast ranks wait 15 ms of 74 (50 + 15 + 5 + 4) in
+// the first and 16.2 of 75.2 in the second, which they begin 1.2 earlier. That is 31.2 of 149.2. If the two
+// are as fast as the others, a step takes 50 + 5 + 4 = 59 ms.
 TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
   const Sandbox sandbox;
   MadeRun run;
@@ -144,7 +145,7 @@ TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
   EXPECT_NEAR(replayed_ms(sandbox, "--as-others 2").back(), 75.2, 1e-3);
 }
 
-// Of 8 ranks two are slow, one by 1.30 and one by 1.28, which waits 1 ms for it.
+// Two of 8 ranks are slow, one by 1.30 and one by 1.28, which waits 1 ms for the slower one.
 TEST(Stragglers, ASlowRankIsNotHiddenByASlowerOne) {
   const Sandbox sandbox;
   MadeRun run;
@@ -157,9 +158,10 @@ TEST(Stragglers, ASlowRankIsNotHiddenByASlowerOne) {
   EXPECT_NE(found[1].find("r5.json: rank 5 computes 1.28 x"), std::string::npos) << found[1];
 }
 
-// Rank 0 takes 0.6 times as long and waits for the others, of which none is behind it: mended, a step takes
-// as long as before. With 5 gathers it waits 4 ms before four of them, the all-reduce and, from the second
-// step on, 1.6 before the first: 20 + 3 * 21.6 of 4 * 69 - 1.6 ms. The others wait for nobody.
+// Rank 0 takes 0.6 times as long and waits for the others, but no single one causes this: with one mended, a
+// step takes as long as before. With 5 gathers, rank 0 waits 4 ms before four of them and the all-reduce and,
+// from the second step on, 1.6 before the first: 20 + 3 * 21.6 of 4 * 69 - 1.6 ms. The others wait for
+// nobody.
 TEST(Stragglers, AFastRankMakesNoOtherAStraggler) {
   const Sandbox sandbox;
   MadeRun run;
@@ -176,8 +178,8 @@ TEST(Stragglers, AFastRankMakesNoOtherAStraggler) {
   EXPECT_NEAR(replayed_ms(sandbox, "--as-others 1").back(), 69, 1e-3);
 }
 
-// Seven of eight ranks take 1.3 times as long: rank 0 waits 15 ms in its first step of 74 ms and 16.2 in its
-// second of 75.2. That is 31.2 of 149.2 of its own steps, though 2.6 % of those of all ranks.
+// Seven of eight ranks take 1.3 times as long. Rank 0 waits 15 ms in its first step of 74 ms and 16.2 in its
+// second of 75.2. That is 31.2 of 149.2 of its own steps, but only 2.6 % of all ranks' steps.
 TEST(Stragglers, ARankThatWaitsAloneIsTold) {
   const Sandbox sandbox;
   MadeRun run;
@@ -191,8 +193,8 @@ TEST(Stragglers, ARankThatWaitsAloneIsTold) {
       << found[0];
 }
 
-// Three ranks take 1.4, 1.38 and 1.35 times as long as the first: mending the slowest saves 0.02 * 54 of 84.6
-// ms, so it is not the one that the others wait for.
+// Three ranks take 1.4, 1.38 and 1.35 times as long as the first. Mending the slowest saves 0.02 * 54 of 84.6
+// ms, so it is not the rank that the others wait for.
 TEST(Stragglers, TheSlowestOfManySlowRanksIsNoStraggler) {
   const Sandbox sandbox;
   MadeRun run;
@@ -203,8 +205,8 @@ TEST(Stragglers, TheSlowestOfManySlowRanksIsNoStraggler) {
   EXPECT_NE(found[0].find("it computes 0.74 x the median"), std::string::npos) << found[0];  // of 1.35
 }
 
-// Rank 2 takes 1.4 times as long and rank 5 1.15: 54 * 1.4 + 5 = 80.6 ms. Mended, rank 2 leaves 54 * 1.15 + 5
-// = 67.1, which is 16.7 % less, not the 59 of a run where no rank is slow.
+// Rank 2 takes 1.4 times as long and rank 5 1.15: 54 * 1.4 + 5 = 80.6 ms. With rank 2 mended, 54 * 1.15 + 5 =
+// 67.1 remain, which is 16.7 % less, not the 59 of a run without slow ranks.
 TEST(Stragglers, WhatMendingSavesIsBoundedByTheNextSlowRank) {
   const Sandbox sandbox;
   MadeRun run;
@@ -214,7 +216,7 @@ TEST(Stragglers, WhatMendingSavesIsBoundedByTheNextSlowRank) {
   const auto found = findings(result);
   ASSERT_EQ(found.size(), 1u) << result.out;
   EXPECT_TRUE(found[0].ends_with("; 'replay --as-others 2' saves 16.7 % of a step")) << found[0];
-  // What the text says is there for scripts, too.
+  // Scripts can read the figures of the text.
   const json stragglers = json::parse(result.out)["stragglers"];
   ASSERT_EQ(stragglers.size(), 1u);
   EXPECT_EQ(stragglers[0]["rank"], 2);
@@ -228,7 +230,7 @@ TEST(Stragglers, WhatMendingSavesIsBoundedByTheNextSlowRank) {
   EXPECT_EQ(stragglers[0]["saved_fraction_all"], stragglers[0]["saved_fraction"]);
 }
 
-// In each step another rank takes 1.5 times as long, so that the others wait 25 ms and more of 84.
+// In each step a different rank takes 1.5 times as long, so the others wait 25 ms and more of 84.
 TEST(Stragglers, RanksThatAreSlowInTurnsAreTold) {
   const Sandbox sandbox;
   MadeRun run;
@@ -246,9 +248,9 @@ TEST(Stragglers, RanksThatAreSlowInTurnsAreTold) {
       << found[0];
 }
 
-// Rank 3 waits 15 ms for its data before each step, which the others wait for then: 15 + 50 + 5 + 4 = 74 ms,
-// the first step and the last included, and 59 with data in time. With 5 all-gathers of 2 ms it waits at the
-// first of them, and nothing that it computes between them could be shorter: 84 and 69 ms.
+// Rank 3 waits 15 ms for its data before each step, and the others then wait for it: 15 + 50 + 5 + 4 = 74 ms,
+// including the first and last steps, and 59 with data in time. With 5 all-gathers of 2 ms, rank 3's wait
+// comes before the first one, and its compute between them could not be shorter: 84 and 69 ms.
 TEST(Stragglers, ALateRankIsMendedByTheWhatIfThatIsNamed) {
   const Sandbox sandbox;
   for (const int gathers : {0, 5}) {
@@ -273,8 +275,8 @@ TEST(Stragglers, ALateRankIsMendedByTheWhatIfThatIsNamed) {
   }
 }
 
-// Rank 1 takes 1.8 times as long in one of four steps, or is 20 ms late in it: mended, all steps are of 69
-// ms. The step before it is that of a fast rank, which as the others takes as long.
+// In one of four steps, rank 1 takes 1.8 times as long or is 20 ms late. Mended, all steps take 69 ms. The
+// step before it is that of a fast rank, which takes just as long when it is as the others.
 TEST(Stragglers, ARankThatIsBehindInOneStepIsMendedThere) {
   const Sandbox sandbox;
   const auto mended_ms = [&](const MadeRun& run) {
@@ -319,7 +321,7 @@ TEST(Stragglers, RanksWithoutATraceAreFound) {
   EXPECT_EQ(findings(result), std::vector<std::string>{
                                   "missing_rank: r0.json: the run has 8 ranks by distributedInfo.world_size, "
                                   "found traces of 4; missing 4, 5, 6, 7"});
-  // Without that, process groups say it.
+  // Fewer traces give the same finding. Without a world size, process groups give the number of ranks.
   EXPECT_EQ(
       findings(sandbox.run("import --kineto r0.json r1.json r3.json --format json")).back(),
       "missing_rank: r0.json: the run has 8 ranks by distributedInfo.world_size, found traces of 3; missing "
@@ -329,7 +331,7 @@ TEST(Stragglers, RanksWithoutATraceAreFound) {
   EXPECT_NE(sandbox.run("import --kineto r0.json r2.json r3.json")
                 .out.find("the run has 4 ranks by the size of a process group, found traces of 3; missing 1"),
             std::string::npos);
-  // So is it of a trace alone, where that says of how many ranks its run is.
+  // The same holds for a single trace that gives the number of ranks.
   run.world_size = 0;
   run.write(sandbox);
   EXPECT_EQ(findings(sandbox.run("import --kineto r1.json --format json")),
@@ -338,8 +340,8 @@ TEST(Stragglers, RanksWithoutATraceAreFound) {
   EXPECT_EQ(sandbox.run("import --kineto r1.json --fail-on missing_rank").exit_code, 3);
 }
 
-// Rank 2 of 4 takes 1.5 times as long and has no file: the others' all-reduces last for 5 + 25 ms, of which
-// 25 are no transfer. Links of four times the bandwidth would save 3.75 ms, and not 22.5.
+// Rank 2 of 4 takes 1.5 times as long and has no file. The others' all-reduces last 5 + 25 ms, of which 25
+// are not transfer. Links of four times the bandwidth would save 3.75 ms, not 22.5.
 TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
   const Sandbox sandbox;
   MadeRun run;
@@ -372,7 +374,7 @@ TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
 TEST(Stragglers, RanksAndSizesThatNoRunHasAreRefused) {
   const Sandbox sandbox;
   MadeRun run;
-  run.world_size = 3;  // of 4 ranks in one group
+  run.world_size = 3;  // for 4 ranks in one group
   run.write(sandbox);
   expect_error(
       sandbox.run("import --kineto r0.json r1.json"),
@@ -389,8 +391,8 @@ TEST(Stragglers, RanksAndSizesThatNoRunHasAreRefused) {
                {"r1.json: key 'distributedInfo.world_size'", "expected 4 as in r0.json, found 8"});
 }
 
-// Rank 1's first all-reduce is of nothing, and rank 2's of a type that nobody else gives: 1000 floats are
-// 4000 bytes.
+// Rank 1's first all-reduce is empty, and rank 2's has a type that no other rank gives. 1000 floats are 4000
+// bytes.
 TEST(Stragglers, CollectivesOfUnequalSizesAndTypesAreFound) {
   const Sandbox sandbox;
   MadeRun run;
@@ -431,14 +433,14 @@ TEST(Stragglers, ARankWithoutKernelsIsNamedWithOutAndWithout) {
     EXPECT_TRUE(has("straggler: r2.json: rank 2 computes 1.30 x")) << gate.out;
     EXPECT_EQ(gate.err.find("r0.json"), std::string::npos) << gate.err;
   }
-  // Without a gate it is an error, of the right file, that what was asked for could not be made.
+  // Without a gate, the missing output is an error that names the right file.
   expect_error(sandbox.run(import + " --out run.json"),
                {"r1.json", "found a rank without kernels", "without '--out'"});
   EXPECT_FALSE(sandbox.has("run.json"));
 }
 
-// Hosts whose clocks are 3 ms and a second apart are aligned by what they share. Without sequence numbers
-// collectives are joined by time, which takes clocks that agree.
+// Hosts whose clocks differ by 3 ms and a second are aligned by their shared collectives. Without sequence
+// numbers, collectives are matched by time, which requires clocks that agree.
 TEST(Stragglers, ClocksThatCouldBeAlignedAreNoFinding) {
   const Sandbox sandbox;
   MadeRun run;
@@ -453,7 +455,7 @@ TEST(Stragglers, ClocksThatCouldBeAlignedAreNoFinding) {
   const RunResult by_time = sandbox.run(import);
   EXPECT_EQ(by_time.exit_code, 3);
   EXPECT_NE(by_time.err.find("of kind unaligned_clocks"), std::string::npos) << by_time.err;
-  // A clock that runs 0.6 ms away in each step has ends 0, 0.6, 1.2 and 1.8 late: no one offset is within
+  // A clock that drifts by 0.6 ms per step makes ends 0, 0.6, 1.2 and 1.8 late, so no single offset is within
   // 0.5.
   run.says_groups = true;
   run.clock_ms = [](int r, int s) { return r == 1 ? 0.6 * s : 0.0; };

@@ -1,4 +1,4 @@
-// dflop study: the published evaluation again, with verdicts that follow from figures.
+// dflop study repeats the published evaluation, with verdicts that follow from the figures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ FigureRow system_row(const std::string& name, double samples_per_s) {
   return {name, "plan", {{"samples_per_s", samples_per_s}}};
 }
 
-/// A cell in which dflop has the throughput of the gain, dflop-paper less, and baselines that are set by hand
-/// 1 and 0.5 samples a second; at their best both have 2.
+/// A cell in which dflop's throughput equals the gain and dflop-paper's is lower. Hand-set baselines have 1
+/// and 0.5 samples a second, and both have 2 at their best.
 CellResult cell_of(const StudyCell& cell, double gain) {
   return {cell,
           {{"data", "", {{"flop_ratio", 1}}},
@@ -52,7 +52,7 @@ TEST(Study, RankCorrelationCountsPairs) {
   using Points = std::vector<std::pair<double, double>>;
   EXPECT_EQ(rank_correlation(Points{{1, 10}, {2, 20}, {3, 21}}), 1);
   EXPECT_EQ(rank_correlation(Points{{1, 3}, {2, 2}, {3, 1}}), -1);
-  // Of three pairs two rise and one falls: (2 - 1) / 3.
+  // Two of three pairs rise and one falls: (2 - 1) / 3.
   EXPECT_DOUBLE_EQ(rank_correlation(Points{{1, 1}, {2, 3}, {3, 2}}), 1.0 / 3);
   EXPECT_EQ(rank_correlation(Points{{1, 1}}), 0);
 }
@@ -62,7 +62,7 @@ TEST(Study, GainIsThatOfTheBetterReadingOverTheBetterBaseline) {
   const CellResult cell = cell_of({}, 1.5);
   const auto gain = gain_of(cell, kByHand);
   ASSERT_TRUE(gain);
-  EXPECT_DOUBLE_EQ(gain->factor, 1.5);  // over pytorch-hand's 1; megatron-hand has 0.5
+  EXPECT_DOUBLE_EQ(gain->factor, 1.5);  // relative to pytorch-hand's 1; megatron-hand has 0.5
   EXPECT_EQ(gain->method->name, "dflop");
   EXPECT_EQ(gain->baseline->name, "pytorch-hand");
   CellResult none = cell;
@@ -70,8 +70,8 @@ TEST(Study, GainIsThatOfTheBetterReadingOverTheBetterBaseline) {
   EXPECT_FALSE(gain_of(none, kByHand));
 }
 
-// Published are gains of 1.2 to 3.6 in all cells. Against baselines at their best they are half of those by
-// hand.
+// The published gains are 1.2 to 3.6 in all cells. Against baselines at their best, gains are half of those
+// against hand-set baselines.
 TEST(Study, VerdictsFollowFromFigures) {
   const auto verdicts = [](std::string_view name, const std::vector<double>& gains) {
     std::vector<Verdict> found;
@@ -86,7 +86,7 @@ TEST(Study, VerdictsFollowFromFigures) {
   EXPECT_EQ(verdicts("end-to-end", {0.59}), (Verdicts{not_reproduced, not_reproduced, not_reproduced}));
   EXPECT_EQ(verdicts("audio", {4.0}), (Verdicts{reproduced, reproduced, reproduced}));
   EXPECT_EQ(verdicts("audio", {0.9}), (Verdicts{not_reproduced, partly, not_reproduced}));
-  // Of each baseline 1 to 8 nodes, then 8 to 128: growth throughout, or none.
+  // For each baseline, 1 to 8 nodes, then 8 to 128: growth throughout, or none.
   EXPECT_EQ(verdicts("nodes", {1, 2, 3, 4, 5, 6, 7, 8}), Verdicts(6, reproduced));
   EXPECT_EQ(verdicts("nodes", {1}), Verdicts(6, not_reproduced));
 }
@@ -103,7 +103,7 @@ TEST(Study, AllHaveCellsOfTheirOwnNames) {
   }
 }
 
-// One node of eight GPUs: an 8B model does not fit one GPU with bf16 states (80 GB), so the rules go on to
+// One node of eight GPUs: an 8B model with bf16 states does not fit one GPU (80 GB), so the rules continue to
 // two.
 TEST(Study, BaselinesSetByHandAreTheSmallestThatFit) {
   const Target target("llava-ov-llama3-8b", "a100-80g:1");
@@ -122,7 +122,7 @@ TEST(Study, BaselinesSetByHandAreTheSmallestThatFit) {
     ASSERT_TRUE(system.evaluation) << system.planned.infeasible_reason;
     const Plan& plan = *system.planned.plan;
     EXPECT_EQ(plan.layout, Layout::uniform);
-    EXPECT_EQ(plan.microbatches * plan.llm.dp, input.gbs);  // one sample each
+    EXPECT_EQ(plan.microbatches * plan.llm.dp, input.gbs);  // one sample per microbatch
     EXPECT_EQ(plan.ranks(), 8);
     if (name != "megatron-hand") continue;
     EXPECT_EQ(plan.llm.pp, 4);
@@ -131,23 +131,22 @@ TEST(Study, BaselinesSetByHandAreTheSmallestThatFit) {
   }
 }
 
-// The second run takes all figures from the folder, among them measured ones, so that it writes the same
-// bytes.
+// The second run takes all figures from the folder, including measured ones, so it writes the same bytes.
 TEST(Study, GoesOnWhereItWas) {
   const Sandbox sandbox;
   const RunResult first = sandbox.run("study --study idle --out s --format json");
   ASSERT_EQ(first.exit_code, 0) << first.err;
   const json result = json::parse(first.out);
   EXPECT_EQ(result["schema"], "dflop.study");
-  EXPECT_EQ(result["claims"].size(), 8u);  // four under each setting
+  EXPECT_EQ(result["claims"].size(), 8u);  // four with each setting
   EXPECT_EQ(first.err.find("kept"), std::string::npos);
   for (const char* file : {"report.html", "figures.csv", "claims.csv", "study.json"})
     EXPECT_TRUE(sandbox.has(std::string("s/") + file)) << file;
   const std::string page = testing::read_all(sandbox.path("s/report.html"));
   EXPECT_NE(page.find("<svg"), std::string::npos);
-  EXPECT_EQ(page.find("href"), std::string::npos);  // it refers to nothing outside
+  EXPECT_EQ(page.find("href"), std::string::npos);  // it refers to no outside resource
 
-  // One of the two cells is lost, and the other no cell any more.
+  // One of the two cells is lost, and the other no longer holds a cell.
   std::vector<std::filesystem::path> cells;
   for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("s/cells")))
     cells.push_back(entry.path());
@@ -158,7 +157,7 @@ TEST(Study, GoesOnWhereItWas) {
   testing::write_all(cells[0], "{}");
   const RunResult third = sandbox.run("study --study idle --out s --format csv");
   EXPECT_EQ(third.exit_code, 0) << third.err;
-  EXPECT_EQ(std::ranges::count(third.err, '\n'), 3) << third.err;  // a cell each, and what was written
+  EXPECT_EQ(std::ranges::count(third.err, '\n'), 3) << third.err;  // one per cell, one for the files
   EXPECT_NE(third.err.find(": kept\n"), std::string::npos) << third.err;
   EXPECT_NE(third.err.find(" s\n"), std::string::npos) << third.err;
 }

@@ -1,4 +1,4 @@
-// Bad specs and databases: one error that names the place.
+// Bad specs and databases give one error that names the place.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ class SweepErrors : public testing::SweepTest {
     EXPECT_FALSE(sandbox_.has("a.sqlite"));
   }
 
-  /// Expects that the spec with other values of one axis is refused.
+  /// Expects that the spec is rejected with these values for one axis.
   void expect_refused(const char* axis, const json& values, const std::vector<std::string>& parts) const {
     std::vector<std::string> all = {"spec.json: key 'axes." + std::string(axis)};
     all.insert(all.end(), parts.begin(), parts.end());
@@ -215,17 +215,17 @@ TEST_F(SweepErrors, WhereFilesContradictEachOther) {
   ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
   ASSERT_EQ(run_into("b.sqlite").exit_code, 0);
   const std::string path = sandbox_.path("b.sqlite").string();
-  // What is measured may differ.
+  // Measured values may differ.
   Database(path, Database::Mode::write).execute("UPDATE cells SET wall_s = 100");
   EXPECT_EQ(rows("a.sqlite b.sqlite").size(), 1U);
   Database(path, Database::Mode::write).execute("UPDATE cells SET mfu = mfu + 1e-12");
   expect_error(sandbox_.run("sweep export --db a.sqlite b.sqlite"),
                {"b.sqlite", "its result of {\"model\":"});
-  // What failed in one file counts less than the result in another.
+  // A failure in one file counts less than a result in another.
   Database(path, Database::Mode::write).execute("UPDATE cells SET status = 'failed'");
   EXPECT_EQ(csv("a.sqlite b.sqlite"), csv("a.sqlite"));
   EXPECT_EQ(csv("b.sqlite a.sqlite"), csv("a.sqlite"));
-  // Where a cell failed in all, the first file says why.
+  // If a cell failed in all files, the reason comes from the first file.
   Database(path, Database::Mode::write).execute("UPDATE cells SET reason = 'of b'");
   Database(sandbox_.path("a.sqlite").string(), Database::Mode::write)
       .execute("UPDATE cells SET status = 'failed', reason = 'of a'");

@@ -1,4 +1,4 @@
-// Small sweeps in a directory of their own.
+// Small sweeps, each in its own directory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace dflop::testing {
 
 class SweepTest : public ::testing::Test {
  protected:
-  /// small.csv: the header and the first records of the real mix.
+  /// Writes small.csv: the header and the first records of the real mix.
   SweepTest() {
     std::ifstream in(std::string(DFLOP_SOURCE_DIR) + "/traces/datasets/vision_mix.csv");
     std::string text;
@@ -22,7 +22,7 @@ class SweepTest : public ::testing::Test {
     write_all(sandbox_.path("small.csv"), text);
   }
 
-  /// Axes of one cell on one node, with others in place of some.
+  /// Returns the axes of one cell on one node, with `axes` replacing some.
   static nlohmann::json spec(const nlohmann::json& axes = nlohmann::json::object()) {
     nlohmann::json all = {{"model", {"llava-ov-llama3-8b"}},
                           {"cluster", {"a100-80g-vtrain"}},
@@ -39,7 +39,7 @@ class SweepTest : public ::testing::Test {
     write_all(sandbox_.path(file), text.dump(1));
   }
 
-  /// Runs a spec into a database; its counts.
+  /// Runs a spec into a database and returns its counts.
   nlohmann::json sweep(const nlohmann::json& text, const std::string& out,
                        const std::string& options = "") const {
     write("spec.json", text);
@@ -49,7 +49,7 @@ class SweepTest : public ::testing::Test {
     return result.out.empty() ? nlohmann::json() : testing::rows_of(result.out)[0];
   }
 
-  /// The reproducible part of databases, as CSV.
+  /// Returns the reproducible part of databases as CSV.
   std::string csv(const std::string& files) const {
     const RunResult result = sandbox_.run("sweep export --format csv --db " + files);
     EXPECT_EQ(result.exit_code, 0) << result.err;

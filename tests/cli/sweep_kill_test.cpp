@@ -1,4 +1,4 @@
-// Sweeps that are killed at any moment and run again.
+// Sweeps that are killed at arbitrary moments and run again.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -26,19 +26,19 @@ class SweepKill : public testing::SweepTest {
     try {
       return Database(sandbox_.path("killed.sqlite").string(), Database::Mode::read)
           .number("SELECT count(*) FROM cells");
-    } catch (const Error&) {  // not made yet
+    } catch (const Error&) {  // does not exist yet
       return 0;
     }
   }
 
-  /// Starts the sweep, sends it `signal` a little after it has finished `more` cells, and returns whether it
+  /// Starts the sweep and sends it `signal` shortly after it has finished `more` cells. Returns whether it
   /// had ended by itself before.
   bool run_and_kill(int signal, std::int64_t more, std::chrono::microseconds after) const {
     const std::int64_t enough = cells() + more;
     const std::string directory = sandbox_.path(".").string();
     const pid_t child = ::fork();
     if (child == 0) {
-      std::signal(SIGINT, SIG_DFL);  // a shell that runs tests in the background has them ignore it
+      std::signal(SIGINT, SIG_DFL);  // a shell that runs tests in the background makes them ignore it
       const int null = ::open("/dev/null", O_RDWR);
       if (::chdir(directory.c_str()) != 0 || ::dup2(null, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(127);
       ::execl(DFLOP_BINARY, DFLOP_BINARY, "sweep", "--spec", "spec.json", "--out", "killed.sqlite", nullptr);
@@ -55,13 +55,13 @@ class SweepKill : public testing::SweepTest {
     return WIFEXITED(status);
   }
 
-  /// Each finished cell with how long it took, which tells a run of it from any other.
+  /// Returns each finished cell with its duration, which distinguishes one run of the cell from another.
   std::map<std::string, double> finished() const {
     std::map<std::string, double> cells;
     if (!sandbox_.has("killed.sqlite")) return cells;
     const testing::RunResult result =
         sandbox_.run("sweep export --measured --format json --db killed.sqlite");
-    if (result.exit_code != 0) {  // killed before there was a table
+    if (result.exit_code != 0) {  // killed before the table existed
       EXPECT_NE(result.err.find("expected a database of 'dflop sweep'"), std::string::npos) << result.err;
       return cells;
     }
@@ -86,8 +86,8 @@ class SweepKill : public testing::SweepTest {
     std::map<std::string, double> before;
     int killed_midway = 0;
     for (int round = 0; round < 8 || (killed_midway == 0 && round < 14); ++round) {
-      // A watcher that waits for its turn on a busy machine may come too late for all cells; a spec may grow,
-      // so they become more until it does not.
+      // On a busy machine, the watcher may come too late for all cells. A spec may grow, so cells are added
+      // until the watcher is in time.
       if (killed_midway == 0 && before.size() == 2 * seeds) write("spec.json", spec_of(seeds *= 2));
       const bool ended = run_and_kill(signal, static_cast<std::int64_t>(random.below(8)),
                                       std::chrono::microseconds(random.below(20'000)));

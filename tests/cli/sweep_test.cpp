@@ -1,4 +1,4 @@
-// dflop sweep: cells against the commands that they stand for, shards, and what a longer spec adds.
+// dflop sweep: cells compared with the equivalent commands, shards, and the cells that a longer spec adds.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -25,7 +25,7 @@ class SweepCells : public testing::SweepTest {
     return testing::rows_of(result.out);
   }
 
-  /// a100-80g-vtrain with slower links, as a user would write it.
+  /// Writes a100-80g-vtrain with slower links, as a user would.
   void write_cluster(double intra, double inter) const {
     json cluster = json::parse(testing::read_all(std::string(DFLOP_SOURCE_DIR) +
                                                  "/experiments/presets/clusters/a100-80g-vtrain.json"));
@@ -42,7 +42,7 @@ class SweepCells : public testing::SweepTest {
     write("slower.json", cluster);
   }
 
-  /// The cell's row from plan, schedule and simulate.
+  /// Expects the cell's row to match plan, schedule and simulate.
   void expect_as_by_hand(const json& row) const {
     write_cluster(row["intra_node_bandwidth"], row["inter_node_bandwidth"]);
     const auto text = [&](const char* key) { return row[key].get<std::string>(); };
@@ -92,14 +92,14 @@ TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
                    {"none", "--slow rank=0:1.5 --jitter 0.1 --network contention", "--collectives ring"}}}),
             "a.sqlite");
   EXPECT_EQ(counts["cells"], 96);
-  // The planner dflop-expected refuses interleaved schedules.
+  // The planner dflop-expected rejects interleaved schedules.
   std::size_t compared = 0;
   for (const json& row : rows("a.sqlite")) {
     EXPECT_EQ(row["status"], row["planner"] == "dflop-expected" && row["pipeline_schedule"] == "interleaved:2"
                                  ? "failed"
                                  : "ok")
         << row;
-    if (row["status"] != "ok" || compared % 7 != 0) {  // some of them
+    if (row["status"] != "ok" || compared % 7 != 0) {  // checks only some
       compared += row["status"] == "ok" ? 1 : 0;
       continue;
     }
@@ -109,7 +109,7 @@ TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
   EXPECT_EQ(compared, 72U);
 }
 
-// The search plans with microbatches of lpt, whichever scheduler the cell then has.
+// The search plans with lpt's microbatches, whichever scheduler the cell then uses.
 TEST_F(SweepCells, OfTheSearchAreThoseOfAPlanByLpt) {
   sweep(spec({{"planner", {"search"}}, {"scheduler", {"lpt", "auto"}}, {"options", {"--budget 300000"}}}),
         "a.sqlite");
@@ -136,8 +136,8 @@ TEST_F(SweepCells, TakeSamplesAsTheRecordsThatTheyAreMadeOf) {
   testing::expect_error(sandbox_.run("sweep --spec spec.json --out b.sqlite"), {"bad.json", "llm_number"});
 }
 
-// A batch of 16 takes each of two records 8 times, so that its mean and deviation are those of the two: for a
-// and b they are (a + b) / 2 and |a - b| / 2. Without images nothing is encoded.
+// A batch of 16 takes each of two records 8 times, so its mean and deviation are those of the two records:
+// for a and b they are (a + b) / 2 and |a - b| / 2. Without images nothing is encoded.
 TEST_F(SweepCells, SayWhatTheDataIsLike) {
   std::istringstream lines(testing::read_all(sandbox_.path("small.csv")));
   std::string header;
@@ -171,7 +171,8 @@ TEST_F(SweepCells, ThatDoNotFitOrFailAreResults) {
   write("spec.json", both);
   const RunResult result = sandbox_.run("sweep --spec spec.json --out a.sqlite --format csv");
   EXPECT_EQ(result.exit_code, 1);  // some failed
-  // 8B: one cell runs, one asks for a rank that is not there, one does not end. 72B: no plan, whatever else.
+  // 8B: one cell runs, one names a rank that does not exist, one does not end. 72B: there is no plan in any
+  // cell.
   EXPECT_EQ(result.out, "cells,finished_before,run,ok,infeasible,failed\n6,0,6,1,4,1\n");
   for (const json& row : rows("a.sqlite")) {
     const bool large = row["model"] != "llava-ov-llama3-8b";
@@ -202,7 +203,7 @@ TEST_F(SweepCells, AreExcludedWhereAllNamedAxesMatch) {
   json text =
       spec({{"planner", {"dflop", "megatron"}}, {"scheduler", {"lpt", "random"}}, {"seed", {1, 2, 3}}});
   text["exclude"] = {{{"planner", {"megatron"}}, {"scheduler", {"lpt"}}}, {{"seed", {2, 3}}}};
-  EXPECT_EQ(sweep(text, "a.sqlite")["cells"], 3);  // of seed 1 the four but megatron with lpt
+  EXPECT_EQ(sweep(text, "a.sqlite")["cells"], 3);  // for seed 1, all four except megatron with lpt
   for (const json& row : rows("a.sqlite")) {
     EXPECT_EQ(row["seed"], 1);
     EXPECT_TRUE(row["planner"] == "dflop" || row["scheduler"] == "random");
@@ -232,8 +233,8 @@ TEST_F(SweepCells, OfShardsMakeTheWhole) {
   EXPECT_EQ(cells, 20);
   EXPECT_EQ(rows(files).size(), 20U);
   EXPECT_EQ(csv(files), csv("whole.sqlite"));
-  EXPECT_EQ(csv("whole.sqlite " + files), csv("whole.sqlite"));  // the same cell in two files is one
-  // All at once into one file that none of them has made.
+  EXPECT_EQ(csv("whole.sqlite " + files), csv("whole.sqlite"));  // a cell in two files counts once
+  // All run at once into one file that does not exist yet.
   const RunResult together =
       sandbox_.run("--version; for i in 1 2 3; do " DFLOP_BINARY
                    " sweep --spec spec.json --out one.sqlite --shard $i/3 & done; wait; true");
@@ -277,8 +278,8 @@ TEST_F(SweepCells, ReadBackFromCsvAsFromJson) {
   EXPECT_EQ(rows("a.sqlite", "--where seed=2").size(), 1U);
 }
 
-// A planner that leaves recomputation to others has more of it than it needs: that is told, and chosen where
-// asked.
+// A planner that does not choose recomputation itself uses more of it than it needs. A note says so, and with
+// --best-parts the planner chooses it.
 TEST_F(SweepCells, PlannersThatLeavePartsChooseThemWhereAsked) {
   write("spec.json", spec({{"planner", {"dflop-expected", "pytorch"}},
                            {"options", {"default", "--best-parts"}},
@@ -293,7 +294,7 @@ TEST_F(SweepCells, PlannersThatLeavePartsChooseThemWhereAsked) {
 }
 
 TEST_F(SweepCells, OptionsAreAnAxis) {
-  // With a cap of one token no schedule is feasible, and only cells with it are touched.
+  // With a cap of one token no schedule is feasible. This affects only cells with the cap.
   sweep(
       spec({{"options", {"default", "--respect-memory", "--token-cap 1"}}, {"scheduler", {"lpt", "random"}}}),
       "a.sqlite");
@@ -309,7 +310,7 @@ TEST_F(SweepCells, ChangedDataContinueWithTheCellsThatTheyDoNotConcern) {
   const nlohmann::json text = spec({{"data", {"small.csv", "other.csv"}}});
   EXPECT_EQ(sweep(text, "a.sqlite")["ok"], 2);
   std::string changed = testing::read_all(sandbox_.path("other.csv"));
-  changed.resize(changed.rfind('\n', changed.size() - 2) + 1);  // the last record is gone
+  changed.resize(changed.rfind('\n', changed.size() - 2) + 1);  // without the last record
   testing::write_all(sandbox_.path("other.csv"), changed);
   testing::expect_error(sandbox_.run("sweep --spec spec.json --out a.sqlite"),
                         {"'other.csv', whose contents have changed since", "--redo-changed"});

@@ -1,4 +1,4 @@
-// One table in all formats, and what each has to escape.
+// One table in all formats, with the escapes of each.
 #include "experiments/cli/table.hpp"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(Table, LatexEscapesItsTenSpecialCharactersAndThoseOfOtherFonts) {
             "x & - & \\$5 \\& \\textbackslash{}n & 0.0 \\\\\n"
             "\\bottomrule\n"
             "\\end{tabular}\n");
-  // TeX makes one dash of two hyphens.
+  // TeX turns two hyphens into one dash.
   const Table option = {{{"a", "a-b"}}, {{"--slow"}}};
   EXPECT_NE(to_latex(option).find("a-b \\\\\n\\midrule\n-{-}slow \\\\"), std::string::npos)
       << to_latex(option);

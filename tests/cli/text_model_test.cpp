@@ -1,4 +1,4 @@
-// Models without an encoder are planned, simulated and trained.
+// Models without an encoder: plan, simulate and train.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -61,7 +61,7 @@ TEST_F(TextModel, HasNoPlanWithEncoderRanks) {
   }
 }
 
-/// Losses are those of one rank, whatever the plan: sums in f32 are made in another order.
+/// Losses equal those of one rank, whatever the plan, but f32 sums run in another order.
 TEST_F(TextModel, TrainsAlikeUnderEveryPlan) {
   const json expected = losses("");
   for (const char* wish : {"--tp 2 --microbatches 2", "--pp 2 --order zb-h1 --microbatches 4",
@@ -76,7 +76,7 @@ TEST_F(TextModel, TrainsAlikeUnderEveryPlan) {
   }
 }
 
-/// A profile is measured, a plan made of it, the plan simulated and run: one file through all commands.
+/// A profile is measured and used for a plan, which is simulated and run: one model through all commands.
 TEST_F(TextModel, IsPlannedSimulatedAndTrainedByItsProfile) {
   const RunResult profiled = sandbox.run(
       "profile --device host --budget-s 0.2 --most-tokens 64 --tp 1 2 --ranks 4 --out p.json --hf " + kModel);

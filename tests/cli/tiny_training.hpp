@@ -1,4 +1,4 @@
-// What tests train that run a TrainingLoop in worlds of their own.
+// For tests that run a TrainingLoop in their own worlds.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace dflop::testing {
 
-/// Batches of 8 images for tiny-vlm, on two pipeline ranks of `dp` dp ranks.
+/// Batches of 8 images for tiny-vlm, on two pipeline ranks in each of `dp` dp ranks.
 struct TinyTraining : ::testing::Test {
   explicit TinyTraining(int dp) {
     write_all(sandbox.path("images.csv"), image_records(60));

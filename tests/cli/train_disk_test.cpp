@@ -1,4 +1,4 @@
-// A disk that is full is said in a line, and what was there before goes on to be used.
+// A full disk gives an error of one line, and earlier files remain usable.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -17,7 +17,7 @@ using testing::Sandbox;
 
 const std::string kModel = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/models/internvl-300m-style";
 
-/// While a SizeLimit is there, no file grows beyond it, as on a disk that is full.
+/// While a SizeLimit exists, no file grows beyond it, as on a full disk.
 class SizeLimit {
  public:
   explicit SizeLimit(rlim_t bytes) {
@@ -49,7 +49,7 @@ struct TrainDisk : ::testing::Test {
     for (const json& step : testing::rows_of(result.out)) all.push_back(step["loss"]);
     return all;
   }
-  /// Expects one error, the last line, with all of the parts.
+  /// Expects exactly one error, in the last line, with all of the parts.
   static void expect_refused(const RunResult& result, const std::vector<std::string>& parts) {
     EXPECT_EQ(result.exit_code, 2) << result.err;
     const std::size_t at = result.err.find("dflop: error: ");
@@ -91,7 +91,7 @@ TEST_F(TrainDisk, LeavesNoHalfExport) {
   EXPECT_TRUE(sandbox.has("out/model.safetensors"));
 }
 
-/// A line that is not whole would be in the way of the next one.
+/// An incomplete line would corrupt the next one.
 TEST_F(TrainDisk, LeavesWholeLinesInALog) {
   {
     const SizeLimit limit(1024);

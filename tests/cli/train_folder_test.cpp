@@ -1,4 +1,4 @@
-// dflop train begins with the weights of a folder of transformers, and writes one.
+// dflop train starts from the weights of a transformers folder and writes such a folder.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ struct TrainFolder : ::testing::Test {
   Sandbox sandbox;
 
   void SetUp() override { testing::write_all(sandbox.path("d.csv"), testing::image_records()); }
-  /// Weights of a folder want a rate to be said.
+  /// Weights from a folder require a learning rate.
   static std::string with_rate(const std::string& options) {
     const bool says_rate = options.find("--learning-rate") != std::string::npos;
     return options + (says_rate ? "" : " --learning-rate 0.01");
@@ -28,7 +28,7 @@ struct TrainFolder : ::testing::Test {
   RunResult train(const std::string& options) {
     return sandbox.run("train --data d.csv --gbs 4 --format json " + with_rate(options));
   }
-  /// Trains a model of text on words alone.
+  /// Trains a model on text only.
   RunResult train_text(const std::string& options) {
     std::string records = testing::image_records(0);
     records = records.substr(0, records.find('\n') + 1);
@@ -45,14 +45,15 @@ struct TrainFolder : ::testing::Test {
   }
 };
 
-/// Without a step of any length the weights stay, so that what is written is what was read: all bytes of it.
+/// With a learning rate of 0 the weights stay unchanged, so the output has all bytes of the input.
 TEST_F(TrainFolder, WritesWhatItRead) {
   const std::string from = kModels + "internvl-300m-style";
   const RunResult result = train("--model " + from + " --steps 1 --learning-rate 0 --export out");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(testing::read_all(sandbox.path("out/config.json")), testing::read_all(from + "/config.json"));
   const auto size = std::filesystem::file_size(sandbox.path("out/model.safetensors"));
-  // Headers may differ in the order of tensors, data in nothing: the file is as long but for its header.
+  // Headers may differ in the order of tensors, but the data may not: the file has the same length except for
+  // its header.
   EXPECT_NEAR(static_cast<double>(size),
               static_cast<double>(std::filesystem::file_size(from + "/model.safetensors")), 4096);
   const RunResult again = train("--model out --steps 1 --learning-rate 0");
@@ -60,12 +61,13 @@ TEST_F(TrainFolder, WritesWhatItRead) {
   EXPECT_EQ(testing::rows_of(again.out)[0]["loss"], testing::rows_of(result.out)[0]["loss"]);
 }
 
-/// The weights come out of the last checkpoint where there is one; else each rank writes its own for this.
+/// The weights come from the last checkpoint if there is one. Otherwise each rank writes its weights for the
+/// export.
 TEST_F(TrainFolder, WritesTheSameWithAndWithoutCheckpoints) {
   const std::string run = "--model " + kModels + "internvl-300m-style --pp 2 --microbatches 2 --steps 2";
   ASSERT_EQ(train(run + " --export alone").exit_code, 0);
   ASSERT_EQ(train(run + " --export beside --checkpoint c").exit_code, 0);
-  ASSERT_EQ(train(run + " --export later --checkpoint c --resume").exit_code, 0);  // nothing is left to do
+  ASSERT_EQ(train(run + " --export later --checkpoint c --resume").exit_code, 0);  // no step is left to run
   const std::string alone = testing::read_all(sandbox.path("alone/model.safetensors"));
   EXPECT_NE(alone, testing::read_all(kModels + "internvl-300m-style/model.safetensors"));
   for (const char* other : {"beside", "later"}) {
@@ -74,7 +76,7 @@ TEST_F(TrainFolder, WritesTheSameWithAndWithoutCheckpoints) {
   EXPECT_FALSE(sandbox.has("alone.part") || sandbox.has("alone/pieces") || sandbox.has("alone/.lock"));
 }
 
-/// The rate that suits random weights would spoil those of a released model.
+/// The learning rate that suits random weights would ruin those of a released model.
 TEST_F(TrainFolder, WantsALearningRateForWeightsOfAFolder) {
   const std::string run = "train --data d.csv --gbs 4 --steps 1 --model " + kModels + "internvl-300m-style ";
   testing::expect_error(sandbox.run(run),
@@ -104,7 +106,8 @@ TEST_F(TrainFolder, ExportsNotOverTheWorkingFolderNorIntoCheckpoints) {
   testing::expect_error(train(run + "--export ."), {".: cannot write: the working folder would be replaced"});
 }
 
-/// A head of its own is untied in the config of the new folder: not all readers see that it is stored.
+/// If the weights have a separate head, the exported config unties it: not all readers notice that the head
+/// is stored.
 TEST_F(TrainFolder, ExportsWhatItsConfigSays) {
   std::filesystem::copy(kModels + "llama3", sandbox.path("m"));
   std::string config = testing::read_all(kModels + "llama3/config.json");
@@ -184,7 +187,8 @@ TEST_F(TrainFolder, SaysThatAPlanWasMadeForAnotherCluster) {
     EXPECT_NE(sandbox.run(command).err.find(note), std::string::npos) << command;
 }
 
-/// Sizes alone do not make a model: with others of its forms it is another, whose weights are no use.
+/// Sizes do not define a model completely. With other forms of its layers it is another model, and the
+/// weights do not apply.
 TEST_F(TrainFolder, GoesOnWithNoOtherFormsOfItsLayers) {
   std::filesystem::create_directory(sandbox.path("m"));
   json config = json::parse(testing::read_all(kModels + "llama3/config.json"));
@@ -209,7 +213,7 @@ TEST_F(TrainFolder, GoesOnWithNoOtherFormsOfItsLayers) {
   EXPECT_EQ(run("--steps 2 --resume").exit_code, 0);
 }
 
-/// A config may say that there are no biases where the weights have some.
+/// A config may claim that there are no biases although the weights have some.
 TEST_F(TrainFolder, NamesTensorsThatItDoesNotUse) {
   std::filesystem::copy(kModels + "llama-biases", sandbox.path("m"));
   json config = json::parse(testing::read_all(kModels + "llama-biases/config.json"));
@@ -223,7 +227,7 @@ TEST_F(TrainFolder, NamesTensorsThatItDoesNotUse) {
       << result.err;
 }
 
-/// Released configs contradict themselves and their weights about tied embeddings: the weights are right.
+/// Released configs contradict themselves and their weights about tied embeddings. The weights are right.
 TEST_F(TrainFolder, TiesEmbeddingsAsTheWeightsDo) {
   struct Case {
     const char* model;
@@ -254,7 +258,7 @@ TEST_F(TrainFolder, TiesEmbeddingsAsTheWeightsDo) {
   }
 }
 
-/// Of four heads and two of keys and values, tp 4 can split the first alone.
+/// With four heads and two KV heads, tp 4 can split only the former.
 TEST_F(TrainFolder, ChoosesPlansThatItCanRun) {
   const std::string model = "--model " + kModels + "llama3 --steps 1 ";
   for (const char* wish : {"--dp 2", "--gradient-bucket 1000", "--setting published"}) {
@@ -292,8 +296,8 @@ TEST_F(TrainFolder, RefusesAnArchitectureByName) {
   testing::expect_error(train("--model other --steps 1"), {"key 'model_type'", "\"mamba\"", "qwen2_5_vl"});
 }
 
-/// Two steps rise to 2e-3, then a cosine falls to a tenth of it over five steps: by hand 1e-3, 2e-3, 2e-3 and
-/// 0.0002 + 0.0018 (1 + cos(pi k / 3)) / 2 for k 1 and 2.
+/// The rate rises to 2e-3 in two steps, then a cosine falls to a tenth of it by step five: by hand 1e-3,
+/// 2e-3, 2e-3 and 0.0002 + 0.0018 (1 + cos(pi k / 3)) / 2 for k 1 and 2.
 TEST_F(TrainFolder, LearningRatesFollowTheSchedule) {
   const RunResult result = train(
       "--steps 5 --learning-rate 0.002 --warm-up 2 --rate-schedule cosine --rate-floor 0.1 --clip-norm 1 --log "
@@ -309,7 +313,7 @@ TEST_F(TrainFolder, LearningRatesFollowTheSchedule) {
   }
 }
 
-/// MFU is FLOP over time and peak: its product with the time is the same at each peak but for the peak.
+/// MFU is FLOP divided by time and peak, so MFU times time times peak is the same for each peak.
 TEST_F(TrainFolder, FiguresAreComplete) {
   ASSERT_EQ(train("--steps 2 --log log.jsonl --tensorboard curves --peak-tflops 0.5").exit_code, 0);
   ASSERT_EQ(train("--steps 2 --log log.jsonl --tensorboard curves --peak-tflops 2").exit_code, 0);
@@ -325,13 +329,13 @@ TEST_F(TrainFolder, FiguresAreComplete) {
     EXPECT_EQ(lines[i]["samples"], 4);
     EXPECT_GT(lines[i]["encoder_tokens"].get<int>(), 0);
   }
-  EXPECT_EQ(lines[0]["between_steps_s"], nullptr);  // nor is there a step before a run's first
+  EXPECT_EQ(lines[0]["between_steps_s"], nullptr);  // a run's first step has no previous step
   EXPECT_GT(lines[1]["between_steps_s"].get<double>(), 0);
   EXPECT_EQ(lines[4]["mfu"], nullptr);
-  EXPECT_EQ(lines[4]["data_wait_s"], nullptr);  // contents are made up
+  EXPECT_EQ(lines[4]["data_wait_s"], nullptr);  // synthetic contents
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(sandbox.path("curves"))) {
-    EXPECT_GT(entry.file_size(), 40U);  // more than how it begins
+    EXPECT_GT(entry.file_size(), 40U);  // larger than the file header
     ++files;
   }
   EXPECT_EQ(files, 2U);
@@ -345,8 +349,8 @@ TEST_F(TrainFolder, AFrozenModelLearnsNothing) {
   const std::string frozen = "--encoder-rate 0 --connector-rate 0 --llm-rate 0 --checkpoint c";
   ASSERT_EQ(train("--steps 3 --log log.jsonl " + frozen).exit_code, 0);
   ASSERT_EQ(train("--steps 4 --log log.jsonl --resume " + frozen).exit_code, 0);
-  EXPECT_EQ(log().size(), 4U);              // a run that goes on adds to the file
-  EXPECT_EQ(log()[0]["gradient_norm"], 0);  // of what is trained: nothing
+  EXPECT_EQ(log().size(), 4U);              // a resumed run appends to the file
+  EXPECT_EQ(log()[0]["gradient_norm"], 0);  // nothing is trained
 }
 
 TEST_F(TrainFolder, StopsWhereGradientsAreNotFinite) {
@@ -356,7 +360,7 @@ TEST_F(TrainFolder, StopsWhereGradientsAreNotFinite) {
   EXPECT_NE(result.err.find("The step was not taken"), std::string::npos) << result.err;
 }
 
-/// Weights that move by 1000 soon make a step's loss no number; no checkpoint is made of it.
+/// Weights that move by 1000 soon make the loss NaN, and that step gets no checkpoint.
 TEST_F(TrainFolder, EndsWhereTheLossIsNotFinite) {
   const RunResult result =
       train("--model tiny-vlm --steps 9 --learning-rate 1000 --checkpoint c --every 1 --record r.json");

@@ -1,4 +1,4 @@
-// A run that is killed at any moment, again and again, goes on as if it had never stopped.
+// A run that is killed at arbitrary moments, repeatedly, resumes as if it had never stopped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct TrainKill : ::testing::Test {
   Sandbox sandbox;
 
   /// Makes a model's folder, and tars with three pictures and ten texts: thirteen samples in batches of two,
-  /// so that no two steps of a run have the same ones, and epochs end within a step.
+  /// so no two steps of a run have the same samples, and epochs end within a step.
   void SetUp() override {
     std::filesystem::create_directories(sandbox.path("hf"));
     std::filesystem::create_directories(sandbox.path("tars"));
@@ -81,8 +81,8 @@ struct TrainKill : ::testing::Test {
         sandbox.has(run + ".jsonl") ? testing::read_all(sandbox.path(run + ".jsonl")) : "";
     return static_cast<std::size_t>(std::count(log.begin(), log.end(), '\n'));
   }
-  /// Kills a run some time after its first steps, or before them. Returns whether it was killed: on a fast
-  /// machine it may have ended before.
+  /// Kills a run some time after its first `steps` steps, or before. Returns whether it was killed: on a fast
+  /// machine it may have ended earlier.
   bool run_and_kill(const std::string& run, std::size_t steps, std::chrono::microseconds after) const {
     const std::size_t before = lines(run);
     testing::Running killed(sandbox, arguments(run));
@@ -101,9 +101,9 @@ struct TrainKill : ::testing::Test {
   }
 };
 
-/// What a step trains on shows in its loss, and all that it learns in the weights and moments of the last
-/// checkpoint. Steps that were killed before their checkpoint was complete come twice, alike. A repeat of the
-/// test (--gtest_repeat) kills at other moments.
+/// A step's loss shows which samples it trained on, and the weights and moments of the last checkpoint show
+/// all that was learned. Steps that were killed before their checkpoint was complete occur twice, with equal
+/// results. A repeat of the test (--gtest_repeat) kills at other moments.
 TEST_F(TrainKill, GoesOnToTheBitAfterEachKill) {
   finish("whole");
   const std::vector<json> whole = log("whole");
@@ -130,7 +130,7 @@ TEST_F(TrainKill, GoesOnToTheBitAfterEachKill) {
   const CheckpointReader found(step_folder(sandbox.path("killed").string(), kSteps));
   const CheckpointReader expected(step_folder(sandbox.path("whole").string(), kSteps));
   EXPECT_EQ(found.index().samples_drawn, kSteps * kGbs);
-  EXPECT_EQ(found.index(), expected.index());  // with the checksums of all files
+  EXPECT_EQ(found.index(), expected.index());  // including the checksums of all files
 }
 
 }  // namespace train_kill_test

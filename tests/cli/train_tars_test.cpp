@@ -27,11 +27,11 @@ struct TrainTars : testing::ShardTraining {
   }
 };
 
-/// Three answers that differ in one token are soon known by heart.
+/// Three answers that differ in one token are soon memorized.
 TEST_F(TrainTars, LearnsWhatIsThere) {
   const std::vector<double> found = losses(train("--steps 12 --log log.jsonl"));
   ASSERT_EQ(found.size(), 12U);
-  EXPECT_NEAR(found.front(), std::log(708.0), 0.7);  // of as many tokens, when nothing is known
+  EXPECT_NEAR(found.front(), std::log(708.0), 0.7);  // a uniform guess among this many tokens
   EXPECT_LT(found.back(), 0.5 * found.front());
   std::istringstream log(testing::read_all(sandbox.path("log.jsonl")));
   std::string line;
@@ -59,29 +59,29 @@ TEST_F(TrainTars, SaysWhichPictureIsNone) {
   write_tar("no.tar", "this is no picture");
   testing::expect_error(train("--steps 1", "no.tar"), {"no.tar", "sample 'one'", ".jpg"});
   const std::string photo = testing::read_all(kIo + "photo.jpg");
-  write_tar("half.tar", photo.substr(0, photo.size() / 2));  // whose header is whole
+  write_tar("half.tar", photo.substr(0, photo.size() / 2));  // with an intact header
   testing::expect_error(train("--steps 1", "half.tar"), {"half.tar", "sample 'one'", ".jpg"});
   write_tar("good.tar", photo);
   EXPECT_EQ(train("--steps 1", "good.tar").exit_code, 0);
 }
 
-/// The steps before one whose picture cannot be decoded are not lost, and mended it goes on.
+/// Steps before an undecodable picture are not lost, and the run resumes once the picture is repaired.
 TEST_F(TrainTars, APictureThatIsDamagedCostsNoStep) {
   const std::string photo = testing::read_all(kIo + "photo.jpg");
   std::filesystem::create_directory(sandbox.path("t"));
   for (int i = 0; i < 6; ++i) write_tar("t/" + std::to_string(i) + ".tar", photo);
   write_tar("t/6.tar", photo.substr(0, photo.size() / 2));
-  const RunResult result = train("--steps 4 --checkpoint c", "t");  // all seven come in four steps of two
+  const RunResult result = train("--steps 4 --checkpoint c", "t");  // four steps of two include all seven
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("t/6.tar: sample 'one', .jpg"), std::string::npos) << result.err;
   const std::size_t said = result.err.find("the state after step ");
-  ASSERT_NE(said, std::string::npos) << result.err;  // the first step's batch is whole, by the seed
+  ASSERT_NE(said, std::string::npos) << result.err;  // with this seed, the first step's batch is intact
   const auto last = std::stoul(result.err.substr(said + 21));
   write_tar("t/6.tar", photo);
   EXPECT_EQ(losses(train("--steps 4 --checkpoint c --resume", "t")).size(), 4U - last);
 }
 
-/// Contents that are made up are other data than those of files of the same shapes.
+/// Synthetic contents are different data than the contents of files with the same shapes.
 TEST_F(TrainTars, GoesOnWithContentsAsItBegan) {
   const std::string shard = kIo + "shard-000000.tar";
   ASSERT_EQ(sandbox.run("data --hf hf --index index.json --data " + shard).exit_code, 0);
@@ -105,7 +105,7 @@ TEST_F(TrainTars, SaysWhatToMakeOfMediaThatAreNotRead) {
   testing::expect_error(train("--steps 1", "none.tar"), {"places for them, 1, found 0"});
 }
 
-/// Members of what other options name are theirs, too.
+/// Files inside a folder or pattern that another option names are protected too.
 TEST_F(TrainTars, OverwritesNoFileOfItsDataOrModel) {
   const std::string photo = testing::read_all(kIo + "photo.jpg");
   std::filesystem::create_directory(sandbox.path("t"));
@@ -148,7 +148,7 @@ TEST_F(TrainTars, AnIndexPlansAsTarsDo) {
         sandbox.run("plan --hf hf --cluster a100-80g:1 --gbs 2 --format json --data " + from);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     json made = json::parse(result.out);
-    made.erase("assumptions");  // which name the file
+    made.erase("assumptions");  // they name the file
     return made;
   };
   EXPECT_EQ(plan("index.json"), plan(shard));

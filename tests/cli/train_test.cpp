@@ -34,7 +34,7 @@ struct Train : ::testing::Test {
 
   Train() { testing::write_all(sandbox.path("small.csv"), testing::image_records()); }
 
-  /// Trains on small.csv, in global batches of four where `options` name neither gbs nor plan.
+  /// Trains on small.csv, in global batches of four if `options` sets neither gbs nor plan.
   json train(const std::string& options) {
     const auto names = [&](const char* option) { return options.find(option) != std::string::npos; };
     const std::string gbs = names("--gbs") || names("--plan") ? "" : "--gbs 4 ";
@@ -47,7 +47,7 @@ struct Train : ::testing::Test {
     for (const json& step : steps) all.push_back(step["loss"]);
     return all;
   }
-  /// Steps of the folder's checkpoints, rising.
+  /// Returns the steps of the folder's checkpoints in increasing order.
   std::vector<std::int64_t> checkpoints(const std::string& folder) const {
     std::vector<std::int64_t> steps;
     if (!std::filesystem::exists(sandbox.path(folder))) return steps;
@@ -59,7 +59,7 @@ struct Train : ::testing::Test {
     return steps;
   }
 
-  /// Trains on, a checkpoint a step, and kills it a while after it has written one.
+  /// Resumes training with a checkpoint after each step, and kills it some time after it has written one.
   void train_and_kill(const std::string& folder, std::chrono::microseconds after) const {
     const std::vector<std::int64_t> before = checkpoints(folder);
     testing::Running run(sandbox, {"train", "--steps", "2000", "--checkpoint", folder, "--every", "1",
@@ -74,8 +74,8 @@ struct Train : ::testing::Test {
   }
 };
 
-/// A decay by far more than all of a weight makes it grow beyond all bounds. The run ends at the step that
-/// has no finite loss, before weights change: the newest checkpoint is that of the step before, as it was.
+/// A decay far above 1 makes weights grow without bound. The run ends at the step whose loss is not finite,
+/// before weights change: the newest checkpoint is the unchanged one of the previous step.
 TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
   const std::string diverge =
       "--data small.csv --gbs 4 --learning-rate 1000 --weight-decay 1000 --checkpoint c ";
@@ -92,7 +92,7 @@ TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
   const std::filesystem::path newest = sandbox.path("c/step-0000000" + after);
   const std::string state = testing::read_all(newest / "rank-00001.safetensors");
   std::filesystem::remove_all(sandbox.path("c"));
-  // What is not asked for after each step is written at the end.
+  // Without --every, the checkpoint is written at the end.
   const RunResult at_end = sandbox.run("train " + diverge + "--steps 30");
   EXPECT_EQ(at_end.exit_code, 2);
   EXPECT_NE(at_end.err.find("the state after step " + after + " is in c"), std::string::npos) << at_end.err;
@@ -101,7 +101,8 @@ TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
   EXPECT_NE(again.err.find("continues after step " + after), std::string::npos) << again.err;
 }
 
-/// A run that goes on keeps its optimizer but for what is given: it has the losses of an unbroken one.
+/// A resumed run keeps its optimizer options except for newly given ones, and has the losses of an
+/// uninterrupted run.
 TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
   const std::string optimizer =
       "--learning-rate 0.002 --clip-norm 1 --beta2 0.9 --rate-schedule cosine --warm-up 1 ";
@@ -127,7 +128,7 @@ TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
   }
 }
 
-/// What goes together is looked at when what was before is known.
+/// Options that depend on each other are checked once the run's earlier options are known.
 TEST_F(Train, GoesOnWithOnePartOfASchedule) {
   const std::string run = "train --data small.csv --gbs 4 --checkpoint run --resume ";
   train("--steps 2 --rate-schedule wsd --decay-steps 1 --checkpoint run");
@@ -139,7 +140,7 @@ TEST_F(Train, GoesOnWithOnePartOfASchedule) {
       << constant.err;
 }
 
-/// A folder whose checkpoints are all damaged says what to do, with and without --resume.
+/// If all checkpoints in a folder are damaged, the error says what to do, with and without --resume.
 TEST_F(Train, SaysWhatToDoWithDamagedCheckpoints) {
   train("--steps 1 --checkpoint run");
   const std::filesystem::path file = sandbox.path("run/step-00000001/rank-00001.safetensors");
@@ -150,7 +151,7 @@ TEST_F(Train, SaysWhatToDoWithDamagedCheckpoints) {
   testing::expect_error(sandbox.run(run), {"has checkpoints already"});
 }
 
-/// Clipping that a plan brought stays under a plan that does not clip.
+/// Clipping that came from a plan persists with a plan that does not clip.
 TEST_F(Train, GoesOnWithTheClippingOfItsPlan) {
   const auto plan = [&](const char* name, const char* options) {
     const std::string make =
@@ -198,7 +199,7 @@ TEST_F(Train, GoesOnFromACheckpointAsIfItHadNotStopped) {
   EXPECT_TRUE(train("--steps 8 --checkpoint run --resume").empty());
 }
 
-/// The plan of a run may change between its checkpoints; what is learned does not.
+/// The plan of a run may change between checkpoints. The learned result does not.
 TEST_F(Train, GoesOnUnderAnotherPlan) {
   EXPECT_EQ(
       sandbox
@@ -228,7 +229,8 @@ TEST_F(Train, LosesNoCheckpointWhenKilled) {
   EXPECT_EQ(steps[0]["step"], newest + 1);
 }
 
-/// Of two, one would remove what the other is writing. A killed one leaves nothing that has to be removed.
+/// Of two runs, one would remove what the other is writing. A killed run leaves nothing behind that must be
+/// removed.
 TEST_F(Train, HasItsCheckpointsToItself) {
   testing::Running first(sandbox, {"train", "--steps", "100000", "--checkpoint", "run", "--every", "1",
                                    "--data", "small.csv", "--gbs", "4"});
@@ -262,7 +264,7 @@ TEST_F(Train, NamesTheCheckpointThatLacksATensor) {
   EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
 }
 
-/// A pipe would take the checkpoint from a run that waits for a reader.
+/// A run that writes a checkpoint into a pipe would wait for a reader.
 TEST_F(Train, WhatIsInTheWayOfACheckpointIsSaidBeforeTraining) {
   std::filesystem::create_directories(sandbox.path("run"));
   ASSERT_EQ(::mkfifo(sandbox.path("run/step-00000002").c_str(), 0600), 0);
@@ -271,8 +273,8 @@ TEST_F(Train, WhatIsInTheWayOfACheckpointIsSaidBeforeTraining) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("run/step-00000002: is no checkpoint and has the name of one"), std::string::npos)
       << result.err;
-  train("--steps 1 --checkpoint run");           // which writes no second one
-  train("--steps 3 --checkpoint run --resume");  // nor does this
+  train("--steps 1 --checkpoint run");           // it writes no second checkpoint
+  train("--steps 3 --checkpoint run --resume");  // nor does this run
 }
 
 TEST_F(Train, PlansThatCannotBeTrainedAreNamed) {
@@ -304,7 +306,7 @@ TEST_F(Train, ACheckpointOfAnEarlierVersionIsRefusedInALine) {
   }
 }
 
-/// Each rank writes a file; a byte that has changed in any is noticed, and the checkpoint before it taken.
+/// Each rank writes a file. A changed byte in any file is detected, and the previous checkpoint is used.
 TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
   const std::vector<double> whole = losses(train("--steps 3"));
   train("--steps 2 --checkpoint run --every 1");
@@ -322,7 +324,7 @@ TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
             std::string::npos)
       << result.err;
   EXPECT_EQ(losses(testing::rows_of(result.out)), (std::vector<double>(whole.begin() + 1, whole.end())));
-  // The two newest that are whole are the one that the run went on from and the one that it wrote.
+  // The two newest intact checkpoints are the one that the run resumed from and the one that it wrote.
   EXPECT_NE(result.err.find("is now run/step-00000002.unreadable"), std::string::npos) << result.err;
   EXPECT_EQ(checkpoints("run"), (std::vector<std::int64_t>{1, 3}));
   EXPECT_TRUE(sandbox.has("run/step-00000002.unreadable/checkpoint.json"));
@@ -330,7 +332,7 @@ TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
 
 TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
   train("--steps 1 --checkpoint run");
-  // In the way of removing old ones, and in that of the last one.
+  // One folder blocks the removal of old checkpoints, a later one blocks the last checkpoint.
   std::filesystem::create_directories(sandbox.path("run/step-00000000/kept"));
   EXPECT_EQ(train("--steps 4 --checkpoint run --resume --every 1").size(), 3U);
   EXPECT_EQ(checkpoints("run"), (std::vector<std::int64_t>{0, 3, 4}));
@@ -343,7 +345,7 @@ TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
   EXPECT_EQ(result.err.find("step 5/6"), std::string::npos) << "before training";
 }
 
-/// Batches are made as they are needed: those of a million steps at once would be a hundred million samples.
+/// Batches are made on demand. A million steps at once would need a hundred million samples.
 TEST_F(Train, BeginsARunOfAMillionSteps) {
   testing::Running run(sandbox, {"train", "--steps", "1000000", "--gbs", "100", "--checkpoint", "run",
                                  "--every", "1", "--data", "small.csv"});
@@ -352,8 +354,8 @@ TEST_F(Train, BeginsARunOfAMillionSteps) {
   EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
 }
 
-/// When the terminal goes a run ends as it does for SIGINT, with its state and its record; under nohup, which
-/// has the signal ignored, it goes on.
+/// When the terminal closes, a run ends as with SIGINT, with its state and its record. With nohup, which
+/// ignores the signal, it continues.
 TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
   const auto run_until_hung_up = [&](std::vector<std::string> arguments, const std::string& folder) {
     testing::Running run(sandbox, std::move(arguments));
@@ -361,7 +363,7 @@ TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
     run.send(SIGHUP);
     return run.wait();
   };
-  const auto before = std::signal(SIGHUP, SIG_DFL);  // which what is started inherits
+  const auto before = std::signal(SIGHUP, SIG_DFL);  // child processes inherit this
   EXPECT_EQ(run_until_hung_up({"train", "--steps", "1000000", "--gbs", "4", "--checkpoint", "run", "--every",
                                "1", "--data", "small.csv", "--record", "r.json"},
                               "run"),
@@ -375,13 +377,13 @@ TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
   std::signal(SIGHUP, before);
 }
 
-/// `tee` and what else reads progress may be gone before the run.
+/// `tee` or another reader of the progress may exit before the run.
 TEST_F(Train, GoesOnWhereNobodyReadsItsProgress) {
   sandbox.run("train --steps 5 --gbs 4 --data small.csv --checkpoint run 2>&1 | true");
   EXPECT_EQ(checkpoints("run"), std::vector<std::int64_t>{5});
 }
 
-/// What a scheduler draws by chance in a step does not depend on where the run began.
+/// A scheduler's random draws in a step do not depend on where the run started.
 TEST_F(Train, GoesOnToTheBitWithSchedulesByChance) {
   for (const char* scheduler : {"random", "local-search"}) {
     const std::string options = std::string("--scheduler ") + scheduler + " --gbs 8 --checkpoint ";
@@ -401,7 +403,7 @@ TEST_F(Train, SaysBeforeItReadsDataWhatIsWrong) {
   refuses("--log none/x.jsonl", {"none/x.jsonl"});
 }
 
-/// No two results have one name, and none that of an input.
+/// No two outputs may have the same name, and none the name of an input.
 TEST_F(Train, FilesHaveNamesOfTheirOwn) {
   const auto refuses = [&](const std::string& options, const std::vector<std::string>& parts) {
     testing::expect_error(sandbox.run("train --steps 1 --gbs 4 --data small.csv " + options), parts);
@@ -419,8 +421,8 @@ TEST_F(Train, RefusesThreadsThatWouldReadNothing) {
                         {"--data-threads", "tars and token ids"});
 }
 
-/// Recorded live, the durations of one step replayed give that step's makespan again, but for what no span
-/// covers.
+/// Replaying the recorded durations of one live step gives that step's makespan, except for time outside
+/// spans.
 TEST_F(Train, RecordsWhatReplayTakes) {
   train("--steps 3 --record run.json.gz");
   const RunResult replayed = sandbox.run("replay --trace run.json.gz --iteration 2 --format json");
@@ -437,14 +439,14 @@ TEST_F(Train, RecordsTheCoresThatRanksTookTurnsOn) {
   const std::vector<int> usable = usable_processors();
   ASSERT_FALSE(usable.empty());
   EXPECT_EQ(cores_of(""), usable.size());
-  std::jthread([&] {  // what it starts stays there, too
+  std::jthread([&] {  // its child processes stay there too
     stay_on_processor(usable.back());
     EXPECT_EQ(cores_of(""), 1U);
   })
       .join();
 }
 
-/// The plan file of a live run is one that the simulator runs.
+/// The simulator accepts the plan file of a live run.
 TEST_F(Train, RunsThePlanThatIsSimulated) {
   const std::string data = " --data small.csv ";
   ASSERT_EQ(
@@ -458,7 +460,7 @@ TEST_F(Train, RunsThePlanThatIsSimulated) {
   EXPECT_EQ(train("--plan plan.json --steps 2").size(), 2U);
 }
 
-/// One line says why, the one of `dflop devices`; a machine with a GPU trains on it.
+/// One line gives the reason, the same as in `dflop devices`. A machine with a GPU trains on it.
 TEST_F(Train, OnAGpuOrSaysWhyNot) {
   const RunResult devices = sandbox.run("devices");
   for (const std::string command : {"train --steps 2", "profile --model tiny-vlm --budget-s 0.5"}) {
@@ -472,8 +474,8 @@ TEST_F(Train, OnAGpuOrSaysWhyNot) {
   }
 }
 
-/// bf16 rounds, so its losses are close to those of f32 and not the same. Its checkpoint holds master
-/// weights, from which a run in f32 goes on.
+/// bf16 rounds, so its losses are close but not equal to those of f32. Its checkpoint holds master weights,
+/// from which a run in f32 resumes.
 TEST_F(Train, InBf16) {
   const std::vector<double> f32 = losses(train("--steps 3"));
   const std::vector<double> bf16 = losses(train("--steps 3 --dtype bf16 --checkpoint run"));
@@ -543,8 +545,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
       << truncated.err;
 }
 
-/// The launcher has started as many processes as the plan has ranks; either a GPU is there or the reason is
-/// said. Of the latter a process does not wait for the others.
+/// The launcher has started as many processes as the plan has ranks. Without a GPU, the process fails with
+/// the reason and does not wait for the others.
 TEST_F(Train, AProcessThatALauncherHasStartedNeedsItsGpu) {
   if (sandbox.run("devices").exit_code == 0) GTEST_SKIP() << "there is a GPU";
   for (const auto& [rank, exit_code] : {std::pair{"0", 4}, std::pair{"2", 2}}) {

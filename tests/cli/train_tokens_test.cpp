@@ -22,7 +22,7 @@ struct TrainTokens : testing::ShardTraining {
   }
 };
 
-/// The LLM of a model with an encoder learns words alone.
+/// The LLM of a model with an encoder learns from words only.
 TEST_F(TrainTokens, LearnsPackedWords) {
   const std::vector<double> found = losses(train("--steps 10 --sequence-length 40"));
   ASSERT_EQ(found.size(), 10U);
@@ -59,12 +59,12 @@ TEST_F(TrainTokens, AnIndexHasTheShapes) {
       0);
 }
 
-/// Options of one kind of data are for that one of the two which has it.
+/// Options for one kind of data apply to whichever of the two data sets has that kind.
 TEST_F(TrainTokens, EvaluatesOnAnotherKindOfData) {
   const std::string tar = kSource + "/tests/golden/io/shard-000000.tar";
   const std::string both = "--steps 1 --chat qwen2 --sequence-length 40 --eval-data ";
   EXPECT_EQ(losses(train_on(kText, 3, both + tar)).size(), 1U);
-  // 471 targets are 12 samples of 40 at most, of which two batches have six.
+  // 471 targets are 12 samples of at most 40, and two batches use six of them.
   const RunResult words = train_on(tar, 3, both + kText + " --eval-steps 2");
   EXPECT_EQ(losses(words).size(), 1U);
   EXPECT_NE(words.err.find("evaluations use 6 of 12 samples"), std::string::npos) << words.err;
@@ -77,7 +77,7 @@ TEST_F(TrainTokens, RefusesWhatDoesNotFit) {
   testing::expect_error(train("--steps 1 --sequence-length 8", kSource + "/tests/golden/io/shard-000000.tar"),
                         {"--sequence-length", "conversations"});
   testing::expect_error(train("--steps 1", "none.idx"), {"none.idx", "No such file"});
-  // Llama's small model has 320 tokens, and the text's ids go up to 699.
+  // The small Llama model has 320 tokens, while the text's ids go up to 699.
   testing::expect_error(sandbox.run("train --random-weights --steps 9 --gbs 5 --hf " + kSource +
                                     "/tests/golden/models/llama3 --data " + kText),
                         {"text.bin: offset ", "from 0 to 319"});

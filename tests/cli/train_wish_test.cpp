@@ -1,4 +1,4 @@
-// dflop train takes a plan by wish, and sums up its steps at the end.
+// dflop train takes a plan by wish and summarizes its steps at the end.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -47,7 +47,7 @@ TEST_F(TrainWish, SumsUpTheStepsWithoutTheFirst) {
   const double second = steps[1]["iteration_s"];
   const double third = steps[2]["iteration_s"];
   char expected[64];
-  // Of two steps the 95th percentile by nearest rank is the longer one.
+  // For two steps, the 95th percentile by nearest rank is the longer one.
   std::snprintf(expected, sizeof expected, "dflop: steps 2 to 3: %.4f s in the mean, %.4f s at",
                 (second + third) / 2, std::max(second, third));
   EXPECT_NE(result.err.find(expected), std::string::npos) << expected << "\n" << result.err;

@@ -1,4 +1,4 @@
-// Correction in a training loop, with the simulator as hardware.
+// Correction in a training loop, with the simulator in place of hardware.
 #include "experiments/training/correction.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ std::vector<Sample> real_samples() {
   return load_samples(DFLOP_SOURCE_DIR "/traces/datasets/vision_mix.csv", options, false);
 }
 
-/// Steps of a run on hardware that is slower for some shapes than its cost model says.
+/// Runs steps on hardware that is slower for some shapes than its cost model predicts.
 struct SlowRun {
   std::shared_ptr<const Target> target = std::make_shared<const Target>("tiny-vlm", "a100-80g-vtrain:1");
   Plan plan = two_llm_ranks(target->model);
@@ -59,7 +59,7 @@ struct SlowRun {
   }
 };
 
-/// Seconds of steps [begin, end) in all.
+/// Returns the total seconds of steps [begin, end).
 double total(const std::vector<double>& seconds, std::size_t begin, std::size_t end) {
   double sum = 0;
   for (std::size_t k = begin; k < end; ++k) sum += seconds[k];
@@ -84,8 +84,8 @@ TEST(TrainingCorrection, LearnsWhatIsSlowAndSchedulesWithIt) {
     const ScheduledBatch same = run.schedule(k, *run.base);
     plain.push_back(Seconds(run.run(run.iteration(same)).makespan).count());
   }
-  // The hardware has no noise, so what is predicted comes near to it once the slow shapes have been seen; and
-  // what is known of them is worth something.
+  // The hardware has no noise, so predictions come close to it once the slow shapes have been seen, and the
+  // learned correction pays off.
   EXPECT_NEAR(last_error, 0, 0.05);
   EXPECT_LT(total(corrected, 30, 60), 0.98 * total(plain, 30, 60));
 }

@@ -1,4 +1,5 @@
-// Spread over seeds, memory of further batches and conditions of a role, against values derived by hand.
+// Spread over seeds, memory of further batches and conditions of a role, compared with values derived by
+// hand.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ namespace trust_test {
 
 using nlohmann::json;
 
-// 1, 2, 3: mean 2, standard deviation 1; Student's t of 2 degrees of freedom at 0.975 is 4.302653.
+// 1, 2, 3: mean 2, standard deviation 1; Student's t with 2 degrees of freedom at 0.975 is 4.302653.
 TEST(Spread, IsStudentsInterval) {
   const Spread spread = spread_of(std::vector<double>{3, 1, 2});
   EXPECT_DOUBLE_EQ(spread.mean, 2);
@@ -35,9 +36,9 @@ TEST(Spread, IsStudentsInterval) {
   EXPECT_EQ(spread_of({}).count, 0u);
 }
 
-// Peaks at the quantiles of a distribution give back its tail. Gumbel's F(x) = exp(-exp(-x)) leaves 1 - F(5)
-// = 0.0067 above 5; F(x) = exp(-(1 - x)^2) ends at 1: it leaves 1 - F(0.9) = 1 - exp(-0.01) above 0.9, and
-// nothing above 1.1, whatever Gumbel's of the same mean and variance would leave.
+// Peaks at the quantiles of a distribution reproduce its tail. Gumbel's F(x) = exp(-exp(-x)) leaves 1 - F(5)
+// = 0.0067 above 5. F(x) = exp(-(1 - x)^2) ends at 1: it leaves 1 - F(0.9) = 1 - exp(-0.01) above 0.9, and
+// nothing above 1.1, whatever a Gumbel distribution of the same mean and variance would leave.
 TEST(Headroom, ChanceIsThatOfAnExtremeValueDistribution) {
   std::vector<double> gumbel;
   std::vector<double> ending;
@@ -49,12 +50,12 @@ TEST(Headroom, ChanceIsThatOfAnExtremeValueDistribution) {
   EXPECT_NEAR(overrun_chance(gumbel, 5), 1 - std::exp(-std::exp(-5.0)), 5e-4);
   EXPECT_NEAR(overrun_chance(ending, 0.9), 1 - std::exp(-0.01), 5e-4);
   EXPECT_EQ(overrun_chance(ending, 1.1), 0);
-  // Quantiles of exp(-x): above x lies that part.
+  // Quantiles of exp(-x): this is also the fraction above x.
   std::vector<double> exponential;
   for (int i = 0; i < 1000; ++i) exponential.push_back(-std::log((i + 0.5) / 1000));
   EXPECT_NEAR(exponential_tail(exponential, 6), std::exp(-6), 0.1 * std::exp(-6));
   EXPECT_EQ(exponential_tail(std::vector<double>(100, 5.0), 6), 0);
-  // All alike: above or not. One of four above is never less than a quarter.
+  // Equal values are all above or all below. With one of four above, the chance is never below a quarter.
   EXPECT_EQ(overrun_chance(std::vector<double>{5, 5}, 6), 0);
   EXPECT_EQ(overrun_chance(std::vector<double>{5, 5}, 4), 1);
   EXPECT_GE(overrun_chance(std::vector<double>{1, 1, 1, 9}, 8), 0.25);
@@ -63,8 +64,8 @@ TEST(Headroom, ChanceIsThatOfAnExtremeValueDistribution) {
   EXPECT_NEAR(headroom.chance_of_run(3), 1 - 0.9 * 0.9 * 0.9, 1e-12);
 }
 
-// 640 samples: sample i has i LLM tokens and, of the even ones, 1000 - i encoder tokens. One of 64 is ten:
-// 639, 0, 638, 2, ...
+// 640 samples: sample i has i LLM tokens and, if i is even, 1000 - i encoder tokens. One in 64 makes ten
+// longest samples: 639, 0, 638, 2, ...
 TEST(FurtherBatches, HoldEachOfTheLongestSamplesOnce) {
   std::vector<Sample> samples;
   for (int i = 0; i < 640; ++i) {
@@ -88,11 +89,11 @@ TEST(FurtherBatches, HoldEachOfTheLongestSamplesOnce) {
   const std::vector<Batch> drawn = make_batches(samples, 16, 64, 5);
   for (std::size_t k = 0; k < drawn.size(); ++k)
     EXPECT_EQ(further.drawn[k].front().id, drawn[k].front().id) << "they are those of a run";
-  // Planners see 64 drawn ones and ten with the longest samples, these in three more, and what users are told
-  // of.
+  // Planners see 64 drawn batches and ten with the longest samples, the latter in three more draws, and the
+  // batches of the reported estimate.
   EXPECT_EQ(batches_to_fit(samples, 16, 5).size(), (64u + 10) + 3 * 10 + (64 + 10));
   EXPECT_EQ(batches_to_fit(samples, 16, 5).front().front().id, "639");
-  // Fewer of large batches, and at least one with the longest sample.
+  // Large batches are fewer, with at least one that has the longest sample.
   EXPECT_EQ(further_batches(samples, 512, 5).drawn.size(), 32u);
   samples.resize(3);
   const FurtherBatches few = further_batches(samples, 1, 5);
@@ -100,8 +101,8 @@ TEST(FurtherBatches, HoldEachOfTheLongestSamplesOnce) {
   EXPECT_EQ(few.longest[0].front().id, "2");
 }
 
-// In this batch the sample of 32,768 tokens is a microbatch by itself, which with the next largest beside it
-// needs 76.1 of 76.0 GiB. No lower cap is above that sample; bins as LPT made them fit.
+// In this batch the sample of 32,768 tokens is its own microbatch, and together with the next largest it
+// needs 76.1 of 76.0 GiB. No lower cap is above that sample, but the bins in LPT's order fit.
 TEST(Headroom, LongSamplesAreKeptWithinMemoryByAnotherOrderOfBins) {
   const Plan plan = parse_plan(R"({"schema": "dflop.plan", "version": 1, "planner": "search",
     "model": "llava-ov-llama3-8b", "cluster": "a100-80g:4", "gbs": 512, "layout": "uniform",
@@ -130,8 +131,8 @@ TEST(Headroom, LongSamplesAreKeptWithinMemoryByAnotherOrderOfBins) {
   EXPECT_GT(too_large, 0u);
 }
 
-// The real mix has one video that is much longer than all others, which a run meets once in a pass. Where its
-// batches fit, nothing needs more: a whole pass of 250 batches under LPT shows that none does.
+// The real mix has one video that is much longer than all others and occurs once per pass. If its batches
+// fit, no other batch needs more: a whole pass of 250 batches with LPT confirms this.
 TEST(Headroom, OneLongSampleThatFitsIsNoDanger) {
   const testing::Sandbox sandbox;
   const std::string data = "--data traces/datasets/vision_mix.csv ";
@@ -150,15 +151,15 @@ TEST(Headroom, OneLongSampleThatFitsIsNoDanger) {
   EXPECT_EQ(by_lpt["scheduler"], "lpt");
   EXPECT_EQ(by_lpt["longest_samples_fit"], true);
   EXPECT_LT(by_lpt["out_of_memory_chance"], 0.1);
-  // The pass holds the longest sample, and little that is added to it makes a difference.
+  // The pass holds the longest sample, and small additions to it make little difference.
   EXPECT_NEAR(by_lpt["longest_samples_bytes"].get<double>(),
               json::parse(run.out, nullptr, false)["peak_memory_bytes"].get<double>(), 2e9);
-  // The planner has filled its trials at random: that is said, too.
+  // The planner filled its trials at random, which is also reported.
   EXPECT_EQ(memory.front()["scheduler"], "random");
 }
 
-// A sample of 32,000 tokens needs 115 GiB where tp 1 and no recomputation are asked for. A plan for the
-// planned batches, which do not have it, is better than none, where that is said.
+// With tp 1 and no recomputation, a sample of 32,000 tokens needs 115 GiB. A plan for the planned batches,
+// which do not have it, is better than none if a note says so.
 TEST(Headroom, APlanThatHoldsNoLongSampleIsSaidToBeForThePlannedBatches) {
   const testing::Sandbox sandbox;
   std::string records =
@@ -179,7 +180,7 @@ TEST(Headroom, APlanThatHoldsNoLongSampleIsSaidToBeForThePlannedBatches) {
   EXPECT_EQ(memory["longest_samples_fit"], false);
   EXPECT_GT(memory["out_of_memory_chance"], 0.99);
   const testing::RunResult table = sandbox.run(plan + "csv");
-  EXPECT_NE(table.out.find(" !,"), std::string::npos) << table.out;  // after the plan
+  EXPECT_NE(table.out.find(" !,"), std::string::npos) << table.out;  // marks the plan
   EXPECT_NE(table.err.find("the plan (! in tables) does not hold some further batch"), std::string::npos)
       << table.err;
 }
@@ -207,9 +208,9 @@ class Roles : public testing::SweepTest {
   }
 };
 
-// Messages within a tensor parallel group are a part of compute. Where communication takes no time they take
-// none, however fast links are; and where every rank's links have half of their bandwidth, a step takes as
-// long as on a cluster of such links, but for latencies, which slow links stretch.
+// Messages within a tensor-parallel group are part of compute. With free communication they take no time,
+// however fast links are. If every rank's links have half of their bandwidth, a step takes as long as on a
+// cluster with such links, except for latencies, which slow links stretch.
 TEST_F(Roles, LinksOfTensorParallelGroupsAreLinks) {
   const auto seconds = [&](const std::string& options) {
     return simulate(options)["iteration_s_mean"].get<double>();
@@ -225,7 +226,7 @@ TEST_F(Roles, LinksOfTensorParallelGroupsAreLinks) {
   EXPECT_NEAR(seconds(every), halved, 0.01 * halved);
 }
 
-// The tp groups are those of ranks 0, 2, 4 and 6: each is slowed here by its number, one after the other.
+// The tp groups start at ranks 0, 2, 4 and 6. Each is slowed here by its own rank, one after another.
 TEST_F(Roles, WorstAndEachAreThoseOfAllGpus) {
   double worst = 0;
   double sum = 0;
@@ -261,7 +262,7 @@ TEST_F(Roles, RecordingsAndPipelinesHaveNoTurns) {
   testing::write_all(sandbox_.path("pipe.json"), testing::two_stages());
   testing::expect_error(sandbox_.run("simulate --pipeline pipe.json --slow gpu=worst:2"),
                         {"--slow", "rank=R or stage=S", "gpu=worst"});
-  // Neither replay's help nor its error names what it refuses.
+  // Neither replay's help nor its error mentions the rejected roles.
   ASSERT_EQ(sandbox_.run("simulate --pipeline pipe.json --out t.json").exit_code, 0);
   for (const std::string option : {"--slow", "--slow-link", "--fail"}) {
     const testing::RunResult refused = sandbox_.run("replay --trace t.json " + option + " gpu=worst:0.5");
@@ -281,8 +282,8 @@ TEST_F(Roles, HelpAndErrorOfReplayNameTheSameOrders) {
   EXPECT_NE(help.find("zb-h1, zb-h2, zb-v or eager-1f1b"), std::string::npos) << help;
 }
 
-// One text of 600 has 120,000 tokens, the others 1,000: the plans of the two batches, which do not have it,
-// keep no room for its activations.
+// One text of 600 has 120,000 tokens, the others 1,000. The plans for the two batches, which do not have it,
+// reserve no memory for its activations.
 TEST_F(Roles, SweepsMarkPlansThatDoNotHoldFurtherBatches) {
   std::string text =
       "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,n_texts,"
@@ -311,8 +312,8 @@ TEST_F(Roles, SweepsMarkPlansThatDoNotHoldFurtherBatches) {
   EXPECT_TRUE(plain["reason"].is_null());
 }
 
-// auto makes the makespan of megatron's plans small, and of dflop's the published objective, which these ask
-// for.
+// auto minimizes the makespan for megatron's plans and the published objective for dflop's plans, which
+// request it.
 TEST_F(Roles, SweepsSayWhereOneSchedulerHasUnlikeObjectives) {
   const auto noted = [&](json text) {
     text["axes"]["planner"] = {"megatron", "dflop"};
@@ -350,7 +351,7 @@ TEST_F(Roles, SweepsHaveSeedsRolesAndRepeats) {
     EXPECT_DOUBLE_EQ(group["samples_per_s_over_seeds"], spread.mean);
     EXPECT_DOUBLE_EQ(group["samples_per_s_95"], spread.half_width);
   }
-  // The worst GPU is no better than the first, and both make a run longer.
+  // The worst GPU is at least as slow as the first, and both make a run longer.
   const auto mean_of = [&](const std::string& conditions) {
     for (const json& group : groups) {
       if (group["planner"] == "dflop" && group["conditions"] == conditions)

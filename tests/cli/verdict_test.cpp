@@ -1,4 +1,4 @@
-// Verdicts on made-up runs of which the truth is known: quiet, loaded and drifting machines.
+// Verdicts on synthetic runs with known truth: quiet, loaded and drifting machines.
 #include "experiments/fidelity/verdict.hpp"
 
 #include <gtest/gtest.h>
@@ -20,14 +20,14 @@ double normal(Random& random) {  // Box and Muller 1958
   return std::sqrt(-2 * std::log(1 - random.uniform())) * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
-/// A Machine makes a step that should take 1 s take longer or less; step counts all steps from 0 on.
+/// A Machine returns the time of a step that should take 1 s. `step` counts all steps from 0.
 using Machine = std::function<double(Random&, int step)>;
 
 Machine quiet(double noise = 0.015) {
   return [=](Random& random, int) { return std::exp(noise * normal(random)); };
 }
 
-/// Others come and go, for five steps in the mean, and take half of the machine while they are there.
+/// Other processes come and go, stay for a mean of five steps, and use half of the machine while present.
 Machine loaded() {
   return [there = false](Random& random, int step) mutable {
     if (step == 0) there = false;
@@ -36,22 +36,22 @@ Machine loaded() {
   };
 }
 
-/// It becomes hotter, and its clock goes up and down.
+/// The machine heats up, and its clock goes up and down.
 Machine drifting() {
   return [](Random& random, int step) {
     return std::exp(0.015 * normal(random)) * (1 + 0.004 * step + 0.1 * std::sin(step / 9.0));
   };
 }
 
-/// Returns the judgement on a run of `steps` of each of two plans, of which the second takes (1 + truth) of
-/// the first, where (1 + predicted) was predicted. Batches differ in size.
+/// Returns the judgement on a run with `steps` steps for each of two plans. The second takes (1 + truth) of
+/// the first plan's time, and (1 + predicted) was predicted. Batches differ in size.
 Judgement run(Machine machine, Random& random, int steps, double truth, double predicted) {
   std::vector<double> first, second, first_predicted, second_predicted;
   for (int i = 0; i < steps; ++i) {
     const double batch = std::exp(0.3 * normal(random));
     const double a = batch * machine(random, 2 * i);
     const double b = batch * machine(random, 2 * i + 1);
-    // The order of the two turns round each time.
+    // The order of the two alternates.
     first.push_back(i % 2 == 0 ? a : b);
     second.push_back((1 + truth) * (i % 2 == 0 ? b : a));
     first_predicted.push_back(batch);
@@ -88,7 +88,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-constexpr int kMostWrong = kDraws / 20;  // a level of 95 %
+constexpr int kMostWrong = kDraws / 20;  // a 95 % level
 
 TEST(VerdictTest, RightPredictionsAreSeldomRefuted) {
   for (const Case& c : cases()) {
@@ -102,8 +102,8 @@ TEST(VerdictTest, RightPredictionsAreSeldomRefuted) {
 }
 
 TEST(VerdictTest, WrongPredictionsAreSeldomConfirmed) {
-  // 2 % apart where 4.1 % were predicted, equal where 2.1 %, 10 % apart where 13 % or nothing: all of them
-  // off by a little more than the tolerance of 2 % or a quarter, or by far.
+  // 2 % apart with 4.1 % predicted, equal with 2.1 % predicted, 10 % apart with 13 % or nothing predicted:
+  // all are off by slightly more than the tolerance of 2 % or a quarter, or by far.
   const std::pair<double, double> wrong[] = {{0.02, 0.041}, {0, 0.021}, {0.1, 0.138}, {0.1, 0}, {-0.1, 0.1}};
   for (const Case& c : cases()) {
     for (const auto& [truth, predicted] : wrong) {
@@ -116,7 +116,7 @@ TEST(VerdictTest, WrongPredictionsAreSeldomConfirmed) {
 }
 
 TEST(VerdictTest, AQuietMachineSettlesTenPercentInFortySteps) {
-  // 20 steps of each of the two are 40 in all.
+  // 20 steps for each of the two are 40 in all.
   EXPECT_GE(draw(quiet(0.01), 20, 0.1, 0.1).confirmed, 0.99 * kDraws);
   EXPECT_GE(draw(quiet(0.015), 20, 0.1, 0.1).confirmed, 0.85 * kDraws);
   EXPECT_GE(draw(quiet(0.015), 40, 0.1, 0.1).confirmed, 0.99 * kDraws);
@@ -124,13 +124,14 @@ TEST(VerdictTest, AQuietMachineSettlesTenPercentInFortySteps) {
 }
 
 TEST(VerdictTest, CannotSayWhereItCannot) {
-  // 4 % of noise in each step is 4 % in each block of two pairs: five blocks do not tell 2 % from nothing.
+  // 4 % of noise in each step is 4 % in each block of two pairs: five blocks cannot distinguish 2 % from
+  // zero.
   const Counts counts = draw(loaded(), 10, 0.02, 0.0);
   EXPECT_GE(counts.cannot_say, 0.8 * kDraws) << counts.confirmed << ' ' << counts.refuted;
 }
 
 TEST(VerdictTest, SaysHowManyMoreStepsItWouldTake) {
-  // With as many blocks more as it says, at least half of the runs that could not tell can.
+  // With the suggested number of additional blocks, at least half of the undecided runs can be decided.
   int asked = 0;
   int settled = 0;
   for (int seed = 0; seed < 200; ++seed) {
@@ -147,21 +148,21 @@ TEST(VerdictTest, SaysHowManyMoreStepsItWouldTake) {
 }
 
 TEST(VerdictTest, ABlockCancelsAnEvenDrift) {
-  // Steps take 1, 1.1, 1.21, 1.331 s in the order A B B A of two equal plans: ln 1.1 - ln 1.1 = 0.
+  // Steps take 1, 1.1, 1.21, 1.331 s in the order A B B A for two equal plans: ln 1.1 - ln 1.1 = 0.
   EXPECT_NEAR(paired_blocks(std::vector{1.0, 1.331}, std::vector{1.1, 1.21}).at(0), 0, 1e-12);
   EXPECT_EQ(paired_blocks(std::vector{1.0, 1.0, 1.0}, std::vector{1.0, 1.0, 1.0}).size(), 1u);
 }
 
 TEST(VerdictTest, OneSlowStepMovesLittle) {
-  // Five of ten values are 1 %, four -1 %, one 400 %: what is left when two at either end are cut are 1 %
-  // four times and -1 % twice.
+  // Five of ten values are 1 %, four -1 %, one 400 %. Trimming two at either end leaves 1 % four times and
+  // -1 % twice.
   const std::vector<double> values = {0.01, -0.01, 0.01, 4, -0.01, 0.01, -0.01, 0.01, -0.01, 0.01};
   EXPECT_NEAR(trimmed_interval(values, 0.95).mean, (4 * 0.01 - 2 * 0.01) / 6, 1e-12);
 }
 
 TEST(VerdictTest, LargeDifferencesAreJudgedAsRatios) {
-  // Six times as long was predicted, 1.3 times measured. A quarter of ln 6 = 1.79 is 0.448: right would be
-  // 6 e^-0.448 = 3.83 to 6 e^0.448 = 9.39.
+  // The prediction was six times as long, the measurement 1.3 times. A quarter of ln 6 = 1.79 is 0.448, so
+  // 6 e^-0.448 = 3.83 to 6 e^0.448 = 9.39 would be right.
   const auto judged = [](double ratio) {
     return judge(std::vector<double>(6, std::log(ratio)), std::vector<double>(6, std::log(6.0)));
   };

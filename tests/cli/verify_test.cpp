@@ -1,4 +1,5 @@
-// dflop verify: predictions beside live runs in turns, a verdict for each, and one clear error for bad input.
+// dflop verify alternates live runs, compares them with predictions, gives a verdict for each, and reports
+// bad input with one clear error.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -37,8 +38,8 @@ TEST_F(Verify, TellsThatARankIsSlow) {
   const auto& verdict = report["verdicts"].at(0);
   EXPECT_EQ(verdict["name"], "p, rank 0 x 10");
   EXPECT_EQ(verdict["against"], "p");
-  // One of the two ranks computes ten times as long: no order hides all of it behind the other. By how much
-  // is for no test to say, as a machine may be busy while the profile is measured.
+  // One of the two ranks computes ten times as long, so no order hides all of its compute behind the other. A
+  // test cannot require a size, as a machine may be busy while the profile is measured.
   EXPECT_GT(verdict["predicted"], 0);
   EXPECT_LE(verdict["measured_low"], verdict["measured"]);
   EXPECT_LE(verdict["measured"], verdict["measured_high"]);

@@ -52,9 +52,9 @@ TEST_F(WhatIfCommand, ChangesTheRun) {
   EXPECT_DOUBLE_EQ(makespan("--pause rank=1:0.03:0.007 --pause rank=1:0.05:0.001"), 0.104);
 }
 
-// Activations of both microbatches on one bus of 0.2 GB/s: 2 MB each take 10 ms alone and latency is 1 ms.
-// F0's from 11 to 21 alone; F1's from 21. F0 21-31, B0 31-51, F1 51-61, B1 61-81; gradients: 51-62 and 81-92,
-// each alone on the bus; B0 62-82, B1 92-112.
+// Activations of both microbatches on one bus of 0.2 GB/s: 2 MB each take 10 ms alone, with a latency of 1
+// ms. F0's from 11 to 21 alone; F1's from 21. F0 21-31, B0 31-51, F1 51-61, B1 61-81; gradients: 51-62 and
+// 81-92, each alone on the bus; B0 62-82, B1 92-112.
 TEST_F(WhatIfCommand, SharesABus) {
   testing::write_all(sandbox_.path("p.json"),
                      R"({"schema": "dflop.pipeline", "version": 1, "schedule": "1f1b", "stages": 2,
@@ -76,7 +76,7 @@ TEST_F(WhatIfCommand, SaysWhoStalls) {
   EXPECT_DOUBLE_EQ(out[1]["since_s"].get<double>(), 0.03);
 }
 
-/// The run ends after 96 ms, before 5 s; a failure at 30 ms stops it. Half the time is no slowdown.
+/// The run ends after 96 ms, before 5 s, but a failure at 30 ms stops it. Half the time is not a slowdown.
 TEST_F(WhatIfCommand, NotesConditionsThatDoNotDoWhatTheyAreCalled) {
   const RunResult late = run("--fail rank=1:5");
   EXPECT_EQ(late.exit_code, 0);
@@ -102,7 +102,7 @@ TEST_F(WhatIfCommand, RepeatsWithJitterTheSameForASeed) {
   EXPECT_LE(spread["p99_s"], spread["most_s"]);
 }
 
-// Without jitter rank 1 is done at 73 ms, so that a failure at 75 ms stops just those runs that jitter makes
+// Without jitter rank 1 is done at 73 ms, so a failure at 75 ms stops exactly the runs that jitter makes
 // slow.
 TEST_F(WhatIfCommand, CountsRunsThatStallApart) {
   const RunResult result = run("--jitter 0.1 --fail rank=1:0.075 --repeat 50 --format json");
@@ -135,7 +135,7 @@ TEST_F(WhatIfCommand, RefusesWhatItCannotRead) {
   expect_refused("--repeat 0", "'--repeat'");
 }
 
-// Each number is allowed; together they are more than 64 bits of nanoseconds, 292 years.
+// Each number is allowed, but together they exceed 64 bits of nanoseconds, 292 years.
 TEST_F(WhatIfCommand, RefusesConditionsThatAreTooMuchTogether) {
   expect_refused("--slow rank=0:1e6 --slow stage=0:1e6", "'--slow': expected factors from 1e-06 to 1000000");
   expect_refused("--slow-link rank=0:1e-6 --slow-link rank=0:0.1", "'--slow-link': expected factors");
@@ -146,12 +146,12 @@ TEST_F(WhatIfCommand, RefusesConditionsThatAreTooMuchTogether) {
   EXPECT_EQ(allowed.exit_code, 0) << allowed.err;
 }
 
-// Of 200,000 s of forwards, all 1e6 times as long: 2e11 s.
+// 200,000 s of forwards, each 1e6 times as long: 2e11 s.
 TEST_F(WhatIfCommand, RefusesOperationsThatAreTooLong) {
   testing::write_all(sandbox_.path("p.json"), R"({"schema": "dflop.pipeline", "version": 1,
       "schedule": "gpipe", "stages": 1, "microbatches": 2, "forward_s": 100000, "backward_s": 1})");
   expect_refused("--slow rank=0:1e6", "conditions: expected operations of at most 1e+09 s");
-  expect_refused("--slow rank=0:9e3", "conditions: expected a run of at most 1e+09 s");  // of 1.8e9
+  expect_refused("--slow rank=0:9e3", "conditions: expected a run of at most 1e+09 s");  // total 1.8e9
 }
 
 TEST_F(WhatIfCommand, ReachesPlans) {
@@ -179,7 +179,7 @@ TEST_F(WhatIfCommand, ReachesPlans) {
   EXPECT_GT(mean("--collectives ring"), mean("--collectives fastest"));
   const RunResult repeated =
       box.run("simulate --plan plan.json --schedule s.json --format json --jitter 0.05 --repeat 10");
-  // Two iterations ten times: what stands first is the mean of all, and rates are of it.
+  // Two iterations ten times: the top figures are the mean of all runs, and rates follow from it.
   const json all = json::parse(repeated.out);
   EXPECT_EQ(all["distribution"]["runs"], 20);
   EXPECT_DOUBLE_EQ(all["iteration_s_mean"].get<double>(), all["distribution"]["mean_s"].get<double>());
@@ -194,7 +194,7 @@ TEST_F(WhatIfCommand, ReachesPlans) {
   EXPECT_LT(mean("--stage-gpu 0=h100 --stage-gpu 1=h100"), mean("--stage-gpu 1=h100"));
   EXPECT_LT(mean("--stage-gpu 1=h100"), usual);
   EXPECT_EQ(mean("--stage-gpu 0=a100-80g-vtrain"), usual);
-  // All on H100, whose peak is 989.4 / 312 of an A100's: the same work in another time.
+  // All stages on H100, whose peak is 989.4 / 312 of an A100's: the same work in another time.
   const auto mfu = [&](const std::string& options) {
     const RunResult result = box.run("simulate --plan plan.json --schedule s.json --format json " + options);
     return json::parse(result.out)["mfu"].get<double>();
@@ -211,7 +211,7 @@ TEST_F(WhatIfCommand, ReachesPlans) {
   EXPECT_EQ(box.run("simulate --plan plan.json --schedule s.json --collectives star").exit_code, 2);
 }
 
-/// Four replicas of tp 4 on two nodes, two on each.
+/// Writes four replicas of tp 4 on two nodes, two on each.
 void write_two_nodes(const Sandbox& sandbox) {
   const std::string data = "--data traces/datasets/vision_mix.csv --gbs 16 --iterations 1 ";
   ASSERT_EQ(
@@ -230,9 +230,9 @@ json explained(const Sandbox& sandbox, const std::string& options) {
   return json::parse(result.out)["explain"];
 }
 
-// tp 4, dp 4 on nodes of 8: two groups of each node reduce, so their rings share node_ring_bandwidth, 12.5e9
-// B/s of the preset. What inter_node has then changes nothing, twice the rings' bandwidth halves their part,
-// and without that limit inter_node is what binds.
+// tp 4, dp 4 on nodes of 8: two groups per node reduce, so their rings share node_ring_bandwidth, 12.5e9 B/s
+// of the preset. A higher inter_node bandwidth then changes nothing, twice the ring bandwidth halves the ring
+// time, and without the ring limit inter_node is the bound.
 TEST(LinkBandwidth, SaysWhatBindsAReduction) {
   const Sandbox sandbox;
   write_two_nodes(sandbox);
