@@ -15,7 +15,7 @@ ov="--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a
 iv="--data traces/datasets/vision_mix.csv --model llava-ov-qwen2.5-7b --cluster h100:2 --gbs 64 --iterations 2"
 search="--planner search --budget 2000000"
 
-# One command a line, in order: later ones read what earlier ones wrote into OUT.
+# One command per line, in order: later ones read the files that earlier ones wrote to OUT.
 commands=$(cat <<TXT
 models
 clusters
@@ -88,7 +88,7 @@ cat > "$work/spec.json" <<'JSON'
   "conditions": ["none", "--slow rank=0:1.5 --network contention"]}}
 JSON
 
-# Runs all commands with one build: standard output and status of the k-th in k.txt, files beside it.
+# Runs all commands with one build. The k-th command's standard output and status go to k.txt, next to the files.
 run_all() {
   local binary=$1 out=$2 k=0 line
   rm -rf "$out" && mkdir -p "$out/OUT"

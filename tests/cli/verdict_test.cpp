@@ -43,7 +43,7 @@ Machine drifting() {
   };
 }
 
-/// Returns the judgement on a run with `steps` steps for each of two plans. The second takes (1 + truth) of
+/// Returns the judgment on a run with `steps` steps for each of two plans. The second takes (1 + truth) of
 /// the first plan's time, and (1 + predicted) was predicted. Batches differ in size.
 Judgement run(Machine machine, Random& random, int steps, double truth, double predicted) {
   std::vector<double> first, second, first_predicted, second_predicted;
