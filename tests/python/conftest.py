@@ -1,5 +1,4 @@
-"""Tests of the Python package, which need neither torch nor numpy. DFLOP_EXECUTABLE names the built
-command."""
+"""Tests of the Python package, which need neither torch nor numpy. DFLOP_EXECUTABLE names the built command."""
 
 import sys
 from pathlib import Path
@@ -26,7 +25,7 @@ def server():
 
 @pytest.fixture
 def broken(tmp_path, monkeypatch):
-    """Makes the executable one that fails as the test says: `broken("exit 1")`, shell text."""
+    """Replaces the executable with one that fails as the test says: `broken("exit 1")`, shell text."""
 
     def make(script):
         path = tmp_path / "broken-dflop"

@@ -1,4 +1,4 @@
-"""Plans, samples and programs for tests of what runs a Program. No torch."""
+"""Plans, samples and programs for tests of code that runs a Program. No torch."""
 
 import itertools
 import json
@@ -10,11 +10,11 @@ import dflop
 SOURCE = Path(__file__).resolve().parents[2]
 ENCODER_LAYERS, LLM_LAYERS = 4, 6  # of small-vlm
 ORDERS = ["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2"]
-TIED_MODEL = str(SOURCE / "tests" / "golden" / "models" / "qwen2-tied")  # of text, 2 layers
+TIED_MODEL = str(SOURCE / "tests" / "golden" / "models" / "qwen2-tied")  # a text model with 2 layers
 
 
 def make_samples(count, seed):
-    """Returns samples as schedules have them; every fourth is text alone."""
+    """Returns samples in the form that schedules have. Every fourth is text only."""
     rng = random.Random(seed)
     samples = []
     for i in range(count):
@@ -101,12 +101,12 @@ def make_program(plan, samples, server):
 
 
 def held(group):
-    """Returns the stages of a rank of a program's JSON."""
+    """Returns the stages held by a rank of a program's JSON."""
     return {stage for _, stage, _, _ in group["instructions"]}
 
 
 def write_cluster(folder, gpus):
-    """Writes a node of so many A100, and returns its path."""
+    """Writes a node with `gpus` A100 GPUs and returns its path."""
     preset = SOURCE / "experiments" / "presets" / "clusters" / "a100-80g.json"
     cluster = {**json.loads(preset.read_text()), "name": f"{gpus} gpus", "gpus_per_node": gpus}
     path = Path(folder) / f"{gpus}-gpus.json"
@@ -115,8 +115,8 @@ def write_cluster(folder, gpus):
 
 
 def planned(folder):
-    """Returns 40 plans of tp 1 that planners wrote, with the options that each was asked for: all planners, layouts
-    and orders, one dp rank and several, with and without clipping, buckets and split states."""
+    """Returns 40 plans with tp 1 from planners, with the options of each: all planners, layouts and orders, one dp rank
+    and several, with and without clipping, buckets and split states."""
     samples = make_samples(48, 3)
     data = str(Path(folder) / "samples.json")
     dflop.write_samples(data, samples)

@@ -1,6 +1,6 @@
 """Runs pytest on files of this folder for CTest: run.py [ARGUMENTS OF PYTEST]
 
-Exit status 77 says that nothing was tested: all tests were skipped, or there is no pytest.
+Exit status 77 means that nothing was tested: all tests were skipped, or pytest is missing.
 """
 
 import sys

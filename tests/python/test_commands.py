@@ -93,7 +93,7 @@ def test_false_takes_a_flag_away(source):
     asked = {"model": "tiny-vlm", "cluster": "a100-80g:1", "data": data, "gbs": 16}
     for given, clips in ((False, False), (None, False), (True, True)):
         assert dflop.plan(**asked, clip_gradients=given).get("clip_gradients", False) is clips
-    # zero1 is on unless it is taken away, which false does.
+    # zero1 is on by default, and false turns it off.
     assert [dflop.plan(**asked, zero1=given)["zero1"] for given in (None, True, False)] == [True, True, False]
     with pytest.raises(dflop.InputError, match="gbs: expected N, or None to leave it out, found False"):
         dflop.plan(**{**asked, "gbs": False})
@@ -141,7 +141,7 @@ def test_an_infeasible_command_has_its_exit_code_and_words(source):
 
 
 def test_tables_say_how_they_become_dataframes(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if not installed
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'dflop\[pandas\]'"):
         dflop._commands.Rows([{"a": 1}]).to_pandas()
 
@@ -161,7 +161,7 @@ def test_a_machine_without_a_preset_is_planned_for_by_a_profile_alone(tmp_path):
     scheduling = {"plan": files["plan"], "data": data, "iterations": 1, "scheduler": "lpt"}
     dflop.run("schedule", **scheduling, profile=profile, out=files["schedule"])
 
-    # Nothing prices by the placeholders.
+    # No command prices with the placeholders.
     said = f"{cluster}: key 'placeholder': the cluster's speeds are placeholders: expected what was measured"
     for command, options in {
         "plan": planning,
@@ -178,7 +178,7 @@ def test_a_machine_without_a_preset_is_planned_for_by_a_profile_alone(tmp_path):
         next(iter(dflop.PlanSampler(files["plan"], samples)))
     assert next(iter(dflop.PlanSampler(files["plan"], samples, profile=profile))).indices
 
-    # With speeds of the cluster's own, a plan that was made with a profile is noted.
+    # If the cluster has its own speeds, a note reports a plan that was made with a profile.
     cluster.write_text(json.dumps({**json.loads(cluster.read_text()), "placeholder": False}))
     for command, options in {"schedule": {**scheduling, "out": files["schedule"]}, "simulate": files}.items():
         notes = noted(command, **options)
@@ -187,7 +187,7 @@ def test_a_machine_without_a_preset_is_planned_for_by_a_profile_alone(tmp_path):
 
 
 def noted(command, **options):
-    """Returns what a command says on standard error."""
+    """Returns a command's standard error."""
     arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
     return subprocess.run([os.environ["DFLOP_EXECUTABLE"], command, *arguments], capture_output=True, text=True).stderr
 

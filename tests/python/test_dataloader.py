@@ -55,7 +55,7 @@ def test_a_pass_that_was_left_begins_anew(workers):
 
 
 def epochs(one, numbers):
-    """Returns what a loader gives in each of these epochs."""
+    """Returns a loader's batches in each of these epochs."""
     given = []
     for epoch in numbers:
         one.batch_sampler.set_epoch(epoch)
@@ -63,7 +63,8 @@ def epochs(one, numbers):
     return given
 
 
-# 103 items are 4 batches of 24, of 3 microbatches each: 12. At 12 the loop has had the last one, at 13 it has ended.
+# 103 items are 4 batches of 24, of 3 microbatches each: 12. At 12 the loop has received the last one, at 13 it has
+# ended.
 LEFT = [(workers, taken) for workers in (0, 2) for taken in (5, 12, 13)]
 
 
@@ -85,7 +86,7 @@ def test_a_state_at_the_end_goes_on_with_the_next_epoch(workers, taken):
 
 @pytest.mark.parametrize("workers, taken", LEFT)
 def test_a_loop_over_epochs_goes_on_where_it_was_left(workers, taken):
-    # The loader keeps the state until it is iterated, which is after the epoch was named.
+    # The loader keeps the state until it is iterated, which is after set_epoch().
     whole = epochs(loader(0), range(4))
     assert epochs(resumed(workers, taken), range(1, 4)) == [whole[1][taken:], whole[2], whole[3]]
     if taken >= 12:
@@ -130,7 +131,7 @@ def test_ranks_agree_through_a_store_where_one_has_no_child(broken, monkeypatch)
     ranks = [iter(sampler(dp_rank=rank, agreement=store)) for rank in range(2)]
     given = [next(ranks[0])]
     broken("exit 1")
-    # The second rank's own answer would be LPT's, and differ.
+    # The second rank's own answer would come from LPT and differ.
     with pytest.warns(RuntimeWarning, match="LPT in Python takes over"):
         given.append(next(ranks[1]))
     assert given == [next(iter(sampler(dp_rank=rank, agreement=store))) for rank in range(2)]

@@ -1,5 +1,5 @@
-"""The examples on two gloo ranks: each sample of other packages' loops is trained once an epoch, and train_vlm.py runs
-as docs/tasks.md shows it."""
+"""The examples on two gloo ranks: other packages' loops train each sample once per epoch, and train_vlm.py runs as in
+docs/tasks.md."""
 
 import importlib.util
 import json
@@ -55,7 +55,7 @@ def test_ranks_share_the_samples_of_each_epoch(source, tmp_path, example, packag
     for rank in range(2):
         (log,) = (tmp_path / "logs").glob(f"*/attempt_0/{rank}/stdout.log")
         given.append([json.loads(items) for items in re.findall(r"^items (.*)$", log.read_text(), re.M)])
-    # 64 samples in global batches of 16 with 2 microbatches: 8 microbatches an epoch on each rank, 2 epochs.
+    # 64 samples in global batches of 16 with 2 microbatches: 8 microbatches per epoch on each rank, 2 epochs.
     assert [len(microbatches) for microbatches in given] == [16, 16]
     epochs = [sum(given[0][8 * e : 8 * e + 8] + given[1][8 * e : 8 * e + 8], []) for e in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(64))
@@ -64,7 +64,7 @@ def test_ranks_share_the_samples_of_each_epoch(source, tmp_path, example, packag
 
 def test_modules_are_trained_under_plans_that_are_made_for_them(source, tmp_path):
     if not hasattr(pytest.importorskip("torch"), "nn"):
-        pytest.skip("torch is not installed")  # and the name is that of this folder's tests
+        pytest.skip("torch is not installed")  # the name then refers to this folder's tests
     from dflop.torch._version import OLDEST_TORCH, is_old
 
     if is_old():
@@ -79,7 +79,7 @@ def test_modules_are_trained_under_plans_that_are_made_for_them(source, tmp_path
     assert run.returncode == 0, run.stderr[-3000:]
     losses = [float(loss) for loss in re.findall(r"^step +\d+  loss ([\d.]+) ", run.stdout, re.M)]
     assert len(losses) == 24
-    # 64 words that are equally likely have a loss of ln 64 = 4.2; what is counted on and seen can be learnt.
+    # 64 equally likely words have a loss of ln 64 = 4.2. The captions' counting and visible colors can be learned.
     assert 3.5 < losses[0] < 5 and losses[-1] < 1
     table = run.stdout.partition("predicted from")[2].splitlines()[1:]
     assert [row[:36].split("  ")[0] for row in table] == ["the plan"] * 2 + ["another plan"] * 2

@@ -1,4 +1,4 @@
-"""The scripts that show what dflop does on a GPU: their dry runs, and how they judge."""
+"""The scripts that show dflop's features on a GPU: their dry runs and their judgments."""
 
 import importlib
 import json
@@ -21,7 +21,7 @@ def dflop(source):
     return Path(os.environ.get("DFLOP_EXECUTABLE", source / "build/release/dflop"))
 
 
-# Where ./dev test torch runs this, PyTorch takes part.
+# PyTorch takes part if ./dev test torch runs this test.
 @pytest.mark.parametrize("half, steps", [("first", 5), ("second", 18)])
 def test_dry_run_of_a_half(dflop, tmp_path, half, steps):
     command = [GPU / "run_all.sh", half, "--out", tmp_path, "--dry-run", "--build", dflop.parent]
@@ -31,11 +31,11 @@ def test_dry_run_of_a_half(dflop, tmp_path, half, steps):
     rows = [line.split() for line in table]
     assert len(rows) == steps
     assert {status for _, status, _ in rows} <= {"0", "skipped"}
-    assert len([name for name, status, _ in rows if status == "skipped"]) <= 1  # a program that CUDA builds alone
+    assert len([name for name, status, _ in rows if status == "skipped"]) <= 1  # a program that only CUDA builds have
 
 
 def test_a_step_that_fails_is_in_the_table_and_ends_no_other(tmp_path):
-    """No program is there, so each step that needs one fails."""
+    """No program exists, so each step that needs one fails."""
     (tmp_path / "build").mkdir()
     command = [GPU / "run_all.sh", "second", "--out", tmp_path, "--dry-run", "--build", tmp_path / "build"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
@@ -47,23 +47,24 @@ def test_a_step_that_fails_is_in_the_table_and_ends_no_other(tmp_path):
 
 
 def test_parameters_are_those_that_transformers_counts():
-    """Of its models with these configurations, tied embeddings once."""
+    """The counts are for its models with these configurations, with tied embeddings counted once."""
     counts = {kind: sum(math.prod(shape) for _, shape in models.tensors(config)) for kind, config in models.MODELS.items()}
     assert counts["text"] == 1_235_814_400
     assert counts["vlm"] == 1_904_775_168
 
 
 def test_flop_of_a_text_sample():
-    """A layer has 2048 x (2048 + 2 x 512 + 2048) + 3 x 2048 x 8192 = 60,817,408 weights, 16 layers 973,078,528, the head
-    2048 x 128,256 = 262,668,288. Six FLOP a weight and token; causal attention 6 x 2048 a layer and pair of tokens."""
+    """A layer has 2048 x (2048 + 2 x 512 + 2048) + 3 x 2048 x 8192 = 60,817,408 weights, 16 layers 973,078,528, the
+    head 2048 x 128,256 = 262,668,288. Six FLOP per weight and token; causal attention 6 x 2048 per layer and pair of
+    tokens."""
     tokens = 4096
     expected = 6 * (973_078_528 + 262_668_288) * tokens + 16 * 6 * 2048 * tokens**2
     assert models.flop(models.TEXT, models.Sample(tokens, tokens)) == expected
 
 
 def test_flop_of_windows():
-    """A picture of 9 x 8 patches has windows of 8 x 8 and 1 x 8: 64^2 + 8^2 pairs; whole layers have 72^2. The LLM's and
-    all products' part does not depend on how many layers are whole."""
+    """A picture of 9 x 8 patches has windows of 8 x 8 and 1 x 8: 64^2 + 8^2 pairs. Layers with full attention have
+    72^2. The FLOP of the LLM and of all products do not depend on the number of full-attention layers."""
     sample = models.Sample(30, 5, (9, 8))
     one, two = (
         models.flop(models.changed(models.VLM, vision={"fullatt_block_indexes": whole}), sample) for whole in ([7], [7, 15])
@@ -105,7 +106,8 @@ def test_losses_are_held_against_each_other():
 
 
 def test_figures_leave_first_steps_out():
-    """Of three steps the first does not count: the others end 2 s and 4 s later, with 30 tokens, and take 1 s and 3 s."""
+    """The first of three steps does not count. The others end 2 s and 4 s later, with 30 tokens, and take 1 s and
+    3 s."""
     sides = importlib.import_module("sides")
     lines = [
         {"step": i + 1, "iteration_s": s, "llm_tokens": 10 * i, "peak_memory_bytes": 2**30} for i, s in enumerate((9.0, 1.0, 3.0))
@@ -164,7 +166,7 @@ def test_ranks_that_end_in_another_way_fail(tmp_path, last):
 
 
 def test_bundle_is_held_against_its_limit(tmp_path):
-    """With other programs in the place of dflop's, which are there and small."""
+    """Small existing programs take the place of dflop's."""
     build = tmp_path / "build"
     (build / "tests").mkdir(parents=True)
     for name in ("dflop", "dflop_bench", "tests/test_cuda"):

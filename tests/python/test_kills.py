@@ -1,5 +1,4 @@
-"""A child, a rank or all ranks of a training loop are killed at random moments: no sample is lost or given
-twice."""
+"""Kills a child, a rank or all ranks of a training loop at random moments: no sample is lost or given twice."""
 
 import os
 import random
@@ -15,8 +14,7 @@ EPOCHS = 3
 
 
 class Run:
-    """The processes of a training run, which all start again where they all have been when one of them is
-    killed."""
+    """The processes of a training run. If one is killed, all restart from the last point that all had reached."""
 
     def __init__(self, folder, ranks):
         self.folder = folder
@@ -49,7 +47,7 @@ class Run:
             return []
 
     def signal_child(self, rank, number):
-        """Returns whether the rank had a child, which got the signal."""
+        """Sends a signal to the rank's child. Returns whether there was one."""
         for child in self.children(rank):
             try:
                 os.kill(child, number)
@@ -61,7 +59,7 @@ class Run:
         return False
 
     def kill_ranks(self, first):
-        """Kills one rank, and then the others, as a launcher does, and starts them again."""
+        """Kills one rank and then the others, as a launcher does, and starts them again."""
         first.kill()
         first.wait()
         self.kill_all()
@@ -76,8 +74,7 @@ class Run:
         self.kill_stopped()
 
     def kill_stopped(self):
-        """Ends the children that were stopped: one without a parent would see the end of its input only if it
-        ran."""
+        """Kills the stopped children. A child without a parent sees the end of its input only if it runs."""
         for pid in self.stopped:
             try:
                 with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -90,7 +87,7 @@ class Run:
 
 
 def hurt(run, rng):
-    """Does one of three things to a run; returns its name, or None where there was nothing to do it to."""
+    """Does one of three things to a run. Returns its name, or None if it did not apply."""
     rank = rng.randrange(run.ranks)
     deed = rng.choice(["child killed", "child stopped", "rank killed"])
     if deed == "child killed":

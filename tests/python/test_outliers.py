@@ -1,4 +1,4 @@
-"""Delaying outliers: in Python as in C++, each item once, and a resumed run as one that went on."""
+"""Delaying outliers: Python agrees with C++, each item comes once, and a resumed run equals an uninterrupted one."""
 
 import collections
 import itertools
@@ -39,7 +39,7 @@ def plan(source):
 
 
 def test_two_outliers_share_a_batch():
-    """As tests/solver/outlier_delay_test.cpp derives it."""
+    """As derived in tests/solver/outlier_delay_test.cpp."""
     assert delay_outliers([1, 9, 1, 1, 1, 1, 9, 1], 4, 2, 2) == [0, 2, 1, 6, 4, 5, 7, 3]
 
 
@@ -161,7 +161,7 @@ def test_a_plans_sampler_is_resumed_in_any_window(plan, done):
     list(itertools.islice(iter(first), done))
     second = dflop.PlanSampler(plan, samples(), seed=4, delay_outliers=4)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    second.set_epoch(0)  # of which the last state leaves nothing
+    second.set_epoch(0)  # the last state leaves nothing of it
     assert list(second) == whole[done:]
 
 

@@ -1,4 +1,4 @@
-"""What the package shows of itself: names, types, and words where something happens."""
+"""What the package shows: names, types, and messages for events."""
 
 import gc
 import inspect
@@ -24,7 +24,7 @@ def sampler(**options):
 
 @pytest.fixture
 def group(monkeypatch):
-    """Makes torch.distributed one that this is a rank of: group(rank, ranks); group(None) has none initialised."""
+    """Makes this process a rank of torch.distributed: group(rank, ranks). group(None) leaves it uninitialized."""
 
     def make(rank, ranks=1):
         distributed = types.ModuleType("torch.distributed")
@@ -80,7 +80,7 @@ def test_ranks_that_nobody_can_tell_apart_are_refused(group, monkeypatch):
     group(None)
     with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number, as dp_size is 2.*init_process"):
         place(dp_size=2)
-    group(0, 1)  # a group of one rank tells two no more apart
+    group(0, 1)  # a group of one rank no longer tells two ranks apart
     with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number"):
         place(dp_size=2)
     # As under torchrun, before init_process_group().
@@ -100,7 +100,7 @@ def test_a_sampler_that_is_older_than_its_group_is_refused(group):
     group(1, 2)
     with pytest.raises(dflop.InputError, match="every rank would get the samples of rank 0 of 1. Make it after"):
         next(iter(one))
-    given._given_agreement = object()  # LPT is not asked for
+    given._given_agreement = object()  # LPT is not requested
     given._schedule = lambda step: [0] * 16
     given._agreed = lambda step, bins: [i % 2 for i in range(16)]
     assert len(next(iter(given))) == 8
@@ -115,7 +115,7 @@ def test_a_state_counts_what_the_loop_has_had():
     ahead = iter(drawn)
     had = [next(ahead) for _ in range(3)]
     for _ in range(4):
-        next(ahead)  # of a loader's workers
+        next(ahead)  # a loader's workers draw these
     state = drawn.state_dict(consumed=3)
     resumed = sampler(seed=3)
     resumed.load_state_dict(state)
@@ -172,7 +172,7 @@ def test_samplers_are_contexts_and_can_be_pickled():
     assert server.pid is None
 
 
-# Words.
+# Messages.
 
 
 def test_a_child_that_is_started_again_is_told_of(caplog):
@@ -220,7 +220,7 @@ def test_types_are_checked(source, tmp_path):
     if mypy[0] is None:
         pytest.skip("there is no mypy")
     package = source / "experiments" / "python"
-    # Without torch, which is not everywhere, and takes long to read.
+    # Without torch, which may be missing and takes long to read.
     common = [*mypy, "--ignore-missing-imports", "--no-site-packages", f"--cache-dir={tmp_path}/cache"]
 
     def checked(*arguments):

@@ -39,7 +39,8 @@ def test_callers_of_equal_size_get_it(server):
 
 
 def test_encoder_and_llm_are_balanced_both(server):
-    # Of (4, 0) (0, 4) (4, 0) (0, 4), bins of one of each have a largest load of 4; two alike would have 8.
+    # For (4, 0) (0, 4) (4, 0) (0, 4), bins with one of each kind have a largest load of 4. Two of one kind
+    # would have 8.
     lists = dflop.partition([(4, 0), (0, 4), (4, 0), (0, 4)], 2, server=server)
     assert all({i % 2 for i in items} == {0, 1} for items in lists)
 
@@ -126,8 +127,8 @@ def test_arrays_and_tables_are_taken_as_they_are(server):
 
 
 def differenced(costs, bins):
-    """The largest differencing method on plain lists: of the two partitions with the largest spread, the
-    largest bins of one get the smallest of the other."""
+    """The largest differencing method on plain lists: for the two partitions with the largest spread, the largest bins
+    of one get the smallest bins of the other."""
     partitions = [sorted([0.0] * (bins - 1) + [cost]) for cost in costs]
     while len(partitions) > 1:
         partitions.sort(key=lambda loads: loads[-1] - loads[0])
@@ -148,8 +149,7 @@ def test_the_spread_is_never_above_that_of_the_differencing_method(server):
 
 
 def test_equal_sizes_are_not_bought_with_spread(server):
-    # In groups of one for each bin, by cost: (1, 2) and (8, 9); the differencing method gives 2 + 8 and 1 +
-    # 9.
+    # Sorted by cost, groups of one item per bin are (1, 2) and (8, 9). The differencing method gives 2 + 8 and 1 + 9.
     assert sorted(dflop.partition([1, 2, 8, 9], 2, equal_size=True, server=server)) == [[0, 3], [1, 2]]
     for seed in range(40):
         rng = random.Random(seed)
@@ -165,7 +165,7 @@ def test_equal_sizes_are_not_bought_with_spread(server):
 
 
 def test_equal_sizes_take_the_smallest_spread_of_several_methods(server):
-    # Local search with exchanges ends at 8 here, and the differencing method at 6.
+    # Local search with exchanges ends at 8 here, the differencing method at 6.
     costs = [150, 4005, 132, 115, 4046, 4023, 4034, 136, 4031, 4022, 4015, 4010]
     differenced_lists = _spread.equal_sizes(costs, 4)
     assert _spread.spread(costs, differenced_lists) == 6
@@ -173,19 +173,19 @@ def test_equal_sizes_take_the_smallest_spread_of_several_methods(server):
 
 
 def test_level_exchanges_and_moves():
-    # 9 | 1 2: a lone item is not moved, and exchanged for 2 it would leave 2 and 10. 5 4 | 3: either 5 goes
-    # for 3, or 4 alone, for loads of 5 and 7.
+    # 9 | 1 2: a lone item is not moved, and an exchange for 2 would leave 2 and 10. 5 4 | 3: either exchange 5 for 3,
+    # or move 4, for loads of 5 and 7.
     assert _spread.level([9.0, 1.0, 2.0], [[0], [1, 2]], moves=True) == [[0], [1, 2]]
     costs = [5.0, 4.0, 3.0]
     assert sorted(loads(costs, _spread.level(costs, [[0, 1], [2]], moves=True))) == [5, 7]
-    # 6 5 | 1 2 with equal sizes can only exchange: 6 for 2, or 5 for 1, leaves 7 and 7.
+    # With equal sizes, 6 5 | 1 2 can only exchange: 6 for 2, or 5 for 1, leaves 7 and 7.
     costs = [6.0, 5.0, 1.0, 2.0]
     lists = _spread.level(costs, [[0, 1], [2, 3]], moves=False)
     assert loads(costs, lists) == [7, 7] and [len(items) for items in lists] == [2, 2]
 
 
 class Polars:
-    """A DataFrame as polars has it: columns by name, no keys()."""
+    """A DataFrame like those of polars: columns by name, no keys()."""
 
     columns = ["llm", "encoder"]
 

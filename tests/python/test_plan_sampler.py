@@ -31,7 +31,7 @@ def test_samples_are_described_as_schedules_do():
 
 
 class NumpyNumber:
-    """A number as numpy has them: it can be an index, but json cannot write it."""
+    """A number like those of numpy: it works as an index, but json cannot write it."""
 
     def __init__(self, value):
         self._value = value
@@ -93,7 +93,7 @@ def test_a_run_that_is_resumed_has_the_same_batches(plan, done):
 
 @pytest.mark.parametrize("done", range(5))
 def test_a_loop_over_epochs_goes_on_where_it_was_left(plan, done):
-    # 100 samples are 3 batches of 32. After the third the loop may have ended when the state is saved (4), or not.
+    # 100 samples are 3 batches of 32. After the third, the loop may have ended when the state is saved (4) or not.
     whole = epochs(dflop.PlanSampler(plan, samples()), range(3))
     first = dflop.PlanSampler(plan, samples())
     first.set_epoch(1)
@@ -122,7 +122,7 @@ def test_an_epoch_that_is_named_drops_a_state_and_says_so(plan):
 
 
 def epochs(sampler, numbers):
-    """Returns (epoch, step, indices) of all batches of these epochs."""
+    """Returns (epoch, step, indices) of all batches in these epochs."""
     given = []
     for epoch in numbers:
         sampler.set_epoch(epoch)

@@ -30,7 +30,7 @@ def sampler(**options):
 
 
 def epoch_of_all(samplers):
-    """Returns what each rank got, and checks that all got equally many microbatches, none of them empty."""
+    """Returns each rank's microbatches. Checks that all ranks got the same number and that none is empty."""
     ranks = [list(one) for one in samplers]
     assert {len(batches) for batches in ranks} == {len(samplers[0])}
     assert all(batch for batches in ranks for batch in batches)
@@ -55,7 +55,7 @@ def test_the_last_batch_is_smaller_or_filled_up():
     ranks = [sampler(dp_rank=r, drop_last=False) for r in range(2)]
     given = epoch_of_all(ranks)
     assert sorted(itertools.chain(*given[0], *given[1])) == list(range(ITEMS))
-    # 203 = 10 x 20 + 3: three items for six bins, three more are taken from the first batches.
+    # 203 = 10 x 20 + 3: three items for six bins; three more are taken from the first batches.
     ranks = [sampler(dp_rank=r, gbs=20, drop_last=False) for r in range(2)]
     given = epoch_of_all(ranks)
     assert sorted(set(itertools.chain(*given[0], *given[1]))) == list(range(ITEMS))
@@ -103,7 +103,8 @@ def test_a_state_resumes_exactly(taken):
 
 
 def test_a_batch_that_lpt_made_is_gone_on_with(broken, monkeypatch):
-    """The state holds what the first microbatches were taken of; a child would have filled them otherwise."""
+    """The state holds the batch from which the first microbatches were taken. A child would have filled them
+    differently."""
     good = os.environ["DFLOP_EXECUTABLE"]
     broken("exit 1")
     first = sampler(dp_size=1, dp_rank=0)
@@ -125,7 +126,7 @@ def test_a_pass_that_was_left_begins_anew():
 
 
 def epochs(one, numbers):
-    """Returns what a sampler gives in each of these epochs."""
+    """Returns a sampler's microbatches in each of these epochs."""
     given = []
     for epoch in numbers:
         one.set_epoch(epoch)
@@ -134,7 +135,7 @@ def epochs(one, numbers):
 
 
 def left_at(epoch, taken):
-    """Returns the state of a sampler that has given so many microbatches of an epoch; 25 is one more than there are."""
+    """Returns the state of a sampler that has given `taken` microbatches of an epoch; 25 is one more than exist."""
     one = sampler(dp_rank=0)
     one.set_epoch(epoch)
     list(itertools.islice(iter(one), taken))
@@ -149,7 +150,8 @@ def resumed(state):
 
 @pytest.mark.parametrize("taken", [24, 25])
 def test_a_state_after_the_last_microbatch_goes_on_with_the_next_epoch(taken):
-    # 203 items are 8 batches of 24, of 3 microbatches each: 24. The loop may have ended when the state is saved, or not.
+    # 203 items are 8 batches of 24, of 3 microbatches each: 24. The loop may or may not have ended when the state is
+    # saved.
     whole = epochs(sampler(dp_rank=0), range(3))
     state = left_at(1, taken)
     assert (state["epoch"], state["done"]) == (1, 24)
@@ -157,7 +159,7 @@ def test_a_state_after_the_last_microbatch_goes_on_with_the_next_epoch(taken):
     assert one.epoch == 2 and one.state_dict() == state
     assert one.shapes(0)[0][0]["indices"] == whole[2][0]
     assert list(one) == whole[2] and one.epoch == 2
-    # Epoch 1 has nothing left, however often it is asked for; then comes what is named.
+    # Epoch 1 has nothing left, however often it is requested; then the named epoch follows.
     one = resumed(state)
     assert epochs(one, [1, 1, 2]) == [[], [], whole[2]]
     assert one.log == []
@@ -257,7 +259,7 @@ def test_the_next_batch_is_scheduled_meanwhile():
     one = sampler(dp_rank=0)
     iterator = iter(one)
     next(iterator)
-    # The second batch is with the child while the loop is at the first; within a batch nothing is asked for.
+    # The child has the second batch while the loop is at the first. Within a batch there are no requests.
     assert list(one._scheduling._pushed) == [(0, 1)]
     next(iterator)
     assert list(one._scheduling._pushed) == [(0, 1)]
@@ -295,7 +297,7 @@ def test_killing_the_child_loses_no_sample_and_repeats_none(waits):
 
 
 def test_a_hung_child_is_not_waited_for_long():
-    """The child neither reads nor answers; batches are longer than what a pipe holds."""
+    """The child neither reads nor answers, and batches are larger than a pipe's buffer."""
     one = dflop.BatchSampler([1.0 + i / 7 for i in range(30000)], gbs=15000, microbatches=4, patience=2)
     iterator = iter(one)
     given = [next(iterator)]

@@ -20,7 +20,7 @@ def test_answers_find_their_requests_from_many_threads(server):
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {n: float(n) for n in range(4, 24)}  # n alone, or with nothing that is larger
+    assert found == {n: float(n) for n in range(4, 24)}  # n by itself, or with no larger number
     assert server.starts == 1
 
 
@@ -92,7 +92,7 @@ def test_a_forked_process_has_a_child_of_its_own(server):
 
 
 def test_the_child_ends_with_its_parent():
-    """A worker that the parent forked, as a loader does, lives on and does not keep the child."""
+    """A worker that the parent forked, as a loader does, lives on and does not keep the child alive."""
     read, write = os.pipe()
     fork = os.fork()
     if fork == 0:

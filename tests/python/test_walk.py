@@ -1,5 +1,5 @@
-"""What runs on a rank under a plan: gradients and norm are those of one process, to the last bit, for plans made by
-hand and by planners. Numbers are whole, ranks are threads; tests/python/torch has the same with torch on processes."""
+"""Runs ranks under a plan: gradients and norm equal those of one process, to the last bit, for plans made by hand and
+by planners. Numbers are whole and ranks are threads. tests/python/torch repeats this with torch on processes."""
 
 import copy
 import random
@@ -13,7 +13,7 @@ from dflop.torch._program import Program
 
 
 def check(plan, program, samples, clip_norm=None, tied=False):
-    """Holds all ranks' gradients, loss and norm against one process."""
+    """Compares all ranks' gradients, loss and norm with one process."""
     program = Program(program)
     works = run(program, samples, clip_norm, tied)
     loss, want = alone(program, samples, tied)
@@ -87,7 +87,8 @@ def test_both_ends_of_a_tied_matrix_get_the_sum_of_their_gradients(dp, order, cl
 
 
 def test_a_sum_that_is_taken_for_another_one_is_seen(server):
-    # The norm's sum of a plan of two dp ranks, read as one of the last stage's gradients, would double these.
+    # If the norm's sum in a plan of two dp ranks were read as a sum of the last stage's gradients, it would double
+    # them.
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 8)
     plan["clip_gradients"] = True
     samples = make_samples(8, 0)
@@ -104,7 +105,7 @@ def test_a_sum_that_is_taken_for_another_one_is_seen(server):
     [
         # Ten layers, four of the encoder and then six of the LLM, in four chunks of 3, 3, 2 and 2.
         (make_plan("uniform", "interleaved", (2, 1), (2, 1), 4, 12, chunks=2), [(0, 0), (3, 0), (4, 2), (4, 4)]),
-        # Encoder stages of 2 and 2 layers, LLM stages of 3 and 3 behind them.
+        # Encoder stages of 2 and 2 layers, followed by LLM stages of 3 and 3.
         (make_plan("disaggregated", "1f1b", (2, 1), (2, 1), 4, 12), [(0, 0), (2, 0), (4, 0), (4, 3)]),
     ],
 )

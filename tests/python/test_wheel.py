@@ -1,4 +1,4 @@
-"""The wheel is built, and installed where there is nothing else."""
+"""Builds the wheel and installs it in an empty environment."""
 
 import os
 import subprocess
@@ -48,7 +48,7 @@ def test_the_wheel_installs_into_a_fresh_environment(source, tmp_path):
     assert version.stdout.startswith("dflop ")
     installed = tmp_path / "venv" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
     assert (installed / "dflop" / "py.typed").exists()
-    # A licence for each library that comes along: Cbc's and its parts' among them; none of libraries of the system.
+    # There is a license for each bundled library, including those of Cbc and its parts, and none for system libraries.
     licences = set(os.listdir(installed / "dflop" / "licenses"))
     assert {"dflop", "coinor-libcbc3", "libtbb12", "liblapack3", "libgfortran5"} <= licences
     assert not [name for name in licences if name.startswith(("libc6", "lib32", "libstdc++", "zlib"))]

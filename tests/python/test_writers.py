@@ -1,4 +1,4 @@
-"""Writers of files refuse what the commands would not read."""
+"""Writers of files reject what the commands would not read."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_samples_that_no_command_reads_are_not_written(samples, said, tmp_path):
     path = tmp_path / "samples.json"
     assert said in refused(dflop.write_samples, path, samples)
     assert list(tmp_path.iterdir()) == []
-    # A command refuses what a file with them has.
+    # A command rejects a file with these samples.
     if samples != "abc":
         path.write_text(json.dumps({"schema": "dflop.samples", "version": 1, "samples": samples}))
         with pytest.raises(dflop.CommandError, match="samples"):

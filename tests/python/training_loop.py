@@ -1,7 +1,7 @@
 """A training loop of one rank, which tests kill: training_loop.py FOLDER RANK RANKS EPOCHS
 
-It writes each microbatch with the state after it to FOLDER/journal.RANK, goes on after the last one that is
-there, and waits at the end of each global batch for the other ranks, as a reduction of gradients does.
+It writes each microbatch and the state after it to FOLDER/journal.RANK, resumes after the last one in the journal, and
+waits at the end of each global batch for the other ranks, as in a reduction of gradients.
 """
 
 import json
@@ -33,15 +33,15 @@ def sampler(folder, rank, ranks):
 
 
 def journal(folder, rank):
-    """Returns the whole lines of a rank's journal, each with the epoch, the step, its items, and the state
-    after it."""
+    """Returns the complete lines of a rank's journal, each with the epoch, the step, its items, and the state after
+    it."""
     path = Path(folder) / f"journal.{rank}"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
 
 
 def keep(folder, rank, count):
-    """Leaves the first lines of a rank's journal."""
+    """Keeps only the first `count` lines of a rank's journal."""
     lines = [json.dumps(line) + "\n" for line in journal(folder, rank)[:count]]
     (Path(folder) / f"journal.{rank}").write_text("".join(lines))
 

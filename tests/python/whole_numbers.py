@@ -1,8 +1,9 @@
-"""A multimodal model of whole numbers, and a Walk's work that computes with it: threads are ranks, and nothing rounds.
+"""A multimodal model of whole numbers, and a Walk's work that computes with it. Threads are ranks, and nothing is
+rounded.
 
-A row is one number. Encoder layers add the sum of a sequence, LLM layers that of the rows before, the connector makes
-one row of four, and the loss is the sum of squares between what the head makes of a row, one number a word, and what it
-should be. All that is linear but the loss, so that derivatives by hand are short.
+A row is one number. Encoder layers add the sum of a sequence, LLM layers the sum of the preceding rows. The connector
+makes one row of four. The loss is the sum of squared differences between the head's outputs for a row, one number per
+word, and their targets. Everything except the loss is linear, so derivatives by hand are short.
 """
 
 import math
@@ -16,12 +17,12 @@ WORDS = 3
 PATIENCE_S = 60.0
 
 
-# Parts of a stage: forward(x) and backward(x, y_grad) -> (x_grad, gradients of its weights). `rows` are those of the
-# Part that they compute.
+# Parts of a stage: forward(x) and backward(x, y_grad) -> (x_grad, gradients of its weights). `rows` describes the rows
+# that they compute.
 
 
 class Layer:
-    """y_i = w x_i + v (sum of the rows before i in its sequence, and of those after it where `causal` is not set)."""
+    """y_i = w x_i + v (sum of the rows up to i in its sequence and, if not `causal`, also of those after it)."""
 
     def __init__(self, name, number, causal):
         self.weights = {f"{name}.own": 1 + number % 2, f"{name}.others": (-1) ** number}
@@ -51,7 +52,7 @@ class Layer:
 
 
 class Patches:
-    """The begin of the encoder: y_i = w patch_i."""
+    """The start of the encoder: y_i = w patch_i."""
 
     weights = {"patch": 2}
 
@@ -76,7 +77,7 @@ class Connector:
 
 
 class Embedding:
-    """Puts what comes from the encoder before the words of each sample."""
+    """Puts the encoder's rows before the words of each sample."""
 
     weights = {f"word.{t}": t + 1 for t in range(WORDS)}
 
@@ -106,7 +107,7 @@ class Head:
         self.weights = {name: t + 1 if tied else 2 - t for t, name in enumerate(self.names)}
 
     def _differences(self, x, rows):
-        """Gives each row of a word, and what each h_t makes too much of it."""
+        """Yields each row of a word with the excess of each h_t over its target."""
         begin = 0
         for seen, words in zip(rows.visual, rows.words):
             for place, word in enumerate(words):
@@ -131,7 +132,7 @@ def _dot(a, b):
 
 
 class Rows:
-    """What a Part's rows are: of pieces at the encoder, of samples at the LLM. `samples` is the batch."""
+    """The rows of a Part: from pieces at the encoder, from samples at the LLM. `samples` is the batch."""
 
     def __init__(self, part, samples):
         self.sequences, self.patches = [], []
@@ -150,7 +151,7 @@ class Rows:
 
 
 def parts_of(stages, stage, tied):
-    """Returns what a stage has for pieces, and for samples."""
+    """Returns a stage's parts for pieces and for samples."""
     first = stage.encoder_layers and not any(s.encoder_layers for s in stages[: stage.index])
     encoders = sum(s.encoder_layers for s in stages[: stage.index])
     llms = sum(s.llm_layers for s in stages[: stage.index])
@@ -171,7 +172,7 @@ class Module:
         self.gradients = {name: 0 for part in self.of_pieces + self.of_samples for name in part.weights}
 
     def forward(self, x, part, samples):
-        """Returns the output, or the loss, and the tape: each of its parts with its input and rows."""
+        """Returns the output or the loss, and the tape: each of its parts with its input and rows."""
         rows, tape = Rows(part, samples), []
         parts = (self.of_pieces if rows.sequences else []) + (self.of_samples if rows.words else [])
         for each in parts:
@@ -194,7 +195,7 @@ class Module:
 
 
 class Meetings:
-    """Messages and sums of ranks that are threads."""
+    """Messages and sums between ranks that are threads."""
 
     def __init__(self):
         self._changed = threading.Condition()
@@ -213,7 +214,7 @@ class Meetings:
             return self._sent.pop(index)
 
     def sum(self, key, ranks, rank, values):
-        """Returns the sums, by name, of what so many ranks give under a key, once each."""
+        """Returns the sums, by name, of the values that `ranks` ranks give under a key, once each."""
         with self._changed:
             given = self._sums.setdefault(key, {})
             assert rank not in given, f"rank {rank} gives to {key} twice"
@@ -226,7 +227,7 @@ class Meetings:
 
 
 class Work:
-    """The Work of a Walk in whole numbers. `results` is what optimizer steps get, by stage and weight."""
+    """A Walk's Work in whole numbers. `results` holds the inputs of optimizer steps, by stage and weight."""
 
     def __init__(self, program, group, samples, meetings, clip_norm, tied):
         self.program, self.samples, self.meetings = program, samples, meetings
@@ -332,7 +333,7 @@ class Work:
 
 
 def run(program, samples, clip_norm=None, tied=False):
-    """Runs all ranks of a Program, and returns their Works. Raises what the first that failed has raised."""
+    """Runs all ranks of a Program and returns their Works. Raises the exception of the first rank that failed."""
     meetings = Meetings()
     works = [Work(program, g, samples, meetings, clip_norm, tied) for g in range(len(program.groups))]
     failures = []
@@ -354,7 +355,7 @@ def run(program, samples, clip_norm=None, tied=False):
 
 
 def alone(program, samples, tied=False):
-    """Returns the mean loss and the gradients of all weights, computed in one go: every sample by itself, through all
+    """Returns the mean loss and the gradients of all weights, computed in one pass: every sample by itself, through all
     stages."""
     modules = [Module(program.stages, stage, tied) for stage in program.stages]
     loss, tokens = 0, 0

@@ -1,6 +1,6 @@
-"""One rank of three, of which one fails as the arguments say: failing_rank.py RANK PORT PROGRAM CULPRIT HOW
+"""One rank of three, one of which fails as the arguments say: failing_rank.py RANK PORT PROGRAM CULPRIT HOW
 
-It meets the others as under torchrun with a store in rank 0's process, and ends as any script does.
+It meets the others as under torchrun, through a store in rank 0's process, and ends like any script.
 """
 
 import datetime

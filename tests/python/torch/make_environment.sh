@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Makes the virtual environment in which tests with torch run: make_environment.sh [--small] FOLDER
-# Where the libraries of the CUDA 13 toolkit are installed, torch comes without its own copies of them. With --small it
-# ends with exit code 77 where they are not, as 3 GB would be fetched: the index has no torch for Linux on x86_64 without
-# CUDA.
+# Creates the virtual environment for tests with torch: make_environment.sh [--small] FOLDER
+# If the libraries of the CUDA 13 toolkit are installed, torch is installed without its own copies of them. If they are
+# not, --small ends with exit code 77 instead of fetching 3 GB: the index has no torch for Linux on x86_64 without CUDA.
 set -euo pipefail
 small=0
 if [ "$1" = --small ]; then small=1; shift; fi
@@ -20,7 +19,7 @@ has_toolkit() {
   done
 }
 
-# Prints the requirements of an installed package on others, as name==version: pins PACKAGE NAME...
+# Prints an installed package's pinned requirements among NAME..., as name==version: pins PACKAGE NAME...
 pins() {
   "$python" - "$@" <<'PYTHON'
 import importlib.metadata, re, sys
@@ -53,7 +52,7 @@ if ! installed pytest || ! installed mypy; then
   say "Fetching pytest, mypy, numpy and pandas with pip: 60 MB"
   "${pip[@]}" pytest mypy numpy pandas
 fi
-# These need torch, which is there; pip would fetch what was left out above.
+# These need torch, which is installed. pip would fetch the libraries left out above.
 if ! installed torchdata || ! installed transformers || ! installed accelerate || ! installed deepspeed; then
   say "Fetching torchdata, transformers, accelerate and deepspeed with pip: 60 MB"
   "${pip[@]}" setuptools wheel transformers psutil requests urllib3

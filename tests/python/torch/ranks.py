@@ -1,4 +1,4 @@
-"""Runs a function on several ranks, each a process of its own, for tests of torch.distributed over gloo."""
+"""Runs a function on several ranks, each in its own process, for tests of torch.distributed over gloo."""
 
 import datetime
 import multiprocessing
@@ -13,7 +13,7 @@ GRACE = 10.0
 
 
 class RanksFailed(AssertionError):
-    """Some ranks raised, died or hung. `failures` has texts by rank, `results` what the others returned."""
+    """Some ranks raised, died or hung. `failures` has texts by rank, `results` the other ranks' return values."""
 
     def __init__(self, failures, results):
         super().__init__("\n".join(f"rank {rank}: {text}" for rank, text in sorted(failures.items())))
@@ -22,11 +22,11 @@ class RanksFailed(AssertionError):
 
 
 def run_ranks(world, function, *args, timeout=60):
-    """Returns what function(rank, world, *args) returns on each of `world` ranks, in the order of ranks.
+    """Returns the results of function(rank, world, *args) on each of `world` ranks, in the order of ranks.
 
-    The function runs with the gloo process group initialised and one thread of compute; it is a function of a
-    module, as it is pickled, and so are its arguments and results. Raises RanksFailed with the tracebacks of
-    the ranks where one raises, dies, or has not ended after `timeout` seconds.
+    The function runs with the gloo process group initialized and one compute thread. It must be a module-level
+    function, as it is pickled along with its arguments and results. Raises RanksFailed with the tracebacks of the ranks
+    that raise, die, or have not ended after `timeout` seconds.
     """
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="dflop-ranks") as folder:
@@ -76,7 +76,7 @@ def _run_rank(folder, rank, world, function, args, timeout):
     with open(path + ".part", "wb") as file:
         pickle.dump(outcome, file)
     os.replace(path + ".part", path)
-    # A process group of which a rank failed may wait in its destructor; nothing after the result matters.
+    # A process group with a failed rank may wait in its destructor. Nothing after the result matters.
     os._exit(0 if outcome[0] else 1)
 
 
@@ -93,6 +93,6 @@ def _returned(folder, rank, world, function, args, timeout):
         timeout=datetime.timedelta(seconds=timeout),
     )
     result = function(rank, world, *args)
-    # Ranks that end early take the connections of the others with them.
+    # Ranks that end early close the connections of the others.
     dist.barrier()
     return result

@@ -23,8 +23,8 @@ from dflop.torch._reduction import StageReduction
 from dflop.torch._version import require_split_backwards
 
 def gradients_of(rank, world, cases):
-    """Returns, of each (program, batch, clip norm, whether ends are tied), the result and the gradients of this rank's
-    stages after a step. A second one adds the same to them, which doubles each to the bit."""
+    """Returns, for each (program, batch, clip norm, whether ends are tied), the result and the gradients of this rank's
+    stages after a step. A second step adds the same gradients, which doubles each exactly."""
     found = []
     for program, batch, clip_norm, tied in cases:
         stages = Program(program).stages
@@ -50,7 +50,7 @@ def gradients_of(rank, world, cases):
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Gives this process one thread, as the ranks have: sums of several threads have other roundings."""
+    """Gives this process one thread, like the ranks: sums over several threads round differently."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -58,8 +58,8 @@ def one_thread():
 
 
 def check_gradients(plans, dtype, tolerances, server, clip_norm=None, samples=None):
-    """Holds plans' gradients on all ranks against one process's: largest difference over the largest value. Plans that
-    clip do so at `clip_norm`. `samples` are those of a model of text whose ends are tied."""
+    """Compares plans' gradients on all ranks with those of one process: largest difference over the largest value.
+    Plans that clip do so at `clip_norm`. `samples` are for a text model whose ends are tied."""
     by_ranks, tied = {}, samples is not None
     for seed, (plan, tolerance) in enumerate(zip(plans, tolerances)):
         batch = (samples or make_samples(plan["gbs"], seed), dtype)
@@ -104,7 +104,7 @@ PLANS = [
 
 
 def test_gradients_with_one_dp_rank_are_those_of_one_process_to_the_bit(server):
-    # Microbatches add up in one order on each rank; a split backward makes the sums of one microbatch in another one.
+    # Microbatches add up in the same order on each rank. A split backward sums within a microbatch in another order.
     tolerances = [1e-14 if plan["schedule"].startswith("zb") else 0.0 for plan in PLANS]
     check_gradients(PLANS, torch.float64, tolerances, server)
 
@@ -115,7 +115,7 @@ def test_gradients_of_random_plans_are_those_of_one_process(server):
 
 
 def test_gradients_of_planned_plans_are_those_of_one_process(server, tmp_path):
-    # Of the planners' plans half clip, at a norm that is far below what the model's gradients have.
+    # Half of the planners' plans clip, at a norm far below that of the model's gradients.
     plans = [plan for _, plan in planned(tmp_path)]
     assert sum(bool(plan.get("clip_gradients")) for plan in plans) == 20
     check_gradients(plans, torch.float64, [1e-12] * len(plans), server, clip_norm=0.01)
@@ -141,7 +141,7 @@ def test_tied_ends_on_two_ranks_are_one_matrix(server, tmp_path):
 
 
 class SometimesDeaf(torch.nn.Module):
-    """A stage that does not use what comes in, where it is told so."""
+    """A stage that ignores its input when told to."""
 
     def __init__(self):
         super().__init__()
@@ -165,8 +165,8 @@ def gradients_of_deaf_stages(rank, world, program):
 
 @pytest.mark.parametrize("order", ["1f1b", "zb-h1"])
 def test_a_stage_that_does_not_use_its_input_keeps_its_gradients(order, server):
-    # Four microbatches of one sample, each of one row: stage 1 uses its input in microbatches 0 and 2, so that the
-    # gradient of stage 0 is 2 of 4 tokens, and that of stage 1 counts all four.
+    # Four microbatches of one sample, each of one row: stage 1 uses its input in microbatches 0 and 2, so the gradient
+    # of stage 0 is 2 of 4 tokens, and that of stage 1 counts all four.
     plan = make_plan("uniform", order, (2, 1), (2, 1), 4, 4)
     plan["encoder"]["layers"], plan["llm"]["layers"] = [4, 0], [1, 5]  # both stages have rows of the LLM
     samples = [dflop.make_sample(1) for _ in range(4)]
@@ -176,7 +176,7 @@ def test_a_stage_that_does_not_use_its_input_keeps_its_gradients(order, server):
 
 
 class SometimesAdapted(torch.nn.Module):
-    """A stage that uses one of its parameters where it is told so."""
+    """A stage that uses one of its parameters only when told to."""
 
     def __init__(self):
         super().__init__()
@@ -189,7 +189,7 @@ class SometimesAdapted(torch.nn.Module):
 
 
 def adapters_after_steps(rank, world, program):
-    """Returns the adapter after each of three steps: in the first two one microbatch of dp rank 1 uses it."""
+    """Returns the adapter after each of three steps. In the first two, one microbatch of dp rank 1 uses it."""
     step = 0
 
     def inputs(part, batch):
@@ -212,9 +212,9 @@ def adapters_after_steps(rank, world, program):
 
 @pytest.mark.parametrize("bucket", [None, 1])
 def test_optimizers_leave_alone_what_no_rank_used(bucket, server):
-    # AdamW with a gradient that is twice the same, 1 of 4 tokens, steps by its learning rate, after it has taken
-    # lr * weight_decay = 0.01 of the value: 1 - 0.01 - 0.1 = 0.89, then 0.89 * 0.99 - 0.1. The third step, in which no
-    # rank uses the adapter, would go on by its momentum if it had a gradient of zeros.
+    # AdamW with the same gradient twice, 1 of 4 tokens, steps by its learning rate after subtracting lr * weight_decay
+    # = 0.01 of the value: 1 - 0.01 - 0.1 = 0.89, then 0.89 * 0.99 - 0.1. In the third step no rank uses the adapter.
+    # With a gradient of zeros it would still move by its momentum.
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4)
     if bucket is not None:
         plan["gradient_bucket_bytes"] = bucket
@@ -224,7 +224,7 @@ def test_optimizers_leave_alone_what_no_rank_used(bucket, server):
 
 
 class Twice(torch.nn.Module):
-    """A stage that uses its layer twice, under one name or two."""
+    """A stage that uses its layer twice, with one name or two."""
 
     def __init__(self, stage, names):
         super().__init__()
@@ -266,7 +266,7 @@ def test_stages_that_use_a_parameter_twice_are_not_split(server):
 
 
 def one_after_the_other(rank, world, plan, program, batch):
-    """Returns the losses of executors that were closed, the threads that they left, and what they say afterwards."""
+    """Returns the losses of executors that were closed, the threads that they left, and their messages afterwards."""
     losses, threads = [], []
     for _ in range(3):
         with warnings.catch_warnings(record=True) as said:
@@ -300,7 +300,7 @@ def test_an_executor_that_is_closed_leaves_nothing(server):
 
 
 def refusals(rank, world, cases):
-    """Returns what Executors refuse: of each (program, options) the error."""
+    """Returns the error of each (program, options) that Executor rejects."""
     found = []
     for program, options in cases:
         try:
@@ -350,7 +350,7 @@ def test_plans_that_the_executor_does_not_run_are_refused(server, tmp_path):
 
 
 def refused_plans(rank, world, plans):
-    """Returns what Executors say of plans that they refuse."""
+    """Returns the errors of Executors for plans that they reject."""
     return [refused_plan(plan) for plan in plans]
 
 
@@ -373,7 +373,7 @@ def test_stages_that_share_a_parameter_are_refused(server):
 
 
 class Twin(torch.nn.Module):
-    """A stage whose copies on two dp ranks differ in one thing."""
+    """A stage whose copies on two dp ranks differ in one property."""
 
     def __init__(self, differs):
         super().__init__()
@@ -397,7 +397,7 @@ def refusals_of_twins(rank, world, program, differences):
 
 
 def test_modules_that_differ_over_dp_ranks_are_refused_on_all(server):
-    # In order: a.weight, a.bias, b.weight, b.bias, 0 to 3. All ranks go on, as none waits for another one.
+    # In order: a.weight, a.bias, b.weight, b.bias, 0 to 3. All ranks continue, as none waits for another.
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4)
     program = make_program(plan, make_samples(4, 0), server)
     differs = "b.%s a trained torch.float32 of shape %s on rank 0, found a %s torch.%s of shape %s on rank 1"
@@ -423,17 +423,17 @@ def test_split_backwards_need_a_new_torch():
 def trains_f16(rank, world, program):
     with pytest.raises(RankFailed, match="expected f32, bf16 or f64 to train, found f16: weight of stage 0"):
         Executor(program, lambda stage: torch.nn.Linear(2, 2).half(), inputs=None, loss=None)
-    os._exit(0)  # without torch.distributed there is nothing to leave together
+    os._exit(0)  # without torch.distributed there is nothing to tear down together
 
 
 def test_weights_in_f16_are_refused(server):
     plan = make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4)
-    with pytest.raises(RanksFailed, match="ended with exit code 0"):  # and not with what pytest.raises raises
+    with pytest.raises(RanksFailed, match="ended with exit code 0"):  # not with the error of pytest.raises
         run_ranks(1, trains_f16, make_program(plan, make_samples(4, 0), server))
 
 
 def drawn_batches(rank, world, plan, samples):
-    """Returns what batches() gives of the first rank's sampler, and the error of one that fails."""
+    """Returns the batches of the first rank's sampler from batches(), and the error of a sampler that fails."""
     program = dflop.PlanSampler(plan, samples)
     executor = Executor(plan, lambda stage: torch.nn.Linear(1, 1), inputs=None, loss=None)
     drawn = [(batch.step, batch.indices) for batch in executor.batches(program if rank == 0 else None)]
@@ -454,7 +454,7 @@ def test_all_ranks_get_the_batches_of_the_first(server):
 
 
 def states_of_ranks(rank, world, plan, samples, state):
-    """Returns what the samplers of a rank say of where they are: after one batch, after all, and of another epoch."""
+    """Returns the states of a rank's samplers: after one batch, after all, and in another epoch."""
     sampler = dflop.PlanSampler(plan, samples)
     sampler.load_state_dict(state)
     executor = Executor(plan, lambda stage: torch.nn.Linear(1, 1), inputs=None, loss=None)
@@ -479,7 +479,8 @@ def test_samplers_of_all_ranks_follow_the_first(server):
 
 
 def steps_of_samplers(rank, world, plan, others, samples):
-    """Returns what an executor of a plan says of the first batches of samplers of other ones; None: it took it."""
+    """Returns the errors of a plan's executor for the first batches of samplers of other plans, or None if it accepts
+    one."""
     said = []
     for other in others:
         executor = Executor(
@@ -488,7 +489,7 @@ def steps_of_samplers(rank, world, plan, others, samples):
             inputs=vlm.inputs,
             loss=vlm.loss,
         )
-        if "groups" in other:  # a program that does not say of what order it is
+        if "groups" in other:  # a program that does not name its order
             program, indices = other, list(range(4))
         else:
             batch = next(executor.batches(dflop.PlanSampler(other, samples)))
@@ -522,7 +523,7 @@ def test_programs_of_a_plan_with_another_order_are_refused(server):
 
 
 def plans_of_ranks(rank, world, cases):
-    """Returns what the executor says of plans, of which each rank has its own; None: it was made."""
+    """Returns the errors of the executor for plans that vary by rank, or None if it was made."""
     said = []
     for plans in cases:
         try:
@@ -571,7 +572,7 @@ def test_ranks_with_different_plans_are_refused(server, tmp_path):
 
 
 def failing_step(rank, world, program, batch, culprit, how):
-    """Runs steps in the second of which one rank raises, or dies."""
+    """Runs steps. In the second one a rank raises or dies."""
     step = 0
 
     def inputs(part, batch):
@@ -610,7 +611,7 @@ def test_all_ranks_stop_and_say_which_was_first(culprit, how, server):
 
 
 def living_on(rank, world, program, folder, how):
-    """Has the second rank fail, or close, and live on until the first one has learned of it."""
+    """Lets the second rank fail or close and then live on until the first one has learned of it."""
 
     def inputs(part, batch):
         if rank == 1 and how == "raises":
@@ -651,7 +652,7 @@ def living_on(rank, world, program, folder, how):
     ],
 )
 def test_a_rank_that_waits_learns_of_one_that_failed_and_lives_on(how, message, server, tmp_path):
-    # Rank 0 waits for the gradients of its first microbatch, over the connection that torch.distributed keeps.
+    # Rank 0 waits for the gradients of its first microbatch, on a connection that torch.distributed keeps open.
     plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 4, 12)
     program = make_program(plan, make_samples(12, 0), server)
     with pytest.raises(RanksFailed) as failed:
@@ -661,7 +662,7 @@ def test_a_rank_that_waits_learns_of_one_that_failed_and_lives_on(how, message, 
 
 
 class Store:
-    """A store of torch.distributed in which nobody has written."""
+    """A store of torch.distributed that is empty."""
 
     def check(self, keys):
         return False
@@ -672,7 +673,7 @@ class Store:
     [(2, 1, "rank 0 lost it at step 3 (E: gone)"), (3, None, "one of 1, 2: rank 0 lost it at step 3 (E: gone)")],
 )
 def test_what_a_rank_lost_while_it_spoke_to_all_is_one_of_the_others(ranks, lost, said):
-    # The first rank, as the source of a broadcast, names itself alone as the other end.
+    # The first rank, as the source of a broadcast, names only itself as the other end.
     board = object.__new__(Board)
     board._store, board._rank, board._ranks = Store(), 0, ranks
     E = type("E", (Exception,), {})
@@ -681,7 +682,7 @@ def test_what_a_rank_lost_while_it_spoke_to_all_is_one_of_the_others(ranks, lost
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_skipped_a_step_is_named_by_all_that_waited_too_long(rank):
-    # Rank 0 has begun two steps, rank 1 one: who of them is first out of patience does not matter.
+    # Rank 0 has begun two steps, rank 1 one. It does not matter which of them loses patience first.
     store = {"begun0": b"2", "begun1": b"1"}
     board = object.__new__(Board)
     board._rank, board._ranks = rank, 2
@@ -692,7 +693,7 @@ def test_a_rank_that_skipped_a_step_is_named_by_all_that_waited_too_long(rank):
 
 
 def ends_of_ranks(program, folder, *failure):
-    """Returns exit code and last line of each of three ranks that end as scripts do; failure is (culprit, how)."""
+    """Returns the exit code and last line of each of three ranks that end like scripts. failure is (culprit, how)."""
     path = folder / "program.json"
     path.write_text(json.dumps(program))
     with socket.socket() as found:
@@ -730,7 +731,7 @@ def ends_of_ranks(program, folder, *failure):
     ],
 )
 def test_scripts_of_all_ranks_end_with_the_name_of_the_one_that_failed(culprit, how, reason, server, tmp_path):
-    # Three dp ranks of one stage only meet in sums, of which an error does not say which rank was lost.
+    # Three dp ranks of one stage meet only in sums, whose errors do not name the lost rank.
     plan = make_plan("uniform", "1f1b", (1, 3), (1, 3), 2, 6)
     program = make_program(plan, [dflop.make_sample(1) for _ in range(6)], server)
     ends = ends_of_ranks(program, tmp_path, culprit, how)
@@ -753,7 +754,7 @@ def test_scripts_of_a_pipeline_end_with_the_name_of_the_one_that_failed(culprit,
 
 
 class Repeated(torch.nn.Module):
-    """A stage of rows of two numbers."""
+    """A stage with rows of two numbers."""
 
     def __init__(self):
         super().__init__()
@@ -764,7 +765,7 @@ class Repeated(torch.nn.Module):
 
 
 def wrong_steps(rank, world, programs, what):
-    """Runs two steps, in the second of which something is wrong."""
+    """Runs two steps, the second with an error."""
     step = 0
 
     def is_wrong(kind):
@@ -799,7 +800,7 @@ def wrong_steps(rank, world, programs, what):
 def test_what_would_train_something_else_stops_all_ranks(what, message, server):
     plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 3)
     plan["encoder"]["layers"], plan["llm"]["layers"] = [4, 0], [1, 5]  # both stages have rows of the LLM
-    # One microbatch has the long sample and so one row, the other one two; and the other way round.
+    # One microbatch has the long sample and so one row, the other one two; or the reverse.
     batches = [[dflop.make_sample(tokens) for tokens in lengths] for lengths in ((9, 1, 1), (1, 1, 9))]
     programs = [make_program(plan, samples, server) for samples in batches]
     for program in programs:
@@ -832,7 +833,7 @@ def wrong_loss(rank, world, program, kind):
 
 @pytest.mark.parametrize("kind", LOSSES)
 def test_a_wrong_loss_is_named(kind, server):
-    # Two samples in each of two microbatches: two rows of two.
+    # Two samples in each of two microbatches: two rows of two numbers.
     program = make_program(make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4), [dflop.make_sample(5)] * 4, server)
     with pytest.raises(RanksFailed) as failed:
         run_ranks(1, wrong_loss, program, kind)
@@ -841,13 +842,13 @@ def test_a_wrong_loss_is_named(kind, server):
 
 
 def rows_by_sample(program, message):
-    """Returns a message with one row for each sample, as the modules above make them."""
+    """Returns a message with one row for each sample, like the modules above."""
     rows = program["bins"].count(message[2])
     return [*message[:6], rows, rows]
 
 
 class Scaled:
-    """The loss of vlm, times `scale`."""
+    """The loss of vlm times `scale`."""
 
     scale = 1.0
 
@@ -864,7 +865,8 @@ def scaled_executor(program, batch, loss, **options):
 
 
 def with_a_norm_of_nan(rank, world, program, batch):
-    """Returns what Executors say of a step whose loss is NaN, the weights after it, and the norm of the next step."""
+    """Returns the errors of Executors for a step whose loss is NaN, whether weights stayed, and the norm of the next
+    step."""
     found = []
     for options in ({}, {"error_if_nonfinite": False}):
         loss = Scaled()
@@ -899,8 +901,8 @@ def test_a_norm_that_is_no_number_stops_all_optimizers(server):
 
 
 def adds_up(rank, world, program, batch):
-    """Returns whether a step whose norm is NaN leaves the gradients before it, in the tensors that held them, and whether
-    the next one adds to these."""
+    """Returns whether a step whose norm is NaN leaves the previous gradients in their tensors, and whether the next
+    step adds to them."""
     loss = Scaled()
     executor = scaled_executor(program, batch, loss, clip_norm=math.inf)
     weights = [p for module in executor.modules.values() for p in module.parameters()]
@@ -913,7 +915,7 @@ def adds_up(rank, world, program, batch):
     kept = all(p.grad is g and torch.equal(g, old) for p, g, old in zip(weights, held, before))
     loss.scale = 3.0
     executor.step(program, batch)
-    # A loss of three times the first one's: 1 + 3 = 4 times its gradients, but for roundings.
+    # Three times the first loss: 1 + 3 = 4 times its gradients, up to rounding.
     added = all(p.grad is g and torch.allclose(g, 4 * old) for p, g, old in zip(weights, held, before))
     executor.close()
     return kept, added
@@ -927,7 +929,8 @@ def test_steps_without_an_optimizer_add_up_and_one_without_a_norm_adds_nothing(s
 
 
 def unfreezes(rank, world, program, batch, out):
-    """Returns what steps say after a parameter was unfrozen: of an optimizer that was given it, and one that was not."""
+    """Returns the results of steps after a parameter was unfrozen, with an optimizer that has it and with one that does
+    not."""
     said = []
     for given in (True, False):
         executor = Executor(
@@ -949,7 +952,7 @@ def unfreezes(rank, world, program, batch, out):
         except RankFailed as error:
             said.append(str(error))
     Path(out).write_text(json.dumps(said))
-    os._exit(0)  # without torch.distributed there is nothing to leave together
+    os._exit(0)  # without torch.distributed there is nothing to tear down together
 
 
 def test_parameters_that_are_unfrozen_need_an_optimizer(server, tmp_path):
@@ -965,7 +968,7 @@ def test_parameters_that_are_unfrozen_need_an_optimizer(server, tmp_path):
 
 
 def warned_of_recomputation(rank, world, plan):
-    """Returns what making an executor says where nobody speaks for the modules, and where somebody does."""
+    """Returns the warnings of an executor without and with a statement that the modules recompute."""
     found = []
     for options in ({}, {"modules_recompute": True}):
         with warnings.catch_warnings(record=True) as said:
@@ -984,7 +987,7 @@ def test_plans_that_recompute_are_warned_of_unless_the_modules_do_it():
 
 
 def warned_of_buffers(rank, world, program, batch):
-    """Returns the warnings of two steps of stages with and without running statistics."""
+    """Returns the warnings in two steps of stages with and without running statistics."""
     found = []
     for norm in (torch.nn.BatchNorm1d, torch.nn.LayerNorm):
 
@@ -1016,7 +1019,7 @@ def test_buffers_that_differ_over_dp_ranks_are_warned_of_once(server):
 
 
 def reductions(rank, world):
-    """Returns gradients of parameters that are frozen at first, and the error of a backward that does one twice."""
+    """Returns gradients of initially frozen parameters, and the error of a backward that computes one twice."""
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
     for parameter in module.parameters():
         torch.nn.init.ones_(parameter)
@@ -1041,8 +1044,8 @@ def reductions(rank, world):
 
 
 def test_reductions_follow_what_trains_and_refuse_gradients_that_come_twice():
-    # The first layer's weights get x, 1 and 2 on the two ranks, and its biases 1 each; the second layer's weights get
-    # 2 x + 1 = 3 and 5.
+    # The first layer's weights get x, 1 and 2 on the two ranks, and its biases 1 each. The second layer's weights get 2
+    # x + 1 = 3 and 5.
     for sums, error in run_ranks(2, reductions):
         assert sums == [[3.0] * 4, [2.0] * 2, [8.0] * 2, [2.0]]
         assert "use_reentrant=False" in error

@@ -1,4 +1,4 @@
-"""Every Python block of docs/pytorch.md runs as it is printed; what a block takes for granted is made here."""
+"""Runs every Python block of docs/pytorch.md as printed. This file provides the names that a block assumes."""
 
 import importlib.util
 import itertools
@@ -22,7 +22,7 @@ SOURCE = Path(__file__).resolve().parents[3]
 
 
 def blocks():
-    """Returns the Python blocks of the page by the heading that they stand under."""
+    """Returns the Python blocks of the page by their heading."""
     found, heading = {}, None
     page = (SOURCE / "docs" / "pytorch.md").read_text()
     for match in re.finditer(r"^#+ ([^\n]*)$|^```python\n(.*?)^```$", page, re.M | re.S):
@@ -37,7 +37,7 @@ BLOCKS = blocks()
 
 
 def example():
-    """Returns the module train_vlm.py, whose stages and samples stand for one's own."""
+    """Returns the module train_vlm.py, whose stages and samples stand in for the reader's own."""
     path = SOURCE / "experiments" / "examples" / "pytorch" / "train_vlm.py"
     spec = importlib.util.spec_from_file_location("train_vlm", path)
     module = importlib.util.module_from_spec(spec)
@@ -46,7 +46,7 @@ def example():
 
 
 def run(heading, index=0, **names):
-    """Runs a block, and returns its names."""
+    """Runs a block and returns its names."""
     exec(compile(BLOCKS[heading][index], f"docs/pytorch.md: {heading}", "exec"), names)
     return names
 
@@ -104,11 +104,11 @@ def test_a_training_loop():
     names = run("Microbatches of a training loop", **about, epochs=2)
     # 1030 items are 2 global batches of 512, of 16 microbatches each.
     assert len(trained) == 2 * 2 * 16
-    # The second epoch is over: two more are trained.
+    # The second epoch is over, so two more are trained.
     run("Microbatches of a training loop", 1, **{**names, "epochs": 4})
     assert len(trained) == 4 * 2 * 16
     whole = list(trained)
-    # The same in the middle of the third one.
+    # The same in the middle of the third epoch.
     del trained[:]
     names["sampler"].set_epoch(2)
     for microbatch in itertools.islice(names["loader"], 5):
@@ -124,7 +124,7 @@ def test_a_notebook():
 
 
 def on_each_rank(rank, world, folder):
-    """Runs what the page has ranks do: train under a plan, record that, say what a loop does, run an order."""
+    """Runs what the page lets ranks do: train under a plan, record it, print the order of a loop, run an order."""
     os.chdir(folder)
     vlm = example()
     data = vlm.Pictures(64)
@@ -145,7 +145,7 @@ def on_each_rank(rank, world, folder):
             parameter.data.zero_()
     for stage in executor.optimizers:
         executor.optimizers[stage] = torch.optim.AdamW(executor.modules[stage].parameters())
-    # 64 samples are 4 batches of 16. The first epoch is over: with one epoch in all nothing is left to train.
+    # 64 samples are 4 batches of 16. The first epoch is over, so with one epoch in all nothing is left to train.
     run("Checkpoints", 1, **saved, epochs=1)
     assert executor._steps == 4
     for stage, module in modules:
@@ -230,7 +230,7 @@ def test_own_modules_are_profiled_planned_trained_and_recorded(tmp_path):
         line = command.replace("dflop ", dflop.executable() + " ", 1)
         return subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
 
-    # On a busy machine torch's profiler at times loses some ranges of a step: such a run is recorded once more.
+    # On a busy machine, torch's profiler sometimes loses ranges of a step. Such a run is recorded again.
     for _ in range(4):
         assert run_ranks(2, on_each_rank, str(tmp_path), timeout=300) == [0, 2]
         imported = printed(commands[0])
@@ -239,14 +239,14 @@ def test_own_modules_are_profiled_planned_trained_and_recorded(tmp_path):
             break
     assert imported.returncode == 0, said
     record = json.loads((tmp_path / "run.json").read_text())
-    # A busy machine makes steps that take another time when they are replayed: these are left out by name.
+    # On a busy machine, some steps take another time when replayed. They are left out by name.
     left_out = set(re.findall(r"(?:inconsistent_step|truncated_profile) .*?\bstep (\d+)", said))
     assert len(record["iterations"]) + len(left_out) == 3, said
     replayed = printed(commands[1])
     assert replayed.returncode == 0, replayed.stderr
     for iteration in record["iterations"]:
         spans = iteration["spans"]
-        sums = {  # the norm's, in which both ranks meet; gradients have another one, or go in buckets beside compute
+        sums = {  # the norm's sum, in which both ranks meet; gradients have another, or buckets during compute
             rank: message
             for rank, op, message in zip(spans["rank"], spans["op"], spans["message"])
             if record["ops"][op] == "all_reduce"

@@ -1,4 +1,4 @@
-"""Stage and Schedule against one process, on 4 gloo ranks, for all orders that dflop has."""
+"""Stage and Schedule compared with one process, on 4 gloo ranks, for all orders of dflop."""
 
 import json
 import subprocess
@@ -23,8 +23,8 @@ OUT_OF_ORDER = [["F0", "F1", "F2", "B1", "B0", "B2"], ["F1", "F0", "F2", "B1", "
 
 
 class Module(torch.nn.Module):
-    """A stage whose output is a transposed view, of half the rows or independent of a single row where
-    asked.
+    """A stage whose output is a transposed view. Optionally it has half of the rows, or does not depend on a single
+    input row.
     """
 
     def __init__(self, halves, skips):
@@ -50,7 +50,7 @@ def modules_of(count, frozen):
 
 
 def shapes_of(rows, count):
-    """Stage 1 halves, so that n rows become n // 2 + 1 behind it."""
+    """Stage 1 halves the rows, so n rows become n // 2 + 1 after it."""
     return [list(rows)] + [[n // 2 + 1 for n in rows]] * (count - 2)
 
 
@@ -65,16 +65,14 @@ def loss_sum(output, target):
 
 
 def reference(count, rows, tokens, frozen=0, order_of_sums=None):
-    """Returns losses and gradients of one process, which adds up microbatches in their order, or the one
-    given.
-    """
+    """Returns losses and gradients of one process, which adds up microbatches in order, or in the given order."""
     modules = modules_of(count, frozen)
     losses = {}
     inputs, targets = batch(rows)
     for microbatch in order_of_sums or range(len(rows)):
         x = inputs[microbatch]
         for module in modules[:-1]:
-            x = module(x).contiguous()  # as it is sent: of another layout the last bits may differ
+            x = module(x).contiguous()  # as sent: with another layout the last bits may differ
         loss = loss_sum(modules[-1](x), targets[microbatch]) / tokens
         loss.backward()
         losses[microbatch] = loss.item()
@@ -83,7 +81,7 @@ def reference(count, rows, tokens, frozen=0, order_of_sums=None):
 
 
 def order_of(name, folder, ranks=4, microbatches=len(ROWS)):
-    """Returns the path of the order that dflop makes of the name."""
+    """Returns the path of dflop's order with the name."""
     pipeline = {
         "schema": "dflop.pipeline",
         "version": 1,
@@ -108,9 +106,7 @@ def order_of(name, folder, ranks=4, microbatches=len(ROWS)):
 
 
 def train(rank, world, cases, rows, tokens):
-    """Runs each case (order, frozen stages), and returns losses, gradients by stage and outputs, where there
-    are any.
-    """
+    """Runs each case (order, frozen stages) and returns losses, gradients by stage, and outputs if there are any."""
     return [train_one(rank, order, frozen, rows, tokens) for order, frozen in cases]
 
 
@@ -122,7 +118,7 @@ def train_one(rank, order, frozen, rows, tokens):
     stages = [Stage(modules[index], index, count, CPU) for index in mine]
     schedule = Schedule(stages, order, loss_sum)
     losses = []
-    # The first batch is the second turned round: shapes are those of each batch, not of the first one.
+    # The first batch is the second reversed: shapes belong to each batch, not to the first one.
     for turned in (rows[::-1], rows):
         for stage in stages:
             stage.submod.zero_grad()
@@ -142,7 +138,7 @@ def train_one(rank, order, frozen, rows, tokens):
 
 
 def check(results, count, rows, expected):
-    """Compares what ranks returned with (losses, gradients) of one process, to the bit."""
+    """Compares the ranks' results exactly with (losses, gradients) of one process."""
     losses, gradients = expected
     outputs = [output for _, _, output in results if output is not None]
     assert [found for found, _, _ in results if found] == [losses]
@@ -155,8 +151,7 @@ def check(results, count, rows, expected):
 
 
 def test_all_orders_give_the_gradients_of_one_process(tmp_path):
-    # Microbatch 3 has one row, so stage 2 does not use its input there: the stages before it get zeros of one
-    # row.
+    # Microbatch 3 has one row, so stage 2 does not use its input there, and the previous stages get zeros for one row.
     orders = [order_of(name, tmp_path) for name in ORDERS]
     cases = [(order, 0) for order in orders] + [(orders[ORDERS.index("zb-h1")], 2)]
     by_rank = run_ranks(4, train, cases, ROWS, 30, timeout=120)
@@ -166,7 +161,7 @@ def test_all_orders_give_the_gradients_of_one_process(tmp_path):
 
 
 def test_forwards_may_be_out_of_order_on_the_last_stage():
-    # Both ranks add up microbatches 1, 0, 2, while stage 1 makes the outputs of 1, 0, 2.
+    # Both ranks add up microbatches 1, 0, 2, while stage 1 outputs 1, 0, 2.
     rows = [3, 4, 1]
     results = run_ranks(2, train, [(OUT_OF_ORDER, 0)], rows, 8)
     check([result[0] for result in results], 2, rows, reference(2, rows, 8, order_of_sums=[1, 0, 2]))
@@ -177,7 +172,7 @@ def test_forwards_may_be_out_of_order_on_the_last_stage():
 
 
 def train_upstream(rank, world):
-    """Runs OUT_OF_ORDER with torch's own classes over three microbatches of one shape."""
+    """Runs OUT_OF_ORDER with torch's own classes on three microbatches of one shape."""
     module = plain_modules()[rank]
     stage = PipelineStage(module, rank, 2, CPU)
     schedule = _PipelineScheduleRuntime([stage], 3, loss_fn=linear_loss, scale_grads=False)
@@ -194,7 +189,7 @@ def train_upstream(rank, world):
 
 
 def test_torch_itself_gives_wrong_gradients_out_of_order_without_a_word():
-    """It is why Schedule looks up losses itself. Where this fails torch has mended it."""
+    """This is why Schedule looks up losses itself. If this test fails, torch has fixed the bug."""
     modules = plain_modules()
     for x, target in zip(*batch([4, 4, 4])):
         linear_loss(modules[1](modules[0](x)), target).backward()
@@ -208,7 +203,7 @@ def test_torch_itself_gives_wrong_gradients_out_of_order_without_a_word():
 
 
 def linear_loss(output, target):
-    """A loss that does not keep the output, as cross_entropy; others would end in an error."""
+    """A loss that, like cross_entropy, does not keep the output. Others would raise an error."""
     return (output * target).sum()
 
 
@@ -233,7 +228,8 @@ def train_with_shapes(rank, world, rows, shapes):
 def test_wrong_shapes_are_refused():
     with pytest.raises(RanksFailed, match="expected one of each of 2 microbatches, found 3"):
         run_ranks(2, train_with_shapes, [3, 4], [3, 4, 5])
-    # Without shapes all microbatches are said to be as the first; torch alone would fill a part of a buffer.
+    # Without shapes, all microbatches are assumed to have the first one's shape. torch by itself would fill part of a
+    # buffer.
     with pytest.raises(RanksFailed) as caught:
         run_ranks(2, train_with_shapes, [4, 3], None)
     assert (
@@ -242,12 +238,12 @@ def test_wrong_shapes_are_refused():
 
 
 def test_steps_of_chunks_are_those_of_stages():
-    # Two ranks down and up again hold stages 0 and 3, 1 and 2; round-robin 0 and 2, 1 and 3.
+    # Two ranks in a V hold stages 0 and 3, 1 and 2; round-robin, 0 and 2, 1 and 3.
     ranks = [["F0", "F0.1", "B0.1", "B0"], ["F0", "F0.1", "B0.1", "B0"]]
     v = stage_steps({"schema": "dflop.order", "version": 1, "placement": "v", "ranks": ranks})
     assert [[stage for stage, _, _ in steps] for steps in v] == [[0, 3, 3, 0], [1, 2, 2, 1]]
     assert [[stage for stage, _, _ in steps] for steps in stage_steps(ranks)] == [[0, 2, 2, 0], [1, 3, 3, 1]]
-    # An encoder's rank without chunks stands before them.
+    # An encoder rank without chunks precedes them.
     with_encoder = stage_steps([["F0", "B0"], *ranks])
     assert [[stage for stage, _, _ in steps] for steps in with_encoder] == [
         [0, 0],

@@ -1,6 +1,4 @@
-"""Profiles of made-up modules, whose times are those of a clock that they move themselves, and of real
-ones.
-"""
+"""Profiles of synthetic modules, timed by a clock that the modules advance themselves, and of real modules."""
 
 import json
 
@@ -11,7 +9,7 @@ from ranks import run_ranks
 import dflop
 from dflop.torch import _profile, profile
 
-TOKEN, PAIR = 1e-4, 1e-6  # seconds of a forward a token, and a pair of tokens of a sequence
+TOKEN, PAIR = 1e-4, 1e-6  # forward seconds per token, and per pair of tokens of a sequence
 
 
 class Clock:
@@ -30,7 +28,7 @@ def clock(monkeypatch):
 
 
 class Takes(torch.autograd.Function):
-    """Hands a tensor on, and takes seconds forward and backward."""
+    """Passes a tensor on, taking the given seconds forward and backward."""
 
     @staticmethod
     def forward(ctx, tensor, clock, forward, backward):
@@ -47,7 +45,7 @@ class Takes(torch.autograd.Function):
 class Layer(torch.nn.Module):
     """Takes t seconds forward, 2t for the gradient of its input and 3t for that of its weight.
 
-    t is TOKEN for each token and PAIR for each pair of tokens of a sequence.
+    t is TOKEN for each token plus PAIR for each pair of tokens of a sequence.
     """
 
     def __init__(self, clock):
@@ -84,17 +82,16 @@ def test_a_profile_predicts_what_the_module_takes(clock, model, source, tmp_path
         model="tiny-vlm", cluster="a100-80g:1", data=data, gbs=4, iterations=1, profile=str(out), **wish
     )
     result = dflop.simulate(plan, data=data, iterations=1, scheduler="lpt", profile=str(out))
-    # Two layers take t, 2t and 3t of all tokens, each being in a pair with 8; beyond 64 tokens the line goes
-    # on. A rank alone sends nothing.
+    # Two layers take t, 2t and 3t for all tokens, each of which is in a pair with 8. Beyond 64 tokens the line
+    # continues. A single rank sends nothing.
     tokens = round(result["llm_tokens_per_s"] * result["iteration_s_mean"])
     expected = 2 * 6 * (TOKEN + 8 * PAIR) * tokens
     assert result["iteration_s_mean"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_layer_is_a_curve_over_tokens_and_one_over_lengths(clock, model):
-    # Lengths 4, 8 and 16: the shortest one once, twice, ... up to 32 tokens, then 2 sequences of 8 and one of
-    # 16.
-    # The module is two layers of four, so that its input is another layer's output and needs a gradient.
+    # Lengths 4, 8 and 16: the shortest one once, twice, ... up to 32 tokens, then 2 sequences of 8 and one of 16. The
+    # module is two layers of four, so its input is another layer's output and needs a gradient.
     samples = {"llm": [16, 4, 8]}
     with open(model, encoding="utf-8") as file:
         deeper = json.load(file)
@@ -102,7 +99,7 @@ def test_a_layer_is_a_curve_over_tokens_and_one_over_lengths(clock, model):
     units = units_of(profile({"llm": (Layer(clock), 2)}, make_input, samples, deeper, most_tokens=32))
     linear, attention = units["llm_linear"], units["llm_attention"]
     assert linear["tokens"] == [4, 8, 16, 32] and linear["lengths"] == [0] * 4
-    # Half of each is one layer's; a backward of 5 t, not split, is said to be halves.
+    # One layer takes half of each. A backward of 5 t that is not split counts as two halves.
     t = [TOKEN * n + PAIR * 4 * n for n in (4, 8, 16, 32)]
     assert linear["forward_s"] == pytest.approx([x / 2 for x in t])
     assert linear["backward_input_s"] == pytest.approx([5 * x / 4 for x in t])
@@ -116,14 +113,14 @@ def test_a_layer_is_a_curve_over_tokens_and_one_over_lengths(clock, model):
 
 def test_what_the_shortest_sequences_take_longer_is_attentions(clock, model):
     class OneByOne(torch.nn.Module):
-        """Takes 2 ms a sequence and 1 ms a token."""
+        """Takes 2 ms per sequence and 1 ms per token."""
 
         def forward(self, x, lengths):
             clock.now += 0.002 * len(lengths) + 0.001 * sum(lengths)
             return x
 
     made = profile({"llm": OneByOne()}, make_input, {"llm": [2, 4, 8]}, model, most_tokens=8)
-    # A token takes 1 + 2 / 2, 1 + 2 / 4 and 1 + 2 / 8 ms in sequences of 2, 4 and 8: the least, 1.25, is
+    # A token takes 1 + 2 / 2, 1 + 2 / 4 and 1 + 2 / 8 ms in sequences of 2, 4 and 8. The smallest value, 1.25, is
     # linear.
     units = units_of(made)
     assert units["llm_linear"]["tokens"] == [2, 4, 8]
@@ -141,8 +138,8 @@ def test_backwards_are_split_where_asked(clock, model):
 
 
 def test_only_what_trains_takes_a_backward(clock, model):
-    # Nothing before the encoder's first layer trains and its own weights do not: there is no backward. The
-    # connector's input needs no gradient, so that all of its backward (3 t) is for weights.
+    # Nothing before the encoder's first layer trains, nor do its own weights, so it has no backward. The connector's
+    # input needs no gradient, so all of its backward (3 t) is for weights.
     modules = {"encoder": Layer(clock).requires_grad_(False), "connector": Layer(clock), "head": Layer(clock)}
     samples = {"encoder": [4], "llm": [4]}
     units = units_of(profile(modules, make_input, samples, model, most_tokens=4))
@@ -153,7 +150,7 @@ def test_only_what_trains_takes_a_backward(clock, model):
     assert units["connector"]["backward_weight_s"] == pytest.approx([3 * t])
     assert units["head"]["backward_input_s"] == pytest.approx([2.5 * t])
     assert units["embedding"]["forward_s"] == [0]
-    # All layers of an LLM behind nothing: what comes in are tokens.
+    # These are all layers of an LLM, with nothing before them: the input is tokens.
     units = units_of(profile({"llm": (Layer(clock), 2)}, make_input, samples, model, most_tokens=4))
     assert units["llm_linear"]["backward_input_s"] == [0]
     assert units["llm_linear"]["backward_weight_s"] == pytest.approx([3 * t / 2])
@@ -177,7 +174,7 @@ def test_medians_leave_outliers_out_and_notes_name_them(clock, model):
     class Stutters(Layer):
         def forward(self, x, lengths):
             calls.append(1)
-            # The last of two rounds of warm-up and five that are measured.
+            # The last of two warm-up rounds and five measured ones.
             clock.now += 1.0 if len(calls) == 7 else 0.001
             return x * self.weight
 
@@ -196,8 +193,8 @@ def test_medians_leave_outliers_out_and_notes_name_them(clock, model):
 
 
 def test_bytes_kept_are_counted_without_parameters(model):
-    # Linear keeps its input, 8 floats a token, and ReLU its output, 16 floats; not the weight and the sum
-    # between.
+    # Linear keeps its input, 8 floats per token, and ReLU its output, 16 floats. The weight and the sum between are not
+    # kept.
     module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU())
     made = profile(
         {"head": module, "llm": (torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)]), 4)},
@@ -209,7 +206,7 @@ def test_bytes_kept_are_counted_without_parameters(model):
     )
     kept = made["tables"][0]["activation_bytes_per_token"]
     assert kept["head"] == (8 + 16) * 4
-    # Each of four layers keeps its input of 8 floats; recomputed in full it keeps the same.
+    # Each of four layers keeps its input of 8 floats. With full recomputation it keeps the same.
     assert kept["llm_layer"] == [32, 32, 32]
     assert kept["embedding"] == 0
     assert made["value_bytes"] == 4 and made["dtype"] == "f32"
@@ -243,7 +240,7 @@ def test_links_are_measured_between_ranks(model, tmp_path):
     assert json.loads(out.read_text()) == made[0]
     assert made[0]["settings"]["busy_ranks"] == 2
     assert [line["ranks"] for line in made[0]["all_reduce"]] == [2]
-    # 4 MiB take some time, whatever the machine does.
+    # 4 MiB take some time on any machine.
     for line in (made[0]["message"], made[0]["all_reduce"][0]):
         assert line["start_s"] + line["s_per_byte"] * (1 << 22) > 0
 

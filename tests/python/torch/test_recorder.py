@@ -1,4 +1,4 @@
-"""What Recorder writes is imported and replayed, and says how long stages that sleep took."""
+"""The output of Recorder can be imported and replayed, with the times of stages that sleep."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ ROWS = [4, 9, 2]
 
 
 class Nap(torch.autograd.Function):
-    """Sleeps 2 ms a row forward and 4 ms backward."""
+    """Sleeps 2 ms per row forward and 4 ms backward."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -73,7 +73,7 @@ def record_pipelining(rank, world, folder):
 
 
 def record_own_loop(rank, world, folder):
-    """Runs gpipe over two ranks by hand, with spans around what each does."""
+    """Runs gpipe over two ranks by hand, with spans around each action."""
     module = Sleeper()
 
     def step():
@@ -110,18 +110,19 @@ def record_own_loop(rank, world, folder):
 
 
 def replayed(folder, paths):
-    """Imports a record and replays it in the order gpipe; returns seconds of an iteration by row."""
+    """Imports a record and replays it in the order gpipe. Returns the seconds of an iteration by row."""
     out = str(folder / "run.json")
     dflop.run("import", kineto=paths, out=out)
     rows = dflop.run("replay", trace=out, pipeline_schedule="gpipe")["runs"]
     return {row["run"]: row["makespan_s"] for row in rows}
 
 
-# Forwards of the three microbatches sleep 8, 18 and 4 ms, backwards twice as long, on either rank, so that in
-# ms   1f1b    rank 0   F0 0-8  F1 8-26   B0 32-48  F2 48-52             B1 86-122         B2 122-130
-# rank 1           F0 8-16   B0 16-32  F1 32-50  B1 50-86   F2 86-90  B2 90-98   gpipe   rank 0   F0 0-8  F1
-# 8-26   F2 26-30            B0 64-80             B1 100-136   B2 136-144           rank 1           F0 8-16
-# F1 26-44  F2 44-48  B0 48-64   B1 64-100 B2 100-108 Sleeps may take longer and never take less.
+# Forwards of the three microbatches sleep 8, 18 and 4 ms, backwards twice as long, on both ranks, so in ms:
+#   1f1b    rank 0   F0 0-8  F1 8-26   B0 32-48  F2 48-52             B1 86-122         B2 122-130
+#           rank 1           F0 8-16   B0 16-32  F1 32-50  B1 50-86   F2 86-90  B2 90-98
+#   gpipe   rank 0   F0 0-8  F1 8-26   F2 26-30            B0 64-80             B1 100-136   B2 136-144
+#           rank 1           F0 8-16   F1 26-44  F2 44-48  B0 48-64   B1 64-100 B2 100-108
+# Sleeps may take longer but never shorter.
 LEAST_1F1B, LEAST_GPIPE = 0.130, 0.144
 
 
@@ -140,12 +141,12 @@ def test_a_recorded_pipeline_is_imported_and_replayed(tmp_path):
 def test_a_loop_of_ones_own_is_imported_and_replayed(tmp_path):
     seconds = replayed(tmp_path, run_ranks(2, record_own_loop, str(tmp_path / "run")))
     assert seconds["replayed"] >= LEAST_GPIPE
-    # It is gpipe already, with messages that are sent and received at once.
+    # The loop is gpipe already, with messages that are sent and received at once.
     assert seconds["gpipe"] == seconds["replayed"]
 
 
 class SlowStage(vlm.StageModule):
-    """Takes longer than what is around it on a busy machine."""
+    """Takes longer than the surrounding code does on a busy machine."""
 
     def forward(self, x, **arguments):
         time.sleep(0.03)
@@ -172,7 +173,8 @@ def record_executor(rank, world, programs, samples, folder):
 
 
 def test_forwards_that_have_nothing_to_compute_are_recorded(server, tmp_path):
-    # One of three samples has a picture: of two microbatches of three the encoder's rank gets no rows, but their steps.
+    # Only one of three samples has a picture. Two of three microbatches give the encoder's rank no rows, but their
+    # steps still run.
     samples = [
         {**dflop.make_sample(6, [8] * pictures, 2 * pictures), "id": f"sample {i}"}
         for i, pictures in enumerate((0, 1, 0))
@@ -215,13 +217,13 @@ def test_a_file_has_what_the_import_reads(tmp_path):
     assert trace["made_by"]["recorder"] == "dflop.torch.Recorder"
     assert trace["made_by"]["active"] == 2
     events = trace["traceEvents"]
-    # Steps 0 and 1 wait and warm up; torch's own operations launch nothing here, and its mark of the
-    # optimizer's step is inside of a span.
+    # Steps 0 and 1 wait and warm up. torch's own operations launch nothing here, and its range for the optimizer's step
+    # is inside a span.
     named = [event["name"] for event in events if event.get("cat") == "user_annotation"]
     ranges = ["dflop:forward stage=0 mb=0", "dflop:optimizer_step stage=0"]
     assert sorted(named) == sorted(["ProfilerStep#2", "ProfilerStep#3", *ranges, *ranges])
     assert not [event for event in events if event.get("cat") == "cpu_op"]
-    # Times are small, so that a double has their nanoseconds, and the base says when it was.
+    # Times are small, so a double can hold nanoseconds, and the base gives the date.
     assert 0 <= min(event["ts"] for event in events) < 1
     assert abs(trace["baseTimeNanoseconds"] * 1e-9 - time.time()) < 3600
 
@@ -261,5 +263,5 @@ def test_what_cannot_be_recorded_is_refused():
         Recorder("run", active=0)
     with pytest.raises(dflop.InputError, match="span: expected one of all_reduce, .*, found 'foward'"):
         span("foward")
-    # Without a profiler there is one context for all.
+    # Without a profiler, all spans share one context.
     assert span("forward", stage=1, mb=2) is span("wait")

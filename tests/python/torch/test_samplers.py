@@ -1,4 +1,4 @@
-"""BatchSamplers on ranks of torch.distributed, which have to be alike."""
+"""BatchSamplers on ranks of torch.distributed, which must agree."""
 
 import itertools
 
@@ -18,7 +18,7 @@ def of_rank(rank, options, **usual):
 
 
 def drawn(iterator, count):
-    """Returns so many microbatches, or what was said in their place."""
+    """Returns `count` microbatches, or the error in their place."""
     try:
         return list(itertools.islice(iterator, count))
     except dflop.InputError as error:
@@ -26,7 +26,8 @@ def drawn(iterator, count):
 
 
 def one_after_the_other(rank, world, cases):
-    """Returns, of each case, what a rank had first, when its turn was, and then until the end of two global batches."""
+    """Returns, for each case, a rank's first result in its turn, and then its results until the end of two global
+    batches."""
     found = []
     for options, epochs, consumed in cases:
         sampler = of_rank(rank, options[rank])
@@ -44,7 +45,8 @@ def one_after_the_other(rank, world, cases):
 
 
 def refused(*cases):
-    """Returns what the last rank is told at its first batch, after the others have had theirs, and all at the next."""
+    """Returns the last rank's error at its first batch, after the others have received theirs, and all ranks' error at
+    the next."""
     ranks = len(cases[0][0])
     messages = []
     for found in zip(*run_ranks(ranks, one_after_the_other, cases)):
@@ -87,13 +89,14 @@ def test_several_ranks_of_a_dp_rank_have_to_be_alike_and_each_dp_rank_there():
     none = [{"dp_rank": 0}] * 4
     other = [{"dp_rank": 0}, {"dp_rank": 0}, {"dp_rank": 1}, {"dp_rank": 1, "seed": 4}]
     first, second = refused((none, (0,) * 4, 0), (other, (0,) * 4, 0))
-    # Of four ranks the third could still have dp rank 1; when the fourth has 0, too, nobody is left.
+    # Of four ranks, the third could still have dp rank 1. If the fourth has 0 too, no rank is left for it.
     assert "found 0 on rank 0, 0 on rank 1, 0 on rank 2, 0 on rank 3: too few are left for 1, " in first
     assert second.startswith("seed: expected one value on all ranks, found 1 on rank 0 and 4 on rank 3")
 
 
 def forgets_set_epoch(rank, world):
-    """Returns what ranks say of two epochs, of which rank 1 is told nothing, and how many microbatches they had."""
+    """Returns the ranks' results in two epochs, if rank 1 skips set_epoch(), and how many microbatches they
+    received."""
     sampler = of_rank(rank, {})
     found = []
     for epoch in range(2):
@@ -113,12 +116,12 @@ def test_a_rank_that_forgets_set_epoch_is_refused_at_its_second_epoch():
 
 
 def epochs_of(rank, dp_rank, dp_size, resumes):
-    """Returns all that a rank draws in three epochs, of which the second is left early."""
+    """Returns everything that a rank draws in three epochs, the second of which is left early."""
     sampler = of_rank(rank, {"dp_rank": dp_rank, "dp_size": dp_size})
     if resumes:
         sampler.load_state_dict(sampler.state_dict(consumed=4))
     elif rank == 0:
-        next(iter(sampler))  # a look at the first batch, which other ranks do not take
+        next(iter(sampler))  # a look at the first batch that other ranks do not take
     given = []
     for epoch in range(3):
         sampler.set_epoch(epoch)
@@ -130,10 +133,10 @@ def ranks_that_agree(rank, world, cases):
     found = []
     for dp_ranks, dp_size, resumes in cases:
         if rank == 0:
-            # One that no other rank has, and that differs.
+            # A sampler that no other rank has and that differs.
             list(of_rank(0, {"seed": 9, "dp_size": 1, "dp_rank": 0, "compare": False}))
         if dp_ranks[rank] is None:
-            of_rank(rank, {"dp_rank": 0})  # nobody asks it for batches
+            of_rank(rank, {"dp_rank": 0})  # nobody requests its batches
             found.append(None)
         else:
             found.append(epochs_of(rank, dp_ranks[rank], dp_size, resumes))

@@ -1,7 +1,7 @@
-"""A small multimodal model of packed rows, for tests: any layers in any stages, and the same in one process.
+"""A small multimodal model of packed rows for tests: any layers in any stages, and the same in one process.
 
-A sequence of 4 n encoder tokens becomes n LLM tokens. Encoder layers mix the tokens of a sequence, LLM layers those of
-a sample from left to right, so that a row that went astray changes the result. Contents are made up from a sample's
+A sequence of 4 n encoder tokens becomes n LLM tokens. Encoder layers mix the tokens of a sequence, and LLM layers mix
+those of a sample from left to right, so a misplaced row changes the result. Contents are generated from a sample's
 number.
 """
 
@@ -53,7 +53,7 @@ class LlmLayer(nn.Module):
 
 
 class StageModule(nn.Module):
-    """What one stage of a program holds, as its description says."""
+    """The parts of one stage of a program, according to its description."""
 
     def __init__(self, stages, stage, dtype, seed, tied=False):
         super().__init__()
@@ -96,7 +96,7 @@ class StageModule(nn.Module):
 
 
 def inputs(part, batch):
-    """Makes the arguments of a stage's module; `batch` is (samples, type)."""
+    """Makes the arguments for a stage's module. `batch` is (samples, type)."""
     samples, dtype = batch
     pieces, sequences = [], []
     for piece in part.pieces:
@@ -124,12 +124,12 @@ def loss(output, part, batch):
 
 
 def end_of(module, stage):
-    """Returns the matrix that is embedding and head of a model that ties them."""
+    """Returns the matrix shared by embedding and head of a model that ties them."""
     return module.embedding.weight if stage.embedding else module.head.weight
 
 
 def one_process(program, batch, seeds, tied=False):
-    """Runs all microbatches of an iteration in one process, with a seed by stage.
+    """Runs all microbatches of an iteration in one process, with a seed per stage.
 
     Returns the mean loss, and modules with their gradients.
     """
