@@ -1,12 +1,12 @@
-"""Runs the commands that pages show, page by page, each page in a folder of its own.
+"""Runs the commands that pages show, page by page, each page in its own folder.
 
-A block of commands is one in ```sh fences, or an indented one that begins with a command. Blocks of a page run one after
-the other in bash, so that files of one are there for the next. A block that cannot run here is marked by a comment right
-before it, which says why:
+A block of commands is in ```sh fences, or is indented and begins with a command. Blocks of a page run one after another
+in bash, so a block's files exist for the next. A block that cannot run here is marked by a comment right before it with
+the reason:
 
     <!-- not run: needs a GPU -->
 
-One that ends with another exit code than 0 has `<!-- exit code 3 -->` there.
+A block that ends with another exit code than 0 has `<!-- exit code 3 -->` there.
 """
 
 import json
@@ -81,7 +81,7 @@ def make_folder(folder):
     (folder / "bin/dflop").symlink_to(EXECUTABLE)
 
 
-# Pages go on from the plan and the schedule that the README makes.
+# Pages start with the plan and the schedule that the README makes.
 MADE_BEFORE = """
 dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 --gbs 512 --out plan.json
 dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --scheduler lpt --out schedule.json
@@ -117,7 +117,7 @@ def test_commands_of_page(page, tmp_path):
 
 
 def keys_of(value):
-    """Returns all keys of a JSON value, at any depth, but for those of the record of a fit."""
+    """Returns all keys of a JSON value, at any depth, except those in the record of a fit."""
     if isinstance(value, list):
         return {key for element in value for key in keys_of(element)}
     if not isinstance(value, dict):
@@ -136,7 +136,7 @@ def test_page_of_own_files_has_every_key_of_presets(kind):
 
 
 def part_of(text, start):
-    """Returns the first lines of a text that begin with one that begins with `start` and end before an empty one."""
+    """Returns the lines of a text from the first that begins with `start` up to the next empty line."""
     lines = [*text.splitlines(), ""]
     first = next((i for i, line in enumerate(lines) if line.startswith(start)), None)
     assert first is not None, f"no line begins with {start!r}"
@@ -150,7 +150,7 @@ def test_readme_shows_what_the_demo_prints(start, demo_output):
 
 @pytest.fixture(scope="module")
 def demo_output(tmp_path_factory):
-    """Returns what the comparison of `./dev demo` prints."""
+    """Returns the output of the comparison in `./dev demo`."""
     demo = re.search(r"build/release/dflop (compare .*?--out) \$out", (SOURCE / "dev").read_text(), re.DOTALL)
     arguments = demo.group(1).replace("\\\n", " ").split()
     folder = tmp_path_factory.mktemp("demo")
