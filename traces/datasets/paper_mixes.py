@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes data sets of shapes near those of the published evaluation out of the bundled records.
+"""Makes data sets with shapes close to those of the published evaluation out of the bundled records.
 
     python3 traces/datasets/paper_mixes.py        # from the root; writes the files below, always the same
 
 paper_mix.csv    35 % single images, 32 % several images, 32 % videos of 2 to 30 s
 paper_audio.csv  audio of 30 s
 
-A video of 2 to 30 s is a part of a recorded one: its length is drawn, and frames and words go with it. So is a
-clip of 30 s of a recorded call. Draws are hashes of a record's id, so that one row does not move the others.
+A video of 2 to 30 s is a part of a recorded one: its length is drawn, and frames and words scale with it. The same
+holds for a 30 s clip of a recorded call. Draws are hashes of a record's id, so one row does not affect the others.
 """
 
 import csv
@@ -17,12 +17,12 @@ FOLDER = "traces/datasets/"
 ROWS = 8000
 PARTS = {"image": 0.35, "multi_image": 0.325, "video": 0.325}
 SHORTEST_S, LONGEST_S = 2.0, 30.0
-ASSUMED_FPS = 30  # of the records that give frames alone, as --assume-video has it
+ASSUMED_FPS = 30  # for records that give only frames, as with --assume-video
 CLIP_S, CLIPS = 30.0, 4000
 
 
 def draw(row, what):
-    """Returns a number in [0, 1) that depends on the row and on what it is for, and on nothing else."""
+    """Returns a number in [0, 1) that depends only on the row and on its purpose."""
     digest = hashlib.sha256(f"{what}:{row['id']}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
@@ -40,14 +40,14 @@ def write(name, rows):
 
 
 def repeated(rows, count, what):
-    """Returns `count` of the rows in the order of their draws, and from the beginning where they are too few."""
+    """Returns `count` rows in the order of their draws, starting over if there are too few."""
     ordered = sorted(rows, key=lambda row: draw(row, what))
     return [dict(ordered[i % len(ordered)], id=f"{ordered[i % len(ordered)]['id']}#{i // len(ordered)}")
             for i in range(count)]
 
 
 def scaled_words(row, part):
-    """Scales the words of an answer with the part of a recording that is kept."""
+    """Scales the words of an answer by the part of a recording that is kept."""
     row["answer_tokens"] = max(1, round(int(row["answer_tokens"]) * part)) if int(row["answer_tokens"]) else 0
     row["prompt_tokens"] = int(row["prompt_tokens"])
     row["text_tokens"] = row["prompt_tokens"] + row["answer_tokens"]
