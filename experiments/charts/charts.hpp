@@ -15,44 +15,43 @@ namespace dflop {
 /// Escapes <, >, &, ' and " as HTML entities.
 std::string html_escaped(std::string_view text);
 
-/// Returns lines as a part of a page; long lines wrap.
+/// Returns the lines as HTML for a page; long lines wrap.
 std::string html_lines(const std::vector<std::string>& lines);
 
-/// Makes a page with style and title, which is also its first heading, around `body`. The page loads nothing
-/// external.
+/// Makes a page around `body`. The title is also the page's first heading. The page loads nothing external.
 std::string html_page(std::string_view title, std::string_view body);
 
-/// These are pixels. Pictures that use them share one time scale when stacked.
+/// In pixels. Pictures that use these values share one time scale when stacked.
 inline constexpr double kLabelWidth = 150;
 inline constexpr double kPlotWidth = 1000;
 inline constexpr double kAxisHeight = 22;
 
-/// Returns the opening tag of a picture.
+/// Returns the opening tag of an SVG picture.
 std::string svg_open(double width, double height);
 
-/// Returns SVG text at a position; `anchor` is SVG's: start, middle or end.
+/// Returns SVG text at a position; `anchor` is an SVG text-anchor: start, middle or end.
 std::string svg_text(double x, double y, std::string_view anchor, std::string_view text);
 
-/// Draws grid lines of height `height`, and their times below.
+/// Draws grid lines of height `height` with their times below.
 std::string time_axis(Nanoseconds end, double height);
 
-/// Returns a tick distance of 1, 2 or 5 times a power of ten, which gives four to ten ticks from 0 to `range`
-/// > 0.
+/// Returns a tick distance of 1, 2 or 5 times a power of ten that gives four to ten ticks from 0 to `range` >
+/// 0.
 double tick_step(double range);
 
-/// Returns how many decimals distinguish multiples of `step`.
+/// Returns the number of decimals needed to tell multiples of `step` apart.
 int tick_decimals(double step);
 
 /// Returns pixels per nanosecond for a picture that ends at `end`.
 double time_scale(Nanoseconds end);
 
 /// Draws one traced iteration as an SVG, one row per tp group. All pictures with the same `end` have the same
-/// time scale. A critical path is drawn over it: its instructions are outlined, everything else is pale, and
-/// lines show its messages and collectives. Beyond 48 rows (128 with a path, whose own rows come first), rows
-/// are thinned out evenly, and the picture says so.
+/// time scale. If there is a critical path, it is drawn on top: its instructions are outlined, everything
+/// else is pale, and lines show its messages and collectives. Beyond 48 rows (128 with a path, whose own rows
+/// come first), rows are thinned out evenly, and the picture says so.
 std::string timeline_svg(const Timeline& timeline, Nanoseconds end, const std::vector<PathLink>& path = {});
 
-/// Draws timeline_svg() under its legend, as a separate picture.
+/// Draws timeline_svg() below its legend, as a separate picture.
 std::string timeline_picture_svg(const Timeline& timeline);
 
 /// Draws the color legend of timeline_svg() as an SVG.
@@ -60,8 +59,8 @@ std::string timeline_legend_svg(bool with_path = false);
 
 /// Draws the memory of a group's ranks as a stack of parameters, gradients, optimizer, activations and
 /// buffers, with the time scale of timeline_svg(timeline, timeline.makespan). It marks the peak and draws
-/// `limit` as a line. `timeline` must have memory points. Of times closer than half a pixel, the one with the
-/// most memory is drawn.
+/// `limit` as a line. `timeline` must have memory points. If several points lie within half a pixel, only the
+/// one with the most memory is drawn.
 std::string memory_svg(const Timeline& timeline, std::size_t group, std::optional<Bytes> limit);
 
 }  // namespace dflop

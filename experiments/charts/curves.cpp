@@ -18,14 +18,14 @@ constexpr double kTop = 54;
 constexpr double kBelow = 40;
 constexpr double kCaption = 26;
 constexpr double kCurveHeadroom = 1.06;
-constexpr double kOutlier = 1.5;  // times the 99th percentile: what is above is cut off
+constexpr double kOutlier = 1.5;  // times the 99th percentile: larger values are cut off
 constexpr double kLegendCharacter = 6.4;
 
-/// A PanelScale turns data into pixels.
+/// A PanelScale converts data to pixels.
 struct PanelScale {
   double most_x = 1;
   double most_y = 1;
-  double y0 = 0;  ///< of the lower edge
+  double y0 = 0;  ///< of the lower edge of the panel
 
   double x(double value) const { return kCurveLeft + kCurveWidth * value / most_x; }
   double y(double value) const { return y0 - kCurveHeight * std::min(value, most_y) / most_y; }
@@ -40,7 +40,8 @@ std::vector<double> values_of(const ChartPanel& panel) {
   return values;
 }
 
-/// Returns the largest value that is drawn: single points far above all others would flatten the rest.
+/// Returns the largest value to draw. Without this cutoff, a few points far above all others would flatten
+/// the curves.
 double most_drawn(const std::vector<double>& sorted) {
   if (sorted.empty()) return 1;
   const double near_all = sorted[(sorted.size() - 1) * 99 / 100];
@@ -67,7 +68,7 @@ std::string grid(const PanelScale& scale) {
   return out;
 }
 
-/// Returns a line's path, with the least and the most value of each column of pixels that has more than two.
+/// Returns the path of a line. A pixel column with more than two points contributes only its min and max.
 std::string path_of(const ChartCurve& curve, const PanelScale& scale) {
   std::string path;
   const auto add = [&](const std::pair<double, double>& point) {

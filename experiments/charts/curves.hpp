@@ -11,10 +11,10 @@ namespace dflop {
 /// A ChartCurve is a line through points or, with `marks`, only the points.
 struct ChartCurve {
   std::string name;
-  std::vector<std::pair<double, double>> points;  ///< rising in x
+  std::vector<std::pair<double, double>> points;  ///< in increasing order of x
   std::string_view colour = "#4c78a8";
   bool marks = false;
-  bool pale = false;  ///< drawn thin, for raw data behind another curve's mean
+  bool pale = false;  ///< drawn thin, for the raw data behind the curve of their mean
 };
 
 /// A ChartPanel holds curves with one scale.
@@ -23,9 +23,9 @@ struct ChartPanel {
   std::vector<ChartCurve> curves;
 };
 
-/// Draws panels with a common x axis, `x_title` below and `caption` above. Scales begin at 0. Points above
-/// 1.5 times the 99th percentile of a panel are cut off, with a note. Lines with more points than pixels are
-/// reduced to the min and max of each pixel.
+/// Draws panels with a common x axis, with `x_title` below and `caption` above. Scales begin at 0. Points
+/// above 1.5 times the 99th percentile of a panel are cut off, with a note. Lines with more points than
+/// pixels are reduced to the min and max of each pixel.
 std::string curves_svg(const std::string& caption, const std::string& x_title,
                        const std::vector<ChartPanel>& panels);
 

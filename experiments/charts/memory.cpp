@@ -9,7 +9,7 @@ namespace dflop {
 namespace {
 
 constexpr double kHeight = 220;
-constexpr double kHeadroom = 1.12;  // above the highest line, for its label
+constexpr double kHeadroom = 1.12;  // space above the highest line, for its label
 constexpr double kGiB = 0x1p-30;
 constexpr double kBucketsPerPixel = 2;
 constexpr std::size_t kUses = 5;
@@ -25,7 +25,7 @@ constexpr std::array<Use, kUses> kUsesOfMemory = {{{"#9aa5b1", "parameters"},
                                                    {"#4c78a8", "activations"},
                                                    {"#e8923a", "buffers"}}};
 
-/// A Stack has the heights of all uses, each on top of those before, in bytes.
+/// A Stack has the cumulative heights of all uses in bytes, each on top of the previous ones.
 using Stack = std::array<std::int64_t, kUses>;
 
 Stack stack_of(const ModelState& state, Bytes activations, Bytes buffers) {
@@ -35,7 +35,7 @@ Stack stack_of(const ModelState& state, Bytes activations, Bytes buffers) {
   return stack;
 }
 
-/// Returns the fullest stack in each bucket of time: what was there when it began, or came in it.
+/// Returns the highest stack in each bucket of time, including the stack at the start of the bucket.
 std::vector<Stack> sampled(const Timeline& timeline, const GroupUsage& group) {
   const auto buckets = static_cast<std::size_t>(kPlotWidth * kBucketsPerPixel);
   std::vector<Stack> fullest(buckets, stack_of(group.model_state, {}, {}));
@@ -56,14 +56,14 @@ std::vector<Stack> sampled(const Timeline& timeline, const GroupUsage& group) {
   return fullest;
 }
 
-/// A Height turns bytes into pixels from the top.
+/// A Height converts bytes to pixels from the top.
 struct Height {
   double most = 1;  ///< bytes at the top
 
   double of(std::int64_t bytes) const { return kHeight * (1 - static_cast<double>(bytes) / most); }
 };
 
-/// Draws the area between a use and the one below it, as steps.
+/// Draws the area between a use and the one below it, in steps.
 std::string area(const std::vector<Stack>& stacks, std::size_t use, const Height& height) {
   const auto top = [&](std::size_t b) { return stacks[b][use]; };
   const auto bottom = [&](std::size_t b) { return use == 0 ? 0 : stacks[b][use - 1]; };

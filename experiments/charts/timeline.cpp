@@ -16,7 +16,7 @@ constexpr std::size_t kMostRows = 48;
 constexpr std::size_t kMostRowsWithPath = 128;
 constexpr std::string_view kPathColour = "#d1003f";
 constexpr double kMostBarsPerPixel = 4;
-constexpr double kPale = 0.38;  // opacity of what is not on the path
+constexpr double kPale = 0.38;  // opacity of everything off the path
 
 enum Paint : std::uint8_t { forward, backward, waiting, reduction, optimizer };
 
@@ -50,19 +50,19 @@ std::optional<Paint> paint_of(Op op) {
     case Op::send:
     case Op::reshard_send:
     case Op::all_reduce_start:
-      break;  // they run beside the computation
+      break;  // these overlap with the computation
   }
   return std::nullopt;
 }
 
-/// A Bar is work of a group, in pixels; one without paint is not drawn.
+/// A Bar is one piece of a group's work, in pixels. A bar without paint is not drawn.
 struct Bar {
   double begin;
   double end;
   std::optional<Paint> paint;
 };
 
-/// Makes the bar of a Span or of a PathLink.
+/// Makes the bar of a Span or a PathLink.
 template <typename Work>
 Bar bar_of(const Work& work, double pixels_per_ns) {
   const double begin = static_cast<double>(work.start.count()) * pixels_per_ns;
@@ -70,7 +70,7 @@ Bar bar_of(const Work& work, double pixels_per_ns) {
   return {begin, end, work.duration.count() == 0 ? std::nullopt : paint_of(work.op)};
 }
 
-/// Returns the groups that are drawn: all, or those of the path and evenly chosen others.
+/// Returns the groups to draw: all of them, or the groups of the path plus an even selection of the others.
 std::vector<std::size_t> chosen_groups(std::size_t groups, const std::vector<PathLink>& path) {
   const std::size_t count = std::min(groups, path.empty() ? kMostRows : kMostRowsWithPath);
   std::set<std::size_t> rows;
@@ -91,8 +91,8 @@ std::string rectangle(double x, double y, double width, Paint paint) {
                      kRowHeight - 3, kPaints[paint].colour);
 }
 
-/// Draws the bars of one group where they are too many to be seen: each pixel has the colour that fills most
-/// of it.
+/// Draws the bars of one group when there are too many to see: each pixel gets the color that covers most of
+/// it.
 std::string pixel_bars(const std::vector<Bar>& bars, double y) {
   constexpr auto kPixels = static_cast<std::size_t>(kPlotWidth);
   std::vector<std::array<double, kPaints.size()>> filled(kPixels);
@@ -122,7 +122,7 @@ std::string pixel_bars(const std::vector<Bar>& bars, double y) {
   return out;
 }
 
-/// Draws the bars of one group. Neighbours of one colour that lie within half a pixel become one bar.
+/// Draws the bars of one group. Adjacent bars of the same color within half a pixel are merged.
 std::string row_bars(const std::vector<Bar>& bars, double y) {
   if (static_cast<double>(bars.size()) > kMostBarsPerPixel * kPlotWidth) return pixel_bars(bars, y);
   std::string out;
@@ -155,7 +155,8 @@ class PathPicture {
     for (std::size_t r = 0; r < rows.size(); ++r) row_of_[static_cast<std::int32_t>(rows[r])] = r;
   }
 
-  /// Draws the bars where the path stays in a row with one outline around them, and lines from row to row.
+  /// Draws the bars of each part of the path that stays in one row, with one outline around them, and lines
+  /// from row to row.
   std::string draw() {
     for (std::size_t first = 0; first < path_.size();) {
       if (path_[first].kind == PathLinkKind::message) {
@@ -173,7 +174,8 @@ class PathPicture {
   }
 
  private:
-  /// Returns the group in whose row a link is drawn: of a collective where the path goes on.
+  /// Returns the group in whose row a link is drawn. A collective is drawn in the row where the path
+  /// continues.
   std::int32_t row(std::size_t link) const { return path_[link].to_group; }
 
   double x(Nanoseconds time) const {
@@ -181,7 +183,8 @@ class PathPicture {
   }
   double y(std::int32_t group) const { return kRowHeight * static_cast<double>(row_of_.at(group)); }
 
-  /// Draws a line from where the path was to where it goes on, at once or when the transfer ends.
+  /// Draws a line from the path's row to its next row. The line ends at the start of the link or, with
+  /// `at_end`, when the transfer ends.
   void add_line(const PathLink& link, bool at_end) {
     if (row_of_.count(link.group) == 0 || row_of_.count(link.to_group) == 0) return;
     constexpr double kMiddle = (kRowHeight - 3) / 2;
@@ -190,7 +193,7 @@ class PathPicture {
                              y(link.group) + kMiddle, x(end), y(link.to_group) + kMiddle);
   }
 
-  /// A run is links of one row without a message between them: [first, end) of the path.
+  /// Draws the links [first, end) of the path, which lie in one row without a message between them.
   void add_stay(std::size_t first, std::size_t end) {
     const std::int32_t group = row(first);
     if (row_of_.count(group) == 0) return;
@@ -207,7 +210,7 @@ class PathPicture {
 
   const std::vector<PathLink>& path_;
   const double pixels_per_ns_;
-  std::map<std::int32_t, std::size_t> row_of_;  ///< by group, of those drawn
+  std::map<std::int32_t, std::size_t> row_of_;  ///< from a group to its row; only groups that are drawn
   std::string bars_;
   std::string outlines_;
 };
