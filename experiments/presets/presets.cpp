@@ -27,7 +27,7 @@ bool is_path(std::string_view name) {
   return name.find('/') != std::string_view::npos || (name.size() > 5 && name.ends_with(".json"));
 }
 
-/// Returns whether a file can be read but once.
+/// Returns whether a file can be read only once.
 bool is_pipe(const std::string& name) {
   return is_path(name) && !std::filesystem::is_regular_file(name);
 }
@@ -48,7 +48,7 @@ std::string find_json(std::string_view kind, const std::string& name) {
                   fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
-/// NamedNodes are the parts of "name:4"; without a suffix there is no count.
+/// NamedNodes are the parts of "name:4"; `count` is empty without a suffix.
 struct NamedNodes {
   std::string name;
   std::optional<int> count;
@@ -56,7 +56,9 @@ struct NamedNodes {
 
 NamedNodes split_nodes(const std::string& name) {
   const std::size_t colon = name.rfind(':');
-  if (colon == std::string::npos || is_path(name.substr(colon))) return {name, {}};  // a colon inside a path
+  if (colon == std::string::npos || is_path(name.substr(colon)))
+    return {name, {}};  // the colon is part of a
+                        // path
   int nodes = 0;
   if (!parse_number(std::string_view(name).substr(colon + 1), nodes) || nodes < 1 || nodes > kMostNodes) {
     throw Error(ErrorKind::input, "cluster '" + name + "': expected a number of nodes from 1 to " +
@@ -88,7 +90,8 @@ ClusterSpec find_uniform_preset(const std::string& name) {
   return parse_cluster(find_json("clusters", name), "preset " + name);
 }
 
-/// Finds a preset or file and its text, with as many nodes as its name or the file says; no notes.
+/// Finds a preset or file and its text, with the number of nodes from its name or the file. Does not fill in
+/// notes.
 ClusterFile find_one_type(const std::string& text) {
   const auto [name, count] = split_nodes(text);
   if (name.empty()) {
@@ -120,7 +123,7 @@ std::vector<std::string> preset_names(std::string_view kind) {
 
 namespace {
 
-/// Returns the config.json of a folder of transformers, if that is what a name is.
+/// Returns the config.json of a Hugging Face model folder; nothing if the name is not a folder.
 std::optional<std::string> config_of_folder(const std::string& name) {
   if (!is_model_folder(name)) return {};
   std::error_code failed;
@@ -140,13 +143,13 @@ ModelSpec find_model(const std::string& name) {
     return model;
   }
   ModelSpec model = parse_model(find_json("models", name), is_path(name) ? name : "preset " + name);
-  model.name = name;  // a plan finds its model again by this
+  model.name = name;  // plan files refer to the model by this name
   return model;
 }
 
 ClusterSpec find_cluster(const std::string& name) {
   const std::vector<std::string> parts = split_types(name);
-  std::vector<ClusterSpec> types;  // each is read once, as it may be a pipe
+  std::vector<ClusterSpec> types;  // read only once each, because a file may be a pipe
   for (const std::string& part : parts) types.push_back(find_one_type(part).cluster);
   ClusterSpec cluster = types.front();
   std::vector<NodeGroup> groups;

@@ -30,14 +30,14 @@ std::vector<std::string> preset_names(std::string_view kind);
 /// @throws Error (input) for an unknown name, listing the known ones, or a file that is not a model.
 ModelSpec find_model(const std::string& name);
 
-/// Tells whether a model's name is a folder.
+/// Returns whether a model's name is a folder.
 bool is_model_folder(const std::string& name);
 
 /// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), a file's path with the same
-/// suffix, or several of these joined, as in "a100-80g:15+h100:1": nodes of several GPU types on the first
-/// one's links.
+/// suffix, or several of these joined, as in "a100-80g:15+h100:1": nodes of several GPU types on the links of
+/// the first one.
 /// @throws Error (input) as find_model(), for a node count outside 1 to 4096 or one that contradicts a file
-/// with several "nodes", and for nodes of several sizes.
+/// with several "nodes", and for nodes of different sizes.
 ClusterSpec find_cluster(const std::string& name);
 
 /// Finds a cluster like find_cluster(). @throws Error (input) also for one with GPUs of several types
@@ -54,11 +54,11 @@ struct ClusterFile {
 /// @throws Error (input) as find_cluster(), for joined names, and for a file with "nodes"
 ClusterFile find_cluster_file(const std::string& name);
 
-/// Tells whether a cluster's name fixes its nodes even without a number at its end: joined presets, or a file
-/// with "nodes".
+/// Returns whether a cluster's name fixes its number of nodes even without a number at its end: joined
+/// presets, or a file with "nodes".
 bool says_nodes(const std::string& cluster);
 
-/// Returns the name of a cluster with this many nodes, unless says_nodes().
+/// Returns the name of the cluster with this many nodes; unchanged if says_nodes().
 std::string with_nodes(const std::string& cluster, std::int64_t nodes);
 
 /// NamedNotes are the notes of a preset or file, with its name.
@@ -75,7 +75,7 @@ std::vector<NamedNotes> find_cluster_notes(const std::string& name);
 std::string cluster_text(const std::string& name);
 
 /// Return the hash of the text that find_model() or find_cluster() reads for a name, including the number of
-/// nodes; empty for files that can be read only once, such as pipes.
+/// nodes. The hash is empty for files that can be read only once, such as pipes.
 std::string model_hash(const std::string& name);
 std::string cluster_hash(const std::string& name);
 
