@@ -45,13 +45,13 @@ std::string fits_text(const System& system) {
   return *system.fits_further ? "yes" : "partly";
 }
 
-/// Returns the system of a name; null without one.
+/// Returns the system with this name; null if there is none.
 const System* find_system(const std::vector<System>& systems, std::string_view name) {
   const auto found = std::ranges::find(systems, name, &System::name);
   return found == systems.end() ? nullptr : &*found;
 }
 
-/// Returns the system of a name if it has a plan that fits, else null.
+/// Returns the system with this name if it has a plan that fits, else null.
 const System* find_run(const std::vector<System>& systems, std::string_view name) {
   const System* system = find_system(systems, name);
   return system != nullptr && system->evaluation ? system : nullptr;
@@ -66,12 +66,12 @@ std::string plan_text(const System& system) {
   return system.planned.plan ? marked(*system.planned.plan) : "";
 }
 
-/// Returns how many times as fast one system is as another.
+/// Returns the speed of one system relative to another.
 double times_as_fast(const System& one, const System& other) {
   return other.evaluation->mean / one.evaluation->mean;
 }
 
-/// A Comparative is a verb and the words that follow it, so that a list can leave out a verb that repeats.
+/// A Comparative is a verb and the words after it, so that a list can omit a repeated verb.
 using Comparative = std::pair<std::string, std::string>;
 
 /// Compares speeds to two decimals: "is", "1.25 times as fast as megatron".
@@ -92,8 +92,8 @@ std::string joined(const std::vector<Comparative>& parts) {
   return text;
 }
 
-/// Returns "2.10 s of imbalance and 0.90 s of bubbles" of the largest parts that are at least a fifth of the
-/// whole, at most two of them; "" without any.
+/// Returns text such as "2.10 s of imbalance and 0.90 s of bubbles": the largest parts that are at least a
+/// fifth of the whole, at most two; "" if there are none.
 std::string largest_parts(const std::vector<std::pair<Seconds, TimeUse>>& parts, Seconds whole) {
   std::vector<std::string> texts;
   for (const auto& [time, use] : parts) {
@@ -103,7 +103,7 @@ std::string largest_parts(const std::vector<std::pair<Seconds, TimeUse>>& parts,
   return fmt::format("{}", fmt::join(texts, " and "));
 }
 
-/// Says what makes a system faster than another one: the uses of time that shrink most, and those that grow.
+/// Explains why one system is faster than another: the uses of time that shrink most, and those that grow.
 std::string reason_for_speed(const System& fast, const System& slow, const BreakdownOf& breakdown_of) {
   const TimeBreakdown less = breakdown_of(fast);
   const TimeBreakdown more = breakdown_of(slow);
@@ -126,7 +126,7 @@ std::string reason_for_speed(const System& fast, const System& slow, const Break
   return text + ".";
 }
 
-/// Returns the names of other rows that take exactly as long as the best one.
+/// Returns the names of the other rows that take exactly as long as the best one.
 std::vector<std::string> ties_of(const std::vector<const System*>& ranked) {
   std::vector<std::string> names;
   for (std::size_t i = 1; i < ranked.size() && rank_of(*ranked[i]) == rank_of(*ranked[0]); ++i)
@@ -134,7 +134,7 @@ std::vector<std::string> ties_of(const std::vector<const System*>& ranked) {
   return names;
 }
 
-/// Returns what must be known about memory before one trusts the best row.
+/// Returns the memory caveats that a reader needs before trusting the best row.
 std::string memory_caveats(const System& best, const std::vector<const System*>& ranked) {
   if (is_partly(best)) {
     return " No plan fits all further batches of the data: a run with this one may end out of memory.";
@@ -196,16 +196,18 @@ std::string published_sentence(const std::vector<System>& systems) {
   return fmt::format("The published method ({}) {}.", kPublished, joined(speeds));
 }
 
-/// Cuts a name that would leave no room for the plan.
+/// Shortens a name that would leave no space for the plan.
 std::string short_name(std::string name) {
   constexpr std::size_t kMaxLetters = 30;
   if (name.size() <= kMaxLetters) return name;
   std::size_t end = kMaxLetters - 3;
-  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0U) == 0x80U) --end;  // inside a letter
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0U) == 0x80U)
+    --end;  // inside a UTF-8
+            // character
   return name.substr(0, end) + "...";
 }
 
-/// Returns the place of a column. @pre the table has it
+/// Returns the index of a column. @pre the table has this column
 std::size_t column_of(const Table& table, std::string_view key) {
   return static_cast<std::size_t>(std::ranges::find(table.columns, key, &Column::key) -
                                   table.columns.begin());
@@ -220,7 +222,7 @@ std::vector<RowKind> kinds_of(const std::vector<const System*>& ranked) {
   return kinds;
 }
 
-/// Returns the width of all columns but the plan's, with the gaps between columns.
+/// Returns the total width of all columns except the plan, including the gaps between columns.
 std::size_t width_without_plan(const Table& table, std::size_t plan) {
   std::size_t width = 0;
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
@@ -233,8 +235,8 @@ std::size_t width_without_plan(const Table& table, std::size_t plan) {
   return width;
 }
 
-/// Breaks long plans: each further line is a row with nothing but a part of the plan. `lines` receives how
-/// many lines each row has.
+/// Breaks long plans over several lines. Each extra line is a row with only a part of the plan. `lines`
+/// receives the number of lines of each row.
 Table with_broken_plans(const Table& table, std::vector<std::size_t>& lines) {
   constexpr std::size_t kMinPlan = 20;
   const std::size_t plan = column_of(table, "plan");

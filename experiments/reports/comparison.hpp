@@ -1,5 +1,5 @@
-// The answer of a comparison for people: a narrow table, best row first, and sentences that say what it
-// shows.
+// This file presents the result of a comparison to people: a narrow table with the best row first, and
+// sentences that explain it.
 #pragma once
 
 #include <cstdint>
@@ -28,34 +28,35 @@ inline constexpr NameTable<RowKind, 4> kNames<RowKind> = {{{RowKind::search, "se
 
 RowKind kind_of(const System& system);
 
-/// Returns the systems, best first: those whose plans fit all further batches, then plans that fit only these
-/// batches, then systems without a plan; faster ones first. Equals stay in the order of the table.
+/// Returns the systems, best first: plans that fit all further batches, then plans that fit only these
+/// batches, then systems without a plan. Within each class, faster systems come first; ties stay in the order
+/// of the table.
 std::vector<const System*> best_first(const std::vector<System>& systems);
 
-/// Returns the better of the tuned uniform baselines, pytorch and megatron; without them megatron-default,
-/// which is set by hand. Null if none has a plan that fits.
+/// Returns the better of the tuned uniform baselines, pytorch and megatron. Without them, returns
+/// megatron-default, which is set by hand. Null if none has a plan that fits.
 const System* uniform_baseline(const std::vector<System>& systems);
 
-/// Returns the columns that decide, a row for each of best_first(): system, kind, plan, s/iteration, speedup
-/// over uniform_baseline(), idle %, GiB and whether the plan fits.
+/// Returns the columns that matter for a decision, with a row for each of best_first(): system, kind, plan,
+/// s/iteration, speedup over uniform_baseline(), idle %, GiB and whether the plan fits.
 Table decision_table(const std::vector<System>& systems);
 
-/// Returns decision_table() in groups of one kind, at most kNarrowColumns wide; on a terminal of `width`
-/// columns that is narrower, a block for each row. 0: any width. A line below says what the columns mean.
+/// Returns decision_table() grouped by kind, at most kNarrowColumns wide. On a terminal narrower than that,
+/// with `width` columns, each row becomes a block; 0 means any width. A line below explains the columns.
 std::string decision_text(const std::vector<System>& systems, int width);
 
-/// Returns what decision_text() says below its table.
+/// Returns the text below the table of decision_text().
 std::string decision_legend(const std::vector<System>& systems);
 
-/// Returns how long a mean GPU spends on what in the iterations of a system, which has an evaluation.
+/// Returns how the mean GPU spends its time in the iterations of a system, which must have an evaluation.
 using BreakdownOf = std::function<TimeBreakdown(const System&)>;
 
 /// Returns paragraphs: the fastest plan, how it compares with the baselines and why; then how the published
-/// method compares with baselines that are set by hand and with tuned ones.
+/// method compares with baselines set by hand and with tuned ones.
 std::vector<std::string> comparison_answer(const std::vector<System>& systems,
                                            const BreakdownOf& breakdown_of);
 
-/// Returns paragraphs as lines of at most kNarrowColumns letters, each paragraph after an empty line.
+/// Returns paragraphs as lines of at most kNarrowColumns characters, each paragraph after an empty line.
 std::string paragraphs_text(const std::vector<std::string>& paragraphs);
 
 }  // namespace dflop

@@ -33,7 +33,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; } 
 </style>
 )";
 
-/// Sorts the rows of a table by the column of a header that is clicked; cells without a value come last.
+/// Sorts the rows of a table by a column when its header is clicked; cells without a value come last.
 constexpr std::string_view kSortScript = R"(<script>
 for (const head of document.querySelectorAll('.sortable th')) head.addEventListener('click', () => {
   const body = head.closest('table').tBodies[0], at = head.cellIndex;
@@ -48,7 +48,7 @@ for (const head of document.querySelectorAll('.sortable th')) head.addEventListe
 </script>
 )";
 
-/// Returns a table whose rows can be sorted, and are cards on a narrow screen; the row of number `best` is
+/// Returns a table with sortable rows, which become cards on a narrow screen. The row with index `best` is
 /// marked.
 std::string html_table(const Table& table, std::string_view style = "",
                        std::optional<std::size_t> best = {}) {
@@ -87,7 +87,7 @@ std::string throughput_table(const std::vector<const System*>& ranked) {
   return out + "</table>\n";
 }
 
-/// Draws the first iterations of systems, which have evaluations, on one time scale.
+/// Draws the first iterations of systems on one time scale. All systems must have evaluations.
 std::string timelines(const std::vector<const System*>& systems) {
   Nanoseconds end{0};
   for (const System* system : systems) end = std::max(end, system->evaluation->timelines.front().makespan);
@@ -101,8 +101,8 @@ std::string timelines(const std::vector<const System*>& systems) {
   return out;
 }
 
-/// Returns the systems whose timelines are worth a comparison: the best one and the best uniform baseline; if
-/// these are one, it and the next best.
+/// Returns the systems whose timelines are worth comparing: the best one and the best uniform baseline. If
+/// both are the same, returns it and the second-best system.
 std::vector<const System*> compared_first(const std::vector<const System*>& runs, const System* uniform) {
   std::vector<const System*> pair;
   if (!runs.empty()) pair.push_back(runs.front());

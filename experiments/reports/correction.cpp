@@ -18,8 +18,8 @@ constexpr double kTitle = 34;
 constexpr double kLeft = 44;
 constexpr double kFoot = 46;
 
-/// Returns the gain of each iteration, averaged over it and its neighbours, so that single batches do not
-/// hide the course.
+/// Returns the gain of each iteration, as a moving average over neighboring iterations, so that single
+/// batches do not hide the trend.
 std::vector<double> course(const CorrectionRun& run, const CorrectionRun& off) {
   const std::size_t count = run.seconds.size();
   const std::size_t reach = std::max<std::size_t>(1, count / 32);
@@ -60,8 +60,7 @@ std::string line(const std::vector<double>& values, const Scale& scale, std::str
   return fmt::format("<polyline points='{}' fill='none' {}/>", points, style);
 }
 
-/// Draws ground under the iterations in which `run` tracks: the upper half of a cell is keep's, the lower
-/// published's.
+/// Draws a shaded strip below the iterations in which `run` tracks. `top` is the strip's upper edge.
 std::string ground(const CorrectionRun& run, const Scale& scale, double top, std::string_view color) {
   std::string out;
   for (std::size_t k = 0; k < run.tracked.size(); ++k) {
@@ -106,7 +105,7 @@ std::string cell_svg(const CorrectionCell& cell, const Scale& scale) {
 
 std::string correction_svg(const std::vector<CorrectionCell>& cells) {
   const Scale scale = scale_of(cells);
-  std::size_t columns = 0;  // of one fraction
+  std::size_t columns = 0;  // cells with the first fraction
   while (columns < cells.size() && cells[columns].anomaly.fraction == cells[0].anomaly.fraction) ++columns;
   const std::size_t rows = (cells.size() + columns - 1) / columns;
   const double width = kCellWidth + kLeft + kGap;

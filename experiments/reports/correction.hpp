@@ -1,4 +1,4 @@
-// This is the report of the Adaptive Correction study.
+// This file reports the Adaptive Correction study.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ Table drift_table(const DriftAdvice& advice);
 std::string drift_sentence(const DriftAdvice& advice);
 
 /// Makes a page with the table, its provenance, and a small picture for each anomaly: the throughput of the
-/// switched run relative to a run without correction, by iteration; shading shows where it tracks.
+/// switched run relative to a run without correction, by iteration. Shading shows where the run tracks.
 std::string correction_page(const Provenance& made_by, const Plan& plan,
                             const std::vector<CorrectionCell>& cells);
 

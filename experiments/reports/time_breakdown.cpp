@@ -12,14 +12,14 @@
 namespace dflop {
 namespace {
 
-/// Returns a cluster on which matrix products hide all tensor-parallel communication.
+/// Returns a cluster in which matrix products hide all tensor-parallel communication.
 ClusterSpec without_tensor_communication(ClusterSpec cluster) {
   cluster.software.tensor_overlap = 1;
   for (NodeGroup& group : cluster.node_groups) group.software.tensor_overlap = 1;
   return cluster;
 }
 
-/// Returns the time of compute and optimizer on the mean rank, as priced.
+/// Returns the priced time of compute and optimizer on the mean rank.
 Seconds mean_busy(const Program& program, const ProgramCosts& costs) {
   double total = 0;
   double ranks = 0;
@@ -44,10 +44,11 @@ TimeBreakdown iteration_breakdown(const Target& target, const CostModel& no_tens
 
   TimeBreakdown mean;
   const RankShares shares = rank_shares(run);
-  const Seconds idle = shares.imbalance + shares.bubble;  // split below by what balance would save
+  const Seconds idle = shares.imbalance + shares.bubble;  // split below into what balancing would save and
+                                                          // the rest
   mean[TimeUse::recomputation] = priced - once;
   mean[TimeUse::tensor_communication] = once - without;
-  // On shared GPUs ranks are busy for longer than priced.
+  // On shared GPUs, ranks are busy longer than their priced time.
   mean[TimeUse::compute] = shares.busy - (priced - without);
   mean[TimeUse::imbalance] = std::clamp(Seconds(run.makespan - balanced), Seconds(0), idle);
   mean[TimeUse::bubbles] = idle - mean[TimeUse::imbalance];

@@ -1,4 +1,4 @@
-// A TimeBreakdown says what the GPUs of a cluster do during an iteration, so that two plans can be compared.
+// A TimeBreakdown shows how the GPUs of a cluster spend an iteration, so that two plans can be compared.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@ namespace dflop {
 
 /// A TimeUse is a way in which a GPU spends time.
 enum class TimeUse : std::uint8_t {
-  compute,                ///< forward, backward and optimizer, without the next two
-  recomputation,          ///< with its tensor-parallel communication
+  compute,                ///< forward, backward and optimizer, except the next two
+  recomputation,          ///< includes the tensor-parallel communication of recomputation
   tensor_communication,   ///< exposed all-reduces of tensor parallelism
-  imbalance,              ///< idle time that goes away if microbatches and dp ranks get equal work
+  imbalance,              ///< idle time that would disappear if microbatches and dp ranks had equal work
   bubbles,                ///< other idle time with nothing in flight: the pipeline fills, drains or is uneven
   exposed_communication,  ///< idle while an awaited message or gradient reduction is in flight
   unused_gpus,            ///< GPUs of the cluster that have no rank of the plan
@@ -30,7 +30,7 @@ inline constexpr NameTable<TimeUse, 7> kNames<TimeUse> = {
      {TimeUse::exposed_communication, "waiting for messages and gradient reductions"},
      {TimeUse::unused_gpus, "unused GPUs"}}};
 
-/// A TimeBreakdown has the time that the mean GPU of the cluster spends in each way, as a mean over
+/// A TimeBreakdown has the time that the mean GPU of the cluster spends on each use, averaged over
 /// iterations. The parts add up to the mean iteration time.
 struct TimeBreakdown {
   std::array<Seconds, kNames<TimeUse>.size()> parts{};
@@ -40,9 +40,9 @@ struct TimeBreakdown {
   Seconds sum() const;
 };
 
-/// Simulates a schedule anew, with and without its imbalance, and prices it without recomputation and without
-/// tensor-parallel communication. @pre the target's costs are analytic, all iterations are feasible, and
-/// there is at least one
+/// Simulates a schedule again, with and without its imbalance, and prices it without recomputation and
+/// without tensor-parallel communication.
+/// @pre the target's costs are analytic, all iterations are feasible, and there is at least one
 TimeBreakdown time_breakdown(const Target& target, const Plan& plan, const ScheduleFile& schedule);
 
 }  // namespace dflop
