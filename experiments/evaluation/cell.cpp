@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kStudySeed = 1;
 
-/// StudyRun has what all kinds of cells begin with.
+/// StudyRun holds the common setup of all kinds of cells.
 struct StudyRun {
   StudyRun(const StudyCell& cell, const Setting& setting, const std::string& folder)
       : target(cell.model, fmt::format("{}:{}", kStudyCluster, cell.nodes)) {
@@ -41,7 +41,7 @@ struct StudyRun {
     return make_plan("dflop", target, input.samples, input.batches, input.gbs, input.seed, input.options);
   }
 
-  /// Returns a scheduler with the setting's order of bins.
+  /// Returns a scheduler with the bin order of the setting.
   SchedulerChoice scheduler(const std::string& name) const {
     SchedulerChoice choice{name};
     choice.limits.bin_order = bin_order;
@@ -74,10 +74,10 @@ FigureRow data_row(const StudyRun& run) {
           {{"flop_ratio", encoder / llm}, {"heterogeneity", std::sqrt(variance) / mean}}};
 }
 
-/// Returns the FLOP a second and GPU of each tp group over a traced iteration, rising; recomputation does not
-/// count.
+/// Returns each tp group's FLOP per second and GPU over a traced iteration, in increasing order.
+/// Recomputation does not count.
 std::vector<double> group_throughputs(const ModelSpec& model, const Timeline& timeline) {
-  std::map<std::int32_t, double> flop;  // by the group's first rank
+  std::map<std::int32_t, double> flop;  // by the first rank of the group
   for (const Span& span : timeline.spans) {
     if (span.op != Op::forward || span.work < 0) continue;
     const Stage& stage = timeline.stage_shapes[span.stage];
@@ -150,7 +150,7 @@ std::vector<FigureRow> run_system_cell(const StudyRun& run) {
   return rows;
 }
 
-/// Returns the schedulers of a study: the published one, with its time limit, and what else there is.
+/// Returns the schedulers of a study: the published one, with its time limit, and all others.
 std::vector<SchedulerChoice> studied_schedulers(const StudyRun& run) {
   SchedulerChoice ilp = run.scheduler("ilp");
   ilp.limits.time_limit = Seconds(1);
@@ -180,7 +180,7 @@ std::vector<FigureRow> run_scheduler_cell(const StudyRun& run) {
   return rows;
 }
 
-/// Returns the anomalies of the published study that its statements are about, and those beside them.
+/// Returns the anomalies that the published statements are about, and additional ones.
 std::vector<Anomaly> studied_anomalies() {
   std::vector<Anomaly> anomalies;
   for (const double fraction : {0.01, 0.03, 0.05}) {

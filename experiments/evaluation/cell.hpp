@@ -17,9 +17,9 @@ namespace dflop {
 
 /// A StudyCellKind says what a cell compares.
 enum class StudyCellKind : std::uint8_t {
-  systems,     ///< the baselines and both readings of the published method
-  schedulers,  ///< schedulers on the plan of the published method
-  correction,  ///< anomalies on that plan, with Adaptive Correction
+  systems,     ///< the baselines and both interpretations of the published method
+  schedulers,  ///< schedulers, on the plan of the published method
+  correction,  ///< Adaptive Correction on that plan, under anomalies
 };
 template <>
 inline constexpr NameTable<StudyCellKind, 3> kNames<StudyCellKind> = {
@@ -37,35 +37,36 @@ struct StudyCell {
   std::string data;  ///< a file in the data sets folder
   int gbs = 0;
   int iterations = 1;
-  std::vector<Modality> modalities = {};  ///< empty: all that the data has
+  std::vector<Modality> modalities = {};  ///< empty: all modalities of the data
   StudyCellKind kind = StudyCellKind::systems;
 };
 
-/// A FigureColumn is a figure that rows can have.
+/// A FigureColumn describes a figure that rows can have.
 struct FigureColumn {
   std::string_view key;  ///< includes the unit
   std::string_view title;
   int decimals = 0;
-  double scale = 1;  ///< tables show the figure times this
+  double scale = 1;  ///< factor applied to the figure in tables
 };
 
-/// Returns all figures, in the order of tables.
+/// Returns all figures, in the order of the table columns.
 std::span<const FigureColumn> figure_columns();
 
-/// A FigureRow holds the figures of one system, scheduler or anomaly of a cell, or of "data", the data set.
+/// A FigureRow holds the figures of one system, scheduler or anomaly of a cell, or of the data set if its
+/// name is "data".
 struct FigureRow {
   std::string name;
   std::string detail;  ///< the plan, or why there are no figures
   std::map<std::string, double, std::less<>> figures = {};
 
-  /// Returns a figure; nothing if the row lacks it.
+  /// Returns a figure; nothing if the row does not have it.
   std::optional<double> find(std::string_view key) const;
 
   bool operator==(const FigureRow&) const = default;
 };
 
-/// Runs a cell. Figures are the same in every run, except measured seconds and what an ILP finds within its
-/// time limit.
+/// Runs a cell. Figures are the same in every run, except measured seconds and the ILP solutions found within
+/// the time limit.
 /// @throws Error (input) for data that cannot be read
 std::vector<FigureRow> run_cell(const StudyCell& cell, const Setting& setting, const std::string& folder);
 

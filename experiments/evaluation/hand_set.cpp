@@ -12,14 +12,14 @@ namespace dflop {
 namespace {
 
 constexpr std::array<std::string_view, 2> kHandSet = {"pytorch-hand", "megatron-hand"};
-constexpr int kDrawnStages = 4;  // in Figure 1
+constexpr int kDrawnStages = 4;  // as in Figure 1
 
 /// Returns whether the encoder has the first of four stages to itself.
 bool is_as_drawn(const Plan& plan) {
   return plan.llm.pp == kDrawnStages && plan.llm.layers.front() == 0;
 }
 
-/// Returns the candidates that one would try by hand, in that order.
+/// Returns the candidates that a person would try by hand, in that order.
 std::vector<Plan> tried_by_hand(std::string_view name, const PlanRequest& request) {
   const bool megatron = name == "megatron-hand";
   std::vector<Plan> plans =

@@ -1,5 +1,5 @@
-// These baselines, set by hand, stand in for the baselines of the published evaluation, which are described
-// only as following conventional best practices.
+// These baselines are set by hand. They stand in for the baselines of the published evaluation, which says
+// only that they follow conventional best practices.
 #pragma once
 
 #include <span>
@@ -17,7 +17,8 @@ namespace dflop {
 /// Both use one sample in a microbatch of each dp rank, and all other GPUs for dp.
 std::span<const std::string_view> hand_set_names();
 
-/// Plans one of these baselines and runs it with random microbatches. If no plan fits, `planned` says why.
+/// Plans one of these baselines and runs it with random microbatches. If no plan fits, `planned` gives the
+/// reason.
 System run_hand_set(std::string_view name, const Target& target, const ComparisonInput& input);
 
 }  // namespace dflop

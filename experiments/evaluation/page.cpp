@@ -22,14 +22,14 @@ constexpr double kHeadroom = 1.08;
 constexpr std::array<std::string_view, 9> kColours = {"#b0b7c3", "#6b7280", "#f2c14e", "#e8923a", "#9ecae9",
                                                       "#4c78a8", "#54a24b", "#8e6bb0", "#c0392b"};
 
-/// A Bar is a value of a series, or a box where it has five numbers.
+/// A Bar is a value of a series, or a box if it has five numbers.
 struct Bar {
   std::string series;
   double value = 0;
   std::array<double, 5> box{};
 };
 
-/// A BarGroup is a cell of a study in its picture.
+/// A BarGroup shows one cell of a study in the study's picture.
 struct BarGroup {
   std::string label;
   std::vector<Bar> bars;
@@ -65,7 +65,7 @@ std::string bar_svg(const Bar& bar, double x, std::string_view colour, const aut
          line_between(x + 1, y(median), x + kBarWidth - 1, y(median), "#000");
 }
 
-/// Draws groups of bars beside each other, with a line at `mark` where that is not zero.
+/// Draws groups of bars next to each other, with a line at `mark` unless it is zero.
 std::string bars_svg(std::string_view title, const std::vector<BarGroup>& groups, double mark) {
   std::vector<std::string> series;
   double most = mark;
@@ -77,13 +77,13 @@ std::string bars_svg(std::string_view title, const std::vector<BarGroup>& groups
       most = std::max({most, bar.value, bar.box[4]});
       least = std::min(least, bar.value);
     }
-    bars += std::max<double>(5, static_cast<double>(group.bars.size()));  // room for the label
+    bars += std::max<double>(5, static_cast<double>(group.bars.size()));  // space for the label
   }
   if (most <= least) most = least + 1;
   most = least + (most - least) * kHeadroom;
   const double plot = bars * kBarWidth + static_cast<double>(groups.size()) * kGroupGap;
   const double legend = kLeft + plot + 20;
-  const double width = std::max(legend + 150, 480.0);  // at least that of the title
+  const double width = std::max(legend + 150, 480.0);  // at least as wide as the title
   const auto y = [&](double value) { return kTop + kHeight * (most - value) / (most - least); };
   std::string out = svg_open(width, kTop + kHeight + kBottom) + text_at(kLeft, 16, "start", title);
   const double step = tick_step(most - least);
@@ -113,7 +113,7 @@ std::string bars_svg(std::string_view title, const std::vector<BarGroup>& groups
   return out + "</svg>\n";
 }
 
-/// Returns the bar of a row; nothing where the row has no such figure.
+/// Returns the bar of a row; nothing if the row does not have the figure.
 std::optional<Bar> bar_of(StudyPicture picture, const FigureRow& row, double baseline) {
   const auto figure = [&](std::string_view key) { return row.find(key).value_or(0); };
   switch (picture) {
@@ -205,7 +205,7 @@ constexpr std::string_view kIntroduction =
     "-optimizer either with random microbatches. A gain is that of the better reading over the better of two "
     "baselines.</p>\n";
 
-/// Returns the figures that some row has.
+/// Returns the figures that at least one row has.
 std::vector<FigureColumn> columns_of(std::span<const StudyResult> results) {
   std::set<std::string_view> keys;
   for (const StudyResult& result : results) {

@@ -23,7 +23,7 @@ std::vector<FigureRow> find_or_run(const StudyCell& cell, const Setting& setting
     say("{:.1f} s\n", Seconds(Clock::now() - start).count());
     return rows;
   } catch (...) {
-    say("\n");  // the error has a line of its own
+    say("\n");  // puts the error on its own line
     throw;
   }
 }

@@ -1,5 +1,5 @@
-// A CellStore keeps the figures of finished cells in a folder, so that a stopped study resumes, and studies
-// with common cells run them once.
+// A CellStore stores the figures of finished cells in a folder, so that an interrupted study can resume, and
+// studies with common cells run them only once.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace dflop {
 
 class CellStore {
  public:
-  /// Stores cells in `folder`/cells, which it makes; `data` is the folder of data sets.
+  /// Stores cells in `folder`/cells, which is created; `data` is the folder of data sets.
   /// @throws Error (output)
   CellStore(const std::string& folder, std::string data);
 

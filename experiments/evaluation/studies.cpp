@@ -16,15 +16,15 @@ constexpr std::string_view kMix = "paper_mix.csv";
 constexpr std::string_view kAudio = "paper_audio.csv";
 constexpr int kGbs = 512;
 
-/// The published method has two readings, and its optimizer alone random microbatches.
+/// The two interpretations of the published method. Its optimizer by itself runs with random microbatches.
 constexpr std::array<std::string_view, 2> kMethods = {"dflop", "dflop-paper"};
 
-/// A Rival is a baseline, or the better of two, that statements are held against.
+/// A Rival is a baseline, or the better of two, with which the published statements compare the method.
 struct Rival {
   std::array<std::string_view, 2> names;
   std::string_view text;
 };
-/// Those published were set by hand, and nobody knows how well.
+/// The published baselines were set by hand, and it is unknown how well.
 constexpr std::array<Rival, 3> kRivals = {{{{"pytorch-hand", "pytorch-hand"}, "PyTorch set by hand"},
                                            {{"megatron-hand", "megatron-hand"}, "Megatron-LM set by hand"},
                                            {{"pytorch", "megatron"}, "the better baseline at its best"}}};
@@ -56,14 +56,14 @@ double ratio(const FigureRow* a, const FigureRow* b) {
   return figure(*a, "samples_per_s") / figure(*b, "samples_per_s");
 }
 
-/// Says "dflop takes 43.30 s: busy 23.10, imbalance 12.00, bubbles 5.20, communication 3.00".
+/// Returns text such as "dflop takes 43.30 s: busy 23.10, imbalance 12.00, bubbles 5.20, communication 3.00".
 std::string time_of(const FigureRow& row) {
   return fmt::format("{} takes {:.2f} s: busy {:.2f}, imbalance {:.2f}, bubbles {:.2f}, communication {:.2f}",
                      row.name, figure(row, "iteration_s"), figure(row, "busy_s"), figure(row, "imbalance_s"),
                      figure(row, "bubble_s"), figure(row, "communication_s"));
 }
 
-/// Says where method and baseline spend their time, and in what they differ most.
+/// Explains how method and baseline spend their time, and where they differ most.
 std::string reason_of(const MethodGain& gain) {
   const std::array<std::pair<std::string_view, std::string_view>, 4> parts = {
       {{"busy_s", "computation"},
@@ -82,7 +82,7 @@ std::string reason_of(const MethodGain& gain) {
                      time_of(*gain.baseline), most, difference);
 }
 
-/// Says why a cell has no gain.
+/// Explains why a cell has no gain.
 std::string unfit_reason(const CellResult& cell) {
   for (const std::string_view name : kMethods) {
     const FigureRow* row = cell.find(name);
@@ -92,7 +92,7 @@ std::string unfit_reason(const CellResult& cell) {
   return fmt::format("{}: no baseline fits", cell.cell.label);
 }
 
-/// Gains are those of the cells that have one, and why others have none.
+/// Gains holds the gains of the cells that have one, and the reasons why other cells have none.
 struct Gains {
   Gains(std::span<const CellResult> cells, std::span<const std::string_view> baselines) {
     for (const CellResult& cell : cells) {
@@ -115,7 +115,7 @@ struct Gains {
   }
   std::string text() const { return fmt::format("{}", fmt::join(texts, ", ")); }
 
-  /// Says where the time goes in the cell of the smallest gain, and what does not fit.
+  /// Explains how time is spent in the cell with the smallest gain, and what does not fit.
   std::string reason() const {
     std::vector<std::string> reasons;
     const auto least = std::ranges::min_element(of_cells, {}, [](const auto& c) { return c.second.factor; });
@@ -130,7 +130,7 @@ struct Gains {
   std::vector<std::string> unfit;
 };
 
-// What follows are the studies: cells, then claims.
+// The studies follow, each with its cells and then its claims.
 
 std::vector<StudyCell> model_cells() {
   return {mixed_cell("Qwen-2.5 7B", "llava-ov-qwen2.5-7b", 8),
@@ -141,7 +141,8 @@ std::vector<StudyCell> model_cells() {
           mixed_cell("InternVL-2.5 72B", "internvl2.5-72b", 8)};
 }
 
-/// Holds the gains of all cells against two baselines: at least `least` everywhere, or `in_part` somewhere.
+/// Checks the gains of all cells against every rival: reproduced if all are at least `least`, partly if any
+/// is at least `in_part`.
 std::vector<Claim> gain_claims(std::span<const CellResult> cells, std::string_view published, double least,
                                double in_part) {
   std::vector<Claim> claims;
@@ -241,7 +242,8 @@ std::vector<StudyCell> data_cells() {
   return cells;
 }
 
-/// Returns MFU on mixed data over its mean on data of one kind: samples are of other sizes there.
+/// Returns the MFU on mixed data divided by the mean MFU on the two single-kind data sets. A ratio is used
+/// because sample sizes differ between the data sets.
 double kept_by_mixing(std::span<const CellResult> cells, std::span<const std::string_view> names) {
   std::array<double, 3> mfu{};
   for (std::size_t c = 0; c < mfu.size(); ++c) {
@@ -277,7 +279,7 @@ std::vector<StudyCell> node_cells() {
   return cells;
 }
 
-/// Holds the gains of the cells with so many nodes against growth.
+/// Checks whether the gain grows over the cells with `least` to `most` nodes.
 Claim node_claim(std::span<const CellResult> cells, int least, int most, const Rival& rival) {
   std::vector<CellResult> within;
   std::vector<std::pair<double, double>> points;
@@ -298,7 +300,7 @@ std::vector<Claim> node_claims(std::span<const CellResult> cells) {
   std::vector<Claim> claims;
   for (const Rival& rival : kRivals) {
     claims.push_back(node_claim(cells, 1, 8, rival));
-    claims.push_back(node_claim(cells, 8, 128, rival));  // published as projections, to 32
+    claims.push_back(node_claim(cells, 8, 128, rival));  // published as projections, up to 32
   }
   return claims;
 }
@@ -427,11 +429,11 @@ std::vector<Claim> correction_claims(std::span<const CellResult> cells) {
 std::vector<Claim> training_claims(std::span<const CellResult> cells) {
   struct Published {
     double hours;
-    double overhead;  ///< of planning, part of the hours
+    double overhead;  ///< planning time, part of the hours
   };
   constexpr std::array<Published, 6> kPublished = {
       {{6.12, 0.021}, {6.82, 0.018}, {11.62, 0.013}, {28.94, 0.005}, {30.62, 0.005}, {34.55, 0.005}}};
-  constexpr double kSamples = 28e3 + 18e3 + 19e3 + 60e3 + 60e3;  // of the five data sets
+  constexpr double kSamples = 28e3 + 18e3 + 19e3 + 60e3 + 60e3;  // in the five data sets
   std::vector<std::string> published;
   std::vector<std::string> ours;
   std::vector<double> scales;
@@ -448,7 +450,7 @@ std::vector<Claim> training_claims(std::span<const CellResult> cells) {
     planning = std::max(planning, figure(*method, "planning_s") / 3600 / hours);
     ours.push_back(fmt::format("{} {:.1f} h", cells[c].cell.label, hours));
   }
-  // The number of epochs is not published: hours count by their ratios from model to model.
+  // The number of epochs is not published, so hours are compared only by their ratios between models.
   const auto [least, most] = std::ranges::minmax(scales.empty() ? std::vector<double>{0} : scales);
   const double spread = least > 0 ? most / least : 0;
   return {

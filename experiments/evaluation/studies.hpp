@@ -20,7 +20,7 @@ inline constexpr NameTable<Verdict, 3> kNames<Verdict> = {{{Verdict::reproduced,
                                                            {Verdict::partly, "partly"},
                                                            {Verdict::not_reproduced, "not reproduced"}}};
 
-/// Returns the verdict for a statement that holds, holds in part, or neither.
+/// Returns the verdict for a statement that holds, holds in part, or does not hold.
 constexpr Verdict verdict(bool holds, bool holds_in_part) {
   return holds ? Verdict::reproduced : holds_in_part ? Verdict::partly : Verdict::not_reproduced;
 }
@@ -55,18 +55,18 @@ enum class StudyPicture : std::uint8_t {
 struct StudyKind {
   std::string_view name;
   std::string_view title;
-  std::string_view what;  ///< the setup, in a sentence
+  std::string_view what;  ///< describes the setup in one sentence
   StudyPicture picture = StudyPicture::speedups;
   std::vector<StudyCell> (*cells)() = nullptr;
-  /// Compares the figures of all cells, in their order, with the published ones.
+  /// Compares the figures of all cells with the published ones. `cells` are in the order of the study.
   std::vector<Claim> (*claims)(std::span<const CellResult> cells) = nullptr;
 };
 
 /// Returns all studies.
 std::span<const StudyKind> study_kinds();
 
-/// A MethodGain is the throughput of the published method, in its better reading, relative to the better of
-/// two baselines.
+/// A MethodGain is the throughput of the published method, in its better interpretation, relative to the
+/// better of two baselines.
 struct MethodGain {
   double factor = 0;
   const FigureRow* method = nullptr;
