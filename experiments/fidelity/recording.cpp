@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-/// Refuses a step that cannot be priced or compared.
+/// Throws for a step that cannot be priced or compared.
 void require_step(const Timeline& step, const std::string& file) {
   if (step.makespan.count() == 0) refuse_input(file, "expected steps that take time, found one of 0 s");
   const char* what = nullptr;
@@ -26,7 +26,7 @@ void require_step(const Timeline& step, const std::string& file) {
   refuse_input(file, "expected {}, found none; '--plan' and '--schedule' of 'dflop import' give both", what);
 }
 
-/// Throws what is wrong with a profile, naming the recording that it is not for.
+/// Throws if the profile does not belong to this recording; the error names the recording.
 void require_profile_of(const TimelineFile& recording, const std::string& file, const NamedProfile& profile) {
   try {
     if (recording.made_by && recording.made_by->model)
@@ -37,17 +37,18 @@ void require_profile_of(const TimelineFile& recording, const std::string& file, 
   }
 }
 
-/// A RecordedModule is what pipeline ranks of one kind show of a plan.
+/// A RecordedModule holds the parallelism of one module's pipeline ranks, as far as a recording shows it.
 struct RecordedModule {
-  std::set<std::int32_t> stages;  // the first of each pipeline rank
+  std::set<std::int32_t> stages;  // the first stage of each pipeline rank
   int tp = 1;
   int dp = 1;
 };
 
-/// Describes what a recorded step shows of its plan, as describe() does plans: modules apart where no stage
-/// has layers of both.
+/// Describes the plan of a recorded step in the style of describe(). The modules are listed separately if no
+/// stage has layers of both.
 std::string describe_recorded(const Timeline& step) {
-  std::map<std::string, RecordedModule> modules;  // by the first word of their stages' names: encoder, llm
+  std::map<std::string, RecordedModule> modules;  // by the first word of the names of their stages: encoder,
+                                                  // llm
   std::int32_t last = -1;
   for (const GroupUsage& group : step.groups) {
     const std::string& name = step.stages[static_cast<std::size_t>(group.stage)];

@@ -1,4 +1,5 @@
-// This file judges the predictions for a recorded run, wherever it was recorded, like those for live runs.
+// This file judges predictions for a recorded run, no matter where it was recorded, in the same way as for
+// live runs.
 #pragma once
 
 #include <string>
@@ -9,10 +10,12 @@
 
 namespace dflop {
 
-/// Predicts a recording's steps with a profile and compares. It skips the first step of a live run, a warm-up
-/// step. The plan is derived from the recording's groups and stages. `file` names the recording in errors.
-/// @throws Error (input) for a recording without shapes of stages or work, for a profile of another model
-/// than the recording names or without what its stages need, and as judge_steps() and require_reach()
+/// Predicts the steps of a recording with a profile and compares. Skips the first step of a live run, which
+/// is a warm-up step. The plan is derived from the groups and stages in the recording. `file` names the
+/// recording in errors.
+/// @throws Error (input) for a recording without shapes of stages or work, for a profile of a model other
+/// than the recording's, for a profile that lacks parts that its stages need, and as judge_steps() and
+/// require_reach()
 PlanFidelity judge_recording(const TimelineFile& recording, const std::string& file,
                              const NamedProfile& profile, bool extrapolate);
 

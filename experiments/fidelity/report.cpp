@@ -34,7 +34,7 @@ std::int64_t count_ranks(const PlanFidelity& plan) {
   return count;
 }
 
-/// Returns a peak; nothing where the recording has none.
+/// Returns a peak; nothing if it was not recorded.
 std::optional<Bytes> known(Bytes peak) {
   return peak > Bytes{} ? std::optional(peak) : std::nullopt;
 }
@@ -69,7 +69,7 @@ Json ranks_json(const PlanFidelity& plan) {
 constexpr double kLegend = 26;
 constexpr double kBar = 11;
 constexpr double kRow = 3 * kBar + 12;
-constexpr double kErrorWidth = 90;  // to the right of the longest bar
+constexpr double kErrorWidth = 90;  // space for errors to the right of the longest bar
 
 struct Kind {
   std::string_view name;
@@ -109,7 +109,7 @@ std::string row(const PlanFidelity& plan, double y, double pixels_per_ns) {
   return out;
 }
 
-/// Draws bars of each plan's measured, predicted and replayed iteration.
+/// Draws bars of the measured, predicted and replayed iteration time of each plan.
 std::string fidelity_svg(const std::vector<PlanFidelity>& plans) {
   Seconds longest{0};
   for (const PlanFidelity& plan : plans) {
@@ -125,7 +125,7 @@ std::string fidelity_svg(const std::vector<PlanFidelity>& plans) {
   return out + "</g></svg>";
 }
 
-/// A FidelitySummary has absolute errors over the plans, of which there is at least one.
+/// A FidelitySummary has the absolute errors over all plans, at least one.
 struct FidelitySummary {
   double mean_error = 0;
   double max_error = 0;

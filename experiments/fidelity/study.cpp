@@ -31,8 +31,8 @@ Plan read_plan(const PlanGrid& grid, const std::string& path) {
                grid.model, grid.cluster, plan.model, plan.cluster);
 }
 
-/// Splits the model's layers over the plan's stages; where stages outnumber layers some stay empty, which
-/// validate() refuses.
+/// Splits the model's layers over the plan's stages. If there are more stages than layers, some stages stay
+/// empty, which validate() rejects.
 void give_layers(Plan& plan, const ModelSpec& model) {
   if (has_encoder_ranks(plan.layout)) {
     plan.encoder.layers = split_layers(model.encoder.layers, plan.encoder.pp);
@@ -48,7 +48,7 @@ void give_layers(Plan& plan, const ModelSpec& model) {
   }
 }
 
-/// Returns the median of what `value` takes from each.
+/// Returns the median of `value` applied to each item.
 template <typename Items, typename Value>
 double median_of(const Items& items, const Value& value) {
   std::vector<double> values;
@@ -56,7 +56,7 @@ double median_of(const Items& items, const Value& value) {
   return median(std::move(values));
 }
 
-/// Finds a point like this in each of the profiles; fewer where one has it not.
+/// Returns the points with the same tokens and length, at most one from each profile.
 std::vector<ProfilePoint> same_points(const std::vector<const UnitPoints*>& units, const ProfilePoint& like) {
   std::vector<ProfilePoint> same;
   for (const UnitPoints* points : units) {
@@ -119,7 +119,7 @@ std::vector<OperationFidelity> values_of(const Operations& operations) {
   return values;
 }
 
-/// Adds what one step's instructions, messages and reductions were predicted to take and took.
+/// Adds the predicted and measured times of one step's instructions, messages and reductions.
 void add_step(Operations& operations, const Program& program, const ProgramCosts& predicted,
               const ProgramCosts& measured) {
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
@@ -160,8 +160,8 @@ TrainingOptions training_options(const FidelityOptions& options) {
   return training;
 }
 
-/// Returns the parts of a device that a plan's ranks compute on, in whole quanta: 1 where they have a device
-/// each.
+/// Returns the fractions of a device on which the plan's ranks compute, in whole quanta; 1 if each rank has
+/// its own device.
 std::vector<double> shares_of(const Plan& plan, const LiveDevice& device) {
   if (plan.layout != Layout::shared) return {1};
   const int quanta = make_live_world(device, plan)->quanta();
@@ -171,8 +171,8 @@ std::vector<double> shares_of(const Plan& plan, const LiveDevice& device) {
   return {shares.begin(), shares.end()};
 }
 
-/// Returns how large the microbatches of one module are, and how long the sequences of its attention that has
-/// no windows are in the mean.
+/// Returns the max number of tokens per microbatch of one module, and the max over microbatches of the mean
+/// sequence length in its attention without windows.
 PointRange largest_points(std::span<const Timeline> timelines, Workload Work::*module, double windowed) {
   PointRange most{1, 1};
   for (const Timeline& timeline : timelines) {
@@ -184,11 +184,11 @@ PointRange largest_points(std::span<const Timeline> timelines, Workload Work::*m
       most.length = std::max(most.length, static_cast<std::int64_t>(std::ceil(mean / (1 - windowed))));
     }
   }
-  constexpr std::int64_t kLeast = 32;  // two points of each unit
+  constexpr std::int64_t kLeast = 32;  // enough for two points of each unit
   return {std::max(kLeast, most.tokens), std::clamp(most.length, kLeast, std::max(kLeast, most.tokens))};
 }
 
-/// Returns the points that reach as far as steps went.
+/// Returns the ranges of points that cover the steps.
 PlanPoints points_of(std::span<const Timeline> timelines, const ModelSpec& model) {
   double windowed = 0;
   if (model.encoder.layers > 0) {
@@ -199,9 +199,9 @@ PlanPoints points_of(std::span<const Timeline> timelines, const ModelSpec& model
   return {largest_points(timelines, &Work::llm, 0), largest_points(timelines, &Work::encoder, windowed)};
 }
 
-/// LiveSteps are what running a plan leaves.
+/// LiveSteps are the results of running a plan.
 struct LiveSteps {
-  std::vector<Timeline> timelines;  // of the steps that count
+  std::vector<Timeline> timelines;  // without warm-up
   std::vector<ProfileTables> profiles;
 };
 
@@ -239,7 +239,7 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
       return true;
     });
   }
-  executor.reset();  // whose memory the profile takes
+  executor.reset();  // frees the memory that the profile needs
   if (input.profile == nullptr && !on_host)
     live.profiles.push_back(input.measure(plan, {in_use(), 1, points_of(live.timelines, model)}));
   return live;
@@ -331,7 +331,7 @@ ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const L
   const int at_once = std::max(1, device.cores / device.device_cores);
   options.busy = device.cores > 0 ? std::min(plan.ranks(), at_once) : plan.ranks();
   LiveDevice used = device;
-  if (plan.ranks() == 1) {  // the second rank is there for messages alone
+  if (plan.ranks() == 1) {  // the second rank only serves to measure messages
     used.partition = false;
     if (used.device_cores == 1) used.cores = 0;
   }

@@ -32,10 +32,10 @@ struct NamedPlan {
 };
 
 /// Completes the plans of a grid: reads plan files, distributes the layers of the other plans over their
-/// stages as evenly as possible, and sets `gbs`. `file` is the grid's path; plan files are relative to it,
+/// stages as evenly as possible, and sets `gbs`. `file` is the grid's path: plan files are relative to it,
 /// and errors name it.
 /// @throws Error (input) naming the plan that is for another model or cluster, does not fit the model, the
-/// cluster or `gbs`, or cannot be run live; also if the model cannot.
+/// cluster or `gbs`, or cannot run live; also if the model cannot.
 std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& file, int gbs,
                                       const ModelSpec& model, const ClusterSpec& cluster);
 
@@ -50,13 +50,13 @@ struct StepFidelity {
   Seconds replayed{0};   ///< from the step's own durations, simulated by the engine
   double measured_idle = 0;
   double predicted_idle = 0;
-  double extrapolated = 0;  ///< part of the compute instructions that are beyond the profile's points
+  double extrapolated = 0;  ///< fraction of the compute instructions that lie beyond the profile's points
 };
 
 /// An OperationFidelity sums up all instructions of one kind in the measured steps.
 struct OperationFidelity {
   std::string
-      module;  ///< "encoder", "llm", "encoder+llm", by the layers of its stage; for messages, the sender's
+      module;  ///< "encoder", "llm" or "encoder+llm", by the layers of its stage; for messages, the sender's
   std::string kind;  ///< an op, "message" or "all_reduce"
   std::int64_t count = 0;
   Seconds predicted{0};  ///< sums
@@ -73,22 +73,23 @@ struct RankFidelity {
 
 /// A PlanFidelity is the result of one plan's run.
 struct PlanFidelity {
-  std::string name;                           ///< the name of its row
-  std::string plan;                           ///< short form, as from describe()
+  std::string name;                           ///< name in the report
+  std::string plan;                           ///< short form, as returned by describe()
   std::vector<StepFidelity> steps;            ///< without warm-up
   std::vector<OperationFidelity> operations;  ///< by module, then kind
   std::vector<RankFidelity> ranks;
   std::optional<double> others = {};  ///< part of the machine's processor time used by other processes
-  std::optional<ProfileTables> profile = {};  ///< the profile used, if it was measured for this plan
+  std::optional<ProfileTables> profile = {};  ///< fraction of the machine's processor time used by other
+                                              ///< processes
   std::string failure = {};                   ///< why the run failed; then there are no steps
 
   bool failed() const { return !failure.empty(); }
 
-  /// These are medians over the steps.
+  /// Return medians over the steps.
   Seconds measured() const;
   Seconds predicted() const;
   Seconds replayed() const;
-  /// These return relative errors: predicted / measured - 1, and replayed / measured - 1.
+  /// Return relative errors: predicted / measured - 1, and replayed / measured - 1.
   double error() const { return predicted() / measured() - 1; }
   double engine_error() const { return replayed() / measured() - 1; }
 };
@@ -103,11 +104,11 @@ struct FidelityOptions {
   KernelRequest kernels = {};  ///< for the runs, and for profiles measured between their steps
 };
 
-/// A host's profile is measured this many times between the steps of a plan (or as often as there are steps),
-/// because a host's speed varies over time.
+/// On a host, a profile is measured this many times between the steps of a plan (or once per step if there
+/// are fewer steps), because the speed of a host varies over time.
 inline constexpr int kProfilesOfAPlan = 6;
 
-/// PlanPoints says how large the points of a profile become.
+/// PlanPoints gives the max sizes of the points of a profile.
 struct PlanPoints {
   PointRange llm = {};
   std::optional<PointRange> encoder = {};  ///< none: the LLM's range
@@ -123,28 +124,29 @@ struct MeasureRequest {
 /// A FidelityInput has either `profile` or `measure`.
 struct FidelityInput {
   std::shared_ptr<const Target> target;
-  BatchStream batches;                     ///< one a step, warm-up included
+  BatchStream batches;                     ///< one per step, including warm-up
   const ProfileTables* profile = nullptr;  ///< must satisfy require_profile()
   std::string profile_name = {};           ///< its name in errors
   bool extrapolate = false;                ///< see require_reach()
-  /// Measures a profile for a plan. On a host, it is measured in parts spread over the run, and their medians
-  /// predict all steps; on a GPU, once after the steps, when the sizes of their microbatches are known.
+  /// Measures a profile for a plan. On a host, it is measured several times over the run, each time with a
+  /// part of the budget, and the medians predict all steps. On a GPU, it is measured once after the steps,
+  /// when the sizes of their microbatches are known.
   std::function<ProfileTables(const Plan&, const MeasureRequest&)> measure = {};
 };
 
 /// Returns a profile with the median time at each point that all profiles have, the median coefficients of
-/// the lines, and everything else from the first. @pre there is one, and all have the same model, device and
-/// tp
+/// the lines, and everything else from the first profile.
+/// @pre there is at least one, and all have the same model, device and tp
 ProfileTables median_profile(const std::vector<ProfileTables>& profiles);
 
 /// Predicts the steps of a run of `plan`, and replays them with their own durations, on the cores of the
-/// recording. `file` names them in errors, in which they begin at iteration `first`.
+/// recording. Errors name `file` and count iterations from `first`.
 /// @throws Error (input) as recorded_program()
 PlanFidelity judge_steps(const std::string& name, const std::string& plan, std::span<const Timeline> steps,
                          const ProfiledCostModel& cost, const std::string& file, int first = 0);
 
-/// Runs a plan live and predicts each of its steps. Calls `on_step` after each; an exception from it ends the
-/// run.
+/// Runs a plan live and predicts each of its steps. Calls `on_step` after each step; an exception from it
+/// ends the run.
 /// @throws as TrainingLoop::run()
 PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const FidelityOptions& options,
                         const std::function<void()>& on_step);
@@ -153,10 +155,10 @@ PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const
 void add_operations(std::vector<OperationFidelity>& operations, const Program& program,
                     const ProgramCosts& predicted, const ProgramCosts& measured);
 
-/// Measures everything that predicting a plan needs, up to these points or usual_most_tokens(), within
-/// `budget`. As many ranks are busy as the plan has and the device has cores for; a shared plan is measured
-/// on the parts of devices that its ranks have. Calls `progress` in between; an exception from it ends the
-/// measurement.
+/// Measures everything needed to predict a plan, up to these points or usual_most_tokens(), within `budget`.
+/// The number of busy ranks is the plan's, but at most what the device has cores for. A shared plan is
+/// measured on the same parts of devices that its ranks use. Calls `progress` in between; an exception from
+/// it ends the measurement.
 /// @throws as measure_profile()
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
@@ -174,12 +176,12 @@ std::vector<OperationFidelity> all_operations(const std::vector<PlanFidelity>& p
 /// Returns a row for each plan.
 Table fidelity_table(const std::vector<PlanFidelity>& plans);
 
-/// Returns a row for each plan and two below: means and maxima of absolute errors.
+/// Returns a row for each plan, and two rows below with the means and maxima of absolute errors.
 Table fidelity_table_with_summary(const std::vector<PlanFidelity>& plans);
 
 /// Returns a row for each plan and kind of operation.
 Table operations_table(const std::vector<PlanFidelity>& plans);
-/// Returns a row for each kind of operation, all plans together.
+/// Returns a row for each kind of operation, over all plans.
 Table all_operations_table(const std::vector<PlanFidelity>& plans);
 
 /// Returns everything as JSON: {"plans", "summary", "operations"}.

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-constexpr double kTrimmed = 0.2;  // of the values at either end
+constexpr double kTrimmed = 0.2;  // fraction of the values cut at each end
 constexpr double kMostCorrelation = 0.9;
 constexpr double kMostBlocks = 1e5;
 
@@ -16,7 +16,7 @@ double mean_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Returns the correlation of neighbours, 0 where it is negative.
+/// Returns the correlation of neighboring values, 0 if it is negative.
 double neighbour_correlation(std::span<const double> values) {
   const double mean = mean_of(values);
   double own = 0;
@@ -32,8 +32,8 @@ Interval as_fractions(const Interval& of) {
   return {std::expm1(of.mean), std::expm1(of.low), std::expm1(of.high)};
 }
 
-/// Returns how many more blocks make the interval so narrow that it no longer reaches over the tolerance: its
-/// width goes with the root of their number.
+/// Returns how many more blocks would make the interval narrow enough to lie on one side of the tolerance.
+/// The width shrinks with the square root of the number of blocks.
 std::optional<std::int64_t> more_blocks(const Interval& error, double tolerance, std::size_t blocks) {
   const double half = (error.high - error.low) / 2;
   const double room = std::abs(tolerance - std::abs(error.mean));
@@ -51,7 +51,7 @@ Interval trimmed_interval(std::span<const double> values, double level) {
   const std::size_t count = sorted.size();
   const auto cut = static_cast<std::size_t>(kTrimmed * static_cast<double>(count));
   const double mean = mean_of(std::span(sorted).subspan(cut, count - 2 * cut));
-  std::vector<double> kept(values.begin(), values.end());  // winsorized, in the order of time
+  std::vector<double> kept(values.begin(), values.end());  // winsorized, in order of time
   for (double& value : kept) value = std::clamp(value, sorted[cut], sorted[count - 1 - cut]);
   const double center = mean_of(kept);
   double squares = 0;

@@ -26,11 +26,11 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-/// With fewer values there is no interval.
+/// At least this many blocks are needed for an interval.
 inline constexpr std::size_t kLeastBlocks = 5;
 
-/// Returns the confidence interval of the mean of values without their largest and smallest fifth, so that a
-/// step slowed down by something else on the machine counts no more than any other (Tukey and McLaughlin
+/// Returns the confidence interval of the mean of values without their largest and smallest fifth. A step
+/// slowed down by something else on the machine therefore counts no more than any other (Tukey and McLaughlin
 /// 1963: Student's t of the winsorized deviation, with as many degrees of freedom as remaining values). If
 /// neighboring values are correlated, as under a temporary load, the interval is wider by sqrt((1 + r) / (1 -
 /// r)), where r is their correlation.
@@ -40,7 +40,8 @@ Interval trimmed_interval(std::span<const double> values, double level);
 /// JudgeOptions define when two differences count as equal.
 struct JudgeOptions {
   double tolerance = 0.02;  ///< relative tolerance of second time / first time
-  double share = 0.25;      ///< or this part of the predicted difference's logarithm, if that is larger
+  double share = 0.25;      ///< or this fraction of the logarithm of the predicted difference, if that is
+                            ///< larger
   double level = 0.95;
 };
 
@@ -51,28 +52,28 @@ struct Judgement {
   Interval error;        ///< measured relative to predicted, pair by pair
   double tolerance = 0;  ///< the error's ratio may be between 1 / (1 + tolerance) and 1 + tolerance
   LiveVerdict verdict = LiveVerdict::cannot_say;
-  /// This many more blocks would settle it at the current noise; nothing if it is settled, or if the error is
-  /// so close to the tolerance that no number would.
+  /// The number of additional blocks that would settle the verdict at the current noise. Empty if it is
+  /// already settled, or if the error is so close to the tolerance that no number would.
   std::optional<std::int64_t> more_blocks;
 
-  /// Returns the measured differences for which the prediction counts as right.
+  /// Returns the measured differences that count as correctly predicted.
   Interval tolerated() const {
     return {predicted, (1 + predicted) / (1 + tolerance) - 1, (1 + predicted) * (1 + tolerance) - 1};
   }
 };
 
-/// Judges a prediction in logarithms, so that twice and half as long are equally far off. It is confirmed if
-/// the interval of its error lies within the tolerance, and refuted if the interval lies outside. So a wrong
-/// verdict (confirmed although the error exceeds the tolerance, or refuted although it does not) has
-/// probability 1 - level at most. `measured` and `predicted` are logarithms of second time / first time,
-/// block by block, from paired_blocks().
+/// Judges a prediction in logarithms, so that twice as long and half as long are equally wrong. The
+/// prediction is confirmed if the interval of its error lies within the tolerance, and refuted if the
+/// interval lies outside. A wrong verdict (confirmed although the error exceeds the tolerance, or refuted
+/// although it does not) therefore has a probability of at most 1 - level. `measured` and `predicted` are
+/// logarithms of second time / first time, block by block, from paired_blocks().
 /// @pre both have the same size, at least kLeastBlocks
 Judgement judge(std::span<const double> measured, std::span<const double> predicted,
                 const JudgeOptions& options = {});
 
-/// Makes blocks of pairs of steps: the mean of log(second / first) over two neighboring pairs. The two
-/// variants alternate as A B, B A, A B, ..., so that a machine that slows down at a constant rate changes no
-/// block. An odd pair is left out.
+/// Makes blocks of pairs of steps: each block is the mean of log(second / first) over two neighboring pairs.
+/// The two variants alternate as A B, B A, A B, ..., so that a machine that slows down at a constant rate
+/// does not change any block. The last pair of an odd number is omitted.
 /// @pre both have the same size; all values are positive
 std::vector<double> paired_blocks(std::span<const double> first, std::span<const double> second);
 

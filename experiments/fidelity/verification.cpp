@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// A LiveVariant is a variant with all that runs and predicts it.
+/// A LiveVariant holds a variant with everything needed to run and predict it.
 class LiveVariant {
  public:
   LiveVariant(std::size_t index, const Variant& variant, const VerificationInput& input,
@@ -35,7 +35,7 @@ class LiveVariant {
     run_.variant = variant;
   }
 
-  /// Simulates a batch; those that count are kept.
+  /// Simulates a batch; stores the results if it counts.
   void predict(std::size_t batch, bool counts) {
     const Iteration iteration = make(batch);
     ProgramCosts costs = iteration.costs;
@@ -53,7 +53,7 @@ class LiveVariant {
     add(run_.predicted_times, timeline);
   }
 
-  /// Runs a batch live; those that count are kept.
+  /// Runs a batch live; stores the results if it counts.
   void step(std::size_t batch, bool counts) {
     const Iteration iteration = make(batch);
     const std::vector<Nanoseconds> longer = delays(iteration);
@@ -65,13 +65,13 @@ class LiveVariant {
     if (!counts) return;
     run_.measured.push_back(timeline.makespan);
     add(run_.measured_times, timeline);
-    if (variant_.slow) return;  // its delays are in what was measured and in no cost model
+    if (variant_.slow) return;  // the measured times include its delays, but no cost model does
     const RecordedProgram recorded = recorded_program(timeline, "the recorded step", 0);
     add_operations(run_.operations, recorded.program, input_.cost(index_, batch).price(recorded.program),
                    recorded.costs);
   }
 
-  /// Returns what the variant came to, with means in place of sums.
+  /// Returns the results of the variant, with sums turned into means.
   VariantRun take() {
     for (RankTimes* times : {&run_.predicted_times, &run_.measured_times}) {
       for (Seconds* time : {&times->busy, &times->bubble, &times->wait}) {
@@ -90,7 +90,7 @@ class LiveVariant {
                           input_.batches[batch], schedule_.iterations[batch].assignment);
   }
 
-  /// Returns by how much each instruction of the slow rank takes longer; nothing where there is none.
+  /// Returns the extra time of each instruction of the slow rank; empty if there is none.
   std::vector<Nanoseconds> delays(const Iteration& iteration) const {
     if (!variant_.slow) return {};
     const Program& program = iteration.program;
@@ -111,7 +111,7 @@ class LiveVariant {
     return longer;
   }
 
-  /// Adds a step's means over ranks.
+  /// Adds the means over ranks of one step.
   static void add(RankTimes& times, const Timeline& timeline) {
     double ranks = 0;
     for (const GroupUsage& group : timeline.groups) ranks += group.ranks;

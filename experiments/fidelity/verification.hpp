@@ -1,4 +1,4 @@
-// A Verification predicts the times of several plans, runs them live in turns, and judges the predicted
+// A Verification predicts the times of several plans, runs them live in alternation, and judges the predicted
 // differences.
 #pragma once
 
@@ -21,13 +21,13 @@ struct SlowRank {
   double factor = 1;  ///< >= 1
 };
 
-/// A Variant is a plan to compare, possibly with a slow rank.
+/// A Variant is a plan to compare, optionally with a slow rank.
 struct Variant : NamedPlan {
   std::optional<SlowRank> slow = {};
 };
 
-/// A CostSource returns the cost model that predicts a variant on the batch with this number; the model must
-/// live as long as the run.
+/// A CostSource returns the cost model that predicts a variant on the batch with this number. The model must
+/// outlive the run.
 using CostSource = std::function<const SumCostModel&(std::size_t variant, std::size_t batch)>;
 
 struct VerificationInput {
@@ -58,17 +58,17 @@ struct VariantRun {
 };
 
 struct Verification {
-  std::vector<VariantRun> runs;       ///< the others are compared with the first
+  std::vector<VariantRun> runs;       ///< all others are compared with the first
   std::vector<Judgement> judgements;  ///< for runs[1], runs[2], ...
   JudgeOptions options;
-  std::optional<double> others;  ///< part of the machine's processor time used by other processes
+  std::optional<double> others;  ///< fraction of the machine's processor time used by other processes
 };
 
 /// Predicts every step of every variant, then runs them live in alternating order: A B, B A, A B, ... for two
-/// variants, likewise for more, each pair on the same batch. All variants are in memory at the same time.
+/// variants, and likewise for more, each pair on the same batch. All variants are in memory at the same time.
 /// Calls `on_step` after each step; an exception from it ends the run.
-/// @throws Error (usage) for a rank that begins no tp group, Error (input) if no schedule obeys the caps; as
-/// LiveExecutor
+/// @throws Error (usage) for a rank that is not the first of a tp group, Error (input) if no schedule obeys
+/// the caps; as LiveExecutor
 Verification verify_live(const std::vector<Variant>& variants, const VerificationInput& input,
                          const VerificationOptions& options, const std::function<void()>& on_step);
 

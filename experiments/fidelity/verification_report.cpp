@@ -14,13 +14,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kBusyMachine = 0.05;  // others' part of its time from which on they are mentioned
+constexpr double kBusyMachine = 0.05;  // min fraction of the machine's time for which other processes are
+                                       // mentioned
 
 Seconds mean_of(const std::vector<Seconds>& times) {
   return std::accumulate(times.begin(), times.end(), Seconds(0)) / static_cast<double>(times.size());
 }
 
-/// Returns how many more steps of each variant would settle it: a block has two.
+/// Returns how many more steps of each variant would settle the verdict. A block has two steps.
 std::optional<std::int64_t> more_steps(const Judgement& judgement) {
   if (!judgement.more_blocks) return std::nullopt;
   return 2 * *judgement.more_blocks;
@@ -50,7 +51,7 @@ std::string color_of(std::size_t variant) {
   return std::string(kColors[variant % kColors.size()]);
 }
 
-/// Draws a mark of a shape of the variant's own, so that they are told apart without colours.
+/// Draws a mark with a shape specific to the variant, so that variants can be told apart without color.
 std::string mark(std::size_t variant, double x, double y) {
   const std::string color = color_of(variant);
   switch (variant % 3) {
@@ -64,7 +65,7 @@ std::string mark(std::size_t variant, double x, double y) {
   }
 }
 
-/// Draws every counted step of every variant, measured, in the order of batches.
+/// Draws the measured time of every counted step of every variant, in the order of batches.
 std::string steps_svg(const Verification& verification) {
   double longest = 0;
   for (const VariantRun& run : verification.runs) {
@@ -99,7 +100,8 @@ std::string steps_svg(const Verification& verification) {
                    kLabelWidth + kPlotWidth / 2, top + height + kAxisHeight);
 }
 
-/// Draws each comparison's measured interval and prediction, with the tolerance around it, on one axis.
+/// Draws the measured interval and the prediction of each comparison, with the tolerance around it, on one
+/// axis.
 std::string intervals_svg(const Verification& verification) {
   double low = 0;
   double high = 0;
