@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kAboutWidth = 9;
 
-/// Returns a figure; a truth, which is "yes" or "no" in a Cell, as JSON has it.
+/// Returns a figure as JSON. A "yes" or "no" in a Cell becomes a boolean.
 nlohmann::ordered_json json_of(const Cell& cell) {
   if (cell == Cell(true) || cell == Cell(false)) return cell == Cell(true);
   if (const auto* text = std::get_if<std::string>(&cell)) return *text;
@@ -26,7 +26,7 @@ nlohmann::ordered_json json_of(const Cell& cell) {
   return nullptr;
 }
 
-/// Returns "46 GB/s".
+/// Returns text such as "46 GB/s".
 std::string rate_text(double bytes_per_s) {
   return fmt::format("{:.4g} GB/s", bytes_per_s / 1e9);
 }
@@ -38,7 +38,8 @@ struct Padding {
   std::int64_t computed;
 };
 
-/// Returns what the heads of a module come to on all ranks of a tp group where that is more than it has.
+/// Adds the number of heads of a module over all ranks of a tp group, if that exceeds the number in the
+/// model.
 void add_padding(std::vector<Padding>& all, std::string_view name, const TransformerSpec& module, int tp) {
   if (module.layers == 0) return;
   const std::int64_t heads = tp * module.heads_per_rank(tp);
@@ -54,7 +55,7 @@ void add_padding(std::vector<Padding>& all, std::string_view name, const Transfo
 struct Part {
   std::string text;
   bool is_asked = false;
-  bool is_chosen = false;  ///< by the planner; else it is as usual
+  bool is_chosen = false;  ///< by the planner; otherwise it is the default
 };
 
 std::string layers_list(const std::vector<int>& layers) {
@@ -187,7 +188,7 @@ void assume_preset(AssumptionBlock& block, const std::string& cluster, const std
 }
 
 void assume_links(AssumptionBlock& block, const std::string& cluster, const ClusterSpec& taken) {
-  if (cluster_hash(cluster).empty()) return;  // a pipe cannot be read once more
+  if (cluster_hash(cluster).empty()) return;  // a pipe cannot be read again
   const ClusterSpec named = find_cluster(cluster);
   const ClusterNotes notes = find_cluster_notes(cluster).front().notes;
   const auto compare = [&](std::string_view which, const Link& as_named, const Link& link,

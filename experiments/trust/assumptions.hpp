@@ -1,5 +1,5 @@
-// Assumptions are the premises of a result and the choices made without being requested. Every command that
-// plans, compares or simulates lists them in one block.
+// Assumptions are the premises of a result and the choices made without a request from the user. Every
+// command that plans, compares or simulates lists them in one block.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// An Assumption is one sentence, with its figures for programs.
+/// An Assumption is one sentence, together with its figures for programs.
 struct Assumption {
   std::string about;  ///< "data", "preset", "links", "choices", "layout", "heads", "schedule", "memory",
                       ///< "seeds", "time"
@@ -30,23 +30,23 @@ class AssumptionBlock {
   std::string text(std::size_t width = 118) const;
   /// Returns the block as a section of a page.
   std::string html() const;
-  /// Returns an object: from each topic to an array of objects with "text" and the figures.
+  /// Returns an object that maps each topic to an array of objects with "text" and the figures.
   nlohmann::ordered_json json() const;
 
  private:
   std::vector<Assumption> all_;
 };
 
-/// Adds the number of samples, how many of them are cut and by how much, and what was assumed for them.
-/// `longest` is the length at which samples are cut; 0: not cut, or unknown.
+/// Adds the number of samples, how many of them are truncated and by how much, and what was assumed for them.
+/// `longest` is the length at which samples are truncated; 0: not truncated, or unknown.
 void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t longest);
 
-/// Adds how the figures of a cluster, as named, were obtained, or that a profile was measured.
+/// Adds how the figures of the named cluster were obtained, or that a profile was measured.
 /// @throws Error (input) for a cluster that is not found
 void assume_preset(AssumptionBlock& block, const std::string& cluster,
                    const std::optional<Origin>& profile = {});
 
-/// Adds where the used links differ from those of the named cluster, and what is odd about them.
+/// Adds where the links in use differ from the links of the named cluster, and what is unusual about them.
 void assume_links(AssumptionBlock& block, const std::string& cluster, const ClusterSpec& taken);
 
 /// Adds the heads that a plan pads; nothing if its tp divides all heads. `row` names the plan if there are
@@ -57,20 +57,21 @@ void assume_heads(AssumptionBlock& block, const Plan& plan, const ModelSpec& mod
 /// Adds the meaning of kUnconfirmed (experiments/studies/study.hpp), if one of the plans has it.
 void assume_layouts(AssumptionBlock& block, const std::vector<const Plan*>& plans);
 
-/// If an order has too few microbatches to work as its name says, returns that and the order that it equals;
-/// nothing otherwise.
+/// If an order has too few microbatches to work as its name says, returns a text with that fact and the order
+/// that it equals; nothing otherwise.
 std::string as_another_order(OrderKind order, int ranks, int microbatches);
 
 /// Adds as_another_order() for each plan.
 void assume_orders(AssumptionBlock& block, const std::vector<const Plan*>& plans);
 
-/// Adds what the user fixed of a plan, what the planner chose, and what is default. `chooses_parts`: the
-/// planner chooses order, recomputation, placement and gradient buckets if no option fixes them.
+/// Adds which parts of a plan the user fixed, which the planner chose, and which are default.
+/// `chooses_parts`: the planner chooses order, recomputation, placement and gradient buckets if no option
+/// fixes them.
 void assume_choices(AssumptionBlock& block, const Plan& plan, const SearchOptions& search,
                     bool chooses_parts);
 
-/// Adds the number of batches and the seed of a result, and what part of `all` samples the batches are; 0:
-/// unknown.
+/// Adds the number of batches and the seed of a result, and the fraction of `all` samples in the batches (0:
+/// unknown).
 void assume_seed(AssumptionBlock& block, std::uint64_t seed, std::size_t iterations, int gbs, std::size_t all,
                  const std::string& more);
 

@@ -1,5 +1,5 @@
-// A simulated iteration is only a training step. This file reports the time of a run outside of its steps,
-// and adds it to hours on request.
+// A simulated iteration includes only the training step. This file reports the time of a run outside its
+// steps, and adds it to hours on request.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace dflop {
 
-/// An Overhead is the time of a run outside of its steps, relative to step time.
+/// An Overhead is the time of a run outside its steps, relative to step time.
 struct Overhead {
-  std::vector<std::pair<std::string, double>> parts;  ///< each with its name; "other" if unnamed
+  std::vector<std::pair<std::string, double>> parts;  ///< each with its name; "other" if it has none
 
   double sum() const;
 };
@@ -26,8 +26,8 @@ void add_overhead_option(Options& options);
 /// @throws Error (usage) for an unknown or repeated name, and for an allowance that the notes lack
 Overhead read_overhead(const Values& values, const std::vector<NamedNotes>& notes);
 
-/// Adds what a step does not include, the measured allowance for it and, for a training, the overhead
-/// included in hours.
+/// Adds what a step does not include, the measured allowance for it and, for a training run, the overhead
+/// included in the hours.
 void assume_time(AssumptionBlock& block, const std::vector<NamedNotes>& notes, const Overhead& overhead,
                  bool has_hours);
 

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-/// A Turn is what is kept of one GPU's run.
+/// A Turn holds the results kept from one GPU's run.
 struct Turn {
   std::size_t stalls = 0;
   Seconds mean{0};

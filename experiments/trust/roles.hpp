@@ -1,5 +1,5 @@
-// Conditions of a role, such as --slow gpu=worst:1.5, are run with each GPU in turn, so that plans are
-// compared under the same condition, however they number their ranks.
+// Conditions for a role, such as --slow gpu=worst:1.5, are simulated with each GPU in turn. Plans are thus
+// compared under the same condition, regardless of how they number their ranks.
 #pragma once
 
 #include <optional>
@@ -11,24 +11,26 @@
 
 namespace dflop {
 
-/// RoleRuns are the results of the runs in which each GPU had its turn.
+/// RoleRuns are the results of the runs in which each GPU has the role in turn.
 struct RoleRuns {
   GpuRole role = GpuRole::worst;
-  std::size_t gpus = 0;  ///< with a turn: one of each tp group, which is as slow as its slowest
+  std::size_t gpus = 0;  ///< number of GPUs that had the role: one of each tp group, which is as slow as its
+                         ///< slowest GPU
   int worst_gpu = 0;
-  std::string worst_stage = {};  ///< computed by this GPU; the encoder's before the LLM's if both
-  Evaluation worst = {};         ///< the longest run, or one in which most ranks stall
+  std::string worst_stage = {};  ///< the stage computed by this GPU; if it computes both modules, the
+                                 ///< encoder's name comes first
+  Evaluation worst = {};         ///< the longest run, or one in which the most ranks stall
   Seconds mean{0};               ///< iteration time, over all GPUs whose run ends
-  Seconds p95{0};                ///< the same by nearest rank
+  Seconds p95{0};                ///< of the same times, by nearest rank
   double idle_fraction = 0;
-  double stalls = 0;  ///< number of tp groups that stall, mean over the GPUs
+  double stalls = 0;  ///< number of tp groups that stall, averaged over the GPUs
 
-  /// Returns the result of the role: the worst run or, with `each`, the worst run's timelines with the means
-  /// of all.
+  /// Returns the result for the role: the worst run or, with `each`, the timelines of the worst run with the
+  /// means of all runs.
   Evaluation result() const;
 };
 
-/// Returns the GPUs that get a turn: the first of every tp group.
+/// Returns the GPUs that get the role: the first of every tp group.
 std::vector<int> role_gpus(const Plan& plan);
 
 /// Evaluates a schedule once for each GPU, under a what-if that names a role. Spans are kept for `traced`
@@ -37,7 +39,7 @@ RoleRuns run_roles(const Plan& plan, const Target& target, const ScheduleFile& s
                    const WhatIf& what_if, const WhatIfExecutor::Reprice& reprice = {}, int traced = 0,
                    const std::optional<PipelineOrder>& order = {});
 
-/// Returns mean and worst as a table of one row.
+/// Returns the mean and the worst run as a table of one row.
 Table role_table(const RoleRuns& runs);
 
 }  // namespace dflop

@@ -12,14 +12,14 @@
 namespace dflop {
 namespace {
 
-/// Figures of a file are the same to so much, relatively: sums in another order round otherwise.
+/// Relative tolerance for figures from a file: sums in a different order round differently.
 constexpr double kSameFigure = 1e-9;
 
 bool is_same(Seconds a, Seconds b) {
   return std::abs((a - b).count()) <= kSameFigure * std::max(std::abs(a.count()), std::abs(b.count()));
 }
 
-/// LoadProblem is the problem of balanced bins of a batch.
+/// LoadProblem is the problem of balancing the bins of a batch.
 struct LoadProblem {
   SampleCosts costs;
   BinProblem problem;

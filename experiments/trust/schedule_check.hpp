@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// Returns the value of an assignment: the largest load, as schedulers see it, or the simulated makespan.
+/// Returns the value of an assignment: the largest load, as schedulers compute it, or the simulated makespan.
 Seconds value_of(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                  const Assignment& assignment, Objective objective);
 
@@ -22,17 +22,17 @@ struct CheckedIteration {
   std::string problem;  ///< the first wrong value, such as "c_max_s: expected 1.25, found 1.5"; empty: none
 };
 
-/// Compares c_max_s and bound_s of each iteration with values recalculated from its bins and samples: c_max_s
-/// must be the value of the objective; a bound of kind simple must be the simple one; any other must be
-/// between the simple bound and the value. A bound of the makespan must be at most the value.
+/// Compares c_max_s and bound_s of each iteration with values recalculated from its bins and samples. c_max_s
+/// must be the value of the objective. A bound of kind simple must equal the simple bound; any other bound
+/// must be between the simple bound and the value. A bound of the makespan must be at most the value.
 /// @pre validate(schedule, plan)
 std::vector<CheckedIteration> check_schedule(const ScheduleFile& schedule, const Plan& plan,
                                              const Target& target);
 
 /// Returns iterations with these batches and the bins of the named file, rated like a scheduler's result
-/// without a proof. `objective` is minimized; none: the plan's own, else the published one.
-/// @throws Error (input) for different numbers of iterations and batches, or of bins and samples, for ids
-/// that differ from the samples', and as validate() for assignments
+/// without a proof. `objective` is minimized; if empty, the plan's own objective, else the published one.
+/// @throws Error (input) if the numbers of iterations and batches, or of bins and samples, differ, for ids
+/// that differ from the samples' ids, and as validate() for assignments
 ScheduleFile scheduled_by(const std::vector<BinsOfIteration>& bins, const std::string& file, const Plan& plan,
                           const Target& target, const std::vector<Batch>& batches,
                           std::optional<Objective> objective, std::uint64_t seed);

@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-/// Returns how fast a system is on one seed's batches; 0 where it does not fit.
+/// Returns the speed of a system on the batches of one seed; 0 if it does not fit.
 double samples_per_s_of(const System& system, const Target& target, const std::vector<Batch>& batches,
                         std::uint64_t seed) {
   const Plan& plan = *system.planned.plan;
@@ -22,7 +22,7 @@ double samples_per_s_of(const System& system, const Target& target, const std::v
   return run.evaluation->samples_per_s;
 }
 
-/// Returns a / b of each seed on which both fit.
+/// Returns a / b for each seed on which both fit.
 std::vector<double> ratios(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> all;
   for (std::size_t s = 0; s < std::min(a.size(), b.size()); ++s) {

@@ -27,20 +27,20 @@ Spread spread_of(std::span<const double> values);
 /// Returns "21.93 +- 0.31", or only the value if there is one.
 std::string text_of(const Spread& spread, int decimals);
 
-/// SeedRuns holds a system's samples/s on the batches of each seed, starting with the input's; 0 if the plan
-/// runs out of GPU memory there, or its microbatches do not obey the caps.
+/// SeedRuns holds the samples/s of a system on the batches of each seed, starting with the input's seed; 0 if
+/// the plan runs out of GPU memory there, or its microbatches do not obey the caps.
 struct SeedRuns {
   std::string system;
   std::vector<double> samples_per_s;
 };
 
-/// Draws the batches of `seeds` consecutive seeds, starting with the input's, and fills and runs each
+/// Draws the batches of `seeds` consecutive seeds, starting with the input's seed. Schedules and runs each
 /// system's plan, which was made for the first seed, on the batches of every seed.
 std::vector<SeedRuns> run_seeds(const std::vector<System>& systems, const Target& target,
                                 const ComparisonInput& input, int seeds);
 
 /// Returns a row for each system: samples/s (mean with interval, min and max), the speedups, each on the same
-/// batches, and, for a training on `gpus` GPUs, its hours.
+/// batches, and, for a training run on `gpus` GPUs, its hours.
 Table seeds_table(const std::vector<SeedRuns>& runs, const std::optional<double>& train_samples, int gpus);
 
 }  // namespace dflop
