@@ -66,13 +66,13 @@ enum class CellKind : std::uint8_t { text, whole, real };
 struct SweepColumn {
   Column column;
   CellKind kind = CellKind::text;
-  Cell usual = {};  ///< an axis's default, if a spec does not name it; missing if the spec must
+  Cell usual = {};  ///< default value of an axis that a spec does not name; missing if the spec must name it
 };
 
 // An axis that a spec does not name has one of these values:
 inline constexpr const char* kAllModalities = "all";
 inline constexpr const char* kNoConditions = "none";
-inline constexpr const char* kDefaultOption = "default";  ///< the option is not given
+inline constexpr const char* kDefaultOption = "default";  ///< the option is not passed
 
 /// Returns all columns: 0 to kAxes - 1 are the axes, then come the measures.
 const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns();
@@ -92,7 +92,7 @@ std::optional<Axis> axis_from_string(std::string_view name);
 std::optional<std::size_t> sweep_column(std::string_view name);
 
 struct SweepRow {
-  std::array<Cell, kAxes + kMeasures> cells;  ///< axes all have values; measures may be missing
+  std::array<Cell, kAxes + kMeasures> cells;  ///< all axes have values; measures may be missing
 
   Cell& operator[](Axis axis) { return cells[index_of(axis)]; }
   Cell& operator[](Measure measure) { return cells[index_of(measure)]; }
@@ -115,7 +115,7 @@ std::string sweep_key(const SweepRow& row);
 /// Orders rows by their axes.
 bool before(const SweepRow& a, const SweepRow& b);
 
-/// Tells whether the rows have different values in a column.
+/// Returns whether the rows have different values in a column.
 bool varies(std::span<const SweepRow> rows, std::size_t column);
 
 }  // namespace dflop

@@ -39,11 +39,11 @@ std::string cluster_name(const SweepRow& cell) {
 
 using Samples = std::shared_ptr<const std::vector<Sample>>;
 
-/// SampleSets loads samples, and keeps those used last: cells have many more combinations than there are data
-/// sets.
+/// SampleSets loads samples and keeps the most recently used ones. Cells have many more combinations than
+/// there are data sets.
 class SampleSets {
  public:
-  /// Returns samples, from any thread. @throws Error as load_samples()
+  /// Returns samples. May be called from any thread. @throws Error as load_samples()
   Samples of(const SweepRow& cell) {
     const Key key{cell[Axis::data], cell[Axis::modalities], cell[Axis::model], cell[Axis::options],
                   cell[Axis::seed]};
@@ -60,7 +60,8 @@ class SampleSets {
   using Key = std::array<Cell, 5>;
   static constexpr std::size_t kMostKept = 8;
 
-  /// Whoever comes first loads; those that come meanwhile wait.
+  /// Returns the samples of a key, or adds `load` for the caller to run. Later callers wait for the first
+  /// one.
   std::pair<std::shared_future<Samples>, bool> find_or_add(const Key& key,
                                                            std::packaged_task<Samples()>& load) {
     const std::lock_guard lock(mutex_);
@@ -72,7 +73,8 @@ class SampleSets {
     return {kept_.front().second, true};
   }
 
-  /// Returns whether these were never loaded, whatever the seed: one note of what was assumed is enough.
+  /// Returns whether these samples were never loaded, regardless of the seed. One note about the assumptions
+  /// is enough.
   bool is_new(Key key) {
     key.back() = {};
     const std::lock_guard lock(mutex_);
@@ -84,7 +86,7 @@ class SampleSets {
   std::set<Key> noted_;
 };
 
-/// A Planned has what the cells of a group share.
+/// A Planned holds what the cells of a group share.
 struct Planned {
   Planned(const SweepRow& cell, Samples all)
       : samples(std::move(all)),
@@ -105,8 +107,8 @@ struct Planned {
   Seconds seconds{0};  ///< measured
 };
 
-/// Computes encoder FLOP over LLM FLOP of all samples, and the coefficient of variation of a sample's FLOP:
-/// what makes data uneven, whatever the plan.
+/// Computes encoder FLOP over LLM FLOP of all samples, and the coefficient of variation of a sample's FLOP.
+/// These describe how uneven the data is, independently of the plan.
 void describe_data(const Planned& planned, SweepRow& cell) {
   double encoder = 0;
   double llm = 0;
@@ -127,7 +129,7 @@ void describe_data(const Planned& planned, SweepRow& cell) {
   cell[Measure::heterogeneity] = std::sqrt(std::max(0.0, squares / count - mean * mean)) / mean;
 }
 
-/// A RepeatExecutor runs iterations as those of a later repeat, which have draws of their own.
+/// A RepeatExecutor runs iterations as part of a later repeat, so that they get their own random draws.
 class RepeatExecutor final : public Executor {
  public:
   RepeatExecutor(const Executor& executor, std::uint64_t first) : executor_(executor), first_(first) {}
@@ -143,8 +145,8 @@ class RepeatExecutor final : public Executor {
   std::uint64_t first_;
 };
 
-/// Evaluates a schedule as often as the conditions ask, each time with jitter of its own; means are over all
-/// runs.
+/// Evaluates a schedule as many times as the conditions require, each time with its own jitter. Means are
+/// over all runs.
 Evaluation evaluate_repeatedly(const Plan& plan, const Target& target, const ScheduleFile& schedule,
                                const WhatIf& what_if) {
   const WhatIfExecutor executor(what_if, target.cluster);
@@ -167,7 +169,8 @@ Evaluation evaluate_repeatedly(const Plan& plan, const Target& target, const Sch
   return all;
 }
 
-/// Simulates each iteration under the cell's conditions, which neither planner nor scheduler knows.
+/// Simulates each iteration under the conditions of the cell, which are unknown to the planner and the
+/// scheduler.
 Evaluation simulate_cell(const SweepRow& cell, const Plan& plan, const ScheduleFile& schedule) {
   WhatIf what_if = sweep_conditions(cell);
   const Target target(cell.text(Axis::model), cluster_name(cell), "", [&](ClusterSpec& cluster) {
@@ -205,7 +208,7 @@ void set_result(SweepRow& cell, const Evaluation& result, const ClusterSpec& clu
   cell[Measure::idle_fraction] = result.idle_fraction;
 }
 
-/// Marks the plan of a cell that does not hold some further batch, as compare does.
+/// Marks a cell if its plan runs out of memory on a further batch, as compare does.
 void mark_overrun(const Planned& planned, const Plan& plan, std::string_view scheduler, SweepRow& cell) {
   const Headroom headroom =
       estimate_headroom(plan, planned.target, *planned.samples, std::string(filler_for(scheduler)),
@@ -243,7 +246,7 @@ void run_cell(const Planned& planned, SweepRow& cell) {
   if (cell.has_status("ok")) mark_overrun(planned, as_run, choice.name, cell);
 }
 
-/// Returns the cell after `run`, or as failed.
+/// Returns the cell after `run`; if that throws, the cell as failed.
 template <typename Run>
 SweepRow attempted(SweepRow cell, const Run& run) {
   const SweepRow fresh = cell;
@@ -280,8 +283,8 @@ void run_group(const PlanGroup& group, SampleSets& samples,
 void run_sweep(const std::vector<PlanGroup>& groups, const std::function<void(const SweepRow&)>& done) {
   SampleSets samples;
   parallel_for(groups.size(), [&](std::size_t g) {
-    // This is isolated: a thread that waits for the others in a group's loops must not begin another group
-    // meanwhile, which would count as the first one's time and hold the memory of both.
+    // Isolated, because a thread that waits inside one group's loops must not begin another group in the
+    // meantime: its time would count for the first group, and it would hold the memory of both.
     tbb::this_task_arena::isolate([&] { run_group(groups[g], samples, done); });
   });
 }

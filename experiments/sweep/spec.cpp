@@ -27,7 +27,7 @@ constexpr std::int64_t kMostNodes = 4096;
 constexpr double kLeastBandwidth = 1e-6;
 constexpr double kMostBandwidth = 1e6;
 
-/// Reads options as a command would.
+/// Parses options in the same way as a command does.
 Values parse_options(void (*add)(Options&), const std::vector<std::string>& arguments) {
   Options options;
   add(options);
@@ -38,7 +38,7 @@ Values parse_options(void (*add)(Options&), const std::vector<std::string>& argu
   }
 }
 
-/// Splits arguments as a shell would split them. @throws Error (input) for an escape that is none.
+/// Splits arguments as a shell does. @throws Error (input) for an invalid escape
 std::vector<std::string> split_arguments(const std::string& text) {
   try {
     return po::split_unix(text);
@@ -62,13 +62,13 @@ void add_steps(Options& options) {
   add_scheduler_options(options);
 }
 
-/// These options are axes of their own, or would differ from machine to machine.
+/// These options are axes of their own, or would differ between machines.
 constexpr std::array<std::string_view, 7> kNotOptions = {"scheduler", "pipeline-schedule", "order", "chunks",
                                                          "recompute", "time-limit",        "data"};
-/// These options read files, whose contents a sweep would have to keep.
+/// These options read files whose contents a sweep would have to store.
 constexpr std::string_view kSeedPlans = "seed-plans";
 
-/// Adds the options of planners and schedulers.
+/// Parses the options of planners and schedulers.
 Values step_values(const SweepRow& cell) {
   std::vector<std::string> arguments;
   if (cell.text(Axis::options) != kDefaultOption) {
@@ -88,7 +88,7 @@ Values step_values(const SweepRow& cell) {
       }
     }
   }
-  const std::string& schedule = cell.text(Axis::pipeline_schedule);  // "interleaved:2" has 2 chunks
+  const std::string& schedule = cell.text(Axis::pipeline_schedule);  // "interleaved:2" means 2 chunks
   if (schedule != kDefaultOption) {
     const std::size_t colon = schedule.find(':');
     arguments.insert(arguments.end(), {"--pipeline-schedule", schedule.substr(0, colon)});
@@ -121,7 +121,7 @@ Cell read_value(Axis axis, const JsonValue& value) {
   return value.string();
 }
 
-/// Fails as the cells with this value would.
+/// Throws the error that cells with this value would throw.
 void check_name(Axis axis, const std::string& name) {
   SweepRow cell;
   for (std::size_t i = 0; i < kAxes; ++i) cell.cells[i] = sweep_columns()[i].usual;
@@ -132,10 +132,10 @@ void check_name(Axis axis, const std::string& name) {
       find_model(name);
       break;
     case Axis::cluster:
-      find_cluster(with_nodes(name, 1));  // nodes of one type are an axis of their own
+      find_cluster(with_nodes(name, 1));  // the number of nodes of a single GPU type is a separate axis
       break;
     case Axis::data:
-      check_data(name);  // a bad record fails here and not in each cell
+      check_data(name);  // reports a bad record once here, and not in each cell
       break;
     case Axis::options:
       sweep_search_options(cell);
@@ -179,7 +179,7 @@ Cell read_checked(Axis axis, const JsonValue& value) {
   return cell;
 }
 
-/// Reads the values of one axis, each once.
+/// Reads the values of one axis; a value may occur only once.
 std::vector<Cell> read_values(Axis axis, const JsonValue& list) {
   std::vector<Cell> cells;
   for (const JsonValue& value : list.elements()) {
@@ -196,7 +196,7 @@ std::string_view name_of(Axis axis) {
   return sweep_columns()[index_of(axis)].column.key;
 }
 
-/// Returns the names of the axes that a file may leave out, or of the others.
+/// Returns the names of the axes that a file may omit, or of the others.
 std::vector<std::string_view> axes_with_usual_value(bool has_one) {
   std::vector<std::string_view> names;
   for (const SweepColumn& c : std::span(sweep_columns()).first(kAxes)) {
@@ -231,7 +231,7 @@ AxisValues read_axes(const JsonValue& axes) {
   return values;
 }
 
-/// Excludes the cells whose values are listed for every axis that is named.
+/// Excludes cells that match a listed value on every named axis.
 using Exclusion = std::array<std::vector<Cell>, kAxes>;
 
 Exclusion read_exclusion(const JsonValue& rule, const AxisValues& axes) {
@@ -273,7 +273,7 @@ std::size_t combinations(const AxisValues& values, const JsonValue& axes) {
   return count;
 }
 
-/// Adds the seeds that follow each one, in their order, each once.
+/// Adds the seeds that follow each listed one, in order and without duplicates.
 void add_seeds(std::vector<Cell>& axis, int seeds) {
   const std::vector<Cell> listed = axis;
   for (const Cell& first : listed) {
@@ -284,7 +284,7 @@ void add_seeds(std::vector<Cell>& axis, int seeds) {
   }
 }
 
-/// Returns cell number `index` of the product: digits in mixed radix, the last axis the lowest.
+/// Returns the cell with this index in the product, by mixed-radix digits; the last axis varies fastest.
 SweepRow nth_cell(const AxisValues& values, std::size_t index) {
   SweepRow cell;
   for (std::size_t i = kAxes; i-- > 0;) {
@@ -294,7 +294,7 @@ SweepRow nth_cell(const AxisValues& values, std::size_t index) {
   return cell;
 }
 
-/// Returns what stands behind a name: a preset's JSON or a file; behind presets that are joined all of them.
+/// Returns the contents behind a name: the JSON of a preset, or a file; for joined presets, all of them.
 std::string text_behind(std::string_view kind, const std::string& name) {
   if (kind == "clusters" && says_nodes(name)) return cluster_text(name);
   for (const Preset& preset : presets()) {
@@ -303,7 +303,7 @@ std::string text_behind(std::string_view kind, const std::string& name) {
   return read_text_file(name);
 }
 
-/// Returns the nodes of each cluster that says how many it has.
+/// Returns the number of nodes of each cluster that specifies it.
 std::map<std::string, std::int64_t> own_node_counts(const AxisValues& values) {
   std::map<std::string, std::int64_t> counts;
   for (const Cell& cluster : values[index_of(Axis::cluster)]) {
@@ -313,7 +313,7 @@ std::map<std::string, std::int64_t> own_node_counts(const AxisValues& values) {
   return counts;
 }
 
-/// Returns hashes that tell an edited file from the one that was read before.
+/// Returns hashes that reveal when a file has been edited since it was read before.
 std::map<std::string, std::string> fingerprints(const AxisValues& values) {
   std::map<std::string, std::string> prints;
   for (const auto& [axis, kind] : {std::pair{Axis::data, "data"}, std::pair{Axis::model, "models"},
@@ -326,7 +326,7 @@ std::map<std::string, std::string> fingerprints(const AxisValues& values) {
   return prints;
 }
 
-/// Refuses options of the planner search in cells of another planner, as 'dflop plan' does.
+/// Rejects search options in cells of planners other than search, as 'dflop plan' does.
 void check_planners(const JsonValue& axes, const std::vector<SweepRow>& cells) {
   std::set<std::pair<std::string, std::string>> checked;
   for (const SweepRow& cell : cells) {
@@ -407,7 +407,7 @@ SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model)
   SearchOptions options = read_search_options(values);
   options.wish = read_wish(values);
   if (model != nullptr) read_padding(values, *model, options);
-  options.scheduler = "lpt";  // the cells of a plan differ in the scheduler
+  options.scheduler = "lpt";  // the cells of a plan have different schedulers
   return options;
 }
 
@@ -419,7 +419,7 @@ SchedulerChoice sweep_scheduler(const SweepRow& cell) {
 }
 
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model) {
-  std::vector<std::string> arguments{"--data", "-"};  // required, and read elsewhere
+  std::vector<std::string> arguments{"--data", "-"};  // required by the parser; the data is read elsewhere
   if (cell.text(Axis::modalities) != kAllModalities) {
     arguments.insert(arguments.end(), {"--modalities", cell.text(Axis::modalities)});
   }

@@ -1,5 +1,5 @@
-// A SweepSpec says what a sweep runs (a file of schema "dflop.sweep", version 1); run_sweep() runs it. A
-// cell's results equal those of `dflop plan`, `dflop schedule` and `dflop simulate`, run one by one.
+// A SweepSpec says what a sweep runs (a file of schema "dflop.sweep", version 1); run_sweep() runs it. The
+// results of a cell equal those of `dflop plan`, `dflop schedule` and `dflop simulate`, run one by one.
 #pragma once
 
 #include <functional>
@@ -18,31 +18,32 @@ namespace dflop {
 /// A SweepSpec holds every combination of the values of all axes, except those that the file excludes.
 struct SweepSpec {
   std::string text;             ///< the file's text
-  std::vector<SweepRow> cells;  ///< ordered by the axes' values as listed in the file, the last axis fastest
-  /// The data sets, models and clusters: from their names to fingerprints of their contents.
+  std::vector<SweepRow> cells;  ///< in the order of the axes' values in the file; the last axis varies
+                                ///< fastest
+  /// Data sets, models and clusters: maps each name to a fingerprint of its contents.
   std::map<std::string, std::string> inputs;
 };
 
-/// Reads a spec. For each of its seeds, the sweep has `seeds` consecutive ones, starting with it.
-/// @throws Error (input) naming the key: for an unknown one, an axis that is missing, has no value or a
+/// Reads a spec. Each seed of the spec is expanded to `seeds` consecutive seeds, starting with it.
+/// @throws Error (input) naming the key: for an unknown key, an axis that is missing, has no value or a
 /// repeated one, an unknown name, a value out of range, a missing file, or no cells or too many.
 SweepSpec parse_sweep_spec(std::string_view json, const std::string& file, int seeds = 1);
 
-/// A PlanGroup holds cells that share a plan: they are equal in the axes before the scheduler. They are
-/// adjacent in a spec.
+/// A PlanGroup holds cells that share a plan: they have the same values on all axes before the scheduler.
+/// They are adjacent in a spec.
 using PlanGroup = std::vector<SweepRow>;
 
 /// Returns the groups of the cells, in their order.
 std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells);
 
-/// Returns part `index` of `count`, counting from 1; together the parts contain every group once.
+/// Returns part `index` of `count`, counting from 1. Every group is in exactly one part.
 std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count);
 
 /// Returns the options of `dflop plan` for a cell. @throws Error
 PlanOptions sweep_plan_options(const SweepRow& cell);
 bool sweep_best_parts(const SweepRow& cell);
-/// Returns the search options of a cell. `model` is for --no-padded-heads; null: that is checked but not
-/// applied.
+/// Returns the search options of a cell. `model` is for --no-padded-heads; if null, that option is checked
+/// but not applied.
 SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model = nullptr);
 SchedulerChoice sweep_scheduler(const SweepRow& cell);
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model);
@@ -54,7 +55,7 @@ std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell);
 WhatIf sweep_conditions(const SweepRow& cell);
 
 /// Runs the groups on all cores. `done` receives each cell with its measures, from any thread; each thread
-/// passes one cell at a time. A cell that cannot be run has status "failed" and the error as its reason; one
+/// passes one cell at a time. A cell that cannot run has status "failed" and the error as its reason. A cell
 /// without a plan, out of memory or whose run does not end is "infeasible".
 /// @throws what `done` throws, after which no more cells begin.
 void run_sweep(const std::vector<PlanGroup>& groups, const std::function<void(const SweepRow&)>& done);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kBusyMilliseconds = 60'000;
 
-/// SQLite itself says no more of a file that it cannot open than that it cannot.
+/// Gives a reason that SQLite does not: it reports only that it cannot open the file.
 void require_openable(const Database& database, Database::Mode mode) {
   std::error_code problem;
   const std::filesystem::file_status status = std::filesystem::status(database.file(), problem);
@@ -27,8 +27,8 @@ void require_openable(const Database& database, Database::Mode mode) {
 Database::Database(const std::string& file, Mode mode)
     : file_(file), mode_(mode), handle_(nullptr, sqlite3_close_v2) {
   require_openable(*this, mode);
-  // Reading, too, may have to roll back what a killed process left, so the file is opened to write, which
-  // falls back to reading where it is write-protected.
+  // Even reading may have to roll back the unfinished transaction of a killed process, so the file is opened
+  // for writing. SQLite falls back to reading if the file is write-protected.
   const int flags = SQLITE_OPEN_READWRITE | (mode == Mode::write ? SQLITE_OPEN_CREATE : 0);
   sqlite3* handle = nullptr;
   const int code = sqlite3_open_v2(file.c_str(), &handle, flags, nullptr);
@@ -100,7 +100,8 @@ Cell Statement::column(int index) const {
     case SQLITE_NULL:
       return {};
     default:
-      const void* bytes = sqlite3_column_blob(handle, index);  // before its size, as SQLite asks
+      const void* bytes = sqlite3_column_blob(handle, index);  // must precede the call for its size, as
+                                                               // SQLite requires
       const auto size = static_cast<std::size_t>(sqlite3_column_bytes(handle, index));
       return std::string(static_cast<const char*>(bytes), size);
   }

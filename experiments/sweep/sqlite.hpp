@@ -13,14 +13,14 @@ struct sqlite3_stmt;
 
 namespace dflop {
 
-/// A Database is an open database file. One thread may use it at a time; several processes may use the file.
-/// All of its errors are Errors that name the file, of kind output if it was opened to write, else input.
+/// A Database is an open database file. Only one thread may use it at a time; several processes may use the
+/// file. All of its errors name the file and are Errors of kind output if it was opened to write, else input.
 class Database {
  public:
   enum class Mode : std::uint8_t { write, read };
 
-  /// Opens a database; `write` makes the file if it is missing. A write waits up to a minute for other
-  /// processes' writes.
+  /// Opens a database; `write` creates a missing file. A write waits up to a minute for the writes of other
+  /// processes.
   Database(const std::string& file, Mode mode);
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;

@@ -9,9 +9,9 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kApplication = 0x64666c70;  // "dflp", in the file's header
+constexpr std::int64_t kApplication = 0x64666c70;  // "dflp", in the header of the file
 constexpr std::int64_t kVersion = 2;               // of the tables below
-constexpr const char* kProgram = "dflop";          // among the inputs
+constexpr const char* kProgram = "dflop";          // key among the inputs
 
 std::string_view sql_type(CellKind kind) {
   switch (kind) {
@@ -25,7 +25,7 @@ std::string_view sql_type(CellKind kind) {
   return "TEXT";
 }
 
-/// Lists "model, cluster, ..."
+/// Returns "model, cluster, ..."
 std::string column_names() {
   std::string names;
   for (const SweepColumn& c : sweep_columns()) names += (names.empty() ? "" : ", ") + c.column.key;
@@ -63,7 +63,7 @@ Inputs read_inputs(Database& database) {
   return inputs;
 }
 
-/// Results of other inputs must not stand beside each other.
+/// Throws if the inputs differ: results of different inputs must not be mixed.
 void require_same(const Database& database, const Inputs& here, const Inputs& others,
                   std::string_view what_to_do = {}) {
   for (const auto& [name, print] : others) {
@@ -77,7 +77,7 @@ void require_same(const Database& database, const Inputs& here, const Inputs& ot
   }
 }
 
-/// Takes the cells of inputs whose contents have changed out, and returns their number.
+/// Removes the cells of inputs whose contents have changed, and returns their number.
 std::int64_t take_out_changed(Database& database, const Inputs& inputs) {
   std::int64_t count = 0;
   for (const auto& [name, print] : read_inputs(database)) {
@@ -106,7 +106,7 @@ void add_spec(Database& database, const SweepSpec& spec, const Inputs& inputs) {
   text.step();
 }
 
-/// Refuses a text where a number belongs, as in a database that something else has written to.
+/// Rejects a text in place of a number, as in a database that another program has written to.
 void check_kind(const Database& database, std::size_t row, std::size_t column, const Cell& cell) {
   const SweepColumn& known = sweep_columns()[column];
   if (known.kind == CellKind::text || !std::holds_alternative<std::string>(cell)) return;
@@ -134,7 +134,8 @@ SweepStore::SweepStore(const std::string& file, const SweepSpec& spec, const Pro
     : database_(file, Database::Mode::write) {
   Inputs inputs = spec.inputs;
   inputs[kProgram] = DFLOP_VERSION;
-  // Another process may be making the same file. An error closes the database, which undoes all of this.
+  // Another process may be creating the same file. An error closes the database, which rolls all of this
+  // back.
   database_.execute("BEGIN IMMEDIATE");
   if (database_.number("SELECT count(*) FROM sqlite_master") == 0) make_tables(database_);
   require_sweep(database_);

@@ -1,4 +1,4 @@
-// A SweepStore keeps the results of sweeps in an SQLite database on disk, with one row for each finished
+// A SweepStore stores the results of sweeps in an SQLite database on disk, with one row for each finished
 // cell.
 #pragma once
 
@@ -14,13 +14,13 @@
 
 namespace dflop {
 
-/// A SweepStore is the database that a sweep writes to. Several sweeps may share one, even in several
+/// A SweepStore is the database that a sweep writes to. Several sweeps may share one, even from several
 /// processes.
 class SweepStore {
  public:
-  /// Opens or makes the database and adds the spec; `made_by` is the provenance of the cells recorded from
-  /// now on. With `redo_changed`, cells whose inputs have changed contents are removed, so that they are run
-  /// again; all others stay.
+  /// Opens or creates the database and adds the spec; `made_by` is the provenance of the cells recorded from
+  /// now on. With `redo_changed`, cells whose inputs have changed are removed, so that they run again; all
+  /// others stay.
   /// @throws Error (output) for a file that is not a sweep's database, that cannot be written, or whose cells
   /// were made by another version of dflop or, without `redo_changed`, from other contents of the spec's
   /// inputs.
@@ -44,8 +44,8 @@ class SweepStore {
   std::int64_t taken_out_ = 0;
 };
 
-/// Reads all cells of several databases, in the order of their axes, each once.
-/// @throws Error (input) for a file that is not a sweep's database, and if files contradict each other: in
+/// Reads the cells of several databases, without duplicates and in the order of their axes.
+/// @throws Error (input) for a file that is not a sweep's database, and if files contradict each other in
 /// version or inputs, or in the reproducible results of a cell.
 std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files);
 
