@@ -23,7 +23,7 @@ constexpr int kPlannedBatches = 4;  // with which a plan that is asked for is ch
 constexpr const char* kDefaultModel = "tiny-vlm";
 constexpr const char* kDefaultCluster = "a100-80g:1";
 
-/// Returns a plan of one encoder and one LLM rank, or of one rank where there is no encoder.
+/// Returns a plan of one encoder and one LLM rank, or of only one rank if there is no encoder.
 Plan default_plan(const std::string& model_name, const std::string& cluster, const ModelSpec& model,
                   int gbs) {
   Plan plan;
@@ -49,7 +49,7 @@ Plan read_plan(const Values& values, const std::string& path, const std::string&
   return plan;
 }
 
-/// Returns the names of the options that ask for a plan and that are given.
+/// Returns the names of the given options that request parts of a plan.
 std::vector<std::string> wanted_parts(const Values& values) {
   Options options;
   add_wanted_plan_options(options);
@@ -60,11 +60,11 @@ std::vector<std::string> wanted_parts(const Values& values) {
   return given;
 }
 
-/// Finds the best plan that has what is asked for, on a node of the usual cluster.
+/// Finds the best plan with the requested parts, on a node of the default cluster.
 Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
   SearchOptions search = read_search_options(values);
   search.wish = read_wish(values);
-  search.shared &= !search.layouts.empty();  // what runs has shared GPUs only where they are asked for
+  search.shared &= !search.layouts.empty();  // live runs share GPUs only on request
   search.seeds = read_seed_plans(values, *job.target, gbs);
   search.can_split = [&, known = std::map<std::pair<int, int>, bool>()](int encoder_tp, int llm_tp) mutable {
     const auto [place, is_new] = known.try_emplace({encoder_tp, llm_tp});
@@ -73,7 +73,7 @@ Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
   };
   read_padding(values, job.target->model, search);
   PlanOptions options = read_plan_options(values);
-  // What live ranks have, unless the user says otherwise.
+  // Defaults for live ranks, unless the user overrides them.
   const auto is_given = [&](const char* option) {
     return values.count(option) > 0 && !values[option].defaulted();
   };
@@ -97,12 +97,12 @@ void read_data(const Values& values, TrainJob& job) {
         read_samples(values, job.target->model, job.seed, "data", &job.data_origin));
   }
   job.data_fingerprint = fingerprint(*job.samples);
-  // A run whose contents are made up, of the same shapes, is another.
+  // A run with made-up contents of the same shapes counts as a different run.
   if (job.shards) job.data_fingerprint += " with contents";
 }
 
-/// Makes the delay of outliers a part of what data a run is known by, as it makes other batches, and says
-/// what it comes to over the steps, or the first of many.
+/// Adds the delay of outliers to the data's fingerprint, because it changes the batches. Reports the effect
+/// of the delay over all steps, or over the first of many.
 void note_delay(TrainJob& job) {
   constexpr std::int64_t kMostCounted = 1000;
   job.data_fingerprint += "; " + describe(job.delay);

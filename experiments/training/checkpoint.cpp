@@ -36,7 +36,8 @@ std::string sizes(const TransformerSpec& spec) {
                      spec.head_dim, spec.vocabulary);
 }
 
-/// Returns what the layers of a module compute, for people, and so that other models have another text.
+/// Describes what the layers of a module compute. The text is for people, and differs between models with
+/// different layers.
 std::string forms(const TransformerSpec& spec) {
   const LayerForm form = spec.layer_form();
   std::string text = fmt::format("{} norm {}", form.norm == NormKind::rms ? "RMS" : "layer", form.epsilon);
@@ -68,8 +69,8 @@ void require_same(const std::string& path, const char* what, const std::string& 
   refuse_input(path, "a checkpoint of another run: expected {} '{}', found '{}'", what, expected, found);
 }
 
-/// Finds the newest checkpoint whose files are as they were written, or none. Of a large one the processes
-/// read a share each.
+/// Finds the newest checkpoint with intact files; nothing if there is none. The processes share the
+/// verification of the files.
 std::optional<std::string> find_newest(World& world, const std::string& folder) {
   std::vector<std::string> paths;
   do_in_all(world, [&] {
@@ -96,7 +97,7 @@ std::optional<std::string> find_newest(World& world, const std::string& folder) 
   return std::nullopt;
 }
 
-/// Returns the index of a checkpoint of this run. @throws Error (input) where it is of another
+/// Returns the index of a checkpoint of this run. @throws Error (input) if it belongs to another run
 CheckpointIndex index_of(const std::string& path, const RunIdentity& run) {
   CheckpointIndex index = CheckpointReader(path).index();
   require_same(path, "model", run.model_spec, index.model_spec);
@@ -106,7 +107,7 @@ CheckpointIndex index_of(const std::string& path, const RunIdentity& run) {
   return index;
 }
 
-/// Waits until a file is there.
+/// Waits until a file is visible. Returns false if it is not within `longest`.
 bool comes_to_be_seen(const std::string& file, std::chrono::milliseconds longest) {
   const auto end = std::chrono::steady_clock::now() + longest;
   std::error_code ignored;
@@ -122,7 +123,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "a machine";
 }
 
-/// Tells whether a checkpoint has an index that can be read: its other files may be large.
+/// Returns whether a checkpoint has a readable index. Does not read its other files, which may be large.
 bool has_index(const std::string& path) {
   try {
     verify_step(path, [](std::size_t) { return false; });
@@ -132,7 +133,7 @@ bool has_index(const std::string& path) {
   }
 }
 
-/// Refuses a folder of another version: a file for each checkpoint.
+/// Rejects a folder of an earlier version, which has a single file for each checkpoint.
 void refuse_old_checkpoints(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -147,7 +148,7 @@ void refuse_old_checkpoints(const std::string& folder) {
 
 std::string fingerprint(std::span<const Sample> samples) {
   std::uint64_t hash = kHashOfNothing;
-  std::string text;  // of one sample: that of all may be larger than they are
+  std::string text;  // text of one sample; the text of all samples may be larger than the samples
   for (const Sample& s : samples) {
     text.clear();
     fmt::format_to(std::back_inserter(text), "{} {} {} {}", s.id, to_string(s.modality),
@@ -166,7 +167,7 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
   std::string spec =
       fmt::format("encoder {}; connector {} of {}; llm {}", sizes(model.encoder),
                   fmt::join(model.connector.widths, "-"), model.connector.merge, sizes(model.llm));
-  if (model.architecture) {  // presets have one form
+  if (model.architecture) {  // all presets have the same form
     if (model.encoder.layers > 0) spec += "; encoder's " + forms(model.encoder);
     spec += "; llm's " + forms(model.llm);
   }
@@ -231,7 +232,8 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
     }
     if (kernels != nullptr) kernels->resume(index.kernels, *path);
   });
-  take_description(world.broadcast(chosen), optimizer);  // as processes may have been given different options
+  take_description(world.broadcast(chosen), optimizer);  // because processes may have been given different
+                                                         // options
   executor.load(*path);
   return {index.step, index.optimizer.count("learning-rate") > 0};
 }
@@ -239,11 +241,12 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
 void require_seen_by_all(World& world, const std::string& folder, std::chrono::milliseconds longest) {
   if (std::ssize(world.local_ranks()) == world.ranks()) return;
   const std::string name = (std::filesystem::path(folder) / ".seen").string();
-  std::optional<StagedFile> own;  // its file goes when this function ends, or by a signal
+  std::optional<StagedFile> own;  // its file is removed when this function ends, or by a signal
   do_in_all(world, [&] {
     if (world.leads()) own.emplace(name);
   });
-  const std::string seen = world.broadcast(own ? own->part() : "");  // where others will write, too
+  const std::string seen = world.broadcast(own ? own->part() : "");  // other processes write next to this
+                                                                     // file
   do_in_all(world, [&] {
     const int rank = world.local_ranks().front();
     if (!comes_to_be_seen(seen, longest)) {

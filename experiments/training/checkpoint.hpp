@@ -50,26 +50,26 @@ struct ResumedRun {
 };
 
 /// Restores the state of the newest readable checkpoint in the folder; returns step 0 if there is none. Newer
-/// ones are set aside. The saved kernel state goes to `kernels`, if that is not null. Notes go to standard
-/// error. All processes of the world call it; each verifies some of the files, and each rank then reads its
-/// part.
+/// unreadable checkpoints are set aside. The saved kernel state goes to `kernels`, if that is not null. Notes
+/// go to standard error. All processes of the world call it; each verifies some of the files, and each rank
+/// then reads its part.
 /// @throws Error (input) naming the difference if the checkpoint belongs to another run, or the tensor that
 /// it lacks, and if there are checkpoints but none can be read; as keep_settings(), which sets `optimizer`.
 ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const ResumeSettings& settings,
                            OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
                            RunKernels* kernels);
 
-/// Rejects a folder that some process of the world cannot write to, or does not see as the leading process
-/// does, for example because machines have their own disks: a checkpoint could not be completed there. It
-/// allows for the delay of network disks: NFS checks a folder again after 30 to 60 s. All processes call it;
-/// the folder exists for the leading process.
+/// Rejects a folder that some process of the world cannot write to, or does not see in the same way as the
+/// leading process, for example because machines have their own disks: a checkpoint could not be completed
+/// there. It allows for the delay of network disks: NFS checks a folder again after 30 to 60 s. All processes
+/// call it; the folder exists for the leading process.
 /// @throws Error (output) with the rank and machine
 void require_seen_by_all(World& world, const std::string& folder,
                          std::chrono::milliseconds longest = std::chrono::minutes(1));
 
-/// Makes the folder and locks it for this run as long as the returned lock lives. Checkpoints are written
+/// Creates the folder and locks it for this run as long as the returned lock lives. Checkpoints are written
 /// every `every` steps (0: none) and at `last_step`.
-/// @throws Error (output) if the folder cannot be made or written to, or something else has the name of a
+/// @throws Error (output) if the folder cannot be created or written to, or something else has the name of a
 /// checkpoint; Error (input) for checkpoints of an earlier version; Error (usage) if another run uses it, or
 /// if it already has checkpoints and the run should not resume from them.
 FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int64_t last_step,

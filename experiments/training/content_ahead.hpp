@@ -1,4 +1,5 @@
-// A ContentAhead asks a loader early for the contents of a batch that the ranks of this process need.
+// A ContentAhead requests in advance the contents of a batch that the ranks of this process need from a
+// loader.
 #pragma once
 
 #include <vector>
@@ -18,7 +19,7 @@ class ContentAhead {
   ContentAhead(ContentLoader& loader, const Plan& plan, const ModelSpec& model, const World& world)
       : loader_(loader), needs_(plan, model, world.local_ranks()) {}
 
-  /// Begins to load the contents that a scheduled batch needs.
+  /// Begins to load the contents of a scheduled batch that this process needs.
   void begin(const std::vector<Sample>& batch, const Assignment& assignment) {
     requests_.clear();
     const std::vector<SampleNeed> needs = needs_.of(batch, assignment);
@@ -33,7 +34,7 @@ class ContentAhead {
     for (const Sample& sample : batch) requests_.push_back({sample.id, true});
     loader_.begin(requests_);
   }
-  /// Waits for the loads that were begun. @throws as ContentLoader::wait()
+  /// Waits for the loads in progress. @throws as ContentLoader::wait()
   Seconds wait() { return loader_.wait(requests_); }
 
  private:

@@ -8,7 +8,8 @@
 namespace dflop {
 namespace {
 
-/// A CorrectedAtOneTime is a cost model corrected by what was known at one time, with all that it refers to.
+/// A CorrectedAtOneTime is a cost model corrected with the knowledge at one time. It owns everything that the
+/// model refers to.
 struct CorrectedAtOneTime {
   std::shared_ptr<const CostModel> base;
   Correction correction;
@@ -63,7 +64,8 @@ void TrainingCorrection::end_step(const ScheduledBatch& batch, const Timeline& t
   current_ = std::move(next);
 }
 
-/// Returns 1 - (time as scheduled) / (time scheduled with what is kept), both by what has been learned.
+/// Returns 1 - (time of the actual schedule) / (time of a schedule with the kept corrections). Both times are
+/// predicted with everything learned so far.
 double TrainingCorrection::benefit(const CostModel& learned, const CostModel& kept,
                                    std::span<const Sample> samples, std::uint64_t iteration,
                                    Seconds own) const {

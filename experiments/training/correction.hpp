@@ -1,4 +1,4 @@
-// This file applies Adaptive Correction to a training run: schedules use what earlier steps have taught.
+// This file applies Adaptive Correction to a training run: schedules use what was learned from earlier steps.
 #pragma once
 
 #include <future>
@@ -17,11 +17,11 @@
 
 namespace dflop {
 
-/// A TrainingCorrection learns from steps. It learns from a step after its end, when the schedule of the next
-/// step is already made, so the result is in use from the step after that.
+/// A TrainingCorrection learns from steps. It learns from a step after the step's end, when the schedule of
+/// the next step is already made. The result is therefore in use from the step after that.
 class TrainingCorrection {
  public:
-  /// Corrects `base` for a plan. Without a rule it always learns. If the rule asks for the benefit of
+  /// Corrects `base` for a plan. Without a rule it always learns. If the rule needs the benefit of
   /// corrections, the scheduler runs once more per step, in its own thread. Ranks take turns on `cores`; see
   /// Conditions::cores.
   TrainingCorrection(std::shared_ptr<const CostModel> base, const Plan& plan,
@@ -36,7 +36,7 @@ class TrainingCorrection {
   /// Registers the end of a step.
   void end_step(const ScheduledBatch& batch, const Timeline& timeline);
 
-  /// These say whether the last step was learned from, and its predicted time.
+  /// Return whether the last step was learned from, and its predicted time.
   bool tracked() const { return tracks_; }
   Seconds predicted() const { return predicted_; }
   const AdaptiveCorrection& state() const { return adaptive_; }
@@ -54,7 +54,7 @@ class TrainingCorrection {
   SimExecutor executor_;
   bool tracks_ = true;
   Seconds predicted_{0};
-  std::future<double> benefit_;  ///< for the step that has begun
+  std::future<double> benefit_;  ///< for the step in progress
   mutable std::mutex mutex_;
   std::shared_ptr<const CostModel> current_;
 };

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Makes a folder for pieces inside of the one that is written.
+/// Creates a folder for pieces inside the folder that is being written.
 std::string make_pieces_folder(const StagedFolder& folder) {
   const std::string pieces = (fs::path(folder.part()) / "pieces").string();
   std::error_code problem;

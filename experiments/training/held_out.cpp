@@ -20,7 +20,7 @@
 namespace dflop {
 namespace {
 
-/// Returns the assignment that the leading process has made, in all of them.
+/// Returns the assignment made by the leading process, in all processes.
 Assignment shared_assignment(World& world, const Assignment& own) {
   ByteWriter writer;
   writer.add(own.microbatches);
@@ -145,12 +145,12 @@ HeldOutEvaluation::HeldOutEvaluation(HeldOutData data, const TrainJob& job, cons
   }
 }
 
-/// Waits in all processes, none of which then computes what others have no data for.
+/// Waits in all processes. If one of them cannot read its data, none of them computes.
 void HeldOutEvaluation::wait_for_content() {
   try {
     do_in_all(world_, [&] { ahead_->wait(); });
   } catch (const Aborted&) {
-    throw;  // others are not here
+    throw;  // not all processes get here
   } catch (...) {
     failed_reading_ = true;
     throw;

@@ -16,7 +16,7 @@
 
 namespace dflop {
 
-/// HeldOutData holds the data of --eval-data and how often to evaluate on them.
+/// HeldOutData holds the data of --eval-data and how often to evaluate on it.
 struct HeldOutData {
   std::shared_ptr<const std::vector<Sample>> samples;
   std::shared_ptr<const Dataset> shards;  ///< null if contents are made up
@@ -24,13 +24,13 @@ struct HeldOutData {
   std::int64_t every = 0;               ///< steps; 0: only at the end
   std::optional<std::int64_t> batches;  ///< max number; none: kMostHeldOutBatches
 
-  /// Tells whether a run that ends after `last` is evaluated after `step`.
+  /// Returns whether a run that ends after `last` is evaluated after `step`.
   bool is_due(std::int64_t step, std::int64_t last) const {
     return step == last || (every > 0 && step % every == 0);
   }
 };
 
-/// The max number of batches evaluated if the user does not say how many.
+/// The max number of batches to evaluate unless the user gives one.
 constexpr std::int64_t kMostHeldOutBatches = 100;
 
 /// Adds --eval-data, --eval-every and --eval-steps.
@@ -43,7 +43,7 @@ std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& j
 std::string describe(const std::optional<HeldOutData>& data);
 
 /// Returns the samples in batches of gbs, in the order of the data. The remaining samples form a last batch
-/// if there is at least one for each bin; else they are left out.
+/// if there is at least one for each bin; otherwise they are left out.
 std::vector<Batch> held_out_batches(const std::vector<Sample>& samples, const Plan& plan,
                                     std::int64_t most_batches);
 
@@ -57,7 +57,8 @@ struct HeldOutLoss {
 /// nothing that a step reads. All processes of the world make it and make the same calls.
 class HeldOutEvaluation {
  public:
-  /// Schedules the batches like the run's, for precision `dtype`. Job and world must outlive it.
+  /// Schedules the batches in the same way as the run does, for precision `dtype`. Job and world must outlive
+  /// it.
   /// @throws Error (input) if no schedule obeys the caps
   HeldOutEvaluation(HeldOutData data, const TrainJob& job, const SchedulerChoice& scheduler, World& world,
                     int data_threads, DType dtype);
@@ -68,7 +69,7 @@ class HeldOutEvaluation {
   /// @throws as LiveExecutor::step(), and as ContentLoader::wait(), equally in all processes
   HeldOutLoss run(const LiveExecutor& executor, const KernelChoices* kernels);
 
-  /// If run() has thrown, tells whether data could not be read; then all processes know it.
+  /// If run() has thrown, returns whether data could not be read; in that case all processes know it.
   bool failed_reading() const { return failed_reading_; }
 
  private:

@@ -18,10 +18,10 @@ namespace dflop {
 
 constexpr std::int64_t kMostSteps = 1'000'000;
 
-/// A TrainJob says which plan and model are trained on which batches.
+/// A TrainJob defines the plan, the model and the batches of a training.
 struct TrainJob {
   Plan plan;
-  std::string where;  ///< the plan's file; "plan" without one
+  std::string where;  ///< the plan's file; "plan" if there is none
   std::shared_ptr<const Target> target;
   std::string data;
   std::string data_fingerprint;

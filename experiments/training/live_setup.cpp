@@ -28,20 +28,21 @@
 namespace dflop {
 namespace {
 
-/// Processes wait so long: for each other's part of a checkpoint and for rank 0 while it checks one, whose
-/// size takes minutes, and for the slowest machine's first step. One that ends is noticed at once.
+/// Timeout between processes. It must cover the time for another process to write its part of a checkpoint,
+/// for rank 0 to verify a checkpoint, which may take minutes, and for the first step of the slowest machine.
+/// A process that ends is noticed at once.
 constexpr Seconds kProcessTimeout{1800};
-/// Ranks of one process wait so long for each other: none of them can go missing, but on a few cores one may
-/// compute for an hour between two messages, and a terminal may stop all of them for a night.
+/// Timeout between ranks of one process. None of them can go missing, but with few cores a rank may compute
+/// for an hour between two messages, and a terminal may suspend all of them for a night.
 constexpr Seconds kThreadTimeout{24.0 * 3600};
 
-/// Lets the process keep memory that it frees. Activations are freed and allocated again in every microbatch;
-/// if they went back to the system in between, it would have to clear their pages each time, which takes a
-/// good part of a forward's time and none of a part's that is measured alone. One arena, because others give
-/// back whole heaps whatever the threshold.
+/// Makes the process keep memory that it frees. Activations are freed and allocated again in every
+/// microbatch. If they went back to the system in between, it would have to clear their pages each time,
+/// which takes a large part of the time of a forward pass, but no time when a part is measured by itself.
+/// Uses only one arena, because other arenas return whole heaps regardless of the threshold.
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kLargestThreshold = 32 << 20;  // glibc takes no more
+  constexpr int kLargestThreshold = 32 << 20;  // the max that glibc accepts
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_MMAP_THRESHOLD, kLargestThreshold);
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
@@ -86,15 +87,16 @@ void require_shares(const LiveDevice& device) {
   }
 }
 
-/// Returns the --device that measures a profile's device: the host is named as its row of the table, while
-/// GPUs have names of their own, and one process measures on the first row of them.
+/// Returns the --device option that measures the device of a profile. The host has the name of its row in the
+/// table. GPUs have their own names, and the first row for GPUs in one process measures them.
 std::string_view device_option(const ProfileTables& profile) {
   if (const WorldKind* kind = find_world_kind(profile.device)) return kind->name;
   const auto has_gpu = [](const WorldKind& kind) { return !kind.on_host && !kind.processes; };
   return std::ranges::find_if(world_kinds(), has_gpu)->name;
 }
 
-/// Returns the options that measure what a stage gets of a device, beside what a profile has of it.
+/// Returns the options that measure a stage's part of a device, in addition to the parts that the profile
+/// has.
 std::string shares_option(const Stage& stage, const ProfileTables& profile) {
   const bool on_host = world_kind(std::string(device_option(profile))).on_host;
   const int quanta = stage.share != 1 ? std::max(2, profile.quanta) : profile.quanta;
@@ -104,7 +106,7 @@ std::string shares_option(const Stage& stage, const ProfileTables& profile) {
   return options;
 }
 
-/// Returns the command that measures tables of a mode beside those of a profile.
+/// Returns the command that measures tables of a mode in addition to those of a profile.
 std::string command_for(const Stage& stage, const ProfileTables& profile, const std::string& path) {
   const TpMode mode = tp_mode(stage);
   const ProfileSettings& settings = profile.settings;
@@ -129,7 +131,7 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
   }
 }
 
-/// Reads the options of attention, which is the same on other devices than GPUs.
+/// Reads the options of attention, which is the same on all devices except GPUs.
 AttentionOptions read_attention(const Values& values, bool on_host) {
   constexpr double kMostWorkspace = 1 << 20;  // MiB
   AttentionOptions attention{read_attention_sums(values)};
@@ -152,7 +154,7 @@ AttentionOptions read_attention(const Values& values, bool on_host) {
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks) {
   WorldOptions options;
   options.timeout = kThreadTimeout;
-  options.partition = device.partition && ranks > 1;  // one rank has all of it
+  options.partition = device.partition && ranks > 1;  // a single rank has the whole device
   return make_world_of(device, ranks, options);
 }
 

@@ -23,8 +23,8 @@ struct LiveDevice {
   AttentionOptions attention = {};  ///< GPUs only
 };
 
-/// Makes a world of backend/run/worlds.hpp with a device for each rank. On the host, the process from then on
-/// keeps freed memory for reuse.
+/// Makes a world of backend/run/worlds.hpp with a device for each rank. On the host, the process keeps freed
+/// memory for reuse from then on.
 /// @throws as make_world()
 std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks);
 /// Makes a world with two ranks on each device; the first of them has `share`. A rank waits for another for
@@ -32,12 +32,12 @@ std::unique_ptr<World> make_live_world(const LiveDevice& device, int ranks);
 /// @throws Error (input) for a device that ranks cannot share, and as make_world()
 std::unique_ptr<World> make_shared_world(const LiveDevice& device, int devices, double share,
                                          Seconds timeout);
-/// Returns how long ranks may wait for each other while a profile is measured within a budget, because a
-/// neighbor may be busy for a part of it.
+/// Returns how long ranks may wait for each other while a profile is measured within a budget, because
+/// another rank may be busy for a part of the budget.
 Seconds profile_timeout(Seconds budget);
 /// Checks that a plan's ranks can run on such devices. @throws Error (input)
 void require_device(const LiveDevice& device, const Plan& plan);
-/// Makes the world of a plan's ranks. @throws as the functions above
+/// Makes the world for a plan's ranks. @throws as the functions above
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan);
 
 /// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace. `processes`: whether to
@@ -52,11 +52,11 @@ AttentionSums read_attention_sums(const Values& values);
 /// Reads --dtype. @throws Error (usage)
 DType read_dtype(const Values& values);
 
-/// Returns, for the host, how many processors this process may use; 0 for other devices, whose ranks do not
-/// take turns.
+/// Returns the number of processors that this process may use, for the host; 0 for other devices, whose ranks
+/// do not take turns.
 int default_cores(const LiveDevice& device);
-/// Returns the default max number of tokens in the points of a profile, if nothing is known of microbatches:
-/// few on a host, where many take long, and on a GPU as many as its microbatches have.
+/// Returns the default max number of tokens in the points of a profile, if the microbatches are unknown: few
+/// on a host, where many tokens take long, and on a GPU as many as its microbatches have.
 std::int64_t usual_most_tokens(const LiveDevice& device);
 /// Adds --cores and --device-cores.
 void add_cores_option(Options& options);
@@ -68,8 +68,8 @@ void add_device_cores_option(Options& options);
 int read_device_cores(const Values& values, const LiveDevice& device);
 
 /// Checks that a plan can be trained.
-/// @throws Error (input), naming `where`, for a tp that a live run cannot split the model over, for more
-/// samples a step than live runs take, or as require_live().
+/// @throws Error (input), naming `where`, for a tp over which a live run cannot split the model, for more
+/// samples per step than live runs support, or as require_live().
 void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where);
 
 /// Reads --foreign-profile, which belongs to --profile. @throws Error (usage)
@@ -81,13 +81,12 @@ bool read_foreign_profile(const Values& values);
 void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
                       const World& world, DType dtype, bool elsewhere);
 
-/// Does the checks of require_measured(), and also that the profile has the tables that the plan's stages
-/// need.
+/// Like require_measured(), and also checks that the profile has the tables that the plan's stages need.
 /// @throws Error (input) as require_measured(), and for a profile without them.
 void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
                      const Plan& plan, const World& world, DType dtype, bool elsewhere);
 
-/// Reads a profile; nothing without a path. @throws Error (input) as require_profile()
+/// Reads a profile; null without a path. @throws Error (input) as require_profile()
 std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
                                                                const ModelSpec& model, const Plan& plan,
                                                                const World& world, DType dtype,

@@ -32,9 +32,10 @@ std::string to_bytes(const std::optional<ScheduledBatch>& batch) {
   return writer.take();
 }
 
-/// Returns a fingerprint of what each group does, with whom and with how much.
+/// Returns a fingerprint of what each group does, with which groups, and with how much work.
 std::uint64_t hash_of(const Program& program) {
-  static_assert(std::has_unique_object_representations_v<Work>);  // no bytes but those of its values
+  static_assert(std::has_unique_object_representations_v<Work>);  // so that the bytes hold only values, no
+                                                                  // padding
   ByteWriter writer;
   for (const Instruction& i : program.instructions) {
     writer.add(i.op);
@@ -52,7 +53,7 @@ std::uint64_t hash_of(const Program& program) {
   return stable_hash(writer.take());
 }
 
-/// Checks a step's loss and norm of gradients. @throws Error (input)
+/// Checks the loss and the gradient norm of a step. @throws Error (input)
 void require_finite(const TrainingStep& done) {
   const double norm = done.gradient_norm.value_or(0);
   if (std::isfinite(done.loss) && std::isfinite(norm)) return;
@@ -114,7 +115,7 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
                     .batches = batches,
                     .are_known_before = !options_.correct && !options.limits.time_limit},
                    source);
-  // What is prepared when the loop ends waits for no schedule any more.
+  // When the loop ends, a step in preparation must no longer wait for its schedule.
   const auto stop = [](SchedulingService* running) { running->stop(); };
   const std::unique_ptr<SchedulingService, decltype(stop)> stopped(service ? &*service : nullptr, stop);
   if (options_.first_step <= options_.last_step) ahead.begin(options_.first_step);
@@ -133,8 +134,8 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
       try {
         evaluate(done);
       } catch (...) {
-        // The step is logged and saved all the same, as it is done; but processes that do not know of each
-        // other's failure would wait for each other there.
+        // The step itself is complete, so it is still logged and saved. The exception: processes that do not
+        // know of each other's failure would wait for each other there.
         const bool all_know =
             std::ssize(world_.local_ranks()) == world_.ranks() || options_.held_out->failed_reading();
         if (!all_know) throw;
@@ -147,19 +148,19 @@ void TrainingLoop::run(const std::function<bool(const TrainingStep&, Timeline&&)
   }
 }
 
-/// Does work that every process does or that one does for all, of which no rank's state depends.
+/// Does work that every process does, or that one process does for all. No rank's state depends on it.
 void TrainingLoop::between_steps(const std::function<void()>& work) {
   try {
     do_in_all(world_, work);
   } catch (const Aborted&) {
-    throw;  // others are not here
+    throw;  // not all processes get here
   } catch (const Error&) {
     failed_between_steps_ = true;
     throw;
   }
 }
 
-/// Returns by how much each instruction is to be delayed; nothing where none is made slower.
+/// Returns the delay of each instruction; empty if nothing is slowed down.
 std::vector<Nanoseconds> TrainingLoop::delays(const Iteration& iteration) const {
   if (!options_.slower) return {};
   std::vector<Nanoseconds> longer = price(*options_.slower, iteration).instruction;
@@ -168,7 +169,7 @@ std::vector<Nanoseconds> TrainingLoop::delays(const Iteration& iteration) const 
   return longer;
 }
 
-/// Returns what the leading process has chosen for the step, in all of them.
+/// Returns the leading process's kernel choices for the step, in all processes.
 KernelChoices TrainingLoop::shared_choices() const {
   KernelChoices choices;
   if (world_.leads()) choices = options_.kernels->planner().next_step();

@@ -1,5 +1,5 @@
 // The training loop takes batches, schedules and Programs from the same code as simulations, and runs them on
-// a live device. The leading process makes the schedule for all processes of a run.
+// a live device. The leading process makes the schedules for all processes of a run.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ struct TrainingStep {
   Seconds time{0};                      ///< from its first instruction to the end of its last
   std::optional<Seconds> step_to_step;  ///< from the previous step's end to this one's; none for the first
   std::optional<Seconds> predicted;     ///< only with a profile
-  double extrapolated_fraction = 0;     ///< of compute instructions, beyond the profile's points
+  double extrapolated_fraction = 0;     ///< fraction of compute instructions beyond the profile's points
   std::int64_t samples = 0;
   std::int64_t encoder_tokens = 0;
   std::int64_t llm_tokens = 0;
@@ -39,7 +39,7 @@ struct TrainingStep {
   double idle_fraction = 0;   ///< mean over ranks
   Bytes peak_memory;
   Seconds waited{0};                   ///< for the schedule
-  std::optional<Seconds> data_waited;  ///< for contents, if they are read from files
+  std::optional<Seconds> data_waited;  ///< for contents, if they come from files
   bool tracked = false;                ///< whether correction learned from it
   double learning_rate = 0;
   std::optional<double> gradient_norm;  ///< before clipping, if the plan clips
@@ -47,8 +47,8 @@ struct TrainingStep {
   std::optional<Seconds> eval_time;
   KernelChoices kernels;  ///< used by all its ranks, if kernels were chosen
 
-  /// Returns the time between the end of the previous step and the begin of this one, including evaluations
-  /// and checkpoints.
+  /// Returns the time between the end of the previous step and the beginning of this one, including
+  /// evaluations and checkpoints.
   std::optional<Seconds> between_steps() const {
     return step_to_step ? std::optional(*step_to_step - time) : std::nullopt;
   }
@@ -70,32 +70,32 @@ struct TrainingOptions {
   /// Called with the program of each step before it runs, in all processes; an exception from it ends the
   /// run.
   std::function<void(const Program&)> check_program;
-  /// Whether to correct the profile, if there is one, by measured step times. Without a rule it always
+  /// Whether to correct the profile, if there is one, with measured step times. Without a rule it always
   /// learns.
   bool correct = false;
   std::optional<SwitchRule> correction_rule;
-  /// For experiments, with a profile: each instruction is delayed by the difference between this cost model
+  /// For experiments with a profile: each instruction is delayed by the difference between this cost model
   /// and the profile.
   std::shared_ptr<const CostModel> slower;
   /// Chooses the kernels of each step before it runs; must outlive the loop. Null: the default kernels run.
   RunKernels* kernels = nullptr;
-  /// Loads the contents of samples, a step ahead; must outlive the loop. Null: contents are made up.
+  /// Loads the contents of samples one step ahead; must outlive the loop. Null: contents are made up.
   ContentLoader* loader = nullptr;
   /// Evaluates after some of the steps; must outlive the loop. Null: no evaluation.
   HeldOutEvaluation* held_out = nullptr;
 };
 
-/// A TrainingLoop trains step after step until the last one, or until `keep_going` returns false. `batches`
+/// A TrainingLoop trains step by step until the last step, or until `keep_going` returns false. `batches`
 /// begins with the batch of step 1, even if the first step is a later one.
 ///
-/// The schedule of a step is made while the previous step runs; it is made one step earlier if several
+/// The schedule of a step is made while the previous step runs. It is made one step earlier if several
 /// processes each load the contents that their schedules assign to them. Target and batches are owned
 /// together with the scheduler, which may outlive the loop if it does not return in time. On asynchronous
 /// devices, a thread also makes the Program and inputs of a step while the previous one runs, which takes
-/// memory for the inputs of one more step; it does not if the schedule is not known early, because it learns
-/// from the previous step or may take until its end. Errors there are thrown when the step is to begin. All
-/// processes of the world run the same loop; only the leading process has losses, times and timelines of
-/// steps.
+/// memory for the inputs of one more step. It does not do so if the schedule is not known early, because the
+/// scheduler learns from the previous step or may take until its end. Errors there are thrown when the step
+/// is due to begin. All processes of the world run the same loop; only the leading process has losses, times
+/// and timelines of steps.
 class TrainingLoop {
  public:
   TrainingLoop(const Plan& plan, std::shared_ptr<const Target> target, BatchStream batches,
@@ -103,12 +103,12 @@ class TrainingLoop {
                const TrainingOptions& options);
 
   /// Calls on_step(step, timeline) after each step.
-  /// @throws Error (input) if the loss or the norm of gradients is not finite: weights are then those before
-  /// the step, if the plan clips; else as LiveExecutor::step()
+  /// @throws Error (input) if the loss or the gradient norm is not finite. If the plan clips, the weights are
+  /// then unchanged by the step. Else as LiveExecutor::step()
   void run(const std::function<bool(const TrainingStep&, Timeline&&)>& on_step);
 
-  /// If run() has thrown, tells whether it failed outside of the ranks' work, and in all processes alike, for
-  /// example for a sample that cannot be decoded: the executor then has the state after the last step.
+  /// If run() has thrown, returns whether it failed outside the ranks' work and equally in all processes, for
+  /// example because of a sample that cannot be decoded. The executor then has the state after the last step.
   bool failed_between_steps() const { return failed_between_steps_; }
 
   /// Returns the correction's state; null without correction.
@@ -135,9 +135,9 @@ class TrainingLoop {
   std::shared_ptr<TrainingCorrection> correction_;                 ///< null: none
 };
 
-/// A SharedSource returns in all processes the schedules that `source` returns in the leading one, because a
-/// scheduler with a time limit does not find the same schedule twice. Events, bounds and times stay in the
-/// leading process.
+/// A SharedSource returns in all processes the schedules that `source` returns in the leading process. This
+/// is necessary because a scheduler with a time limit does not find the same schedule twice. Events, bounds
+/// and times stay in the leading process.
 class SharedSource final : public AssignmentSource {
  public:
   /// Shares a source. `source` is null in all processes except the leading one. `batches` are the same in
@@ -153,10 +153,10 @@ class SharedSource final : public AssignmentSource {
   BatchStream batches_;
 };
 
-/// Checks that processes have the same program. Each process makes it from the schedule by itself, in
-/// floating point and from its own data; a process with another program would wait for messages that nobody
-/// sends. All processes call it.
-/// @throws Error (input) in a process whose program differs from the leading one's.
+/// Checks that all processes have the same program. Each process makes the program from the schedule by
+/// itself, in floating point and from its own data. A process with a different program would wait for
+/// messages that nobody sends. All processes call it.
+/// @throws Error (input) in a process whose program differs from the leading process's program.
 void require_same_program(World& world, const Program& program);
 
 }  // namespace dflop

@@ -18,7 +18,7 @@ namespace {
 constexpr double kMostRate = 1000;
 constexpr std::int64_t kMostRateSteps = std::int64_t{1} << 40;
 constexpr double kMostBeta = 1 - 1e-9;
-const std::string kClipNorm = "clip-norm";  // an option
+const std::string kClipNorm = "clip-norm";  // an option's name
 const std::string kSteps = "steps";
 const std::string kNone = "none";
 
@@ -35,7 +35,7 @@ Number number_of(const std::string& option, const std::string& text) {
   return number;
 }
 
-/// Sets what settings_of() says of an option.
+/// Sets an option to its value in settings_of().
 void set_option(OptimizerChoice& choice, const std::string& option, const std::string& text) {
   auto& [rate, adamw, clip_norm] = choice;
   const std::pair<std::string_view, double*> numbers[] = {{"learning-rate", &rate.peak},

@@ -17,10 +17,11 @@ namespace dflop {
 
 /// A RateKind says how the learning rate falls from its peak to its floor after the warm-up.
 enum class RateKind : std::uint8_t {
-  constant,  ///< it does not fall
+  constant,  ///< constant at the peak
   linear,
   cosine,
-  wsd,  ///< warm-up, stable, decay: at the peak until the last steps, then linearly (Hu et al. 2024, MiniCPM)
+  wsd,  ///< warm-up, stable, decay: stays at the peak until the last steps, then falls linearly (Hu et al.
+        ///< 2024, MiniCPM)
 };
 
 template <>
@@ -53,7 +54,7 @@ struct OptimizerChoice {
 };
 
 void add_optimizer_options(Options& options);
-/// Reads them, for a training of `steps` steps. @throws Error (usage)
+/// Reads the optimizer options, for a training of `steps` steps. @throws Error (usage)
 OptimizerChoice read_optimizer(const Values& values, std::int64_t steps);
 /// Rejects contradictory options. @throws Error (usage)
 void check_optimizer(const OptimizerChoice& choice);

@@ -11,12 +11,12 @@
 
 namespace dflop {
 
-/// StepLogs writes the logs that the user asked for. A step is in their files when add() returns.
+/// StepLogs writes the logs that the user requested. A step is in their files when add() returns.
 class StepLogs {
  public:
-  /// Has no logs.
+  /// Makes an object without logs.
   StepLogs() = default;
-  /// Opens a file of lines, to which a resumed run appends, and a new file in a folder for TensorBoard.
+  /// Opens a file of lines, to which a resumed run appends, and a new TensorBoard file in a folder.
   /// @throws Error (output) if they cannot be opened
   StepLogs(const std::optional<std::string>& lines, const std::optional<std::string>& tensorboard);
 

@@ -24,8 +24,8 @@ StepsAhead::StepsAhead(StepsToPrepare steps, AssignmentSource& source)
   const World& world = steps_.world;
   if (steps_.loader != nullptr) content_.emplace(*steps_.loader, steps_.plan, steps_.target.model, world);
   const bool can_be_beside = !steps_.executor.is_synchronous();
-  // The only process has all samples of a step, whatever its schedule; one of several knows its own by the
-  // schedule, which all of them take together, a step ahead.
+  // A single process needs all samples of a step, regardless of the schedule. One of several processes learns
+  // its samples from the schedule, which all processes take together, one step ahead.
   const bool several = std::ssize(world.local_ranks()) < world.ranks();
   takes_ahead_ = several && (content_ || (can_be_beside && steps_.are_known_before));
   has_thread_ = can_be_beside && (takes_ahead_ || steps_.are_known_before);
@@ -71,7 +71,7 @@ PreparedStep StepsAhead::take() {
   const auto waited = [](Clock::time_point from, Clock::time_point to) {
     return std::max(Seconds(0), Seconds(to - from));
   };
-  // The loop has waited in next() itself, but where a thread has.
+  // Unless a thread took the schedule, the loop itself waited in next(), which measured the time.
   const bool in_thread = has_thread_ && !takes_ahead_;
   made.step.waited = in_thread ? waited(asked, made.scheduled) : made.step.batch.waited;
   if (content_) made.step.data_waited = waited(std::max(asked, made.scheduled), made.loaded);

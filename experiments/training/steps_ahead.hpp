@@ -1,5 +1,5 @@
-// This file prepares the next step while one runs: it takes the schedule, loads contents, and makes the
-// Program and the ranks' inputs.
+// This file prepares the next step while the current one runs: it takes the schedule, loads contents, and
+// makes the Program and the ranks' inputs.
 #pragma once
 
 #include <chrono>
@@ -18,11 +18,11 @@
 
 namespace dflop {
 
-/// A PreparedStep holds everything that a step runs, and how long the loop waited for it.
+/// A PreparedStep holds everything needed to run a step, and how long the loop waited for it.
 struct PreparedStep {
   ScheduledBatch batch;
   Iteration iteration;
-  StepInputs inputs;                   ///< for its ranks; empty: they make them when the step begins
+  StepInputs inputs;                   ///< for the ranks; empty: they make them when the step begins
   Seconds waited{0};                   ///< for the schedule
   std::optional<Seconds> data_waited;  ///< for contents, if they are loaded
 };
@@ -37,20 +37,20 @@ struct StepsToPrepare {
   const LiveExecutor& executor;
   ContentLoader* loader;  ///< null: contents are made up
   BatchStream batches;    ///< begins with the first step's batch
-  bool are_known_before;  ///< whether schedules do not depend on when they are requested
+  bool are_known_before;  ///< whether schedules are independent of when they are requested
 };
 
-/// StepsAhead prepares the steps of a run, one after the other. On asynchronous devices a thread prepares a
-/// step, which takes memory for the inputs of one more step. On other devices, and if the schedule is not
-/// known before, the step is prepared when it is taken. All processes of the world make the same calls.
+/// StepsAhead prepares the steps of a run, one after the other. On asynchronous devices a thread prepares the
+/// next step, which takes memory for the inputs of one more step. On other devices, or if the schedule is not
+/// known in advance, a step is prepared when it is taken. All processes of the world make the same calls.
 class StepsAhead {
  public:
-  /// The source must outlive this; to end early, its next() has to return.
+  /// `source` must outlive this object. To end early, its next() has to return.
   StepsAhead(StepsToPrepare steps, AssignmentSource& source);
 
   /// Begins to prepare a step, after the previous one was taken.
   void begin(std::int64_t step);
-  /// Takes the schedule of the begun step, if it is not known before. @throws as the source
+  /// Takes the schedule of the begun step if it is not known in advance. @throws as the source
   void take_schedule();
   /// Waits for the begun step, after take_schedule(). It does not communicate with other processes.
   /// @throws errors of its preparation: Error (input) if no schedule obeys the caps, and as
@@ -60,7 +60,7 @@ class StepsAhead {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// A Preparation holds a step, and when its schedule and its contents were ready.
+  /// A Preparation holds a step, and the times when its schedule and its contents were ready.
   struct Preparation {
     PreparedStep step;
     Clock::time_point scheduled;
@@ -73,10 +73,10 @@ class StepsAhead {
   StepsToPrepare steps_;
   AssignmentSource& source_;
   std::optional<ContentAhead> content_;
-  bool takes_ahead_ = false;  ///< whether to take schedules when the preparation of a step begins
-  bool has_thread_ = false;   ///< whether a thread takes everything else
+  bool takes_ahead_ = false;  ///< whether to take a schedule when the preparation of its step begins
+  bool has_thread_ = false;   ///< whether a thread does everything else
   std::optional<ScheduledBatch> batch_;
-  std::future<Preparation> coming_;  // the last one; its destructor waits for the thread
+  std::future<Preparation> coming_;  // the latest preparation; its destructor waits for the thread
 };
 
 }  // namespace dflop

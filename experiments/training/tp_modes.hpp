@@ -11,7 +11,7 @@ namespace dflop {
 
 inline constexpr int kMostTp = 64;
 
-/// Reads --tp and --no-sequence-parallel. Returns the modes, ascending and without repetition. @throws Error
+/// Reads --tp and --no-sequence-parallel. Returns the modes, ascending and without duplicates. @throws Error
 /// (usage)
 std::vector<TpMode> read_tp_modes(const Values& values);
 

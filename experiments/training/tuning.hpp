@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// MicrobatchDraws says which random microbatches represent a data set.
+/// MicrobatchDraws defines the random microbatches that represent a data set.
 struct MicrobatchDraws {
   std::vector<int> sizes{1, 2, 4, 8};  ///< samples per microbatch on one rank
   int of_each = 64;                    ///< number of microbatches of each size
@@ -24,8 +24,8 @@ struct MicrobatchDraws {
 std::vector<Work> draw_microbatches(std::span<const Sample> samples, const MicrobatchDraws& draws);
 
 /// Returns the calls of one rank of a stage with all layers of the model, in each mode, in the forward and
-/// backward passes of these microbatches. Calls are exact, not moved to the middle of their buckets; `weight`
-/// counts them.
+/// backward passes of these microbatches. Calls have their exact sizes, not the middle of their buckets;
+/// `weight` counts them.
 /// @param row_alignment  of the device (Device::row_alignment())
 /// @pre tp splits the model
 std::vector<TunedCall> calls_of_microbatches(const ModelSpec& model, const std::vector<TpMode>& modes,
