@@ -23,20 +23,21 @@ class BatchWindow {
  public:
   explicit BatchWindow(const OutlierDelay& delay) : delay_(delay) {}
 
-  /// Returns the number of samples that the next batch must have, which is equal within a window; 0: any.
+  /// Returns the number of samples that the next batch must have, because all batches of a window are equal
+  /// in size; 0: any.
   std::size_t size() const { return costs_.empty() ? 0 : batch_; }
 
   /// Returns the iteration of the window's first batch.
   std::uint64_t first() const { return first_; }
 
-  /// Returns how many batches the window has.
+  /// Returns the number of batches in the window.
   std::size_t batches() const { return held_; }
 
-  /// Adds a batch, given the costs of its samples, and returns whether the window is full: it has as many
-  /// batches as the delay says, or this is its last one.
+  /// Adds a batch, given the costs of its samples. Returns whether the window is full: it has the number of
+  /// batches set by the delay, or this is its last one.
   bool add(const std::vector<double>& costs, bool is_last);
 
-  /// Empties the window, and returns its batches as they should be scheduled.
+  /// Empties the window, and returns its batches in the form in which they should be scheduled.
   std::vector<std::vector<PushedAt>> take();
 
   bool is_on() const { return delay_.is_on(); }

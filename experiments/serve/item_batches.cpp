@@ -96,7 +96,8 @@ ItemBins read_item_bins(const JsonValue& json) {
 
 ScheduleResult schedule_items(const ItemCosts& costs, const ItemBins& bins, std::string_view method,
                               const SolveLimits& limits) {
-  // This is a bin's part of what one of the encoder's ranks gets: e x dp / encoder dp.
+  // An encoder rank gets the items of several bins. This is the part of one bin in its load: e x dp / encoder
+  // dp.
   const double share = bins.encoder_dp > 0 ? static_cast<double>(bins.dp) / bins.encoder_dp : 1.0;
   std::vector<double> encoder = costs.encoder;
   for (double& cost : encoder) cost *= share;

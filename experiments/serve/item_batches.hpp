@@ -1,5 +1,5 @@
-// ItemBatches lets a SchedulingService, which works on samples of a model, schedule items of which only the
-// costs are known.
+// ItemBatches allows a SchedulingService, which works on the samples of a model, to schedule items that are
+// known only by their costs.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct ItemCosts {
   std::vector<double> encoder;
   std::vector<double> llm;
   std::vector<double> tokens;                ///< empty if not given
-  std::optional<std::uint64_t> stream = {};  ///< number of the random stream; none: the iteration's
+  std::optional<std::uint64_t> stream = {};  ///< number of the random stream; none: the number of the
+                                             ///< iteration
 };
 
 /// Reads {"llm": [...], "encoder": [...], "tokens": [...], "stream": 5}; only the first key is required.

@@ -61,8 +61,8 @@ Json partition(const JsonValue& params) {
   return schedule_json(schedule_items(costs, bins, method, limits));
 }
 
-/// A WorkQueue does tasks one after the other in a thread of its own. Destroyed, it does those that are left.
-/// A task has a size; add() waits while those that wait have more than `most` together.
+/// A WorkQueue runs tasks one after the other in its own thread. Its destructor runs the remaining tasks.
+/// Each task has a size: add() waits while the waiting tasks exceed `most` in total.
 class WorkQueue {
  public:
   explicit WorkQueue(std::size_t most) : most_(most), thread_([this] { work(); }) {}
@@ -94,7 +94,7 @@ class WorkQueue {
       changed_.notify_all();
       lock.unlock();
       task();
-      task = nullptr;  // with what it holds
+      task = nullptr;  // also releases everything that the task holds
       lock.lock();
     }
   }
@@ -108,12 +108,12 @@ class WorkQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;
-  std::size_t size_ = 0;  // of all that wait
+  std::size_t size_ = 0;  // total of all waiting tasks
   bool ended_ = false;
-  std::jthread thread_;  // destroyed first, when it has ended
+  std::jthread thread_;  // declared last, so that it ends before the other members are destroyed
 };
 
-/// A Request is one line. The document owns what `params` shows.
+/// A Request is one line. The document owns the data behind `params`.
 struct Request {
   std::string line;
   JsonDocument document;
@@ -124,7 +124,7 @@ struct Request {
   JsonValue params() const { return document.root().at("params"); }
 };
 
-/// Reads an id, which has to come back as it was: a number that is not whole, or too large, would not.
+/// Reads an id, which must be returned unchanged. A number that is not whole, or is too large, could not be.
 Json read_id(const JsonValue& json) {
   Json id = Json::parse(json.text());
   if (id.is_null() || id.is_string() || id.is_number_integer()) return id;
@@ -135,13 +135,13 @@ class Server {
  public:
   explicit Server(const std::function<void(const std::string&)>& write_line) : write_line_(write_line) {}
 
-  /// Answers all that was asked before.
+  /// Answers all pending requests.
   ~Server() = default;
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   void write(const Json& json) {
-    // Ids and messages may hold what is no UTF-8; it is replaced.
+    // Invalid UTF-8 in ids and messages is replaced.
     const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
     const std::lock_guard lock(write_mutex_);
     write_line_(line);
@@ -156,9 +156,10 @@ class Server {
       }
       const auto request = std::make_shared<Request>(std::move(line));
       const JsonValue root = request->document.root();
-      // What is wrong with the rest is told under the id, by which the client knows its request.
+      // Errors in the rest of the request are reported with its id, so that the client can tell which request
+      // failed.
       if (root.has("id")) id = request->id = read_id(root.at("id"));
-      // A client that knows no method knows no params either.
+      // Checked before the params, because an unknown method also has unknown params.
       if (root.has("method")) root.at("method").choice_index({kMethods.begin(), kMethods.end()});
       root.require_keys({"id", "method", "params"});
       dispatch(root.at("method").string(), request);
@@ -168,7 +169,7 @@ class Server {
   }
 
  private:
-  /// A Waiting is what a batch that was pushed holds until it is answered.
+  /// A Waiting is the resources that a pushed batch holds until it is answered.
   struct Waiting {
     std::size_t items = 0;
     std::size_t bytes = 0;
@@ -177,7 +178,7 @@ class Server {
   struct OpenSession {
     std::unique_ptr<Session> session;
     std::mutex mutex;
-    std::deque<Waiting> waiting = {};  // as they were pushed, until they are answered
+    std::deque<Waiting> waiting = {};  // in the order of pushes, until they are answered
     WorkQueue nexts{kMostWaitingBatches};
   };
 
@@ -201,7 +202,7 @@ class Server {
     }
   }
 
-  /// Writes the answer, or that there is no memory for it.
+  /// Writes the answer, or an error if memory is insufficient for it.
   template <typename Work>
   void respond(const Json& id, const Work& work) {
     try {
@@ -290,7 +291,7 @@ class Server {
     }
   }
 
-  /// Forgets so many batches of those that wait.
+  /// Removes the first `batches` waiting batches.
   void forget(OpenSession& session, std::size_t batches) {
     const std::lock_guard lock(session.mutex);
     for (; batches > 0 && !session.waiting.empty(); --batches) {

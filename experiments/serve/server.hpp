@@ -1,4 +1,4 @@
-// This server answers requests for schedules from training loops in other languages, one line of JSON each.
+// This server answers scheduling requests from training loops in other languages, one line of JSON each.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ inline constexpr std::size_t kMostPartitionBytes = kMostLineBytes;
 ///
 /// A request is {"id": 7, "method": "partition", "params": {...}}. Its answer is {"id": 7, "result": {...}}
 /// or {"id": 7, "error": {"kind": "input", "message": "..."}}, where the kind is usage, input, infeasible or
-/// internal. Answers come as soon as they are ready; the answers to one session's `next`, and those to
-/// partitions, come in the order of their requests.
+/// internal. Answers come as soon as they are ready. Answers to the `next` requests of one session come in
+/// the order of their requests, and so do answers to `partition` requests.
 ///
 ///   partition  items of one batch into bins: read_item_costs(), read_item_bins(), method (local-search),
 ///              seed (1), steps, time_limit_s
@@ -39,9 +39,9 @@ inline constexpr std::size_t kMostPartitionBytes = kMostLineBytes;
 ///   close      ends {"session": 1}
 ///   ping       {}
 ///
-/// `read_line` returns the next line, or nothing at the end; for a line longer than kMostLineBytes it need
+/// `read_line` returns the next line, or nothing at the end. For a line longer than kMostLineBytes it need
 /// not return more than one byte beyond that. `write_line` writes a line, and is called by one thread at a
-/// time. serve() makes read_text_file() reject pipes and devices in this process from then on, because
+/// time. From the call of serve() on, read_text_file() rejects pipes and devices in this process, because
 /// waiting for one would block all clients.
 void serve(const std::function<std::optional<std::string>()>& read_line,
            const std::function<void(const std::string&)>& write_line);

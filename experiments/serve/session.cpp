@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostDepth = 64;
 constexpr std::int64_t kMostServedSteps = std::int64_t{1} << 40;
 
-/// NoCosts stand where items have costs of their own, which their scheduler knows.
+/// NoCosts is used for items with their own costs, which their scheduler knows.
 class NoCosts final : public SumCostModel {
  public:
   Seconds compute(Op, const Stage&, const Work&) const override { return {}; }
@@ -85,8 +85,8 @@ OutlierDelay read_delay(const JsonValue& json, int microbatches, int dp) {
   return {window, microbatches, dp};
 }
 
-/// A ServiceSession has the SchedulingService, the queue that it draws from, and what comes before that: the
-/// window in which outliers are brought together.
+/// A ServiceSession has the SchedulingService, the queue that it draws from, and before the queue the window
+/// in which outliers are grouped.
 class ServiceSession : public Session {
  public:
   explicit ServiceSession(const OutlierDelay& delay) : window_(delay) {}
@@ -116,18 +116,18 @@ class ServiceSession : public Session {
 
   BatchQueue& queue() const { return *queue_; }
 
-  /// Refuses a batch that does not fit into its window.
+  /// Rejects a batch that does not fit into its window.
   void check_size(const JsonValue& list, std::size_t size) const {
     if (window_.size() == 0 || window_.size() == size) return;
     list.refuse("expected as many as the batch before has, {}, of the same window, found {}", window_.size(),
                 size);
   }
 
-  /// Returns the iteration of the next batch that is pushed.
+  /// Returns the iteration of the next pushed batch.
   std::uint64_t next_pushed() const { return window_.first() + window_.batches(); }
 
-  /// Adds a batch by what its samples cost. Returns the batches that are to be scheduled now: those of a
-  /// window that is full, or none.
+  /// Adds a batch, given the costs of its samples. Returns the batches to schedule now: those of a full
+  /// window, or none.
   std::vector<std::vector<PushedAt>> add(const JsonValue& json, const std::vector<double>& costs) {
     const bool is_last = json.has("ends_window") && json.at("ends_window").boolean();
     if (!window_.add(costs, is_last)) return {};
@@ -145,7 +145,7 @@ class ServiceSession : public Session {
     return std::move(*batch);
   }
 
-  /// Returns what is said of an iteration, which is forgotten.
+  /// Returns the answer for an iteration, and forgets the iteration.
   Json answer(const ScheduledBatch& batch) {
     Json json = batch_json(batch);
     if (!window_.is_on()) return json;
@@ -158,9 +158,9 @@ class ServiceSession : public Session {
   }
 
  private:
-  BatchWindow window_;  // of pushes, which come one after the other, as asks do
+  BatchWindow window_;  // used by pushes, which come one after the other, as do asks
   std::mutex mutex_;
-  std::map<std::uint64_t, std::vector<PushedAt>> pushed_at_;  // by iteration, until it is answered
+  std::map<std::uint64_t, std::vector<PushedAt>> pushed_at_;  // by iteration, until the iteration is answered
   std::shared_ptr<BatchQueue> queue_ = std::make_shared<BatchQueue>();
   std::unique_ptr<SchedulingService> service_;
   std::uint64_t asked_ = 0;
@@ -213,8 +213,8 @@ class ItemSession final : public ServiceSession {
   }
 
  private:
-  /// Returns the costs of a batch that is made of held ones. The stream of random choices is that of its own
-  /// number, as only samples have moved.
+  /// Returns the costs of a batch made of held items. It uses the random stream of the pushed batch with the
+  /// same number, because only items have moved between batches.
   ItemCosts held_costs(const std::vector<PushedAt>& batch) const {
     ItemCosts costs;
     for (const PushedAt& at : batch) {
@@ -229,7 +229,7 @@ class ItemSession final : public ServiceSession {
   }
 
   ItemBins bins_;
-  std::map<std::uint64_t, ItemCosts> held_;  // that were pushed, until their window is full
+  std::map<std::uint64_t, ItemCosts> held_;  // pushed batches, until their window is full
   std::shared_ptr<ItemBatches> batches_ = std::make_shared<ItemBatches>();
 };
 
@@ -243,8 +243,9 @@ std::optional<NamedProfile> read_session_profile(const JsonValue& json) {
   return read_named_profile(json.at("profile").string());
 }
 
-/// BatchNumbers are the numbers that a client gave to its batches, for random choices: those of a run that
-/// was resumed, or whose session was opened again, are those of one that went on.
+/// BatchNumbers holds the numbers that a client gave to its batches, which determine random choices. A run
+/// that was resumed, or whose session was opened again, therefore makes the same choices as an uninterrupted
+/// run.
 class BatchNumbers {
  public:
   void add(std::uint64_t iteration, std::uint64_t number) {
@@ -264,7 +265,7 @@ class BatchNumbers {
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::uint64_t> numbers_;  // by iteration of the service
+  std::map<std::uint64_t, std::uint64_t> numbers_;  // by the service's iteration
 };
 
 /// Schedules batches under the numbers that the client gave them.
@@ -331,12 +332,12 @@ class PlanSession final : public ServiceSession {
 
   Pushed push(const JsonValue& json) override {
     json.require_keys({"samples"}, {"stream", "ends_window"});
-    // Not when it is opened, as an Executor only asks for the plan's ranks.
+    // Checked here and not when the session opens, because an Executor needs only the plan's ranks.
     if (!profile_) require_speeds(target_->cluster, "the plan's 'profile' (in Python profile=FILE)");
     std::vector<Sample> samples;
     for (const JsonValue& sample : json.at("samples").elements()) samples.push_back(read_sample(sample));
     require_enough_samples(samples.size(), plan_);
-    if (measured_) {  // a note: the server refuses no batch of a run for it
+    if (measured_) {  // only a note: the server rejects no batch of a run for this reason
       const ProfileReach reach = reach_of(*measured_, plan_, target_->model, {&samples, 1});
       require_reach(*measured_, reach, profile_->path, true);
     }
@@ -344,7 +345,7 @@ class PlanSession final : public ServiceSession {
     check_size(json.at("samples"), samples.size());
     const std::size_t items = samples.size();
     const std::uint64_t pushed = next_pushed();
-    // The scheduler may ask for it as soon as the batch is there.
+    // Added before the batch, because the scheduler may need it as soon as the batch is there.
     numbers_->add(pushed, json.has("stream") ? json.at("stream").unsigned_integer() : pushed);
     std::vector<double> costs;
     costs.reserve(samples.size());
@@ -377,9 +378,9 @@ class PlanSession final : public ServiceSession {
  private:
   Plan plan_;
   std::optional<NamedProfile> profile_;
-  std::optional<ProfiledCostModel> measured_;  // of the profile
+  std::optional<ProfiledCostModel> measured_;  // from the profile
   std::shared_ptr<Target> target_;
-  std::map<std::uint64_t, std::vector<Sample>> held_;  // that were pushed, until their window is full
+  std::map<std::uint64_t, std::vector<Sample>> held_;  // pushed batches, until their window is full
   std::shared_ptr<BatchNumbers> numbers_ = std::make_shared<BatchNumbers>();
   bool with_program_ = false;
 };

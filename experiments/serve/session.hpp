@@ -48,13 +48,14 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  /// Returns what is the same in all iterations and needed before the first: for a plan's session with
-  /// programs, the "program" (program_json()) of a batch with one made-up sample per bin. Otherwise empty.
+  /// Returns what is the same in all iterations and needed before the first one. For a plan's session with
+  /// programs, this is the "program" (program_json()) of a batch with one made-up sample per bin. Otherwise
+  /// empty.
   virtual nlohmann::ordered_json opened() const = 0;
 
   /// Takes a batch, and returns its iteration. With delayed outliers, it is scheduled when the window is
-  /// full, or at "ends_window", which the last batch of a pass needs; iterations then contain samples of
-  /// other batches, and next() says where each was pushed.
+  /// full, or at "ends_window", which the last batch of a pass needs. Iterations then contain samples of
+  /// other batches, and next() tells where each sample was pushed.
   /// @throws Error (input) naming the key
   virtual Pushed push(const JsonValue& batch) = 0;
 
