@@ -1,5 +1,5 @@
-// This example simulates one training iteration: a model and a cluster by their names, a plan by a planner,
-// one batch of a data set, and what the iteration takes. To run it, in the project's folder:
+// This example simulates one training iteration with a model and a cluster by name, a plan from a planner,
+// and one batch of a data set. It prints the time of the iteration. To run it, in the project's folder:
 //
 //   build/release/examples/one_iteration
 #include <fmt/format.h>
@@ -17,14 +17,14 @@ int main() {
   // A Target is a model on a cluster (here two nodes of 8 GPUs) with the analytic cost model.
   const Target target("llava-ov-llama3-8b", "a100-80g:2");
 
-  // Preprocessing makes samples of the data set's records, which say shapes alone.
+  // Preprocessing makes samples from the records of the data set, which contain only shapes.
   PreprocessOptions options;
   options.rule = target.model.preprocess;
   options.max_tokens = target.model.max_tokens;
   const std::vector<Sample> samples = load_samples("traces/datasets/vision_mix.csv", options);
   const Batch batch = make_batches(samples, kGbs, 1, kSeed).front();
 
-  // A Planner cuts the model over the GPUs: this one for the load that the samples make.
+  // A Planner splits the model over the GPUs. This one considers the load from the samples.
   const PlanResult planned = make_plan("dflop", target, samples, {batch}, kGbs, kSeed, PlanOptions{});
   if (!planned.plan) {
     fmt::print("no plan fits: {}\n", planned.infeasible_reason);
@@ -32,10 +32,10 @@ int main() {
   }
   const Plan& plan = *planned.plan;
 
-  // A Scheduler puts the samples of the batch into microbatches.
+  // A Scheduler assigns the samples of the batch to microbatches.
   const ScheduleResult schedule = make_scheduler("lpt")->schedule({batch, plan, target.model, target.cost});
 
-  // The Iteration is ordered, lowered to a program and priced; any Executor runs it.
+  // The Iteration is ordered, lowered to a program and priced. Any Executor can run it.
   const Iteration iteration = make_iteration(target.problem(), plan, batch, schedule.assignment);
   const Timeline timeline = SimExecutor().run(iteration, Detail::usage);
   fmt::print("plan      {}\n", describe(plan));

@@ -1,5 +1,5 @@
-// This example has a cost model of its own, the analytic one with attention at twice the speed, and compares
-// the two on one iteration of the same plan. To run it, in the project's folder:
+// This example defines its own cost model, the analytic one with attention at twice the speed, and compares
+// the two models on one iteration of the same plan. To run it, in the project's folder:
 //
 //   build/release/examples/own_cost_model
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 namespace dflop {
 namespace {
 
-/// A FastAttentionModel is another cost model, but for attention, of which it counts half the work. Whatever
-/// it does not override is the other's.
+/// A FastAttentionModel equals another cost model, except that it counts only half the work of attention.
+/// Functions that it does not override come from the other model.
 class FastAttentionModel final : public CostModelOver {
  public:
   using CostModelOver::CostModelOver;
@@ -21,13 +21,13 @@ class FastAttentionModel final : public CostModelOver {
   Seconds compute(Op op, const Stage& stage, const Work& work) const override {
     return base_.compute(op, stage, with_half_attention(work));
   }
-  /// Bounds rest on the floor, which must not be above compute().
+  /// Bounds use the floor, which must not exceed compute().
   std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
     return base_.convex_floor(op, stage, with_half_attention(work));
   }
 
  private:
-  /// Prices by the functions above, not all at once by the other model, as the class between would.
+  /// Prices with the functions above. The base class would let the other model price everything at once.
   ProgramCosts price_sums(const Program& program) const override {
     return CostModel::price_sums(program);  // NOLINT(bugprone-parent-virtual-call)
   }
@@ -58,7 +58,7 @@ int main() {
   }
   const Assignment assignment = random_assignment(batch.size(), *planned.plan, 1, 0);
 
-  // A Problem names the cost model, so that planners and schedulers would use the new one in the same way.
+  // A Problem names the cost model, so planners and schedulers can use the new one in the same way.
   const FastAttentionModel fast(target.cost);
   const auto seconds = [&](const CostModel& cost) {
     const Problem problem{target.model, target.cluster, cost};

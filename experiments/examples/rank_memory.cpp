@@ -1,7 +1,7 @@
-// This example loads one rank's part of a model from a folder of transformers, as 'dflop train --dtype bf16'
-// does, and says how much memory that took beside what the rank keeps. With a folder for it, the rank then
-// writes its part of a checkpoint there, and how fast is said. To run it, in the project's folder, for rank 0
-// of tp 2, pp 2 and dp 1:
+// This example loads one rank's part of a model from a Hugging Face folder, as 'dflop train --dtype bf16'
+// does, and prints how much memory that takes in addition to what the rank keeps. Given a folder, the rank
+// then writes its part of a checkpoint there, and the example prints the speed. To run it, in the project's
+// folder, for rank 0 of tp 2, pp 2 and dp 1:
 //
 //   build/release/examples/rank_memory tests/golden/models/internvl-300m-style 2 2 1 0
 #include <fmt/format.h>
@@ -40,7 +40,8 @@ void say_memory(const ModelState& state) {
              process_memory("RssFile") / kMiB);
 }
 
-/// Writes what the rank holds. Of whole tensors these are parts, which no other rank completes here.
+/// Writes the tensors that the rank holds. They are parts of whole tensors, which no other rank completes
+/// here.
 void write_part(const RankContext& context, LiveRank& live, int rank, const std::string& folder) {
   CheckpointIndex index;
   index.files.push_back({rank_file_name(rank), 0, 0});

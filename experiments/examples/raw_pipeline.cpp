@@ -1,5 +1,5 @@
-// This example needs no model: it runs a pipeline of given durations in each order that there is, on 4 ranks
-// with 16 microbatches, and prints what each takes. To run it:
+// This example needs no model. It runs a pipeline with given durations in every available order, on 4 ranks
+// with 16 microbatches, and prints the time of each order. To run it:
 //
 //   build/release/examples/raw_pipeline
 #include <fmt/format.h>
@@ -17,14 +17,14 @@ int main() {
     pipeline.shape.chunks = order.chunks == OrderTraits::kSeveralChunks ? 2 : order.chunks;
     pipeline.shape.microbatches = 16;
 
-    // One value stands for all stages and microbatches. A microbatch takes a rank 1 s forward and, for inputs
-    // and for weights, 1 s each backward, however many stages the rank runs; orders that do not split
-    // backwards take both parts together.
+    // One value applies to all stages and microbatches. Regardless of how many stages a rank runs, it takes 1
+    // s for the forward pass of a microbatch, and 1 s each for the input and weight parts of the backward
+    // pass. Orders that do not split backward passes run both parts together.
     const BroadcastTable<Seconds> part{{{Seconds(1.0 / pipeline.shape.chunks)}}};
     pipeline.forward = part;
     pipeline.backward = part;
     pipeline.backward_weight = part;
-    if (order.spreads_encoder) {  // each microbatch is also encoded, on one of the ranks
+    if (order.spreads_encoder) {  // each microbatch is also encoded, by one of the ranks
       pipeline.encoder = RawEncoder{.forward = {{{Seconds(0.4)}}}, .backward = {{{Seconds(0.8)}}}};
     }
 

@@ -1,6 +1,6 @@
-// This example simulates an iteration of a plan made by hand, makes a program of its recording alone, and
-// runs that again: as it is, with one slow rank, and with links of half the bandwidth. To run it, in the
-// project's folder:
+// This example simulates an iteration of a plan made by hand, makes a program only from its recording, and
+// runs that program again: unchanged, with one slow rank, and with links of half the bandwidth. To run it, in
+// the project's folder:
 //
 //   build/release/examples/replay_what_if
 #include <fmt/format.h>
@@ -22,7 +22,8 @@ int main() {
   const std::vector<Sample> samples = load_samples("traces/datasets/vision_mix.csv", options);
   const Batch batch = make_batches(samples, 32, 1, 1).front();
 
-  // Ranks 0 to 3 run the encoder, each a copy; ranks 4 to 7 the LLM, as a pipeline of two stages of two GPUs.
+  // Ranks 0 to 3 run the encoder, each with a full copy. Ranks 4 to 7 run the LLM, as a pipeline of two
+  // stages with two GPUs each.
   Plan plan;
   plan.planner = "by hand";
   plan.model = target.model.name;
@@ -38,7 +39,7 @@ int main() {
   const SimExecutor executor;
   const Timeline timeline = executor.run(iteration, Detail::spans);
 
-  // From here on only the timeline counts, which could as well be that of a run on GPUs.
+  // From here on only the timeline is used. It could as well come from a run on GPUs.
   const RecordedProgram recording = recorded_program(timeline);
   const auto show = [&](const char* what, const PricedProgram& priced) {
     const Nanoseconds makespan = executor.run(priced, Detail::usage).makespan;
