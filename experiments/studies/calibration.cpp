@@ -18,27 +18,29 @@
 namespace dflop {
 namespace {
 
-constexpr double kNoise = 0.05;       // log errors beyond this count less
-constexpr double kPriorFactor = 3;    // a parameter this many times its first value
-constexpr double kPriorShare = 0.15;  // costs as much as errors of kNoise in this share, squared, of the rows
+constexpr double kNoise = 0.05;       // log errors beyond this value count less
+constexpr double kPriorFactor = 3;    // changing a parameter by this factor
+constexpr double kPriorShare = 0.15;  // costs as much as errors of kNoise in this fraction, squared, of the
+                                      // rows
 constexpr double kSmallMove = 0.99;
 
-// What a cluster leaves at zero has no logarithm: where rows ask for such a time, it begins at this value.
-// Launching is a floor: a first value that no pass reaches has no slope.
+// A parameter that is zero in the cluster has no logarithm. If rows depend on such a time, its fit starts at
+// this value. The launch time is a lower bound on passes, so a start value below all passes would have no
+// slope.
 constexpr double kFirstTime = 1e-3;
 
-// Rows decide a parameter where the cluster's own value costs more than this many times what noise of the
-// rows' size costs: two standard errors, squared. Rows of simulations have none: errors of kNoError do not
-// count.
+// Rows determine a parameter if resetting it to the cluster's own value costs more than this multiple of the
+// cost of the rows' noise: two standard errors, squared. Rows from simulations have no noise, so errors up to
+// kNoError do not count.
 constexpr double kDecided = 4;
 constexpr double kNoError = 1e-3;
-constexpr int kStepsOfTrial = 8;  // they begin at the optimum of the parameters that are left
+constexpr int kStepsOfTrial = 8;  // few, because trials start at the optimum of the remaining parameters
 
 double every_card(const ClusterSpec& cluster) {
   return cluster.gpus_per_node * cluster.inter_node.bandwidth_bytes_per_s;
 }
 
-/// Bounds are the values that a parameter may have.
+/// Bounds are the min and max of a parameter.
 struct Bounds {
   double lower;
   double upper;
@@ -47,7 +49,7 @@ constexpr Bounds kEfficiency{0.2, 1};
 constexpr Bounds kHalfPoint{1, 1000};
 constexpr Bounds kTime{1e-7, 1e-2};
 
-/// Makes the parameter of a number, or a time, in a part of the cluster.
+/// Makes the parameter for a number, or a time, in a part of the cluster.
 template <typename Part>
 FitParameter field(const char* key, Part ClusterSpec::*part, double Part::*number, Bounds bounds) {
   return {key, [=](const ClusterSpec& c) { return c.*part.*number; },
@@ -60,12 +62,12 @@ FitParameter field(const char* key, Part ClusterSpec::*part, Seconds Part::*time
           [=](ClusterSpec& c, double value) { c.*part.*time = Seconds(value); }, kTime.lower, kTime.upper};
 }
 
-/// Lists the rows of a mask.
+/// A RowIndex refers to a row that a mask selects.
 struct RowIndex {
   std::size_t set;
   std::size_t row;
   double weight;          ///< square root of the row's share of its set
-  double correction = 1;  ///< of the estimate, to the simulation
+  double correction = 1;  ///< factor from the estimate to the simulation
 };
 
 std::vector<RowIndex> masked_rows(const std::vector<PreparedSet>& sets, const RowMask& mask) {
@@ -84,13 +86,13 @@ std::vector<RowIndex> masked_rows(const std::vector<PreparedSet>& sets, const Ro
   return rows;
 }
 
-/// Returns what a fit takes for the time of a row: a simulation where the microbatches differ.
+/// Returns the time of a row as fits compute it: a simulation if its microbatches differ, else an estimate.
 Seconds approximate(const PreparedSet& set, std::size_t row, const ClusterSpec& cluster) {
   return set.is_recording() ? predict(set.runs[row], set.programs[row], cluster).iteration
                             : estimate(set.runs[row], set.skeletons[row], cluster);
 }
 
-/// Returns log(predicted / measured) of the rows.
+/// Returns log(predicted / measured) for each row.
 std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::vector<RowIndex>& rows,
                                const ClusterSpec& cluster) {
   std::vector<double> errors(rows.size());
@@ -103,7 +105,8 @@ std::vector<double> log_errors(const std::vector<PreparedSet>& sets, const std::
   return errors;
 }
 
-/// Makes the rows' estimates equal to simulations at `cluster`, and so nearly equal to them around it.
+/// Corrects the rows' estimates to equal simulations at `cluster`. They then nearly equal simulations at
+/// similar clusters.
 void correct_estimates(const std::vector<PreparedSet>& sets, const ClusterSpec& cluster,
                        std::vector<RowIndex>& rows) {
   parallel_for(rows.size(), [&](std::size_t i) {
@@ -120,8 +123,8 @@ double first_value(const FitParameter& parameter, const ClusterSpec& cluster) {
   return std::clamp(own > 0 ? own : kFirstTime, parameter.lower, parameter.upper);
 }
 
-/// Returns the parameters that change any of the rows' predictions where the fit starts. The others stay as
-/// they are.
+/// Returns the parameters that change the prediction of at least one row at the start of the fit. The others
+/// keep their values.
 std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>& sets,
                                                  const std::vector<RowIndex>& rows,
                                                  const ClusterSpec& cluster, const ClusterNotes& notes) {
@@ -135,8 +138,7 @@ std::vector<FitParameter> parameters_that_matter(const std::vector<PreparedSet>&
   return matter;
 }
 
-/// A Fitted is a cluster of which `open` were fitted, all else being the first cluster's, and what the rows'
-/// errors cost.
+/// A Fitted is a cluster in which only the parameters `open` were fitted, and the cost of the rows' errors.
 struct Fitted {
   std::vector<FitParameter> open;
   ClusterSpec cluster;
@@ -161,8 +163,8 @@ class RowFit {
     return robust_cost(log_errors(sets_, rows_, cluster), kNoise);
   }
 
-  /// Fits `open`, from their values in `from`. Where the cluster has a value of its own, a weak pull to it
-  /// decides what rows leave open between several.
+  /// Fits `open`, starting from the values in `from`. If the cluster has its own value for a parameter, a
+  /// weak pull towards it decides between solutions that fit the rows equally well.
   Fitted fitted(const std::vector<FitParameter>& open, const ClusterSpec& from, int most_steps = 200) const {
     if (open.empty()) return {open, own_, cost(own_)};
     const auto with = [&](const std::vector<double>& logs) {
@@ -193,15 +195,15 @@ class RowFit {
     return {open, cluster, cost(cluster)};
   }
 
-  /// Tells whether the rows prefer `more` to `less`, which has one open parameter less.
+  /// Returns whether the rows prefer `more` to `less`, which has fewer open parameters.
   bool decide(const Fitted& more, const Fitted& less) const {
     const auto rows = static_cast<double>(rows_.size());
     const double noise = 2 * more.cost / std::max(1.0, rows - static_cast<double>(more.open.size()));
     return 2 * (less.cost - more.cost) > std::max(kDecided * noise, rows * kNoError * kNoError);
   }
 
-  /// Fits all parameters that matter. What the cluster has at zero is fitted only where that is better, as
-  /// such a fit begins elsewhere than at the cluster.
+  /// Fits all parameters that matter. Parameters that are zero in the cluster are fitted only if that is
+  /// better, because such a fit starts away from the cluster's values.
   Fitted first() const {
     const std::vector<FitParameter> all = parameters_that_matter(sets_, rows_, own_, notes_);
     std::vector<FitParameter> valued;
@@ -213,8 +215,8 @@ class RowFit {
     return decide(other, best) ? other : best;
   }
 
-  /// Gives every parameter that the rows do not decide the cluster's own value again, beginning with those
-  /// that matter least, and fits the others once more.
+  /// Resets every parameter that the rows do not determine to the cluster's own value, beginning with those
+  /// that matter least, and fits the others again.
   Fitted without_undecided(Fitted best) const {
     std::vector<std::pair<double, std::string>> order;
     for (const FitParameter& parameter : best.open) {
@@ -238,8 +240,9 @@ class RowFit {
   const ClusterNotes& notes_;
 };
 
-/// Checks a recording's program.
-/// @throws Error (input) where the program is not of a training of the model, or does not say of what.
+/// Checks the program of a recording.
+/// @throws Error (input) if the program is not from a training of the model, or lacks the shapes to check
+/// this.
 void require_of_model(const Program& program, const ModelSpec& model, const std::string& where) {
   int layers = 0;
   for (const Stage& stage : program.stages) layers += stage.llm_layers;
@@ -258,7 +261,8 @@ void require_of_model(const Program& program, const ModelSpec& model, const std:
 std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster, const ClusterNotes& notes) {
   using C = ClusterSpec;
   using S = SoftwareSpec;
-  // Files above their line rate are refused, and the exponential of a bound's logarithm may be above it.
+  // Files with bandwidths above the line rate are rejected, and the exponential of a bound's logarithm may
+  // slightly exceed it.
   const auto around = [](const Link& link, const std::optional<double>& line_rate) {
     const double most = 1.5 * link.bandwidth_bytes_per_s;
     return Bounds{link.bandwidth_bytes_per_s / 4, std::min(most, (1 - 1e-9) * line_rate.value_or(most))};
@@ -375,7 +379,7 @@ std::vector<std::vector<int>> random_folds(const std::vector<PreparedSet>& sets,
 }
 
 std::vector<std::vector<int>> family_folds(const std::vector<PreparedSet>& sets) {
-  std::map<int, int> part_of;  // hidden width
+  std::map<int, int> part_of;  // from the hidden width
   std::vector<std::vector<int>> result;
   for (const PreparedSet& set : sets) {
     result.emplace_back();

@@ -22,8 +22,8 @@ struct FitParameter {
 };
 
 /// Returns all parameters that are fitted if any row depends on them, with bounds around the values of
-/// `cluster`; bandwidths are also bounded by the line rates of `notes`. docs/calibration.md lists the formula
-/// that each enters.
+/// `cluster`. Bandwidths are also bounded by the line rates of `notes`. docs/calibration.md lists the formula
+/// in which each is used.
 std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster, const ClusterNotes& notes = {});
 
 /// A PreparedSet is a truth set with lowered programs, shared by all predictions.
@@ -39,9 +39,9 @@ struct PreparedSet {
 PreparedSet prepare(TruthSet set);
 
 /// Prepares the iterations of a recorded training of `model`, simulated or live: each is a row whose measured
-/// time is its makespan. Each rank is assumed to have had a GPU for itself. `path` names a timeline file.
+/// time is its makespan. Each rank is assumed to have had its own GPU. `path` names a timeline file.
 /// @throws Error (input) as parse_timelines() and recorded_program(), for iterations without shapes of stages
-/// and work, and for a number of LLM layers other than the model's.
+/// and work, and for a number of LLM layers that differs from the model's.
 PreparedSet prepare_recording(const std::string& path, const ModelSpec& model);
 
 /// Predicts all rows of a set, on all cores.
@@ -51,32 +51,33 @@ std::vector<Prediction> predict(const PreparedSet& set, const ClusterSpec& clust
 using RowMask = std::vector<std::vector<bool>>;
 
 /// Returns the cluster whose parameters minimize the robust sum of squares of log(predicted / measured) over
-/// the selected rows. Every set has the same weight, regardless of its number of rows. A weak pull towards
-/// the values of `cluster` decides what the rows leave open. A parameter keeps its value in `cluster` exactly
-/// if that fits the rows as well, to within two standard errors or 0.1 %. One set of parameters serves all
-/// rows. Inside the fit, predictions come from estimate(): first unchanged, then multiplied by the ratio to
-/// the simulation at the first result. Recorded iterations are always simulated, and reported errors come
-/// from simulations.
+/// the selected rows. Every set has the same weight, regardless of its number of rows. If several values fit
+/// the rows equally well, a weak pull towards the values of `cluster` decides. A parameter keeps its value in
+/// `cluster` exactly if that fits the rows as well, to within two standard errors or 0.1 %. One set of
+/// parameters serves all rows. Inside the fit, predictions come from estimate(): first unchanged, then
+/// multiplied by the ratio to the simulation at the first result. Recorded iterations are always simulated,
+/// and reported errors come from simulations.
 ClusterSpec fit(const std::vector<PreparedSet>& sets, const RowMask& rows, const ClusterSpec& cluster,
                 const ClusterNotes& notes = {});
 
-/// A HeldOut holds the time error of each row of each set, predicted by a fit that has not seen the row.
+/// A HeldOut holds the time error of each row of each set, predicted by a fit that did not include the row.
 struct HeldOut {
   std::vector<std::vector<double>> errors;
 };
 
-/// Predicts each row by a fit without it: `fold[set][row]` is the number of the row's fold, which is left out
-/// as a whole. Fits once for each fold, starting from the values of `cluster`. `progress` is called with
+/// Predicts each row by a fit without it. `fold[set][row]` is the number of the row's fold; each fold is left
+/// out as a whole. Fits once for each fold, starting from the values of `cluster`. `progress` is called with
 /// (folds done, folds).
 HeldOut cross_validate(const std::vector<PreparedSet>& sets, const std::vector<std::vector<int>>& fold,
                        const ClusterSpec& cluster, const ClusterNotes& notes,
                        const std::function<void(int, int)>& progress);
 
-/// Deals the rows of each set into `folds` folds, equal in size to within one, at random by `seed`.
+/// Divides the rows of each set at random, by `seed`, into `folds` folds whose sizes differ by at most one.
 std::vector<std::vector<int>> random_folds(const std::vector<PreparedSet>& sets, int folds,
                                            std::uint64_t seed);
 
-/// Makes one fold for each model width, over all sets: its errors are for sizes that a fit has never seen.
+/// Makes one fold for each model width, over all sets. The errors are therefore for sizes that a fit has
+/// never seen.
 std::vector<std::vector<int>> family_folds(const std::vector<PreparedSet>& sets);
 
 }  // namespace dflop

@@ -24,7 +24,7 @@
 namespace dflop {
 namespace {
 
-/// Schedules and runs a system's plan; without an evaluation, and with the reason, where it does not fit.
+/// Schedules and runs a system's plan. If it does not fit, there is a reason instead of an evaluation.
 void run_system(System& system, const Target& target, const ComparisonInput& input) {
   if (!system.planned.plan) return;
   system.planned.plan->respect_memory = system.scheduler.respects_memory(*system.planned.plan);
@@ -40,12 +40,12 @@ void run_system(System& system, const Target& target, const ComparisonInput& inp
   system.evaluation = std::move(run.evaluation);
 }
 
-/// Finds out whether a system's plan fits further batches.
+/// Determines whether a system's plan fits further batches.
 void judge_memory(System& system, const Target& target, const ComparisonInput& input) {
   if (!system.evaluation) return;
   const Plan& plan = *system.planned.plan;
-  if (system.scheduler.name == kCommandMethod) return;  // a command is not asked to fill further batches
-  if (system.scheduler.name == "random") {              // of which a few batches tell little
+  if (system.scheduler.name == kCommandMethod) return;  // further batches are not sent to a command
+  if (system.scheduler.name == "random") {              // for which a few batches tell little
     system.fits_further =
         estimate_headroom(plan, target, input.samples, "random", plan.respect_memory, input.seed).holds_all();
     return;
@@ -55,7 +55,7 @@ void judge_memory(System& system, const Target& target, const ComparisonInput& i
                                  plan.respect_memory, target.cluster.gpu.usable_memory());
 }
 
-/// Returns the number that stands for a system's iterations; infinite where it has none.
+/// Returns the objective value of a system's iterations; infinite if it has none.
 Seconds objective_of(const System& system, PlanObjective objective) {
   if (!system.evaluation) return Seconds(std::numeric_limits<double>::infinity());
   std::vector<Seconds> iterations;
@@ -63,7 +63,7 @@ Seconds objective_of(const System& system, PlanObjective objective) {
   return objective_value(objective, iterations);
 }
 
-/// Returns whether a row is the better choice: one that fits further batches, of such ones the faster.
+/// Returns whether `one` is the better choice: first a plan that fits further batches, then the faster plan.
 bool is_better(const System& one, const System& other, PlanObjective objective) {
   if (!one.evaluation || !other.evaluation) return one.evaluation.has_value() && !other.evaluation;
   const auto fits = [](const System& system) { return system.fits_further.value_or(false); };
@@ -78,8 +78,8 @@ double samples_per_s(const std::vector<System>& systems, std::string_view name) 
   return 0;
 }
 
-/// Runs each plan that a planner leaves to choose from with the system's microbatches, and keeps the best one
-/// that fits, further batches too where one does; where none does, the first.
+/// Runs all plans among which a planner leaves the choice, with the system's microbatches. Keeps the best
+/// plan that fits, preferably one that also fits further batches; if none fits, the first plan.
 void run_choices(System& system, const Target& target, const ComparisonInput& input) {
   const System unfilled = system;
   run_system(system, target, input);
@@ -90,23 +90,23 @@ void run_choices(System& system, const Target& target, const ComparisonInput& in
     other.planned.plan = unfilled.planned.best[i].plan;
     run_system(other, target, input);
     if (system.fits_further == true && objective_of(other, objective) >= objective_of(system, objective))
-      continue;  // no better, whatever it needs
+      continue;  // not better, regardless of the memory it needs
     judge_memory(other, target, input);
     if (is_better(other, system, objective)) system = std::move(other);
   }
 }
 
-/// Returns the schedulers with which the search's best plan may be filled: the one with which it did best,
-/// within memory, and LPT, with which it surely fits.
+/// Returns the schedulers to try for the search's best plan: the one with which it did best, within memory,
+/// and LPT, with which it is sure to fit.
 std::vector<SchedulerChoice> searched_schedulers(const RankedPlan& best) {
   SchedulerChoice choice{best.scheduler};
-  choice.limits.steps = best.steps;  // within memory, as the plans of a search ask for
+  choice.limits.steps = best.steps;  // within memory, as the plans of a search require
   std::vector<SchedulerChoice> choices = {choice};
   if (best.scheduler != "lpt" && best.scheduler != "random") choices.push_back({"lpt"});
   return choices;
 }
 
-/// Makes a system's plan, or takes that of an earlier one with the same planner.
+/// Makes a system's plan, or reuses the plan of an earlier system with the same planner.
 void plan_system(System& system, std::span<const System> earlier, const Target& target,
                  const ComparisonInput& input) {
   const auto first = std::ranges::find(earlier, system.planner, &System::planner);
@@ -127,11 +127,11 @@ void plan_system(System& system, std::span<const System> earlier, const Target& 
   system.planned.best.clear();
 }
 
-/// Gives the search the plan of another row, filled as there, where that one is better.
+/// Gives the search the plan and the microbatches of another row if that row is better.
 void take_better_row(System& search, std::span<const System> others, const SearchOptions& options) {
   for (const System& other : others) {
     if (other.is_search() || !other.evaluation) continue;
-    if (!may_be(options.layouts, other.planned.plan->layout)) continue;  // the user's
+    if (!may_be(options.layouts, other.planned.plan->layout)) continue;  // only layouts that the user allows
     if (!is_better(other, search, options.objective)) continue;
     search.planned.plan = other.planned.plan;
     search.planned.plan->planner = "search";
@@ -142,7 +142,7 @@ void take_better_row(System& search, std::span<const System> others, const Searc
   }
 }
 
-/// Runs the search from the plans of the other systems, and takes one of theirs where it is better still.
+/// Runs the search from the plans of the other systems, and takes one of those plans if it is still better.
 void run_search(System& system, std::span<const System> others, const Target& target, ComparisonInput input) {
   for (const System& other : others) {
     if (!other.planned.plan) continue;
@@ -165,7 +165,7 @@ void run_search(System& system, std::span<const System> others, const Target& ta
   take_better_row(system, others, input.search);
 }
 
-/// Returns value / reference, or nothing where there is no reference.
+/// Returns value / reference, or nothing without a reference.
 Cell speedup(double value, double reference) {
   return reference > 0 ? Cell(value / reference) : Cell();
 }
@@ -241,7 +241,7 @@ const std::vector<SystemKind>& system_kinds() {
 
 namespace {
 
-/// Returns what a system of a kind is free to choose: its parts without those that the user fixes.
+/// Returns the choices that a kind of system is free to make, without those that the user fixes.
 std::string free_choices(const SystemKind& kind, const SearchOptions& search) {
   const auto is_open = [&](FreePart part) {
     switch (part) {
@@ -342,7 +342,9 @@ void run_systems(std::vector<System>& systems, const Target& target, const Compa
   const auto run = [&](std::size_t i) { run_choices(others[i], target, input); };
   if (std::ranges::any_of(
           others, [](const System& system) { return system.scheduler.limits.time_limit.has_value(); })) {
-    for (std::size_t i = 0; i < others.size(); ++i) run(i);  // each has the time on all cores
+    for (std::size_t i = 0; i < others.size(); ++i)
+      run(i);  // one at a time, so that each has all cores for
+               // its time limit
   } else {
     parallel_for(others.size(), run);
   }
@@ -404,7 +406,7 @@ Table comparison_table(const std::vector<System>& systems) {
 
 namespace {
 
-/// Returns the column that says what each system is free to choose.
+/// Returns the column that lists the free choices of each system.
 std::ptrdiff_t choices_column(const Table& table) {
   return std::ranges::find(table.columns, "chooses", &Column::key) - table.columns.begin();
 }
@@ -418,7 +420,7 @@ Table without_choices(const Table& table) {
 std::string comparison_text(const Table& table, const std::function<std::string(const Table&)>& to_text) {
   const auto column = static_cast<std::size_t>(choices_column(table));
   const auto text_of = [](const Cell& cell) { return std::get<std::string>(cell); };
-  std::vector<std::pair<std::string, std::string>> choices;  // and the systems that have them
+  std::vector<std::pair<std::string, std::string>> choices;  // each with the systems that have it
   for (const std::vector<Cell>& row : table.rows) {
     const auto same = std::ranges::find(choices, text_of(row[column]), [](const auto& c) { return c.first; });
     if (same == choices.end()) {

@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// A Filling says how a system assigns samples to microbatches.
+/// A Filling is a way of assigning samples to microbatches.
 enum class Filling : std::uint8_t {
   random,
   chosen,    ///< by the user's scheduler
@@ -36,7 +36,7 @@ struct SystemKind {
   std::string_view planner;
   Filling filling = Filling::random;
   bool any_layout = false;           ///< chooses the layout, too, unless the user fixes it
-  std::string_view chooses;          ///< parallelism and microbatch values that the planner can choose
+  std::string_view chooses;          ///< parallelism and microbatch values that the planner chooses
   std::vector<FreePart> parts = {};  ///< also chosen unless the user fixes them
   std::string_view what;             ///< what the planner does, for --help
 };
@@ -64,10 +64,10 @@ struct System {
 struct ComparisonInput {
   std::vector<Sample> samples;
   std::vector<Batch> batches;
-  std::vector<Batch> further;  ///< batches_to_fit()
+  std::vector<Batch> further;  ///< as returned by batches_to_fit()
   int gbs = 0;
   std::uint64_t seed = 0;
-  OutlierDelay delay = {};  ///< used when the batches were drawn
+  OutlierDelay delay = {};  ///< the delay with which the batches were drawn
   PlanOptions options;
   SearchOptions search;  ///< the choices open to all systems, and the settings of system "search"
 };
@@ -77,29 +77,29 @@ struct Training {
   double samples = 0;
   std::optional<double> gpu_hour_cost;
   std::optional<double> gpu_power_w;
-  double overhead = 0;  ///< time outside of steps, relative to step time
+  double overhead = 0;  ///< time outside steps, relative to step time
 };
 
-/// Returns the systems with these names, or all if there are none, in the order of the table. `scheduler` is
-/// used by the systems that take the user's. They may not choose what `search` fixes.
+/// Returns the systems with these names, or all if there are none, in the order of the table. Systems that
+/// use the user's scheduler get `scheduler`. They may not choose what `search` fixes.
 /// @throws Error (usage) for an unknown name
 std::vector<System> systems_to_compare(const std::vector<std::string_view>& names,
                                        const SchedulerChoice& scheduler, const SearchOptions& search = {});
 
-/// Reads the user's plans. Each becomes a system named after its file, without ".json", filled by
-/// `scheduler`.
+/// Reads the user's plans. Each becomes a system named after its file, without ".json", with microbatches
+/// from `scheduler`.
 /// @throws Error (input) for a file that is not a plan, a plan for another model, cluster or global batch
 /// size, and a name that another row has
 std::vector<System> own_systems(const std::vector<std::string_view>& files, const Target& target, int gbs,
                                 const SchedulerChoice& scheduler, const std::vector<System>& others);
 
-/// Plans, schedules and simulates every system; each planner runs once. The search runs last: it starts from
-/// the other systems' plans. If one of those does better with its own microbatches than the search's result,
-/// it becomes the search's plan, if --layout allows it.
+/// Plans, schedules and simulates every system; each planner runs once. The search runs last and starts from
+/// the other systems' plans. If one of those plans with its own microbatches beats the result of the search,
+/// it becomes the search's plan, provided that --layout allows it.
 void run_systems(std::vector<System>& systems, const Target& target, const ComparisonInput& input);
 
-/// If the plan of a search does not fit further batches, gives it the best plan of another row that does.
-/// Returns whether there is one.
+/// If the plan of a search does not fit further batches, replaces it with the best plan of another row that
+/// does. Returns whether there is one.
 bool prefer_rows_that_fit(std::vector<System>& systems, const SearchOptions& options);
 
 /// Returns the time to train `samples` samples at a system's throughput, including the overhead.
@@ -108,11 +108,10 @@ Seconds training_time(const System& system, const Training& training);
 /// Returns a row for each system; the last column lists its free choices.
 Table comparison_table(const std::vector<System>& systems);
 
-/// Returns a comparison without the column that says what each system is free to choose, which is too wide
-/// for a page.
+/// Returns a comparison without the column of free choices, which is too wide for a page.
 Table without_choices(const Table& table);
 
-/// Returns the table with all columns for people; below it stands what each system was free to choose.
+/// Returns the table with all columns for people, with the free choices of each system below.
 std::string comparison_text(const Table& table, const std::function<std::string(const Table&)>& to_text);
 
 /// Adds hours, GPU-hours and, if requested, cost and energy.

@@ -22,7 +22,7 @@ namespace dflop {
 namespace {
 
 constexpr std::uint64_t kAnomalyStream = 0x616e6f6d;
-constexpr double kMostAbove = 1.05;  // of the fraction asked for
+constexpr double kMostAbove = 1.05;  // max ratio of the actual to the requested fraction
 constexpr std::uint64_t kCorrectionStudyJitterStream = 0x6a697474'00000000;
 
 /// A Laboratory schedules and times iterations of one study.
@@ -34,12 +34,12 @@ class Laboratory {
     parallel_for(uncorrected_.size(), [&](std::size_t k) { uncorrected_[k] = assign(k, study.target.cost); });
   }
 
-  /// Returns iteration k in the microbatches that are best by a cost model.
+  /// Returns iteration k with the microbatches that are best according to a cost model.
   Iteration schedule(std::size_t k, const CostModel& cost) const { return iteration(k, assign(k, cost)); }
 
   Iteration uncorrected(std::size_t k) const { return iteration(k, uncorrected_[k]); }
 
-  /// Returns what the iteration takes by a cost model, without jitter.
+  /// Returns the time of the iteration according to a cost model, without jitter.
   Seconds predict(const Iteration& iteration, const CostModel& cost) const {
     return executor_.run(iteration, cost, Detail::usage).makespan;
   }
@@ -75,10 +75,11 @@ class Laboratory {
   const CorrectionStudy& study_;
   SimExecutor executor_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::vector<Assignment> uncorrected_;  ///< programs of all iterations at once would be large
+  std::vector<Assignment> uncorrected_;  ///< only assignments, because the programs of all iterations would
+                                         ///< be large
 };
 
-/// Returns the hardware's costs in iteration k: base or slow.
+/// Returns the cost model of the hardware in iteration k: base or slow.
 const CostModel& hardware_at(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
                              std::size_t k) {
   const auto iteration = static_cast<std::int64_t>(k);
@@ -86,8 +87,8 @@ const CostModel& hardware_at(const Laboratory& lab, const AnomalousCostModel& sl
   return lab.study().target.cost;
 }
 
-/// Runs iterations without tracking: schedules are made with `cost`, or with the hardware's own costs where
-/// it is null.
+/// Runs iterations without tracking. Schedules use the target's costs or, if `perfect`, the hardware's own
+/// costs.
 CorrectionRun run_untracked(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
                             bool perfect) {
   CorrectionRun run;
@@ -102,7 +103,7 @@ CorrectionRun run_untracked(const Laboratory& lab, const AnomalousCostModel& slo
   return run;
 }
 
-/// A TrackedRun runs iterations with tracking, always or as the switch says.
+/// A TrackedRun runs iterations with tracking, either always or when the switch is on.
 class TrackedRun {
  public:
   TrackedRun(const Laboratory& lab, const AnomalousCostModel& slow, const Anomaly& anomaly,
@@ -144,8 +145,8 @@ class TrackedRun {
     return lab_.schedule(k, CorrectedCostModel(lab_.study().target.cost, correction));
   }
 
-  /// Returns what the corrections used now give against those that there would be without tracking, by the
-  /// present state of knowledge.
+  /// Returns the gain from the corrections in use, relative to the corrections that would be in use without
+  /// tracking. Both are judged by everything learned so far.
   double benefit(std::size_t k, const Iteration& own) const {
     const CorrectedCostModel corrected(lab_.study().target.cost, adaptive_.learned());
     const Iteration other = schedule(k, adaptive_.kept());
@@ -160,7 +161,7 @@ class TrackedRun {
   CorrectionRun run_;
 };
 
-/// A Way is how all iterations of a cell are run: by run_untracked() or as a TrackedRun.
+/// A Way is one way to run all iterations of a cell: with run_untracked() or as a TrackedRun.
 struct Way {
   CorrectionRun CorrectionCell::*run;
   bool tracked = false;
@@ -174,7 +175,7 @@ constexpr std::array<Way, 5> kWays = {
      {.run = &CorrectionCell::published, .tracked = true, .rule = SwitchRule::published},
      {.run = &CorrectionCell::keep, .tracked = true, .rule = SwitchRule::keep}}};
 
-/// Returns the bucket of a sample's tokens in one module; -1 where it has none.
+/// Returns the bucket of a sample's tokens in one module; -1 if it has none there.
 int slow_bucket(const Sample& sample, const Anomaly& anomaly) {
   const std::int64_t tokens = anomaly.encoder ? sample.encoder().tokens : sample.llm_tokens;
   if (tokens == 0) return -1;
@@ -195,7 +196,7 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
     const int bucket = slow_bucket(sample, anomaly);
     if (bucket >= 0) shares[bucket] += 1 / count;
   }
-  // mean_ is the work of a mean microbatch of a global batch.
+  // mean_ is the work of an average microbatch of a global batch.
   const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
   const auto part = [&](const Workload& work, int bins) {
     const double factor = plan.gbs / count / bins;

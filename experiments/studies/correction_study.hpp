@@ -1,5 +1,5 @@
 // This is the published study of Adaptive Correction, in the simulator: some shapes of samples take longer
-// than the cost model predicts, and the study measures how much correction gains.
+// than the cost model predicts, and the study measures how much is gained by correction.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,16 @@ namespace dflop {
 /// An Anomaly says which samples are slow, and by how much.
 struct Anomaly {
   double fraction = 0.01;  ///< of the samples, in whole shape buckets drawn at random
-  double latency = 0.5;    ///< each adds to each stage of its module, in durations of the largest stage
+  double latency = 0.5;    ///< time that each slow sample adds to each stage of its module, as a multiple of
+                           ///< the duration of the largest stage
   bool encoder = false;    ///< whether encoder shapes are slow; else LLM shapes
-  bool shifted = false;    ///< slow buckets are half a bucket off the buckets that correction learns in
+  bool shifted = false;    ///< slow buckets are offset by half a bucket from the buckets in which correction
+                           ///< learns
   int begin = 0;           ///< first iteration in which they are slow
-  int end = INT32_MAX;     ///< first in which they no longer are
+  int end = INT32_MAX;     ///< first iteration in which they are no longer slow
 };
 
-/// An AnomalousCostModel plays the hardware: it equals `base`, except that samples of some buckets take
+/// An AnomalousCostModel acts as the hardware: it equals `base`, except that samples of some buckets take
 /// longer.
 class AnomalousCostModel final : public CostModelOver {
  public:
@@ -64,15 +66,15 @@ struct CorrectionStudy {
 struct CorrectionRun {
   std::vector<double> seconds;  ///< per iteration, including the cost of tracking
   std::vector<bool> tracked;    ///< per iteration, without probes
-  /// The cost of tracking, C: measured; in an always-tracked run the given cost; empty in a run that never
-  /// tracked or has not measured it.
+  /// The cost of tracking, C. In a switched run it is measured; in an always-tracked run it is the given
+  /// cost; it is empty if the run never tracked or has not measured it.
   std::optional<double> cost;
   double benefit = 0;  ///< in the last window
   std::vector<CorrectionFit> learned;
 
   /// Returns the iterations at which tracking began or stopped: "on 0, off 8, on 12, off 24".
   std::string story() const;
-  /// Returns the iteration since which it has been tracking or resting without a change.
+  /// Returns the first iteration of the current state, tracking or not.
   std::int64_t since() const;
 };
 
@@ -90,8 +92,8 @@ struct CorrectionCell {
 double gain(const CorrectionRun& run, const CorrectionRun& other, std::size_t begin, std::size_t end);
 
 /// Runs each anomaly, on all cores. The same study gives the same cells. `progress` is called with the number
-/// of finished runs and of all runs, several per cell, from any thread but never concurrently; it may be
-/// empty.
+/// of finished runs and the number of all runs, several per cell. It is called from any thread but never
+/// concurrently, and may be empty.
 std::vector<CorrectionCell> run_correction_study(
     const CorrectionStudy& study, const std::vector<Anomaly>& anomalies,
     const std::function<void(std::int64_t, std::int64_t)>& progress);

@@ -19,7 +19,7 @@ namespace {
 /// A PathColumn is a column of the path table.
 struct PathColumn {
   PathLinkKind kind;
-  Op op;  ///< of compute
+  Op op;  ///< for compute links only
   const char* key;
   const char* title;
 };
@@ -41,7 +41,7 @@ std::size_t column_of(const PathShare& share) {
   return static_cast<std::size_t>(column - kPathColumns.begin());
 }
 
-/// A PathRow is what a part of the path has of each column, and how many links.
+/// A PathRow has the time of a part of the path in each column, and its number of links.
 struct PathRow {
   std::array<Nanoseconds, kPathColumns.size()> of{};
   std::int64_t links = 0;
@@ -60,7 +60,7 @@ int decimals_of(const Explanation& explanation) {
   return explanation.timeline.makespan < std::chrono::seconds(1) ? 6 : 4;
 }
 
-/// Returns one over the makespan; 0 where that is 0.
+/// Returns 1 / makespan; 0 if the makespan is 0.
 double per_makespan(const Explanation& explanation) {
   const double makespan = seconds(explanation.timeline.makespan);
   return makespan > 0 ? 1 / makespan : 0;
@@ -153,7 +153,7 @@ Explanation explain(const Program& program, const ProgramCosts& costs, const Con
   out.path = critical_path(program, costs, out.timeline, conditions);
   const std::vector<Relaxation> items = relaxations(program);
   out.gains.resize(items.size());
-  constexpr std::size_t kBlock = 16;  // between steps of the progress bar
+  constexpr std::size_t kBlock = 16;  // iterations between updates of the progress bar
   Progress progress("explaining");
   for (std::size_t begin = 0; begin < items.size(); begin += kBlock) {
     const std::size_t size = std::min(kBlock, items.size() - begin);
@@ -229,8 +229,8 @@ Table gains_table(const Explanation& explanation) {
 }
 
 std::vector<std::string> small_gains(const Explanation& explanation) {
-  constexpr double kMuch = 0.3;    // of the path
-  constexpr double kLittle = 0.5;  // of what is on the path
+  constexpr double kMuch = 0.3;    // min fraction of the path
+  constexpr double kLittle = 0.5;  // max gain as a fraction of the time on the path
   const Timeline& timeline = explanation.timeline;
   const double per_s = per_makespan(explanation);
   std::map<int, double> on_path;
@@ -301,8 +301,8 @@ FullestRank fullest_rank(std::span<const Timeline> iterations) {
       const GroupUsage& group = iterations[k].groups[g];
       const Bytes bytes = most_of(memory, iterations[k], group);
       if (bytes < most) continue;
-      // Of the two ranks of a shared GPU the one that needs more stands for it; else the first of equals
-      // does.
+      // On a shared GPU, the rank that needs more memory represents the GPU. In all other cases the first of
+      // equals counts.
       const bool same_gpu = bytes == most && iterations[k].shared_gpus > 0 && fullest.iteration == k;
       if (bytes == most && !same_gpu) continue;
       if (same_gpu && group.peak_memory <= iterations[k].groups[fullest.group].peak_memory) continue;

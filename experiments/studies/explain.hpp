@@ -27,7 +27,7 @@ void add_explain_options(Options& options);
 /// @throws Error (usage)
 void require_room_for_explanation(const Values& values, Format format);
 
-/// Tells whether --explain or --html was given.
+/// Returns whether --explain or --html was given.
 bool wants_explanation(const Values& values);
 
 struct Gain {
@@ -47,7 +47,7 @@ struct Explanation {
 /// @throws Error (internal) as simulate(), and if the run stalls.
 Explanation explain(const Program& program, const ProgramCosts& costs, const Conditions& conditions = {});
 
-/// Returns the longest iteration, the first if equal. @pre there is one
+/// Returns the longest iteration, the first among equals. @pre there is at least one
 std::size_t slowest_iteration(const std::vector<Timeline>& iterations);
 
 /// Returns "iteration 3, the slowest of 8"; "the iteration" if there is only one.
@@ -60,8 +60,8 @@ Table path_table(const Explanation& explanation);
 /// Returns the makespan and gain of each relaxation.
 Table gains_table(const Explanation& explanation);
 
-/// For each stage that is on much of the path but would gain little without its compute, says what else takes
-/// as long.
+/// Returns a sentence for each stage that is on much of the path although little would be gained without its
+/// compute. The sentence names what else takes as long.
 std::vector<std::string> small_gains(const Explanation& explanation);
 
 /// Returns both tables with headings, as wide as the terminal allows.
@@ -77,8 +77,8 @@ const Explanation* printed(const Values& values, const std::optional<Explanation
 /// without a path.
 std::vector<PathSlice> path_slices(const std::optional<Explanation>& explanation);
 
-/// A FullestRank is the group on the fullest GPU of any iteration, the earliest if equal. On a shared GPU it
-/// is the group that needs more.
+/// A FullestRank is the group on the fullest GPU of any iteration, the earliest among equals. On a shared GPU
+/// it is the group that needs more memory.
 struct FullestRank {
   std::size_t iteration = 0;
   std::size_t group = 0;
@@ -87,7 +87,7 @@ struct FullestRank {
 /// Finds the fullest rank. @pre an iteration has a group
 FullestRank fullest_rank(std::span<const Timeline> iterations);
 
-/// Returns one row: the fullest rank, the time of its peak, and its memory then.
+/// Returns one row: the fullest rank, the time of its peak, and its memory at that time.
 Table fullest_rank_table(std::span<const Timeline> iterations);
 
 /// Adds the time and contents of each group's memory peak to a table with a row per group.

@@ -20,7 +20,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kFewBatches = 64;  // from which a chance is a rough estimate
+constexpr std::size_t kFewBatches = 64;  // a chance estimated from this many batches or fewer is rough
 
 }  // namespace
 
@@ -57,13 +57,13 @@ double overrun_chance(std::span<const double> peaks, double limit) {
     moments[1] += rising[i] * rank / ((count - 1) * count);
     moments[2] += rising[i] * rank * (rank - 1) / ((count - 1) * (count - 2) * count);
   }
-  // L-moments, and from their ratio the distribution (Hosking, Wallis and Wood, 1985).
+  // Computes L-moments, and the distribution from their ratio (Hosking, Wallis and Wood, 1985).
   const double spread = 2 * moments[1] - moments[0];
   if (spread <= 1e-9 * moments[0]) return seen;
   const double skewness = (6 * moments[2] - 6 * moments[1] + moments[0]) / spread;
   const double c = 2 / (3 + skewness) - std::numbers::ln2 / std::log(3.0);
   const double shape = c * (7.8590 + 2.9554 * c);
-  if (std::abs(shape) < 1e-6) {  // Gumbel's
+  if (std::abs(shape) < 1e-6) {  // Gumbel distribution
     const double scale = spread / std::numbers::ln2;
     const double location = moments[0] - std::numbers::egamma * scale;
     return std::max(seen, -std::expm1(-std::exp(-(limit - location) / scale)));
@@ -72,15 +72,15 @@ double overrun_chance(std::span<const double> peaks, double limit) {
   const double scale = spread * shape / ((1 - std::exp2(-shape)) * gamma);
   const double location = moments[0] + scale * (gamma - 1) / shape;
   const double rest = 1 - shape * (limit - location) / scale;
-  // Beyond an end of the distribution there is nothing.
+  // The distribution has no probability beyond its end.
   if (rest <= 0) return shape > 0 ? seen : 1;
   return std::max(seen, -std::expm1(-std::pow(rest, 1 / shape)));
 }
 
 namespace {
 
-/// Returns whether a plan with a microbatch for each sample fits whatever comes: batches of nothing but the
-/// sample with the most LLM tokens, with as many encoder tokens as any has.
+/// Returns whether a plan with one microbatch per sample fits any batch. The worst case is a batch of only
+/// the sample with the most LLM tokens, with the max encoder tokens of any sample.
 bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sample>& samples) {
   if (plan.bins() < plan.gbs) return false;
   const auto encoder_tokens = [](const Sample& sample) { return sample.encoder().tokens; };
@@ -91,8 +91,8 @@ bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sampl
   return peak && *peak <= target.cluster.gpu.usable_memory();
 }
 
-// Random microbatches need most where several long samples come together, which few batches show: where these
-// come near to the memory, many more are drawn.
+// Random microbatches need the most memory if several long samples come together, which a few batches rarely
+// show. If the batches come close to the memory limit, many more are drawn.
 constexpr double kNear = 0.75;
 constexpr int kMostBatches = 4096;
 constexpr int kSamplesOfMore = 1 << 19;
@@ -105,9 +105,9 @@ std::vector<Batch> more_batches(const std::vector<Sample>& samples, const Target
   return make_batches(samples, gbs, count, seed ^ kMoreSeeds, {}, target.model, origin);
 }
 
-/// Returns the peaks of the drawn batches that hold none of the longest samples: these few would make the
-/// tail of all look longer than it is, as nothing is longer than they are. Of all batches where nearly none
-/// is left.
+/// Returns the peaks of the drawn batches without any of the longest samples. These few samples would make
+/// the tail look longer than it is, because no sample is longer. Returns the peaks of all batches if almost
+/// none remain.
 std::vector<double> peaks_without(const FurtherBatches& further,
                                   const std::vector<std::optional<Bytes>>& found) {
   constexpr std::size_t kEnough = 16;
@@ -133,7 +133,7 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   const std::unique_ptr<Scheduler> filler = make_scheduler(scheduler, {.prove = false});
   Headroom headroom{.scheduler = scheduler, .respects_memory = respects_memory, .batches = count};
   headroom.usable = target.cluster.gpu.usable_memory();
-  const bool is_random = scheduler == "random" && !respects_memory;  // which needs no costs of samples
+  const bool is_random = scheduler == "random" && !respects_memory;  // does not need the costs of samples
   const auto peak_of = [&](const Batch& batch, std::size_t k, bool within) -> std::optional<Bytes> {
     if (is_random) {
       return assigned_peak(target.problem(), plan, batch, random_assignment(batch.size(), plan, seed, k));
@@ -164,7 +164,7 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   };
   if (has_tail && !levels && (is_near(headroom.longest) || std::ranges::any_of(found, is_near))) {
     std::vector<Batch> more = more_batches(samples, target, plan.gbs, seed);
-    const std::size_t before = further.drawn.size() + further.longest.size();  // seeds that are used
+    const std::size_t before = further.drawn.size() + further.longest.size();  // seeds already used
     found.resize(count + more.size());
     parallel_for(more.size(), [&](std::size_t k) { found[count + k] = peak_of(more[k], before + k, false); });
     std::ranges::move(more, std::back_inserter(further.drawn));
@@ -184,7 +184,7 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   const double with_long = std::min(1.0, long_overruns * plan.gbs / static_cast<double>(samples.size()));
   headroom.chance = std::max(seen, with_long);
   if (!has_tail) return headroom;
-  // Where bins are level the longest samples decide what is needed, and they were among these batches.
+  // If bins are level, the longest samples determine the memory needed, and they were among these batches.
   const bool has_spare = std::max(headroom.most, headroom.longest) <= with_memory_to_spare(headroom.usable);
   if (has_spare && levels) return headroom;
   const std::vector<double> usual = peaks_without(further, found);

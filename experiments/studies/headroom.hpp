@@ -17,20 +17,20 @@ namespace dflop {
 /// Tables put this mark on a plan that does not fit some further batch.
 inline constexpr std::string_view kMayNotFit = " !";
 
-/// A Headroom says how much GPU memory further batches need.
+/// A Headroom describes how much GPU memory further batches need.
 struct Headroom {
-  std::string scheduler = {};    ///< the scheduler that filled them
+  std::string scheduler = {};    ///< the scheduler that made their microbatches
   bool respects_memory = false;  ///< whether it kept them within memory if possible
   std::size_t batches = 0;       ///< number of batches drawn
   std::size_t overruns = 0;      ///< how many of them exceed the usable memory, or cannot be kept within it
-  Bytes mean = {};               ///< on the fullest GPU, over the drawn batches that were filled
+  Bytes mean = {};               ///< on the fullest GPU, over the drawn batches that were scheduled
   Bytes most = {};
   Bytes longest = {};        ///< on the fullest GPU, in batches with the longest samples
   bool longest_fits = true;  ///< whether those fit
   Bytes usable = {};
   /// The probability that a batch does not fit: overrun_chance(), and for random microbatches at least
-  /// exponential_tail(); if memory is respected, the fraction of drawn batches that did not fit. If the
-  /// longest sample does not fit, it is at least the fraction of all batches that contain it.
+  /// exponential_tail(). If memory is respected, it is the fraction of drawn batches that did not fit. If the
+  /// longest sample does not fit, it is at least the fraction of all batches that contain this sample.
   double chance = 0;
 
   bool holds_all() const { return overruns == 0 && longest_fits; }
@@ -46,18 +46,18 @@ struct Headroom {
 double overrun_chance(std::span<const double> peaks, double limit);
 
 /// Estimates the same from an exponential distribution fitted to the largest tenth of the peaks; the result
-/// is at most that tenth. Random microbatches have such a tail, because each further long sample in a
-/// microbatch adds to the peak.
+/// is at most 0.1. Random microbatches have such a tail, because each further long sample in a microbatch
+/// adds to the peak.
 double exponential_tail(std::span<const double> peaks, double limit);
 
-/// Returns describe(), with marks if the plan's layout is unconfirmed and if it may not fit.
+/// Returns describe(), with marks if the plan's layout is unconfirmed and if the plan may not fit.
 inline std::string marked(const Plan& plan, bool fits_further) {
   return marked(plan) + std::string(fits_further ? "" : kMayNotFit);
 }
 
-/// Fills headroom_batches() with a scheduler and finds the fullest GPU of each, without a simulation. If
-/// random microbatches come close to the memory limit, up to 4096 more batches are drawn. A plan with one
-/// microbatch per sample that fits the largest sample everywhere never runs out of memory.
+/// Schedules headroom_batches() and finds the fullest GPU of each, without a simulation. If random
+/// microbatches come close to the memory limit, up to 4096 more batches are drawn. A plan with one microbatch
+/// per sample never runs out of memory if the largest sample fits everywhere.
 Headroom estimate_headroom(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                            const std::string& scheduler, bool respects_memory, std::uint64_t seed);
 

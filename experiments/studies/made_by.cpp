@@ -133,7 +133,7 @@ std::optional<double> HostLoad::others() const {
   return std::clamp(used / all, 0.0, 1.0);
 }
 
-/// Reads times in clock ticks, as both /proc/stat (proc(5)) and times(2) count.
+/// Reads times in clock ticks, the unit of both /proc/stat (proc(5)) and times(2).
 std::optional<HostLoad::Ticks> HostLoad::read() {
   std::ifstream stat("/proc/stat");
   std::string label;

@@ -26,22 +26,22 @@ Provenance made_here(const Values& values, const Target& target, const DataOrigi
 /// Returns the same for a result made from a plan and its schedule, with their data and batches.
 Provenance made_here(const Values& values, const PlanFiles& files);
 
-/// Returns the origin of a plan. Its hash depends on the plan's contents, not on the file's bytes.
+/// Returns the origin of a plan. Its hash depends on the plan's contents, not on the bytes of the file.
 Origin origin_of(const Plan& plan, const std::string& name);
 
-/// Prints a file's provenance on standard error, one item a line; nothing if it has none.
+/// Prints a file's provenance to standard error, one item per line; nothing if it has none.
 void say_made_by(const std::string& file, const std::optional<Provenance>& made_by);
 
-/// Notes if samples are cut at another length than the samples that a plan's file was made for, because the
-/// plan may not fit these. Says nothing if neither length cuts any.
+/// Prints a note if samples are truncated at a different length than the samples that the plan file was made
+/// for, because the plan may not fit these. Prints nothing if neither length truncates any sample.
 void note_other_cut(const std::string& file, std::string_view plan_json, const SampleCut& cut);
 
-/// Notes on standard error if the model or the cluster that a plan's file was made for has changed since, in
-/// its folder, file or preset.
+/// Prints a note to standard error if the folder, file or preset of the model or cluster that a plan file was
+/// made for has changed since.
 void note_changed_files(const std::string& file, const std::optional<Provenance>& made_by,
                         const Target& target);
 
-/// Notes on standard error that a plan was made with a profile, when it is used without one.
+/// Prints a note to standard error if a plan that was made with a profile is used without one.
 void note_profile_of(const std::string& file, const std::optional<Provenance>& made_by);
 
 /// Adds --mixed.
@@ -49,18 +49,18 @@ void add_mixed_option(Options& options);
 
 /// Checks that two files belong together.
 /// @throws Error (input) naming both if they were made with different models, clusters or data, unless
-/// --mixed allows it, which is noted on standard error.
+/// --mixed allows this. In that case, prints a note to standard error.
 void require_together(const Values& values, const std::string& file, const std::optional<Provenance>& made_by,
                       const std::string& other, const std::optional<Provenance>& others);
 
-/// A HostLoad measures the machine's load by other processes during its lifetime.
+/// A HostLoad measures the machine's load from other processes during its lifetime.
 class HostLoad {
  public:
   HostLoad();
 
   /// Returns the fraction of the machine's processor time since construction that others used: other
   /// processes and, on a virtual machine, its host. It is accurate to about a percent of a second. Returns
-  /// nothing if the system does not tell.
+  /// nothing if the system does not report it.
   std::optional<double> others() const;
 
  private:

@@ -47,7 +47,7 @@ std::vector<Modality> parse_modalities(const std::string& text) {
   return modalities;
 }
 
-/// Returns whether the planner is the search, by its name or by a wish.
+/// Returns whether the planner is the search: by its name, or because an option fixes parts of the plan.
 bool asks_for_search(const Values& values) {
   if (values.count("planner") == 0) return false;
   if (!values["planner"].defaulted()) return values["planner"].as<std::string>() == "search";
@@ -70,13 +70,13 @@ int read_chunks(const Values& values, OrderKind order) {
   return chunks;
 }
 
-/// Reads an option of the plan's where it was given; else the setting has its say.
+/// Reads an option of the plan if it was given; otherwise keeps the value of the setting.
 template <Named Enum>
 void read_given(const Values& values, const std::string& option, Enum& value) {
   if (!values[option].defaulted()) value = read_named<Enum>(values, option);
 }
 
-/// Reads a switch that has an option to set it and one, "no-...", to take it away.
+/// Reads a switch that has an option to set it and an option "no-..." to clear it.
 void read_switch(const Values& values, const std::string& option, bool& value) {
   const bool on = values[option].as<bool>();
   const bool off = values["no-" + option].as<bool>();
@@ -84,7 +84,7 @@ void read_switch(const Values& values, const std::string& option, bool& value) {
   if (on || off) value = on;
 }
 
-/// These are the orders that all planners take, and those that only planners of uniform plans do.
+/// Return the orders that all planners support, and the orders that only planners of uniform plans support.
 std::vector<std::string_view> orders_of_all_planners() {
   return names_of(plainest_first(
       orders_where([](const OrderTraits& order) { return !order.spreads_encoder && !order.has_chunks(); })));
@@ -363,7 +363,7 @@ std::vector<Plan> read_seed_plans(const Values& values, const Target& target, in
     if (plan.model != target.model.name) {
       refuse_input(file, "expected a plan for '{}', found one for '{}'", target.model.name, plan.model);
     }
-    plan.planner = kGivenSeed;  // whoever has made it, the search asks all planners itself
+    plan.planner = kGivenSeed;  // regardless of who made it: the search runs all planners itself
     plan.cluster = target.cluster.name;
     plan.gbs = gbs;
     try {
@@ -409,8 +409,8 @@ SearchOptions read_search_options(const Values& values) {
   options.respect_memory = read_respect_memory(values).value_or(options.respect_memory);
   const PlanOptions fixed = read_plan_options(values, true);
   if (traits(fixed.order).spreads_encoder) {
-    // It is the one order of colocated plans, and other planners, from whose plans a search starts, have
-    // none.
+    // This is the only order of colocated plans. The planners whose plans a search starts from do not make
+    // colocated plans.
     if (!may_be(options.layouts, Layout::colocated))
       refuse_option("layout", fmt::format("'{}' is of colocated plans, found '{}'", to_string(fixed.order),
                                           to_string(options.layouts.front())));
@@ -485,7 +485,7 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
 
 namespace {
 
-/// A DataKind is what a data set has: samples count as records, too.
+/// A DataKind is the content of a data set. Samples count as records.
 enum class DataKind : std::uint8_t { records, conversations, token_ids };
 
 DataKind kind_of_data(const std::string& name) {
@@ -494,7 +494,7 @@ DataKind kind_of_data(const std::string& name) {
   return *shards == ShardKind::tar ? DataKind::conversations : DataKind::token_ids;
 }
 
-/// Tells whether one of a command's data sets is of a kind, so that options about this kind have a meaning.
+/// Returns whether one of a command's data sets is of a kind, so that options for this kind make sense.
 bool has_data_of(const Values& values, DataKind kind) {
   for (const char* option : {"data", "eval-data"}) {
     if (values.count(option) > 0 && kind_of_data(values[option].as<std::string>()) == kind) return true;
@@ -502,12 +502,12 @@ bool has_data_of(const Values& values, DataKind kind) {
   return false;
 }
 
-/// Reads those options of shards that are about one data set. @throws Error (usage) for options that are
-/// about none of the command's
+/// Reads the options for shards that apply to this data set. @throws Error (usage) for options that apply to
+/// none of the command's data sets
 DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model, const std::string& name) {
   constexpr std::int64_t kLongestSample = 1'000'000;
   std::vector<std::string> given = given_options_of_records(values);
-  std::erase(given, "max-tokens");  // which cuts conversations and token ids, too
+  std::erase(given, "max-tokens");  // also truncates conversations and token ids
   if (values.count("modalities") > 0) given.emplace_back("modalities");
   const bool has_words = kind_of_data(name) == DataKind::conversations;
   if (!given.empty() && !has_data_of(values, DataKind::records)) {
@@ -539,14 +539,14 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
     refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
   }
   if (kind_of_shards(file)) return open_shards(values, model, option, origin, notes)->samples();
-  const bool is_there = std::filesystem::exists(file);  // a missing one is told of when it is opened
+  const bool is_there = std::filesystem::exists(file);  // a missing file is reported when it is opened
   if (is_there && values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
     refuse_option("sequence-length", "is about token ids, and " + file + " has records or samples");
   if (is_there && values.count("chat") > 0 && !has_data_of(values, DataKind::conversations))
     refuse_option("chat", "is about conversations, and " + file + " has records or samples");
   std::vector<Sample> samples = load_samples(file, read_preprocess_options(values, model, seed), notes,
                                              origin, given_options_of_records(values));
-  if (model.llm.logits_at_once > 0) {  // its runs make logits of trained tokens alone
+  if (model.llm.logits_at_once > 0) {  // its runs compute the logits of trained tokens only
     for (Sample& sample : samples) {
       if (sample.untrained_tokens == 0) sample.untrained_tokens = sample.llm_tokens - loss_tokens(sample);
     }

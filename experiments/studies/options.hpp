@@ -15,10 +15,10 @@
 
 namespace dflop {
 
-/// A global batch has at most this many samples.
+/// The max number of samples in a global batch.
 inline constexpr std::int64_t kMostGbs = 65'536;
 
-/// All iterations together have at most this many samples: about a gigabyte.
+/// The max number of samples in all iterations together: about a gigabyte.
 inline constexpr std::int64_t kMostSamplesInAll = 4'000'000;
 
 /// Returns "a|b|c", for --help.
@@ -30,7 +30,7 @@ std::string joined() {
   return joined(names_of(all_of<Enum>()));
 }
 
-/// A sample has at most this many LLM tokens.
+/// The max number of LLM tokens in a sample.
 inline constexpr std::int64_t kMostTokensOfSample = std::int64_t{1} << 22;
 
 /// Adds --data, --modalities, --assume-image, --assume-video, --max-tokens, --strict. `default_file` is the
@@ -42,8 +42,8 @@ void add_target_options(Options& options);
 void add_batch_options(Options& options);
 /// Adds --delay-outliers and --outlier-bins; `bins` describes the latter's default.
 void add_delay_options(Options& options, std::string_view bins);
-/// Reads them, for batches of `gbs` samples; the default of the bins is the plan's.
-/// @throws Error (usage) also if there are neither, and if a batch has fewer samples than bins
+/// Reads the delay options, for batches of `gbs` samples. The default for the bins comes from the plan.
+/// @throws Error (usage) also if there is neither, and if a batch has fewer samples than bins
 OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan = nullptr);
 /// Adds --setting and the options that override its parts: --pipeline-schedule, --chunks, --recompute,
 /// --gradient-bucket, --placement, --optimizer-states, --reshard, --zero1, --sequence-parallel and the
@@ -65,12 +65,12 @@ void add_memory_options(Options& options);
 void add_scheduler_options(Options& options);
 /// Adds --scheduler-command and --scheduler-timeout, for the user's own scheduler instead of --scheduler.
 void add_scheduler_command_options(Options& options);
-/// Reads the options of add_scheduler_options(), of which all but `scheduler` may be undeclared, and, if
-/// declared, the user's scheduler command, which then becomes a method (use_scheduler_command()). @throws
-/// Error (usage) for an unknown name or several limits.
+/// Reads the options of add_scheduler_options(), of which all but `scheduler` may be undeclared. If the
+/// user's scheduler command is declared, reads it too and makes it a method (use_scheduler_command()).
+/// @throws Error (usage) for an unknown name or several limits.
 SchedulerChoice read_scheduler(const Values& values);
-/// Replaces a scheduler that the options leave open by `auto`, if the goal is a short makespan: by
-/// --objective, else by the plan.
+/// If the options do not choose a scheduler and the goal is a short makespan, by --objective or else by the
+/// plan, chooses `auto`.
 void choose_for_objective(SchedulerChoice& choice, const Values& values, const Plan& plan);
 /// Reads --respect-memory and --no-respect-memory; nothing if neither was given. @throws Error (usage) for
 /// both
@@ -91,10 +91,10 @@ const std::vector<const char*>& search_only_options();
 /// @throws Error (input) for a file that is not a plan, or a plan for another model
 std::vector<Plan> read_seed_plans(const Values& values, const Target& target, int gbs);
 
-/// Tells whether an option fixes an order, tp, pp, dp or microbatches.
+/// Returns whether an option fixes an order, tp, pp, dp or microbatches.
 bool asks_for_parts(const Values& values);
 
-/// Tells whether a module's heads can be split over tp ranks without padding; KV heads may be copied.
+/// Returns whether a module's heads can be split over tp ranks without padding; KV heads may be copied.
 bool divides_heads(const TransformerSpec& module, int tp);
 
 /// Reads --no-padded-heads, and excludes every tp that pads the model's heads from the search.
@@ -102,18 +102,18 @@ void read_padding(const Values& values, const ModelSpec& model, SearchOptions& s
 
 /// Reads the options of add_search_options(). The planner chooses order, recomputation, placement and
 /// gradient buckets unless they are fixed. If an order or parallelism is fixed, the search makes shared plans
-/// only if the layout is fixed, too, so that it compares like with like.
+/// only if the layout is fixed, too, so that the compared plans are alike.
 SearchOptions read_search_options(const Values& values);
 
 /// Returns the max number of LLM tokens in a sample: --max-tokens, else the model's limit.
 std::int64_t read_longest(const Values& values, const ModelSpec& model);
 /// Reads the options of add_data_options(). Rule and max length come from the model; for a Hugging Face
-/// folder, so do the settings for cutting media.
+/// folder, so do the settings for splitting media.
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
-/// Returns the names of the given options that say how samples are made from records, for load_samples().
+/// Returns the names of the given options that control how samples are made from records, for load_samples().
 std::vector<std::string> given_options_of_records(const Values& values);
-/// Loads the data set or shards that the option names, as read_preprocess_options() says. Assumptions made
-/// for them are listed on standard error unless `notes` is false, for commands that report them in their
+/// Loads the data set or shards that the option names, with read_preprocess_options(). Prints the assumptions
+/// made for them to standard error unless `notes` is false, for commands that report assumptions in their
 /// results.
 /// @throws as load_samples(), open_shards()
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
@@ -132,8 +132,9 @@ struct Setting {
   std::string_view name;
   std::string_view what;  ///< description for --help
   PlanOptions options = {};
-  bool is_fixed = false;                   ///< counts all parts as given, so planners do not choose them
-  std::optional<BinOrder> bin_order = {};  ///< for schedulers that take the user's options; none: their own
+  bool is_fixed = false;                   ///< treats all parts as given, so planners do not choose them
+  std::optional<BinOrder> bin_order = {};  ///< for schedulers that take the user's options; none: the
+                                           ///< scheduler's default
 };
 
 /// Returns the settings of --setting, the default first.
@@ -145,7 +146,7 @@ const Setting& find_setting(const std::string& name);
 /// fixed.
 SearchOptions open_choices(const Setting& setting);
 
-/// Tells whether a part of the plan is not the planner's choice: its option was given, or the setting fixes
+/// Returns whether a part of the plan is not the planner's choice: its option was given, or the setting fixes
 /// it.
 bool is_fixed(const Values& values, const std::string& option);
 /// Reads the options of add_plan_options(): the setting, overridden by given options. With

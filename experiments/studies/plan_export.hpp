@@ -1,4 +1,4 @@
-// This file exports plans in the forms of other training programs.
+// This file exports plans in the formats of other training programs.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace dflop {
 
-/// Returns the names of the forms, such as "megatron-mimo".
+/// Returns the names of the formats, such as "megatron-mimo".
 std::vector<std::string_view> plan_form_names();
 
-/// Returns a plan of the model in the form of that name, and lists on standard error what the form cannot
+/// Returns a plan of the model in the named format, and lists on standard error what the format cannot
 /// express. `where` names the plan in errors.
-/// @throws Error (infeasible) if the plan does not run in that form.
+/// @throws Error (infeasible) if the plan cannot run in that format.
 std::string exported_plan(const Plan& plan, const ModelSpec& model, const std::string& form,
                           const std::string& where);
 
-/// Returns the form that suits a plan's layout.
+/// Returns the format that suits a plan's layout.
 std::string_view form_of(const Plan& plan);
 
 }  // namespace dflop

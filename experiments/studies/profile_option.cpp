@@ -65,7 +65,8 @@ class MeasuredCostModel final : public SumCostModel {
   }
 
  private:
-  static constexpr Seconds kNever{1e3};  // a part of a plan that is not run; sums of it stay numbers
+  static constexpr Seconds kNever{1e3};  // time of a plan's part that never runs; finite, so that sums stay
+                                         // numbers
   static constexpr Bytes kTooMuch{std::int64_t{1} << 50};
 
   bool has_tp(const Stage& stage) const { return has_tables(cost_.profile(), stage); }
@@ -119,7 +120,7 @@ void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
   };
   require("device", tables.device, file.machine.device);
   require("cpu", tables.cpu, file.machine.cpu);
-  if (tables.software.empty()) {  // of the host, whose libraries a profile does not name
+  if (tables.software.empty()) {  // a host profile, which does not name its libraries
     require("threads", std::to_string(tables.quanta), std::to_string(file.machine.threads));
   } else {
     require("software", tables.software, file.machine.software);
@@ -131,7 +132,7 @@ void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
 
 std::optional<NamedProfile> read_profile(const Values& values) {
   const auto path = read_text(values, "profile");
-  const bool live = values.count("kernels") > 0;  // which has another use for the file
+  const bool live = values.count("kernels") > 0;  // live commands use the kernel file differently
   if (!path && !live && values.count("kernels-file") > 0) {
     refuse_option("kernels-file", "expected '--profile FILE' with it");
   }
@@ -152,7 +153,7 @@ void require_speeds(const ClusterSpec& cluster, std::string_view option) {
 
 void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path) {
   ModelSpec expected = profiled_model(model);
-  expected.name = profile.model.name;  // a file may have been given by another path
+  expected.name = profile.model.name;  // a file may have been given under another path
   if (expected == profile.model) return;
   refuse_input(path, "a profile of another model: '{}' there and '{}' here differ in sizes",
                profile.model.name, model.name);
@@ -162,7 +163,7 @@ void require_recorded_model(const NamedProfile& profile, const Origin& model) {
   std::optional<ModelSpec> recorded;
   try {
     recorded = find_model(model.name);
-  } catch (const Error&) {  // a file that is no longer there
+  } catch (const Error&) {  // the model's file no longer exists
     if (model.name == profile.tables.model.name) return;
     refuse_input(profile.path, "expected a profile of the recording's model '{}', found one of '{}'",
                  model.name, profile.tables.model.name);

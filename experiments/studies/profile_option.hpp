@@ -33,15 +33,15 @@ NamedProfile read_named_profile(const std::string& path);
 void add_profile_option(Options& options);
 
 /// Reads --profile, adjusted to the kernels of --kernels-file if that is given; nothing if --profile was not
-/// given. In commands that also have --kernels, the kernel file only says what runs, and the profile is not
-/// adjusted.
+/// given. In commands that also have --kernels, the kernel file only determines which kernels run, and the
+/// profile is not adjusted.
 /// @throws Error (input) as parse_profile_tables(), parse_kernel_file() and take_kernels()
 std::optional<NamedProfile> read_profile(const Values& values);
 
-/// Adjusts a profile measured with the default kernels to the kernels that a file chooses. A profile measured
+/// Adjusts a profile measured with the default kernels to the kernels chosen by a file. A profile measured
 /// with these kernels stays unchanged.
-/// @throws Error (input) for a file of another machine, other libraries or another number of threads per rank
-/// than the profile's, and for a profile of other kernels
+/// @throws Error (input) for a file from another machine, other libraries or another number of threads per
+/// rank than the profile, and for a profile of other kernels
 void take_kernels(NamedProfile& profile, const std::string& kernels_file);
 
 /// Checks that a cluster's own speeds can be used for prices. `option` names the option that gives measured
@@ -60,7 +60,8 @@ void require_recorded_model(const NamedProfile& profile, const Origin& model);
 /// @throws Error (input) for a tp or a part of a device that was not measured, and for dp > 1 if no
 /// all-reduce was measured
 void require_measured(const NamedProfile& profile, std::span<const Stage> stages);
-/// Checks the same for a plan, and notes once if attention within windows was not measured separately.
+/// Checks the same for a plan, and prints a note once if attention within windows was not measured
+/// separately.
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
 
 /// Adds --extrapolate, which belongs to --profile.
@@ -68,9 +69,9 @@ void add_extrapolate_option(Options& options);
 /// Reads --extrapolate. @throws Error (usage) without --profile
 bool read_extrapolate(const Values& values);
 
-/// Notes once if a program goes beyond a profile's points. `path` names the profile.
+/// Prints a note once if a program goes beyond a profile's points. `path` names the profile.
 /// @throws Error (input), unless `extrapolate`, for more than twice the measured size on a device that
-/// launches kernels, where few tokens say almost nothing about many
+/// launches kernels, where small sizes predict almost nothing about large ones
 void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, const std::string& path,
                    bool extrapolate);
 
@@ -82,8 +83,8 @@ void require_reach(const NamedProfile& profile, const Plan& plan, const ModelSpe
                    std::span<const Batch> batches, bool extrapolate);
 
 /// Returns a cost model that uses a profile. Unmeasured stages (a mode of tp, a part of a device, or dp > 1
-/// without an all-reduce) need more memory than any GPU has, so that planners avoid them; but the published
-/// planner's memory rule ignores dp.
+/// without an all-reduce) need more memory than any GPU has, so that planners avoid them. The exception is
+/// the published planner, whose memory rule ignores dp.
 std::unique_ptr<const SumCostModel> measured_cost(const ProfileTables& profile);
 
 }  // namespace dflop

@@ -92,7 +92,7 @@ std::optional<double> saved_as_others(const PipelineImport& joined, const std::v
     as_was += time_of(recorded, overlaps ? &starts[0] : nullptr);
     try {
       changed += time_of(change.apply(recorded, recorded, 0), overlaps ? &starts[1] : nullptr);
-    } catch (const Error&) {  // of ranks that enter no collective as the others do
+    } catch (const Error&) {  // ranks that do not enter any collective like the others
       return std::nullopt;
     }
   }

@@ -33,7 +33,7 @@ struct StageReduction {
 };
 
 std::map<int, StageReduction> reductions_of(const Program& program, const ClusterSpec& cluster) {
-  std::map<std::int32_t, int> stage_of;  // of collectives
+  std::map<std::int32_t, int> stage_of;  // by collective
   for (const Instruction& instruction : program.instructions) {
     if (enters_collective(instruction.op)) stage_of[instruction.index] = instruction.stage;
   }
@@ -58,7 +58,7 @@ std::int64_t nodes_of(const Program& program, const ClusterSpec& cluster, const 
   return static_cast<std::int64_t>(nodes.size());
 }
 
-/// Sums one part of all reductions, which tells whether any waits for it.
+/// Sums one part of the time of all reductions. The sum is zero if no reduction waits for this part.
 Seconds sum_of(const std::map<int, StageReduction>& reductions, Seconds ReductionTimes::*part) {
   Seconds sum(0);
   for (const auto& [stage, reduction] : reductions) sum += reduction.times.*part;

@@ -1,4 +1,4 @@
-// This file explains what bounds the gradient reductions of a program: a link's bandwidth, or latency.
+// This file explains what limits the gradient reductions of a program: the bandwidth of a link, or latency.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 namespace dflop {
 
 struct ReductionExplanation {
-  /// A row for each stage that reduces gradients: how often, over how many groups and nodes, the time of its
-  /// longest reduction with nothing else on the links, its parts, and what bounds it most.
+  /// A row for each stage that reduces gradients: the number of reductions, groups and nodes, the time of the
+  /// longest reduction with nothing else on the links, its parts, and its main limit.
   Table by_stage;
-  /// A line for each bandwidth of the cluster that would shorten no reduction if it were higher, with what
-  /// bounds them instead.
+  /// A line for each bandwidth of the cluster that would not shorten any reduction if it were higher, with
+  /// the actual limit.
   std::vector<std::string> idle_bandwidths;
 };
 

@@ -24,8 +24,7 @@ void add(PriceSources& sum, const PriceSources& sources) {
   sum.scaled += sources.scaled;
 }
 
-/// Makes a run in place of the recorded one: names and shapes of stages that the recording does not know stay
-/// unknown.
+/// Gives a run the names and shapes of stages of the recording that it replaces. Unknown ones stay unknown.
 Timeline named_as(const Timeline& recording, Timeline timeline) {
   if (recording.stage_shapes.empty() && timeline.stages.size() == recording.stages.size()) {
     timeline.stages = recording.stages;
@@ -63,7 +62,7 @@ bool splits_backward(const StepOrder& order) {
   return false;
 }
 
-/// A SplitBackward is what the two parts of a backward take, in seconds or FLOP.
+/// A SplitBackward has the costs of the two parts of a backward pass, in seconds or FLOP.
 struct SplitBackward {
   double input = 0;
   double weight = 0;
@@ -74,8 +73,8 @@ SplitBackward split_by_time(const SumCostModel& cost, const Stage& stage, const 
           cost.compute(Op::backward_weight, stage, work).count()};
 }
 
-/// A head that takes rows in chunks is turned back in the forward, so that neither part has it; layers alone
-/// are recomputed.
+/// A head that processes rows in chunks has its backward pass inside the forward pass, so neither part
+/// includes it. Only layers are recomputed.
 SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
   SplitBackward split;
   const auto add = [&](const Stage& part, bool has_input, bool has_weights) {
@@ -105,9 +104,9 @@ SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Wo
   return {split.input + pairs, split.weight + pairs};
 }
 
-/// Returns the memory that the backwards of a program need once they are split; nothing where the recording
-/// has no memory. Without recomputation an input part keeps no more than there was before it. How much
-/// recomputation restores for the weight part only the model says.
+/// Returns the memory that the backward passes of a program need after they are split; empty if the recording
+/// has no memory. Without recomputation, an input part keeps only what was already in memory before it. Only
+/// the model shows how much recomputation restores for the weight part.
 std::vector<SplitMemory> split_memory(const PricedProgram& before, const ReplayReference& reference,
                                       const NoteOnce& note) {
   const Program& program = before.program;
@@ -141,8 +140,8 @@ std::vector<SplitMemory> split_memory(const PricedProgram& before, const ReplayR
   return memory;
 }
 
-/// Returns the reordering with a weight share, and memory, for an order that splits backwards. `name` is what
-/// the order is of.
+/// Returns the reordering with weight shares and memory, for an order that splits backward passes. Errors use
+/// `name` as their subject.
 Reordering with_split(const std::string& name, const PricedProgram& before, Reordering reordering,
                       const ReplayReference& reference, const NoteOnce& note) {
   const Program& program = before.program;
@@ -157,7 +156,8 @@ Reordering with_split(const std::string& name, const PricedProgram& before, Reor
                name);
 }
 
-/// Fills what instructions keep and need where the recording does not show it, as live ones do not.
+/// Fills in the memory that instructions keep and need if the recording does not have it, as in live
+/// recordings.
 void fill_memory(RecordedProgram& recorded, const ReplayReference& reference) {
   if (recorded.memory || !reference.profile || !knows_shapes(recorded.program.stages)) return;
   ProgramCosts costs = reference.profile->price(recorded.program);
@@ -171,7 +171,8 @@ std::string order_name(std::string name, const Reordering& reordering) {
   return fmt::format("{}{}{} microbatches", name, name.empty() ? "" : ", ", reordering.microbatches);
 }
 
-/// Tells whether the rank of the first chunk's last stage has that of the second chunk's first one, too.
+/// Returns whether the rank with the last stage of the first chunk also has the first stage of the second
+/// chunk.
 bool turns_at_last_rank(const Program& program, int ranks) {
   for (const Group& group : program.groups) {
     if (group.stage != ranks - 1) continue;
@@ -182,7 +183,7 @@ bool turns_at_last_rank(const Program& program, int ranks) {
   return false;
 }
 
-/// Returns the shape for which an order of the user's is read.
+/// Returns the shape with which a user's order is parsed.
 PipelineShape order_shape(const Program& program, const Reordering& reordering) {
   std::set<std::int32_t> ranks;
   for (const Group& group : program.groups) ranks.insert(group.stage);
@@ -203,18 +204,20 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   return shape;
 }
 
-/// A Role is what a group enters in a step, by its queues of collectives: participants and how many, rising.
+/// A Role describes which collectives a group enters in a step: for each queue, the numbers of participants
+/// and of collectives, in ascending order.
 using Role = std::vector<std::pair<std::size_t, std::size_t>>;
 
-/// An Entries says when a group enters collectives.
+/// An Entries has the times at which a group enters collectives.
 struct Entries {
   Role role;
-  std::vector<std::pair<std::size_t, std::size_t>> place;  ///< queue of the role, and number in it; in order
-  std::vector<Nanoseconds> computed;                       ///< up to each entry, and in all
+  std::vector<std::pair<std::size_t, std::size_t>> place;  ///< queue of the role and number in it, in program
+                                                           ///< order
+  std::vector<Nanoseconds> computed;                       ///< compute time before each entry, and in total
 };
 
-/// Returns a group's entries. Its queues are numbered by participants, collectives and, of equal ones, how
-/// far the first participants are apart, and which comes first.
+/// Returns a group's entries. Its queues are numbered in order of the number of participants, the number of
+/// collectives, the distance of the first two participants, and the first use.
 Entries entries_of(const PricedProgram& priced, const Group& group) {
   struct Queue {
     std::tuple<std::size_t, std::size_t, std::int32_t, std::size_t> order;
@@ -249,8 +252,8 @@ Entries entries_of(const PricedProgram& priced, const Group& group) {
   return entries;
 }
 
-/// Returns the median of what the groups whose ranks are not among `ranks` compute up to each of the entries,
-/// and in all, of those of the same role. @throws Error (usage) where none has it
+/// Returns the median compute time before each of the entries, and in total, over the groups with the same
+/// role whose ranks are not in `ranks`. @throws Error (usage) if there is no such group
 std::vector<Nanoseconds> others_median(const PricedProgram& priced, const Group& group,
                                        const Entries& entries, const std::vector<int>& ranks) {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<Nanoseconds>> times;
@@ -280,8 +283,8 @@ std::vector<Nanoseconds> others_median(const PricedProgram& priced, const Group&
   return medians;
 }
 
-/// Scales a group's compute so that it has computed as much at each collective that it enters, as far as it
-/// computes anything before it.
+/// Scales a group's compute to the wanted compute time before each collective, as far as the group computes
+/// anything before it.
 void compute_up_to_entries(const Program& program, ProgramCosts& costs, const Group& group,
                            const std::vector<Nanoseconds>& own, const std::vector<Nanoseconds>& wanted) {
   Nanoseconds done{0};

@@ -17,13 +17,13 @@
 
 namespace dflop {
 
-/// Tells whether the stages' shapes are known: there are stages, and each has layers or another computing
+/// Returns whether the stages' shapes are known: there are stages, and each has layers or another computing
 /// part.
 bool knows_shapes(std::span<const Stage> stages);
 
 /// A ReplayReference adds facts about the recorded model that the recording lacks: how whole backward passes
-/// would split and, with a profile, the memory that instructions keep. Without these facts they stay unknown.
-/// It also has the memory of a GPU of the recorded cluster, which limits some orders.
+/// would split and, with a profile, the memory that instructions keep. It also has the memory of a GPU of the
+/// recorded cluster, which limits some orders. Whatever is missing stays unknown.
 struct ReplayReference {
   std::string name;  ///< shown to people
   std::shared_ptr<const SumCostModel> profile = {};
@@ -31,24 +31,25 @@ struct ReplayReference {
   std::optional<Bytes> usable_memory = {};
 };
 
-/// Returns the weight part of each stage's whole backward passes, from the profile's times or else from the
-/// model's FLOP, including recomputation: the backward of each product has as many FLOP for its weights as
-/// for its input; attention has twice the forward's (Dao 2023), all for its input. Empty if neither is known,
-/// or if the program does not know its stages' shapes.
+/// Returns the weight fraction of each stage's whole backward passes, from the profile's times or else from
+/// the model's FLOP, including recomputation. The backward pass of each product has as many FLOP for its
+/// weights as for its input; attention has twice the FLOP of its forward pass (Dao 2023), all for its input.
+/// Empty if neither source is known, or if the program does not know the shapes of its stages.
 std::vector<double> weight_shares(const Program& program, const ReplayReference& reference);
 
-/// A ReplayChange is one what-if change. It is applied to the result of the changes before it.
+/// A ReplayChange is one what-if. It is applied to the result of the preceding changes.
 struct ReplayChange {
-  std::string name;  ///< name of its row
+  std::string name;  ///< in the table
   std::function<PricedProgram(const PricedProgram& before, const RecordedProgram& recorded, int iteration)>
       apply;
   std::function<void()> note = {};  ///< if set, reports notes after all iterations
 };
 
-/// A RecordedPart says which part of a run was recorded.
+/// A RecordedPart identifies the part of a run that was recorded.
 struct RecordedPart {
   std::int64_t first = 0;  ///< iteration of the run, counting from 0
-  bool repeats = false;    ///< after the end of its schedule, the run started it again, as `import` assumes
+  bool repeats = false;    ///< at the end of its schedule, the run started the schedule again, as `import`
+                           ///< assumes
 };
 
 /// Makes a change that runs another plan, priced by a RecordedCostModel. `target` belongs to the plan and
@@ -58,7 +59,7 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
                         const std::string& schedule_file, const Target& target, RecordedPart part,
                         PricedParts& parts);
 
-/// Makes a change that runs the same work in another order, for another number of microbatches, or both.
+/// Makes a change that runs the same work in another order, with another number of microbatches, or both.
 /// Without `wanted` the program keeps its order.
 ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering,
                          const ReplayReference& reference = {});
@@ -72,9 +73,9 @@ ReplayChange user_order(const std::string& file, const std::string& json, const 
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster);
 
-/// Makes a change in which these ranks, which meet others in collectives, compute as fast as the others: up
-/// to each collective, a rank takes the median time that the other ranks take up to as many collectives. This
-/// time includes compute and every delay on a rank's own side, such as late data.
+/// Makes a change in which these ranks, which meet others in collectives, compute as fast as the others.
+/// Before each collective, a rank takes the median time that the other ranks take before the same collective
+/// in their sequence. This time includes compute and every delay on a rank's own side, such as late data.
 ReplayChange as_others(const std::vector<int>& ranks);
 
 struct ReplayRun {
@@ -85,11 +86,13 @@ struct ReplayRun {
 
 /// ReplayConditions are the conditions under which the program runs after all changes.
 struct ReplayConditions {
-  std::string name;  ///< name of its row; empty: no conditions, no row
+  std::string name;  ///< in the table; empty: there are no conditions and no row
   WhatIf what_if;
-  std::optional<ClusterSpec> cluster;  ///< whose links are shared; required for NetworkModel::contention
+  std::optional<ClusterSpec> cluster;  ///< the cluster with the shared links; required for
+                                       ///< NetworkModel::contention
   ReplayReference reference = {};
-  std::size_t iterations = 1;  ///< recorded; run r of iteration k is run r * iterations + k of a seed
+  std::size_t iterations = 1;  ///< number of recorded iterations; run r of iteration k is run r * iterations
+                               ///< + k of a seed
 };
 
 struct ReplayedIteration {
@@ -104,8 +107,8 @@ struct ReplaySequence {
   std::vector<StepStart> repeated = {};  ///< for each repetition of the last run
 };
 
-/// Runs the recording, its replay, each what-if on top of the previous ones, and then the conditions; all on
-/// the recording's cores, unless the conditions have others. Spans (`detail`) are kept only for the last run.
+/// Runs the recording, its replay, each what-if on top of the previous ones, and then the conditions. All use
+/// the recording's cores, unless the conditions set others. Spans (`detail`) are kept only for the last run.
 /// A run that stalls is not repeated. With a `sequence` of all iterations before, each run continues from the
 /// end of the same run in the previous iteration.
 /// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as

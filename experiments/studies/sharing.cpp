@@ -13,7 +13,7 @@ namespace {
 
 using Interval = std::pair<Nanoseconds, Nanoseconds>;
 
-/// Returns the length of what two lists of intervals, each rising and without overlaps, have in common.
+/// Returns the total overlap of two lists of intervals. Each list is ascending and has no overlaps itself.
 Nanoseconds common_time(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   Nanoseconds sum{0};
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -23,7 +23,7 @@ Nanoseconds common_time(const std::vector<Interval>& a, const std::vector<Interv
   return sum;
 }
 
-/// Returns how many GPUs two groups have in common.
+/// Returns the number of GPUs that two groups have in common.
 int common_gpus(const Program& program, const Group& a, const Group& b) {
   const int first = std::max(program.first_device(a), program.first_device(b));
   const int end = std::min(program.first_device(a) + a.ranks, program.first_device(b) + b.ranks);

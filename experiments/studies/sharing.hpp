@@ -12,9 +12,9 @@
 namespace dflop {
 
 /// Returns a row for each module of a program on shared GPUs: its compute time on an average GPU, how much of
-/// it overlaps with the other module's compute, and how much longer it is than the module running by itself
-/// on its share. There are no rows if GPUs are not shared. `timeline` is a run of the program with these
-/// costs and conditions, including spans.
+/// it overlaps with the other module's compute, and how much longer it is than if the module ran by itself on
+/// its share. There are no rows if GPUs are not shared. `timeline` is a run of the program with these costs
+/// and conditions, including spans.
 Table explain_sharing(const Program& program, const ProgramCosts& costs, const Timeline& timeline,
                       const Conditions& conditions = {});
 

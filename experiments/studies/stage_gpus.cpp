@@ -33,7 +33,8 @@ StageGpus::StageGpus(const Values& values, const ModelSpec& model, const Cluster
     const ClusterSpec other = find_uniform_cluster(std::string(reader.rest()));
     require_speeds(other, "a cluster file of its own");
     mixed.gpu = other.gpu;
-    mixed.software = other.software;  // its kernels; messages and reductions stay those of the plan's cluster
+    mixed.software = other.software;  // only the kernels: messages and reductions remain those of the plan's
+                                      // cluster
     mixed.software.message_overhead = cluster.software.message_overhead;
     mixed.software.node_ring_bandwidth_bytes_per_s = cluster.software.node_ring_bandwidth_bytes_per_s;
     const auto [place, is_new] =

@@ -29,7 +29,7 @@ class StageGpus {
   /// Returns a message about a rank of any stage that needs more memory than its GPU has; nothing if all fit.
   std::optional<std::string> out_of_memory(std::span<const Timeline> timelines) const;
 
-  /// Returns the usable memory of the GPU of a group's first rank.
+  /// Returns the usable memory of the GPU of the first rank in a group.
   Bytes usable_memory(const GroupUsage& group) const { return gpu_of(group).usable_memory(); }
 
   /// Returns the total peak of all GPUs of the cluster, including those without a rank, for a run of the

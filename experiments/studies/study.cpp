@@ -30,14 +30,14 @@
 namespace dflop {
 namespace {
 
-/// Batches are drawn from this random stream of the seed. Schedulers and planners derive their own from seed
-/// and iteration.
+/// The random stream of the seed for batches. Schedulers and planners derive their own streams from seed and
+/// iteration.
 constexpr std::uint64_t kBatchStream = 0x62617463;
-/// Planners are shown further batches of a seed that nobody gives.
+/// Planners see further batches, drawn with seeds that no user gives.
 constexpr std::uint64_t kPlanningSeeds = 0x706c'616e'0000'0000;
 constexpr std::uint64_t kHeadroomSeeds = 0x6865'6164'0000'0000;
 
-/// Says what was assumed for records that leave something out, and which were left out.
+/// Describes what was assumed for incomplete records, and which records were left out.
 std::vector<std::string> assumptions_of(const Preprocessed& data, const PreprocessOptions& options) {
   const Assumptions& used = data.assumptions;
   std::vector<std::string> lines;
@@ -66,10 +66,9 @@ std::vector<std::string> assumptions_of(const Preprocessed& data, const Preproce
   return lines;
 }
 
-/// Returns what to do about a model or cluster of a plan that is a relative path from another folder; ""
-/// where it is not.
+/// Returns advice for a plan whose model or cluster is a path relative to another folder; "" if it is not.
 std::string folder_hint(const std::string& name) {
-  const std::size_t colon = name.rfind(':');  // before the nodes of a cluster
+  const std::size_t colon = name.rfind(':');  // before the number of nodes of a cluster
   const std::filesystem::path path =
       name.substr(0, name.find('/', colon) == std::string::npos ? colon : name.npos);
   std::error_code failed;
@@ -81,7 +80,7 @@ std::string folder_hint(const std::string& name) {
       std::filesystem::current_path(failed).string());
 }
 
-/// Does find(name), whose errors also say which key of a plan asked for it.
+/// Calls find(name). Its errors also name the key of the plan that has this name.
 template <typename Find>
 auto named_by(const std::string& plan_file, const std::string& key, const std::string& name, Find find) {
   try {
@@ -97,19 +96,19 @@ ClusterSpec changed(ClusterSpec cluster, const std::function<void(ClusterSpec&)>
   return cluster;
 }
 
-/// Returns a pointer to what somebody else owns.
+/// Returns a pointer to an object that it does not own.
 template <typename T>
 std::shared_ptr<const T> borrowed(const T& value) {
   return {std::shared_ptr<const T>(), &value};
 }
 
-/// Returns what the scheduler predicts with.
+/// Returns the cost model that the scheduler predicts with.
 const CostModel& scheduling_cost(const Target& target, const SchedulerChoice& choice) {
   return choice.cost != nullptr ? *choice.cost : target.cost;
 }
 
-/// Returns what a service of these batches needs. Everything is borrowed: it is for deterministic services,
-/// whose threads end with them.
+/// Returns the input of a service for these batches. The input owns nothing, so it is only for deterministic
+/// services, whose threads end with them.
 ServiceInput service_input(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                            const SchedulerChoice& choice) {
   const auto draw = [&batches](std::uint64_t k) {
@@ -124,8 +123,8 @@ ScheduleFile empty_schedule(const Plan& plan, const std::vector<Batch>& batches,
   return {choice.name, plan.model, static_cast<int>(batches.empty() ? 0 : batches[0].size()), seed, {}};
 }
 
-/// Tells whether a run says what the schedule comes to. A scheduler that makes makespans small searches with
-/// durations that are affine in the work and may not be those of the cost model: what counts is the run.
+/// Returns whether the schedule's value must come from a run. A scheduler that minimizes makespans searches
+/// with durations that are affine in the work, and these may differ from the cost model's.
 bool is_run(const ScheduledIteration& iteration) {
   return iteration.objective == Objective::makespan && iteration.feasible();
 }
@@ -136,7 +135,7 @@ void set_makespan(ScheduledIteration& iteration, Seconds makespan) {
     throw Error(ErrorKind::internal, fmt::format("a makespan of {} s below its bound of {} s",
                                                  makespan.count(), iteration.bound.count()));
   }
-  iteration.bound = std::min(iteration.bound, makespan);  // as rounded
+  iteration.bound = std::min(iteration.bound, makespan);  // up to rounding
   if (iteration.met()) {
     iteration.status = ScheduleStatus::optimal;
     iteration.reason.clear();
@@ -145,8 +144,8 @@ void set_makespan(ScheduledIteration& iteration, Seconds makespan) {
   }
 }
 
-/// Makes an iteration infeasible whose run needs more memory than is to be respected. Its scheduler sees to
-/// that, but where the order of steps depends on durations and it predicts with others than the target's.
+/// Makes an iteration infeasible if its run needs more memory than allowed. Its scheduler prevents this
+/// unless the order of steps depends on durations and the scheduler's durations differ from the target's.
 void refuse_overrun(const SchedulerChoice& choice, const Plan& plan, const Target& target,
                     const Timeline& run, ScheduledIteration& iteration) {
   const Bytes usable = target.cluster.gpu.usable_memory();
@@ -159,7 +158,7 @@ void refuse_overrun(const SchedulerChoice& choice, const Plan& plan, const Targe
   iteration.assignment = {};
 }
 
-/// Returns a run of the iteration by what the scheduler predicts with, in the target's order.
+/// Runs the iteration with the scheduler's costs, in the target's order.
 Timeline predict(const Plan& plan, const Target& target, const SchedulerChoice& choice,
                  const ScheduledIteration& iteration) {
   const Iteration made = make_iteration(target.problem(), plan, iteration.samples, iteration.assignment);
@@ -167,7 +166,7 @@ Timeline predict(const Plan& plan, const Target& target, const SchedulerChoice& 
   return target.executor.run(made, *choice.cost, Detail::usage);
 }
 
-/// Passes the scheduler's events on to the user, and gives the batch the form that files have.
+/// Reports the scheduler's events to the user, and converts the batch to the form used in files.
 ScheduledIteration stored(const ScheduledBatch& batch) {
   for (const ScheduleEvent& event : batch.events) {
     say("dflop: note: iteration {}: {}: {}\n", event.iteration, to_string(event.kind), event.message);
@@ -175,7 +174,7 @@ ScheduledIteration stored(const ScheduledBatch& batch) {
   return {batch.result, *batch.samples};
 }
 
-/// An Evaluator runs the iterations of a plan one after the other and adds up what they come to.
+/// An Evaluator runs the iterations of a plan one after the other and accumulates their results.
 class Evaluator {
  public:
   /// Keeps spans of the first `traced` of `iterations`.
@@ -187,7 +186,7 @@ class Evaluator {
         iterations_(iterations),
         traced_(static_cast<std::size_t>(traced)) {}
 
-  /// Runs the next iteration, in the order of order_for_batch() or in one of the user's.
+  /// Runs the next iteration, in the order of order_for_batch() or in the user's.
   const Timeline& run(std::span<const Sample> samples, const Assignment& assignment,
                       const std::optional<PipelineOrder>& order = {}) {
     Iteration iteration = make_iteration(target_.problem(), plan_, samples, assignment, order);
@@ -200,7 +199,7 @@ class Evaluator {
     return timeline;
   }
 
-  /// Returns the sums and means; of a run that stalled there are none.
+  /// Returns the sums and means; a run that stalled has none.
   Evaluation take() {
     if (!result_.timelines.empty() && !result_.timelines.back().stalls.empty()) return std::move(result_);
     const Seconds total = std::accumulate(times_.begin(), times_.end(), Seconds(0));
@@ -257,7 +256,7 @@ std::unique_ptr<const SumCostModel> cost_of(const ModelSpec& model, const Cluste
   return measured_cost(profile->tables);
 }
 
-/// Says how many samples, which are taken as they are, are longer than the model takes; "" where none is.
+/// Returns a sentence about samples that exceed the model's limit but are used unchanged; "" if none do.
 std::string longer_than(std::int64_t most, const std::vector<Sample>& samples) {
   const auto longer =
       std::ranges::count_if(samples, [&](const Sample& sample) { return sample.llm_tokens > most; });
@@ -266,7 +265,7 @@ std::string longer_than(std::int64_t most, const std::vector<Sample>& samples) {
                      longer, samples.size(), most);
 }
 
-/// Takes samples as they are, but for modalities that were not asked for.
+/// Takes samples unchanged, except for modalities that were not requested.
 Preprocessed selected(std::vector<Sample> samples, const PreprocessOptions& options) {
   Preprocessed data;
   for (Sample& sample : samples) {
@@ -404,7 +403,7 @@ std::int32_t BatchStream::next_number() {
   return order_[next_++];
 }
 
-/// Draws the next batch or, where outliers are delayed, as many batches of this pass as a window has.
+/// Draws the next batch or, if outliers are delayed, the next window of batches of this pass.
 void BatchStream::draw_window() {
   const std::size_t left = next_ == order_.size() ? next_ : order_.size() - next_;
   const std::size_t whole = left / gbs_;
@@ -452,8 +451,8 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 
 namespace {
 
-/// Returns of every 64 samples one, `most` at most: in turn the next with the most LLM tokens and with the
-/// most encoder tokens.
+/// Returns one in 64 samples, but at most `most`. They are the samples with the most LLM tokens and the most
+/// encoder tokens, in turn.
 std::vector<const Sample*> longest_of(const std::vector<Sample>& samples, std::size_t most) {
   constexpr std::size_t kOneOf = 64;
   const std::size_t count = std::clamp(samples.size() / kOneOf, std::size_t{1}, most);
@@ -472,15 +471,15 @@ std::vector<const Sample*> longest_of(const std::vector<Sample>& samples, std::s
   return longest;
 }
 
-/// Returns how many further batches are drawn.
+/// Returns the number of further batches to draw.
 std::size_t count_to_draw(int gbs) {
   constexpr std::size_t kMost = 64;
   constexpr std::size_t kLeast = 16;
-  constexpr std::size_t kSamplesInAll = std::size_t{1} << 14;  // so that large batches are not many
+  constexpr std::size_t kSamplesInAll = std::size_t{1} << 14;  // so that fewer large batches are drawn
   return std::clamp(kSamplesInAll / static_cast<std::size_t>(gbs), kLeast, kMost);
 }
 
-/// Appends for each sample the next batch of a stream, which begins with it.
+/// Appends for each sample the next batch of a stream, with this sample at the front.
 void append_with(const std::vector<const Sample*>& longest, BatchStream& stream,
                  std::vector<Batch>& batches) {
   for (const Sample* sample : longest) {
@@ -507,7 +506,7 @@ FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std:
 
 std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
   constexpr std::size_t kOfEach = kHardestBatches / 4;
-  constexpr std::uint64_t kMoreDraws = 3;  // of what comes with a long sample may be another one
+  constexpr std::uint64_t kMoreDraws = 3;  // a batch may have another long sample in addition to its own
   FurtherBatches further = further_batches(samples, gbs, seed ^ kPlanningSeeds);
   std::vector<Batch> batches;
   const auto move_from = [&](std::vector<Batch>& from, std::size_t most) {
@@ -624,7 +623,7 @@ ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const
     refuse_overrun(choice, plan, target, ran, iteration);
     if (!iteration.feasible()) return run;
     if (!is_run(iteration)) continue;
-    // Where the scheduler predicts with what iterations are run with, the run is the measurement.
+    // If the scheduler predicts with the same costs as the run, the run is the measurement.
     set_makespan(iteration,
                  choice.cost == nullptr ? makespan : predict(plan, target, choice, iteration).makespan);
   }
@@ -652,7 +651,7 @@ void note_trained(const TrainedParts& trained, const ModelSpec& model) {
 
 namespace {
 
-/// Judges each rank of a mixed cluster by its own GPU.
+/// Checks each rank of a mixed cluster against its own GPU.
 std::optional<std::string> out_of_own_memory(std::span<const Timeline> timelines,
                                              const ClusterSpec& cluster) {
   for (std::size_t k = 0; k < timelines.size(); ++k) {
@@ -719,7 +718,7 @@ std::string marked(const Plan& plan) {
 
 namespace {
 
-/// Takes back a plan whose tp is not allowed, which only planners that choose it so themselves do not make.
+/// Discards a plan whose tp is not allowed. Only planners that check this themselves avoid such plans.
 void refuse_split(const SearchOptions& search, PlanResult& result) {
   if (!search.can_split || !result.plan) return;
   const Plan& plan = *result.plan;
@@ -736,8 +735,8 @@ void refuse_split(const SearchOptions& search, PlanResult& result) {
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search, bool best_parts) {
-  constexpr double kWorthALine = 0.8;           // of the gap that was shown last
-  constexpr double kWorthALineOfItsOwn = 0.97;  // of the objective that was shown last
+  constexpr double kWorthALine = 0.8;           // of the gap shown last
+  constexpr double kWorthALineOfItsOwn = 0.97;  // of the objective shown last
   Seconds shown{std::numeric_limits<double>::max()};
   validate(options.trained, target.model);
   double shown_gap = std::numeric_limits<double>::max();
@@ -774,7 +773,7 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
   const auto start = std::chrono::steady_clock::now();
   PlanResult result = plan();
   if (!result.plan && result.candidates > 0) {
-    request.further = {};  // a plan that some batch does not fit is better than none, where that is said
+    request.further = {};  // a plan that does not fit some batch is better than none, if this is reported
     if (request.search.time_limit) {
       const Seconds left = *request.search.time_limit - Seconds(std::chrono::steady_clock::now() - start);
       request.search.time_limit = std::max(left, Seconds{0.1});

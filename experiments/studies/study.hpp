@@ -1,4 +1,4 @@
-// This file has the steps that commands are made of: from data to batches, to schedules, to simulated
+// This file has the steps from which commands are built: from data to batches, to schedules, to simulated
 // iterations. `compare` uses the same steps, so its numbers equal those of `plan`, `schedule` and `simulate`
 // run one by one.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace dflop {
 
-/// A Use says what a Target is for. If its costs are not used, because other costs replace them or only its
+/// A Use is the purpose of a Target. If its costs are not used, because other costs replace them or only its
 /// shape matters, the cluster's speeds may be placeholders.
 enum class Use : std::uint8_t { costs, shape };
 
@@ -75,14 +75,14 @@ struct PlanFiles {
 /// Reads a data set and discards it. @throws Error (input) if load_samples() could not read it
 void check_data(const std::string& file);
 
-/// Returns "86 of 2,000 samples cut at 32,768 tokens, 12.2 % of all tokens (--max-tokens)"; empty if none is
-/// cut. `samples` is the number of samples, 0 if unknown.
+/// Returns "86 of 2,000 samples cut at 32,768 tokens, 12.2 % of all tokens (--max-tokens)"; empty if no
+/// sample is truncated. `samples` is the number of samples, 0 if unknown.
 std::string describe(const SampleCut& cut, std::int64_t samples = 0);
 
-/// Loads and preprocesses a data set, or takes samples unchanged (traces/files/samples.hpp). `report` counts
-/// assumptions and left-out records on stderr. `origin`, if given, receives the provenance for files made
-/// from the samples. `of_records` names given command-line options that say how samples are made from
-/// records.
+/// Loads and preprocesses a data set, or takes samples unchanged (traces/files/samples.hpp). With `report`,
+/// prints the number of assumptions and of records left out to standard error. `origin`, if given, receives
+/// the provenance for files made from the samples. `of_records` names given command-line options that control
+/// how samples are made from records.
 /// @throws Error (input) if no sample is left, (usage) for record options when the data are samples.
 std::vector<Sample> load_samples(const std::string& file, const PreprocessOptions& options,
                                  bool report = true, DataOrigin* origin = nullptr,
@@ -92,10 +92,10 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
 /// The same samples, gbs and seed give the same batches. A copy continues independently from the same
 /// position; the samples are shared.
 ///
-/// Outliers may be delayed: delay_outliers() then regroups the whole batches of a pass, `window` at a time,
-/// so that a pass still has each sample once. A batch with samples of two passes stays as drawn. Samples cost
-/// their FLOP (model_flop()), because the order must not depend on what a run can change: plan, cluster and
-/// profile.
+/// Outliers may be delayed. In that case delay_outliers() regroups the whole batches of a pass, `window` at a
+/// time, so that a pass still has each sample once. A batch with samples of two passes stays as drawn. The
+/// cost of a sample is its FLOP (model_flop()), because the order must not depend on anything that a run can
+/// change: plan, cluster and profile.
 class BatchStream {
  public:
   /// Requires at least one sample and gbs >= 1.
@@ -104,12 +104,12 @@ class BatchStream {
               const OutlierDelay& delay, const ModelSpec& model);
 
   Batch next();
-  /// Skips this many batches.
+  /// Skips the next `batches` batches.
   void skip(std::int64_t batches) {
     for (std::int64_t i = 0; i < batches; ++i) next_numbers();
   }
 
-  /// Returns how far samples have moved, over all batches returned or skipped.
+  /// Returns how far samples have moved, over all batches returned or skipped so far.
   const DelayCount& delayed() const { return delayed_; }
 
  private:
@@ -137,9 +137,10 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 
 /// FurtherBatches are batches for estimating how much memory the data may need.
 struct FurtherBatches {
-  std::vector<Batch> drawn;  ///< 64 of a BatchStream; down to 16 for batches of more than 256 samples
-  /// Half as many batches. Each begins with one of the longest samples, which a run meets once in a pass over
-  /// the data: the sample with the most LLM tokens, the one with the most encoder tokens, the next of each.
+  std::vector<Batch> drawn;  ///< 64 batches of a BatchStream; as few as 16 if a batch has more than 256
+                             ///< samples
+  /// Half as many batches as `drawn`. Each begins with one of the longest samples, which a run meets once in
+  /// a pass over the data: in turn the samples with the most LLM tokens and with the most encoder tokens.
   /// They are at most one in 64 samples.
   std::vector<Batch> longest;
 };
@@ -154,8 +155,8 @@ std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, s
 /// Returns the further batches with which estimate_headroom() estimates a plan's memory.
 FurtherBatches headroom_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
-/// Does the same as the other make_batches(); if outliers are delayed, reports on standard error and in
-/// `origin` how far samples have moved.
+/// Like the other make_batches(). If outliers are delayed, also reports on standard error and in `origin` how
+/// far samples have moved.
 std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
                                 std::uint64_t seed, const OutlierDelay& delay, const ModelSpec& model,
                                 DataOrigin& origin);
@@ -169,13 +170,13 @@ std::string describe(const OutlierDelay& delay, const DelayCount& count);
 struct SchedulerChoice {
   std::string name;
   ScheduleLimits limits = {};
-  /// If true, limits.memory is the cluster's. None: as the plan says.
+  /// If true, limits.memory is the cluster's memory. None: the plan decides.
   std::optional<bool> respect_memory = {};
   /// The scheduler's own cost model, which must outlive the runs. Null: the target's.
   const CostModel* cost = nullptr;
 
-  /// Keeps all plans within memory, not only those that ask for it, so that they are comparable; except if
-  /// the user says otherwise, or the scheduler ignores costs.
+  /// Makes the scheduler stay within memory for all plans, not only those that require it, so that they are
+  /// comparable. Does nothing if the user says otherwise, or the scheduler ignores costs.
   void keep_within_memory();
   bool respects_memory(const Plan& plan) const { return respect_memory.value_or(plan.respect_memory); }
   /// Returns the limits for a plan, including the memory of a GPU of the cluster if it is respected.
@@ -183,7 +184,7 @@ struct SchedulerChoice {
 };
 
 /// Schedules every batch. `seconds`, if given, receives the measured time of each. An iteration whose caps
-/// cannot be obeyed, or were not, has status infeasible, a reason and no bins, and is the last.
+/// cannot be obeyed, or were not obeyed, has status infeasible, a reason and no bins. It is the last one.
 ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds = nullptr);
@@ -201,7 +202,8 @@ struct Evaluation {
   PipelineOrder order;  ///< order of the first iteration
 };
 
-/// Returns the percentile `part` (0.95) of ascending values, by nearest rank. @pre `rising` is not empty
+/// Returns the percentile `part` (such as 0.95) of ascending values, by nearest rank. @pre `rising` is not
+/// empty
 template <typename Value>
 Value nearest_rank(const std::vector<Value>& rising, double part) {
   const double rank = std::ceil(part * static_cast<double>(rising.size()));
@@ -220,27 +222,27 @@ struct ScheduledRun {
   std::optional<Evaluation> evaluation;
 };
 
-/// Does schedule_batches() and evaluate() in less time: each batch is scheduled while the previous one is
+/// Combines schedule_batches() and evaluate() in less time: each batch is scheduled while the previous one is
 /// evaluated.
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                                    const SchedulerChoice& choice, std::uint64_t seed, int traced);
 
-/// Notes for which GPU types of a mixed cluster plans are made; says nothing for other clusters.
+/// Notes for which GPU types of a mixed cluster plans are made; prints nothing for other clusters.
 void note_gpu_types(const ClusterSpec& cluster);
 
-/// Notes which parts are trained, if not all. @throws Error as validate()
+/// Prints a note about which parts are trained, unless all are. @throws Error as validate()
 void note_trained(const TrainedParts& trained, const ModelSpec& model);
 
 /// Returns a message about a plan that needs more memory in an iteration than a GPU has: the rank, the time
-/// and its memory then. On a mixed cluster each rank has the memory of its own GPU. Returns nothing if the
-/// plan fits.
+/// and its memory at that time. On a mixed cluster each rank has the memory of its own GPU. Returns nothing
+/// if the plan fits.
 std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster);
 
 /// Checks a schedule. `file` names it in errors.
 /// @throws Error (input) unless it is for the plan's model, and its assignments fit the plan.
 void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file);
 
-/// Returns how many assignments the scheduler finished with each status, such as "optimal 7, node_limit 1".
+/// Returns the number of assignments with each status, such as "optimal 7, node_limit 1".
 std::string status_counts(const ScheduleFile& schedule);
 
 /// Returns the mean gap of the iterations with a bound; zero if none has one.
@@ -249,7 +251,7 @@ double mean_gap(const ScheduleFile& schedule);
 /// Tables put this mark on a plan whose layout has not been confirmed on GPUs.
 inline constexpr std::string_view kUnconfirmed = " *";
 
-/// Tells whether plans with a layout have never run on GPUs in the predicted way.
+/// Returns whether plans with this layout have never run on GPUs in the predicted way.
 constexpr bool is_unconfirmed(Layout layout) {
   return layout == Layout::shared;
 }
@@ -259,8 +261,8 @@ std::string marked(const Plan& plan);
 
 /// Plans with the named planner, with a progress bar. With `best_parts`, the parts that neither the planner
 /// nor the search options determine are chosen by simulation (solver/planners/trials/candidates.hpp). A
-/// search keeps its plans within memory when it fills them, and marks them so that later schedulers do the
-/// same. A plan whose tp the search options do not allow counts as infeasible.
+/// search keeps its plans within memory when it schedules them, and marks them so that later schedulers do
+/// the same. A plan whose tp the search options do not allow counts as infeasible.
 PlanResult make_plan(const std::string& planner, const Target& target, const std::vector<Sample>& samples,
                      const std::vector<Batch>& batches, int gbs, std::uint64_t seed,
                      const PlanOptions& options, const SearchOptions& search = {}, bool best_parts = false);

@@ -48,7 +48,7 @@ TransformerSpec llama(const TruthRow& row) {
   return {row.model, row.layers, 8192, 28672, 64, 8, 128, true, true, 128256};
 }
 
-/// Returns a model of the Llama family, whose logits dflop makes in chunks.
+/// Returns a model of the Llama family in the form that dflop runs live, with logits in chunks.
 TransformerSpec live(const TruthRow& row) {
   TransformerSpec spec{row.model,    row.layers,   row.hidden, row.ffn, row.heads,
                        row.kv_heads, row.head_dim, true,       true,    row.vocabulary};
@@ -138,7 +138,7 @@ Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec
   Seconds sum{0};
   Seconds slowest{0};
   Seconds message{0};
-  std::vector<Seconds> end;  // per stage, after the last backward
+  std::vector<Seconds> end;  // of each stage, after its last backward
   for (const Stage& stage : program.stages) {
     const Seconds passes = cost.compute(Op::forward, stage, program.works.front()) +
                            cost.compute(Op::backward, stage, program.works.front());
@@ -170,7 +170,7 @@ TruthSet read_ground_truth_on(const ClusterSpec& cluster, const std::string& pat
 void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictions,
                    const std::string& row_is) {
   constexpr double kOdd = 1.5;
-  constexpr double kDeviations = 5 * 1.4826;  // so many medians of deviations are five standard ones
+  constexpr double kDeviations = 5 * 1.4826;  // this many median deviations equal five standard deviations
   constexpr std::size_t kMostShown = 5;
   std::vector<double> ratios;
   for (std::size_t i = 0; i < set.rows.size(); ++i)

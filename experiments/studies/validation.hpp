@@ -1,4 +1,4 @@
-// This file predicts measured iterations by the same path as every plan: cost model, lower(), simulate().
+// This file predicts measured iterations in the same way as all plans: cost model, lower(), simulate().
 #pragma once
 
 #include <vector>
@@ -37,7 +37,7 @@ TruthCase truth_case(TruthKind kind, const TruthRow& row);
 
 struct Prediction {
   Seconds iteration{0};
-  Bytes peak_memory;  ///< on the rank with the max
+  Bytes peak_memory;  ///< on the rank that needs the most
 
   bool operator==(const Prediction&) const = default;
 };
@@ -48,42 +48,43 @@ Program truth_program(const TruthCase& run);
 /// Simulates one iteration of run's program on as many nodes of `cluster` as the plan needs.
 Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
-/// Simulates one iteration on as many nodes of `cluster` as the plan needs.
+/// Does the same for a run whose program is not lowered yet.
 Prediction predict(const TruthCase& run, const ClusterSpec& cluster);
 
 /// Returns the parts of a program that estimate() needs: its stages and groups, one message for each stage
-/// boundary, the collectives, one work; no instructions.
+/// boundary, the collectives and one work, but no instructions.
 Program skeleton(const Program& program);
 
-/// Estimates the iteration time of predict() without a simulation, for fits, which need it a thousand times.
-/// All microbatches are equal, so 1F1B takes the sum of all stages' passes and, for every further microbatch,
-/// the slowest stage's passes (Narayanan et al. 2021, section 2.2), each with a message; then come the
-/// slowest stage's reduction and optimizer step.
+/// Estimates the iteration time of predict() without a simulation, for fits, which need it thousands of
+/// times. All microbatches are equal, so 1F1B takes the sum of all stages' passes and, for every further
+/// microbatch, the slowest stage's passes (Narayanan et al. 2021, section 2.2), each with a message. Then
+/// come the slowest stage's reduction and optimizer step.
 /// @pre `program` belongs to a truth_case, or is its skeleton
 Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
 /// Reads measured iterations of runs on nodes of `cluster`.
 /// @throws Error (input) as read_ground_truth(), and naming row and column if tp neither divides the GPUs of
-/// a node nor fills whole nodes, because no launcher places ranks that way.
+/// a node nor fills whole nodes, because no launcher places ranks in that way.
 TruthSet read_ground_truth_on(const ClusterSpec& cluster, const std::string& path);
 
 /// Notes suspicious rows on standard error: rows whose ratio of prediction to measurement differs from the
 /// median of the set by more than a factor of 1.5 and by more than five standard deviations, estimated from
 /// the median deviation. Such a row is more often a mistake, such as 843 s for 0.843 s or a first iteration,
-/// than a real run. Using the median ignores errors of an uncalibrated cluster that all rows share. `row_is`
-/// is the text between the file's name and a row's number, such as ":row ".
+/// than a real run. The comparison with the median cancels errors of an uncalibrated cluster that all rows
+/// share. `row_is` is the text between the file's name and a row's number, such as ":row ".
 void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictions,
                    const std::string& row_is);
 
-/// An ErrorSummary says how far predictions are from measurements, in fractions, not percent.
+/// An ErrorSummary summarizes the differences between predictions and measurements, in fractions, not
+/// percent.
 struct ErrorSummary {
   double mean = 0;
   double median = 0;
-  double p95 = 0;  ///< nearest rank
+  double p95 = 0;  ///< by nearest rank
   double max = 0;
 };
 
-/// Summarizes errors. @pre they are absolute and at least one.
+/// Summarizes errors. @pre they are absolute, and there is at least one.
 ErrorSummary summarize(std::vector<double> errors);
 
 /// Returns |predicted / measured - 1| of each row's time.

@@ -26,31 +26,31 @@ namespace {
 
 constexpr int kMostRepeats = 1'000'000;
 constexpr int kMostCores = 1 << 20;
-constexpr int kMostIndex = 1 << 20;  // of ranks, stages and nodes
+constexpr int kMostIndex = 1 << 20;  // max index of ranks, stages and nodes
 constexpr double kMostFactor = 1e6;
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostJitter = 3;
 constexpr std::uint64_t kWhatIfJitterStream = 0x6a697474'65720000;
 
-/// Affected is a rank, all ranks of a stage, or a GPU with its one rank, or two of a shared plan; and a
-/// number.
+/// An Affected is a rank, all ranks of a stage, or a GPU with its rank (two ranks in a shared plan); and a
+/// factor.
 struct Affected {
   enum class Kind : std::uint8_t { rank, stage, gpu };
 
   Kind kind = Kind::rank;
   int index = 0;
-  std::string label = {};            ///< of a stage, in place of its index
-  std::optional<GpuRole> role = {};  ///< of a GPU, in place of its index
+  std::string label = {};            ///< of a stage, instead of its index
+  std::optional<GpuRole> role = {};  ///< of a GPU, instead of its index
   double factor = 1;
 };
 
-/// Returns "rank=R:FACTOR or stage=S:FACTOR ..." for what stands behind the selector.
+/// Returns "rank=R:FACTOR or stage=S:FACTOR ...", with `behind` after each selector.
 std::string selector_form(std::string_view behind, const WhatIf& what_if) {
   return fmt::format("rank=R:{0} or stage=S:{0} (0, or llm0)", behind) +
          (what_if.takes_roles ? fmt::format(", gpu=worst:{0} or gpu=each:{0}", behind) : "");
 }
 
-/// Reads "rank=3", "stage=llm0", "gpu=2" or "gpu=worst", up to the colon behind it.
+/// Reads "rank=3", "stage=llm0", "gpu=2" or "gpu=worst", up to the colon after it.
 Affected read_selector(ValueText& selector, WhatIf& what_if) {
   Affected affected;
   if (selector.take("stage=")) {
@@ -91,7 +91,7 @@ void require_rank(const Program& program, const std::string& option, int rank) {
   refuse_value(option, fmt::format("a rank from 0 to {}", program.ranks() - 1), fmt::format("rank={}", rank));
 }
 
-/// Returns a name without what people leave out: "LLM-0" and "llm 0" are one.
+/// Returns a normalized name, so that "LLM-0" and "llm 0" are equal.
 std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char c : name) {
@@ -101,7 +101,7 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-/// Finds a stage by number or name. @throws Error (usage) listing the stages that there are
+/// Finds a stage by number or name. @throws Error (usage) listing the existing stages
 int find_stage(const Program& program, const std::string& option, const Affected& affected) {
   const std::vector<std::string> names = stage_names(program);
   for (std::size_t s = 0; s < names.size(); ++s) {
@@ -116,8 +116,9 @@ int find_stage(const Program& program, const std::string& option, const Affected
                "stage=" + (affected.label.empty() ? std::to_string(affected.index) : affected.label));
 }
 
-/// Returns the ranks that are affected. `gpu` is whose turn it is, where a role is named.
-/// @throws Error (usage) for a rank, stage or GPU that the program has not, and for a role without a turn
+/// Returns the affected ranks. `gpu` is the GPU in turn if a role is named.
+/// @throws Error (usage) for a rank, stage or GPU that the program does not have, and for a role without a
+/// GPU in turn
 std::vector<int> ranks_of(const Program& program, const std::string& option, const Affected& affected,
                           const std::optional<int>& gpu) {
   std::vector<int> ranks;
@@ -148,8 +149,8 @@ std::vector<int> ranks_of(const Program& program, const std::string& option, con
   return ranks;
 }
 
-/// Returns per group the worst of its ranks' factors, which sets its pace: `worse` chooses between two.
-/// Factors of one rank multiply; they are bounded, so that many cannot underflow or overflow.
+/// Returns for each group the worst factor of its ranks, which sets its pace; `worse` chooses between two.
+/// Factors of one rank multiply. Products are bounded, so that they cannot underflow or overflow.
 template <typename Worse>
 std::vector<double> factors(const Program& program, const std::string& option,
                             const std::vector<Affected>& affected, const std::optional<int>& gpu,
@@ -159,7 +160,7 @@ std::vector<double> factors(const Program& program, const std::string& option,
     for (const int rank : ranks_of(program, option, a, gpu)) of_rank[rank] *= a.factor;
   }
   for (const double product : of_rank) {
-    // A rounded product of 1e-3 and 1e-3 may be a little below 1e-6.
+    // The rounded product of 1e-3 and 1e-3 may be slightly below 1e-6.
     if (product >= 0.999 / kMostFactor && product <= 1.001 * kMostFactor) continue;
     refuse_value(option,
                  fmt::format("factors from {} to {}, multiplied on a rank", 1 / kMostFactor, kMostFactor),
@@ -173,7 +174,7 @@ std::vector<double> factors(const Program& program, const std::string& option,
   return of_group;
 }
 
-// These functions say how each condition is read, and what it does.
+// These functions define how each condition is read, and what it does.
 
 void read_network(const Values& values, const std::string& option, WhatIf& what_if) {
   what_if.network = read_named<NetworkModel>(values, option);
@@ -208,8 +209,8 @@ void read_slow_link(const Values& values, const std::string& option, WhatIf& wha
   });
 }
 
-/// Reads a selector, :START and, of a rank that does not fail then, :DURATION. Of a stage that fails it is
-/// the first rank.
+/// Reads a selector, :START and, unless the rank fails at that time, :DURATION. If a stage fails, only its
+/// first rank does.
 void read_pauses(const Values& values, const std::string& option, const std::string& form, bool fails,
                  WhatIf& what_if) {
   for (const std::string& text : read_texts(values, option)) {
@@ -283,7 +284,7 @@ double& node_ring_bandwidth(ClusterSpec& cluster) {
   return cluster.software.node_ring_bandwidth_bytes_per_s;
 }
 
-/// Reads a unit of bandwidths, perhaps behind a blank; returns its bytes a second.
+/// Reads a unit of bandwidth, optionally after a space. Returns its bytes per second.
 double read_unit(ValueText& selector) {
   struct Unit {
     std::string_view name;
@@ -300,7 +301,7 @@ double read_unit(ValueText& selector) {
   selector.fail();
 }
 
-/// Reads 400Gb/s, 50GB/s or the factor x2 of a cluster's bandwidth.
+/// Reads a bandwidth such as 400Gb/s or 50GB/s, or x2, a factor on the cluster's bandwidth.
 template <double& (*bandwidth_of)(ClusterSpec&)>
 void read_link_bandwidth(const Values& values, const std::string& option, WhatIf& what_if) {
   constexpr double kMostBytesPerS = 1e15;
@@ -324,18 +325,18 @@ void read_link_bandwidth(const Values& values, const std::string& option, WhatIf
   });
 }
 
-/// A Condition is an option of simulated runs. A row and its reader are all that a new one needs here:
-/// --help, sweeps and the names of replayed rows follow.
+/// A Condition is an option of simulated runs. A new condition needs only a row and its reader here: --help,
+/// sweeps and the names of replayed rows follow.
 struct Condition {
   const char* name;
   ValueKind kind;
   const char* help;
-  /// Reads the option, which was given, and adds to the what-if what it does.
+  /// Reads the option, which was given, and adds its effect to the what-if.
   void (*read)(const Values& values, const std::string& option, WhatIf& what_if);
-  const char* role_help = "";  ///< more of the help, for commands that take a GPU's role
+  const char* role_help = "";  ///< additional help for commands that accept the role of a GPU
 };
 
-/// Returns the conditions of programs.
+/// Returns the conditions that apply to programs.
 const auto& program_conditions() {
   static const std::array rows{
       Condition{
@@ -375,7 +376,7 @@ const auto& program_conditions() {
   return rows;
 }
 
-/// Returns the bandwidths of a cluster's links, which planners know of, too.
+/// Returns the conditions for the bandwidths of a cluster's links, which planners use, too.
 const auto& link_conditions() {
   static const std::array rows{
       Condition{"inter-node-bandwidth", text("400Gb/s|50GB/s|x2"),
@@ -395,7 +396,7 @@ const auto& link_conditions() {
   return rows;
 }
 
-/// Returns the conditions of clusters, which plans have.
+/// Returns the conditions that apply to clusters, for plans.
 const auto& cluster_conditions() {
   static const std::array rows{
       Condition{
@@ -411,8 +412,8 @@ const auto& cluster_conditions() {
   return rows;
 }
 
-/// Adds an option for each row. The first of a row of options that may be given several times says so for
-/// all.
+/// Adds an option for each row. If consecutive options may be given several times, the help of the first one
+/// says so for all.
 void add_options_of(std::span<const Condition> rows, Options& options, bool with_roles = false) {
   constexpr std::array<std::string_view, 7> kNumbers = {"none", "one", "two", "three", "four", "five", "six"};
   const auto is_repeatable = [](const Condition& row) { return row.kind.is_repeatable; };
@@ -434,7 +435,7 @@ void read_each(std::span<const Condition> rows, const Values& values, WhatIf& wh
   }
 }
 
-/// Returns what a condition was given, as it would be typed; nothing for a number that is 0.
+/// Returns the values of a condition as a user would type them; nothing for a number that is 0.
 std::vector<std::string> given(const Condition& condition, const Values& values) {
   const std::string name = condition.name;
   if (values.count(name) == 0) return {};
@@ -445,7 +446,7 @@ std::vector<std::string> given(const Condition& condition, const Values& values)
   return value == 0 ? std::vector<std::string>() : std::vector{fmt::format("{}", value)};
 }
 
-/// Returns what stands where in a run that did not end.
+/// Returns where each group waits in a run that did not end.
 Table stall_table(const Timeline& timeline) {
   Table table;
   table.columns = {{"rank", "rank"},          {"stage", "stage"},  {"op", "in"}, {"microbatch", "microbatch"},
@@ -465,7 +466,7 @@ Table stall_table(const Timeline& timeline) {
   return table;
 }
 
-/// Returns how long a run takes at most: everything in it one after the other.
+/// Returns an upper bound on the time of a run: everything in it one after the other.
 Seconds longest(const ProgramCosts& costs, const Conditions& conditions) {
   Seconds sum(0);
   for (const Nanoseconds duration : costs.instruction) sum += duration;
@@ -486,7 +487,7 @@ Seconds longest(const ProgramCosts& costs, const Conditions& conditions) {
   return sum;
 }
 
-/// Refuses runs that may be too long, as the engine counts nanoseconds in 64 bits.
+/// Rejects runs that may be too long, because the engine counts nanoseconds in 64 bits.
 void require_countable(const ProgramCosts& costs, const Conditions& conditions) {
   const Seconds most = longest(costs, conditions);
   if (most <= kLongestRun) return;
@@ -495,9 +496,10 @@ void require_countable(const ProgramCosts& costs, const Conditions& conditions) 
                           kLongestRun.count(), most.count()));
 }
 
-constexpr double kNoTime = std::numeric_limits<double>::infinity();  // of links, times their bandwidth
+constexpr double kNoTime = std::numeric_limits<double>::infinity();  // bandwidth factor of links that take no
+                                                                     // time
 
-/// Returns a cluster whose links have so much of their bandwidth.
+/// Returns a cluster with the bandwidth of its links multiplied by `factor`.
 ClusterSpec with_links(ClusterSpec cluster, double factor) {
   for (Link* link : {&cluster.intra_node, &cluster.inter_node}) {
     link->bandwidth_bytes_per_s *= factor;
@@ -506,7 +508,8 @@ ClusterSpec with_links(ClusterSpec cluster, double factor) {
   return cluster;
 }
 
-/// Adds to the compute of each group what its tensor parallel messages take more, or less, on slower links.
+/// Adds to the compute of each group the difference in time of its tensor-parallel messages on slower or
+/// faster links.
 void retime_tensor_messages(const Iteration& iteration, const ModelSpec& model, const ClusterSpec& cluster,
                             const std::vector<double>& bandwidth_factor, ProgramCosts& costs) {
   const ProgramCosts usual = price(AnalyticCostModel(model, cluster), iteration);
@@ -656,7 +659,7 @@ std::string conditions_name(const Values& values) {
 }
 
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run) {
-  constexpr std::size_t kBlocks = 100;  // steps of the progress bar
+  constexpr std::size_t kBlocks = 100;  // updates of the progress bar
   std::vector<Seconds> makespans(count);
   Progress progress("repeating");
   const std::size_t block = (count + kBlocks - 1) / kBlocks;

@@ -25,7 +25,7 @@ namespace dflop {
 class NoteOnce {
  public:
   void say(const std::string& text) const;
-  /// Notes that an option changes nothing, and why.
+  /// Prints a note that an option changes nothing, and why.
   void say_that(const std::string& option, const std::string& why) const;
 
  private:
@@ -44,8 +44,8 @@ inline constexpr NameTable<NetworkModel, 3> kNames<NetworkModel> = {
      {NetworkModel::latency_bandwidth, "latency-bandwidth"},
      {NetworkModel::contention, "contention"}}};
 
-/// A GpuRole selects GPUs by their effect on a run. Plans number their ranks differently, so a rank's number
-/// means different roles in different plans.
+/// A GpuRole selects GPUs by their effect on a run. Plans number their ranks differently, so the same rank
+/// number has different roles in different plans.
 enum class GpuRole : std::uint8_t {
   worst,  ///< the GPU with which the run is longest
   each,   ///< each in turn
@@ -55,15 +55,16 @@ template <>
 inline constexpr NameTable<GpuRole, 2> kNames<GpuRole> = {
     {{GpuRole::worst, "worst"}, {GpuRole::each, "each"}}};
 
-/// ConditionedInputs are a program's inputs after the conditions are applied.
+/// ConditionedInputs are a program's inputs after applying the conditions.
 struct ConditionedInputs {
   ProgramCosts costs;
   Conditions conditions;
-  std::vector<double> bandwidth_factor;  ///< per group: remaining fraction of its bandwidth; empty: all
-  std::optional<int> gpu = {};           ///< the GPU in turn, if conditions name a role
+  std::vector<double> bandwidth_factor;  ///< per group: the remaining fraction of its bandwidth; empty: all
+                                         ///< of it
+  std::optional<int> gpu = {};           ///< the GPU in turn, if a condition names a role
 };
 
-/// A WhatIf holds the effects of the conditions that a user requested; experiments/studies/what_if.cpp has a
+/// A WhatIf holds the effects of the conditions that a user requested. experiments/studies/what_if.cpp has a
 /// row for each condition.
 struct WhatIf {
   std::optional<NetworkModel> network;  ///< none: the input's network
@@ -73,12 +74,13 @@ struct WhatIf {
   std::vector<std::function<void(ProgramCosts&, std::uint64_t seed, std::uint64_t run)>> run_changes;
   int repeat = 1;
   std::uint64_t seed = 1;
-  std::optional<GpuRole> role = {};  ///< its GPU gets the conditions: run_roles() in trust/roles.hpp
+  std::optional<GpuRole> role = {};  ///< conditions apply to the GPU with this role: run_roles() in
+                                     ///< trust/roles.hpp
   std::optional<int> gpu = {};       ///< the GPU in turn
   bool names_ranks = false;          ///< whether a condition names a rank by its number
-  bool takes_roles = true;           ///< if false, conditions of a role are rejected when they are read
-  /// For a plan whose compute is priced and not measured: the model for repricing tensor-parallel messages,
-  /// which are a part of compute, if links are slower or take no time.
+  bool takes_roles = true;           ///< if false, conditions for a role are rejected when they are read
+  /// For a plan whose compute is priced, not measured: the model for repricing tensor-parallel messages,
+  /// which are part of compute, if links are slower or take no time.
   const ModelSpec* model = nullptr;
 
   /// Applies the changes to the cluster's network.
@@ -106,7 +108,7 @@ class ConditionedProgram {
                      const NetworkMaker& make_network, int cores = 0, const LinkRetimer& retime = {});
   ConditionedProgram(const ConditionedProgram&) = delete;  // the conditions refer to the network
 
-  /// Returns the costs of a run; `run` distinguishes the runs of one seed, which differ in their jitter.
+  /// Returns the costs of a run. `run` distinguishes the runs of one seed, which differ in their jitter.
   /// @throws Error (usage) if the sum of durations is too large.
   ProgramCosts costs(std::uint64_t run) const;
   const Conditions& conditions() const { return inputs_.conditions; }
@@ -144,12 +146,12 @@ class WhatIfExecutor final : public Executor {
   Reprice reprice_;
 };
 
-/// Notes on standard error if --fail was given but no rank failed in these runs, which all ended. Says
-/// nothing with --repeat, which reports how many of its runs stall.
+/// Prints a note to standard error if --fail was given but no rank failed in these runs, which all ended.
+/// Prints nothing with --repeat, which reports how many of its runs stall.
 void note_nothing_failed(const Values& values, std::span<const Timeline> timelines);
 
 /// Adds the program conditions, from --network to --jitter, and --repeat and --seed. Without `with_roles`
-/// their help does not mention a GPU's role.
+/// their help does not mention the role of a GPU.
 void add_what_if_options(Options& options, bool with_roles = true);
 /// Adds the cluster conditions for plans: --collectives, --leaf and the bandwidths of links.
 void add_cluster_what_if_options(Options& options);
@@ -173,13 +175,13 @@ WhatIf read_what_if(const Values& values, bool with_roles = true);
 /// Returns the requested program conditions, such as "slow rank=3:1.5, jitter 0.1"; empty: none.
 std::string conditions_name(const Values& values);
 
-/// The makespan of a stalled run is infinite.
+/// The makespan of a run that stalls is infinite.
 inline constexpr Seconds kStalledMakespan{std::numeric_limits<double>::infinity()};
 
 /// Returns the makespan of a run, or kStalledMakespan if it stalled.
 Seconds time_to_end(const Timeline& timeline);
 
-/// Runs `count` simulations on all cores and returns their makespans in order: run(i) gives the i-th.
+/// Runs `count` simulations on all cores and returns their makespans in order: run(i) returns the i-th.
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
 
 /// Replaces the times, rates and idle fraction of an evaluation by means over repeated runs of all its
