@@ -1,9 +1,9 @@
-"""Measures dflop.partition against verl's partitioner, and what BatchSampler takes of a loop's time.
+"""Compares dflop.partition with verl's partitioner, and measures how much of a loop's time BatchSampler takes.
 
     bench.py [--verl FILE] [--inputs N]
 
-FILE is verl/utils/seqlen_balancing.py of a copy of verl. Without it the same method is taken as written here:
-the largest differencing method of Karmarkar and Karp in plain Python, as in get_seqlen_balanced_partitions.
+FILE is verl/utils/seqlen_balancing.py of a copy of verl. Without it, this file's own version of the same method is
+used: the largest differencing method of Karmarkar and Karp in plain Python, as in get_seqlen_balanced_partitions.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import dflop
 
 
 class Part:
-    """A bin of a partition: a load and the items that it is of."""
+    """A bin of a partition: its items and their load."""
 
     def __init__(self, load=0, items=()):
         self.load = load
@@ -27,7 +27,7 @@ class Part:
 
 
 class State:
-    """Some items in k parts, the largest first. The state with the largest spread is the smallest."""
+    """Some of the items in k parts, the largest first. States with a larger spread sort first."""
 
     def __init__(self, parts):
         self.parts = sorted(parts, reverse=True)
@@ -42,7 +42,7 @@ class State:
 
 
 def differencing(costs, k, equal_size):
-    """Returns k lists of items: of the two states with the largest spread, large parts take small ones."""
+    """Returns k lists of items. Merges the two states with the largest spread, large parts with small ones."""
     order = sorted(range(len(costs)), key=lambda i: (costs[i], i))
     if equal_size:
         groups = [order[first : first + k] for first in range(0, len(order), k)]
@@ -56,7 +56,7 @@ def differencing(costs, k, equal_size):
 
 
 def of_verl(path):
-    """Returns the function of a file of verl, which is read without what it imports."""
+    """Returns the function from a file of verl, without running the file's imports."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     first, last = text.index("def karmarkar_karp"), text.index("def greedy_partition")
@@ -80,7 +80,7 @@ def spread(costs, lists):
 
 
 def timed(function, times):
-    """Returns the least milliseconds of some calls, and what the last one returned."""
+    """Returns the min time of several calls in milliseconds, and the result of the last call."""
     least = float("inf")
     for _ in range(times):
         start = time.perf_counter()
@@ -117,7 +117,7 @@ def compare_spreads(theirs, inputs):
         for equal_size in (False, True):
             their_spread = spread(costs, theirs(costs, bins, equal_size))
             our_spread = spread(costs, dflop.partition(costs, bins, equal_size=equal_size))
-            slack = 1e-12 * sum(costs)  # of sums in another order
+            slack = 1e-12 * sum(costs)  # sums in a different order round differently
             counts[draw][0] += our_spread < their_spread - slack
             counts[draw][1] += abs(our_spread - their_spread) <= slack
             counts[draw][2] += our_spread > their_spread + slack
@@ -127,7 +127,7 @@ def compare_spreads(theirs, inputs):
 
 
 def measure_sampler(compute_s):
-    """A loop that takes `compute_s` for a microbatch asks for the next one."""
+    """Measures how long a loop that computes for `compute_s` per microbatch waits for the next one."""
     rng = random.Random(2)
     pairs = [(rng.random(), rng.lognormvariate(0, 1)) for _ in range(2048 * 12)]
     sampler = dflop.BatchSampler(pairs, gbs=2048, microbatches=16, dp_size=8, dp_rank=0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the wheel of the Python package: experiments/python/build_wheel.sh EXECUTABLE OUT_FOLDER
-# It needs python3 with venv. auditwheel puts the libraries of the executable into the wheel, and names the oldest
-# systems that it runs on.
+# It needs python3 with venv. auditwheel copies the libraries of the executable into the wheel, and names the oldest
+# systems on which it runs.
 set -euo pipefail
 executable=$(realpath "$1")
 mkdir -p "$2"
@@ -29,14 +29,15 @@ make_wheel() {
   PATH=$work/venv/bin:$PATH "$work/venv/bin/auditwheel" repair --wheel-dir "$1" "$work"/plain/dflop-*.whl >&2
 }
 
-# Prints which Debian package a library is of, which may own it under /lib or /usr/lib, as these are one folder.
+# Prints the Debian package that owns a library. It may own it under /lib or /usr/lib, because these are the same
+# folder.
 owner_of() {
   local path
   path=$(realpath "$1")
   { dpkg-query -S "$path" || dpkg-query -S "${path#/usr}" || dpkg-query -S "/usr$path"; } 2>/dev/null | cut -d: -f1
 }
 
-# The first wheel says which libraries come along; their licences stand beside the package's own in the second.
+# The first wheel shows which libraries are included. The second wheel adds their licenses to the package's own.
 rm -rf "$work/first"
 make_wheel "$work/first"
 licences=$work/package/dflop/licenses

@@ -1,7 +1,7 @@
 """dflop finds, explains and runs the fastest way to train multimodal LLMs.
 
-This package is the `dflop` executable and what a training loop in Python needs of it. It imports neither
-torch nor numpy; `dflop.torch` needs torch.
+This package is the `dflop` executable together with everything that a training loop in Python needs from it. It imports
+neither torch nor numpy; only `dflop.torch` needs torch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":  # needs torch, which the rest does not
+    if name == "torch":  # needs torch, unlike the rest of the package
         return importlib.import_module("dflop.torch")
     if name == "__version__":
         return _version()
@@ -68,4 +68,4 @@ def _version() -> str:
     try:
         return metadata.version("dflop")
     except metadata.PackageNotFoundError:
-        return "0+source"  # it is not installed
+        return "0+source"  # the package is not installed

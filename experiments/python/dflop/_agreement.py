@@ -1,5 +1,4 @@
-"""Ranks agree on an answer that could differ from rank to rank: the first one that is given is taken by
-all."""
+"""Ranks agree on an answer that could differ between ranks: all use the answer that was given first."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from dflop._errors import InputError
 
 
 class Agreement(Protocol):
-    """What lets ranks agree."""
+    """The interface through which ranks agree."""
 
     def agree(self, key: str, value: bytes) -> bytes: ...
 
@@ -20,12 +19,12 @@ class Agreement(Protocol):
 
 
 class DirectoryAgreement:
-    """Ranks agree through files in a folder that all of them see."""
+    """Lets ranks agree through files in a folder that all of them see."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         try:
-            os.mkdir(path)  # alone: a path whose parent is missing is more likely wrong than new
+            os.mkdir(path)  # without parents: a path whose parent is missing is more likely wrong than new
         except OSError as error:
             if not os.path.isdir(path):
                 raise InputError(
@@ -34,15 +33,14 @@ class DirectoryAgreement:
                 ) from None
 
     def agree(self, key: str, value: bytes) -> bytes:
-        """Returns the value (bytes) that a rank has given first under the key; `value` if that is this
-        one."""
+        """Returns the value (bytes) that a rank gave first under the key; `value` if this rank is the first."""
         place = os.path.join(self._path, key)
         if not os.path.exists(place):
             handle, temporary = tempfile.mkstemp(dir=self._path, prefix="." + key)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(value)
-                os.link(temporary, place)  # fails where another was first; a link is whole or not there
+                os.link(temporary, place)  # fails if another rank was first; a link is either complete or absent
             except FileExistsError:
                 pass
             finally:
@@ -51,7 +49,7 @@ class DirectoryAgreement:
             return file.read()
 
     def forget(self, key: str) -> None:
-        """Removes an answer that all ranks have."""
+        """Removes an answer that all ranks have read."""
         try:
             os.unlink(os.path.join(self._path, key))
         except FileNotFoundError:
@@ -59,26 +57,25 @@ class DirectoryAgreement:
 
 
 class StoreAgreement:
-    """Ranks agree through a store of torch.distributed (TCPStore, FileStore, PrefixStore)."""
+    """Lets ranks agree through a store of torch.distributed (TCPStore, FileStore, PrefixStore)."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
 
     def agree(self, key: str, value: bytes) -> bytes:
-        """Returns the value (bytes) that a rank has given first under the key; `value` if that is this
-        one."""
+        """Returns the value (bytes) that a rank gave first under the key; `value` if this rank is the first."""
         return bytes(self._store.compare_set("dflop/" + key, "", value.decode()))
 
     def forget(self, key: str) -> None:
-        """Removes an answer that all ranks have."""
+        """Removes an answer that all ranks have read."""
         try:
             self._store.delete_key("dflop/" + key)
         except (RuntimeError, NotImplementedError):
-            pass  # some stores keep all that they are given
+            pass  # some stores cannot delete keys
 
 
 def _process_group() -> Any:
-    """Returns torch.distributed where several ranks have initialised it, else None. It imports nothing."""
+    """Returns torch.distributed if it is initialized with several ranks, else None. Does not import anything."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -86,18 +83,18 @@ def _process_group() -> Any:
 
 
 def ranks_of_process_group() -> tuple[int, int] | None:
-    """Returns this rank and the number of ranks of torch.distributed where several have initialised it, else None."""
+    """Returns this rank and the number of ranks if torch.distributed is initialized with several ranks, else None."""
     distributed = _process_group()
     return None if distributed is None else (distributed.get_rank(), distributed.get_world_size())
 
 
 def store_of_process_group() -> Any:
-    """Returns the store of torch.distributed where several ranks have initialised it, else None."""
+    """Returns the store of torch.distributed if it is initialized with several ranks, else None."""
     distributed = _process_group()
     return None if distributed is None else distributed.distributed_c10d._get_default_store()
 
 
 def of_process_group() -> StoreAgreement | None:
-    """Returns the StoreAgreement of torch.distributed where several ranks have initialised it, else None."""
+    """Returns a StoreAgreement if torch.distributed is initialized with several ranks, else None."""
     store = store_of_process_group()
     return None if store is None else StoreAgreement(store)

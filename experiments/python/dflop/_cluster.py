@@ -1,4 +1,4 @@
-"""Clusters of machines that no preset is of, as CPUs."""
+"""Describes clusters of machines that no preset covers, such as CPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from dflop._partition import finite_number, whole_number
 
-# As the reader of the file takes them: traces/files/specs.cpp.
+# The limits of the file's reader: traces/files/specs.cpp.
 _MOST_RANKS = 1024
 _MOST_MEMORY = 10**15
 _BYTES_PER_S = (1e6, 1e15)
@@ -23,16 +23,17 @@ def write_cluster(
     bandwidth_bytes_per_s: float = 1e9,
     latency_s: float = 1e-4,
 ) -> None:
-    """Writes the file of a machine for `--cluster`: a node of so many ranks, each with its memory, and links.
+    """Writes a cluster file for `--cluster` that describes a machine: a node with this many ranks, the memory of each
+    rank, and the links.
 
-    Times of compute are those of a round figure, 1e11 operations a second, and the file says so by its key "placeholder":
-    commands that would go by them ask for a profile of the modules, as dflop.torch.profile() makes it, which takes their
-    place; where all ranks have made it, also that of the links'. With figures of your own in place of these, delete the
-    key.
-    Of a GPU that a preset has, copy the preset and change it. Raises InputError for what the commands would not read.
+    Compute times are placeholders, based on a round 1e11 operations per second, and the file says so with its key
+    "placeholder". Commands that would use these times require a profile of the modules instead, as made by
+    dflop.torch.profile(). If all ranks made the profile, it also replaces the links. If you enter your own figures,
+    delete the key. For a GPU that has a preset, copy the preset and change it. Raises InputError for values that the
+    commands would reject.
     """
     if isinstance(memory_bytes, float) and memory_bytes.is_integer():
-        memory_bytes = int(memory_bytes)  # as 4e9
+        memory_bytes = int(memory_bytes)  # accepts 4e9, too
     link = {
         "latency_s": finite_number("latency_s", latency_s, 0, _MOST_LATENCY_S),
         "bandwidth_bytes_per_s": finite_number("bandwidth_bytes_per_s", bandwidth_bytes_per_s, *_BYTES_PER_S),

@@ -1,4 +1,4 @@
-"""Thin calls of the dflop executable, which return what it prints as JSON."""
+"""Thin wrappers of the dflop executable, which return its JSON output."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ PlanOrPath = Union[str, "os.PathLike[str]", Mapping[str, Any]]
 
 
 def run(command: str, *arguments: object, check: bool = True, **options: Any) -> Any:
-    """Runs `dflop COMMAND`, and returns its result: what `--format json` prints, as Python objects.
+    """Runs `dflop COMMAND`, and returns its result: the output of `--format json`, as Python objects.
 
-    Options are named as those of the command line, with _ for -: run("plan", model="tiny-vlm", gbs=64);
-    dflop.options("plan") lists them. True is a flag; False is its --no-... where the command has that, as of zero1,
-    and else leaves it out. A list gives an option several times, and None leaves one out. What the command says on
-    standard error is the attribute `notes` of the result. Raises Infeasible for exit code 3 and CommandError
-    for others, with the command's own message; with check=False exit code 3 is no error. Raises InputError where
-    True or False is given for what is no flag, or another value for one, and for `format`, which is always json.
+    Options have the names of the command line, with _ in place of -: run("plan", model="tiny-vlm", gbs=64);
+    dflop.options("plan") lists them. True sets a flag. False passes the --no-... option if the command has one, as for
+    zero1, and otherwise omits the flag. A list gives an option several times, and None omits it. Messages of the
+    command on standard error are in the attribute `notes` of the result. Raises Infeasible for exit code 3 and
+    CommandError for others, with the command's own message; with check=False exit code 3 is not an error. Raises
+    InputError if True or False is given for an option that is not a flag, if another value is given for a flag, and for
+    `format`, which is always json.
     """
     line = [executable(), *_words(command), *map(str, arguments)]
     given = {name.replace("-", "_"): value for name, value in options.items() if value is not None}
@@ -48,7 +49,7 @@ def run(command: str, *arguments: object, check: bool = True, **options: Any) ->
     try:
         value = json.loads(done.stdout) if done.stdout.strip() else []
         if isinstance(value, dict) and value.keys() == {"schema", "version", "rows"}:
-            value = value["rows"]  # a table alone
+            value = value["rows"]  # the result is a single table
         result: Any = Rows(value) if isinstance(value, list) else Result(value)
     except (ValueError, TypeError):
         message = f"dflop {command}: expected a result as JSON, found {done.stdout[:60]!r}"
@@ -58,7 +59,7 @@ def run(command: str, *arguments: object, check: bool = True, **options: Any) ->
 
 
 def _infeasible(text: str) -> str:
-    """Returns the reason of a document of schema dflop.infeasible; nothing of any other text."""
+    """Returns the reason in a document of schema dflop.infeasible; an empty string for any other text."""
     try:
         return str(json.loads(text)["infeasible"])
     except (ValueError, TypeError, KeyError):
@@ -66,7 +67,7 @@ def _infeasible(text: str) -> str:
 
 
 def options(command: str) -> dict[str, str]:
-    """Returns the options of a command, as run() takes them, and what they take: "" for flags.
+    """Returns the options of a command, as run() accepts them, and the values that they take: "" for flags.
 
         dflop.options("plan")["zero1"]
     """
@@ -88,7 +89,7 @@ def _words(command):
 
 
 def _as_arguments(command, given):
-    """Returns options as the command line has them. What the command does not know is left to its own error."""
+    """Returns options in the form of the command line. The command itself reports unknown ones."""
     try:
         known = options(command)
     except CommandError:
@@ -111,7 +112,7 @@ def _as_arguments(command, given):
 
 
 def _without(command, name, known):
-    """Returns the arguments that keep a command from doing what a flag asks for."""
+    """Returns the arguments that turn off a flag of a command."""
     if "no_" + name in known:
         return ["--no-" + name.replace("_", "-")]
     if name not in known:
@@ -122,7 +123,7 @@ def _without(command, name, known):
 
 
 class Result(dict):
-    """A result of a command. `notes` are the lines of its standard error; tables in it are Rows."""
+    """The result of a command. `notes` has the lines of its standard error; tables in it are Rows."""
 
     notes: Sequence[str] = ()
 
@@ -134,12 +135,12 @@ class Result(dict):
 
 
 class Rows(list):
-    """A table, as a list of dicts. `notes` are as those of a Result."""
+    """A table, as a list of dicts. `notes` is the same as in a Result."""
 
     notes: Sequence[str] = ()
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Returns a pandas DataFrame. Raises ModuleNotFoundError where there is no pandas."""
+        """Returns a pandas DataFrame. Raises ModuleNotFoundError if pandas is not installed."""
         try:
             import pandas
         except ModuleNotFoundError as error:
@@ -161,7 +162,7 @@ def plan(
     out: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Result:
-    """Runs `dflop plan`, and returns the plan, as its file has it; dflop.options("plan") lists all options.
+    """Runs `dflop plan`, and returns the plan, as in its file; dflop.options("plan") lists all options.
 
     dflop.plan(model="llava-ov-llama3-8b", cluster="a100-80g:4", data="data.csv", gbs=512,
     planner="search")
@@ -170,9 +171,9 @@ def plan(
 
 
 def simulate(plan: PlanOrPath, schedule: PlanOrPath | None = None, **options: Any) -> Result:
-    """Runs `dflop simulate` on a plan and schedule, each a path or what its file holds.
+    """Runs `dflop simulate` on a plan and a schedule, each given as a path or as the contents of its file.
 
-    Without a schedule options `data`, `gbs`, `iterations`, `seed` and `scheduler` make one.
+    Without a schedule, one is made from the options `data`, `gbs`, `iterations`, `seed` and `scheduler`.
     """
     with tempfile.TemporaryDirectory(prefix="dflop") as folder:
         plan_path = _path_of(plan, folder, "plan.json")
@@ -196,7 +197,7 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Result:
-    """Runs `dflop compare`, and returns what it prints; dflop.options("compare") lists all options."""
+    """Runs `dflop compare`, and returns its output; dflop.options("compare") lists all options."""
     return run("compare", model=model, cluster=cluster, data=data, gbs=gbs, systems=systems, out=out, **options)
 
 

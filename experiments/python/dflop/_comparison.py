@@ -1,4 +1,4 @@
-"""Samplers of ranks that belong together are compared: where they differ, items are trained twice or never."""
+"""Compares the samplers of ranks that train together: if they differ, items are trained twice or never."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _WAY_OUT = (
 
 
 class Comparison:
-    """Compares a sampler with those that other ranks of torch.distributed have made in its place, at the begin of each
-    pass, through their store.
+    """Compares a sampler with the corresponding samplers of other ranks, at the beginning of each pass, through the
+    store of torch.distributed.
 
-    Nobody waits, as ranks need not have equally many samplers: who comes later finds the difference, and who has gone
-    on already is told at the next batch. Where torch.distributed is not initialised nothing is compared.
+    No rank waits, because ranks need not have the same number of samplers. A rank that arrives later finds the
+    difference, and a rank that has already continued learns of it at the next batch. If torch.distributed is not
+    initialized, nothing is compared.
     """
 
     _made = 0
@@ -29,17 +30,17 @@ class Comparison:
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._place = f"dflop/samplers/{restart}.{Comparison._made}"
         Comparison._made += 1
-        self._passes = 0  # that are over
-        self._begun: dict[str, Any] | None = None  # what the pass was begun with
+        self._passes = 0  # completed passes
+        self._begun: dict[str, Any] | None = None  # the claim with which the current pass began
 
     def begin(self, claim: dict[str, Any], dp_rank: int | None, dp_size: int) -> None:
-        """Compares what a pass begins with. Raises InputError where two ranks differ, or a dp rank is nobody's."""
+        """Compares the claims of a pass. Raises InputError if two ranks differ, or no rank has one of the dp ranks."""
         store, ranks = _agreement.store_of_process_group(), _agreement.ranks_of_process_group()
         if store is None or ranks is None:
             return
         rank, world = ranks
         if self._begun not in (None, claim):
-            self.end()  # a pass was left for another one
+            self.end()  # the previous pass was abandoned
         self._begun = claim
         place = f"{self._place}.{self._passes}"
         first, others = json.loads(store.compare_set(place, "", json.dumps([rank, claim])))
@@ -48,7 +49,7 @@ class Comparison:
                 found = f"{_text(key, others[key])} on rank {first} and {_text(key, value)} on rank {rank}"
                 self._refuse(store, f"{key}: expected one value on all ranks, found {found}")
         if store.add(f"{place}/asked{rank}", 1) > 1:
-            return  # the pass begins anew
+            return  # this rank restarts the pass
         store.set(f"{place}/rank{rank}", json.dumps(dp_rank))
         if dp_rank is not None and store.add(f"{place}/dp{dp_rank}", 1) == 1:
             store.add(f"{place}/dp_ranks", 1)
@@ -57,13 +58,13 @@ class Comparison:
             self._refuse(store, _not_taken(store, place, world, dp_size))
 
     def look(self) -> None:
-        """Raises InputError where another rank has found a difference."""
+        """Raises InputError if another rank has found a difference."""
         store = _agreement.store_of_process_group()
         if store is not None and store.check([self._place + "/differs"]):
             raise InputError(store.get(self._place + "/differs").decode())
 
     def end(self) -> None:
-        """Counts a pass that is over: the next one is compared with the others' next one."""
+        """Ends a pass, so that the next one is compared with the next pass of the other ranks."""
         self._passes += 1
         self._begun = None
 
@@ -77,7 +78,7 @@ def _text(key, value):
 
 
 def _not_taken(store, place, world, dp_size):
-    """Says which dp ranks nobody has, and what each rank that was there has."""
+    """Describes which dp ranks are missing, and which dp rank each rank has."""
     said = {r: json.loads(store.get(f"{place}/rank{r}")) for r in range(world) if store.check([f"{place}/rank{r}"])}
     missing = [str(dp_rank) for dp_rank in range(dp_size) if dp_rank not in said.values()]
     found = ", ".join(f"{dp_rank} on rank {rank}" for rank, dp_rank in said.items())

@@ -1,4 +1,4 @@
-"""Epochs have a permutation of the items each, and a state says where in them a sampler is."""
+"""Each epoch has its own permutation of the items, and a state stores the position of a sampler in it."""
 
 import logging
 import random
@@ -9,12 +9,12 @@ from dflop._errors import InputError
 from dflop._partition import whole_number
 
 _STATE_VERSION = 1
-MOST_EPOCH = 2**32 - 1  # numbers of batches, of which an epoch has fewer than 2^32, stay within 64 bits
-_BEFORE = {"delay_outliers": 0}  # of states that were made before there was a key
+MOST_EPOCH = 2**32 - 1  # an epoch has fewer than 2^32 batches, so that batch numbers fit into 64 bits
+_BEFORE = {"delay_outliers": 0}  # for states that were made before these keys existed
 
 
 class Permutations:
-    """Keeps the permutation of the epoch that was asked for last; it depends on seed and epoch alone."""
+    """Caches the permutation of the last requested epoch. It depends only on seed and epoch."""
 
     def __init__(self, items, seed, shuffle):
         self._items = items
@@ -32,51 +32,51 @@ class Permutations:
 
 
 class Position:
-    """Where a sampler is: in which epoch, how many of its batches are done, and whether the next pass goes on there.
+    """The position of a sampler: its epoch, the number of completed batches, and whether the next pass continues there.
 
     sampler  the sampler's name, for messages
-    whole    batches of an epoch
-    log      a list to which what is warned of is added
+    whole    number of batches in an epoch
+    log      a list to which warnings are added
     """
 
     def __init__(self, sampler, whole, log):
-        self.done = 0  # batches, of the pass that is under way or was the last
+        self.done = 0  # number of completed batches in the current or last pass
         self._sampler = sampler
         self._whole = whole
         self._log = log
         self._epoch = 0
         self._over = False  # whether the last pass has ended
         self._named = False  # whether set_epoch() was called since the last pass began
-        self._resumes = False  # whether the next pass goes on after a state that was loaded
-        self._stays = False  # whether it is of the state's epoch although that is over, as set_epoch() named it
+        self._resumes = False  # whether the next pass continues from a loaded state
+        self._stays = False  # whether it stays in the state's epoch although that is over, because set_epoch() named it
 
     @property
     def epoch(self):
-        """The epoch of the pass that is under way or was the last; after load() and set_epoch() that of the next one."""
+        """The epoch of the current or last pass; after load() and set_epoch(), the epoch of the next pass."""
         return self._epoch + 1 if self._begins_the_next() else self._epoch
 
     def _begins_the_next(self):
         return self._resumes and self.done == self._whole and not self._named and not self._stays
 
     def begin(self):
-        """Begins a pass: at the begin of the epoch, or where a loaded state is from."""
+        """Begins a pass, at the beginning of the epoch or at the position of a loaded state."""
         if self._begins_the_next():
             self._epoch = whole_number("epoch", self._epoch + 1, 0, MOST_EPOCH)
             self.done, self._resumes = 0, False
         elif self._resumes:
-            # A StatefulDataLoader may begin two passes in place of one that has nothing left: both stay empty.
+            # A StatefulDataLoader may begin two passes if a pass has nothing left: both stay empty.
             self._stays = self._resumes = self.done == self._whole
         else:
             self.done = 0
         self._named = self._over = False
 
     def end(self):
-        """Ends a pass. A state says from now on that the epoch is over."""
+        """Ends a pass. From now on, a state says that the epoch is over."""
         self._over = True
 
     def set_epoch(self, epoch):
-        """Has the next pass be of an epoch. The one that a state was loaded of goes on where it is; any other one drops
-        the state, of which a warning tells where it said more than that the epoch before is over."""
+        """Sets the epoch of the next pass. If it is the epoch of a loaded state, the pass continues from there. Any
+        other epoch discards the state, with a warning if the state contains more than the end of the previous epoch."""
         epoch = whole_number("epoch", epoch, 0, MOST_EPOCH)
         if epoch != self._epoch or (self._over and not self._resumes):
             if self._resumes and not self._named:
@@ -97,10 +97,10 @@ class Position:
         warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def load(self, epoch, done):
-        """Has the next pass go on after a state; after one that says that its epoch is over with the next epoch.
+        """Makes the next pass continue from a state. If the state's epoch is over, it is the next epoch.
 
-        A StatefulDataLoader keeps a state until it is iterated. There an epoch that set_epoch() has named since the
-        last pass began was named later than the state was loaded, and is taken.
+        A StatefulDataLoader stores a state until it is iterated. If set_epoch() has named an epoch since the last pass
+        began, it was called after the state was loaded there, so its epoch is used.
         """
         named = self._epoch if self._named and _is_asked_by("torchdata.stateful_dataloader") else None
         self._epoch, self.done, self._resumes = epoch, done, True
@@ -109,17 +109,17 @@ class Position:
             self.set_epoch(named)
 
     def follow(self, epoch, done):
-        """Takes over where another rank's sampler is, in a pass that is under way there."""
+        """Moves to the position of another rank's sampler, in the middle of a pass."""
         self._epoch, self.done = epoch, done
         self._named = self._over = self._resumes = self._stays = False
 
     def state(self, shape):
-        """Returns the state, as JSON can keep it."""
+        """Returns the state in a form that JSON can store."""
         return make_state(shape, self._epoch, self.done)
 
 
 def _is_asked_by(package):
-    """Returns whether a function of a package has called, directly or not."""
+    """Returns whether the call came from a function of a package, directly or indirectly."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -130,7 +130,7 @@ def _is_asked_by(package):
 
 
 def log_left_out(sampler, items, gbs):
-    """Says how many items an epoch leaves out, as they fill no global batch."""
+    """Logs how many items an epoch leaves out because they do not fill a global batch."""
     if items % gbs:
         logging.getLogger("dflop").info(
             "%s: each epoch leaves out %d of %d items, which fill no global batch of %d", sampler, items % gbs, items, gbs
@@ -138,12 +138,13 @@ def log_left_out(sampler, items, gbs):
 
 
 def make_state(shape, epoch, done):
-    """Returns a state, as JSON can keep it. A sampler goes on with the state of another one of the same `shape`."""
+    """Returns a state in a form that JSON can store. Any sampler with the same `shape` can continue from it."""
     return {"version": _STATE_VERSION, "shape": dict(shape), "epoch": epoch, "done": done}
 
 
 def read_state(state, shape, most_done):
-    """Returns the epoch of a state, and what was done of it. Raises InputError for what is none, or of another run."""
+    """Returns the epoch of a state and how much of it was done. Raises InputError for an invalid state, or one of
+    another run."""
     if not isinstance(state, dict) or state.get("version") != _STATE_VERSION:
         found = state.get("version") if isinstance(state, dict) else state
         raise InputError(f"state: expected version {_STATE_VERSION}, found {found}")

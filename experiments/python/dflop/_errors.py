@@ -1,18 +1,18 @@
-"""Errors of the package. All of them are DflopErrors."""
+"""The errors of the package. All of them are DflopErrors."""
 
 from __future__ import annotations
 
 
 class DflopError(Exception):
-    """Something of dflop failed."""
+    """An operation of dflop failed."""
 
 
 class InputError(DflopError, ValueError):
-    """An argument or a file is wrong; the message says where, what was expected and what was found."""
+    """An argument or a file is wrong. The message says where, what was expected and what was found."""
 
 
 class Infeasible(DflopError):
-    """Nothing is what was asked for, as bins that obey a cap. `exit_code` and `stderr` are those of a command."""
+    """Nothing satisfies the request, such as bins that obey a cap. `exit_code` and `stderr` are those of a command."""
 
     def __init__(self, message: str, exit_code: int = 3, stderr: str = "") -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class ServerError(DflopError):
 
 
 class CommandError(DflopError):
-    """A dflop command failed; `exit_code` and `stderr` are its own."""
+    """A dflop command failed. `exit_code` and `stderr` are those of the command."""
 
     def __init__(self, message: str, exit_code: int, stderr: str) -> None:
         super().__init__(message)

@@ -11,10 +11,9 @@ VARIABLE = "DFLOP_EXECUTABLE"
 
 
 def executable() -> str:
-    """Returns the path of the executable: that of the environment variable DFLOP_EXECUTABLE, else the wheel's
-    own.
+    """Returns the path of the executable: from the environment variable DFLOP_EXECUTABLE, or else from the wheel.
 
-    Raises ServerError where there is neither.
+    Raises ServerError if there is neither.
     """
     path = os.environ.get(VARIABLE)
     if path:
@@ -31,6 +30,6 @@ def executable() -> str:
 
 
 def main() -> None:
-    """Runs the executable with the arguments of the process, in its place."""
+    """Replaces this process by the executable, with the same arguments."""
     path = executable()
     os.execv(path, [path, *sys.argv[1:]])

@@ -1,15 +1,15 @@
-"""Outliers of a window of batches are brought together, as `dflop serve` does: see solver/service/outlier_delay.hpp.
+"""Groups the outliers within a window of batches, as `dflop serve` does: see solver/service/outlier_delay.hpp.
 
-A BatchSampler does so without its child process, which it may have lost.
+A BatchSampler does this without its child process, which may have died.
 """
 
-MOST_DELAY = 1024  # batches, as the child takes
+MOST_DELAY = 1024  # batches, the limit of the child
 
 
 def delay_outliers(costs, batch, microbatches, dp):
-    """Returns, batch after batch, the position at which each sample of a window was drawn.
+    """Returns, batch by batch, the position at which each sample of a window was drawn.
 
-    Does what delay_outliers() in C++ does, to the last bit: sums are taken in the same order, which sum() does not.
+    Matches delay_outliers() in C++ to the last bit: sums are taken in the same order, unlike with sum().
     """
     batches = len(costs) // batch
     mean = _sum(costs) / (batches * microbatches * dp)
@@ -42,7 +42,7 @@ def _sum(costs):
 
 
 def window_of(step, steps, window):
-    """Returns the steps of the window that a step is in, of the `steps` of an epoch that may exchange samples."""
+    """Returns the steps in the same window as `step`; the first `steps` steps of an epoch may exchange samples."""
     first = step // window * window
     return range(first, min(first + window, steps))
 
@@ -54,7 +54,7 @@ class Moves:
         self._samples = self._moved = self._most = self._distance = 0
 
     def add(self, drawn, given):
-        """Counts a sample that was drawn in one step and is given in another."""
+        """Counts a sample that was drawn in one step and used in another."""
         distance = abs(given - drawn)
         self._samples += 1
         self._moved += distance > 0

@@ -1,4 +1,4 @@
-"""Items are put into bins of about equal cost."""
+"""Assigns items to bins of about equal cost."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from dflop._server import Server, default_server
 Costs = Union[Iterable[float], Iterable[tuple[float, float]], Mapping[str, Iterable[float]], Any]
 """A number an item, a pair (encoder, llm) an item, or columns: lists, tensors, arrays, or a DataFrame."""
 
-_FEW = 1024  # items: beyond, local search is as good as Karmarkar-Karp, which then takes as long again
-_MOST_COST = 1e9  # the child takes no larger number
+_FEW = 1024  # items; with more, local search is as good as Karmarkar-Karp, which would double the time
+_MOST_COST = 1e9  # the largest number that the child accepts
 MOST_SEED = 2**64 - 1
-LEAST_WAIT_S, MOST_WAIT_S = 0.001, 1e9  # a child may be waited for; threads wait for no longer
+LEAST_WAIT_S, MOST_WAIT_S = 0.001, 1e9  # limits for waiting for a child; threads cannot wait longer
 
 
 def read_costs(costs: Any) -> dict[str, list[float]]:
-    """Returns a dict of lists of floats: `llm`, and where they are there `encoder`, `tokens` and further
-    columns.
+    """Returns a dict of lists of floats: `llm` and, if present, `encoder`, `tokens` and further columns.
 
-    `costs` has a number an item, a pair (encoder, llm) an item, or is a mapping of such columns (a dict, a
-    DataFrame of pandas or polars). Raises InputError naming the item for what is no finite number from 0 up.
+    `costs` has a number per item, a pair (encoder, llm) per item, or is a mapping of such columns (a dict, or a
+    DataFrame of pandas or polars). Raises InputError naming the item for anything but a finite number >= 0.
     """
     names = _column_names(costs)
     if names is not None:
@@ -55,8 +54,8 @@ def read_costs(costs: Any) -> dict[str, list[float]]:
 
 
 def _column_names(costs):
-    """Returns the names of columns of a mapping or DataFrame; None for what has none."""
-    if hasattr(costs, "keys"):  # a pandas Series has, too
+    """Returns the column names of a mapping or DataFrame; None if it has no columns."""
+    if hasattr(costs, "keys"):  # a pandas Series has keys, too
         return list(costs.keys()) if getattr(costs, "ndim", 2) == 2 else None
     names = getattr(costs, "columns", None)
     return list(names) if isinstance(names, (list, tuple)) else None
@@ -75,7 +74,7 @@ def _numbers(column, where=""):
     numbers = []
     for i, value in enumerate(_listed(column, f"costs: {where}".rstrip(", "))):
         try:
-            # A truth value is a number in Python, but no cost; text would become one.
+            # Booleans count as numbers in Python but are not costs, and float() would convert text.
             is_number = hasattr(value, "__float__") and not type(value).__name__.startswith("bool")
             number = float(value) if is_number else -1.0
         except (TypeError, ValueError, OverflowError):
@@ -87,7 +86,7 @@ def _numbers(column, where=""):
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Returns the value as an int. Raises InputError if it is no whole number from `least` up, to `most` if given."""
+    """Returns the value as an int. Raises InputError unless it is a whole number >= `least`, and <= `most` if given."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -99,7 +98,7 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
 
 
 def finite_number(name: str, value: Any, least: float, most: float) -> float:
-    """Returns the value as a float. Raises InputError if it is no number from `least` to `most`."""
+    """Returns the value as a float. Raises InputError unless it is a number from `least` to `most`."""
     try:
         number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -110,7 +109,7 @@ def finite_number(name: str, value: Any, least: float, most: float) -> float:
 
 
 def truth(name: str, value: Any) -> bool:
-    """Returns a truth value, which may be one of numpy, or 0 or 1. Raises InputError for others, as a text."""
+    """Returns a boolean, which may come from numpy, or be 0 or 1. Raises InputError for anything else, such as text."""
     is_one = isinstance(value, int) or type(value).__name__.startswith("bool")
     if not is_one or value not in (0, 1):
         raise InputError(f"{name}: expected True or False, found {value!r}")
@@ -118,9 +117,9 @@ def truth(name: str, value: Any) -> bool:
 
 
 def as_the_child_takes_them(columns):
-    """Returns the columns `llm` and `encoder` in a unit in which none is too large for the child.
+    """Returns the columns `llm` and `encoder` in a unit in which no number is too large for the child.
 
-    The unit is a power of two, so that no bit is lost.
+    The unit is a power of two, so that no precision is lost.
     """
     costs = {name: columns[name] for name in ("llm", "encoder") if name in columns}
     most = max((max(column, default=0.0) for column in costs.values()), default=0.0)
@@ -131,7 +130,7 @@ def as_the_child_takes_them(columns):
 
 
 def require_whole(bin_of, items, bins):
-    """Raises ServerError unless this is a bin from 0 to bins - 1 for each of so many items."""
+    """Raises ServerError unless each of the `items` items has a bin from 0 to bins - 1."""
     if (
         not isinstance(bin_of, list)
         or len(bin_of) != items
@@ -143,10 +142,10 @@ def require_whole(bin_of, items, bins):
 def lpt(
     costs: Costs, bins: int, *, dp: int = 1, encoder_dp: int = 0, most_items: int | None = None
 ) -> list[int]:
-    """Puts items into bins in plain Python: the largest first, each into the bin that has least.
+    """Assigns items to bins in plain Python: the largest item first, each to the bin with the smallest load.
 
-    What a bin has is the sum of its loads of encoder and LLM. Returns the bin of each item; no bin is empty,
-    and none has more than `most_items`. This is what is left where there is no child process.
+    The load of a bin is the sum of its encoder and LLM loads. Returns the bin of each item. No bin is empty, and none
+    has more than `most_items` items. This is the fallback when there is no child process.
     """
     columns = read_costs(costs)
     llm = columns["llm"]
@@ -157,7 +156,7 @@ def lpt(
         raise InputError(f"most_items: expected at least {-(-len(llm) // bins)}, found {most_items}")
     share = dp / encoder_dp if encoder_dp else 1.0
     both = [cost + share * more for cost, more in zip(llm, columns.get("encoder", [0.0] * len(llm)))]
-    # Of bins with equal loads, as those that have only items without a cost, that with fewest items is taken.
+    # Among bins with equal loads, such as bins of items without cost, the one with the fewest items is used.
     heap = [(0.0, 0, b) for b in range(bins)]
     bin_of = [0] * len(llm)
     for i in sorted(range(len(llm)), key=lambda i: (-both[i], i)):
@@ -186,23 +185,21 @@ def partition(
     fallback: bool = True,
     server: Server | None = None,
 ) -> list[list[int]]:
-    """Puts items into `bins` bins so that the largest load is small, and returns a list of item indices a
-    bin.
+    """Assigns items to `bins` bins so that the largest load is small, and returns a list of item indices per bin.
 
-    costs       a number an item, a pair (encoder, llm) an item, or columns `llm`, `encoder`, `tokens`
+    costs       a number per item, a pair (encoder, llm) per item, or columns `llm`, `encoder`, `tokens`
     dp          bin b is microbatch b // dp on dp rank b % dp
-    encoder_dp  ranks of an encoder of its own, which share a microbatch's encoder work
-    method      as `dflop partition --method`. Default: local-search, and where items have one cost each and
-                there is no cap, the smallest spread of what several methods find, made level by exchanges
-    token_cap   most `tokens` of a bin
-    equal_size  all bins have equally many items
-    timeout     so many seconds the child process has to answer
-    fallback    where the child dies twice or does not answer, LPT in Python takes its place and a warning
-                says so. False raises ServerError: where every rank makes its own partition, all have to be
-                told
+    encoder_dp  ranks of a separate encoder, which share the encoder work of a microbatch
+    method      as `dflop partition --method`. Default: local-search. If items have one cost each and there is no cap:
+                the smallest spread among the results of several methods, leveled by exchanges
+    token_cap   max `tokens` of a bin
+    equal_size  all bins have the same number of items
+    timeout     seconds within which the child process must answer
+    fallback    if the child dies twice or does not answer, uses LPT in Python instead, with a warning. False raises
+                ServerError instead. Use False if every rank makes its own partition, because all ranks have to be told
 
-    The same arguments give the same bins, unless there is a time limit (seconds). Raises InputError for
-    arguments that are wrong, and Infeasible where no bins obey the cap.
+    The same arguments give the same bins, unless there is a time limit (seconds). Raises InputError for wrong
+    arguments, and Infeasible if no bins obey the cap.
 
         dflop.partition([9, 7, 6, 5, 4, 3], 2)    # [[0, 3, 5], [1, 2, 4]]
     """
@@ -254,8 +251,7 @@ def partition(
 
 
 def _levelled(asking, params, lists, equal_size):
-    """Returns the lists with the smallest spread of those given and what else there is for items with one
-    cost each."""
+    """Returns the lists with the smallest spread among the given ones and further ones for items with one cost each."""
     costs, bins = params["llm"], params["bins"]
     found = [lists]
     if equal_size:
@@ -274,7 +270,7 @@ def _lists(bin_of, bins):
 
 
 class _Asking:
-    """Asks a server for partitions, each once more where the child died, all within a time."""
+    """Requests partitions from a server. Repeats each request once if the child died, all within a time limit."""
 
     def __init__(self, server, timeout):
         self._server = server

@@ -1,4 +1,4 @@
-"""A PlanSampler draws global batches and has each scheduled for a plan, whose program comes with it."""
+"""A PlanSampler draws global batches and has each one scheduled for a plan. Each comes with its program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dflop._scheduling import Scheduling
 
 class Batch(NamedTuple):
     """A global batch: `indices` of its samples in the data set, and the program that all ranks run, for an Executor of
-    dflop.torch, with the name of the plan's "order". Samples have their positions in `indices` as numbers there."""
+    dflop.torch, with the name of the plan's "order". In the program, a sample's number is its position in `indices`."""
 
     epoch: int
     step: int
@@ -25,30 +25,30 @@ class Batch(NamedTuple):
 
 
 class PlanSampler:
-    """Gives the global batches of a plan, each a Batch with its program.
+    """Returns the global batches of a plan, each as a Batch with its program.
 
         sampler = dflop.PlanSampler("plan.json", samples)
         executor = dflop.torch.Executor("plan.json", stages, inputs=inputs, loss=loss)
         for batch in executor.batches(sampler):
             executor.step(batch.program, batch)
 
-    plan      a path, or what the file holds
-    samples   of the data set, each as make_sample() returns it
+    plan      a path, or the contents of the file
+    samples   of the data set, each as returned by make_sample()
     method    as `dflop schedule --scheduler`
-    profile   a file of `dflop profile` or dflop.torch.profile(), whose times schedules go by
-    patience  so many seconds the loop waits for a schedule
-    delay_outliers  so many batches are regrouped together, so that samples which cost more than the mean bin run beside
-              each other; how far samples have moved is added to `log` at the end of an epoch. 0: none
-    keep      keeps all schedules in memory, some kilobytes a batch, for write_schedule()
+    profile   a file from `dflop profile` or dflop.torch.profile() with the times that schedules use
+    patience  seconds that the loop waits for a schedule
+    delay_outliers  number of batches that are regrouped together, so that samples with a cost above the mean of a bin
+              run at the same time. At the end of an epoch, how far samples have moved is added to `log`. 0: none
+    keep      keeps all schedules in memory, a few kilobytes per batch, for write_schedule()
 
-    One rank's is enough, whose batches Executor.batches() gives to all. Where several are asked they need the same
-    arguments, and have the same batches, as answers do not depend on the machine. A batch is scheduled in a child
-    process while the one before it trains. A child that dies is started again; where that is in vain ServerError is
-    raised, as a program cannot be made without it.
+    A sampler on one rank is enough: Executor.batches() passes its batches to all ranks. If several ranks use samplers,
+    these need the same arguments. They then return the same batches, because answers do not depend on the machine. A
+    batch is scheduled in a child process while the previous one trains. A child that dies is restarted. If that fails,
+    ServerError is raised, because a program cannot be made without a child.
 
-    `state_dict` and `load_state_dict` resume exactly; a state that was saved after an epoch goes on with the next one.
-    Each `iter` begins anew, but for the first after load_state_dict.
-    Samples that fill no global batch are left out of an epoch; each epoch leaves out others.
+    `state_dict` and `load_state_dict` resume exactly. A state that was saved after an epoch continues with the next
+    one. Each `iter` starts from the beginning, except for the first one after load_state_dict. Samples that do not fill
+    a global batch are left out of an epoch; each epoch leaves out different ones.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class PlanSampler:
         self._seed = whole_number("seed", seed, 0, MOST_SEED)
         self._shuffle = truth("shuffle", shuffle)
         self._window = whole_number("delay_outliers", delay_outliers, 0, MOST_DELAY)
-        self._moves = Moves()  # of the epoch
+        self._moves = Moves()  # in the current epoch
         self._patience = finite_number("patience", patience, LEAST_WAIT_S, MOST_WAIT_S)
         self._permutations = Permutations(len(samples), self._seed, self._shuffle)
         self._scheduling = None
         self._keep = truth("keep", keep)
-        self._scheduled: list[Any] = []  # (indices, answer) of batches that are kept
+        self._scheduled: list[Any] = []  # (indices, answer) of the batches kept for write_schedule()
         self.log: list[str] = []
         self._position = Position("PlanSampler", len(self), self.log)
         if len(samples) < self._gbs:
@@ -100,30 +100,31 @@ class PlanSampler:
         position.end()
 
     def set_epoch(self, epoch: int) -> None:
-        """Has the next pass be of an epoch, which has a permutation of its own.
+        """Sets the epoch of the next pass. Each epoch has its own permutation.
 
-        The epoch that a state was loaded of goes on where it is; where that is its end, it stays
-        empty until another one is named. Any other one begins at its start, and a warning says so where a state is dropped by that.
+        The epoch of a loaded state continues at the position of the state. If that is the end of the epoch, passes stay
+        empty until another epoch is named. Any other epoch begins at its start, with a warning if this discards a
+        state.
         """
         self._position.set_epoch(epoch)
 
     @property
     def epoch(self) -> int:
-        """The epoch of the pass that is under way or was the last; after load_state_dict() that of the next pass."""
+        """The epoch of the current or last pass; after load_state_dict(), the epoch of the next pass."""
         return self._position.epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the sampler is, as JSON can keep it: the epoch, and how many of its batches are done, all of them
-        from the last one on until another pass begins."""
+        """Returns the position of the sampler in a form that JSON can store: the epoch, and the number of its completed
+        batches. After the last batch, all of them count as completed until another pass begins."""
         return self._position.state(self._shape())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the state is from: in its epoch, or with the next one where all of it is done. Raises
-        InputError for what is no state, or that of another run."""
+        """Continues at the position of the state: in its epoch, or with the next epoch if all of it is done. Raises
+        InputError for an invalid state, or a state of another run."""
         self._position.load(*read_state(state, self._shape(), len(self)))
 
     def write_schedule(self, path: str | os.PathLike[str]) -> None:
-        """Writes the schedule of all batches that were given since the sampler was made, for `dflop simulate`."""
+        """Writes the schedule of all batches returned since the sampler was made, for `dflop simulate`."""
         if not self._scheduled:
             why = "a batch to have been given" if self._keep else "a PlanSampler made with keep=True"
             raise InputError(f"write_schedule: expected {why}, found none")
@@ -169,10 +170,10 @@ class PlanSampler:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_scheduling": None}  # a copy in another process has a child of its own
+        return {**self.__dict__, "_scheduling": None}  # a copy in another process has its own child
 
     def close(self) -> None:
-        """Ends the child process. A sampler that goes on starts it again."""
+        """Ends the child process. If the sampler is used again, it restarts the child."""
         if self._scheduling is not None:
             self._scheduling.close()
             self._scheduling = None

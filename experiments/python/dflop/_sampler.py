@@ -1,4 +1,4 @@
-"""A BatchSampler gives each dp rank its balanced microbatches."""
+"""A BatchSampler returns the balanced microbatches of each dp rank."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from dflop._partition import (
 )
 from dflop._scheduling import Scheduling
 
-_KEPT = 64  # steps: as far as loaders draw ahead of the loop, and ranks are apart
+_KEPT = 64  # steps; covers how far loaders draw ahead of the loop, and how far ranks are apart
 
 
 def _place(dp_rank, dp_size):
-    """Returns the dp rank and dp ranks of what was asked for, with those of torch.distributed for "auto"."""
+    """Returns the requested dp rank and number of dp ranks, with the values of torch.distributed for "auto"."""
     ranks = _agreement.ranks_of_process_group()
     rank, size, why = dp_rank, dp_size, "as given"
     if ranks is None:
@@ -65,7 +65,8 @@ def _place(dp_rank, dp_size):
 
 
 def _require_one_process(dp_rank, dp_size):
-    """Refuses what would give several ranks the same samples where torch.distributed cannot tell them apart."""
+    """Rejects arguments that would give the same samples to several ranks if torch.distributed cannot tell them
+    apart."""
     way_out = (
         "torch.distributed has no group of several ranks: make the sampler after init_process_group(), or give "
         "dp_rank and dp_size (pipeline ranks, which have the same samples: dp_rank=0, dp_size=1)"
@@ -78,47 +79,49 @@ def _require_one_process(dp_rank, dp_size):
 
 
 class BatchSampler:
-    """Gives one dp rank its microbatches, as lists of indices: `microbatches` for each global batch.
+    """Returns the microbatches of one dp rank, as lists of indices: `microbatches` lists for each global batch.
 
         sampler = dflop.BatchSampler(costs, gbs=512, microbatches=16, dp_rank=rank, dp_size=4)
         loader = torch.utils.data.DataLoader(data, batch_sampler=sampler, collate_fn=pack)
 
-    costs         a number an item, a pair (encoder, llm) an item, or columns `llm`, `encoder` and others
-    dp_rank       of the LLM; None gives whole microbatches, the items of dp rank 0 first, as ranks of an
-                  encoder of its own need them. "auto": the rank in torch.distributed
-    dp_size       dp ranks of the LLM. "auto": the ranks of torch.distributed. Pipeline ranks, which have the same
-                  samples, say dp_rank=0 and dp_size=1. Where torch.distributed is not initialised when the sampler
-                  is made there is one process: WORLD_SIZE above 1, or a dp_size above 1 without dp_rank, is an error
-    encoder_dp    ranks of an encoder of its own
+    costs         a number per item, a pair (encoder, llm) per item, or columns `llm`, `encoder` and others
+    dp_rank       of the LLM. None returns whole microbatches, with the items of dp rank 0 first, as ranks of a separate
+                  encoder need them. "auto": the rank in torch.distributed
+    dp_size       number of dp ranks of the LLM. "auto": the number of ranks of torch.distributed. Pipeline ranks, which
+                  have the same samples, use dp_rank=0 and dp_size=1. If torch.distributed is not initialized when the
+                  sampler is made, there must be only one process: WORLD_SIZE > 1, or dp_size > 1 without dp_rank, is an
+                  error
+    encoder_dp    number of ranks of a separate encoder
     method        as `dflop partition --method`
-    drop_last     items of an epoch that fill no global batch are left out, as `dflop` logs; else they are a smaller last
-                  batch, filled up from the epoch's first where there are fewer than bins
-    delay_outliers  so many global batches are regrouped together, so that items which cost more than the mean bin run
-                  beside each other; a smaller last batch stays as it is. How far items have moved is added to
-                  `log` at the end of an epoch. 0: none
-    live          takes the best that was found by when the loop asks, which is not the same in two runs
+    drop_last     leaves out items of an epoch that do not fill a global batch, as `dflop` logs. If false, these items
+                  are a smaller last batch, which gets items from the epoch's beginning if it has fewer items than bins
+    delay_outliers  number of global batches that are regrouped together, so that items with a cost above the mean of a
+                  bin run at the same time. A smaller last batch stays unchanged. At the end of an epoch, how far items
+                  have moved is added to `log`. 0: none
+    live          uses the best assignment found by the time the loop requests it, which may differ between runs
     agreement     a folder that all ranks see, a DirectoryAgreement or StoreAgreement, or None: the store of
-                  torch.distributed where it is initialised when the first batch is taken
-    patience      so many seconds the loop waits for an assignment before it does without the child process
-    compare       raises InputError where samplers of ranks of torch.distributed differ; see below
+                  torch.distributed if it is initialized when the first batch is drawn
+    patience      seconds that the loop waits for an assignment before it continues without the child process
+    compare       raises InputError if the samplers of the ranks of torch.distributed differ; see below
 
-    At the begin of each pass the sampler is compared with that which each other rank of torch.distributed has made as
-    its first, second and so on, where that has begun the pass: all need the same arguments, epoch and position, and
-    each dp rank has to be some rank's. A rank that has a sampler of its own makes it with compare=False.
+    At the beginning of each pass, the sampler is compared with the corresponding sampler (the first, the second, and so
+    on) of every other rank of torch.distributed that has begun the pass. All need the same arguments, epoch and
+    position, and each dp rank must belong to some rank. Use compare=False for a sampler that exists only on one rank.
 
-    Every rank draws the same permutation and schedules the same batches in a child process, each while the
-    loop is at the one before; only the first batch of a pass is waited for. Where the child dies another one
-    is started, which gives the same answers; where that dies, too, or one hangs, LPT in Python takes over for
-    the batch, and a warning says so. As other ranks would not know of that, nor have the same answers with
-    `live`, all take the one that was given first (agreement). Several dp ranks without a way to agree get the
-    error instead, as samples would be lost and repeated; ranks of pipeline stages with dp_size 1 that do not
-    use torch.distributed have to be given an agreement.
+    Every rank draws the same permutation and schedules the same batches in a child process, each while the loop is at
+    the previous batch. The loop waits only for the first batch of a pass. If the child dies, another one is started,
+    which gives the same answers. If that child also dies, or one hangs, LPT in Python is used for the batch, with a
+    warning. Other ranks would not know of that, and with `live` they would not have the same answers. All ranks
+    therefore use the answer that was given first (agreement). Several dp ranks without a way to agree get the error
+    instead, because samples would be lost and repeated. Ranks of pipeline stages with dp_size 1 that do not use
+    torch.distributed need an agreement.
 
-    `state_dict` and `load_state_dict` resume exactly, in the middle of a global batch, too, on any dp_rank of
-    a run of the same shape. A torch.utils.data.DataLoader with workers draws ahead of the loop: there say how many
-    microbatches of the epoch the loop has had, state_dict(consumed=n), or take torchdata's StatefulDataLoader, which
-    knows. A state that was saved after an epoch goes on with the next one. Each `iter` begins anew, but for the first
-    after load_state_dict, which goes on. Nothing is drawn and no process started before the first batch is asked for.
+    `state_dict` and `load_state_dict` resume exactly, even in the middle of a global batch, and on any dp_rank of a run
+    with the same shape. A torch.utils.data.DataLoader with workers draws ahead of the loop. In that case, pass the
+    number of microbatches of the epoch that the loop has received, state_dict(consumed=n), or use torchdata's
+    StatefulDataLoader, which knows this number. A state that was saved after an epoch continues with the next one. Each
+    `iter` starts from the beginning, except for the first one after load_state_dict, which continues. Nothing is drawn
+    and no process is started before the first batch is requested.
     """
 
     def __init__(
@@ -165,7 +168,7 @@ class BatchSampler:
         self._drop_last = truth("drop_last", drop_last)
         self._live = truth("live", live)
         self._window = whole_number("delay_outliers", delay_outliers, 0, MOST_DELAY)
-        self._regrouped = None  # ((epoch, first step), items of the window, batch after batch)
+        self._regrouped = None  # ((epoch, first step), items of the window, batch by batch)
         if isinstance(agreement, (str, os.PathLike)):
             agreement = _agreement.DirectoryAgreement(agreement)
         self._given_agreement = agreement
@@ -183,7 +186,7 @@ class BatchSampler:
         """What went wrong, and what was done, as text."""
         self._position = Position("BatchSampler", len(self), self.log)
 
-    # What a DataLoader asks for.
+    # The interface for a DataLoader.
 
     def __len__(self) -> int:
         return self.steps * self._microbatches
@@ -209,34 +212,35 @@ class BatchSampler:
         position.end()
 
     def set_epoch(self, epoch: int) -> None:
-        """Has the next pass be of an epoch, which has a permutation of its own.
+        """Sets the epoch of the next pass. Each epoch has its own permutation.
 
-        The epoch that a state was loaded of goes on where it is; where that is its end, it stays
-        empty until another one is named. Any other one begins at its start, and a warning says so where a state is dropped by that.
+        The epoch of a loaded state continues at the position of the state. If that is the end of the epoch, passes stay
+        empty until another epoch is named. Any other epoch begins at its start, with a warning if this discards a
+        state.
         """
         self._position.set_epoch(epoch)
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Returns where the sampler is, as JSON can keep it: the epoch, and how many of its microbatches are done, all
-        of them from the last one on until another pass begins.
+        """Returns the position of the sampler in a form that JSON can store: the epoch, and the number of its completed
+        microbatches. After the last one, all of them count as completed until another pass begins.
 
-        consumed  how many microbatches of this epoch the loop has had, where a loader draws ahead of it, as a
-                  DataLoader with workers does; default: all that were drawn
+        consumed  number of microbatches of this epoch that the loop has received, if a loader draws ahead of it, such
+                  as a DataLoader with workers; default: all that were drawn
         """
         if consumed is None:
             state = self._position.state(self._shape)
         else:
             state = make_state(self._shape, self.epoch, whole_number("consumed", consumed, 0, len(self)))
         epoch, done = state["epoch"], state["done"]
-        # In the middle of a batch the rest of it must be what the first part was of.
+        # In the middle of a batch, the rest must use the same bins as the first part.
         key = (epoch, done // self._microbatches)
         if done % self._microbatches and key in self._known:
             state["bins"] = list(self._known[key])
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the state is from: in its epoch, or with the next one where all of it is done. Raises
-        InputError for what is no state, or that of another run."""
+        """Continues at the position of the state: in its epoch, or with the next epoch if all of it is done. Raises
+        InputError for an invalid state, or a state of another run."""
         epoch, done = read_state(state, self._shape, len(self))
         known = collections.OrderedDict()
         if "bins" in state:
@@ -250,7 +254,7 @@ class BatchSampler:
         self._known, self._filled = known, None
         self.close()
 
-    # What a training loop may ask for beside.
+    # Further information for a training loop.
 
     @property
     def steps(self) -> int:
@@ -260,7 +264,7 @@ class BatchSampler:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the pass that is under way or was the last; after load_state_dict() that of the next pass."""
+        """The epoch of the current or last pass; after load_state_dict(), the epoch of the next pass."""
         return self._position.epoch
 
     @property
@@ -273,7 +277,8 @@ class BatchSampler:
 
     @property
     def drop_last(self) -> bool:
-        """Is not there. accelerate, which asks for it to deal batches out to ranks once more, is refused."""
+        """Does not exist. This rejects accelerate, which would read it and distribute the batches over ranks once
+        more."""
         why = (
             "this loader would be sharded a second time, as dflop.BatchSampler gives the microbatches of one "
             "rank: expected it not to be prepared (accelerator.prepare) or wrapped"
@@ -282,7 +287,7 @@ class BatchSampler:
         raise InputError(why) if asks.split(".")[0] == "accelerate" else AttributeError(why)
 
     def batch(self, step: int) -> list[int]:
-        """Returns the indices of a global batch of this epoch: in the order in which they were drawn, unless outliers
+        """Returns the indices of a global batch of this epoch, in the order in which they were drawn unless outliers
         are delayed."""
         if not 0 <= step < self.steps:
             raise InputError(f"step: expected a number from 0 to {self.steps - 1}, found {step}")
@@ -301,9 +306,8 @@ class BatchSampler:
         return self._known[key]
 
     def shapes(self, step: int) -> list[list[dict[str, Any]]]:
-        """Returns what each microbatch holds, by microbatch and dp rank: `items`, their `indices`, and the
-        sum of each column of the costs. So every rank knows the shapes of all messages without asking for
-        them."""
+        """Returns the contents of each microbatch, by microbatch and dp rank: `items`, their `indices`, and the sum of
+        each column of the costs. Every rank thus knows the shapes of all messages without communication."""
         shapes = []
         for indices in self._bins_of(step):
             shape = {"items": len(indices), "indices": list(indices)}
@@ -325,15 +329,15 @@ class BatchSampler:
         self.close()
 
     def close(self) -> None:
-        """Ends the child process. A sampler that goes on starts another one."""
+        """Ends the child process. If the sampler is used again, it starts another one."""
         if self._scheduling is not None:
             self._scheduling.close()
             self._scheduling = None
 
-    # How it does that.
+    # The implementation.
 
     def _require_known_ranks(self):
-        """Refuses ranks that nobody told apart, which would train the same samples."""
+        """Rejects ranks that nothing tells apart, because they would train the same samples."""
         ranks = _agreement.ranks_of_process_group()
         if ranks is not None and self._asked_for[1] == "auto" and ranks[1] != self._dp_size:
             raise InputError(
@@ -343,7 +347,7 @@ class BatchSampler:
             )
 
     def _describe(self):
-        """Returns what two samplers have to share if one goes on with the state of the other."""
+        """Returns everything in which two samplers must agree if one continues from the state of the other."""
         costs = hashlib.sha256()
         for name in sorted(self._columns):
             costs.update(name.encode() + b"\0" + array.array("d", self._columns[name]).tobytes())
@@ -365,7 +369,7 @@ class BatchSampler:
         return max(min(self._gbs, self._items - step * self._gbs), self._bins)
 
     def _in_window(self, epoch, step):
-        """Returns the items of a whole batch whose window's outliers were brought together."""
+        """Returns the items of a whole batch in whose window the outliers were grouped."""
         window = window_of(step, self._items // self._gbs, self._window)
         key = (epoch, window[0])
         if self._regrouped is None or self._regrouped[0] != key:
@@ -396,7 +400,7 @@ class BatchSampler:
         return batch
 
     def _costs_of(self, epoch, step):
-        """Returns the costs of a global batch, as the child takes them. Equal streams give equal answers."""
+        """Returns the costs of a global batch, in the form that the child accepts. Equal streams give equal answers."""
         items = self._drawn(epoch, step)
         costs = {name: [column[i] for i in items] for name, column in self._scaled.items()}
         return {**costs, "stream": epoch * self.steps + step}
@@ -449,7 +453,7 @@ class BatchSampler:
         return self._given_agreement or _agreement.of_process_group()
 
     def _agreed(self, step, bins):
-        """Returns the bins that all ranks take for a step."""
+        """Returns the bins that all ranks use for a step."""
         agreement = self._find_agreement()
         if agreement is None:
             if self._live and self._is_one_of_several():
@@ -459,7 +463,7 @@ class BatchSampler:
                 )
             return bins
         value = agreement.agree(self._key(step), json.dumps(bins, separators=(",", ":")).encode())
-        if step >= _KEPT:  # no rank is behind by so many
+        if step >= _KEPT:  # no rank is this many steps behind
             agreement.forget(self._key(step - _KEPT))
         return json.loads(value)
 
@@ -468,5 +472,5 @@ class BatchSampler:
 
     def __getstate__(self):
         state = dict(self.__dict__)
-        state["_scheduling"] = None  # a copy in another process has a child of its own
+        state["_scheduling"] = None  # a copy in another process has its own child
         return state

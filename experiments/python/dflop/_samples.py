@@ -1,4 +1,4 @@
-"""Samples are the shapes that a model sees of a data set."""
+"""Samples describe a data set by the shapes that a model sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping
 from dflop._errors import InputError
 from dflop._partition import whole_number
 
-# As the reader of a sample takes them, and of those of a data set: traces/files/samples.cpp.
+# The limits of the reader of samples and of data sets of samples: traces/files/samples.cpp.
 _MODALITIES = ("text", "image", "multi_image", "video", "audio")
 _MOST_SEQUENCES = _MOST_SEQUENCE_TOKENS = 1_000_000
 _MOST_ENCODER_TOKENS = 1_000_000_000
@@ -22,14 +22,14 @@ _MOST_DATA_PAIRS = 2e13
 def make_sample(
     llm_tokens: int, encoder_tokens: Iterable[int] = (), output_tokens: int = 0, name: str = ""
 ) -> dict[str, Any]:
-    """Returns a sample as plans and schedules describe it.
+    """Returns a sample in the form used by plans and schedules.
 
-    llm_tokens      all tokens of the LLM, those that come out of the encoder among them
-    encoder_tokens  of each encoder sequence: a tile, a frame, a chunk of sound
-    output_tokens   that come out of the encoder for the LLM
+    llm_tokens      all tokens of the LLM, including the output tokens of the encoder
+    encoder_tokens  of each encoder sequence: a tile, a frame, or a chunk of audio
+    output_tokens   number of tokens that the encoder produces for the LLM
 
-    Numbers may be those of numpy. Raises InputError for what is no number of tokens, and for output that the encoder
-    cannot have made, or the LLM does not have.
+    Numbers may come from numpy. Raises InputError for anything but a number of tokens, and for output tokens that the
+    encoder cannot have produced, or that exceed the LLM's tokens.
     """
     groups: list[list[int]] = []
     encoder_tokens = [whole_number("encoder_tokens", tokens, 1, _MOST_SEQUENCE_TOKENS) for tokens in encoder_tokens]
@@ -51,9 +51,9 @@ def make_sample(
 
 
 def write_samples(path: str | os.PathLike[str], samples: Iterable[dict[str, Any]]) -> None:
-    """Writes samples, as make_sample() returns them, into a file that `dflop plan --data` and others take.
+    """Writes samples from make_sample() to a file that `dflop plan --data` and other commands accept.
 
-    Raises InputError for what these would not take.
+    Raises InputError for samples that these commands would reject.
     """
     checked = [_read_data_sample(f"samples: sample {i}: ", sample) for i, sample in enumerate(samples)]
     if not checked:
@@ -65,8 +65,8 @@ def write_samples(path: str | os.PathLike[str], samples: Iterable[dict[str, Any]
 
 
 def read_sample(where: str, sample: Any) -> dict[str, Any]:
-    """Returns a sample with plain numbers. Raises InputError for what make_sample() returns none of; `where` says
-    which one it is, and ends in ": "."""
+    """Returns a sample with plain numbers. Raises InputError for samples that make_sample() does not return; `where`
+    identifies the sample, and ends in ": "."""
     keys = ("id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens")
     if not isinstance(sample, Mapping):
         raise InputError(f"{where}expected one as dflop.make_sample() returns it, found {sample!r}")
@@ -104,7 +104,7 @@ def _read_sequences(where, groups):
 
 
 def _require_consistent(sample, sequences, output):
-    """Refuses what no preprocessing makes; `sequences` and `output` are the names of what may be wrong."""
+    """Rejects samples that no preprocessing produces; `sequences` and `output` name the possibly wrong values."""
     groups, llm, given = sample["encoder_sequences"], sample["llm_tokens"], sample["encoder_output_tokens"]
     for count, _, _ in groups:
         whole_number(f"{sequences}: sequences of equal length", count, 1, _MOST_SEQUENCES)
@@ -120,7 +120,7 @@ def _require_consistent(sample, sequences, output):
 
 
 def _read_data_sample(where, sample):
-    """Returns a sample that any batch may have drawn."""
+    """Returns a sample that may be drawn into any batch."""
     read = read_sample(where, sample)
     whole_number(where + "llm_tokens", read["llm_tokens"], 0, _MOST_DATA_TOKENS)
     pairs = sum(count * pairs for count, _, pairs in read["encoder_sequences"])

@@ -10,15 +10,15 @@ _MOST_FAILURES = 3
 
 
 class Scheduling:
-    """Has batches scheduled, each while the loop trains on the one before.
+    """Schedules batches, each while the loop trains on the previous one.
 
     options    of the child's `open`
-    batch_of   returns a global batch, as the child's `push` takes them: batch_of(epoch, step)
-    patience   so many seconds bins_of() may take
-    bins       how many there are, where the options do not say so, as those of a plan
-    window_of  returns the places (epoch, step), in order, of the batches that have to be pushed together with that of
-               a place, where the options delay outliers; None: each is pushed alone
-    log        a list to which what the child says of a batch is added
+    batch_of   returns a global batch in the form of the child's `push`: batch_of(epoch, step)
+    patience   seconds that bins_of() may take
+    bins       number of bins, if the options do not contain it, as with a plan
+    window_of  if the options delay outliers: returns the places (epoch, step), in order, of the batches that must be
+               pushed together with the batch of a place. None: each batch is pushed by itself
+    log        a list to which the child's messages about a batch are added
     """
 
     def __init__(self, options, batch_of, patience, log, bins=None, window_of=None):
@@ -42,11 +42,10 @@ class Scheduling:
         return self.answer_of(epoch, step, following)["bins"]
 
     def answer_of(self, epoch, step, following):
-        """Returns what the child says of a batch; `following` is the (epoch, step) to be scheduled next, or
-        None.
+        """Returns the child's answer for a batch; `following` is the (epoch, step) to schedule next, or None.
 
-        Where the child dies another one is asked, as long as there is time. Raises ServerError where there is
-        no answer, and at once after some such failures; InputError for options that the child refuses.
+        If the child dies, another one is asked, as long as there is time. Raises ServerError if there is no answer, and
+        immediately after several such failures; InputError for options that the child rejects.
         """
         if self._failures >= _MOST_FAILURES:
             raise ServerError(f"dflop serve failed {self._failures} times and is left alone")
@@ -66,12 +65,12 @@ class Scheduling:
 
     def _forget_session(self):
         self._session = None
-        self._child = None  # the server's `starts` when the session's child was started
+        self._child = None  # the value of the server's `starts` when the session's child was started
         self._pushed = (
             {}
-        )  # (epoch, step) -> (items, Future of push), in the order in which the session has them
-        self._places = []  # (epoch, step) of what was pushed last, a batch or a window
-        self._first = 0  # the session's iteration of the first of these
+        )  # (epoch, step) -> (items, Future of push), in the order of the session
+        self._places = []  # (epoch, step) of everything in the last push, a batch or a window
+        self._first = 0  # the session's iteration of the first of these places
 
     def _ask(self, place, following, deadline):
         if self._session is not None and next(iter(self._pushed), place) != place:
@@ -86,7 +85,7 @@ class Scheduling:
         for before in list(self._pushed):
             if before == place:
                 break
-            self._take(before, deadline)  # of a window in whose middle the sampler goes on
+            self._take(before, deadline)  # batches of a window in whose middle the sampler continues
         answer = self._take(place, deadline)
         if following is not None and not self._pushed:
             self._push(following)
@@ -95,8 +94,8 @@ class Scheduling:
         return answer
 
     def _take(self, place, deadline):
-        """Returns the answer of the batch that is next in the session. Where outliers are delayed its "drawn_at" has,
-        for each sample, the place of the batch that it was drawn in and its index there."""
+        """Returns the answer for the next batch of the session. If outliers are delayed, its "drawn_at" has for each
+        sample the place of the batch in which it was drawn, and its index there."""
         items, pushed = self._pushed[place]
         answered = self._submit("next", {})
         self._wait(pushed, deadline)
@@ -110,7 +109,7 @@ class Scheduling:
         return answer
 
     def _push(self, place):
-        """Pushes a batch with all of its window, where all that was pushed before is answered."""
+        """Pushes a batch together with its window, after everything pushed before has been answered."""
         window = [place] if self._window_of is None else self._window_of(place)
         self._first += len(self._places)
         self._places = window

@@ -20,30 +20,29 @@ from dflop._executable import executable
 PROTOCOL = 1
 _KINDS = {"usage": InputError, "input": InputError, "infeasible": Infeasible, "internal": ServerError}
 _LONGEST_GREETING = 4096  # bytes
-_LEAVING_S = 1.0  # as long as a thread that writes to a process that is gone may take to notice
+_LEAVING_S = 1.0  # time that a thread may take to notice that the process to which it writes has ended
 _log = logging.getLogger("dflop")
 
 
 class Server:
-    """A child process that answers requests. It starts with the first one, and again with the next after its
+    """A child process that answers requests. It starts with the first request, and restarts with the next one after its
     death.
 
-    Requests may come from several threads. A process that was forked from this one starts a child of its own.
+    Requests may come from several threads. A process forked from this one starts its own child.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._child: _Child | None = None
         self._finalizer: weakref.finalize | None = None
-        self.starts = 0  # how often a child was started
+        self.starts = 0  # number of times that a child was started
         _servers.add(self)
 
     def submit(self, method: str, params: dict[str, Any], only: int | None = None) -> Future:
-        """Sends a request, and returns the Future of its result at once. Its exceptions are those of
-        `request`.
+        """Sends a request, and immediately returns the Future of its result. Its exceptions are those of `request`.
 
-        only    the value of `starts` when the child was started that the request is for; if that child is
-                gone the request fails and none is started
+        only    the value of `starts` when the child for this request was started. If that child has ended, the request
+                fails, and no other child is started
         """
         future: Future = Future()
         try:
@@ -55,13 +54,13 @@ class Server:
     def request(self, method: str, params: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Sends a request, and returns its result.
 
-        Raises InputError or Infeasible as the child says, and ServerError where it died, printed what is no
-        answer, or does not answer within `timeout` seconds; it is then killed.
+        Raises InputError or Infeasible as reported by the child. Raises ServerError if the child dies, prints an
+        invalid answer, or does not answer within `timeout` seconds; in the last two cases it is killed.
         """
         return self.wait(self.submit(method, params), timeout)
 
     def wait(self, future: Future, timeout: float | None = None) -> dict[str, Any]:
-        """Returns the result of a request that was submitted; see `request`."""
+        """Returns the result of a submitted request; see `request`."""
         try:
             return future.result(timeout)
         except FutureTimeout:
@@ -73,7 +72,7 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None where there is none."""
+        """The process id of the child; None if there is no child."""
         child = self._child
         return child.process.pid if child is not None and not child.ended else None
 
@@ -84,7 +83,7 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        """Kills the child, which keeps nothing. A later request starts another one."""
+        """Kills the child, which stores nothing. A later request starts another one."""
         with self._lock:
             child, self._child = self._child, None
         if child is not None:
@@ -101,30 +100,29 @@ class Server:
                     _log.info("dflop serve is started again: %s", child.death())
                 self._child = _Child()
                 self.starts += 1
-                # A server that nobody has any more takes its child along.
+                # The child ends when its server is garbage-collected.
                 self._finalizer = weakref.finalize(self, self._child.end, "the server is gone")
                 return self._child
             raise ServerError("the child that this was for has ended")
 
     def _forget_child(self):
-        """Makes the server of a forked process one without a child. That of the first process goes on."""
+        """Removes the child from the server in a forked process. The child of the first process continues."""
         self._lock = threading.Lock()
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._child is not None:
-            # With this end open, the first process could die without the child noticing.
+            # If this end stayed open, the child would not notice the death of the first process.
             self._child.process.stdin.close()
             self._child = None
 
 
 class _Child:
-    """One process, a thread that writes to it, so that nobody waits for one that does not read, and one that
-    reads."""
+    """A process, a thread that writes to it, so that no caller blocks if the process does not read, and a thread that
+    reads from it."""
 
     def __init__(self):
         try:
-            # A session of its own: Ctrl-C is for the training process, whose end is the end of the child's
-            # input.
+            # A separate session: Ctrl-C is meant for the training process. When that ends, the input of the child ends.
             self.process = subprocess.Popen(
                 [executable(), "serve"],
                 stdin=subprocess.PIPE,
@@ -137,7 +135,7 @@ class _Child:
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._pending = {}
-        self._message = None  # why it was ended
+        self._message = None  # the reason why it was ended
         self._requests = queue.SimpleQueue()
         self.ended = False
         self._writer = threading.Thread(target=self._write, name="dflop serve", daemon=True)
@@ -153,18 +151,18 @@ class _Child:
         self._requests.put((number, method, params))
 
     def end(self, message):
-        """Kills the process, and fails what was asked for with the message."""
+        """Kills the process, and fails all pending requests with the message."""
         with self._lock:
             self._message = self._message or message
         self.process.kill()
         self.process.wait()
         self._fail_pending()
-        # The thread that writes ends, and closes its end; what it writes to is gone.
+        # The writing thread ends and closes its end of the pipe; the process to which it writes is gone.
         self._requests.put(None)
         self._writer.join(_LEAVING_S)
 
     def death(self):
-        """Says why a child that is gone is gone."""
+        """Returns the reason why the child ended."""
         return self._message or self._death()
 
     def _write(self):
@@ -187,7 +185,7 @@ class _Child:
                 while data:
                     data = data[self.process.stdin.write(data) :]
             except (OSError, ValueError):
-                return  # the reader sees the end, too, and says so
+                return  # the reader notices the end, too, and reports it
 
     def _read(self):
         message = None
@@ -203,7 +201,7 @@ class _Child:
         self.end(message or self._death())
 
     def _death(self):
-        """Says how the process ended that has closed its output."""
+        """Describes how a process that closed its output ended."""
         try:
             code = self.process.wait(2)
         except subprocess.TimeoutExpired:
@@ -230,7 +228,7 @@ class _Child:
 
 def _require_greeting(line):
     try:
-        # A process that printed nothing has ended, which says more.
+        # A process that printed nothing has ended. Its exit code is a better message.
         protocol = json.loads(line)["protocol"] if line else PROTOCOL
     except (ValueError, KeyError, TypeError):
         message = f"{executable()} is no dflop: expected its greeting, found {_start_of(line)}"
@@ -245,7 +243,7 @@ def _start_of(line):
 
 
 def _settle(future, outcome):
-    """Gives a future its result or exception, if there is one that has none yet."""
+    """Sets the result or exception of a future, if there is a future and it is still pending."""
     if future is None:
         return
     try:
@@ -272,7 +270,7 @@ _default_lock = threading.Lock()
 
 
 def default_server() -> Server:
-    """Returns the one server that functions of the package share."""
+    """Returns the server that the functions of the package share."""
     global _default
     with _default_lock:
         if _default is None:

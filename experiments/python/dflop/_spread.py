@@ -1,22 +1,23 @@
-"""Bins are made level: the difference between the largest and the smallest load is made small."""
+"""Levels bins: reduces the difference between the largest and the smallest load."""
 
 import bisect
 import heapq
 
-_MOST_STEPS = 200  # of which random inputs need some 20
-_PARTNERS = 32  # bins that are tried: the last search, which finds nothing, takes as long as all before it
+_MOST_STEPS = 200  # random inputs need about 20
+_PARTNERS = 32  # number of bins to try; the last search, which finds nothing, takes as long as all previous ones
+                # together
 
 
 def spread(costs, lists):
-    """Returns the largest load less the smallest of lists of items."""
+    """Returns the difference between the largest and the smallest load of lists of items."""
     loads = [sum(costs[i] for i in items) for items in lists]
     return max(loads) - min(loads)
 
 
 def level(costs, lists, *, moves):
-    """Returns lists with no larger spread: of the fullest bin and one of the emptiest, or of the emptiest and
-    one of the fullest, two items are exchanged, or one is moved (`moves`), as long as that brings the loads
-    of the two closer."""
+    """Returns lists whose spread is not larger. Exchanges two items, or moves one (`moves`), between the fullest bin
+    and one of the emptiest, or between the emptiest and one of the fullest, as long as that brings their loads
+    closer."""
     cost = costs.__getitem__
     lists = [sorted(items, key=cost) for items in lists]
     loads = [sum(map(cost, items)) for items in lists]
@@ -43,13 +44,14 @@ def level(costs, lists, *, moves):
 
 
 def _least_spread(costs, bins):
-    """Returns a lower bound of every spread: whole numbers whose sum the bins do not divide differ by 1."""
+    """Returns a lower bound of the spread: 1 for whole numbers whose sum is not divisible by the number of bins, else
+    0."""
     return 1.0 if all(map(float.is_integer, costs)) and sum(costs) % bins else 0.0
 
 
 def _exchange(costs, rich, poor, gap, moves):
-    """Returns (item of rich, [item of poor] or []) whose difference is nearest to half the gap, or None where
-    each leaves a gap as large. Both lists are sorted by cost."""
+    """Returns (item of rich, [item of poor] or []) whose difference is closest to half the gap, or None if no choice
+    reduces the gap. Both lists are sorted by cost."""
     rich_costs = [costs[i] for i in rich]
     best, least = None, gap * (1 - 1e-9)
     partners = [([i], costs[i]) for i in poor]
@@ -66,9 +68,10 @@ def _exchange(costs, rich, poor, gap, moves):
 
 
 def equal_sizes(costs, bins):
-    """Returns lists of equally many items by the largest differencing method (Karmarkar and Karp): the items
-    are cut by cost into groups of one for each bin, and of the two groups with the largest spread the largest
-    bins take the smallest of the other. Callers of verl know this result, and ties are broken as it does."""
+    """Returns lists of the same number of items by the largest differencing method (Karmarkar and Karp). The items,
+    sorted by cost, are divided into groups with one item per bin. The two groups with the largest spread are merged,
+    the largest bins of one with the smallest of the other. Users of verl know this result; ties are broken in the same
+    way as there."""
     order = sorted(range(len(costs)), key=lambda i: (costs[i], i))
     heap = [_group([(costs[i], [i]) for i in order[k : k + bins]]) for k in range(0, len(order), bins)]
     heapq.heapify(heap)
@@ -80,7 +83,7 @@ def equal_sizes(costs, bins):
 
 
 def _group(parts):
-    """Returns a heap's entry, that with the largest spread first; of these that with the largest part."""
+    """Returns a heap entry. Entries sort by the largest spread first, then by the largest part."""
     parts = sorted(parts, reverse=True)
     load, items = parts[0]
     return parts[-1][0] - load, -load, [-i for i in items], parts

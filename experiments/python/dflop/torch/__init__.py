@@ -1,4 +1,4 @@
-"""What PyTorch users need of dflop: plans that run on modules of one's own, recordings and profiles."""
+"""The part of dflop for PyTorch users: plans that run on your own modules, recordings and profiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dflop.torch._program import StageDescription as StageDescription
     from dflop.torch._recorder import Recorder as Recorder, span as span
 
-# Each name is imported when it is asked for, as some need a newer torch than others.
+# Each name is imported on first use, because some need a newer torch than others.
 _HOMES = {
     "Executor": "_executor",
     "NonFiniteNorm": "_executor",

@@ -1,4 +1,4 @@
-"""What ranks tell each other beside their messages: which of them failed first, and how many tokens a batch has."""
+"""What ranks tell each other in addition to messages: which rank failed first, and how many tokens a batch has."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import torch.distributed as dist
 
 from dflop._errors import DflopError
 
-# A rank that fails by itself has said so after so many seconds; then a neighbour says that it is gone.
+# A rank that fails on its own reports this within this many seconds. After that, a neighbor reports that it is gone.
 _PATIENCE_S = 2.0
-_STUCK_S = 5.0  # as long a rank that ends waits for a call that may never return
-_LOOK_S = 0.25  # as often a rank that waits for others looks whether one of them failed
+_STUCK_S = 5.0  # how long a rank that ends waits for a call that may never return
+_LOOK_S = 0.25  # how often a rank that waits for others checks whether one of them failed
 
 
 def _said(error):
-    """Returns an error's kind and message; torch adds where in its sources it came up, on further lines."""
+    """Returns the kind and the first line of an error; torch adds the place in its sources on further lines."""
     return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
 
 
 class RankFailed(DflopError):
-    """A rank failed, and so all stop.
+    """A rank failed, so all ranks stop.
 
-    `rank` is the one that was first, or None where nobody can tell which of several it was; `reason` is what it or its
-    neighbour said.
+    `rank` is the rank that failed first, or None if it cannot be determined which of several it was. `reason` is the
+    message of that rank or of its neighbor.
     """
 
     def __init__(self, rank: int | None, reason: str, at: str | None) -> None:
@@ -44,13 +44,13 @@ class PeerLost(Exception):
     def __init__(self, peers, cause):
         super().__init__(_said(cause))
         self.peers = peers
-        # A rank that was slow, and not one that died.
+        # The rank was slow, but did not die.
         self.timed_out = any(part in str(cause).lower() for part in ("timed out", "timeout", "in time"))
 
 
 @contextmanager
 def lost_peers(*ranks):
-    """Turns errors of communication with ranks, or with all where none is given, into PeerLost."""
+    """Turns errors of communication with the given ranks, or with all ranks if none is given, into PeerLost."""
     try:
         yield
     except RuntimeError as error:
@@ -58,17 +58,17 @@ def lost_peers(*ranks):
 
 
 class Waiting:
-    """Waits for others in a thread of its own, so that who asked for it can go on without an answer."""
+    """Waits for other ranks in a separate thread, so that the caller can continue without an answer."""
 
     def __init__(self):
         self._asked = None
         self._thread = None
 
     def run(self, call, look):
-        """Returns what call() returns, or raises what it raises; calls look() meanwhile, which may raise, too."""
+        """Returns the result of call(), or raises its exception. Meanwhile calls look(), which may also raise."""
         if self._asked is None:
             self._asked = queue.SimpleQueue()
-            # The process does not wait for a daemon, whose call may never return.
+            # A process does not wait for its daemon threads; this thread's call may never return.
             self._thread = threading.Thread(target=_answer, args=(self._asked,), daemon=True)
             self._thread.start()
         outcome, done = [], threading.Event()
@@ -81,13 +81,13 @@ class Waiting:
         return value
 
     def close(self):
-        """Ends the thread, once its call has returned."""
+        """Ends the thread after its current call has returned."""
         if self._asked is not None:
             self._asked.put(None)
             self._asked = None
 
     def join(self, timeout):
-        """Waits so many seconds for the thread to end."""
+        """Waits up to `timeout` seconds for the thread to end."""
         if self._thread is not None:
             self._thread.join(timeout)
 
@@ -99,7 +99,7 @@ def _answer(asked):
             outcome.append((call(), None))
         except BaseException as error:
             outcome.append((None, error.with_traceback(None)))
-        # What was called holds connections, which others wait to see closed.
+        # The call holds connections, and other ranks wait until these are closed.
         del one, call, outcome
         done.set()
 
@@ -112,20 +112,20 @@ class Board:
         self._rank = rank
         self._ranks = dist.get_world_size()
         self._waiting = Waiting()
-        self._steps = 0  # that this rank has done
+        self._steps = 0  # completed by this rank
         self._left_since = None  # when this rank first saw that another one has left
 
     def wait(self, call, *ranks):
-        """Returns what call() returns, which waits for ranks, or for all where none is given.
+        """Returns the result of call(), which waits for the given ranks, or for all ranks if none is given.
 
-        Raises PeerLost where that fails, and soon after any rank has said that it failed or left. For calls that wait
-        on the host: what is done on a GPU's stream belongs to the thread that asks for it.
+        Raises PeerLost if the call fails, and soon after any rank has reported that it failed or left. Only for calls
+        that wait on the host: work on a GPU's stream belongs to the thread that submits it.
         """
         with lost_peers(*ranks):
             return self._waiting.run(call, self._look)
 
     def did_step(self):
-        """Counts the steps of this rank."""
+        """Counts a step of this rank."""
         self._steps += 1
 
     def _look(self):
@@ -133,47 +133,48 @@ class Board:
             raise RuntimeError("another rank failed")
         if self._left_before() is None:
             return
-        # Of messages that are under way the last may come after their sender has left.
+        # The last messages in flight may arrive after their sender has left.
         now = time.monotonic()
         self._left_since = self._left_since or now
         if now - self._left_since > _PATIENCE_S:
             raise RuntimeError("another rank left")
 
     def _left_before(self):
-        """Returns the first rank that left and its steps where these are no more than this rank has done, else None."""
+        """Returns the first rank that left and its number of steps if this rank has done at least as many, else
+        None."""
         if not self._store.check(["left"]):
             return None
         rank, steps = json.loads(self._store.get("left"))
         return (rank, steps) if rank != self._rank and steps <= self._steps else None
 
     def leave(self):
-        """Says that this rank takes no further step of the executor."""
+        """Reports that this rank takes no further step of the executor."""
         self._waiting.close()
         try:
             self._store.compare_set("left", "", json.dumps([self._rank, self._steps]))
         except RuntimeError:
-            pass  # the store is gone already
+            pass  # the store no longer exists
 
     def agree(self, step, value):
-        """Returns whether all ranks that have asked for a step had the same value, a text."""
+        """Returns whether all ranks that have called this for a step gave the same value, a text."""
         with lost_peers():
             self._store.set(f"begun{self._rank}", str(step + 1))
             return self._store.compare_set(f"value{step}", "", value).decode() == value
 
     def add(self, step, number, ranks):
-        """Adds a whole number to the sum of a step, to which so many ranks add once each."""
+        """Adds a whole number to the sum of a step, to which `ranks` ranks add once each."""
         with lost_peers():
             self._store.add(f"sum{step}", number)
             if self._store.add(f"added{step}", 1) == ranks:
                 self._store.set(f"ready{step}", str(self._store.add(f"sum{step}", 0)))
-                # Ranks end their steps together, so that nobody reads what is two steps old.
+                # Ranks end their steps together, so no rank still reads keys that are two steps old.
                 for kind in ("sum", "added", "ready", "value"):
                     self._store.delete_key(f"{kind}{step - 2}")
 
     def sum(self, step):
-        """Returns the sum of a step; waits until all ranks have added theirs, as long as torch waits for a message.
+        """Returns the sum of a step. Waits until all ranks have added to it, for at most torch's timeout for a message.
 
-        Raises PeerLost where one failed, or did not add in time.
+        Raises PeerLost if a rank failed, or did not add in time.
         """
         deadline = time.monotonic() + dist.distributed_c10d.default_pg_timeout.total_seconds()
         with lost_peers():
@@ -185,7 +186,7 @@ class Board:
             return int(self._store.get(f"ready{step}"))
 
     def report(self, error, at):
-        """Says that this rank failed, or has lost another one, unless somebody has said something before.
+        """Reports that this rank failed, or has lost another one, unless a failure was reported before.
 
         Returns the RankFailed to raise: the first failure of all ranks.
         """
@@ -205,18 +206,20 @@ class Board:
         return RankFailed(rank, reason, None if rank == self._rank else at)
 
     def linger(self):
-        """Keeps the first rank, whose process may have the store, until the others know why. Not for long."""
+        """Delays the first rank, whose process may own the store, until the others know the reason. The delay is
+        short."""
         deadline = time.monotonic() + 2 * _PATIENCE_S
         try:
             while self._rank == 0 and self._store.add("informed", 0) < self._ranks and time.monotonic() < deadline:
                 time.sleep(0.01)
         except RuntimeError:
-            pass  # the store is gone already
+            pass  # the store no longer exists
 
     def stop_waiting(self):
-        """Gives a call that nobody waits for any more some time to return: where that is while Python ends, torch aborts.
+        """Gives an abandoned call some time to return, because torch aborts if it returns while Python ends.
 
-        It returns when the rank at the other end has left. Two that wait for each other do not end at the same time.
+        The call returns when the rank at the other end has left. Two ranks that wait for each other end at different
+        times.
         """
         self._waiting.join(_STUCK_S + 0.25 * (self._rank % 16))
 
@@ -224,7 +227,7 @@ class Board:
         return tuple(json.loads(self._store.compare_set("failure", "", json.dumps([rank, reason]))))
 
     def _wait_for_failure(self):
-        """Returns what a rank has said of the first failure, or None where none says anything in time."""
+        """Returns the reported first failure, or None if no rank reports one in time."""
         deadline = time.monotonic() + _PATIENCE_S
         while not self._store.check(["failure"]):
             if time.monotonic() > deadline:
@@ -233,12 +236,12 @@ class Board:
         return tuple(json.loads(self._store.get("failure")))
 
     def _begun(self, rank):
-        """Returns how many steps a rank has begun."""
+        """Returns the number of steps that a rank has begun."""
         return int(self._store.get(f"begun{rank}")) if self._store.check([f"begun{rank}"]) else 0
 
     def _suspect(self, error, at):
-        """Returns the rank that left, or that says nothing of those at the other end, None where these are several, and
-        why."""
+        """Returns the suspected rank and the reason. It is the rank that left, or the only silent rank at the other
+        end; None if several are silent."""
         left = self._left_before()
         if left is not None:
             rank, steps = left
@@ -264,5 +267,5 @@ class Board:
 
 
 def _owner_of_store():
-    """Returns the rank whose process has the store of torch.distributed, or None where it is that of torchrun."""
+    """Returns the rank whose process owns the store of torch.distributed, or None if torchrun owns it."""
     return None if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0
