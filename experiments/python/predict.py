@@ -1,10 +1,10 @@
-"""Holds predictions from a recording of PyTorch against runs that were measured afterwards.
+"""Compares predictions from a PyTorch recording with runs measured afterwards.
 
     python experiments/python/predict.py --out out/predict
 
-Three ranks run stages that sleep in place of computing, so that a busy machine changes little: a time for each token
-and layer, twice that in backwards. One plan is recorded. What other orders of it take, and plans with other dp of
-encoder and LLM, is predicted from the record by `dflop replay`, and then measured on the same batches.
+Three ranks run stages that sleep instead of computing, so that a busy machine changes little: a time per token and
+layer, and twice that in backward passes. One plan is recorded. From the recording, `dflop replay` predicts the times of
+other orders of this plan, and of plans with other dp of encoder and LLM. These are then measured on the same batches.
 """
 
 import argparse
@@ -20,14 +20,14 @@ import torch.distributed as dist
 import dflop
 import dflop.torch
 
-ENCODER_S, LLM_S = 12e-6, 40e-6  # of a token, all layers of the module together
+ENCODER_S, LLM_S = 12e-6, 40e-6  # per token, for all layers of the module together
 ENCODER_LAYERS, LLM_LAYERS = 4, 6  # of small-vlm
 STEPS, KEPT = 5, 3
 WIDTH = 64
 
 
 class Sleep(torch.autograd.Function):
-    """Returns its input; sleeps in the forward and in the backward."""
+    """Returns its input; sleeps in the forward pass and in the backward pass."""
 
     @staticmethod
     def forward(ctx, x, forward_s, backward_s):
@@ -42,7 +42,7 @@ class Sleep(torch.autograd.Function):
 
 
 class SleepingStage(torch.nn.Module):
-    """Takes a time for its tokens and layers. The input part and the weight part of its backward take half each."""
+    """Takes time for its tokens and layers. The input and weight parts of its backward pass take half each."""
 
     def __init__(self, stage):
         super().__init__()
@@ -75,7 +75,7 @@ def loss(output, part, samples):
 
 
 def plan_of(encoder_dp, pp, dp, order, microbatches=8, gbs=32):
-    """Returns a plan of small-vlm: an encoder on ranks of its own, and an LLM of pp x dp ranks."""
+    """Returns a plan of small-vlm: an encoder on its own ranks, and an LLM on pp x dp ranks."""
     layers = [LLM_LAYERS // pp] * pp
     return {
         "schema": "dflop.plan",
@@ -108,7 +108,7 @@ OTHERS = [
 
 
 def make_samples(count=32 * STEPS):
-    """Returns shapes as of the bundled mix: pictures, videos and texts."""
+    """Returns shapes like those of the bundled mix: pictures, videos and texts."""
     import random
 
     rng = random.Random(1)
@@ -120,7 +120,7 @@ def make_samples(count=32 * STEPS):
 
 
 def run(rank, plan, record):
-    """Runs some steps of a plan, and returns the seconds of the last ones; `record` is a folder or None."""
+    """Runs several steps of a plan, and returns the seconds of the last ones; `record` is a folder or None."""
     samples = make_samples()
     sampler = dflop.PlanSampler(plan, samples, method="lpt", keep=True)
     executor = dflop.torch.Executor(plan, SleepingStage, inputs=inputs, loss=loss)
@@ -143,7 +143,7 @@ def run(rank, plan, record):
 
 
 def run_ranks(ranks, function, *arguments):
-    """Runs function(rank, ...) on gloo ranks, and returns what the first one returns."""
+    """Runs function(rank, ...) on gloo ranks, and returns the result of the first one."""
     context = torch.multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The wheel holds an executable of one platform and works with every Python 3; ./dev wheel calls this."""
+"""The wheel contains the executable for one platform and works with every Python 3; ./dev wheel calls this file."""
 
 import re
 from pathlib import Path
@@ -19,6 +19,6 @@ class WithExecutable(Distribution):
 
 
 here = Path(__file__).resolve().parent
-cmake = here / "CMakeLists.txt"  # ./dev wheel puts the project's beside this file
+cmake = here / "CMakeLists.txt"  # ./dev wheel puts the project's CMakeLists.txt next to this file
 version = re.search(r"project\(dflop VERSION (\S+)", cmake.read_text()).group(1)
 setup(version=version, cmdclass={"bdist_wheel": PlatformWheel}, distclass=WithExecutable)

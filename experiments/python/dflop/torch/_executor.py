@@ -1,4 +1,5 @@
-"""An Executor runs the Program of an iteration on PyTorch: the one that simulator and C++ backend run."""
+"""An Executor runs the Program of an iteration on PyTorch: the same Program that the simulator and the C++ backend
+run."""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ from dflop.torch._version import require_split_backwards
 from dflop.torch._walk import Walk
 
 BUCKET_BYTES = 25 * 2**20
-# Of a plan who made it, and of a program what its batch has made of it.
+# The keys of a plan that name its maker, and the keys of a program that depend on its batch.
 _NOT_COMPARED = frozenset(("made_by", "iteration", "groups", "messages", "bins", "pieces"))
-_LEAVING_S = 10.0  # as long as a process that ends after a failure waits for its communication to end
+_LEAVING_S = 10.0  # how long a process that ends after a failure waits for its communication to end
 
 
 class Result(NamedTuple):
-    """What a step gives, the same on all ranks."""
+    """The result of a step, the same on all ranks."""
 
     loss: float
     """The mean loss over all trained tokens of the batch."""
@@ -46,11 +47,12 @@ class Result(NamedTuple):
 
 
 class NonFiniteNorm(DflopError, ArithmeticError):
-    """The norm of all gradients is NaN or infinite: no optimizer of any rank has stepped, and the next step can go on."""
+    """The norm of all gradients is NaN or infinite. No optimizer of any rank has stepped, and the next step can
+    continue."""
 
 
 class _OnAllRanks(Exception):
-    """An error that all ranks have and know of."""
+    """An error that occurs on all ranks, as each of them knows."""
 
     def __init__(self, error):
         super().__init__(str(error))
@@ -60,41 +62,45 @@ class _OnAllRanks(Exception):
 class Executor:
     """Runs iterations of a plan on this rank's stage modules, over torch.distributed (gloo or NCCL).
 
-    plan       the plan (a path, or what the file holds), or the program of one of its iterations; the same on all ranks
+    plan       the plan (a path, or the contents of the file), or the program of one of its iterations; the same on all
+               ranks
     stages     a module by stage number; or stages(stage) -> module, which is called with a description of each stage of
                this rank: its index, encoder_layers, llm_layers, connector, embedding, head, and the numbers of its
                first layers in the whole model, first_encoder_layer and first_llm_layer
     inputs     inputs(part, batch) -> dict: keyword arguments of a stage's module for a Part of the batch
     loss       loss(output, part, batch) -> (sum, tokens): the summed loss of the last stage's output for a Part, a
-               scalar tensor, and how many tokens it sums over
-    optimizer  optimizer(parameters) -> an optimizer of one stage; without one, step() adds to the gradients that are
-               there
+               scalar tensor, and the number of tokens in the sum
+    optimizer  optimizer(parameters) -> an optimizer of one stage; without it, step() adds to the existing gradients
     device     of modules and messages; default: the current GPU with NCCL, else the CPU
-    clip_norm  the largest norm of all gradients, for plans with clip_gradients: larger ones are scaled down before the
-               optimizer steps, as torch.nn.utils.clip_grad_norm_ does; math.inf only finds the norm
-    error_if_nonfinite  raises NonFiniteNorm on all ranks, before any optimizer steps, where that norm is NaN or
-               infinite; False has gradients scaled by it and goes on, as torch does by default
-    tied       tied(module, stage) -> the parameter that is the embedding in one stage's module and the head in another
-               one's, for plans of a model whose embedding and head are one matrix (tied_embeddings) on two ranks
-    modules_recompute  says that the modules checkpoint what the plan's recomputation says, of which a warning tells else
+    clip_norm  the max norm of all gradients, for plans with clip_gradients: if it is exceeded, gradients are scaled
+               down before the optimizer steps, as by torch.nn.utils.clip_grad_norm_; math.inf only computes the norm
+    error_if_nonfinite  raises NonFiniteNorm on all ranks, before any optimizer steps, if that norm is NaN or infinite;
+               False scales gradients by it and continues, as torch does by default
+    tied       tied(module, stage) -> the parameter that is the embedding in the module of one stage and the head in the
+               module of another, for plans of a model whose embedding and head are the same matrix (tied_embeddings) on
+               two ranks
+    modules_recompute  confirms that the modules checkpoint according to the plan's recomputation; without it, a warning
+               asks for this
 
-    A module is called as module(x, **inputs(part, batch)) and returns one tensor, whose first dimension are rows: those
-    of the Part's samples or pieces, packed. x has the rows of the stage before, or is None where nothing comes: at the
-    first stage, and at the LLM's first for a microbatch without encoder output. Rows go where the program says.
+    A module is called as module(x, **inputs(part, batch)) and returns one tensor, whose first dimension is the rows of
+    the Part's samples or pieces, packed. x has the rows from the previous stage. It is None if there are none: at the
+    first stage, and at the LLM's first stage for a microbatch without encoder output. The program decides where rows
+    go.
 
-    The loss is the sum over all dp ranks and microbatches over the sum of all tokens, whatever their lengths, and so
-    are its gradients. Weights of dp ranks begin as those of the first one. Activation checkpointing is the modules'
-    own; parameters without requires_grad stay as they are.
+    The loss is the sum over all dp ranks and microbatches divided by the sum of all tokens, regardless of their
+    distribution, and so are its gradients. At the start, all dp ranks get the weights of the first one. Activation
+    checkpointing is up to the modules. Parameters without requires_grad stay unchanged.
 
-    Trained parameters are f32, bf16 or f64: gradients are summed as they are, and divided by the tokens in the end, for
-    which f16 has no room. Without an `optimizer` steps and zero_grad() are the caller's, and clipping, too, unless the
-    plan clips, which it does before gradients are added to those of earlier steps.
+    Trained parameters are f32, bf16 or f64: gradients are summed undivided, and divided by the number of tokens at the
+    end, for which the range of f16 is too small. Without an `optimizer`, the caller does steps and zero_grad(), and
+    also clipping, unless the plan clips. In that case, clipping comes before gradients are added to those of earlier
+    steps.
 
-    What the modules and optimizers of this rank are is in the dicts `modules` and `optimizers` by stage number; `stages`
-    are these numbers, and `program` the plan's Program without a batch, with `stages` and `groups` of all ranks.
+    The modules and optimizers of this rank are in the dicts `modules` and `optimizers`, by stage number. `stages` has
+    these numbers, and `program` is the plan's Program without a batch, with the `stages` and `groups` of all ranks.
 
-    All ranks of torch.distributed make the executor and call step() together, and close() at last. Where one fails, all
-    raise RankFailed, which names the first, and torch.distributed is shut down with all of its groups.
+    All ranks of torch.distributed make the executor and call step() together, and finally close(). If one fails, all
+    raise RankFailed, which names the first to fail, and torch.distributed is shut down with all of its groups.
     """
 
     _made = 0
@@ -123,11 +129,11 @@ class Executor:
         self._error_if_nonfinite = error_if_nonfinite
         self._tied = tied
         self._device = torch.device(device) if device is not None else _default_device()
-        self._at: str | None = None  # what this rank is doing, for messages
+        self._at: str | None = None  # the current action of this rank, for messages
         self._steps = 0
         Executor._made += 1
         self._board = Board(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{self._made}", self._rank)
-        # Small sums and the layout go over the host, so that no GPU waits for them.
+        # Small sums and the layout are sent over the host, so that no GPU waits for them.
         self._control: Any = dist.new_group(backend="gloo")
         self._together(lambda: self._require_one_plan(_claim(plan)))
         self.program = Program(self._together(lambda: self._of_first_rank(lambda: _layout(plan, modules_recompute))))
@@ -139,14 +145,14 @@ class Executor:
         self._together(lambda: self._make(stages, optimizer, bucket_bytes))
 
     def _make(self, stages, optimizer, bucket_bytes):
-        """Makes modules, communication and optimizers of this rank's stages."""
+        """Makes the modules, communication and optimizers of this rank's stages."""
         self._at = "making the modules"
         for stage in self.stages:
             self.modules[stage] = self._module(stages, stage)
         self._require_own_parameters()
         self._unsplit = self._stages_not_split()
         own_ends = self._own_ends()
-        # A group is made by all ranks, which would wait for one whose module failed until their time is up.
+        # All ranks make a group together. If the module of one rank failed, the others would wait until the timeout.
         self._require_like_modules()
         self._messenger = Messenger(self.program, self._group, self._device, self._wait_for_work)
         self._reductions = self._make_reductions(bucket_bytes)
@@ -164,7 +170,7 @@ class Executor:
         self._board.wait(lambda: dist.barrier(group=self._control))
 
     def _wait_for_work(self, work, *ranks):
-        """Waits for communication with ranks; with NCCL the current stream does, and the host goes on."""
+        """Waits for communication with ranks. With NCCL the current stream waits, and the host continues."""
         if self._device.type == "cpu":
             self._board.wait(work.wait, *ranks)
         else:
@@ -172,10 +178,10 @@ class Executor:
                 work.wait()
 
     def batches(self, sampler: PlanSampler | None) -> Iterator[Batch]:
-        """Gives the batches of the first rank's PlanSampler on all ranks, so that one process schedules for all.
+        """Returns the batches of the first rank's PlanSampler on all ranks, so that one process schedules for all.
 
-        The samplers of other ranks are not asked, and may be None; they follow, so that a state of theirs is that of the
-        first. Errors of the first one are raised on all ranks.
+        The samplers of other ranks are not used, and may be None. They follow the first one, so that their state is the
+        same. Errors of the first sampler are raised on all ranks.
         """
         iterator = None if sampler is None else iter(sampler)
         follows = sampler if self._rank > 0 and isinstance(sampler, PlanSampler) else None
@@ -197,15 +203,15 @@ class Executor:
             yield drawn
 
     def step(self, program: Program | dict[str, Any], batch: Any) -> Result:
-        """Runs one iteration, and returns its Result. `batch` is what inputs() and loss() get.
+        """Runs one iteration, and returns its Result. `batch` is passed to inputs() and loss().
 
-        Raises InputError where the program is of another plan (other ranks, stages, sums, microbatches, or another order
-        where both say it), and RankFailed where any rank failed.
+        Raises InputError if the program belongs to another plan (other ranks, stages, sums, microbatches, or another
+        order if both specify it), and RankFailed if any rank failed.
         """
         if not isinstance(program, Program):
             program = Program(program)
         self._require_own_plan(program)
-        # Copies, as BatchNorm's statistics change without a new version.
+        # Copies are needed because the version counters of BatchNorm's statistics do not change.
         buffers = {key: buffer.clone() for key, buffer in self._own_buffers()} if self._steps == 0 else {}
         try:
             result = self._together(lambda: _Step(self, program, batch).run())
@@ -222,12 +228,12 @@ class Executor:
         self._board.did_step()
 
     def _own_buffers(self):
-        """Returns the buffers of those stages of several dp ranks whose first one this is, with (stage, name)."""
+        """Returns the buffers of stages with several dp ranks of which this rank is the first, with (stage, name)."""
         stages = [stage for stage in self._reductions if self._rank == self._first_rank(stage)]
         return [((stage, name), buffer) for stage in stages for name, buffer in self.modules[stage].named_buffers()]
 
     def _warn_of_buffers(self, before):
-        """Warns of buffers that a step has changed, as dp ranks do so by samples of their own."""
+        """Warns about buffers that a step has changed, because each dp rank changes them by its own samples."""
         after = self._own_buffers()
         changed = [key for key, buffer in after if key in before and not torch.equal(before[key], buffer)]
         for stage in self.stages:
@@ -245,7 +251,7 @@ class Executor:
         return min(group.rank for group in self.program.groups if stage in group.stages)
 
     def close(self) -> None:
-        """Ends the communication of this executor; torch.distributed stays. All ranks call it, after a whole step."""
+        """Ends the communication of this executor, not torch.distributed. All ranks call it, after a whole step."""
         if self._control is None:
             return
         self._board.leave()
@@ -257,7 +263,7 @@ class Executor:
         self._reductions = self._ends = {}
 
     def _together(self, run):
-        """Returns what run() returns; raises RankFailed where this rank fails or learns that another one did."""
+        """Returns the result of run(); raises RankFailed if this rank fails or learns that another one did."""
         if self._control is None:
             raise InputError("Executor: it was closed, or a rank failed; expected a new executor")
         try:
@@ -270,20 +276,20 @@ class Executor:
             raise failure from error
 
     def _leave(self, error):
-        """Ends this rank's communication, by which other ranks that wait for it learn that they wait in vain.
+        """Ends this rank's communication, so that other ranks learn that they wait for it in vain.
 
-        Connections close when nobody holds their group any more, frames of the error's traceback included.
+        A connection closes when nothing refers to its group any more, including the frames of the error's traceback.
         """
         traceback.clear_frames(error.__traceback__)
         self._messenger = self._control = None
         self._reductions = self._ends = {}
-        # A group with sums under way waits for them, and so for other ranks; this rank need not.
+        # A group with sums in flight waits for them, and thus for other ranks; this rank need not wait.
         leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
         leaving.start()
         atexit.register(_end, leaving, self._board)
 
     def _of_first_rank(self, make):
-        """Returns what make() returns on the first rank; raises its DflopError on all."""
+        """Returns the result of make() on the first rank to all ranks; raises its DflopError on all."""
         answer = [None]
         if self._rank == 0:
             try:
@@ -306,7 +312,7 @@ class Executor:
         return module.to(self._device)
 
     def _make_reductions(self, bucket_bytes):
-        """Makes the dp groups of all stages, on all ranks in the same order, and copies weights to all dp ranks."""
+        """Makes the dp groups of all stages, in the same order on all ranks, and copies weights to all dp ranks."""
         reductions = {}
         for stage in range(len(self.program.stages)):
             ranks = sorted(group.rank for group in self.program.groups if stage in group.stages)
@@ -324,7 +330,7 @@ class Executor:
         return reductions
 
     def _own_ends(self):
-        """Returns, by collective, (stage, matrix) of those ends of the model that this rank has, where they are one."""
+        """Returns (stage, matrix) of the tied ends of the model that this rank has, by collective."""
         ends = {}
         for i in self.program.groups[self._group].instructions:
             if i.op == "all_reduce" and self.program.collectives[i.index].sum == "joined_ends":
@@ -336,7 +342,8 @@ class Executor:
         return ends
 
     def _make_joined_ends(self, own):
-        """Makes the pairs of ranks whose embedding and head are one matrix, and copies the embedding to the head."""
+        """Makes the pairs of ranks whose embedding and head are the same matrix, and copies the embedding to the
+        head."""
         ends = {}
         for index, collective in enumerate(self.program.collectives):
             if collective.sum == "joined_ends":
@@ -359,8 +366,8 @@ class Executor:
                     raise InputError(f"tied: expected one shape at both ends, found {shape} and {other[index]}")
 
     def _parameters_of_norm(self):
-        """Returns what this rank counts in the norm of all gradients: of copies, which dp ranks and both ends of the
-        model have, the first rank's."""
+        """Returns the parameters that this rank counts in the norm of all gradients. Of copies, which exist on dp ranks
+        and at both ends of the model, only the first rank's counts."""
         heads = [end.matrix for end in self._ends.values() if not self.program.stages[end.stage].embedding]
         counted = []
         for stage in self.stages:
@@ -373,7 +380,7 @@ class Executor:
         return [p for p in self.modules[stage].parameters() if p.requires_grad]
 
     def _require_optimized(self):
-        """Refuses parameters that were unfrozen, for which no optimizer was asked: they would stay as they are."""
+        """Rejects unfrozen parameters without an optimizer, because they would stay unchanged."""
         for stage, module in self.modules.items() if self._optimizes else ():
             unknown = [(name, p) for name, p in module.named_parameters() if p.requires_grad and p not in self._known]
             if unknown:
@@ -388,8 +395,8 @@ class Executor:
                     )
 
     def _stages_not_split(self):
-        """Returns the stages whose backwards the order splits and torch cannot, as a parameter has several names in
-        them: these run whole, where the order has the part that sends."""
+        """Returns the stages whose backward passes the order splits but torch cannot, because a parameter has several
+        names in them. Their backward passes run whole, where the order has the input part."""
         split = {i.stage for i in self.program.groups[self._group].instructions if i.op == "backward_input"}
         found = set()
         for stage, module in self.modules.items():
@@ -408,7 +415,8 @@ class Executor:
         return found
 
     def _require_own_parameters(self):
-        """Refuses modules of two stages that share a parameter: each stage's gradients are summed and divided alone."""
+        """Rejects modules of two stages that share a parameter, because each stage's gradients are summed and divided
+        separately."""
         owners = {}
         for stage, module in self.modules.items():
             for name, parameter in module.named_parameters():
@@ -420,10 +428,10 @@ class Executor:
                     )
 
     def _require_like_modules(self):
-        """Waits until all ranks have their modules, and refuses a stage whose modules differ from dp rank to dp rank.
+        """Waits until all ranks have their modules, and rejects a stage whose modules differ between dp ranks.
 
-        Weights are copied and gradients summed one by one: of other sizes gloo would abort, in another order they would
-        be mixed up.
+        Weights are copied and gradients summed one by one. With different sizes gloo would abort; in a different order
+        they would be mixed up.
         """
         described = {stage: _described(module) for stage, module in self.modules.items()}
         digests = {stage: hashlib.sha256(repr(rows).encode()).digest() for stage, rows in described.items()}
@@ -436,11 +444,11 @@ class Executor:
                 raise _OnAllRanks(InputError(_difference(stage, ranks[0], rows[ranks[0]], other, rows[other])))
 
     def _require_one_plan(self, claim):
-        """Refuses ranks whose plans differ, or are not there: all run that of the first rank."""
+        """Rejects ranks whose plans differ or are missing, because all run the plan of the first rank."""
         everywhere = self._gathered(claim)
         own, reason = everywhere[0]
         if reason is not None:
-            return  # the command says what is wrong with it
+            return  # the command reports the error in the plan
         for rank, (other, reason) in enumerate(everywhere):
             if reason is not None:
                 raise _OnAllRanks(InputError(f"plan: expected that of rank 0 on all ranks, found on rank {rank}: {reason}"))
@@ -451,7 +459,7 @@ class Executor:
                 raise _OnAllRanks(InputError(f"plan: {key}: expected one plan on all ranks, found {found}"))
 
     def _gathered(self, value):
-        """Returns what all ranks have said, by rank."""
+        """Returns the values of all ranks, by rank."""
         everywhere = [None] * dist.get_world_size()
         self._board.wait(lambda: dist.all_gather_object(everywhere, value, group=self._control))
         return everywhere
@@ -471,8 +479,8 @@ class Executor:
 
 
 def _claim(plan):
-    """Returns what a rank says of its plan or program, by key, and None; or None and why it has none. What differs from
-    batch to batch is left out."""
+    """Returns the description of a rank's plan or program, by key, and None; or None and the reason why it has none.
+    Keys that differ from batch to batch are left out."""
     try:
         plan = _read(plan)
     except (OSError, ValueError) as error:
@@ -490,7 +498,7 @@ def _ranks(numbers):
 
 
 def _described(module):
-    """Returns (name, what it is) of all parameters and buffers of a module, in the order in which they are summed."""
+    """Returns (name, description) of all parameters and buffers of a module, in the order in which they are summed."""
     parameters = [
         (name, f"{'a trained' if p.requires_grad else 'a frozen'} {p.dtype} of shape {tuple(p.shape)}")
         for name, p in module.named_parameters()
@@ -499,7 +507,7 @@ def _described(module):
 
 
 def _difference(stage, rank, rows, other, other_rows):
-    """Returns what to say of the first parameter in which two dp ranks of a stage differ."""
+    """Returns a message about the first parameter in which two dp ranks of a stage differ."""
     pairs = itertools.zip_longest(rows, other_rows, fillvalue=("nothing more", ""))
     place, (own, found) = next((k, pair) for k, pair in enumerate(pairs) if pair[0] != pair[1])
     if own[0] == found[0]:
@@ -510,7 +518,7 @@ def _difference(stage, rank, rows, other, other_rows):
 
 
 def _require_runnable(program, ranks, clip_norm, tied):
-    """Raises where a plan asks for what the Executor does not do, or was not told how to do."""
+    """Raises if a plan requires something that the Executor does not support, or for which an argument is missing."""
     if program.layout == "shared":
         raise InputError(
             "Executor: expected a plan whose ranks have GPUs of their own, found a shared one: "
@@ -549,21 +557,21 @@ def _require_runnable(program, ranks, clip_norm, tied):
 
 
 def _end(leaving, board):
-    """Keeps the end of the process from cutting short what ends a failed rank's communication."""
+    """Delays the end of the process until a failed rank's communication has ended properly."""
     leaving.join(_LEAVING_S)
     board.linger()
     board.stop_waiting()
 
 
 def _default_device():
-    # Without a backend's name torch takes NCCL for GPUs and gloo for the rest.
+    # Without the name of a backend, torch uses NCCL for GPUs and gloo for everything else.
     if "cuda:nccl" in dist.get_backend_config() and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 
 def _layout(plan, modules_recompute):
-    """Returns a program that has the ranks and stages of a plan."""
+    """Returns a program with the ranks and stages of a plan."""
     if isinstance(plan, dict) and "groups" in plan:
         return plan
     plan = plan if isinstance(plan, dict) else os.fspath(plan)
@@ -575,7 +583,7 @@ def _layout(plan, modules_recompute):
 
 
 def _read(plan):
-    """Returns what the file of a plan holds, or what was given in its place."""
+    """Returns the contents of a plan's file, or the contents that were given instead."""
     if isinstance(plan, dict):
         return plan
     with open(os.fspath(plan), encoding="utf-8") as file:
@@ -586,8 +594,8 @@ def _read(plan):
 
 
 def _note_memory(plan, program, modules_recompute):
-    """Warns of a plan whose memory counts on what the Executor does not do: each dp rank has optimizer states whole, and
-    keeps what modules keep."""
+    """Warns about a plan whose memory assumes something that the Executor does not do: each dp rank has the whole
+    optimizer states, and keeps everything that its modules keep."""
     if plan["zero1"] and any(len(collective["groups"]) > 1 for collective in program["collectives"]):
         warnings.warn(
             "plan: zero1 splits optimizer states over dp ranks, which the Executor does not: each has them whole, so that "
@@ -607,7 +615,7 @@ def _note_memory(plan, program, modules_recompute):
 
 
 class _Step:
-    """One iteration on one rank: the Work of a Walk, with torch."""
+    """One iteration on one rank: the Work of a Walk that uses torch."""
 
     def __init__(self, executor, program, batch):
         self._executor = executor
@@ -618,9 +626,9 @@ class _Step:
         self._last_stage = len(program.stages) - 1
         self._loss = torch.zeros((), dtype=torch.float64, device=executor._device)
         self._tokens = 0
-        self._norm = None  # of all gradients, divided by the tokens
-        self._scale = None  # of gradients that are clipped
-        # By stage: (parameter, gradient), set aside, as they are reduced and divided already.
+        self._norm = None  # norm of all gradients, divided by the number of tokens
+        self._scale = None  # factor on the gradients, if the plan clips
+        # By stage: (parameter, gradient). They are set aside, because they are already reduced and divided.
         self._earlier = {}
 
     def run(self):
@@ -646,7 +654,7 @@ class _Step:
         self._executor._at = _describe(i, self._executor._steps)
 
     def _range(self, i):
-        """Returns a context that names what runs inside it to a profiler, if there is one."""
+        """Returns a context that names its contents for a profiler, if one is active."""
         if not torch.autograd._profiler_enabled():
             return nullcontext()
         return torch.profiler.record_function(self._range_name(i))
@@ -660,7 +668,7 @@ class _Step:
             return f"dflop:{kind} stage={i.stage} mb={i.microbatch} peer={rank} msg={i.index}"
         name = f"dflop:{i.op} stage={i.stage}"
         if i.index >= 0 and self._program.collectives[i.index].sum != "gradients":
-            return f"{name} msg={i.index}"  # stages of several ranks meet in it
+            return f"{name} msg={i.index}"  # it involves stages of several ranks
         return name if i.microbatch < 0 else f"{name} mb={i.microbatch}"
 
     # Messages.
@@ -675,7 +683,7 @@ class _Step:
     def receive(self, i):
         with self._range(i):
             rows = self._messenger.receive(i.index)
-        self._messenger.post_ahead(i.index)  # out of the range, which is of this message alone
+        self._messenger.post_ahead(i.index)  # outside the range, which covers only this message
         return rows
 
     # Compute.
@@ -686,7 +694,7 @@ class _Step:
             self._compute(unit, part, arguments)
 
     def forward_nothing(self, i):
-        with self._range(i):  # a record has every instruction
+        with self._range(i):  # so that a recording has every instruction
             pass
 
     def _compute(self, unit, part, arguments):
@@ -706,7 +714,7 @@ class _Step:
         if y.requires_grad:
             if unit.x is not None:
                 y = Tie.apply(y, unit.x, False)
-            # The edge keeps what the backward reads, which the output need not be part of.
+            # The edge keeps alive what the backward pass reads, which may not include the output.
             unit.tape = torch.autograd.graph.get_gradient_edge(y)
 
     def _require_rows(self, output, part):
@@ -742,7 +750,7 @@ class _Step:
 
     def backward_input(self, i, unit):
         with self._range(i):
-            # Without an input there is nothing to send, and the weight part does all.
+            # Without an input there is nothing to send, and the weight part does everything.
             if unit.tape is not None and unit.y_grad is not None and unit.x is not None:
                 if i.stage in self._executor._unsplit:
                     torch.autograd.backward([unit.tape], [unit.y_grad])
@@ -837,14 +845,14 @@ class _Step:
             self._add_earlier(i.stage)
 
     def _add_earlier(self, stage):
-        """Gives gradients of earlier steps, to which those of this one are added, back to their parameters."""
+        """Returns the gradients of earlier steps to their parameters, and adds those of this step to them."""
         for parameter, earlier in self._earlier.get(stage, ()):
             if parameter.grad is not None:
                 earlier.add_(parameter.grad)
             parameter.grad = earlier
 
     def _counted(self):
-        """Returns the trained tokens of the whole batch, which are known long before the optimizer steps."""
+        """Returns the number of trained tokens of the whole batch, which is known long before the optimizer steps."""
         tokens = self._executor._board.sum(self._executor._steps)
         if tokens <= 0:
             raise InputError("loss: expected at least one token in the batch, found none")
@@ -855,13 +863,13 @@ def _whole_tokens(tokens):
     try:
         if int(tokens) == tokens and tokens >= 0:
             return int(tokens)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # of no number, or of a tensor of several
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # not a number, or a tensor of several
         pass
     raise InputError(f"loss: expected a whole number of tokens, found {tokens!r}")
 
 
 def clip_scale(norm, most):
-    """Returns what gradients of a norm are multiplied with so that it is at most `most`, as clip_grad_norm_() does."""
+    """Returns the factor that reduces gradients to a norm of at most `most`, as clip_grad_norm_() does."""
     return (most / (norm + 1e-6)).clamp(max=1.0)
 
 

@@ -10,15 +10,15 @@ import torch.distributed as dist
 from dflop._errors import InputError
 from dflop.torch._board import lost_peers
 
-_HEADER = 10  # numbers that describe what follows: type, dimensions, and sizes of all but the first
+_HEADER = 10  # numbers that describe the following rows: type, number of dimensions, and all sizes except the first
 _TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 class Messenger:
     """Sends and receives rows.
 
-    NCCL matches messages of two ranks by their order, so that receives are posted in the order of sends, and each
-    direction of two ranks has a communicator of its own. gloo matches them by their tags.
+    NCCL matches messages between two ranks by their order. Receives are therefore posted in the order of sends, and
+    each direction between two ranks has its own communicator. gloo matches messages by their tags.
     """
 
     def __init__(self, program, group, device, wait):
@@ -29,16 +29,16 @@ class Messenger:
         self._route_groups = {}
         if device.type != "cpu":
             self._open_routes(program)
-        self._rows = {}  # by (group, stage) that has made it: type and sizes of a row of its output
-        self._told = set()  # (stage, group): who knows the rows of this rank's stage
-        self._sends = deque()  # (work, destination, tensor), which is kept until it is sent
+        self._rows = {}  # by the (group, stage) that makes them: type and sizes of an output row
+        self._told = set()  # (stage, group): the groups that know the rows of this rank's stage
+        self._sends = deque()  # (work, destination, tensor); a tensor is kept until it is sent
         self._posted = {}
 
     def _open_routes(self, program):
         """Makes a communicator for each route, and uses it once.
 
-        NCCL connects two ranks when they first exchange something, and both wait for each other then: in one order on
-        all ranks, no two wait crosswise.
+        NCCL connects two ranks at their first exchange, for which both wait. With the same order on all ranks, there is
+        no deadlock.
         """
         routes = program.possible_routes()
         for a, b in routes:
@@ -65,7 +65,7 @@ class Messenger:
             self._post_next(route)
 
     def send(self, index, tensor):
-        """Sends the rows of a message, and goes on at once."""
+        """Sends the rows of a message, without waiting."""
         message = self._program.messages[index]
         if message.activations:
             self._require_same_rows(message.source_stage, tensor)
@@ -77,7 +77,8 @@ class Messenger:
             self._sends.popleft()
 
     def _require_same_rows(self, stage, tensor):
-        """Refuses rows that are not as those before, of which others know: they would be read as something else."""
+        """Rejects rows that differ from earlier ones in type or size: receivers know only those, and would misread the
+        rows."""
         found = (tensor.dtype, tuple(tensor.shape[1:]))
         known = self._rows.setdefault((self._group, stage), found)
         if found != known:
@@ -96,16 +97,16 @@ class Messenger:
         return tensor
 
     def post_ahead(self, index):
-        """Posts the receive of what the sender of a message sends after it, which may then come beside compute."""
+        """Posts the receive of the next message from the same sender, which can then arrive during compute."""
         self._post_next(self._routes[self._program.messages[index].source])
 
     def _post_next(self, route):
-        # Before the first rows from a stage there is a header to wait for.
+        # The first rows from a stage are preceded by a header, for which the receive would wait.
         if route and self._key_of_rows(self._program.messages[route[0]]) in self._rows:
             self._post(route.popleft())
 
     def finish(self):
-        """Waits until all that this rank has sent has left it."""
+        """Waits until everything that this rank sends has been sent."""
         while self._sends:
             work, destination, _ = self._sends[0]
             self._wait(work, destination)
@@ -130,7 +131,7 @@ class Messenger:
         return (self._group, message.destination_stage)
 
     def _row(self, index, message):
-        """Returns type and sizes of a row. Before the first activations from a stage comes a header."""
+        """Returns the type and sizes of a row. A header precedes the first activations from a stage."""
         key = self._key_of_rows(message)
         if key not in self._rows:
             header = torch.empty(_HEADER, dtype=torch.int64, device=self._device)
@@ -149,7 +150,7 @@ class Messenger:
 
 
 def _header(tensor, device):
-    """Returns what tells a receiver the type and sizes of rows."""
+    """Returns a header, which tells a receiver the type and sizes of rows."""
     sizes = tensor.shape[1:]
     if tensor.dtype not in _TYPES or len(sizes) > _HEADER - 2:
         raise InputError(

@@ -1,8 +1,8 @@
 """Stage and Schedule run a dflop order with torch.distributed.pipelining, over microbatches of any length.
 
-torch.distributed.pipelining receives into buffers of the shape of microbatch 0, runs orders of its own, and
-gives a microbatch the loss of another one where the last stage's forwards are out of order. The classes here
-change these three things and leave the rest to it.
+torch.distributed.pipelining receives into buffers with the shape of microbatch 0, runs its own orders, and assigns
+losses to the wrong microbatches if the last stage's forward passes are out of order. The classes here change these
+three things and leave everything else to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dflop.torch._version import OLDEST_TORCH, is_old
 
 
 def check_torch(version: str = torch.__version__) -> None:
-    """Raises DflopError where torch is too old for Stage and Schedule."""
+    """Raises DflopError if torch is too old for Stage and Schedule."""
     if is_old(version):
         raise DflopError(
             f"dflop.torch.Stage and Schedule need torch {OLDEST_TORCH} or newer, whose "
@@ -45,9 +45,9 @@ STEP = re.compile(r"([FBIW])(\d+)(?:\.(\d+))?")
 def stage_steps(order):
     """Returns the steps of every pipeline rank, (stage, kind, microbatch); kinds are F, B, I and W.
 
-    `order` is the path of a file of schema dflop.order (`dflop simulate --order-out`), what such a file
-    holds, or its lists of steps, whose chunks then go round-robin. Ranks whose neighbours have chunks and
-    which have none, as those of an encoder, come first. Raises InputError for what is no such order.
+    `order` is the path of a file of schema dflop.order (`dflop simulate --order-out`), the contents of such a file, or
+    its lists of steps, whose chunks then go round-robin. Ranks without chunks whose neighbors have chunks, such as
+    those of an encoder, come first. Raises InputError for an invalid order.
     """
     where = "order"
     if isinstance(order, (str, os.PathLike)):
@@ -93,7 +93,7 @@ def _parsed(step, where, rank):
 
 
 class Stage(PipelineStage):
-    """A PipelineStage that receives each microbatch into a buffer of that microbatch's own shape."""
+    """A PipelineStage that receives each microbatch into a buffer with that microbatch's own shape."""
 
     def __init__(self, *args, **kwargs):
         self._received = None
@@ -102,11 +102,11 @@ class Stage(PipelineStage):
         self._anchor = torch.zeros((), device=self.device, requires_grad=True)
 
     def set_shapes(self, received=None, sent=None):
-        """Says what comes from the stage before (`received`) and goes to the one after (`sent`).
+        """Sets the shapes that come from the previous stage (`received`) and go to the next one (`sent`).
 
-        Each is a list by microbatch: the number of rows, which is dimension 0 of all tensors, the other
-        dimensions being those of microbatch 0; or a list of shapes, one for each tensor. None: all are as
-        microbatch 0. It holds until the next call. Schedule.step(shapes=...) calls this for all its stages.
+        Each is a list by microbatch: the number of rows, which is dimension 0 of all tensors, with the other dimensions
+        from microbatch 0; or a list of shapes, one for each tensor. None: all are as in microbatch 0. The shapes apply
+        until the next call. Schedule.step(shapes=...) calls this for all its stages.
         """
         self._received = received
         self._sent = sent
@@ -130,7 +130,7 @@ class Stage(PipelineStage):
             for index, info in enumerate(infos):
                 if info.tensor_meta is not None:
                     shape = self._shape(shapes, microbatch, index, metas[index].shape)
-                    # Both ends use contiguous tensors, whatever microbatch 0 had.
+                    # Both ends use contiguous tensors, regardless of microbatch 0.
                     stride = torch.empty(shape, device="meta").stride()
                     info.tensor_meta = dataclasses.replace(info.tensor_meta, shape=shape, stride=stride)
 
@@ -152,8 +152,8 @@ class Stage(PipelineStage):
     def _tied(self, output):
         """Ties an output to the anchor, and copies it, unless it is the last stage's.
 
-        The split backward loses gradients otherwise. Outputs that are sent are contiguous, as the buffers at the
-        other end are, and no views, as the split backward detaches them in place.
+        The split backward would otherwise lose gradients. Sent outputs are contiguous, like the buffers at the other
+        end. They are not views, because the split backward detaches them in place.
         """
         if not isinstance(output, torch.Tensor):
             return output
@@ -190,7 +190,8 @@ class Stage(PipelineStage):
         return super().get_bwd_send_ops(bwd_chunk_id)
 
     def _sendable(self, gradient, index, microbatch):
-        """Gives an input that was not used zeros of its own shape, where torch takes microbatch 0's."""
+        """Replaces the missing gradient of an unused input by zeros of the input's shape; torch would use microbatch
+        0's."""
         if gradient is not None:
             return gradient.contiguous()
         meta = self._get_grad_send_meta(index)
@@ -207,11 +208,10 @@ class Schedule(_PipelineScheduleRuntime):
         schedule = Schedule([stage], "order.json", loss_fn)      # dflop simulate ... --order-out order.json
         schedule.step(arg_mbs=..., kwarg_mbs=..., target_mbs=..., shapes=rows, tokens=total, losses=losses)
 
-    `stages` are the Stages of this rank, `order` as for stage_steps(). loss_fn(output, target) returns the
-    sum over the tokens of a microbatch. Gradients are not scaled by the number of microbatches
-    (scale_grads=False): the loss of a batch is the sum of all its tokens' losses / `tokens`, however they are
-    spread over microbatches. `options` are those of torch's schedules. Raises InputError where stages do not
-    suit the order.
+    `stages` are the Stages of this rank; for `order` see stage_steps(). loss_fn(output, target) returns the sum over
+    the tokens of a microbatch. Gradients are not scaled by the number of microbatches (scale_grads=False): the loss of
+    a batch is the sum of the losses of all its tokens / `tokens`, regardless of how they are distributed over
+    microbatches. `options` are those of torch's schedules. Raises InputError if stages do not fit the order.
     """
 
     def __init__(self, stages, order, loss_fn=None, **options):
@@ -227,13 +227,12 @@ class Schedule(_PipelineScheduleRuntime):
         self._prepare_schedule_with_comms(self.pipeline_order)
 
     def step(self, *args: Any, shapes: Sequence[Any] | None = None, tokens: int | None = None, **kwargs: Any) -> Any:
-        """Trains one batch, as step() of torch's schedules, from which the other arguments are.
+        """Trains one batch, like step() of torch's schedules, which defines the other arguments.
 
-        shapes[b][j] says what stage b sends to stage b + 1 of microbatch j, in the form of
-        Stage.set_shapes(); a flat list of numbers of rows by microbatch holds for every boundary, and None
-        makes all as microbatch 0. The loss of each microbatch is divided by `tokens`, the number of tokens in
-        the whole batch of all dp ranks (1 without it). Raises InputError where shapes do not suit the order
-        or the outputs of stages.
+        shapes[b][j] is what stage b sends to stage b + 1 for microbatch j, in the form of Stage.set_shapes(). A flat
+        list with the number of rows by microbatch applies to every boundary; None means that all are as in microbatch
+        0. The loss of each microbatch is divided by `tokens`, the number of tokens in the whole batch over all dp ranks
+        (default: 1). Raises InputError if shapes do not match the order or the outputs of stages.
         """
         boundaries = self._boundaries(shapes)
         stages: list[Any] = self._stages
@@ -269,14 +268,14 @@ class Schedule(_PipelineScheduleRuntime):
         return loss if self._tokens is None else loss / self._tokens
 
     def _maybe_compute_loss(self, stage, output, target_mbs, mb_index, loss_kwargs=None):
-        # torch appends losses as forwards come and looks them up by microbatch.
+        # torch appends losses in the order of forward passes and looks them up by microbatch.
         if stage.is_last and self._loss_fn is not None:
             if not self._internal_losses:
                 self._internal_losses.extend([None] * self._n_microbatches)
             self._internal_losses[mb_index] = self._compute_loss(output, target_mbs[mb_index], loss_kwargs)
 
     def _merge_outputs(self, output_chunks):
-        # torch merges outputs as forwards come, too.
+        # torch merges outputs in the order of forward passes, too.
         last = self._num_stages - 1
         forwards = [
             action.microbatch_index

@@ -1,10 +1,10 @@
-"""profile() measures modules of one's own, and writes the file that dflop predicts with.
+"""profile() measures your own modules, and writes the file that dflop uses for predictions.
 
-A profile has the parts of a model (patches, encoder layer, connector, embedding, LLM layer, head). A layer's
-time is a curve over tokens and another one over the mean length of sequences, which is attention's. Nobody
-has to take layers to pieces for that: a layer is measured whole, with the shortest sequences for the first
-curve, and what longer ones take beyond that is the second. Where longer ones take less, as of modules that go
-through sequences one by one, the difference moves from the first curve to the second, which then falls.
+A profile has the parts of a model (patches, encoder layer, connector, embedding, LLM layer, head). The time of a layer
+is a curve over tokens plus, for attention, a curve over the mean length of sequences. To separate them, layers need not
+be taken apart: a layer is measured whole. Its time with the shortest sequences gives the first curve, and the
+additional time of longer sequences gives the second. If longer sequences take less time, as with modules that process
+sequences one by one, the difference moves from the first curve to the second, which then falls.
 """
 
 from __future__ import annotations
@@ -44,16 +44,15 @@ BEFORE = {
 """Parts from which values come to a part: where one of them trains, the part's input needs a gradient."""
 LAYERED = ("encoder", "llm")
 ATTENTION_SHARE_OF_WEIGHTS = 0.0  # attention has no parameters
-LINEAR_SHARE_OF_WEIGHTS = 0.5  # the two gradients of a matrix product take as long
-OUTLIER = 2.0  # rounds that take longer than this many medians are named
+LINEAR_SHARE_OF_WEIGHTS = 0.5  # the two gradients of a matrix product take equally long
+OUTLIER = 2.0  # rounds that take longer than this multiple of the median are reported
 WARM_UP = 2
 MOST_OPTIMIZER_PARAMETERS = 20_000_000
 LINK_BYTES = (1 << 16, 1 << 22)
 
 
 class Profile(dict):
-    """A file of schema dflop.profile, as a dict. `notes` say what was left out, and which rounds were
-    outliers.
+    """A file of schema dflop.profile, as a dict. `notes` lists what was left out, and which rounds were outliers.
     """
 
     notes: Sequence[str] = ()
@@ -61,7 +60,7 @@ class Profile(dict):
 
 @dataclass
 class Times:
-    """Seconds of a pass."""
+    """The times of a layer's passes, in seconds."""
 
     forward: float = 0.0
     backward_input: float = 0.0
@@ -97,23 +96,23 @@ def profile(
             {"encoder": [576] * 40, "llm": [210, 1800]},    # lengths of sequences as in the data
             model="my-model.json", out="profile.json")
 
-    `modules` has the parts of SIDES that the model has: a module, or a module and how many layers it holds,
-    for encoder and llm. A tower with patches and projector inside may be one "encoder" of so many layers;
-    parts that are not given cost nothing. make_input(part, lengths) returns what the module is called with: a
-    tensor or a tuple of positional arguments, or a tuple and a dict of keywords, for packed sequences of
-    these lengths, which the encoder and the connector count before tokens are merged. Positional tensors of
-    floats get gradients where something before them trains. `samples` has the lengths of sequences in the
-    data by side, "encoder" and "llm": parts are measured on the shortest one repeated up to `most_tokens`,
-    layers also on sequences of other lengths. `model` is a model's file (schema dflop.model, as in
-    experiments/presets/models) or its content: the sizes for which plans are made.
+    `modules` has the parts of SIDES that the model has: a module or, for encoder and llm, also a module and its number
+    of layers. A tower with patches and projector inside may be one "encoder" with its number of layers. Parts that are
+    not given cost nothing. make_input(part, lengths) returns the input of the module: a tensor or a tuple of positional
+    arguments, or a tuple and a dict of keywords, for packed sequences of these lengths. For the encoder and the
+    connector, lengths are counted before tokens are merged. Positional tensors of floats get gradients if something
+    before them trains. `samples` has the lengths of sequences in the data by side, "encoder" and "llm". Parts are
+    measured on the shortest one repeated up to `most_tokens`, layers also on sequences of other lengths. `model` is a
+    model's file (schema dflop.model, as in experiments/presets/models) or its contents: the sizes for which plans are
+    made.
 
-    Times are medians of `repetitions` after a warm-up, by CUDA events where modules are on a GPU. With
-    `split` the backward's input and weight parts are measured through torch.distributed.pipelining's own;
-    without it the whole is, of which half counts as weights', and nothing of attention's. Bytes are those of
-    tensors kept for the backward and of the input, without parameters. With torch.distributed initialised all
-    ranks call this at a time, messages and all-reduces are measured too, and rank 0 writes; without it they
-    cost nothing. `optimizer` makes the optimizer whose step is measured, on parameters of its own; None for
-    no cost. Gradients of the modules are None afterwards.
+    Times are medians of `repetitions` after a warm-up, by CUDA events if modules are on a GPU. With `split` the input
+    and weight parts of the backward pass are measured with the functions of torch.distributed.pipelining. Without it,
+    the whole pass is measured: half of it counts as the weight part, except for attention, which has none. Bytes are
+    those of the input and of the tensors kept for the backward pass, without parameters. If torch.distributed is
+    initialized, all ranks call this at the same time, messages and all-reduces are measured too, and rank 0 writes the
+    file. Otherwise messages and all-reduces cost nothing. `optimizer` makes the optimizer whose step is measured, on
+    parameters of its own; None: no cost. Gradients of the modules are None afterwards.
 
     Raises InputError for parts, samples or a model that cannot be measured.
     """
@@ -190,7 +189,8 @@ def _parts(modules, spec):
 
     def part(name):
         module, layers = modules[name]
-        # The first layer's input comes from the parts before it, that of another one from its own kind, too.
+        # The first layer's input comes from the parts before it. The input of later layers comes from layers of the
+        # same kind, too.
         sources = set(BEFORE[name])
         if name in LAYERED and layers < spec[name]["layers"]:
             sources.add(name)
@@ -200,7 +200,7 @@ def _parts(modules, spec):
 
 
 def _lengths(samples, parts, most_tokens):
-    """Returns by side the lengths to measure: the shortest, the quartiles and the longest that fits."""
+    """Returns the lengths to measure by side: the shortest, the quartiles and the longest that fits."""
     chosen = {}
     for side in dict.fromkeys(SIDES[name] for name in parts):
         found = sorted(int(length) for length in samples.get(side, ()))
@@ -236,7 +236,7 @@ def _empty_units(most_tokens):
 
 
 def _measure(part, lengths, most_tokens, rounds, units, memory):
-    """Puts a part's times into `units` and its bytes into `memory`."""
+    """Adds the times of a part to `units` and its bytes to `memory`."""
     shortest = lengths[0]
     counts = [1]
     while 2 * counts[-1] * shortest <= most_tokens:
@@ -253,7 +253,7 @@ def _measure(part, lengths, most_tokens, rounds, units, memory):
 
 
 def _differences(part, lengths, rounds):
-    """Returns (tokens, length, Times beyond those of as many tokens in the shortest sequences) by length."""
+    """Returns (tokens, length, Times minus the Times of as many tokens in the shortest sequences) by length."""
     shortest = lengths[0]
     points = [(shortest, shortest, Times())]
     for length in lengths[1:]:
@@ -268,8 +268,8 @@ def _differences(part, lengths, rounds):
 
 
 def _with_attention(linear, differences):
-    """Returns the points of both curves, neither negative: what the fastest length takes less is
-    attention's.
+    """Returns the points of both curves, none of them negative. The time that the fastest length saves moves to the
+    curve of attention.
     """
     least = Times(
         min(times.forward / tokens for tokens, _, times in differences),
@@ -307,7 +307,8 @@ class _Rounds:
         self.notes = []
 
     def times(self, part, lengths, of_attention=False):
-        """Returns the median Times of a part; what longer sequences add is `of_attention`."""
+        """Returns the median Times of a part. `of_attention`: the difference of sequence lengths belongs to
+        attention."""
         positional, keywords = self.input(part, lengths)
         forward, backward_input, backward_weight = [], [], []
         for round_ in range(WARM_UP + self.repetitions):
@@ -327,8 +328,7 @@ class _Rounds:
         )
 
     def _backward(self, part, outputs, positional, timer, of_attention):
-        """Runs the backward and returns two functions: the seconds of its input part and of its weight
-        part.
+        """Runs the backward pass and returns two functions: the seconds of its input part and of its weight part.
         """
         outputs = [output for output in outputs if output.requires_grad]
         if not outputs:
@@ -357,8 +357,7 @@ class _Rounds:
         return shares
 
     def input(self, part, lengths):
-        """Returns positional arguments and keywords; tensors of floats get gradients where the part needs
-        them.
+        """Returns positional arguments and keywords. Tensors of floats get gradients if the part needs them.
         """
         given = self.make_input(part.name, list(lengths))
         keywords = {}
@@ -394,8 +393,7 @@ def _weight_share(has_input, has_weights, of_attention):
 
 
 def _outputs(output):
-    """Returns the tensors of what a module returns: a tensor, a tuple, or a dict as Hugging Face's
-    modules.
+    """Returns the tensors in the output of a module: a tensor, a tuple, or a dict as from Hugging Face's modules.
     """
     if isinstance(output, torch.Tensor):
         return [output]
@@ -404,7 +402,7 @@ def _outputs(output):
 
 
 class _Timer:
-    """Takes times of laps, of the device where it is a GPU."""
+    """Measures the times of laps, on the device if it is a GPU."""
 
     def __init__(self, device):
         self._gpu = device.type == "cuda"
@@ -430,7 +428,7 @@ class _Timer:
 
 
 class _Memory:
-    """Bytes per token of parts."""
+    """The bytes per token of parts."""
 
     def __init__(self):
         self._kept = {name: 0.0 for name in SIDES}
@@ -467,7 +465,8 @@ class _Memory:
         self._backward[part.name] = backward / tokens
 
     def tables(self):
-        """Returns the tables; modules that recompute say so by what they keep, so selective is as none."""
+        """Returns the tables. What recomputing modules keep already shows their recomputation, so selective equals
+        none."""
 
         def row(values, full):
             layers = {f"{name}_layer": [values[name], values[name], full[name]] for name in LAYERED}
@@ -482,7 +481,7 @@ class _Memory:
 
 
 class _Kept(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes that a module keeps for its backward, its inputs among them and its parameters not."""
+    """Counts the bytes that a module keeps for its backward pass, including its inputs but not its parameters."""
 
     def __init__(self, module, inputs):
         super().__init__(self._keep, lambda tensor: tensor)
@@ -504,7 +503,7 @@ class _Kept(torch.autograd.graph.saved_tensors_hooks):
 
 
 def _optimizer(parts, make, rounds):
-    """Returns the line over parameters of an optimizer's step, on parameters like those that train."""
+    """Returns the line over parameters for an optimizer's step, on parameters like the trained ones."""
     line = {"start_s": 0.0, "s_per_parameter": 0.0}
     trained = [p for part in parts.values() for p in part.module.parameters() if p.requires_grad]
     if make is None or not trained:
@@ -540,7 +539,7 @@ def _is_distributed():
 
 
 def _links(device, rounds):
-    """Returns lines over bytes of a message and of an all-reduce."""
+    """Returns the lines over bytes for a message and for an all-reduce."""
     world = dist.get_world_size() if _is_distributed() else 1
     if world == 1:
         rounds.notes.append(
@@ -603,7 +602,7 @@ def _header(spec, parts, most_tokens):
 
 
 def _processor():
-    """Returns the model of the host's processor, as the C++ side of dflop names it."""
+    """Returns the model name of the host's processor, in the spelling of dflop's C++ code."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""A Program says what every rank does in one iteration, instruction by instruction, as the simulator runs it too."""
+"""A Program defines what every rank does in one iteration, instruction by instruction. The simulator runs it, too."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dflop._errors import InputError
 
 
 class Instruction(NamedTuple):
-    """`index` is one of messages (send, receive) or collectives (all_reduce...), else -1."""
+    """`index` refers to messages (send, receive) or collectives (all_reduce...); otherwise it is -1."""
 
     op: str
     stage: int
     microbatch: int
-    index: int  # type: ignore[assignment]  # a tuple's own is of no use here
+    index: int  # hides the method of tuple, which is not needed here
 
 
 class Message(NamedTuple):
-    """Rows [source_row, source_row + rows) of what the source has made of the microbatch, its output or the gradient of
-    its input. They stand from destination_row on in a matrix of `of` rows. Source and destination are groups."""
+    """Rows [source_row, source_row + rows) of the source's result for the microbatch: its output, or the gradient of
+    its input. They are placed from destination_row on in a matrix of `of` rows. Source and destination are groups."""
 
     source: int
     destination: int
@@ -34,9 +34,9 @@ class Message(NamedTuple):
 
 
 class StageDescription(NamedTuple):
-    """What a stage holds, in this order: numbers of layers, and whether it has the connector after the encoder's last
-    layer, the embedding before the LLM's first, and the head after its last. Its layers have the numbers from
-    `first_encoder_layer` and `first_llm_layer` on in the whole model."""
+    """The contents of a stage, in this order: numbers of layers, and whether it has the connector after the encoder's
+    last layer, the embedding before the LLM's first, and the head after its last. In the whole model, its layers are
+    numbered from `first_encoder_layer` and `first_llm_layer` on."""
 
     index: int  # type: ignore[assignment]
     encoder_layers: int
@@ -49,8 +49,8 @@ class StageDescription(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """What groups sum: `gradients` of the instruction's stage, `joined_ends`, the gradients of an embedding and a head
-    that are one matrix, or `norm`, the squares of all gradients."""
+    """What groups sum: `gradients`, those of the instruction's stage; `joined_ends`, the gradients of an embedding and
+    a head that are the same matrix; or `norm`, the squares of all gradients."""
 
     groups: list[int]
     bytes: int
@@ -58,8 +58,8 @@ class Collective(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """`sequences` encoder sequences of a sample (a position in the batch), from its first_sequence on; rows
-    [first_row, first_row + rows) of the sample's encoder output come out of them."""
+    """`sequences` encoder sequences of a sample (a position in the batch), starting with first_sequence. They produce
+    rows [first_row, first_row + rows) of the sample's encoder output."""
 
     llm_dp_rank: int
     sample: int
@@ -78,11 +78,11 @@ OPS = SENDS | RECEIVES | BACKWARDS | REDUCTIONS | {"forward", "optimizer_step"}
 
 
 class Part:
-    """What one rank computes of one microbatch at one stage.
+    """The work of one rank on one microbatch at one stage.
 
     samples  positions in the batch of the samples whose LLM tokens this rank has, in the order of its rows; () at a
-             stage of the encoder alone
-    pieces   the Pieces that this rank encodes, in the order of its rows; () where the stage has no encoder layers
+             stage with only the encoder
+    pieces   the Pieces that this rank encodes, in the order of its rows; () if the stage has no encoder layers
     """
 
     __slots__ = ("stage", "microbatch", "dp_rank", "samples", "pieces")
@@ -101,7 +101,7 @@ class Part:
 
 
 class Group:
-    """One rank of the program: `rank` is the global one, `stages` those that it holds, in rising order."""
+    """One rank of the program: `rank` is the global rank, `stages` are the stages that it holds, in ascending order."""
 
     def __init__(self, json: dict[str, Any]) -> None:
         self.rank: int = json["rank"]
@@ -121,8 +121,8 @@ class Group:
 
 
 class Program:
-    """One iteration of a plan. `json` is what `dflop simulate --program-out` or `dflop serve` has written; a PlanSampler
-    adds the name of the plan's `order`, which is None where nobody did."""
+    """One iteration of a plan. `json` comes from `dflop simulate --program-out` or `dflop serve`. A PlanSampler adds
+    the name of the plan's `order`, which is otherwise None."""
 
     def __init__(self, json: dict[str, Any]) -> None:
         if not isinstance(json, dict) or "groups" not in json:
@@ -138,13 +138,13 @@ class Program:
         self.sums = frozenset(collective.sum for collective in self.collectives)
         self.batch_size = len(json["bins"])
         self.ranks = 1 + max(group.rank for group in self.groups)
-        # Programs of one plan differ in these; numbers read alike in all processes.
+        # Programs of the same plan differ in these keys; repr() of numbers is the same in all processes.
         self.fingerprint = f"{zlib.crc32(repr((json['bins'], json['pieces'], json['messages'])).encode()):08x}"
         self._llm_dp = json["llm_dp"]
-        # An encoder apart has dp ranks of its own; elsewhere every rank of the LLM encodes for itself.
+        # A separate encoder has its own dp ranks. Otherwise every rank of the LLM encodes for itself.
         self._shares_encoder = json["layout"] in ("disaggregated", "shared")
         self.layout: str = json["layout"]
-        # Which 'dflop simulate --program-out' does not say.
+        # Missing in the output of 'dflop simulate --program-out'.
         self.order: str | None = json.get("order")
         self._samples: dict[int, list[int]] = {}
         for sample, place in enumerate(json["bins"]):
@@ -164,14 +164,14 @@ class Program:
         return [Message(*row, *end) for row, end in zip(rows, ends)]
 
     def group_of(self, rank: int) -> int:
-        """Returns the index of a global rank's group; raises InputError where the plan has no such rank."""
+        """Returns the index of a global rank's group; raises InputError if the plan has no such rank."""
         for index, group in enumerate(self.groups):
             if group.rank == rank:
                 return index
         raise InputError(f"program: expected a plan with a rank {rank}, found {self.ranks} ranks")
 
     def part(self, stage: int, microbatch: int, dp_rank: int) -> Part:
-        """Returns the Part of a dp rank of a stage."""
+        """Returns the Part of a dp rank at a stage."""
         holds_llm = _holds_llm(self.stages[stage])
         encodes_here = self.stages[stage].encoder_layers > 0 or self.stages[stage].connector
         samples: tuple[int, ...] = ()
@@ -183,7 +183,7 @@ class Program:
         return Part(stage, microbatch, dp_rank, samples, pieces)
 
     def routes_to(self, group: int) -> dict[int, list[int]]:
-        """Returns, by source group, the messages to a group in the order in which they are sent."""
+        """Returns the messages to a group by source group, in the order in which they are sent."""
         received = [self.messages[i.index] for i in self.groups[group].instructions if i.op in RECEIVES]
         return {
             source: [
@@ -195,7 +195,8 @@ class Program:
         }
 
     def possible_routes(self) -> list[tuple[int, int]]:
-        """Returns all (source group, destination group) over which a batch of this plan may send, in rising order."""
+        """Returns all (source group, destination group) between which a batch of this plan may send, in ascending
+        order."""
         routes = set()
         for a, group in enumerate(self.groups):
             for b, other in enumerate(self.groups):

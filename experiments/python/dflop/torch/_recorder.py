@@ -38,14 +38,14 @@ _NOTHING = contextlib.nullcontext()
 def span(
     op: str, stage: int | None = None, mb: int | None = None, peer: int | None = None, msg: int | None = None
 ) -> ContextManager[Any]:
-    """Returns a context that names what runs inside it for `dflop import`: "dflop:forward stage=1 mb=0".
+    """Returns a context that names its contents for `dflop import`: "dflop:forward stage=1 mb=0".
 
         with dflop.torch.span("forward", stage=rank, mb=j):
             y = module(x)
 
-    `op` is one of OPERATIONS, `stage` and `mb` are numbers of stage and microbatch, `peer` is the global rank
-    at the other end of a message, `msg` a number that all ends of a message or sum give it. Nothing is made
-    while no profiler records. Raises InputError for another op.
+    `op` is one of OPERATIONS, `stage` and `mb` are the numbers of stage and microbatch, `peer` is the global rank at
+    the other end of a message, and `msg` a number that all participants of a message or sum give it. Does nothing while
+    no profiler records. Raises InputError for another op.
     """
     if op not in OPERATIONS:
         raise InputError(f"span: expected one of {', '.join(sorted(OPERATIONS))}, found {op!r}")
@@ -59,7 +59,7 @@ def span(
 
 
 class Recorder:
-    """Records steps of this rank, and writes rankR.json.gz into a folder.
+    """Records steps of this rank, and writes rankR.json.gz to a folder.
 
         with dflop.torch.Recorder("run", active=3) as recorder:
             for batch in loader:
@@ -68,11 +68,10 @@ class Recorder:
                     break
         # then: dflop import --kineto run/rank*.json.gz --out run.json
 
-    The first `wait` steps run without the profiler and the next `warmup` ones with what it does not keep;
-    `active` ones are recorded. CPU activities are recorded, and those of CUDA where there is a device. The
-    file has only what the import reads, appears whole or not at all, and `made_by` in it says what made it;
-    it is written in step(), after the last active one. Where an exception leaves the context before that,
-    nothing is written.
+    The first `wait` steps run without the profiler. The next `warmup` steps run with the profiler, which discards them.
+    Then `active` steps are recorded. CPU activities are recorded, and CUDA activities if there is a device. The file
+    contains only what the import reads, is either complete or absent, and has its origin in `made_by`. It is written in
+    step(), after the last active step. If an exception leaves the context before that, nothing is written.
     """
 
     def __init__(self, folder: str | os.PathLike[str], wait: int = 0, warmup: int = 1, active: int = 3) -> None:
@@ -103,7 +102,7 @@ class Recorder:
         return self
 
     def step(self) -> bool:
-        """Says that a step has ended, and returns whether more are needed."""
+        """Registers the end of a step, and returns whether more are needed."""
         self._done += 1
         if self._done <= self.steps:
             self._profiler.step()
@@ -119,7 +118,7 @@ class Recorder:
             )
 
     def _write(self, profiler):
-        # The profiler gives a record that was cut off, too, when its context is left.
+        # The profiler also delivers an incomplete recording when its context is left.
         if self._failed or self._done < self.steps:
             return
         with tempfile.TemporaryDirectory(prefix="dflop-record") as scratch:
@@ -136,12 +135,11 @@ class Recorder:
         self.path = path
 
     def _reduced(self, trace):
-        """Returns the trace with what the import reads of it, and times from its first event on."""
+        """Returns only the events that the import reads, with times relative to the first one."""
         events = trace["traceEvents"]
         with_device = any(event.get("cat") in DEVICE_CATEGORIES for event in events)
         kept = _without_own_steps([event for event in events if _is_read(event, with_device)])
-        # Times count from a new base: as doubles, absolute ones would be rounded to a quarter of a
-        # microsecond.
+        # Times get a new base: as doubles, absolute times would be rounded to a quarter of a microsecond.
         base_us = int(min((event["ts"] for event in kept), default=0))
         reduced = {
             "schemaVersion": trace.get("schemaVersion", 1),
@@ -172,7 +170,7 @@ def _is_read(event, with_device):
         return False
     category = event.get("cat")
     if category == "cpu_op":
-        # Operations say to which phase the kernels that they launch belong; without a device there are none.
+        # Operations tell the phase of the kernels that they launch; without a device there are no kernels.
         arguments = event.get("args", {})
         tells_phase = "Sequence number" in arguments or "Fwd thread id" in arguments
         return event["name"].startswith("c10d::") or (with_device and tells_phase)
@@ -180,8 +178,7 @@ def _is_read(event, with_device):
 
 
 def _without_own_steps(events):
-    """Drops torch's own ranges of optimizer steps inside of a span that says the stage: a step is read
-    once.
+    """Drops torch's own ranges of optimizer steps inside a span that names the stage, so that a step is read only once.
     """
     spans = [event for event in events if event["name"].startswith("dflop:optimizer_step")]
 

@@ -1,4 +1,4 @@
-"""Gradients of a stage are summed over its dp ranks, in buckets, beside the last backward where the plan has that."""
+"""Sums the gradients of a stage over its dp ranks, in buckets, during the last backward pass if the plan says so."""
 
 import torch
 import torch.distributed as dist
@@ -11,24 +11,24 @@ _IN_FLIGHT = 3  # buckets: one is copied, one is summed, one waits
 
 
 class Bucket:
-    """Parameters of a stage whose gradients are one message."""
+    """Parameters of a stage whose gradients form one message."""
 
     def __init__(self, parameters):
         self.parameters = parameters
-        self.missing = set()  # parameters whose gradients the backward under way still has to complete
+        self.missing = set()  # parameters whose gradients the current backward pass has yet to complete
         self.work = None
-        self.flat = None  # the gradients, then for each parameter how many ranks have one
+        self.flat = None  # the gradients, followed by the number of ranks with a gradient for each parameter
 
     def launch(self, group):
-        """Begins the sum; a parameter that no microbatch of this rank reached adds zeros."""
+        """Begins the sum. A parameter that no microbatch of this rank used adds zeros."""
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         reached = gradients[0].new_tensor([float(p.grad is not None) for p in self.parameters])
         self.flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), reached])
         self.work = dist.all_reduce(self.flat, group=group, async_op=True)
 
     def finish(self):
-        """Gives the sum, which was waited for, to the parameters. One that no rank's microbatches reached keeps no
-        gradient, as in one process, so that optimizers leave it alone."""
+        """Copies the completed sum to the parameters. A parameter that no microbatch of any rank used keeps no
+        gradient, as in a single process, so that optimizers ignore it."""
         sums = self.flat.split([*(p.numel() for p in self.parameters), len(self.parameters)])
         for parameter, total, ranks in zip(self.parameters, sums, sums[-1]):
             if parameter.grad is not None:
@@ -39,10 +39,10 @@ class Bucket:
 
 
 class StageReduction:
-    """Reductions of one stage's gradients. All dp ranks call its methods in the same order.
+    """The reductions of one stage's gradients. All dp ranks call its methods in the same order.
 
-    A backward completes gradients from the last parameter to the first, and so the buckets go from the end. A bucket
-    has parameters of one type. Parameters may be frozen, or no longer be, between two steps.
+    A backward pass completes gradients from the last parameter to the first, so buckets start at the end. The
+    parameters of a bucket have the same type. Parameters may be frozen or unfrozen between two steps.
     """
 
     def __init__(self, parameters, group, bucket_bytes, wait):
@@ -54,11 +54,11 @@ class StageReduction:
         self._buckets = []
         self._launched = 0
         self._finished = 0
-        self._wanted = 0  # buckets that all_reduce_start has begun
+        self._wanted = 0  # number of buckets begun by all_reduce_start
         self._handles = []
 
     def reduce(self):
-        """Sums all gradients, and waits for the sums. A few buckets are copied at a time, for the memory's sake."""
+        """Sums all gradients, and waits for the sums. Copies only a few buckets at a time, to save memory."""
         self._begin(_buckets(self._trained(), self._bucket_bytes))
         while self._finished < len(self._buckets):
             if self._launched < min(len(self._buckets), self._finished + _IN_FLIGHT):
@@ -67,13 +67,13 @@ class StageReduction:
                 self._finish_next()
 
     def start(self, buckets):
-        """Begins one of a stage's `buckets` reductions; the next backward completes their gradients."""
+        """Begins one of a stage's `buckets` reductions, whose gradients the next backward pass completes."""
         if self._wanted == 0:
             self._begin(_split(self._trained(), buckets))
         self._wanted += 1
 
     def arm(self):
-        """Has the buckets that were begun launched by a whole backward, each when its gradients are complete."""
+        """Makes a whole backward pass launch the begun buckets, each when its gradients are complete."""
         if self._wanted == 0:
             return
         for bucket in self._buckets:
@@ -82,7 +82,7 @@ class StageReduction:
                 self._handles.append(parameter.register_post_accumulate_grad_hook(self._completed(bucket)))
 
     def end_backward(self):
-        """Launches what a backward left: buckets whose parameters it did not reach, or all where it was split."""
+        """Launches the remaining buckets: those with parameters that the pass did not use, or all if it was split."""
         if self._wanted == 0:
             return
         for handle in self._handles:
@@ -91,7 +91,7 @@ class StageReduction:
         self._launch_all()
 
     def wait(self):
-        """Waits for the next of the reductions that were begun."""
+        """Waits for the next of the begun reductions."""
         self._launch_all()
         if self._finished < len(self._buckets):
             self._finish_next()
@@ -118,7 +118,7 @@ class StageReduction:
                     "use_reentrant=False, or a plan without gradient_bucket_bytes"
                 )
             bucket.missing.remove(parameter)
-            # In one order on all ranks, as sums are matched by it.
+            # In the same order on all ranks, because sums are matched by order.
             while self._launched < len(self._buckets) and not self._buckets[self._launched].missing:
                 self._launch_next()
 
@@ -145,7 +145,7 @@ class StageReduction:
 
 
 class JoinedEnds:
-    """The matrix that is the embedding on one rank and the head on another one."""
+    """The matrix that is the embedding on one rank and the head on another."""
 
     def __init__(self, stage, matrix, pair, ranks, wait):
         self.stage = stage
@@ -155,13 +155,13 @@ class JoinedEnds:
         self._wait_for_work = wait  # wait(work, *ranks)
 
     def copy_first(self):
-        """Makes both ends that of the first rank."""
+        """Copies the matrix of the first rank to both ends."""
         with torch.no_grad(), lost_peers(*self._ranks):
             copied = dist.broadcast(self.matrix, src=self._ranks[0], group=self._pair, async_op=True)
         self._wait_for_work(copied, *self._ranks)
 
     def sum(self):
-        """Makes the gradient of both ends their sum; an end that no microbatch reached has a gradient of zeros."""
+        """Sums the gradients of both ends, and stores the sum at both. An end that no microbatch used adds zeros."""
         if not self.matrix.requires_grad:
             return
         if self.matrix.grad is None:
@@ -180,7 +180,8 @@ def _bytes(parameter):
 
 
 def _buckets(parameters, most_bytes):
-    """Returns buckets of at most so many bytes, from the last parameter on; one may be larger, alone."""
+    """Returns buckets of at most `most_bytes`, starting with the last parameter. A single larger parameter has its
+    own."""
     buckets, filled = [], 0
     for parameter in reversed(parameters):
         alike = buckets and buckets[-1][-1].dtype == parameter.dtype
@@ -193,6 +194,6 @@ def _buckets(parameters, most_bytes):
 
 
 def _split(parameters, count):
-    """Returns about `count` buckets of about the same size, from the last parameter on."""
+    """Returns about `count` buckets of similar size, starting with the last parameter."""
     total = sum(map(_bytes, parameters))
     return _buckets(parameters, max(1, -(-total // count)))

@@ -1,14 +1,15 @@
-"""Ties keep torch's split backward from losing gradients."""
+"""Ties prevent torch's split backward from losing gradients."""
 
 import torch
 
 
 class Tie(torch.autograd.Function):
-    """Returns its first input, whose gradient also passes by the anchor, which gets none.
+    """Returns its first input, whose gradient also flows past the anchor, which gets none.
 
-    torch's split backward finds parameters only on ways from outputs to inputs: it loses those of a stage whose input
-    is not used (microbatches of text alone) or needs no gradient (behind a frozen encoder), without a word. The anchor
-    is an input to which there is always a way. With `copy` the output is contiguous and no view.
+    torch's split backward finds parameters only on paths from outputs to inputs. Without an error, it loses the
+    parameters of a stage whose input is not used (microbatches with only text) or needs no gradient (after a frozen
+    encoder). The anchor is an input to which there is always a path. With `copy` the output is contiguous and not a
+    view.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What dflop.torch needs of torch beyond what all versions have."""
+"""Checks for features that dflop.torch needs but not all versions of torch have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_old(version: str = torch.__version__) -> bool:
 
 
 def require_split_backwards(what: str, version: str = torch.__version__) -> None:
-    """Raises DflopError, beginning with `what`, where torch cannot run the two parts of a backward apart."""
+    """Raises DflopError, beginning with `what`, if torch cannot run the two parts of a backward pass separately."""
     if is_old(version):
         raise DflopError(
             f"{what} torch {OLDEST_TORCH} or newer, found {version}: install a newer one, or plan with an order of "

@@ -1,7 +1,7 @@
 """A Walk runs one rank's instructions: which rows go where, how long they are kept, and what is summed when.
 
-What rows, modules and gradients are is up to its `work`, so that a Walk needs no torch: that of an Executor computes
-with torch over torch.distributed, that of a test with plain numbers.
+Its `work` defines what rows, modules and gradients are, so a Walk does not need torch. The work of an Executor computes
+with torch over torch.distributed, the work of a test with plain numbers.
 """
 
 from __future__ import annotations
@@ -13,68 +13,70 @@ from dflop.torch._program import BACKWARDS, RECEIVES, SENDS, Instruction, Part, 
 
 
 class Unit:
-    """What a rank keeps of one microbatch at one stage, from its forward to its backward."""
+    """The data that a rank keeps for one microbatch at one stage, from its forward pass to its backward pass."""
 
     __slots__ = ("x", "tape", "output", "y_grad", "x_grad", "split")
 
     def __init__(self) -> None:
-        self.x: Any = None  # the input; None where nothing comes
-        self.tape: Any = None  # what the backward needs of the forward; None where nothing was computed
-        self.output: Any = None  # the output's values, until all that need them have them
+        self.x: Any = None  # the input; None if there is none
+        self.tape: Any = None  # data of the forward pass that the backward pass needs; None if nothing was computed
+        self.output: Any = None  # the values of the output, until everything that needs them has them
         self.y_grad: Any = None
         self.x_grad: Any = None
-        self.split: Any = None  # what the weight part needs of the input part
+        self.split: Any = None  # data of the input part that the weight part needs
 
 
 class Work(Protocol):
-    """What a Walk has done. Rows are what slices can be taken of and put into, as tensors and lists."""
+    """The operations of a Walk. Rows are anything that supports reading and assigning slices, such as tensors and
+    lists."""
 
     def begin(self, instruction: Instruction) -> None:
-        """Is told of an instruction before it is run."""
+        """Called with each instruction before it runs."""
 
     def zeros(self, count: int, like: Any) -> Any:
-        """Returns so many rows of zeros, each as those of `like`."""
+        """Returns `count` rows of zeros, each with the form of the rows in `like`."""
 
     def send(self, instruction: Instruction, rows: Any) -> None:
-        """Sends the rows of a message, and goes on at once."""
+        """Sends the rows of a message, without waiting."""
 
     def receive(self, instruction: Instruction) -> Any:
         """Returns the rows of a message."""
 
     def forward(self, instruction: Instruction, unit: Unit, part: Part) -> None:
-        """Computes a Part that has samples or pieces from unit.x: sets unit.tape, and unit.output or, at the last
-        stage, unit.y_grad."""
+        """Computes a Part with samples or pieces from unit.x. Sets unit.tape, and unit.output or, at the last stage,
+        unit.y_grad."""
 
     def forward_nothing(self, instruction: Instruction) -> None:
-        """Is told of a forward whose Part has neither, as of an encoder's stage where a microbatch has no pictures."""
+        """Called for a forward pass without samples or pieces, such as in an encoder stage if a microbatch has no
+        pictures."""
 
     def losses_are_known(self) -> None:
-        """Is told when the last stage's last forward was run, on ranks that hold it."""
+        """Called after the last forward pass of the last stage, on ranks that hold this stage."""
 
     def backward_input(self, instruction: Instruction, unit: Unit) -> None:
-        """Sets unit.x_grad where there is an x, and unit.split where the weight part has to follow."""
+        """Sets unit.x_grad if there is an x, and unit.split if the weight part has to follow."""
 
     def backward(self, instruction: Instruction, unit: Unit) -> None:
-        """Runs the weight part where unit.split is set, else a whole backward, which sets unit.x_grad where there is
-        an x."""
+        """Runs the weight part if unit.split is set, else a whole backward pass, which sets unit.x_grad if there is an
+        x."""
 
     def reduce(self, instruction: Instruction) -> None:
         """Sums the gradients of a stage over its dp ranks."""
 
     def start_reduction(self, instruction: Instruction, buckets: int) -> None:
-        """Begins one of so many such sums, of which each has a part of the gradients."""
+        """Begins one of `buckets` such sums, each over a part of the gradients."""
 
     def wait_for_reduction(self, instruction: Instruction) -> None:
-        """Waits for the next of the sums that were begun."""
+        """Waits for the next of the begun sums."""
 
     def join_ends(self, instruction: Instruction) -> None:
-        """Sums the gradients of the matrix that is the embedding on one rank and the head on another one."""
+        """Sums the gradients of the matrix that is the embedding on one rank and the head on another."""
 
     def find_norm(self, instruction: Instruction) -> None:
-        """Finds the norm of all gradients, which are reduced, and clips those of this rank by it."""
+        """Computes the norm of all gradients, which are already reduced, and clips the gradients of this rank by it."""
 
     def optimizer_step(self, instruction: Instruction) -> None:
-        """Takes the step of a stage, whose gradients are reduced."""
+        """Runs the optimizer step of a stage, whose gradients are already reduced."""
 
 
 class Walk:
@@ -101,11 +103,11 @@ class Walk:
                 self._rows[key] = max(message.source_row + message.rows, self._rows.get(key, 0))
 
     def rows_needed(self, stage: int, microbatch: int) -> int | None:
-        """Returns how many rows of a stage's output other ranks get; None where they get none."""
+        """Returns how many rows of a stage's output other ranks get; None if they get none."""
         return self._rows.get((stage, microbatch))
 
     def run(self) -> None:
-        """Runs all instructions of the rank, in their order."""
+        """Runs all instructions of the rank in order."""
         for instruction in self._own.instructions:
             self._work.begin(instruction)
             self._run(instruction)
@@ -159,7 +161,7 @@ class Walk:
     def _forward(self, i: Instruction) -> None:
         unit = self._unit(i.stage, i.microbatch)
         before = self._units.get((i.stage - 1, i.microbatch))
-        if before is not None:  # the stage before is on this rank, too
+        if before is not None:  # the previous stage is on this rank, too
             unit.x, before.output = before.output, None
         part = self._program.part(i.stage, i.microbatch, self._own.dp_rank)
         if part.samples or part.pieces:
@@ -174,7 +176,7 @@ class Walk:
     def _backward(self, i: Instruction) -> None:
         unit = self._unit(i.stage, i.microbatch)
         after = self._units.get((i.stage + 1, i.microbatch))
-        if after is not None and after.x_grad is not None:  # the stage after is on this rank, too
+        if after is not None and after.x_grad is not None:  # the next stage is on this rank, too
             unit.y_grad, after.x_grad = after.x_grad, None
         if i.op == "backward_input":
             self._work.backward_input(i, unit)
