@@ -1,4 +1,4 @@
-"""Emoji pictures become WebDataset tars: a picture each, and as its caption the Unicode name of its character."""
+"""Writes emoji pictures to WebDataset tars. The caption of a picture is the Unicode name of its character."""
 
 import io
 import json
@@ -10,20 +10,20 @@ import zlib
 from typing import NamedTuple
 
 QUESTION = "<image>\nWhat is this?"
-FIRST_SYMBOL = 0x2000  # digits and letters before it are white on white without their transparency
-HELD_OUT_EVERY = 20  # one picture in so many is kept for evaluation
+FIRST_SYMBOL = 0x2000  # without their transparency, the digits and letters before it are white on white
+HELD_OUT_EVERY = 20  # one in this many pictures is kept for evaluation
 
 
 class Picture(NamedTuple):
-    key: str  # code point, "1f600"
-    caption: str  # "grinning face"
+    key: str  # code point, such as "1f600"
+    caption: str  # such as "grinning face"
     path: str
 
 
 def captioned(folder):
-    """Returns the pictures of a folder whose files are those of noto-emoji, as emoji_u1f600.png, of single symbols
-    that Python's Unicode has a name for, well mixed and always in the same order. Sequences of several characters have
-    no such name."""
+    """Returns the pictures of a folder with files named as in noto-emoji, such as emoji_u1f600.png. Only single symbols
+    with a Unicode name in Python are included, because sequences of several characters have no such name. The pictures
+    are well shuffled and always in the same order."""
     pictures = []
     for file in sorted(os.listdir(folder)):
         match = re.fullmatch(r"emoji_u([0-9a-f]+)\.png", file)
@@ -35,13 +35,13 @@ def captioned(folder):
 
 
 def split(pictures):
-    """Returns what is trained and what is held out: every 20th picture, from the tenth on."""
+    """Returns the training pictures and the held-out ones, which are every 20th picture, starting with the tenth."""
     held_out = pictures[HELD_OUT_EVERY // 2 :: HELD_OUT_EVERY]
     return [picture for picture in pictures if picture not in held_out], held_out
 
 
 def write_tar(pictures, path):
-    """Writes a sample for each picture; the same bytes for the same pictures."""
+    """Writes a sample for each picture. The same pictures give the same bytes."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for picture in pictures:
             turns = [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": picture.caption}]

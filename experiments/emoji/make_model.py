@@ -1,9 +1,9 @@
-"""Writes traces/emoji/model: a small Qwen2.5-VL and a byte-level BPE of the captions' words.
+"""Writes traces/emoji/model: a small Qwen2.5-VL and a byte-level BPE tokenizer for the words of the captions.
 
     pip install tokenizers
     python3 experiments/emoji/make_model.py PICTURES
 
-The folder is committed; this is how it was made. PICTURES is png/72 of noto-emoji.
+The folder is committed; this script made it. PICTURES is png/72 of noto-emoji.
 """
 
 import json
@@ -14,9 +14,9 @@ from captions import captioned
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../traces/emoji/model")
-WORDS = 768  # of the vocabulary, bytes included
+WORDS = 768  # size of the vocabulary, including bytes
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
-# Qwen2's own expression for where words part.
+# The regular expression with which Qwen2 splits words.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -55,7 +55,7 @@ def config(tokenizer):
         "max_position_embeddings": 512,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]},
         "use_sliding_window": False,
-        "vocab_size": -(-tokenizer.get_vocab_size() // 64) * 64,  # so that tp can split it
+        "vocab_size": -(-tokenizer.get_vocab_size() // 64) * 64,  # rounded up so that tp can split it
     }
     vision = {
         "model_type": "qwen2_5_vl_vision",

@@ -1,4 +1,4 @@
-"""The report of the emoji run: curves, and what the model says of pictures."""
+"""The report of the emoji run: curves, and the model's answers to pictures."""
 
 import base64
 import html
@@ -16,7 +16,7 @@ td { overflow-wrap: anywhere; max-width: 22em; } tr { border-top: 1px solid #ece
 
 
 def read_rows(path):
-    """Returns the table that `dflop generate --format json` printed into a file."""
+    """Returns the table in a file with the output of `dflop generate --format json`."""
     with open(path, encoding="utf-8") as file:
         return json.load(file)["rows"]
 
@@ -33,7 +33,7 @@ def pictures_of(tar_file):
 
 
 def words(text):
-    """An answer without the token that ends it."""
+    """Returns an answer without its end token."""
     return html.escape(text.removesuffix("<|im_end|>"))
 
 
@@ -70,7 +70,7 @@ def facts(steps):
 
 
 def write(out, tars):
-    """Writes report.html of what a run has left in the folder `out`, with the pictures of `tars`."""
+    """Writes report.html from the results of a run in the folder `out`, with the pictures of `tars`."""
     with open(os.path.join(out, "run.jsonl"), encoding="utf-8") as file:
         steps = [step for step in map(json.loads, file) if step.get("loss") is not None]
     with open(os.path.join(out, "run.svg"), encoding="utf-8") as file:

@@ -1,11 +1,11 @@
-"""The emoji run: a small Qwen2.5-VL with random weights learns to name pictures, on this machine's cores.
+"""The emoji run: a small Qwen2.5-VL with random weights learns to name pictures, on the cores of this machine.
 
-    ./dev emoji                  all pictures, which git fetches
-    ./dev emoji --pictures DIR   those of DIR: png/72 of noto-emoji
-    ./dev emoji --part           the 67 pictures that are committed, to see it work
+    ./dev emoji                  all pictures, fetched with git
+    ./dev emoji --pictures DIR   the pictures in DIR: png/72 of noto-emoji
+    ./dev emoji --part           only the 67 committed pictures, to see that it works
 
-out/emoji/report.html shows the losses, the time of each step beside its prediction, and what the model says of
-pictures before and after; among them some that it has never seen.
+out/emoji/report.html shows the losses, the time of each step next to its prediction, and the model's answers to
+pictures before and after training, including pictures that it has never seen.
 """
 
 import argparse
@@ -25,8 +25,8 @@ MODEL = os.path.join(COMMITTED, "model")
 REPOSITORY = "https://github.com/googlefonts/noto-emoji"
 COMMIT = "b3e3051a088047d19fd4d49b1c3ac42fb8c3aaf8"  # of 2025-06-18
 MOST_RANKS = 8
-PART_STEPS = 60  # in which the committed pictures are learned by heart
-SHOWN = 24  # answers
+PART_STEPS = 60  # enough to learn the committed pictures by heart
+SHOWN = 24  # number of answers
 
 
 def say(text):
@@ -34,7 +34,7 @@ def say(text):
 
 
 def fetch(folder):
-    """Fetches png/72 of the commit alone, some 10 MB. Returns its path."""
+    """Fetches only png/72 of the commit, about 10 MB. Returns its path."""
     pictures = os.path.join(folder, "png/72")
     if os.path.isdir(pictures):
         return pictures
@@ -61,7 +61,8 @@ def fetch(folder):
 
 
 def write_tars(folder, out, every=1):
-    """Writes train.tar, of one picture in so many, and held-out.tar, of twice as many."""
+    """Writes train.tar with one in `every` training pictures, and held-out.tar with twice that fraction of the
+    others."""
     try:
         pictures = captions.captioned(folder)
     except OSError as error:
@@ -75,7 +76,7 @@ def write_tars(folder, out, every=1):
 
 
 class Run:
-    """A run writes all it makes to one folder."""
+    """A run, which writes all its results to one folder."""
 
     def __init__(self, dflop, tars, out, steps):
         self.dflop = dflop
@@ -93,7 +94,7 @@ class Run:
         return os.path.join(self.tars, name + ".tar")
 
     def command(self, *arguments, keep=None):
-        """Runs dflop and ends with it where it fails; keep: a file for what it prints."""
+        """Runs dflop, and exits if it fails. keep: a file for its output."""
         result = subprocess.run([self.dflop, *arguments], stdout=subprocess.PIPE, text=True)
         if result.returncode != 0:
             sys.exit(result.returncode if result.returncode > 0 else 128 - result.returncode)
@@ -110,7 +111,7 @@ class Run:
         )
 
     def remove_earlier(self):
-        """Removes what a training run would add to, or not write over."""
+        """Removes files to which a training run would append, or which it would refuse to overwrite."""
         shutil.rmtree(self.path("model"), ignore_errors=True)
         if os.path.exists(self.path("run.jsonl")):
             os.remove(self.path("run.jsonl"))
