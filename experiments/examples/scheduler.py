@@ -1,9 +1,10 @@
-"""A scheduler of one's own for `dflop schedule` and `dflop compare`, without a compiler.
+"""Your own scheduler for `dflop schedule` and `dflop compare`, without a compiler.
 
-    dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --scheduler-command 'python3 experiments/examples/scheduler.py'
+    dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --scheduler-command 'python3
+    experiments/examples/scheduler.py'
 
-dflop writes a line of JSON for each batch and reads one back; docs/schedule-file.md has the keys. This one puts the
-largest items first, each into the bin whose larger load is then smallest, as LPT does.
+dflop writes a line of JSON for each batch and reads one back; docs/schedule-file.md lists the keys. This scheduler
+assigns the largest items first, each to the bin whose larger load is then smallest, as LPT does.
 """
 
 import json
@@ -19,7 +20,7 @@ def bins_of(request):
     order = sorted(range(len(items)), key=lambda i: -max(items[i]["encoder_s"], items[i]["llm_s"]))
     for place, i in enumerate(order):
         encoder, llm = items[i]["encoder_s"], items[i]["llm_s"]
-        # As many items are left as there are empty bins: those come first.
+        # If only as many items remain as there are empty bins, only empty bins are allowed.
         must_fill = len(order) - place <= fill.count(0)
         open_bins = [b for b in range(len(loads)) if not must_fill or fill[b] == 0]
         best = min(open_bins, key=lambda b: max(loads[b][0] + encoder, loads[b][1] + llm))

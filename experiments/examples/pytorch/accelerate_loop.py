@@ -1,4 +1,4 @@
-"""A loop of accelerate on dflop's microbatches: torchrun --nproc-per-node 2 accelerate_loop.py"""
+"""A training loop of accelerate with dflop's microbatches: torchrun --nproc-per-node 2 accelerate_loop.py"""
 
 import accelerate
 import torch
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     sampler = dflop.BatchSampler(lengths, gbs=16, microbatches=MICROBATCHES, dp_rank=rank, dp_size=ranks)
     loader = torch.utils.data.DataLoader(data, batch_sampler=sampler, collate_fn=pack)
     model = torch.nn.Linear(8, 1)
-    # The loader is not prepared, which would shard it again: the sampler knows its rank.
+    # The loader is not passed to prepare(), which would shard it again: the sampler already knows its rank.
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
     for epoch in range(2):
         sampler.set_epoch(epoch)

@@ -1,4 +1,4 @@
-"""DeepSpeed's engine on dflop's microbatches: torchrun --nproc-per-node 2 deepspeed_engine.py"""
+"""DeepSpeed's engine with dflop's microbatches: torchrun --nproc-per-node 2 deepspeed_engine.py"""
 
 import deepspeed
 import torch
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     loader = torch.utils.data.DataLoader(data, batch_sampler=sampler, collate_fn=pack)
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.AdamW(model.parameters())
-    # The engine counts microbatches; how many items each has is the sampler's business.
+    # The engine counts microbatches; the sampler decides how many items each of them has.
     config = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": MICROBATCHES}
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     for epoch in range(2):

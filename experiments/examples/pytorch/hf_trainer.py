@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer on dflop's microbatches: torchrun --nproc-per-node 2 hf_trainer.py"""
+"""Hugging Face's Trainer with dflop's microbatches: torchrun --nproc-per-node 2 hf_trainer.py"""
 
 import os
 
@@ -25,7 +25,7 @@ class Model(torch.nn.Module):
 
 class Trainer(transformers.Trainer):
     def get_train_dataloader(self):
-        # A loader that is not prepared is not sharded again: the sampler knows its rank.
+        # A loader that is not passed to prepare() is not sharded again: the sampler already knows its rank.
         sampler = dflop.BatchSampler(lengths, gbs=16, microbatches=MICROBATCHES, dp_rank=RANK, dp_size=RANKS)
         loader = torch.utils.data.DataLoader(data, batch_sampler=sampler, collate_fn=pack)
         loader.set_epoch = sampler.set_epoch

@@ -1,10 +1,10 @@
-"""Trains a vision tower, a projector and a decoder of plain torch under a plan of dflop, and judges predictions of it.
+"""Trains a vision tower, a projector and a decoder in plain torch under a dflop plan, and checks predictions of it.
 
     python train_vlm.py --ranks 2 --out run
 
-A picture is some tiles of coloured noise, and its caption names the colour of each. The script measures the modules,
-has the best plan searched for these shapes, trains under it, records three steps, predicts another plan from the record
-and measures that one, too. docs/pytorch.md follows it step by step.
+A picture consists of tiles of colored noise, and its caption names the color of each tile. The script measures the
+modules, searches for the best plan for these shapes, trains under it, records three steps, predicts another plan from
+the recording, and measures that plan, too. docs/pytorch.md explains it step by step.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells when it begins and ends, otherwise
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler reports its start and end
 
 import torch
 import torch.distributed as dist
@@ -29,7 +29,7 @@ import dflop.torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.join(HERE, "vlm.json")
-PATCHES, PATCH, MERGE = 64, 48, 4  # of a tile; numbers of a patch; patches that become one token
+PATCHES, PATCH, MERGE = 64, 48, 4  # patches of a tile; numbers of a patch; patches that are merged into one token
 COLOURS, WORDS, END = 8, 64, 63
 GBS = 16
 
@@ -38,7 +38,7 @@ GBS = 16
 
 
 class Pictures:
-    """Captions of pictures, and some texts without any. `samples` are the shapes, for dflop."""
+    """Pictures with captions, and some texts without pictures. `samples` are their shapes, for dflop."""
 
     def __init__(self, count=240, seed=0):
         rng = random.Random(seed)
@@ -54,18 +54,18 @@ class Pictures:
         return torch.randint(0, COLOURS, (self.tiles[i],), generator=torch.Generator().manual_seed(i))
 
     def patches(self, i, first, tiles):
-        """Returns the patches of some tiles: the colour's own numbers, and noise."""
+        """Returns the patches of some tiles: the numbers of their color, plus noise."""
         noise = torch.randn(self.tiles[i], PATCHES, PATCH, generator=torch.Generator().manual_seed(i))
         signal = torch.eye(COLOURS)[self.colours(i)].repeat_interleave(PATCH // COLOURS, dim=1)
         return (noise + 2 * signal[:, None, :])[first : first + tiles].reshape(-1, PATCH)
 
     def text(self, i):
-        """Returns the words of a caption: its colours, then counting, which is easy to learn."""
+        """Returns the words of a caption: its colors, followed by counting, which is easy to learn."""
         counted = COLOURS + torch.arange(self.words[i] - self.tiles[i]) % (WORDS - COLOURS - 1)
         return torch.cat([self.colours(i), counted])
 
 
-# The model: packed rows, sequences of any length after one another.
+# The model: rows are packed, one sequence of any length after the other.
 
 
 class Layer(nn.Module):
@@ -109,7 +109,7 @@ class Embedding(nn.Module):
 
 
 class Stage(nn.Module):
-    """What one stage of a plan holds, as its description says."""
+    """The contents of one stage of a plan, according to its description."""
 
     def __init__(self, stage):
         super().__init__()
@@ -141,7 +141,8 @@ class Stage(nn.Module):
 
 
 def inputs(part, batch):
-    """Returns what a stage needs of its samples and pieces beside the rows that come from the stage before."""
+    """Returns the inputs that a stage needs from its samples and pieces, in addition to the rows of the previous
+    stage."""
     data, indices = batch
     pieces = [(indices[p.sample], p.first_sequence, p.sequences) for p in part.pieces]
     own = [indices[i] for i in part.samples]
@@ -155,7 +156,7 @@ def inputs(part, batch):
 
 
 def loss(logits, part, batch):
-    """Returns the summed loss of all words, each from what stands before it, and their number."""
+    """Returns the summed loss of all words, each predicted from the words before it, and their number."""
     data, indices = batch
     total, tokens, offset = 0.0, 0, 0
     for i in (indices[i] for i in part.samples):
@@ -167,11 +168,11 @@ def loss(logits, part, batch):
     return total, tokens
 
 
-# The run: each function below is what one rank does.
+# The run. Each of the next functions is run by one rank.
 
 
 def profile(rank, path):
-    """Measures the modules on all ranks at once, and the links between them; returns notes on what disturbed it."""
+    """Measures the modules on all ranks at once, and the links between them. Returns notes on disturbances."""
     stage = Stage(dflop.torch.StageDescription(0, 1, 1, True, True, True))
     widths = {"patches": PATCH, "encoder": 192, "connector": 192, "llm": 256, "head": 256}
 
@@ -196,9 +197,10 @@ def profile(rank, path):
 
 
 def train(rank, plan, options, steps, record):
-    """Trains under a plan, and returns the seconds of each step; `record` is a folder for a record of the last ones."""
+    """Trains under a plan, and returns the seconds of each step; `record` is a folder for a recording of the last
+    ones."""
     data = Pictures()
-    sampler = dflop.PlanSampler(plan, data.samples, profile=options.profile, keep=True)  # the first rank's is asked
+    sampler = dflop.PlanSampler(plan, data.samples, profile=options.profile, keep=True)  # only the first rank's is used
     executor = dflop.torch.Executor(
         plan,
         Stage,
@@ -224,14 +226,14 @@ def train(rank, plan, options, steps, record):
 
 
 def batches(executor, sampler):
-    """Gives the batches of one epoch after the other."""
+    """Returns the batches of one epoch after the other."""
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         yield from executor.batches(sampler)
 
 
 def run_ranks(options, function, *arguments):
-    """Runs function(rank, ...) on all ranks, and returns what the first one returns."""
+    """Runs function(rank, ...) on all ranks, and returns the result of the first one."""
     context = torch.multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
@@ -283,7 +285,7 @@ def main():
 
 
 def report(options, file, seconds, other_seconds):
-    """Prints what the last steps took beside what was predicted of them: from the profile, and from the record."""
+    """Prints the time of the last steps next to the predictions from the profile and from the recording."""
     own = {"plan": file("plan.json"), "schedule": file("plan.schedule.json")}
     other = {"plan": file("other.json"), "schedule": file("other.schedule.json")}
     traces = [file(f"traces/rank{rank}.json.gz") for rank in range(options.ranks)]
@@ -303,7 +305,7 @@ def report(options, file, seconds, other_seconds):
 
 
 def replayed(record, **what_if):
-    """Returns what the record takes when it is run again, under another plan if one is given."""
+    """Returns the time of the recording when it is replayed, under another plan if one is given."""
     return [dflop.run("replay", trace=record, iteration="all", **what_if)["runs"][-1]["makespan_s"]]
 
 
