@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs all that run_all.sh needs on a bare machine with a GPU into one .tar.xz: the programs, the shared libraries that they
-# need, but for the C library and CUDA, the scripts and the data. run_all.sh --bundle unpacks and runs it.
+# Packs everything that run_all.sh needs on a bare machine with a GPU into one .tar.xz: the programs, their shared
+# libraries except the C library and CUDA, the scripts and the data. run_all.sh --bundle unpacks and runs it.
 #
 # usage: experiments/gpu/bundle.sh FILE.tar.xz [BUILD [MIB]]     (BUILD: build/cuda; MIB: the file's limit, 64)
 set -euo pipefail

@@ -3,12 +3,12 @@
 
     python3 experiments/gpu/head_to_head.py --out out/head-to-head
 
-A text model (Llama, 1.24 billion parameters, 8 x 4,096 tokens a step) and a VLM (Qwen2.5-VL, 1.9 billion, 16 of 256
-pictures with conversations a step). PyTorch runs with transformers, as this Python finds them. Losses of both have to
-agree step by step. OUT gets table.txt, table.md, head-to-head.json, report.html and the output of each run.
+A text model (Llama, 1.24 billion parameters, 8 x 4,096 tokens per step) and a VLM (Qwen2.5-VL, 1.9 billion, 16 of 256
+pictures with conversations per step). PyTorch runs with the transformers of this Python. The losses of both must agree
+step by step. OUT receives table.txt, table.md, head-to-head.json, report.html and the output of each run.
 
---small takes small models, f32 and the processor: it shows that everything works. Without torch it only compiles the
-peer's sources then.
+--small uses small models, f32 and the processor, to show that everything works. If torch is missing, it only compiles
+the peer's sources.
 """
 
 import argparse
@@ -31,12 +31,13 @@ import models  # noqa: E402
 import report  # noqa: E402
 import sides  # noqa: E402
 
-LEAST_S = 15  # that a run needs to be worth beginning
+LEAST_S = 15  # min time left that makes a run worth starting
 MICROBATCHES = 4
-TOLERANCE = 0.03  # of a later step's loss: bf16 rounds differently on both sides, and training amplifies it
-FIRST_TOLERANCE = 0.001  # of the first step's, before any weight has changed
-SMALL_TOLERANCE = 0.001  # in f32
-# Dense bf16 TFLOP/s, by a part of the name that nvidia-smi gives.
+TOLERANCE = 0.03  # for the losses of later steps: bf16 rounds differently on both sides, and training amplifies the
+                  # difference
+FIRST_TOLERANCE = 0.001  # for the loss of the first step, before any weight has changed
+SMALL_TOLERANCE = 0.001  # for f32
+# Dense bf16 TFLOP/s, by a part of the name in nvidia-smi.
 PEAKS = {"H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H200": 989, "A100": 312, "B200": 2250}
 
 
@@ -48,7 +49,7 @@ class Variant(NamedTuple):
     options: tuple = ()
 
 
-# The most important ones first, as time may run out.
+# The most important variants come first, because time may run out.
 VARIANTS = (
     Variant("text", "dflop", "dflop", 40),
     Variant("text", "torch", "eager, f32 masters", 40),
@@ -80,7 +81,7 @@ class Study:
         return ["--data", self.path("vlm.tar")]
 
     def schedule(self, kind):
-        """Writes a plan of one rank and the batches that dflop draws, which the peer takes, too."""
+        """Writes a plan of one rank and the batches that dflop draws, which the peer uses, too."""
         encoder, llm = models.layers_of(self.configs[kind])
         one = {"tp": 1, "pp": 1, "dp": 1}
         plan = {
@@ -110,7 +111,8 @@ class Study:
         return command + (["--device", "cpu"] if self.small else [])
 
     def run(self, variant):
-        """Returns the row of a variant, which names an error in `note`, if there is one, and in `state` how it ended."""
+        """Returns the row of a variant. Its `state` is how the run ended, and its `note` names an error, if there is
+        one."""
         row = {"kind": variant.kind, "who": variant.who, "run": variant.name, "steps": 0, "state": "ok", "note": ""}
         left = self.deadline - time.monotonic()
         if left < LEAST_S:
@@ -122,7 +124,7 @@ class Study:
         command = (self.dflop_command if variant.who == "dflop" else self.peer_command)(variant, log)
         say(f"{variant.kind}, {variant.who}: {variant.name}")
         output = os.path.join(self.options.out, name + ".txt")
-        seconds = left if self.small else min(variant.seconds, left)  # of a GPU
+        seconds = left if self.small else min(variant.seconds, left)  # limits are for a GPU
         status, cut, seen, lines, device = sides.run(command, log, seconds, output)
         row.update(steps=len(lines), device_gib=device, command=command, log=lines, losses=[line["loss"] for line in lines])
         if status != 0 and not (cut and lines):
@@ -133,7 +135,7 @@ class Study:
         return {**row, "note": f"cut off after {len(lines)} steps" if cut else ""}
 
     def compare(self, rows):
-        """Holds losses and samples of each peer's row against dflop's."""
+        """Compares the losses and samples of each peer's row with dflop's."""
         of_dflop = {row["kind"]: row for row in rows if row["who"] == "dflop"}
         for row in rows:
             ours = of_dflop.get(row["kind"])
@@ -145,7 +147,7 @@ class Study:
 
 
 def difference(ours, theirs, small=False):
-    """Returns the largest relative difference of losses, and the error of the steps, or nothing."""
+    """Returns the largest relative difference of losses, and the error in the steps, or an empty string."""
     most = 0.0
     for a, b in zip(ours, theirs):
         for key in ("llm_tokens", "encoder_tokens"):
@@ -174,7 +176,7 @@ def missing_modules(kind):
 
 
 def gpu_name():
-    """Returns the first GPU's name and its driver's version; nothing without a GPU."""
+    """Returns the name and driver version of the first GPU; an empty string without a GPU."""
     if not shutil.which("nvidia-smi"):
         return ""
     query = ["nvidia-smi", "--id=0", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -183,7 +185,7 @@ def gpu_name():
 
 
 def versions():
-    """Returns versions of the peer's packages."""
+    """Returns the versions of the peer's packages."""
     from importlib import metadata
 
     found = {}
@@ -196,8 +198,8 @@ def versions():
 
 
 def small_variants():
-    """Returns the variants that a processor runs: without autocast, which is no f32, and without a compiler's backend."""
-    os.environ.update(PEER_BACKEND="eager", OMP_NUM_THREADS="1")  # threads wait for each other longer than they compute
+    """Returns the variants that run on a processor: no autocast, which is not f32, and no compiler backend."""
+    os.environ.update(PEER_BACKEND="eager", OMP_NUM_THREADS="1")  # more threads wait longer than they compute
     return [variant._replace(name=variant.name.replace("f32 masters", "f32")) for variant in VARIANTS if variant.name != "autocast"]
 
 
@@ -257,7 +259,7 @@ def run_all(options):
 def main():
     options = read_options()
     os.makedirs(options.out, exist_ok=True)
-    for name in sorted(os.listdir(PEER)):  # also where there is no torch to run it
+    for name in sorted(os.listdir(PEER)):  # also if there is no torch to run it
         if name.endswith(".py"):
             with open(os.path.join(PEER, name), encoding="utf-8") as file:
                 compile(file.read(), name, "exec")

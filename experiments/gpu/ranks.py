@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Starts a process for each rank of a run of `dflop train --device nccl`, on one GPU that they share.
+"""Starts a process for each rank of a `dflop train --device nccl` run, on one GPU that they share.
 
     python3 ranks.py RANKS --out DIR [--like LOG] [--kill RANK] -- dflop train --device nccl ...
 
-Each process has an NCCL_HOSTID of its own, so that NCCL takes the processes for several machines and lets them
-share the GPU. Outputs and the log of the steps go to DIR. --like: losses have to equal another log's. --kill: ends
-that rank with SIGKILL in the middle of a step; then each other has to end by itself, with one line that says why.
---alone: without NCCL; each process is a run of its own, which checks the command where there is no GPU.
+Each process has its own NCCL_HOSTID, so that NCCL assumes several machines and lets the processes share the GPU.
+Outputs and the log of the steps go to DIR. --like: losses must equal those in another log. --kill: kills that rank with
+SIGKILL in the middle of a step. Each of the others must then end by itself, with one line that gives the reason.
+--alone: without NCCL; each process is a separate run, to check the command without a GPU.
 """
 
 import argparse
@@ -19,9 +19,9 @@ import subprocess
 import sys
 import time
 
-TOLERANCE = 0.01  # of losses: sums are in NCCL's order, in bf16
+TOLERANCE = 0.01  # for losses, because NCCL sums in its own order, in bf16
 STEPS_BEFORE_KILL = 3
-END_S = 30  # in which all others have to end
+END_S = 30  # time within which all others must end
 
 
 def free_port():
@@ -61,7 +61,7 @@ class Run:
         return os.path.join(self.options.out, f"rank-{rank}.txt")
 
     def kill_in_a_step(self):
-        """Waits for some steps and half of the next one."""
+        """Waits for several steps and half of the next one, and then kills the rank."""
         while len(lines := lines_of(self.log)) < STEPS_BEFORE_KILL:
             if any(process.poll() is not None for process in self.processes):
                 sys.exit(f"ranks.py: a rank ended before step {STEPS_BEFORE_KILL}: {self.last_lines()}")
@@ -70,7 +70,7 @@ class Run:
         self.processes[self.options.kill].send_signal(signal.SIGKILL)
 
     def wait(self, seconds):
-        """Returns the exit status of each rank; None where it did not end in time."""
+        """Returns the exit status of each rank; None for a rank that did not end in time."""
         deadline = time.monotonic() + seconds
         while None in (statuses := [process.poll() for process in self.processes]) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -87,7 +87,7 @@ class Run:
 
 
 def problem_of_killed(run, statuses):
-    """Returns the error in how a run ended after one rank was killed, or nothing."""
+    """Returns the error in the end of a run after one rank was killed, or an empty string."""
     killed = run.options.kill
     if statuses[killed] != -signal.SIGKILL:
         return f"rank {killed} ended with status {statuses[killed]} before it was killed"
@@ -110,7 +110,7 @@ def losses_of(path):
 
 
 def problem_of_whole(run, statuses):
-    """Returns the error of a run that should have ended well, or nothing."""
+    """Returns the error in a run that should have succeeded, or an empty string."""
     if any(statuses):
         return f"exit statuses {statuses}: {run.last_lines()}"
     losses = losses_of(run.log)
@@ -143,7 +143,7 @@ def read_options():
 
 def main():
     options = read_options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(124))  # a time limit ends the ranks, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(124))  # so that a time limit ends the ranks, too
     run = Run(options)
     try:
         if options.kill is None:

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Shows what dflop does on a GPU, in two halves of at most five minutes each, the most important steps first.
+# Shows what dflop does on a GPU, in two halves of at most five minutes each, with the most important steps first.
 #
 # usage: experiments/gpu/run_all.sh first|second --out DIR [--build DIR] [--bundle FILE] [--seconds S] [--dry-run] [--tar]
 #
-#   first    CUDA's tests, dflop and PyTorch side by side, predictions beside runs
-#   second   a process for each rank (NCCL) that share the GPU, the death of one, parts of the GPU, benches, compute-sanitizer
+#   first    CUDA tests, dflop and PyTorch side by side, predictions next to runs
+#   second   a process for each rank (NCCL) on a shared GPU, the death of one, parts of the GPU, benches, compute-sanitizer
 #
 #   --build DIR    with dflop, dflop_bench and tests/test_cuda; build/cuda
-#   --bundle FILE  unpack what bundle.sh has written and run that
-#   --seconds S    for the half (290; of a dry run 600)
+#   --bundle FILE  unpack a file from bundle.sh and run it
+#   --seconds S    for the half (290; for a dry run 600)
 #   --dry-run      the same commands on the processor with small models, in a minute; build/release
 #   --tar          pack DIR/HALF to DIR/HALF.tar.gz at the end
 #
 # PYTHON names a Python with torch and transformers; python3.
 #
-# Each step has a time limit, and a step that fails does not end the others. DIR/HALF has the output of each; its log.txt
-# ends with a table of exit status and seconds. Exit status: 0; 1 where a step failed; 4 without a GPU.
+# Each step has a time limit, and a failed step does not end the others. DIR/HALF has the output of each step. Its
+# log.txt ends with a table of exit statuses and seconds. Exit status: 0; 1 if a step failed; 4 without a GPU.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 usage() { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
@@ -62,7 +62,7 @@ exec > >(tee "$out/$half/log.txt") 2>&1
 tee_pid=$!
 trap 'rm -rf "$work"; exec >/dev/null 2>&1; wait "$tee_pid"' EXIT  # the log is whole when this script has ended
 
-# CUDA's libraries are the machine's: of a toolkit, or those that come with Python's packages. They are for dflop alone:
+# CUDA's libraries come from the machine: from a toolkit, or from Python packages. Only dflop uses this path, because
 # torch finds its own.
 toolkit=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
 libraries=$root/lib:$(dirname "$(dirname "$toolkit")")/lib64
@@ -80,8 +80,8 @@ export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
 deadline=$((SECONDS + seconds))
 names=() statuses=() times=()
 note() { names+=("$1") statuses+=("$2") times+=("$3"); }
-# step SECONDS NAME COMMAND...: runs it for so long at most, and no longer than there is time in all. Only a GPU's time is
-# short: a dry run may share its processor with others.
+# step SECONDS NAME COMMAND...: runs the command within this time and the time that is left in total. The limits are for
+# a GPU: a dry run may share its processor with others, and gets more time.
 step() {
   local most=$((dry ? 600 : $1)) name=$2 left=$((deadline - SECONDS)) begin=$SECONDS status=0
   shift 2
@@ -94,7 +94,7 @@ step() {
   tail -n 30 "$out/$half/$name.txt"
   note "$name" "$status" $((SECONDS - begin))
 }
-# built STEP PROGRAM: whether it is there. A dry run does without what other builds have.
+# built STEP PROGRAM: whether the program exists. A dry run skips programs of other builds.
 built() {
   [ "$dry" = 0 ] || [ -x "$build/$2" ] || { note "$1" skipped 0; return 1; }
 }
@@ -110,12 +110,12 @@ else
 fi
 data=$work/data
 
-# grid_of MODEL: a grid of one rank, for a folder as model.
+# grid_of MODEL: a grid with one plan of one rank, for a model given as a folder.
 grid_of() {
   printf '{"schema": "dflop.grid", "version": 1, "model": "%s", "cluster": "h100:1", "gbs": 8, "plans": [
     {"name": "one rank", "llm": {"tp": 1, "pp": 1, "dp": 1}, "microbatches": 4}]}\n' "$1"
 }
-# grid_for MODEL FILE: a grid of small-vlm for another model.
+# grid_for MODEL FILE: a grid of small-vlm, changed to another model.
 grid_for() { sed "s|\"small-vlm\"|\"$1\"|" "$2"; }
 
 first_half() {
@@ -133,7 +133,8 @@ first_half() {
   step 60 fidelity-small "$dflop" fidelity "${device[@]}" --plans "$work/small.json" "${few[@]}" --steps "$steps" --budget-s "$budget" --out "$out/first/fidelity-small"
 }
 
-# ranks RANKS NAME OPTION...: a plan by those options, run by threads of one process and by a process for each rank.
+# ranks RANKS NAME OPTION...: makes a plan with these options, and runs it with threads of one process and with a
+# process per rank.
 ranks() {
   local count=$1 name=$2 run
   shift 2
@@ -166,7 +167,7 @@ second_half() {
   fi
   step 60 benches "$bench" --benchmark_filter='^cuda' --benchmark_min_time=0.2 --benchmark_format=json --benchmark_out="$out/second/benches.json"
   command -v compute-sanitizer >/dev/null || { note compute-sanitizer skipped 0; return; }
-  # It looks at the program that it starts, and so at no wrapper.
+  # It checks only the program that it starts itself, so it cannot start a wrapper.
   local sanitize=(env "LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" compute-sanitizer --error-exitcode 1)
   step 50 memcheck-train "${sanitize[@]}" "$build/dflop" train --device cuda --dtype bf16 --model tiny-vlm --steps 2
   for tool in memcheck racecheck; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of CUDA, each suite in a process of its own: a fault of the GPU spoils what its process does afterwards,
-# and a hang loses what it has not written. Suites take turns four at a time.
+# Runs the CUDA tests, each suite in its own process: a fault of the GPU breaks the rest of its process, and a hang
+# loses unwritten output. Four suites run at a time.
 #
 # usage: experiments/gpu/tests.sh TEST_CUDA OUT [--list]     (--list: names the tests and runs none)
 set -uo pipefail

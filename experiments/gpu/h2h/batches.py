@@ -1,4 +1,4 @@
-"""The samples of each step as tensors, for the peer: the batches that dflop's schedule says, read and decoded by itself."""
+"""The samples of each step as tensors, for the peer. It reads and decodes the batches of dflop's schedule by itself."""
 
 import io
 import json
@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-IGNORED = -100  # label of a token that is not trained
+IGNORED = -100  # the label of tokens that are not trained
 
 
 class TextSteps(Dataset):
-    """Microbatches of token ids that all are of one length."""
+    """Microbatches of token ids that all have the same length."""
 
     def __init__(self, folder, iterations):
         samples, length = data.read_samples(folder)
@@ -36,7 +36,7 @@ class TextSteps(Dataset):
 
 
 class PictureSteps(Dataset):
-    """Microbatches of pictures with conversations: packed to one sequence, or padded."""
+    """Microbatches of pictures with conversations, either packed to one sequence or padded."""
 
     def __init__(self, folder, iterations, packed, dtype):
         self.tar = os.path.join(folder, "vlm.tar")
@@ -51,7 +51,7 @@ class PictureSteps(Dataset):
 
     def __getitem__(self, step):
         groups = self.iterations[step]
-        if not self.packed:  # like lengths in a microbatch have the least padding
+        if not self.packed:  # similar lengths in a microbatch need the least padding
             names = sorted((name for group in groups for name in group), key=lambda name: self.samples[name].tokens)
             size = -(-len(names) // len(groups))
             groups = [names[i : i + size] for i in range(0, len(names), size)]
@@ -64,7 +64,7 @@ class PictureSteps(Dataset):
             return file.read(size)
 
     def read(self, name):
-        """Returns token ids, labels, positions, patches and the grid of a sample."""
+        """Returns the token ids, labels, positions, patches and grid of a sample."""
         rows, columns = self.samples[name].grid
         question, answer = (turn["value"] for turn in json.loads(self.member(name + ".json"))["conversations"])
         ids, trained = data.tokens_of(question, answer, rows * columns // 4)
@@ -78,7 +78,7 @@ class PictureSteps(Dataset):
         }
 
     def patches(self, picture, rows, columns):
-        """Returns the normalized values of each patch, in squares of 2 x 2 patches, as transformers has them."""
+        """Returns the normalized values of each patch, in squares of 2 x 2 patches, in the layout of transformers."""
         from PIL import Image
 
         patch, merge, frames = self.pre["patch_size"], self.pre["merge_size"], self.pre["temporal_patch_size"]
@@ -91,8 +91,8 @@ class PictureSteps(Dataset):
 
 
 def positions_of(ids, rows, columns):
-    """Returns the positions of tokens for time, row and column: a picture's begin behind the words before it, and
-    the words behind it after the longer of its sides (Qwen2-VL)."""
+    """Returns the positions of tokens for time, row and column (Qwen2-VL). The positions of a picture begin after the
+    words before it, and the words after it begin after the longer side of the picture."""
     first = ids.index(models.ID_OF["<|image_pad|>"])
     last = first + rows * columns
     positions = torch.arange(len(ids)).repeat(3, 1)
@@ -104,10 +104,10 @@ def positions_of(ids, rows, columns):
 
 
 def pack(samples):
-    """One sequence without padding; limits: where samples begin and end in it, and the longest."""
+    """Returns one sequence without padding. limits: the boundaries of samples in it, and the length of the longest."""
     lengths = [len(sample["ids"]) for sample in samples]
     limits = torch.tensor(np.cumsum([0, *lengths]), dtype=torch.int32)
-    # A sample's first label is never trained, so that nothing is learned over borders.
+    # The first label of a sample is never trained, so that nothing is learned across boundaries.
     return {
         "input_ids": torch.cat([sample["ids"] for sample in samples])[None],
         "labels": torch.cat([sample["labels"] for sample in samples])[None],
@@ -118,7 +118,7 @@ def pack(samples):
 
 
 def pad(samples):
-    """A row for each sample, filled up to the longest, with a mask where there are several."""
+    """Returns one row per sample, padded to the longest, with a mask if there are several."""
     longest = max(len(sample["ids"]) for sample in samples)
 
     def rows(key, value):

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes what all runs read, the same bytes on every machine: weights, token ids and pictures with conversations.
+"""Makes the inputs of all runs, with the same bytes on every machine: weights, token ids and pictures with
+conversations.
 
     python3 data.py FOLDER [--models text,vlm,wide] [--small]
 
-FOLDER/text, FOLDER/vlm, FOLDER/wide: models as transformers reads them, with random bf16 weights of one seed.
-FOLDER/text.bin, .idx: token ids as Megatron-LM writes them. FOLDER/vlm.tar: a WebDataset of pictures and conversations.
-FOLDER/samples.json: what each sample of these has. It takes Python alone.
+FOLDER/text, FOLDER/vlm, FOLDER/wide: models in the format of transformers, with random bf16 weights from one seed.
+FOLDER/text.bin, .idx: token ids in the format of Megatron-LM. FOLDER/vlm.tar: a WebDataset of pictures and
+conversations. FOLDER/samples.json: the sizes of each of these samples. It needs only Python.
 """
 
 import argparse
@@ -31,7 +32,7 @@ TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.a
 TOKENIZER = os.path.join(TREE, "traces/emoji/model/tokenizer.json")
 SEED = 7
 SAMPLES = 256
-DEVIATION = 0.02  # of weights
+DEVIATION = 0.02  # standard deviation of weights
 CHUNK = 1 << 24  # values of a tensor that are drawn at a time
 WORDS = "a the small red blue green picture of shows box line near below above large and with two three some left right".split()
 BEFORE_PICTURE = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
@@ -39,11 +40,11 @@ AFTER_QUESTION = "<|im_end|>\n<|im_start|>assistant\n"
 
 
 class Sizes(NamedTuple):
-    """What is made of each kind of data."""
+    """How much is made of each kind of data."""
 
     samples: int = SAMPLES
     length: int = 4096  # tokens of a text sample
-    low: int = 256  # pixels of a picture's side
+    low: int = 256  # min pixels of a picture's side
     high: int = 1024
 
 
@@ -51,7 +52,7 @@ SMALL = Sizes(samples=16, length=32, low=56, high=140)
 
 
 def in_parallel(function, tasks):
-    """Returns the function's value of each task, with a process for each core."""
+    """Returns the function's value for each task, with one process per core."""
     with Pool(min(len(tasks), len(os.sched_getaffinity(0)))) as pool:
         return pool.map(function, tasks, chunksize=1 + len(tasks) // 256)
 
@@ -60,18 +61,18 @@ def in_parallel(function, tasks):
 
 
 def bf16(value):
-    """Returns the nearest bf16, as two bytes in the order of files."""
+    """Returns the nearest bf16, as two bytes in file order."""
     bits = struct.unpack("<I", struct.pack("<f", value))[0]
     return struct.pack("<I", bits + 0x7FFF + (bits >> 16 & 1))[2:]
 
 
-# 256 values in the middle of as many equally likely parts of a normal distribution: a random byte is a weight.
+# The midpoints of 256 equally likely parts of a normal distribution: a random byte selects a weight.
 NORMAL = [bf16(DEVIATION * NormalDist().inv_cdf((i + 0.5) / 256)) for i in range(256)]
 LOW, HIGH = (bytes(value[i] for value in NORMAL) for i in (0, 1))
 
 
 def weights_of(name, shape, chunk, count):
-    """Returns bf16 values: ones for norms, zeros for biases, normal numbers for the others."""
+    """Returns bf16 values: ones for norms, zeros for biases, normally distributed numbers for the others."""
     if len(shape) == 1:
         return bf16(0.0 if name.endswith("bias") else 1.0) * count
     drawn = random.Random(f"{SEED} {name} {chunk}").randbytes(count)
@@ -110,7 +111,8 @@ def write_weights(folder, config):
 
 
 def write_text(folder, vocabulary, sizes):
-    """Writes a walk over token ids that a model can learn: each of 4,000 has a usual successor, taken nine times of ten."""
+    """Writes a walk over token ids that a model can learn: each of 4,000 has a usual successor, taken nine times in
+    ten."""
     rng = random.Random(SEED)
     used = rng.sample(range(vocabulary), min(4000, vocabulary // 2))
     follows = rng.sample(range(len(used)), len(used))
@@ -121,7 +123,7 @@ def write_text(folder, vocabulary, sizes):
     with open(os.path.join(folder, "text.bin"), "wb") as file:
         tokens.tofile(file)
     with open(os.path.join(folder, "text.idx"), "wb") as file:
-        file.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 1, 2))  # version; int32; documents and their limits
+        file.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 1, 2))  # version; int32; documents and their boundaries
         file.write(struct.pack("<iqqq", len(tokens), 0, 0, 1))
 
 
@@ -129,10 +131,10 @@ def write_text(folder, vocabulary, sizes):
 
 
 def tokenizer():
-    """Returns a tokenizer.json whose token ids are bytes, with the special tokens behind them: that of the emoji run
-    without what it has learned."""
+    """Returns a tokenizer.json whose token ids are bytes, followed by the special tokens: the tokenizer of the emoji
+    run without its learned merges."""
     frame = read_json(TOKENIZER)
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # shown as they are; the others from U+0100 on
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # shown unchanged; all others from U+0100 on
     others = [byte for byte in range(256) if byte not in plain]
     symbols = {byte: chr(byte) for byte in plain} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
     special = [{**frame["added_tokens"][0], "id": id, "content": token} for token, id in ID_OF.items()]
@@ -158,7 +160,7 @@ PREPROCESSOR = {
 
 
 def ids_of(text):
-    """Returns the token ids of a text, in which special tokens stand by name."""
+    """Returns the token ids of a text that contains special tokens by name."""
     for token, id in ID_OF.items():
         before, found, after = text.partition(token)
         if found:
@@ -167,7 +169,7 @@ def ids_of(text):
 
 
 def tokens_of(question, answer, pictures):
-    """Returns the token ids of a conversation in Qwen2's form, and for each whether it is trained."""
+    """Returns the token ids of a conversation in Qwen2's format, and for each id whether it is trained."""
     before, after = question.split("<image>")
     parts = (
         (ids_of(BEFORE_PICTURE + before + "<|vision_start|>") + [ID_OF["<|image_pad|>"]] * pictures, False),
@@ -179,7 +181,8 @@ def tokens_of(question, answer, pictures):
 
 
 def grid_of(width, height):
-    """Returns rows and columns of patches of a picture, which transformers resizes to whole pairs of them."""
+    """Returns the rows and columns of a picture's patches. transformers resizes the picture to whole pairs of
+    patches."""
     side = PREPROCESSOR["patch_size"] * PREPROCESSOR["merge_size"]
     return tuple(max(side, round(pixels / side) * side) // PREPROCESSOR["patch_size"] for pixels in (height, width))
 
@@ -188,7 +191,7 @@ NOISE = bytes(byte % 4 for byte in range(256))
 
 
 def png(width, height, rng):
-    """Returns a picture of 8 x 8 fields, each of a color of its own, with noise that takes a decoder's time."""
+    """Returns a picture of 8 x 8 fields, each with its own color, with noise that makes decoding take time."""
     edges = [width * i // 8 for i in range(9)]
     rows = []
     for field in range(8):
@@ -196,7 +199,7 @@ def png(width, height, rng):
         rows.append((b"\0" + row) * (height * (field + 1) // 8 - height * field // 8))
     plain = b"".join(rows)
     noise = bytearray(rng.randbytes(len(plain)).translate(NOISE))
-    noise[:: 1 + 3 * width] = bytes(height)  # a row's first byte says that it is no difference
+    noise[:: 1 + 3 * width] = bytes(height)  # the first byte of a row: the row is not stored as a difference
     pixels = (int.from_bytes(plain, "big") + int.from_bytes(noise, "big")).to_bytes(len(plain), "big")
     chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(pixels, 1), b"IEND")
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -205,7 +208,7 @@ def png(width, height, rng):
 
 
 def make_picture(task):
-    """Returns the files of a sample by their endings, and what it has."""
+    """Returns the files of a sample by extension, and its sizes."""
     index, sizes = task
     rng = random.Random(f"{SEED} picture {index}")
 
@@ -235,7 +238,7 @@ def write_pictures(folder, sizes):
 
 
 def folder_with_room():
-    """Returns a folder in memory where models and data fit into it, or None for the usual one."""
+    """Returns a folder in memory if models and data fit into it, or None for the default one."""
     memory = "/dev/shm"
     return memory if os.path.isdir(memory) and shutil.disk_usage(memory).free > 16e9 else None
 
@@ -259,7 +262,7 @@ def read_samples(folder):
 
 
 def make(folder, wanted, small):
-    """Writes models and data of the wanted kinds into a folder."""
+    """Writes the requested kinds of models and data to a folder."""
     sizes = SMALL if small else Sizes()
     os.makedirs(folder, exist_ok=True)
     samples = {}

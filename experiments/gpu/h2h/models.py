@@ -1,8 +1,8 @@
-"""Models of the head-to-head: their configuration as transformers reads it, their tensors, and the FLOP of a sample."""
+"""The models of the head-to-head: their configurations for transformers, their tensors, and the FLOP of a sample."""
 
 from typing import NamedTuple
 
-# The vocabulary of the pictures' conversations: a token for each byte, then these.
+# The vocabulary of the conversations: a token for each byte, followed by these tokens.
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 ID_OF = {token: 256 + i for i, token in enumerate(SPECIAL)}
 
@@ -82,12 +82,12 @@ VLM = {
 
 
 def changed(config, text=None, vision=None, **values):
-    """Returns a copy of a configuration with other values, also in the parts of a VLM."""
+    """Returns a copy of a configuration with changed values, also in the parts of a VLM."""
     parts = {"text_config": text, "vision_config": vision}
     return {**config, **{k: {**config[k], **v} for k, v in parts.items() if v}, **values}
 
 
-# Wide and shallow, so that no kernel is too short for a part of a GPU.
+# Wide and shallow, so that no kernel is too small for a part of a GPU.
 WIDE = changed(
     VLM,
     text={"num_hidden_layers": 4, "intermediate_size": 8192, "num_key_value_heads": 8, "vocab_size": 8192},
@@ -106,7 +106,7 @@ _small_vlm = changed(
         "out_hidden_size": 64,
     },
 )
-# The same in small, for machines without a GPU.
+# The same models in small, for machines without a GPU.
 SMALL_MODELS = {
     "text": changed(
         TEXT,
@@ -119,10 +119,10 @@ SMALL_MODELS = {
 
 
 class Sample(NamedTuple):
-    """What a sample has of each unit of work."""
+    """The amount of each kind of work in a sample."""
 
-    tokens: int  # in the LLM
-    trained: int  # of these
+    tokens: int  # tokens in the LLM
+    trained: int  # how many of these are trained
     grid: tuple = (0, 0)  # rows and columns of patches
 
 
@@ -131,7 +131,7 @@ def text_of(config):
 
 
 def layers_of(config):
-    """Returns the layers of encoder and LLM."""
+    """Returns the numbers of layers of encoder and LLM."""
     return config.get("vision_config", {}).get("depth", 0), text_of(config)["num_hidden_layers"]
 
 
@@ -182,7 +182,8 @@ def _encoder_tensors(vision):
 
 
 def tensors(config):
-    """Yields name and shape of each tensor, by the names of released folders. The head is tied to the embedding."""
+    """Yields the name and shape of each tensor, with the names of released folders. The head is tied to the
+    embedding."""
     if "vision_config" in config:
         yield from _encoder_tensors(config["vision_config"])
     yield from _llm_tensors(text_of(config), biases="vision_config" in config)
@@ -203,14 +204,15 @@ def _encoder_flop(vision, rows, columns):
     merger = (merge * hidden) ** 2 + merge * hidden * vision["out_hidden_size"]
     whole = len(vision["fullatt_block_indexes"])
     windows = _window_pairs(rows, columns, vision["window_size"] // vision["patch_size"])
-    # Patches need no gradient of their own: two products instead of three.
+    # Patches need no gradient themselves, so there are two products instead of three.
     linear = 6 * vision["depth"] * block * patches + 4 * values * hidden * patches + 6 * merger * patches / merge
     return linear + 12 * hidden * (whole * patches**2 + (vision["depth"] - whole) * windows)
 
 
 def flop(config, sample):
-    """Returns the FLOP of a sample, forward and backward: a multiplication and an addition are two, three products for
-    each matrix; causal attention counts half its pairs, and the head the trained tokens alone. Nothing is computed twice."""
+    """Returns the FLOP of a sample, forward and backward. A multiplication and an addition count as two, and each
+    matrix has three products. Causal attention counts half its pairs, and the head only the trained tokens. Nothing is
+    recomputed."""
     text = text_of(config)
     hidden, head = text["hidden_size"], head_dim_of(text)
     queries, keys = text["num_attention_heads"] * head, text["num_key_value_heads"] * head

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The peer: PyTorch with transformers trains on the samples, weights and batches that dflop has, and logs its steps alike.
+"""The peer: PyTorch with transformers trains on dflop's samples, weights and batches, and logs its steps in the same
+way.
 
     python3 peer.py text|vlm FOLDER --log FILE [--precision master|autocast|f32] [--attention stock|packed] [--compile]
 
---precision master: bf16 weights with f32 sums of gradients, masters and moments, as dflop's bf16; autocast: f32 weights,
-    gradients and moments and passes in bf16, as transformers' Trainer(bf16=True).
---attention stock: transformers' own, on padded rows with a mask, and in the encoder a call for each window; packed: rows
-    without padding and torch.nn.attention.varlen (Flash) in encoder and LLM.
+--precision master: bf16 weights with f32 gradient sums, master weights and moments, like dflop's bf16; autocast: f32
+    weights, gradients and moments, with passes in bf16, like transformers' Trainer(bf16=True).
+--attention stock: transformers' own, on padded rows with a mask, and with a call for each window in the encoder;
+packed:
+    rows without padding and torch.nn.attention.varlen (Flash) in encoder and LLM.
 """
 
 import argparse
@@ -22,8 +24,8 @@ import transformers
 from batches import steps_of
 from torch.utils.data import DataLoader
 
-LIMITS = {}  # of the microbatch that is computed: "now", as batches.pack() gives them
-WORKERS = 4  # that read and decode, as many as dflop has threads
+LIMITS = {}  # of the current microbatch: "now", as returned by batches.pack()
+WORKERS = 4  # that read and decode, as many as dflop's threads
 
 
 # Attention without padding
@@ -34,7 +36,7 @@ def attend(q, k, v, limits, longest, causal):
     if q.is_cuda:
         from torch.nn.attention.varlen import varlen_attn
 
-        # Versions without the option take fewer heads of keys directly.
+        # Versions without this option accept fewer KV heads directly.
         grouped = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
         return varlen_attn(q, k, v, limits, limits, longest, longest, window_size=(-1, 0 if causal else -1), **grouped)
     parts = []
@@ -46,18 +48,18 @@ def attend(q, k, v, limits, longest, causal):
 
 
 def packed_attention(module, query, key, value, attention_mask, scaling=None, **kwargs):
-    """For transformers' LLM layers: 1 x heads x tokens x width."""
+    """Attention for transformers' LLM layers: 1 x heads x tokens x width."""
     limits, longest = LIMITS["now"]
     return attend(*(x[0].transpose(0, 1) for x in (query, key, value)), limits, longest, True)[None], None
 
 
 def packed_encoder_attention(self, hidden_states, cu_seqlens, position_embeddings=None, **kwargs):
-    """For transformers' encoder layers; cu_seqlens: where windows, or pictures, begin and end."""
+    """Attention for transformers' encoder layers; cu_seqlens: the boundaries of windows, or pictures."""
     from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
 
     q, k, v = self.qkv(hidden_states).reshape(len(hidden_states), 3, self.num_heads, -1).unbind(1)
     q, k = apply_rotary_pos_emb_vision(q, k, *position_embeddings)
-    if not hasattr(cu_seqlens, "longest"):  # layers share the tensor, and asking the GPU waits for it
+    if not hasattr(cu_seqlens, "longest"):  # layers share the tensor, and reading it makes the host wait for the GPU
         cu_seqlens.longest = int((cu_seqlens[1:] - cu_seqlens[:-1]).max())
     out = attend(q.to(v.dtype), k.to(v.dtype), v, cu_seqlens.to(torch.int32), cu_seqlens.longest, False)
     return self.proj(out.reshape(len(hidden_states), -1))
@@ -75,7 +77,7 @@ def pack_attention(model):
 
 
 class Optimizer:
-    """AdamW of torch, fused on a GPU, with gradients clipped to a norm of 1."""
+    """torch's AdamW, fused on a GPU, with gradients clipped to a norm of 1."""
 
     def __init__(self, model, precision, device):
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -109,7 +111,7 @@ class Optimizer:
 
 
 def compile_text(model):
-    """Compiles layers one by one, which takes less time than the model, and the head with its loss."""
+    """Compiles the layers one by one, which takes less time than the whole model, and the head with its loss."""
     backend = os.environ.get("PEER_BACKEND", "inductor")
     for layer in model.model.layers:
         layer.compile(dynamic=False, backend=backend)
@@ -140,14 +142,14 @@ def load(options):
 
 
 def tokens_of(batches):
-    """Returns the counts that dflop's log has, without padding."""
+    """Returns the counts in dflop's log, without padding."""
     masked = [batch.get("attention_mask", batch["input_ids"] >= 0) for batch in batches]
     patches = [len(batch["pixel_values"]) for batch in batches if "pixel_values" in batch]
     return {"llm_tokens": sum(int(mask.sum()) for mask in masked), "encoder_tokens": sum(patches)}
 
 
 def train_step(model, optimizer, batches, options):
-    """Returns the loss and the norm of gradients, as tensors of the device."""
+    """Returns the loss and the gradient norm, as tensors on the device."""
     targets = [batch.get("shift_labels", batch["labels"]) for batch in batches]
     trained = torch.tensor(float(sum(int((row >= 0).sum()) for row in targets)), device=options.device)
     total = torch.zeros((), device=options.device)

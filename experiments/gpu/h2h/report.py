@@ -38,7 +38,7 @@ WIDTH, LABEL, BAR = 900, 300, 24
 
 
 def cells(row):
-    """Returns a row's cells as text."""
+    """Returns the cells of a row as text."""
     values = [(row.get(key), form) for _, key, form in COLUMNS]
     return ["" if value is None else form.format(value).removesuffix("%") if form else str(value) for value, form in values]
 
@@ -98,7 +98,7 @@ def curves(rows, height=260):
     parts.append(f"<text x='{right}' y='{height - 6}' text-anchor='end'>step {steps}</text>")
     for i, (row, color) in enumerate(shown):
         points = " ".join(place(step, loss) for step, loss in enumerate(row["losses"]))
-        # dflop's line is drawn below the others', and wider: where they agree, both can be seen.
+        # dflop's line is wider and drawn below the others, so that both are visible if they agree.
         line = "stroke-width='8' stroke-opacity='0.4'" if row["who"] == "dflop" else "stroke-width='1.5'"
         parts.append(f"<polyline points='{points}' fill='none' stroke='{color}' {line} stroke-linejoin='round'/>")
         parts.append(f"<rect x='{right + 20}' y='{20 + 22 * i}' width='12' height='12' fill='{color}'/>")

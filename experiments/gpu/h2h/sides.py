@@ -1,4 +1,4 @@
-"""Runs a program that trains and logs its steps, dflop or the peer, and finds what both sides are compared by."""
+"""Runs a program that trains and logs its steps, dflop or the peer, and computes the figures that are compared."""
 
 import json
 import os
@@ -15,7 +15,7 @@ GRACE_S = 5  # from SIGTERM to SIGKILL
 
 
 class GpuMemory:
-    """Watches the memory in use on the first GPU, whoever has it; `most_gib` is None without a GPU."""
+    """Watches the memory in use on the first GPU, by any process; `most_gib` is None without a GPU."""
 
     def __init__(self):
         self.most_gib = None
@@ -39,7 +39,7 @@ class GpuMemory:
 
 
 class Log:
-    """A log that another process writes: its lines and when each was seen."""
+    """A log that another process writes: its lines, and the time at which each was seen."""
 
     def __init__(self, path):
         self.path, self.file, self.partial = path, None, ""
@@ -57,8 +57,8 @@ class Log:
 
 
 def run(command, log_path, seconds, output):
-    """Runs a command until it ends or so many seconds are over; `output`: a file for what it prints. Returns exit status,
-    whether it was cut off, seconds from the start to each line of the log, its lines, and the GPU's memory in GiB."""
+    """Runs a command until it ends or `seconds` are over; `output`: a file for its output. Returns exit status, whether
+    it was stopped, seconds from the start to each line of the log, the lines, and the GPU's memory in GiB."""
     log, memory, begin, cut = Log(log_path), GpuMemory(), time.monotonic(), False
     with open(output, "wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
@@ -67,7 +67,7 @@ def run(command, log_path, seconds, output):
             log.read()
             spent = time.monotonic() - begin
             if spent > seconds and not cut:
-                process.send_signal(signal.SIGTERM)  # dflop ends after the step that is under way
+                process.send_signal(signal.SIGTERM)  # dflop ends after the current step
                 cut = True
             if spent > seconds + GRACE_S:
                 process.kill()
@@ -88,14 +88,15 @@ def flop_of_steps(config, samples, schedule):
 
 
 def figures(seen, lines, flop, warm, peak_tflops):
-    """Returns what a run is compared by. The first `warm` steps do not count: kernels are chosen there and memory is
-    made. `seen`: seconds from the start to each line."""
+    """Returns the figures by which runs are compared. The first `warm` steps do not count, because kernels are chosen
+    and memory is allocated in them. `seen`: seconds from the start to each line."""
     first = min(warm, len(lines) - 1)
     late = lines[first:]
     intervals = [b - a for a, b in zip(seen, seen[1:])][max(0, first - 1) :]
     median_step = statistics.median(line["iteration_s"] for line in late)
     between = statistics.median(intervals) if intervals else median_step
-    # From the line before the first counted step on, where there is one: the pause before a step belongs to it.
+    # Starts at the line before the first counted step, if there is one, because the pause before a step belongs to the
+    # step.
     elapsed = seen[-1] - seen[first - 1] if first > 0 else sum(line["iteration_s"] for line in late)
     tflops = sum(flop[line["step"] - 1] for line in late) / elapsed / 1e12
     memory = [line["peak_memory_bytes"] for line in lines if line.get("peak_memory_bytes")]
