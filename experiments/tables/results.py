@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of docs/results.md, as Markdown: `dflop compare` over all models, or over changed clusters.
+"""Makes the tables of docs/results.md, as Markdown: `dflop compare` over all models, or over changed clusters.
 
     experiments/tables/results.py models a100-80g
     experiments/tables/results.py models a100-80g-vtrain
@@ -16,7 +16,7 @@ DFLOP = ROOT / "build/release/dflop"
 VISION = "--data traces/datasets/vision_mix.csv"
 AUDIO = "--data traces/datasets/omni_mix.csv --modalities text,audio"
 DEMO = "llava-ov-llama3-8b"
-MODELS = {  # nodes of each
+MODELS = {  # and the number of nodes of each
     "llava-ov-qwen2.5-7b": 4,
     "llava-ov-llama3-8b": 4,
     "llava-ov-siglip6b-qwen2.5-7b": 4,
@@ -31,7 +31,7 @@ MODELS = {  # nodes of each
     "internvl2.5-72b": 8,
     "qwen2-audio-7b": 4,
 }
-# What is changed in the file of a100-80g, as keys and values; figures of a100-80g-vtrain, or a half and twice.
+# Changes to the file of a100-80g, as keys and values: figures of a100-80g-vtrain, or half and double values.
 CHANGES = {
     "as it is": {},
     "25 -> 369 us a layer and pass": {"software.kernel_overhead_s": 369.3e-6},
@@ -49,7 +49,7 @@ CHANGES = {
 
 
 def compare(options):
-    """Returns the rows of a comparison by name."""
+    """Returns the rows of a comparison, by name."""
     command = [DFLOP, "compare", *options.split(), "--gbs", "512", "--seed", "1", "--seeds", "1", "--format", "json"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if run.returncode not in (0, 3):
