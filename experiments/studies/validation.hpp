@@ -90,7 +90,7 @@ ErrorSummary summarize(std::vector<double> errors);
 /// Returns |predicted / measured - 1| of each row's time.
 std::vector<double> time_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
-/// Returns the same errors of the peak memory, for the rows where it was measured.
+/// Returns the same errors of the peak memory, for the rows with a measured one.
 std::vector<double> memory_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
 }  // namespace dflop
