@@ -17,7 +17,7 @@ namespace dflop {
 
 /// A StudyCellKind says what a cell compares.
 enum class StudyCellKind : std::uint8_t {
-  systems,     ///< the baselines and both interpretations of the published method
+  systems,     ///< the baselines and both readings of the published method
   schedulers,  ///< schedulers, on the plan of the published method
   correction,  ///< Adaptive Correction on that plan, under anomalies
 };

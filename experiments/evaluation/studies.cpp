@@ -16,7 +16,7 @@ constexpr std::string_view kMix = "paper_mix.csv";
 constexpr std::string_view kAudio = "paper_audio.csv";
 constexpr int kGbs = 512;
 
-/// The two interpretations of the published method. Its optimizer by itself runs with random microbatches.
+/// The two readings of the published method. With the suffix "-optimizer", either has random microbatches.
 constexpr std::array<std::string_view, 2> kMethods = {"dflop", "dflop-paper"};
 
 /// A Rival is a baseline, or the better of two, with which the published statements compare the method.
@@ -242,8 +242,8 @@ std::vector<StudyCell> data_cells() {
   return cells;
 }
 
-/// Returns the MFU on mixed data divided by the mean MFU on the two single-kind data sets. A ratio is used
-/// because sample sizes differ between the data sets.
+/// Returns the MFU on mixed data divided by the mean MFU on the two single-kind data sets. MFU is
+/// comparable although sample sizes differ between the data sets.
 double kept_by_mixing(std::span<const CellResult> cells, std::span<const std::string_view> names) {
   std::array<double, 3> mfu{};
   for (std::size_t c = 0; c < mfu.size(); ++c) {

@@ -65,8 +65,8 @@ struct StudyKind {
 /// Returns all studies.
 std::span<const StudyKind> study_kinds();
 
-/// A MethodGain is the throughput of the published method, in its better interpretation, relative to the
-/// better of two baselines.
+/// A MethodGain is the throughput of the published method, in its better reading, relative to the better of
+/// two baselines.
 struct MethodGain {
   double factor = 0;
   const FigureRow* method = nullptr;
