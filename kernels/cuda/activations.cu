@@ -1,4 +1,4 @@
-// The formulas are those of kernels/host/activations.cpp.
+// These activations use the same formulas as kernels/host/activations.cpp.
 #include <numbers>
 
 #include "kernels/cuda/themes.hpp"
@@ -7,13 +7,13 @@
 namespace dflop::cuda {
 namespace {
 
-// The formula is gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
+// gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
 constexpr float kLinear = static_cast<float>(2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
 constexpr float kCubic = kLinear * 0.044715f;
 
 __device__ float sigmoid(float x) {
-  return __fdividef(1.0f,
-                    1.0f + __expf(-x));  // two units of the last place; an exact one is ten instructions
+  // This is accurate to two units in the last place. An exact division takes ten instructions.
+  return __fdividef(1.0f, 1.0f + __expf(-x));
 }
 
 __device__ float gelu_gate(float x) {
@@ -67,7 +67,7 @@ struct GeluErf {
     float values[width];
     load(values, x + first);
 #pragma unroll
-    for (float& value : values) value *= normcdff(value);  // keeps its digits far below zero
+    for (float& value : values) value *= normcdff(value);  // unlike 1 + erf(x), accurate far below zero
     store(y + first, values);
   }
 };
@@ -88,7 +88,7 @@ struct GeluErfBackward {
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const float value = values[i];
-      // What __expf is off by is less than 1e-7 of dy: where its relative error is large, the density is
+      // The error of __expf is less than 1e-7 of dy: its relative error is large only where the density is
       // small.
       slopes[i] *= normcdff(value) + value * kDensity * __expf(-0.5f * value * value);
     }
@@ -96,7 +96,7 @@ struct GeluErfBackward {
   }
 };
 
-/// Returns where the gate of the value `first` of y lies in x; what it opens lies `columns` further.
+/// Returns the index in x of the gate of y's value `first`. The gated value is `columns` values further.
 __device__ std::int64_t gate_place(std::int64_t first, std::int64_t columns) {
   return first + first / columns * columns;
 }
@@ -105,7 +105,7 @@ template <typename T>
 struct Swiglu {
   T* y;
   const T* x;
-  std::int64_t columns;  ///< of y
+  std::int64_t columns;  ///< columns of y
 
   template <int width>
   __device__ void operator()(Width<width>, std::int64_t first) const {
@@ -125,7 +125,7 @@ struct SwigluBackward {
   T* dx;
   const T* dy;
   const T* x;
-  std::int64_t columns;  ///< of dy
+  std::int64_t columns;  ///< columns of dy
 
   template <int width>
   __device__ void operator()(Width<width>, std::int64_t first) const {

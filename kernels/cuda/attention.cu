@@ -1,4 +1,4 @@
-// This file has rope, and chooses between attention by a library, on tensor cores and on plain ones.
+// This file has rope and chooses the attention kernel: a library's, one on tensor cores, or the plain one.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/themes.hpp"
@@ -7,16 +7,17 @@
 namespace dflop::cuda {
 namespace {
 
-/// Rope turns `width` pairs of one head in one row; value `first` is the first of them among all pairs.
+/// Rope rotates `width` adjacent pairs of one head in one row; `first` is the index of the first pair among
+/// all pairs of all rows.
 template <typename T>
 struct Rope {
   T* qkv;
   const std::int32_t* rows;
   const float* turns;    ///< [*, 2 half]: cosines, then sines
   std::int64_t columns;  ///< of qkv
-  int heads;             ///< queries' and keys'
+  int heads;             ///< query heads and key heads
   int half;              ///< pairs of a head
-  float sign;            ///< -1 turns back
+  float sign;            ///< -1 for the inverse rotation
 
   template <int width>
   __device__ void operator()(Width<width>, std::int64_t first) const {
@@ -58,19 +59,20 @@ void rope(const CudaTarget& target, Matrix qkv, const AttentionShape& shape, Ind
   });
 }
 
-// The backward on tensor cores is FlashAttention-2 (Dao 2023, algorithm 2) in two passes, so that no two
-// blocks add to one gradient and a run repeats to the bit. With p the probabilities, computed again from the
-// statistics, and ds = p * (dout v^T - delta), where delta = sum of dout * out:
-//   queries: a block has some queries of a head and goes over keys; dq = scale * ds k.
-//   keys: a block has some keys of a key head and goes over the queries of its heads; dv = p^T dout,
-//   dk = scale * ds^T q. It computes p^T and ds^T at once, as what it adds up belongs to keys.
-// That is seven products where five would do with atomic additions.
+// The backward on tensor cores is FlashAttention-2 (Dao 2023, algorithm 2), split into two passes. Each
+// gradient value has one block that sums it, in a fixed order, so that runs repeat bit for bit without atomic
+// additions. Let p be the probabilities, recomputed from the statistics, and ds = p * (dout v^T - delta),
+// where delta = sum of dout * out:
+//   queries: a block holds some queries of a head and loops over keys; dq = scale * ds k.
+//   keys: a block holds some keys of a key head and loops over the queries of its heads; dv = p^T dout, dk =
+//   scale * ds^T q. It computes p^T and ds^T directly, because its sums belong to keys.
+// This takes seven matrix products; one pass with atomic additions would take five.
 
-/// Sets delta[row, head] = sum of dout * out over the head; a warp each.
+/// Sets delta[row, head] = sum of dout * out over the head. One warp computes each value.
 __global__ void delta_kernel(float* delta, const bf16* dout, const bf16* out, std::int64_t count,
                              int head_dim) {
   const std::int64_t head = std::int64_t{blockIdx.x} * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (head >= count) return;  // a warp at a time
+  if (head >= count) return;  // the same for all lanes of a warp
   float sum = 0.0f;
   for (int i = static_cast<int>(threadIdx.x) % kWarp * 2; i < head_dim; i += 2 * kWarp) {
     float a[2];
@@ -127,13 +129,14 @@ void own_attention_backward(const CudaTarget& target, Matrix dqkv, ConstMatrix d
   }
 }
 
-/// An AttentionState is what all ways of attention share.
+/// AttentionState is shared by all attention variants.
 struct AttentionState {
   const CudaTarget& target;
-  std::unique_ptr<AttentionLibrary> packaged;  ///< of a library, which may be none
+  std::unique_ptr<AttentionLibrary> packaged;  ///< a library's attention, or null
 };
 
-/// Computes by attention_way(), with own tiles where the library does not take the call.
+/// Computes with the kernel that attention_way() chooses, or with the project's own tiles if the library does
+/// not support the call.
 void attention_by_rule(AttentionState& state, Matrix out, Sums statistics, ConstMatrix qkv,
                        const AttentionShape& shape, Indices offsets) {
   const std::int64_t longest = longest_sequence(offsets.host);
@@ -186,7 +189,7 @@ std::shared_ptr<void> set_attention(Kernels& kernels, const CudaTarget& target,
   kernels.rope.set<rope>(target);
   kernels.attention.set<attention_by_rule>(*state);
   kernels.attention_backward.set<attention_backward_by_rule>(*state);
-  if (target.dtype != DType::bf16) return state;  // there are no tiles
+  if (target.dtype != DType::bf16) return state;  // f32 has no tensor-core tiles
   add_way<AttentionWay::tiles_128>(kernels, "tiles-128", *state);
   add_way<AttentionWay::tiles_64>(kernels, "tiles-64", *state);
   if (state->packaged) add_way<AttentionWay::library>(kernels, state->packaged->name(), *state);

@@ -1,6 +1,7 @@
-// This is FlashAttention-2 (Dao 2023, algorithm 1): a block has some queries of one head and goes over tiles
-// of the keys and values that they see, which are copied to shared memory while it computes with those
-// before.
+// This is FlashAttention-2 (Dao 2023, algorithm 1). A block holds some queries of one head and loops over
+// tiles of the keys and values that they see. Scores stay in registers and never reach global memory. While
+// the block computes with the keys of a tile, its values are copied to shared memory, and while it computes
+// with the values, the next keys are.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
 
@@ -12,8 +13,8 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kKeys = 64;
 constexpr int kKeyTiles = kKeys / 8;
 
-/// A Shape is how a block's work is cut: each warp has `row_tiles` fragments of 16 queries. So many blocks
-/// should have room on a multiprocessor.
+/// A Shape says how the work of a block is divided: each warp has `row_tiles` fragments of 16 queries.
+/// `blocks` blocks should fit on a multiprocessor at once.
 template <int head_dim, int row_tiles, int blocks>
 struct Shape {
   static constexpr int dim = head_dim;
@@ -23,7 +24,8 @@ struct Shape {
   static constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * Tile<dim>::kRowBytes;
 };
 
-/// Running has the lane's rows' [i][half] largest score so far and sum of exponentials over the lane's keys.
+/// Running holds, for each of the lane's rows [i][half], the largest score so far and the sum of exponentials
+/// over the lane's own keys.
 template <int kRowTiles>
 struct Running {
   float largest[kRowTiles][2];
@@ -39,8 +41,9 @@ __device__ float sum_of_quad(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 
-/// Makes scores exponentials relative to the new largest; sums and outputs follow it. `scale` is that of
-/// scores, in powers of two. A row's first tile always has a key that it sees, so `largest` is finite.
+/// Replaces scores by exponentials relative to the row's new largest score, and rescales the previous sums
+/// and outputs to it (online softmax). `scale` is the scale of scores times log2(e), for powers of two. Each
+/// row sees a key of the first tile, so `largest` is finite.
 template <int kRowTiles, int n>
 __device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<kRowTiles, n>& out,
                              Running<kRowTiles>& running, float scale) {
@@ -76,7 +79,7 @@ __device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<
   }
 }
 
-/// Divides by the sums and writes the warp's rows, those that the sequence has.
+/// Divides by the sums of exponentials and writes the warp's rows, except rows past the end of the sequence.
 template <int kRowTiles, int n>
 __device__ void write_rows(bf16* out, float* statistics, const Fragments<kRowTiles, n>& sums,
                            const Running<kRowTiles>& running, const SequenceTile& tile, int head,
@@ -138,11 +141,11 @@ __global__ void __launch_bounds__(kThreads, S::kBlocks)
   queries.template copy<kQueries, kThreads>(rows + std::int64_t{tile.first} * stride + layout.query(head),
                                             stride, tile.length - tile.first, layout.head_dim);
   copy_keys(keys, 0, 0);
-  const int query = tile.first + warp_row;  // the warp's first
+  const int query = tile.first + warp_row;  // the warp's first query
   for (int key = 0; key < seen; key += kKeys) {
     const bool sees = !layout.causal || key < query + kRowTiles * 16;  // any of the warp's queries
     wait_copies();
-    __syncthreads();  // keys are there, and no one needs the values before these
+    __syncthreads();  // the keys have arrived, and all warps are done with the previous values
     copy_keys(values, key, to_values);
     Fragments<kRowTiles, kKeyTiles> scores;
     if (sees) {
@@ -154,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, S::kBlocks)
       exponentials<kRowTiles, dim / 8>(scores, sums, running, layout.scale * kLog2E);
     }
     wait_copies();
-    __syncthreads();  // values are there, and no one needs these keys
+    __syncthreads();  // the values have arrived, and all warps are done with these keys
     if (key + kKeys < seen) copy_keys(keys, key + kKeys, 0);
     if (sees) {
       Packed<kRowTiles, kKeyTiles / 2> packed;

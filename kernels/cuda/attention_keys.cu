@@ -1,11 +1,11 @@
-// In the pass over keys a block has 128 or 64 keys of a key head and goes over the queries that see them, of
-// all heads of its group or of some (KeyParts), head after head. Each of 8 or 4 warps has its own sums of the
-// two gradients in registers, in one of two ways:
-//   alone: 16 keys, with all queries and all columns of the head;
-//   in pairs: 32 keys, of whose scores a warp computes those of half of the queries, and of whose sums it has
-//   half of the columns. For these it needs the other half's scores, which the two hand each other through
-//   shared memory. What is read from shared memory, of which there is not enough a second, then serves twice
-//   as many products: a warp alone reads a fragment of the other factor for 2 products, a pair's for 4.
+// This is the backward pass over keys. A block holds 128 or 64 keys of a key head and loops over the queries
+// that see them, head after head, for all query heads of the group or some of them (KeyParts). Each of the 8
+// or 4 warps sums its part of the two gradients in registers, in one of two ways:
+//   alone: a warp has 16 keys, with all queries and all columns of the head;
+//   in pairs: two warps share 32 keys. Each computes the scores for half of the queries and the sums for half
+//   of the columns. The sums need the scores of both halves, so the two warps exchange their scores through
+//   shared memory. Each fragment read from shared memory then serves 4 products, and only 2 for a warp alone.
+//   This matters because shared memory bandwidth limits this pass.
 #include <algorithm>
 #include <memory>
 
@@ -15,7 +15,7 @@
 namespace dflop::cuda {
 namespace attention_keys {
 
-/// A Shape is how a block's work is cut. So many blocks should have room on a multiprocessor.
+/// A Shape says how the work of a block is divided. `blocks` blocks should fit on a multiprocessor at once.
 template <int head_dim, int queries_at_once, int warps_together, int warps, int blocks>
 struct Shape {
   static constexpr int kWarps = warps;
@@ -25,16 +25,17 @@ struct Shape {
   static constexpr int dim = head_dim;
   static constexpr int queries = queries_at_once;
   static constexpr int together = warps_together;
-  static constexpr int own_queries = queries / together;  ///< of a warp
-  static constexpr int own_columns = dim / together;      ///< of a warp
+  static constexpr int own_queries = queries / together;  ///< per warp
+  static constexpr int own_columns = dim / together;      ///< per warp
 
   using Scores = Fragments<together, own_queries / 8>;
   using PackedScores = Packed<together, own_queries / 16>;
   using Sums = Fragments<together, own_columns / 8>;
 
   static constexpr int kTileValues = (2 * kKeys + 4 * queries) * Tile<dim>::kColumns;
-  static constexpr int kLineValues = 4 * queries;  ///< log sums and deltas of two buffers
-  /// This is what a warp hands to the other: packed probabilities, and as many slopes, in 16 bytes each.
+  static constexpr int kLineValues = 4 * queries;  ///< log sums and deltas for two buffers
+  /// A warp passes this many 16-byte vectors of packed probabilities to the other warp, and as many of
+  /// slopes.
   static constexpr int kWarpVectors = together * own_queries / 16 * kWarp;
   static constexpr int kBlockVectors = together == 1 ? 0 : kWarps * kWarpVectors;
   static constexpr std::size_t kSharedBytes =
@@ -42,18 +43,19 @@ struct Shape {
   static_assert(together <= 2 && kKeys % queries == 0);
 };
 
-/// KeyParts say how the query heads of a key head are dealt to blocks. Where there are few key heads and few
-/// tiles, a block for each pair of them would leave most of the device without work.
+/// KeyParts say how the query heads of a key head are divided among blocks. With few key heads and few tiles,
+/// one block for each pair of them would leave most of the device idle.
 struct KeyParts {
   int count = 1;
-  int heads = 1;  ///< of a part: all heads of a group are in `count` parts
-  /// These are [count, rows, 2 * kv_heads * head_dim]: sums of each part, as dk and dv lie in a row of dqkv.
-  /// None where there is one part, which writes the gradients.
+  int heads = 1;  ///< query heads per part; `count` parts make a group
+  /// The sums of each part, [count, rows, 2 * kv_heads * head_dim], with dk and dv in the order of a row of
+  /// dqkv. Null with one part, which writes the gradients directly.
   float* sums = nullptr;
 };
 
-/// Deals the heads of a group by counts alone, so that sums are the same on all devices: in equal parts, as
-/// many as bring the blocks to two for each multiprocessor of a large device or less.
+/// Divides the heads of a group into equal parts, as many as bring the grid to about kEnoughBlocks blocks,
+/// two per multiprocessor of a large device. This depends on counts only and not on the device, so all
+/// devices add in the same order.
 KeyParts parts_of(const AttentionLayout& layout, std::int64_t tiles) {
   constexpr std::int64_t kEnoughBlocks = 256;
   const int group = layout.heads / layout.kv_heads;
@@ -63,7 +65,7 @@ KeyParts parts_of(const AttentionLayout& layout, std::int64_t tiles) {
   return {count, group / count};
 }
 
-/// AddKeyParts is the second pass: it adds the parts of dk and dv in their order.
+/// AddKeyParts runs after the kernel and adds the parts of dk and dv in a fixed order.
 struct AddKeyParts {
   bf16* dqkv;
   KeyParts parts;
@@ -71,7 +73,7 @@ struct AddKeyParts {
 
   template <int width>
   __device__ void operator()(Width<width>, std::int64_t first) const {
-    const std::int64_t columns = 2 * (layout.value(0) - layout.key(0));  // of dk and dv
+    const std::int64_t columns = 2 * (layout.value(0) - layout.key(0));  // columns of dk and dv
     float sums[width] = {};
     for (int part = 0; part < parts.count; ++part) {
       float values[width];
@@ -86,7 +88,8 @@ struct AddKeyParts {
   }
 };
 
-/// Makes scores of keys by queries -inf where a query comes before the key. `key` and `query` are the first.
+/// Sets the scores (keys by queries) to -inf where the query comes before the key. `key` and `query` are the
+/// first ones of the fragments.
 template <int m, int n>
 __device__ void mask_queries(Fragments<m, n>& scores, int key, int query) {
 #pragma unroll
@@ -102,7 +105,7 @@ __device__ void mask_queries(Fragments<m, n>& scores, int key, int query) {
   }
 }
 
-/// Turns scores of keys by queries into probabilities; each column has its own log of the sum.
+/// Turns scores (keys by queries) into probabilities. Each column is a query and has its own log sum.
 template <int m, int n>
 __device__ void probabilities(Fragments<m, n>& scores, const float* log_sums, float scale) {
 #pragma unroll
@@ -130,19 +133,20 @@ __device__ void key_slopes(Fragments<m, n>& slopes, const Fragments<m, n>& p, co
   }
 }
 
-/// A QueryTile is the queries of one head that are taken at once.
+/// A QueryTile names the queries of one head that a block processes in one step.
 struct QueryTile {
   int head;
   int first;
 
-  /// Returns the queries after these: the same head's, or the next head's from `start` on.
+  /// Returns the next queries: of the same head, or else those of the next head, from `start` on.
   __device__ QueryTile next(int at_once, int start, int length) const {
     if (first + at_once < length) return {head, first + at_once};
     return {head + 1, start};
   }
 };
 
-/// A QueryBuffer is one of two for queries, with what belongs to them.
+/// A QueryBuffer is one of two buffers in shared memory for a tile of queries with their douts, log sums and
+/// deltas.
 template <int dim, int rows, int threads>
 struct QueryBuffer {
   Tile<dim> queries;
@@ -156,8 +160,8 @@ struct QueryBuffer {
         log_sums(lines + which * 2 * rows),
         delta(log_sums + rows) {}
 
-  /// Begins to copy. What lies beyond the sequence becomes zeros, which add nothing: probabilities of 1 meet
-  /// a dout of 0, and slopes are 0.
+  /// Begins to copy a tile. Rows past the end of the sequence become zeros, which add nothing to the sums:
+  /// their probabilities are 1 but their douts are 0, so their slopes are 0.
   __device__ void copy(const AttentionGradients& from, const SequenceTile& tile, const QueryTile& some,
                        const AttentionLayout& layout) const {
     const std::int64_t row = tile.begin + some.first;
@@ -174,17 +178,18 @@ struct QueryBuffer {
   }
 };
 
-/// A WarpPart is a warp's part of the block's work.
+/// A WarpPart is one warp's part of the block's work.
 template <typename S>
 struct WarpPart {
   int warp = static_cast<int>(threadIdx.x) / kWarp;
-  int place = warp % S::together;        ///< among those that share keys
+  int place = warp % S::together;        ///< among the warps that share keys
   int keys = (warp - place) * 16;        ///< the first
   int queries = place * S::own_queries;  ///< the first, for scores
   int columns = place * S::own_columns;  ///< the first, for sums
 
-  /// Adds scores * right over all queries to sums, where a warp has the scores of its own ones. `handed` is
-  /// shared memory of S::kBlockVectors, which is written here and stays so until the block's next barrier.
+  /// Adds scores * right over all queries to sums; `scores` has only the warp's own queries. `handed` is
+  /// shared memory of S::kBlockVectors through which warps exchange scores. It must not be reused before the
+  /// block's next barrier.
   __device__ void add_queries(typename S::Sums& sums, const typename S::Scores& scores, Tile<S::dim> right,
                               uint4* handed) const {
     typename S::PackedScores packed;
@@ -192,7 +197,7 @@ struct WarpPart {
     if constexpr (S::together > 1) hand_over(handed + warp * S::kWarpVectors, packed);
     add_products<S::together, S::own_columns / 8, S::own_queries / 16>(sums, packed, right, queries, columns);
     if constexpr (S::together > 1) {
-      wait_for_some(1 + warp / 2, 2 * kWarp);  // the other warp has handed over
+      wait_for_some(1 + warp / 2, 2 * kWarp);  // the other warp has written its scores
       take_over(packed, handed + (warp ^ 1) * S::kWarpVectors);
       add_products<S::together, S::own_columns / 8, S::own_queries / 16>(sums, packed, right,
                                                                          S::own_queries - queries, columns);
@@ -225,8 +230,7 @@ struct WarpPart {
   }
 };
 
-/// Writes the warp's rows of sums, as far as `count` rows go, times `factor`. Rows lie `stride`
-/// values apart.
+/// Writes the warp's first `count` rows of sums, times `factor`. Rows are `stride` values apart.
 template <typename T, int m, int n>
 __device__ void store_keys(T* to, std::int64_t stride, int count, int columns, const Fragments<m, n>& sums,
                            float factor) {
@@ -278,11 +282,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   clear(dvalues);
   for (int which = 0; some.head < last_head; which = 1 - which) {
     wait_copies();
-    __syncthreads();  // this tile is there, and no one needs the one before
+    __syncthreads();  // this tile has arrived, and all warps are done with the previous one
     const int query = some.first;
     some = some.next(S::queries, start, tile.length);
     if (some.head < last_head) buffer_of(1 - which).copy(gradients, tile, some, layout);
-    if (layout.causal && query + S::queries <= key) continue;  // none of them sees the warp's keys
+    if (layout.causal && query + S::queries <= key) continue;  // none of these queries sees the warp's keys
     const Buffer buffer = buffer_of(which);
     typename S::Scores scores;
     clear(scores);
@@ -320,7 +324,7 @@ void start(const CudaTarget& target, const AttentionLayout& layout, const Attent
   constexpr const char* kOperation = "attention_backward";
   const std::int64_t tiles = tile_numbers(layout.rows, layout.sequences, S::kKeys);
   KeyParts parts = parts_of(layout, tiles);
-  const std::int64_t size = 2 * layout.rows * (layout.value(0) - layout.key(0));  // of dk and dv
+  const std::int64_t size = 2 * layout.rows * (layout.value(0) - layout.key(0));  // values of dk and dv
   std::shared_ptr<void> sums;
   if (parts.count > 1) {
     sums = counted_memory(target, kOperation, static_cast<std::size_t>(parts.count * size) * sizeof(float));

@@ -1,6 +1,6 @@
-// This attention serves f32 and widths of heads that tensor cores do not take: a warp per row and head. A
-// lane takes the scalar products with one of 32 rows at a time; then all lanes add those rows, each its own
-// columns.
+// This attention serves f32 and the head widths that the tensor-core kernels do not support. One warp
+// computes each row and head, in steps of 32 other rows: first each lane computes the scalar products with
+// one of these rows, then all lanes add the weighted rows, each lane its own columns.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/values.cuh"
@@ -11,8 +11,8 @@ namespace attention_plain {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 
-/// A WarpRow is the row and head that a warp has, by its number: heads fastest, then rows and one number for
-/// each sequence's end.
+/// A WarpRow is the row and head of a warp. Warp numbers count heads fastest, then rows, with one extra row
+/// number for the end of each sequence.
 struct WarpRow {
   int head;
   SequenceTile row;  ///< a tile of one row
@@ -26,7 +26,7 @@ struct WarpRow {
   __device__ std::int64_t place() const { return row.begin + row.first; }
 };
 
-/// Returns a warp's line `which` of shared memory, `width` values.
+/// Returns line `which` of the warp's shared memory. A line has `width` values.
 __device__ float* line(float* memory, int lines, int which, int width) {
   return memory + (static_cast<int>(threadIdx.x) / kWarp * lines + which) * width;
 }
@@ -45,7 +45,8 @@ __device__ float product(const A* a, const B* b, const AttentionLayout& layout) 
   return sum;
 }
 
-/// Adds weights[i] * row i's value in the column to sum[column], over `count` rows that lie `stride` apart.
+/// Adds weights[i] * row i's value in the column to sum[column], over `count` rows that are `stride` values
+/// apart.
 template <typename T>
 __device__ void add_rows(float* sum, const float* weights, const T* rows, std::int64_t stride, int count,
                          const AttentionLayout& layout) {
@@ -60,7 +61,7 @@ __device__ int smaller(int a, int b) {
   return a < b ? a : b;
 }
 
-// Lines of shared memory have head_dim values, and at least kWarp for weights.
+// A line of shared memory has head_dim values, but at least kWarp, as one line holds the weights of 32 rows.
 constexpr int kForwardLines = 3;
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
   float largest = -INFINITY;
   float total = 0.0f;
   for (int key = 0; key < visible; key += kWarp) {
-    __syncwarp();  // lines are written, and no lane reads the weights before these
+    __syncwarp();  // the lines are written, and no lane still reads the previous weights
     const bool sees = key + lane < visible;
     const float score = sees ? product(own, keys + (key + lane) * stride, layout) : -INFINITY;
     const float most = reduce_warp(fmaxf(score, largest), Larger());
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) statistics[warp.place() * layout.heads + warp.head] = largest + logf(total);
 }
 
-/// Gradients are what the backward reads and writes.
+/// Gradients hold the inputs of the backward, and dqkv, which it writes.
 template <typename T>
 struct Gradients {
   T* dqkv;
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kThreads)
   const float log_sum = from.log_sums[warp.place() * layout.heads + warp.head];
   const int visible = layout.causal ? warp.row.first + 1 : warp.row.length;
   for (int key = 0; key < visible; key += kWarp) {
-    __syncwarp();  // lines are written, and no lane reads the weights before these
+    __syncwarp();  // the lines are written, and no lane still reads the previous weights
     const std::int64_t place = (key + lane) * stride;
     weights[lane] = 0.0f;
     if (key + lane < visible) {
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
     const T* queries = from.qkv + warp.row.begin * stride + layout.query(head);
     const std::int64_t out_start = warp.row.begin * layout.out_columns() + layout.query(head);
     for (int query = layout.causal ? warp.row.first : 0; query < warp.row.length; query += kWarp) {
-      __syncwarp();  // lines are written, and no lane reads the weights before these
+      __syncwarp();  // the lines are written, and no lane still reads the previous weights
       const std::int64_t place = out_start + (query + lane) * layout.out_columns();
       probabilities[lane] = 0.0f;
       slopes[lane] = 0.0f;
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-/// Starts a warp for each row and head. The kernel's last argument is the width of a line.
+/// Starts one warp for each row and head. The kernel's last argument is the width of a line of shared memory.
 template <typename... Parameters, typename... Arguments>
 void launch_warps(const CudaTarget& target, const char* operation, const AttentionLayout& layout, int heads,
                   int lines, void (*kernel)(Parameters...), Arguments... arguments) {

@@ -1,5 +1,5 @@
-// In the pass over queries a block has 128 or 64 queries of a head, of which each of 4 warps has a quarter,
-// and goes over the keys that they see in 32s.
+// This is the backward pass over queries. A block holds 128 or 64 queries of a head, a quarter for each of
+// its 4 warps, and loops over the keys that they see, 32 at a time.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
 
@@ -11,8 +11,8 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kKeys = 32;
 constexpr int kKeyTiles = kKeys / 8;
 
-/// A Shape is how a block's work is cut: each warp has `row_tiles` fragments of 16 queries. So many blocks
-/// should have room on a multiprocessor.
+/// A Shape says how the work of a block is divided: each warp has `row_tiles` fragments of 16 queries.
+/// `blocks` blocks should fit on a multiprocessor at once.
 template <int head_dim, int row_tiles, int blocks>
 struct Shape {
   static constexpr int dim = head_dim;
@@ -22,7 +22,7 @@ struct Shape {
   static constexpr std::size_t kSharedBytes = (2 * kQueries + 4 * kKeys) * Tile<dim>::kRowBytes;
 };
 
-/// QueryRows are what a lane's queries know: log of the sum in powers of two, and delta.
+/// QueryRows hold the log2 of the sum of exponentials and the delta of each of the lane's queries.
 template <int kRowTiles>
 struct QueryRows {
   float log_sum[kRowTiles][2];
@@ -40,14 +40,15 @@ __device__ QueryRows<kRowTiles> query_rows(const AttentionGradients& from, const
       const int query = tile.first + warp_row + fragment_row(i, half);
       const bool inside = query < tile.length;
       const std::int64_t place = (tile.begin + query) * layout.heads + head;
-      rows.log_sum[i][half] = inside ? from.log_sums[place] * kLog2E : INFINITY;  // probabilities 0
+      rows.log_sum[i][half] = inside ? from.log_sums[place] * kLog2E : INFINITY;  // makes all probabilities 0
       rows.delta[i][half] = inside ? from.delta[place] : 0.0f;
     }
   }
   return rows;
 }
 
-/// Turns slopes dout v^T into ds, given the scores of queries by keys, -inf where unseen.
+/// Turns slopes = dout v^T into ds. `scores` are queries by keys, with -inf for keys that a query does not
+/// see.
 template <int kRowTiles>
 __device__ void query_slopes(Fragments<kRowTiles, kKeyTiles>& slopes,
                              const Fragments<kRowTiles, kKeyTiles>& scores, const QueryRows<kRowTiles>& rows,
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kThreads, S::kBlocks)
   const bf16* rows = gradients.qkv + tile.begin * stride;
   const bf16* keys_of_head = rows + layout.key(layout.kv_head_of(head));
   const std::int64_t to_values = layout.value(0) - layout.key(0);
-  // Keys and values of the tile after this one are copied while this one is computed with.
+  // Two buffers: while the block computes with one tile, the keys and values of the next tile are copied.
   const auto keys_of = [&](int key) { return douts.after(kQueries + key / kKeys % 2 * 2 * kKeys); };
   const auto copy = [&](int key) {
     const bf16* from = keys_of_head + std::int64_t{key} * stride;
@@ -99,14 +100,14 @@ __global__ void __launch_bounds__(kThreads, S::kBlocks)
   copy(0);
 
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kRowTiles * 16;
-  const int query = tile.first + warp_row;  // the warp's first
+  const int query = tile.first + warp_row;  // the warp's first query
   const QueryRows<kRowTiles> known = query_rows<kRowTiles>(gradients, tile, warp_row, head, layout);
   Fragments<kRowTiles, dim / 8> sums;
   clear<kRowTiles, dim / 8>(sums);
   const int seen = layout.causal && tile.first + kQueries < tile.length ? tile.first + kQueries : tile.length;
   for (int key = 0; key < seen; key += kKeys) {
     wait_copies();
-    __syncthreads();  // this tile is there, and no one needs the one before
+    __syncthreads();  // this tile has arrived, and all warps are done with the previous one
     if (key + kKeys < seen) copy(key + kKeys);
     if (layout.causal && key >= query + kRowTiles * 16) continue;  // none of the warp's queries sees it
     const Tile<dim> keys = keys_of(key);

@@ -1,4 +1,4 @@
-// These operations work on every value alone; activations have their own file.
+// These operations work on each value by itself. Activations have their own file.
 #include <algorithm>
 #include <cmath>
 
@@ -39,11 +39,11 @@ struct Round {
   }
 };
 
-/// Factors are the numbers of a step that all values share.
+/// Factors are the numbers of an optimizer step, the same for all values.
 struct Factors {
   float b1;
   float b2;
-  float rest1;  ///< 1 - b1, which in f32 would lose digits
+  float rest1;  ///< 1 - b1, computed in f64, as f32 would lose digits
   float rest2;
   float m_scale;
   float v_scale;
@@ -67,7 +67,7 @@ Factors factors_of(const AdamWStep& step) {
           static_cast<float>(step.gradient_factor)};
 }
 
-/// AdamW is a step of the optimizer. In f32 `weight` and `master` may be the same memory.
+/// AdamW computes one step of the optimizer. In f32, `weight` and `master` may be the same memory.
 template <typename T>
 struct AdamW {
   T* weight;
@@ -105,7 +105,8 @@ struct AdamW {
 constexpr int kSquareThreads = 256;
 constexpr std::int64_t kSquareBlocks = 1024;
 
-/// Sets partial[block] to the sum of the squares that its threads go over, `width` values at a time.
+/// Sets partial[block] to the block's share of the sum of squares. Threads read `width` values at a time. A
+/// second kernel adds the partial sums in a fixed order, so that the result repeats bit for bit.
 template <int width>
 __global__ void __launch_bounds__(kSquareThreads)
     squares_kernel(float* partial, const float* x, std::int64_t size) {

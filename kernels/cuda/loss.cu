@@ -1,4 +1,4 @@
-// For cross entropy a block has a row of logits.
+// In the kernels of cross entropy, one block processes one row of logits.
 #include <cmath>
 
 #include "kernels/cuda/reduce.cuh"
@@ -10,13 +10,14 @@ namespace {
 
 constexpr int kLossThreads = 512;
 
-// These are the columns of the parts.
+// Columns of the parts:
 constexpr int kLargest = 0;
 constexpr int kSum = 1;
 constexpr int kTarget = 2;
 constexpr int kParts = 3;
 
-/// Exponentials are the largest of some logits and the sum of exp(logit - largest).
+/// Exponentials hold the largest of some logits and the sum of exp(logit - largest), updated in one pass over
+/// the logits.
 struct Exponentials {
   float largest = -INFINITY;
   float sum = 0.0f;
@@ -26,7 +27,7 @@ struct Exponentials {
     float most = largest;
 #pragma unroll
     for (const float value : values) most = fmaxf(most, value);
-    if (most == -INFINITY) return;  // exp(-inf + inf) is none
+    if (most == -INFINITY) return;  // -inf - -inf would be NaN
     sum *= __expf(largest - most);
 #pragma unroll
     for (const float value : values) sum += __expf(value - most);
@@ -98,7 +99,8 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-/// Adds weight * sum over trained rows of log(sum) + largest - target's logit to loss, in one block.
+/// Adds weight * sum over trained rows of (log(sum) + largest - target's logit) to loss. One block sums all
+/// rows, so that the order of the sum is fixed.
 __global__ void __launch_bounds__(kLossThreads)
     loss_kernel(float* loss, const float* merged, const std::int32_t* targets, std::int64_t rows,
                 double weight) {

@@ -1,5 +1,4 @@
-// layer_norm and rms_norm have the same kernels: `centred` ones are layer_norm's, where the mean is taken
-// off.
+// layer_norm and rms_norm share their kernels. `centred` selects layer_norm, which subtracts the mean.
 #include <algorithm>
 
 #include "kernels/cuda/ptx.cuh"
@@ -10,11 +9,13 @@
 namespace dflop::cuda {
 namespace {
 
-// In the forward a block has a row, which it reads once from memory and again from the first-level cache.
+// In the forward, one block processes one row. It reads the row from memory once; later passes over the row
+// read it from the first-level cache.
 
 constexpr int kForwardThreads = 256;
 
-/// Calls f(column, values of width) over a row, as the threads of a block go over it.
+/// Calls f(column, values) for the vectors of `width` values of a row that belong to this thread of the
+/// block.
 template <int width, typename T, typename F>
 __device__ void for_row(const T* row, std::int64_t columns, F f) {
   for (std::int64_t column = threadIdx.x * width; column < columns; column += kForwardThreads * width) {
@@ -24,8 +25,8 @@ __device__ void for_row(const T* row, std::int64_t columns, F f) {
   }
 }
 
-/// Does the same for the first time. With `adds`, `added` is first added to the row, where each thread then
-/// finds the sums of its own columns.
+/// Is for_row() for the first pass over a row. With `adds`, it first adds `added` to the row and stores the
+/// sums. Later passes need no barrier for them, as each thread reads only the columns that it wrote.
 template <int width, bool adds, typename T, typename F>
 __device__ void for_sum(T* row, const T* added, std::int64_t columns, F f) {
   for_row<width>(row, columns, [&](std::int64_t column, float(&values)[width]) {
@@ -40,7 +41,8 @@ __device__ void for_sum(T* row, const T* added, std::int64_t columns, F f) {
   });
 }
 
-/// Computes layer_norm where `centred`: the mean is taken off and beta added. With `adds`, x += added first.
+/// Computes layer_norm if `centred`, with the mean subtracted and beta added, else rms_norm. With `adds`, x
+/// += added comes first.
 template <bool centred, bool adds, int width, typename T>
 __global__ void __launch_bounds__(kForwardThreads)
     norm_kernel(T* y, float* statistics, T* x, const T* added, const T* gamma, const T* beta,
@@ -110,42 +112,43 @@ void rms_norm(const CudaTarget& target, Matrix y, Sums statistics, InOutMatrix x
   norm<false>(target, "rms_norm", y, statistics, x, added, gamma, ConstMatrix(), epsilon);
 }
 
-// The backward makes dx and the columns' sums in one pass over dy and x. A block goes over every kBlocks-th
-// row; each thread keeps the sums of its own columns in registers, and a second kernel adds those of the
-// blocks. Where rows are too wide for that, further passes sum the columns that are left.
+// The backward computes dx and the column sums in one pass over dy and x. A block processes every kBlocks-th
+// row. Each thread keeps the sums of its own columns in registers, and a second kernel adds the sums of the
+// blocks. If rows are too wide for the registers, further passes sum the remaining columns.
 
 constexpr int kBackwardThreads = 512;
-constexpr std::int64_t kBlocks = 256;  ///< a fixed number, so that sums are the same on all devices
+constexpr std::int64_t kBlocks = 256;  ///< a fixed number, so that all devices add in the same order
 
-/// kSteps is how many vectors of a row a thread sums in one pass: what 64 registers a thread have room for.
+/// kSteps is the number of vectors of a row that a thread sums in one pass. More would not fit in the 64
+/// registers of a thread.
 template <bool centred>
 constexpr int kSteps = centred ? 1 : 2;
 
-/// A Pass is what one launch does; absent pointers are left out.
+/// A Pass describes one launch. It computes only outputs whose pointers are not null.
 template <typename T>
 struct Pass {
   T* dx;
-  float* dgamma;  ///< [blocks, columns] parts
+  float* dgamma;  ///< [blocks, columns], one partial sum per block
   float* dbeta;
   const T* dy;
   const T* x;
   const T* gamma;
   const float* statistics;
-  const T* added;  ///< to dx, where the kernel adds
+  const T* added;  ///< added to dx, if the kernel adds
   std::int64_t rows;
   std::int64_t columns;
-  std::int64_t first;  ///< sums are of the columns [first, last)
+  std::int64_t first;  ///< the pass sums the columns [first, last)
   std::int64_t last;
 };
 
-/// Returns the mean and 1 / deviation that the forward kept.
+/// Returns the mean and 1 / deviation that the forward stored.
 template <bool centred>
 __device__ float2 kept_of(const float* statistics, std::int64_t row) {
   if constexpr (centred) return make_float2(statistics[2 * row], statistics[2 * row + 1]);
   return make_float2(0.0f, statistics[row]);
 }
 
-/// Begins to bring a row into the second-level cache, while the block is at work on the one before.
+/// Begins to load a row into the second-level cache while the block still works on the previous row.
 template <typename T>
 __device__ void prefetch_row(const T* row, std::int64_t columns) {
   constexpr int kLine = 128 / static_cast<int>(sizeof(T));
@@ -157,8 +160,8 @@ __device__ void prefetch_row(const T* row, std::int64_t columns) {
 template <bool centred, bool adds, int width, typename T>
 __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   const std::int64_t start = row * pass.columns;
-  float mean = 0.0f;   // of g = dy * gamma
-  float slope = 0.0f;  // of g * n
+  float mean = 0.0f;   // mean of g = dy * gamma
+  float slope = 0.0f;  // mean of g * n, where n is the normalized x
   float slopes[width];
   float values[width];
   float scales[width];
@@ -185,7 +188,8 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
     }
     if constexpr (adds) {
       load(slopes, pass.added + start + column);
-      // This is no part of a multiply-add: in f32 the sum is the one that add gives.
+      // __fadd_rn keeps the compiler from fusing this into a multiply-add, so that in f32 the sum equals that
+      // of `add`.
 #pragma unroll
       for (int i = 0; i < width; ++i) values[i] = __fadd_rn(values[i], slopes[i]);
     }
@@ -193,8 +197,8 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   }
 }
 
-/// ColumnSums are a thread's, of the columns first + (step * kBackwardThreads + thread) * width and their
-/// neighbours.
+/// ColumnSums are a thread's sums of `width` columns each, from first + (step * kBackwardThreads + thread) *
+/// width on.
 template <int steps, int width>
 struct ColumnSums {
   float values[steps][width] = {};
@@ -214,7 +218,7 @@ template <bool centred, bool adds, int width, typename T>
 __global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass<T> pass) {
   using Columns = ColumnSums<kSteps<centred>, width>;
   Columns gammas;
-  Columns betas;  // stay unused, and cost nothing, where nothing is centred
+  Columns betas;  // unused, and without cost, for rms_norm
   for (std::int64_t row = blockIdx.x; row < pass.rows; row += gridDim.x) {
     if (const std::int64_t next = row + gridDim.x; next < pass.rows) {
       prefetch_row(pass.dy + next * pass.columns, pass.columns);
@@ -281,13 +285,13 @@ void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, S
                  0,
                  0};
     const std::int64_t most =
-        kSteps<centred> * kBackwardThreads * (vectors ? kVector<T> : 1);  // columns of a pass
+        kSteps<centred> * kBackwardThreads * (vectors ? kVector<T> : 1);  // columns per pass
     while (pass.last < x.columns) {
       pass.first = pass.last;
       pass.last = std::min(x.columns, pass.first + most);
       if (pass.dx == nullptr && dgamma.columns == 0 && dbeta.columns == 0) break;
       launch(target, operation, kernel, static_cast<unsigned>(blocks), kBackwardThreads, 0, pass);
-      pass.dx = nullptr;  // the first pass wrote it
+      pass.dx = nullptr;  // only the first pass writes dx
     }
   });
   if (dgamma.columns > 0)

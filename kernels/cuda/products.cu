@@ -1,4 +1,5 @@
-// This file has a product on plain cores, and sums of columns in two stages, always in the same order.
+// This file has a matrix product without tensor cores, and column sums in two stages, always added in the
+// same order.
 #include <algorithm>
 
 #include "kernels/cuda/reduce.cuh"
@@ -10,7 +11,8 @@ namespace {
 
 constexpr int kTile = 16;
 
-/// Computes a product: a block has a tile of the result, a thread one value of it.
+/// Computes a matrix product. A block computes a tile of the result, a thread one value of it. Tiles of both
+/// factors go through shared memory, so that each value read from global memory serves kTile products.
 template <typename T>
 __global__ void __launch_bounds__(kTile* kTile) product_kernel(Product product) {
   __shared__ float left[kTile][kTile + 1];
@@ -46,11 +48,12 @@ __global__ void __launch_bounds__(kTile* kTile) product_kernel(Product product) 
   static_cast<T*>(product.result)[place] = from_float<T>(sum);
 }
 
-constexpr int kGroupThreads = 8;  ///< that share the rows of one group
-constexpr int kPartThreads = 16;  ///< that share the parts of one column
+constexpr int kGroupThreads = 8;  ///< threads that share the rows of a group
+constexpr int kPartThreads = 16;  ///< threads that share the partial sums of a column
 constexpr std::int64_t kGroups = 256;
 
-/// Sums kWarp * width columns over `rows_of_group` rows from the block's first on.
+/// First stage: a block sums kWarp * width columns over one group of `rows_of_group` rows. The lanes of a
+/// warp read adjacent columns, so that their loads coalesce.
 template <int width, typename T>
 __global__ void __launch_bounds__(kWarp* kGroupThreads)
     group_sums_kernel(float* partial, const T* x, const T* factors, std::int64_t rows, std::int64_t columns,
@@ -64,7 +67,7 @@ __global__ void __launch_bounds__(kWarp* kGroupThreads)
     for (std::int64_t row = first + threadIdx.y; row < last; row += kGroupThreads) {
       float values[width];
       load(values, x + row * columns + column);
-      if (factors != nullptr) {  // all threads alike
+      if (factors != nullptr) {  // the same for all threads
         float others[width];
         load(others, factors + row * columns + column);
 #pragma unroll
@@ -85,6 +88,7 @@ __global__ void __launch_bounds__(kWarp* kGroupThreads)
   }
 }
 
+/// Second stage: adds the partial sums of all groups to `sums`, in a fixed order.
 __global__ void __launch_bounds__(kWarp* kPartThreads)
     partial_sums_kernel(float* sums, const float* partial, std::int64_t groups, std::int64_t columns) {
   __shared__ float shared[kPartThreads][kWarp];

@@ -1,5 +1,5 @@
-// Rows are looked up, mixed, and added where they came from. Rows that come several times are added in their
-// order, by the block of the first of them: no atomic additions.
+// These operations look up rows, mix them, and add their gradients. If several rows have the same target, the
+// block of the first one adds them all in order. There are no atomic additions, so runs repeat bit for bit.
 #include <algorithm>
 #include <functional>
 
@@ -12,12 +12,13 @@ namespace {
 
 constexpr int kRowThreads = 256;
 
-/// Bytes16 are moved as they are.
+/// Bytes16 move 16 bytes unchanged.
 struct alignas(16) Bytes16 {
   unsigned words[4];
 };
 
-/// Sets y[i] = table[ids[i] - first], or zeros; rows are `columns` Units long. Unit() is zero.
+/// Sets y[i] = table[ids[i] - first], or zeros if that is not a row of the table. Rows are `columns` Units
+/// long, and Unit() is zero.
 template <typename Unit>
 __global__ void __launch_bounds__(kRowThreads)
     look_up_kernel(Unit* y, const Unit* table, const std::int32_t* ids, std::int64_t first,
@@ -30,10 +31,10 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-/// kLooks is how many ids a thread compares between two barriers.
+/// kLooks is the number of ids that a thread compares between two barriers.
 constexpr int kLooks = 4;
 
-/// Returns whether one of ids[0, i) is `id`. All threads of the block take part.
+/// Returns whether one of ids[0, i) is `id`. All threads of the block must take part.
 __device__ bool comes_before(const std::int32_t* ids, std::int64_t i, std::int32_t id) {
   bool found = false;
   for (std::int64_t start = 0; start < i && !found; start += kLooks * kRowThreads) {
@@ -48,7 +49,7 @@ __device__ bool comes_before(const std::int32_t* ids, std::int64_t i, std::int32
   return found;
 }
 
-/// Calls f(j) for each j of [i, count) whose id is `id`, in order, in all threads of the block.
+/// Calls f(j) for each j in [i, count) whose id is `id`, in increasing order, in all threads of the block.
 template <typename F>
 __device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t count, std::int32_t id, F f) {
   constexpr int kWarps = kRowThreads / kWarp;
@@ -66,12 +67,12 @@ __device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t c
         f(start + group * kWarp + __ffs(static_cast<int>(left)) - 1);
       }
     }
-    __syncthreads();  // before matches are written again
+    __syncthreads();  // all threads have read the matches before they are overwritten
   }
 }
 
-/// Adds x[i] to y[ids[i] - first]. The block (i, part) has the columns of one part, kRowThreads * width of
-/// them.
+/// Adds x[i] to y[ids[i] - first]. Block (i, part) has kRowThreads * width columns. With `distinct`, no id
+/// repeats; else the block of an id's first row adds all rows with this id, and the other blocks end at once.
 template <int width, typename Sum, typename T>
 __global__ void __launch_bounds__(kRowThreads)
     add_rows_kernel(Sum* y, const T* x, const std::int32_t* ids, std::int64_t first, std::int64_t y_rows,
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(kRowThreads)
   const std::int64_t i = blockIdx.x;
   const std::int32_t id = ids[i];
   const std::int64_t row = id - first;
-  if (row < 0 || row >= y_rows) return;  // all threads alike
+  if (row < 0 || row >= y_rows) return;  // the same for all threads
   if (!distinct && comes_before(ids, i, id)) return;
   const std::int64_t column = (std::int64_t{blockIdx.y} * kRowThreads + threadIdx.x) * width;
   const bool inside = column < columns;
@@ -121,11 +122,11 @@ void look_up(const CudaTarget& target, const char* operation, Matrix y, ConstMat
   }
 }
 
-/// Adds rows of x to those of y, which are Sums or values of T.
+/// Adds rows of x to rows of y, which are f32 sums or values of T.
 template <typename Sum, typename T>
 void add_rows(const CudaTarget& target, const char* operation, Sum* y, std::int64_t y_rows, ConstMatrix x,
               Indices ids, std::int64_t first) {
-  const bool distinct =  // rising all the way
+  const bool distinct =  // strictly increasing
       std::adjacent_find(ids.host.begin(), ids.host.end(), std::greater_equal<>()) == ids.host.end();
   const bool vectors = fit_vectors<T>(x.columns, y, x.data);
   const auto kernel = vectors ? add_rows_kernel<kVector<T>, Sum, T> : add_rows_kernel<1, Sum, T>;
@@ -160,7 +161,7 @@ void scatter_add_rows(const CudaTarget& target, Matrix y, ConstMatrix x, Indices
   });
 }
 
-/// Mix sums weighted rows in the order of their taps.
+/// Mix sums weighted rows of x in the order of the list.
 template <typename T>
 struct Mix {
   T* y;

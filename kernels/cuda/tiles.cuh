@@ -45,10 +45,11 @@ struct Tile {
 
   /// Begins to copy `rows` rows that are `stride` values apart. Only the first `count` of them, at least one,
   /// exist; the others become zeros. All `threads` threads of the block must take part. A thread begins
-  /// `unrolled` copies at once; they take registers, of which wide heads leave few.
+  /// `unrolled` copies at once. More of them need more registers, of which wide heads leave few.
   template <int rows, int threads, int unrolled = 4>
   __device__ void copy(const bf16* from, int stride, int count, int head_dim) const {
-    constexpr int kStep = threads / kChunks;  // rows per step; whole eights, so that a thread keeps its bank
+    constexpr int kStep =
+        threads / kChunks;  // rows per step; a multiple of 8, so that a thread keeps its bank
     static_assert(threads % kChunks == 0 && kStep % 8 == 0 && rows % kStep == 0);
     const int row = static_cast<int>(threadIdx.x) / kChunks;
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;

@@ -1,4 +1,4 @@
-// Numbers as files store them become values and sums.
+// These operations convert numbers from the types in files to values and sums.
 #include <cmath>
 
 #include "core/support/half.hpp"
@@ -18,12 +18,13 @@ struct F64 {
 __device__ float to_float(F16 x) {
   return from_f16(x.bits);
 }
-/// Rounds to the nearest, and to infinity beyond the largest.
+/// Rounds to the nearest f32; numbers beyond the largest f32 become infinite.
 __device__ float to_float(F64 x) {
   return static_cast<float>(x.number);
 }
 
-/// Returns whether a number that was read as `value` is finite. Of f64 some are that f32 has not.
+/// Returns whether a stored number, `value` in f32, is finite. An f64 number can be finite although its f32
+/// value is not.
 template <typename Stored>
 __device__ bool is_finite(const Stored*, float value) {
   return std::isfinite(value);
@@ -32,7 +33,8 @@ __device__ bool is_finite(const F64* x, float) {
   return std::isfinite(x->number);
 }
 
-/// Without `not_finite` it is not looked for.
+/// Unpack converts numbers, and sets *not_finite to 1 if one is not finite. With a null `not_finite`, it does
+/// not check.
 template <typename T, typename Stored>
 struct Unpack {
   T* y;
@@ -48,7 +50,7 @@ struct Unpack {
     bool finite = true;
 #pragma unroll
     for (int i = 0; i < width; ++i) finite = finite && is_finite(x + first + i, values[i]);
-    if (!finite) *not_finite = 1.0f;  // whoever comes last writes the same
+    if (!finite) *not_finite = 1.0f;  // a harmless race: all threads write the same value
   }
 };
 

@@ -41,7 +41,7 @@ void with_type(const CudaTarget& target, F f) {
 template <typename T>
 constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
-/// Neighbours are `width` adjacent values, which move in as few instructions as possible.
+/// Neighbours are `width` adjacent values, which a thread loads or stores in as few instructions as possible.
 template <typename T, int width>
 struct alignas(sizeof(T) * width) Neighbours {
   T at[width];
@@ -81,7 +81,7 @@ bool fit_vectors(std::int64_t columns, Pointers... pointers) {
   return columns % kVector<T> == 0 && ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// A Width passes the number of values that are handled at once as an argument type.
+/// A Width passes the number of values per call as the type of an argument.
 template <int width>
 struct Width {};
 
