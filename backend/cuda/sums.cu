@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kVectorBytes = 16;
 
-/// Adding says how an element's values are added: as float, double, or float in bfloat16's place.
+/// Adding says in which type values are added: float and double in their own type, bfloat16 in float.
 template <typename Value>
 struct Adding {
   using Sum = Value;
@@ -28,7 +28,7 @@ struct Adding<__nv_bfloat16> {
   static __device__ __nv_bfloat16 narrow(Sum sum) { return __float2bfloat16_rn(sum); }
 };
 
-/// Parts are pointers of all ranks, at the first value that is added.
+/// Parts hold the pointers of all ranks to their first value.
 struct Parts {
   const void* inputs[kMostCudaSummands];
   void* outputs[kMostCudaSummands];
@@ -41,7 +41,8 @@ struct alignas(sizeof(Value) * kWidth) Vector {
   Value values[kWidth];
 };
 
-/// A thread reads the values of all ranks at a place before it writes there: inputs may be outputs.
+/// Adds the inputs in the order of ranks. A thread reads a value from all ranks before it writes the sum, so
+/// inputs may also be outputs.
 template <typename Value, int kWidth>
 __global__ void __launch_bounds__(kThreads) add_up(const __grid_constant__ Parts parts, std::size_t vectors) {
   using A = Adding<Value>;
@@ -93,7 +94,7 @@ bool is_aligned(const Parts& parts) {
   return all % kVectorBytes == 0;
 }
 
-/// Adds whole vectors where they are aligned, then the rest value by value.
+/// Adds whole vectors if all pointers are aligned, then the remaining values one by one.
 template <typename Value>
 void add_values(const HostSum& sum, std::size_t begin, std::size_t end, cudaStream_t stream,
                 int multiprocessors) {
