@@ -1,5 +1,5 @@
-// Kernels compute a training step on one device, operation by operation. The host's functions are the
-// reference that others are checked against. kernels/README.md says how an operation is added.
+// Kernels compute a training step on one device, operation by operation. The functions for the host are the
+// reference that tests compare other devices with. kernels/README.md says how to add an operation.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// An AttentionShape is that of attention over packed sequences: sequence i has the rows [offsets[i],
+/// An AttentionShape describes attention over packed sequences: sequence i has the rows [offsets[i],
 /// offsets[i + 1]) of every matrix.
 struct AttentionShape {
   int heads = 1;     ///< query heads on this rank
@@ -23,44 +23,44 @@ struct AttentionShape {
   std::int64_t out_columns() const { return std::int64_t{heads} * head_dim; }
 };
 
-/// Returns what is known of a call of attention or its backward over so many tokens; pairs: the sum of the
-/// squared lengths, as Workload counts them. The precision stays open.
+/// Returns the KernelCall of attention or its backward over `tokens` tokens. `pairs` is the sum of the
+/// squared sequence lengths, as Workload counts it. The precision is left open.
 KernelCall attention_call(KernelOperation operation, const AttentionShape& shape, std::int64_t tokens,
                           std::int64_t pairs);
 
-/// An AdamWStep has the numbers of one step of the optimizer.
+/// An AdamWStep holds the parameters of one optimizer step.
 struct AdamWStep {
   double learning_rate = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
-  std::int64_t step = 1;  ///< from 1 on
-  double gradient_factor =
-      1;  ///< gradients are multiplied by it when they are used, and stay unchanged in memory
+  std::int64_t step = 1;       ///< from 1 on
+  double gradient_factor = 1;  ///< multiplies gradients when they are used; their memory stays unchanged
 };
 
-/// A Beta is the factor of what a product's result held before, as in BLAS. With zero nothing of that is
-/// read.
+/// A Beta is the factor of the previous content of a product's result, as in BLAS. With zero, that content is
+/// not read.
 enum class Beta : std::uint8_t { zero, one };
 
-/// Kernels are the operations of one rank, in order on its compute stream; a call may return before its work
-/// is done. They are not safe to call from several threads. Outputs do not overlap inputs unless a comment
-/// says so. Matrices without rows are allowed everywhere.
+/// Kernels are the operations of one rank. They run in order on its compute stream, and a call may return
+/// before its work is done. They are not thread-safe. Outputs must not overlap inputs unless a comment says
+/// so. Matrices may have no rows.
 class Kernels {
  public:
   explicit Kernels(DType dtype);
   virtual ~Kernels() = default;
   DType dtype() const { return dtype_; }
 
-  /// Lets a guide choose between variants from now on; null: the first of each again. It outlives this.
+  /// Lets a guide choose between variants from now on; with null, calls use the first variant again. The
+  /// guide must outlive this object.
   virtual void guide(KernelGuide* guide);
-  /// Returns the variants among which a guide chooses.
+  /// Returns the variants from which a guide chooses.
   virtual VariantNames variant_names() const;
 
-  // These are linear layers.
+  // Linear layers
 
-  /// y[n, out] = x[n, in] * weight[out, in]^T + bias[1, out]. A bias without columns is none.
+  /// y[n, out] = x[n, in] * weight[out, in]^T + bias[1, out]. A bias without columns is not added.
   Operation<void(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias)> linear;
   /// dx[n, in] = dy[n, out] * weight[out, in].
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix weight)> linear_backward_input;
@@ -68,30 +68,30 @@ class Kernels {
   /// columns.
   Operation<void(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x, Beta beta)> linear_backward_weight;
 
-  // These are norms.
+  // Norms
 
-  /// x += added, as add does and rounds; then y = (x - mean) * rstd * gamma + beta by rows, rstd =
-  /// 1 / sqrt(variance + epsilon). statistics[n, 2] keeps mean and rstd. gamma, beta: [1, columns]. An
-  /// `added` without data is none, and x stays the same.
+  /// x += added, rounded like `add`; then y = (x - mean) * rstd * gamma + beta for each row, with rstd = 1 /
+  /// sqrt(variance + epsilon). statistics[n, 2] receives mean and rstd. gamma, beta: [1, columns]. If `added`
+  /// has no data, x stays unchanged.
   Operation<void(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
                  ConstMatrix beta, double epsilon)>
       layer_norm;
-  /// dx = the gradient of layer_norm + added, rounded once; dgamma and dbeta are added to. Without their
-  /// columns they are left out, and without data dx and `added`.
+  /// dx = the gradient of layer_norm + added, rounded once. Adds to dgamma and dbeta. dgamma and dbeta
+  /// without columns, and dx and `added` without data, are left out.
   Operation<void(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                  ConstSums statistics, ConstMatrix added)>
       layer_norm_backward;
-  /// x += added as in layer_norm; then y = x * rstd * gamma by rows, rstd = 1 / sqrt(mean of x^2 + epsilon).
-  /// statistics[n, 1] keeps rstd.
+  /// x += added as in layer_norm; then y = x * rstd * gamma for each row, with rstd = 1 / sqrt(mean of x^2 +
+  /// epsilon). statistics[n, 1] receives rstd.
   Operation<void(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
                  double epsilon)>
       rms_norm;
-  /// dx = the gradient of rms_norm + added; dgamma is added to. Each is left out as in layer_norm_backward.
+  /// dx = the gradient of rms_norm + added. Adds to dgamma. Outputs are left out as in layer_norm_backward.
   Operation<void(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                  ConstSums statistics, ConstMatrix added)>
       rms_norm_backward;
 
-  // These are activations.
+  // Activations
 
   /// y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
   Operation<void(Matrix y, ConstMatrix x)> gelu;
@@ -106,60 +106,63 @@ class Kernels {
   /// dx[n, 2 f] is the gradient of swiglu at x, of dy[n, f].
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> swiglu_backward;
 
-  // This is attention.
+  // Attention
 
-  /// Turns queries and keys of a packed projection in place: the pair (i, i + head_dim / 2) of each head in
-  /// row r by the angle whose cosine is turns[rows[r], i], and whose sine turns[rows[r], i + head_dim / 2].
-  /// `inverse` turns back, which is its gradient.
+  /// Rotates queries and keys of a packed projection in place (rotary positions). The pair (i, i + head_dim /
+  /// 2) of each head in row r is rotated by the angle with cosine turns[rows[r], i] and sine turns[rows[r], i
+  /// + head_dim / 2]. `inverse` rotates back, which is the gradient.
   Operation<void(InOutMatrix qkv, const AttentionShape& shape, Indices rows, ConstSums turns, bool inverse)>
       rope;
-  /// out[n, heads * head_dim] = softmax(q k^T / sqrt(head_dim)) v within each sequence; query head h uses
-  /// key head h / (heads / kv_heads). statistics[n, heads] keeps the logarithm of each row's sum of
+  /// out[n, heads * head_dim] = softmax(q k^T / sqrt(head_dim)) v within each sequence; query head h uses key
+  /// head h / (heads / kv_heads). statistics[n, heads] receives the logarithm of each row's sum of
   /// exponentials.
   Operation<void(Matrix out, Sums statistics, ConstMatrix qkv, const AttentionShape& shape, Indices offsets)>
       attention;
-  /// dqkv is the gradient of attention, of dout, with the out and the statistics that it gave.
+  /// dqkv is the gradient of attention for the output gradient dout. `out` and `statistics` come from the
+  /// forward.
   Operation<void(Matrix dqkv, ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv,
                  const AttentionShape& shape, Indices offsets)>
       attention_backward;
 
-  // These work on rows.
+  // Operations on rows
 
-  /// y[i] = table[ids[i] - first] where that is one of the table's rows, else zeros: a vocabulary's part.
+  /// y[i] = table[ids[i] - first] if that is a row of the table, else zeros. The table may be one rank's part
+  /// of the vocabulary.
   Operation<void(Matrix y, ConstMatrix table, Indices ids, std::int64_t first)> embedding;
   /// dtable[ids[i] - first] += dy[i].
   Operation<void(Sums dtable, ConstMatrix dy, Indices ids, std::int64_t first)> embedding_backward;
-  /// y[i] = the sum of weights[1, k] * x[index[k]] over k in [begin[i], end[i]); zeros where there is none.
-  /// Its gradient is the same of the transposed lists.
+  /// y[i] = the sum of weights[1, k] * x[index[k]] over k in [begin[i], end[i]); zeros if there is no k. The
+  /// gradient is the same operation with the transposed lists.
   Operation<void(Matrix y, ConstMatrix x, Indices begin, Indices end, Indices index, ConstSums weights)>
       mix_rows;
   /// y[i] = x[index[i]].
   Operation<void(Matrix y, ConstMatrix x, Indices index)> gather_rows;
-  /// y[index[i]] += x[i]; an index may come again.
+  /// y[index[i]] += x[i]; an index may repeat.
   Operation<void(InOutMatrix y, ConstMatrix x, Indices index)> scatter_add_rows;
 
-  // These work on columns.
+  // Operations on columns
 
-  /// y = x * scale[1, columns], by rows.
+  /// y = x * scale[1, columns] for each row.
   Operation<void(Matrix y, ConstMatrix x, ConstMatrix scale)> scale_columns;
   /// sum[1, columns] += column sums of a * b.
   Operation<void(Sums sum, ConstMatrix a, ConstMatrix b)> column_products;
 
-  // This is the loss: cross entropy over a vocabulary that several ranks share.
+  // The loss: cross entropy over a vocabulary that is split over several ranks
 
-  /// Takes each row of logits[n, v], the classes [first, first + v): parts[n, 3] = largest logit, sum of
-  /// exp(logit - largest), and the target's logit, 0 where the target is another rank's. A negative target
-  /// is none.
+  /// logits[n, v] are those of the classes [first, first + v). parts[n, 3] receives for each row the largest
+  /// logit, the sum of exp(logit - largest), and the target's logit, or 0 if another rank has the target. A
+  /// row with a negative target has no target.
   Operation<void(Sums parts, ConstMatrix logits, Indices targets, std::int64_t first)> cross_entropy_parts;
-  /// Combines the parts of several ranks, one after the other in parts[ranks * n, 3], into merged[n, 3].
+  /// Combines the parts of several ranks, stored one after the other in parts[ranks * n, 3], into merged[n,
+  /// 3].
   Operation<void(Sums merged, ConstSums parts, int ranks)> cross_entropy_merge;
-  /// logits become their own gradient, weight * (softmax - 1 of the target); loss[1, 1] += weight * sum over
-  /// rows of log(sum) + largest - target's logit. Rows without target have no loss, and zeros as gradient.
+  /// Replaces logits by their gradient, weight * (softmax - one-hot target). loss[1, 1] += weight * sum over
+  /// rows of (log(sum) + largest - target's logit). Rows without a target have no loss and a zero gradient.
   Operation<void(InOutMatrix logits, Sums loss, ConstSums merged, Indices targets, std::int64_t first,
                  double weight)>
       cross_entropy_backward;
 
-  // These work on every value alone.
+  // Operations on single values
 
   /// y += x.
   Operation<void(InOutMatrix y, ConstMatrix x)> add;
@@ -168,17 +171,17 @@ class Kernels {
   Operation<void(Sums y)> zero_sums;
   void zero(Matrix y) const { zero_values(y); }
   void zero(Sums y) const { zero_sums(y); }
-  /// y = x, in the other precision.
+  /// y = x, rounded to the precision of values.
   Operation<void(Matrix y, ConstSums x)> round;
-  /// y = x, rounded; x has as many numbers. not_finite[1, 1] becomes positive where one of them is not
+  /// y = x, rounded; x has as many numbers as y. not_finite[1, 1] becomes positive if one of them is not
   /// finite.
   Operation<void(Matrix y, Sums not_finite, const StoredNumbers& x)> unpack_values;
   /// y = x, rounded.
   Operation<void(Sums y, const StoredNumbers& x)> unpack_sums;
   /// sum[1, 1] += the sum of x^2.
   Operation<void(Sums sum, ConstSums x)> sum_of_squares;
-  /// This is AdamW, with decoupled weight decay (Loshchilov and Hutter 2019), of g = gradient * its factor: m
-  /// = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, master -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) +
+  /// AdamW with decoupled weight decay (Loshchilov and Hutter 2019), for g = gradient * gradient_factor: m =
+  /// b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, master -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) +
   /// epsilon) + decay master); weight = master, rounded.
   Operation<void(Matrix weight, Sums master, Sums m, Sums v, ConstSums gradient, const AdamWStep& step)>
       adamw;
@@ -187,7 +190,7 @@ class Kernels {
   DType dtype_;
 };
 
-/// Calls f(&Kernels::linear), and so on for every operation, for what is done to all alike.
+/// Calls f(&Kernels::linear) and so on for every operation.
 template <typename F>
 void for_each_operation(F f) {
   using K = Kernels;

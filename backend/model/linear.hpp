@@ -9,29 +9,30 @@
 
 namespace dflop {
 
-/// A Split says how the weight of a linear layer is cut over tp: by rows each rank has some outputs, by
-/// columns part of every output, and the parts are summed. A whole one is on every rank.
+/// A Split says how the weight of a linear layer is split over tp. With rows, each rank computes some of the
+/// outputs. With columns, each rank computes a part of every output, and the parts are summed. With whole,
+/// every rank has the complete weight.
 enum class Split : std::uint8_t { rows, columns, whole };
 
 /// TpSums says which rows of a sum over tp a rank gets.
 enum class TpSums : std::uint8_t {
-  held,  ///< its shard under sequence parallelism, else all
+  held,  ///< its shard of the rows under sequence parallelism, else all rows
   all,
 };
 
-/// A Linear layer is split over tp as its Split says. What is split takes all rows.
+/// A Linear layer is split over tp according to its Split. A split layer takes all rows as input.
 class Linear {
  public:
-  /// Reads parameter `name` and, where `biased`, `name`.bias of the store, which outlives it.
+  /// Reads parameter `name` and, if `biased`, `name`.bias of the store, which must outlive this object.
   Linear(const std::string& name, bool biased, Split split, ParameterStore& store, const RankContext& rank,
          TpSums sums = TpSums::held);
 
   bool is_whole() const { return split_ == Split::whole; }
-  /// Returns x W^T and the bias, summed over tp where the columns are split.
+  /// Returns x W^T + bias, summed over tp if the columns are split.
   Tensor forward(ConstMatrix x) const;
-  /// Returns the gradient of the input, summed over tp where the rows are split.
+  /// Returns the gradient of the input, summed over tp if the rows are split.
   Tensor backward_input(ConstMatrix dy) const;
-  /// Writes the gradient of the input into `dx`, and does not sum it.
+  /// Writes this rank's part of the gradient of the input into `dx`, without summing over tp.
   void backward_input_part(Matrix dx, ConstMatrix dy) const {
     rank_.kernels.linear_backward_input(dx, dy, store_.weight(weight_));
   }
@@ -40,8 +41,8 @@ class Linear {
 
  private:
   ConstMatrix bias() const;
-  /// Calls `multiply` with memory for its result and, where there is a `sum`, sums that over tp; `sum` is its
-  /// name for messages.
+  /// Calls `multiply` with memory for its result. If `sum` is not null, also sums the result over tp; `sum`
+  /// names that sum in messages.
   template <typename Multiply>
   Tensor product(std::int64_t rows, std::int64_t columns, const char* sum, const Multiply& multiply) const;
 
@@ -53,7 +54,7 @@ class Linear {
   const Parameter* bias_;
 };
 
-/// A NormTape keeps a norm's input and statistics until its backward, and its output until whoever reads that
+/// A NormTape keeps the input and statistics of a norm until its backward, and the output until its reader
 /// frees it.
 struct NormTape {
   Tensor x;
@@ -63,20 +64,20 @@ struct NormTape {
 
 /// Computes y = activation(x).
 void apply(Kernels& kernels, Activation activation, Matrix y, ConstMatrix x);
-/// Computes dx, the gradient of apply() at x, of dy.
+/// Computes dx, the gradient of apply() at x for the output gradient dy.
 void apply_backward(Kernels& kernels, Activation activation, Matrix dx, ConstMatrix dy, ConstMatrix x);
 
-/// A Norm is a layer norm, or without beta an RMS norm.
+/// A Norm is a layer norm or, without beta, an RMS norm.
 class Norm {
  public:
   Norm(const std::string& name, NormKind kind, double epsilon, ParameterStore& store,
        const RankContext& rank);
 
-  /// Computes the tape's output from its input, to which it first adds `added`, if any.
+  /// Computes the tape's output from its input. First adds `added`, if any, to the input.
   void forward(NormTape& tape, ConstMatrix added = {}) const;
-  /// Returns the gradient of the tape's input, which it frees with the statistics, plus `added`, if any, and
-  /// adds to the gradients of the weights. These come with it where backwards are split, too: they cost
-  /// little, and nobody then keeps for them what only they would read.
+  /// Returns the gradient of the tape's input plus `added`, if any, adds to the gradients of the weights, and
+  /// frees the tape's input and statistics. Weight gradients are computed here even if backwards are split:
+  /// they cost little, and the tape need not keep data only for them.
   Tensor backward(ConstMatrix dy, NormTape& tape, ConstMatrix added = {}) const;
 
  private:

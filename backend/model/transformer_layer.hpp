@@ -1,5 +1,5 @@
-// Transformer layers have an explicit backward; each is norm, attention, norm, MLP, each half added to its
-// input. What norms, biases, activations and positions are, the module's LayerForm says.
+// Transformer layers with an explicit backward. A layer is norm, attention, norm, MLP, and each half is added
+// to its input. The module's LayerForm sets the kinds of norms, biases, activations and positions.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace dflop {
 
-/// Returns the attention that a tp rank computes: its share of the heads.
+/// Returns the shape of the attention that a tp rank computes, with its share of the heads.
 inline AttentionShape attention_shape(const TransformerSpec& spec, const RankContext& rank) {
   return {spec.heads / rank.tp_size(), spec.kv_heads / rank.tp_size(), spec.head_dim, spec.causal};
 }
@@ -24,16 +24,16 @@ inline AttentionShape attention_shape(const TransformerSpec& spec, const RankCon
 /// PackedSequences are PackedRows in device memory.
 struct PackedSequences {
   IndexTensor offsets;
-  IndexTensor windows;  ///< of modules with layers that attend within windows
-  Turns turns;          ///< of modules with rotary positions
+  IndexTensor windows;  ///< for modules with layers that attend within windows
+  Turns turns;          ///< for modules with rotary positions
   std::int64_t rows = 0;
 };
 
-/// A SequencePacker takes the rows of one module's microbatches to device memory.
+/// A SequencePacker copies the row lists of one module's microbatches to device memory.
 class SequencePacker {
  public:
   explicit SequencePacker(const TransformerSpec& spec);
-  /// Has what is kept from one microbatch to the next ready for these rows.
+  /// Prepares data that is shared by microbatches, such as the table of rotations, for these rows.
   void prepare(const RankContext& rank, const PackedRows& packed) {
     if (turns_) turns_->prepare(rank, packed.positions);
   }
@@ -43,14 +43,15 @@ class SequencePacker {
   std::optional<TurnTable> turns_;
 };
 
-/// A QkNormTape keeps what the norms of queries and keys need until their backward.
+/// A QkNormTape keeps the tapes of the norms of queries and keys until their backward.
 struct QkNormTape {
   NormTape queries;
   NormTape keys;
 };
 
-/// A QkNorm takes the RMS norm of the queries of all heads together, and of the keys (InternViT-6B). It is on
-/// whole heads: tp is 1, and there are as many key heads as query heads.
+/// A QkNorm computes the RMS norm of the queries over all heads together, and likewise of the keys
+/// (InternViT-6B). It needs all heads on one rank: tp must be 1, and there must be as many key heads as query
+/// heads.
 class QkNorm {
  public:
   QkNorm(const std::string& name, double epsilon, ParameterStore& store, const RankContext& rank);
@@ -61,7 +62,7 @@ class QkNorm {
  private:
   /// Returns the queries (0), keys (1) or values (2) of a packed projection.
   Tensor third(const Tensor& qkv, int which) const;
-  /// Returns the packed projection of the three.
+  /// Returns the packed projection of queries, keys and values.
   Tensor packed(const Tensor& queries, const Tensor& keys, const Tensor& values) const;
 
   const RankContext& rank_;
@@ -69,31 +70,33 @@ class QkNorm {
   Norm keys_;
 };
 
-/// A LayerTape has what a layer keeps of a microbatch from its forward to the backward that frees it. Inputs,
-/// outputs and what norms give are of the rows that the rank holds, all else is of all rows. Between the
-/// parts of a backward gradients stand in the place of what they are the gradients of, and of statistics
-/// nothing is left. So a layer then holds no more than it keeps from its forward without recomputation (Qi et
-/// al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that of B).
+/// A LayerTape keeps the tensors of a layer for one microbatch, from the forward until the backward frees
+/// them. Inputs, outputs and results of norms have the rows that the rank holds; all other tensors have all
+/// rows. Between the input part and the weight part of a backward, gradients replace the tensors that they
+/// are gradients of, and statistics are freed. A layer then holds no more memory than after its forward
+/// without recomputation (Qi et al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that
+/// of B).
 struct LayerTape {
-  NormTape norm1;  ///< of the layer's input
+  NormTape norm1;  ///< norm of the layer's input
   QkNormTape qk_norm;
-  Tensor qkv;       ///< turned
-  Tensor heads;     ///< what attention gives
-  Tensor attended;  ///< its half's result, where layers are scaled
+  Tensor qkv;       ///< after rotation
+  Tensor heads;     ///< the output of attention
+  Tensor attended;  ///< result of this half, if the layer has scales
   SumTensor attention_statistics;
-  NormTape norm2;  ///< of what attention and the input are together
+  NormTape norm2;  ///< norm of the input plus the result of attention
   Tensor up;
   Tensor activated;
-  Tensor mlp;  ///< its half's result, where layers are scaled
-  // These are gradients, from the input part of a backward to its weight part.
-  Tensor d_out;  ///< of the MLP's result
+  Tensor mlp;  ///< result of this half, if the layer has scales
+  // These gradients are kept from the input part of a backward to its weight part.
+  Tensor d_out;  ///< gradient of the MLP's result
   AllRows d_out_all;
   Tensor d_up;
-  Tensor d_x1;  ///< of attention's result
+  Tensor d_x1;  ///< gradient of attention's result
   AllRows d_x1_all;
   Tensor d_qkv;
 
-  /// Frees what a weight part that comes later gathers again: the rank keeps its rows alone until then.
+  /// Frees gathered rows. A later weight part gathers them again; until then the rank keeps only its own
+  /// rows.
   void drop_gathered() {
     d_out_all = {};
     d_x1_all = {};
@@ -103,16 +106,16 @@ struct LayerTape {
 /// A TransformerLayer computes one layer of a module.
 class TransformerLayer {
  public:
-  /// Makes layer `place` of a module, whose parameters are named "<module>.layers.<place>". What is referred
-  /// to outlives it.
+  /// Makes layer `place` of a module, with parameters named "<module>.layers.<place>". All referenced objects
+  /// must outlive this one.
   TransformerLayer(const TransformerSpec& spec, Recomputation recomputation, const std::string& module,
                    int place, ParameterStore& store, const RankContext& rank);
 
-  /// Takes the input into the tape and returns the output. With recomputation the tape keeps less.
+  /// Stores the input in the tape and returns the output. With recomputation the tape keeps less.
   Tensor forward(Tensor x, const PackedSequences& sequences, LayerTape& tape) const;
 
-  /// Returns the gradient of the input from that of the output. The tape then has what backward_weight()
-  /// reads, and nothing else. Adds to the gradients of the norms' parameters.
+  /// Returns the gradient of the input for the output gradient `d_out`, and adds to the gradients of the
+  /// norms' parameters. Afterwards the tape holds only what backward_weight() reads.
   Tensor backward_input(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
 
   /// Adds to the gradients of all other parameters and frees the tape.
@@ -156,24 +159,24 @@ class TransformerLayer {
   Linear down_;
 };
 
-/// A StackTape has what a TransformerStack keeps of a microbatch.
+/// A StackTape keeps the tapes of a TransformerStack for one microbatch.
 struct StackTape {
-  PackedSequences sequences;  ///< to be set before the forward
+  PackedSequences sequences;  ///< must be set before the forward
   std::vector<LayerTape> layers;
 };
 
 /// A TransformerStack has the layers of one module that a stage holds.
 class TransformerStack {
  public:
-  /// Makes `count` layers whose parameters are named "<module>.layers.<first>" and so on.
+  /// Makes `count` layers with parameters named "<module>.layers.<first>" and so on.
   TransformerStack(const TransformerSpec& spec, Recomputation recomputation, const std::string& module,
                    int first, int count, ParameterStore& store, const RankContext& rank);
 
   bool empty() const { return layers_.empty(); }
   Tensor forward(Tensor x, StackTape& tape) const;
-  /// Returns the gradient of the input; with `weights` each layer adds to those of its parameters at once,
-  /// which frees its memory, else backward_weight() does. Calls `after`, if there is one, with the place in
-  /// the stack of each layer that is done.
+  /// Returns the gradient of the input. With `weights`, each layer also adds to the gradients of its
+  /// parameters at once, which frees its memory; otherwise backward_weight() does both later. Calls `after`,
+  /// if any, with the index of each finished layer in the stack.
   Tensor backward(Tensor d_out, bool weights, StackTape& tape,
                   const std::function<void(int layer)>& after = {}) const;
   void backward_weight(StackTape& tape) const {
