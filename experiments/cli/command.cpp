@@ -34,7 +34,7 @@ std::string overview() {
   return text;
 }
 
-/// Arguments are a command's options and where those of a recipe are from.
+/// Arguments are the options of a command, with the places of those from a recipe.
 struct Arguments {
   Values values;
   std::map<std::string, std::string> places = {};
@@ -75,7 +75,7 @@ int run_command(const std::vector<std::string>& arguments) {
   const auto named = [&](const std::string& name) {
     return std::find_if(all.begin(), all.end(), [&](const Command& c) { return c.name == name; });
   };
-  // A name of two words goes before the first of them alone.
+  // A command name of two words takes precedence over its first word.
   const auto longer = arguments.size() > 1 ? named(arguments[0] + ' ' + arguments[1]) : all.end();
   const auto command = longer != all.end() ? longer : named(arguments[0]);
   if (command == all.end()) {
@@ -100,7 +100,8 @@ int run_command(const std::vector<std::string>& arguments) {
   }
 }
 
-/// Returns text whose lines are ours, as a report of all ranks, with each line as printable() has it.
+/// Applies printable() to each line of a text that the program itself broke into lines, such as a report of
+/// all ranks.
 std::string printable_lines(const std::string& text) {
   std::string lines;
   for (const std::string_view line : split(text, '\n'))
@@ -166,7 +167,7 @@ int run_dflop(const std::vector<std::string>& arguments) {
     return 3;
   } catch (const std::system_error& error) {
     const std::string what = error.what();
-    const bool output = what.starts_with("cannot write to file");  // fmt's, for standard output
+    const bool output = what.starts_with("cannot write to file");  // fmt's error for standard output
     complain(output ? "standard output: " + error.code().message() : what);
     if (output) return Error(ErrorKind::output, "").exit_code();
   } catch (const std::bad_alloc&) {

@@ -15,7 +15,7 @@ struct Command {
   std::string description;           ///< what it does and prints
   std::string example;               ///< works as printed
   int (*run)(const Values& values);  ///< returns the exit code
-  bool has_format = true;            ///< whether it prints a result, and so has --format as its last option
+  bool has_format = true;            ///< whether it prints a result; then --format is its last option
   Options options{};
 };
 

@@ -1,4 +1,4 @@
-// The build says which commit it is of, the command line what was typed.
+// commit() and command_line() identify the build and the call of the program, for provenance.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace dflop {
 
-/// Returns the commit that this program was built from, as "41b5465", with "-dirty" where files had changed;
-/// empty where the sources were no git checkout. cmake/DflopCommit.cmake writes it.
+/// Returns the commit that this program was built from, such as "41b5465", with "-dirty" if files had
+/// changed. Empty if the sources were not a git checkout. cmake/DflopCommit.cmake generates this function.
 const char* commit();
 
-/// Returns what run_dflop() was called with, as a shell would read it: "dflop plan --gbs 16".
+/// Returns the command line of run_dflop(), quoted for a shell: "dflop plan --gbs 16".
 const std::string& command_line();
 
-/// Keeps the arguments for command_line().
+/// Stores the arguments for command_line().
 void keep_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace dflop

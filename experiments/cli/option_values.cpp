@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
-/// Returns the kind of a value T, which is made of one Usual where the option is not given.
+/// Returns the semantic of a value of type T. If the option has a default, it is a Usual and T is made from
+/// it.
 template <typename T, typename Usual = T>
 const po::value_semantic* typed_semantic(const ValueKind& kind) {
   auto* semantic = po::value<T>()->value_name(kind.stands_for);
@@ -34,7 +35,7 @@ const po::value_semantic* typed_semantic(const ValueKind& kind) {
   return semantic;
 }
 
-/// Returns the kind as Boost.Program_options has it; the description that it is put in owns it.
+/// Returns the kind as a semantic of Boost.Program_options. The description that receives it owns it.
 const po::value_semantic* semantic_of(const ValueKind& kind) {
   switch (kind.type) {
     case ValueKind::Type::flag:
@@ -54,7 +55,7 @@ const po::value_semantic* semantic_of(const ValueKind& kind) {
 }
 
 po::options_description description_of(const Options& options) {
-  constexpr unsigned kWidth = 110;  // the manual's
+  constexpr unsigned kWidth = 110;  // as in the manual
   constexpr unsigned kLeastHelp = 60;
   po::options_description description("options", kWidth, kLeastHelp);
   for (const Option& row : options.rows()) {
@@ -63,7 +64,7 @@ po::options_description description_of(const Options& options) {
   return description;
 }
 
-/// Returns the arguments with every option under its own name.
+/// Returns the arguments with alternative option names replaced by the main ones.
 std::vector<std::string> with_own_names(const Options& options, std::vector<std::string> arguments) {
   for (std::string& argument : arguments) {
     const std::string given = argument.substr(0, argument.find('='));
@@ -76,7 +77,7 @@ std::vector<std::string> with_own_names(const Options& options, std::vector<std:
 
 constexpr double kMostExact = 9007199254740992;  // 2^53
 
-/// Returns a whole number as digits where a text writes it otherwise, as 3e6; other texts as they are.
+/// Rewrites a whole number such as 3e6 in digits. Returns other texts unchanged.
 std::string whole_digits(const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -92,7 +93,7 @@ const Option* option_of(const Options& options, std::string_view name) {
   return found == options.rows().end() ? nullptr : &*found;
 }
 
-/// Returns the arguments with whole numbers, as 3e6, in digits.
+/// Returns the arguments with whole numbers such as 3e6 rewritten in digits.
 std::vector<std::string> with_whole_digits(const Options& options, std::vector<std::string> arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].starts_with("--")) continue;
@@ -108,7 +109,7 @@ std::vector<std::string> with_whole_digits(const Options& options, std::vector<s
   return arguments;
 }
 
-/// Refuses a value that is none of the option's kind. @throws OptionError that says what is
+/// Rejects a value of the wrong kind. @throws OptionError that names the expected kind
 [[noreturn]] void refuse_kind(const Options& options, const po::invalid_option_value& problem,
                               const std::vector<std::string>& arguments) {
   std::string name = problem.get_option_name();
@@ -136,7 +137,7 @@ std::string value_text(const boost::any& value) {
   return boost::any_cast<std::string>(value);
 }
 
-/// Quotes text so that a shell reads it back.
+/// Quotes text for a shell.
 std::string shell_quoted(const std::string& text) {
   constexpr std::string_view plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@";
@@ -146,7 +147,7 @@ std::string shell_quoted(const std::string& text) {
   return quoted + '\'';
 }
 
-/// Returns "mine.json" of "mine.json:4".
+/// Returns "mine.json" for "mine.json:4".
 std::string without_nodes(const std::string& cluster) {
   const std::size_t colon = cluster.rfind(':');
   if (colon == std::string::npos) return cluster;
@@ -158,7 +159,7 @@ std::string without_nodes(const std::string& cluster) {
   throw Error(ErrorKind::output, "the directory could not be made: " + reason, directory);
 }
 
-/// Tells whether a path exists. A link to nowhere is there: no folder can be made in its place.
+/// Returns whether a path exists. A dangling link exists, too: no folder can be made in its place.
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path, ignored));
@@ -201,7 +202,7 @@ std::string options_text(const Options& options) {
   std::istringstream lines(printed.str());
   std::string text;
   for (std::string line; std::getline(lines, line);) {
-    line.erase(line.find_last_not_of(' ') + 1);  // Boost.Program_options leaves blanks at line ends
+    line.erase(line.find_last_not_of(' ') + 1);  // Boost.Program_options leaves trailing blanks
     text += line + '\n';
   }
   return text + '\n';
@@ -304,7 +305,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 namespace {
 
-/// Returns the files of shards that a value names, none where it names something else.
+/// Returns the shard files that a value names; none if it names something else.
 std::vector<std::string> shard_files(const std::string& value) {
   std::vector<std::string> files;
   try {
@@ -315,7 +316,7 @@ std::vector<std::string> shard_files(const std::string& value) {
       files.push_back(prefix + ".idx");
       files.push_back(prefix + ".bin");
     }
-  } catch (const Error&) {  // who reads the data tells
+  } catch (const Error&) {  // the command reports this when it reads the data
   }
   return files;
 }
@@ -348,7 +349,7 @@ void refuse_files_of_folder(const std::string& folder, const std::string& name, 
 
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
   const auto refuse_same = [&](const char* other, const std::string& file) {
-    std::error_code ignored;  // a file that is not there yet is only the same by its name
+    std::error_code ignored;  // a file that does not exist yet can be the same only by name
     const auto full = [&](const std::string& p) { return fs::absolute(p, ignored).lexically_normal(); };
     if (full(path) == full(file) || fs::equivalent(path, file, ignored))
       refuse_option(name, fmt::format("'{}' is also the file of '--{}'", path, other));
@@ -362,7 +363,7 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
     if (other == name || values.count(other) == 0) continue;
     for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
   }
-  // There may be a million shards: names tell which of them may be the file, also one that a link leads to.
+  // There may be a million shards. Compare file names first, also the name that a link leads to.
   std::error_code ignored;
   const fs::path led_to = fs::weakly_canonical(path, ignored).filename();
   for (const char* data : {"data", "eval-data", "new-data"}) {

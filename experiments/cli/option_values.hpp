@@ -1,4 +1,5 @@
-// Options of commands are declared here, and their values and the files that they name are read.
+// Types that declare the options of commands, and functions that read option values and check the files they
+// name.
 #pragma once
 
 #include <boost/program_options/variables_map.hpp>
@@ -16,16 +17,16 @@
 
 namespace dflop {
 
-/// A ValueKind says what an option takes. The functions below make them.
+/// A ValueKind describes the value of an option. The functions below make ValueKinds.
 struct ValueKind {
   enum class Type : std::uint8_t { flag, text, whole, number, texts, wholes };
 
   Type type = Type::flag;
-  std::string stands_for;      ///< what --help writes in place of the value
-  Cell usual;                  ///< taken where the option is not given; nothing: it is then missing
-  bool is_required = false;    ///< whether a command refuses to run without it
-  bool is_repeatable = false;  ///< whether it may be given several times, each adding to the values
-  bool takes_several = false;  ///< whether several values may follow it at once
+  std::string stands_for;      ///< placeholder for the value in --help
+  Cell usual;                  ///< default value; without one, an option that is not given has no value
+  bool is_required = false;    ///< whether the command fails without it
+  bool is_repeatable = false;  ///< whether it may be given several times; the values are collected
+  bool takes_several = false;  ///< whether several values may follow the option
 
   ValueKind required() const {
     ValueKind kind = *this;
@@ -43,8 +44,8 @@ ValueKind flag();
 ValueKind text(const std::string& stands_for, const std::optional<std::string>& usual = {});
 ValueKind whole(const std::string& stands_for, std::optional<std::int64_t> usual = {});
 ValueKind number(const std::string& stands_for, std::optional<double> usual = {});
-ValueKind repeatable_text(const std::string& stands_for);  ///< given several times, it has several values
-ValueKind texts(const std::string& stands_for);            ///< one or several may follow it
+ValueKind repeatable_text(const std::string& stands_for);             ///< may be given several times
+ValueKind texts(const std::string& stands_for);                       ///< takes one or more values
 ValueKind wholes(const std::string& stands_for, std::int64_t usual);  ///< likewise
 
 /// An Option is a row of a command's table of options.
@@ -52,7 +53,7 @@ struct Option {
   std::string name;  ///< without dashes
   ValueKind kind;
   std::string help;
-  std::string also = {};  ///< another name, without dashes, that stands for this one
+  std::string also = {};  ///< an alternative name, without dashes
 };
 
 /// Options are the table of a command's options, in the order of its --help.
@@ -65,17 +66,18 @@ class Options {
   std::vector<Option> rows_;
 };
 
-/// Returns the table as --help prints it, and nothing for an empty one.
+/// Returns the table as --help prints it; empty for an empty table.
 std::string options_text(const Options& options);
 
 using Values = boost::program_options::variables_map;
 
-/// Reads arguments. Names may not be abbreviated, as what is clear today would break with tomorrow's option.
-/// With `offers_help`, "--help" and "-h" are options, too, and beside them required ones may be missing.
+/// Parses arguments. Option names must not be abbreviated: an abbreviation could become ambiguous when
+/// options are added. With `offers_help`, "--help" and "-h" are options, too, and with them required options
+/// may be missing.
 /// @throws Error (usage) that says what is wrong
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
 
-/// An OptionError is an Error (usage) of one option.
+/// An OptionError is an Error (usage) about one option.
 class OptionError final : public Error {
  public:
   OptionError(const std::string& option, const std::string& why)
@@ -87,18 +89,18 @@ class OptionError final : public Error {
   std::string option_;
 };
 
-/// Refuses an option. @throws OptionError "option '--gbs': " with `why`.
+/// Rejects an option. @throws OptionError "option '--gbs': " with `why`.
 [[noreturn]] void refuse_option(const std::string& option, const std::string& why);
 
-/// Refuses those of the options that were given. @throws Error (usage) as refuse_option()
+/// Rejects each of the options that was given. @throws Error (usage) as refuse_option()
 void refuse_given(const Values& values, const std::vector<const char*>& options, const std::string& why);
 
-/// Refuses a value. @throws Error (usage) "option '--gbs': expected ..., found '...'".
+/// Rejects a value. @throws Error (usage) "option '--gbs': expected ..., found '...'".
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
                                const std::string& found);
 
-/// Refuses a name that is none of these. @throws Error (usage) as refuse_value(), with the name that was
-/// probably meant
+/// Rejects a name that is not in `names`. @throws Error (usage) as refuse_value(), with the closest name as a
+/// suggestion
 [[noreturn]] void refuse_name(const std::string& option, const std::vector<std::string_view>& names,
                               const std::string& found);
 
@@ -106,15 +108,15 @@ void refuse_given(const Values& values, const std::vector<const char*>& options,
 void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
                     const std::string& found);
 
-/// Returns whether a flag is set; a command that does not offer the flag does not set it. Unlike the value of
-/// other options a flag's is always there, so that its count says nothing.
+/// Returns whether a flag is set; false if the command does not have the flag. Unlike other options, a flag
+/// always has a value, so its count does not say whether it was given.
 bool is_set(const Values& values, const std::string& flag);
 
 /// Reads an integer option in [lowest, highest]. @throws Error (usage) otherwise.
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
                           std::int64_t highest);
 
-/// Reads such an option; nothing where it was not given. @throws Error (usage) as read_integer()
+/// Reads an optional integer option; nothing if it was not given. @throws Error (usage) as read_integer()
 template <std::integral Whole = std::int64_t>
 std::optional<Whole> read_optional_integer(const Values& values, const std::string& name, std::int64_t lowest,
                                            std::int64_t highest) {
@@ -125,13 +127,13 @@ std::optional<Whole> read_optional_integer(const Values& values, const std::stri
 /// Reads a finite number option in [lowest, highest]. @throws Error (usage) otherwise.
 double read_number(const Values& values, const std::string& name, double lowest, double highest);
 
-/// Reads a text option; nothing where it was not given.
+/// Reads a text option; nothing if it was not given.
 std::optional<std::string> read_text(const Values& values, const std::string& name);
 
-/// Reads all texts of an option that takes one or several; none where it was not given.
+/// Reads all values of an option that takes one or more; none if it was not given.
 std::vector<std::string> read_texts(const Values& values, const std::string& name);
 
-/// Reads an option whose values are all of an enum. @throws Error (usage) for another one.
+/// Reads an option whose values are the names of an enum. @throws Error (usage) for another name.
 template <Named Enum>
 Enum read_named(const Values& values, const std::string& option) {
   const auto name = values[option].as<std::string>();
@@ -143,32 +145,33 @@ Enum read_named(const Values& values, const std::string& option) {
 /// Reads --format. @throws Error (usage) as read_named()
 Format read_format(const Values& values);
 
-/// Returns the parts of a value between separators: one more than there are separators, some perhaps empty.
-/// They refer to the text.
+/// Returns the parts of a value between separators. Parts may be empty, and there is one more part than
+/// separators. They refer to `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// Refuses a `path` that option `name` writes where it is a file of a model's folder. @throws Error (usage)
+/// Rejects a `path` that option `name` writes if it is a file of a model's folder. @throws Error (usage)
 void refuse_files_of_folder(const std::string& folder, const std::string& name, const std::string& path);
 
-/// Refuses a `path` that option `name` writes where it is also the file of another option, one of the shards
-/// that such an option names, or a file of the model's folder. @throws Error (usage)
+/// Rejects a `path` that option `name` writes if it is also the file of another option, a shard that another
+/// option names, or a file of the model's folder. @throws Error (usage)
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path);
 
-/// Reads the path of an output file; nothing where none was asked for.
-/// @throws Error (output) if it could not be written, before the work whose result it is to hold; Error
+/// Reads the path of an output file; nothing if none was requested.
+/// @throws Error (output) if the file cannot be written, so that this is known before the work starts; Error
 /// (usage) as refuse_files_of_others()
 std::optional<std::string> read_output(const Values& values, const std::string& name);
 
-/// Looks before the long part of a command whether `directory` can be made and written to, and makes none, as
-/// a run that is stopped has nothing to put there. `file` is one that will stand in it.
+/// Checks before the long part of a command that `directory` can be made and written to. It does not make the
+/// directory, because a stopped run would leave it empty. `file` is the name of a file that will be written
+/// there.
 /// @throws Error (output) with the folder or file and the system's reason.
 void check_output_directory(const std::string& directory, const std::string& file);
 
-/// Makes the folder where it is not there yet, with those that it is in.
+/// Makes the folder and its parents if they do not exist.
 /// @throws Error (output) with the folder and the system's reason.
 void make_output_directory(const std::string& directory);
 
-/// Returns the options that were given, as they would be typed again, without --out and --format.
+/// Returns the given options as a command line, without --out and --format.
 std::string typed_options(const Values& values);
 
 /// Returns the values of all options, given or not, as a JSON object, without --out and --format.

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr const char* kConverter = "rsvg-convert";
 constexpr const char* kPackage = "librsvg2-bin";
 
-/// Returns the ending of a path in small letters, as ".png".
+/// Returns the extension of a path in lower case, such as ".png".
 std::string ending_of(const std::string& path) {
   std::string ending = fs::path(path).extension().string();
   for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -38,7 +38,7 @@ bool is_converted(const std::string& ending) {
   return ending == ".png" || ending == ".pdf";
 }
 
-/// A TemporaryFile is there as long as the object.
+/// A TemporaryFile is removed when the object is destroyed.
 class TemporaryFile {
  public:
   TemporaryFile() : path_((fs::temp_directory_path() / "dflop-picture-XXXXXX").string()) {
@@ -60,14 +60,14 @@ class TemporaryFile {
   std::string path_;
 };
 
-/// Runs a program, which is looked for as a shell does, with no input and what it prints in two files.
-/// Returns its exit code, or -1 where it cannot be started or does not end by itself.
+/// Runs a program, found on PATH, without input and with its output and errors in two files. Returns its exit
+/// code, or -1 if it cannot be started or is ended by a signal.
 int run_program(std::vector<std::string> arguments, const std::string& out, const std::string& err) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   std::vector<char*> environment;
-  std::string epoch = "SOURCE_DATE_EPOCH=0";  // or else a PDF says when it was made
+  std::string epoch = "SOURCE_DATE_EPOCH=0";  // keeps the time of creation out of a PDF
   environment.push_back(epoch.data());
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (!std::string_view(*entry).starts_with("SOURCE_DATE_EPOCH=")) environment.push_back(*entry);

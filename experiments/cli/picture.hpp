@@ -1,4 +1,4 @@
-// Pictures are made as SVG. Those of another format are converted by rsvg-convert, of Debian's librsvg2-bin.
+// Pictures are made as SVG. rsvg-convert, from Debian's librsvg2-bin, converts them to other formats.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace dflop {
 
-/// Reads the path of a picture that option `name` writes: SVG, or PNG or PDF by its ending.
-/// @throws Error as read_output(), and (usage) for another ending of pictures, or where what converts to PNG
-/// and PDF is not installed
+/// Reads the path of a picture that option `name` writes: SVG, PNG or PDF, according to its extension.
+/// @throws Error as read_output(), and (usage) for the extension of another picture format, or if the
+/// converter to PNG and PDF is not installed
 std::string read_picture_output(const Values& values, const std::string& name);
 
-/// Returns an SVG as the ending of `path` asks for it: PNG at twice the pixels, PDF, or else as it is. The
-/// same SVG and version of rsvg-convert give the same bytes.
-/// @throws Error (output) where the conversion fails, with the first line that it says
+/// Converts an SVG to the format of the extension of `path`: PNG with twice as many pixels in each direction,
+/// PDF, or else the unchanged SVG. The same SVG and version of rsvg-convert give the same bytes.
+/// @throws Error (output) if the conversion fails, with the converter's first line of output
 std::string as_picture(const std::string& svg, const std::string& path);
 
 }  // namespace dflop

@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-/// Required options may be missing where help is asked for, as from a part of all arguments.
+/// Parses some of the arguments. Adds --help, so that required options may be missing.
 Values parse_part(const Options& options, std::vector<std::string> arguments) {
   const auto asks = [](const std::string& a) { return a == "--help" || a == "-h"; };
   if (std::none_of(arguments.begin(), arguments.end(), asks)) arguments.emplace_back("--help");
@@ -38,8 +38,8 @@ const Option& option_of(const Options& options, const RecipeEntry& entry, const 
               place);
 }
 
-/// Returns an entry as it would be typed. A flag that is false is the one that takes it away, or not typed at
-/// all where there is none.
+/// Returns an entry as command-line arguments. A false flag becomes the flag that negates it, or nothing if
+/// there is none.
 std::vector<std::string> typed_entry(const Options& options, const Option& option, const RecipeEntry& entry,
                                      const std::string& place) {
   const std::string where = fmt::format("{}: key '{}'", place, entry.key);

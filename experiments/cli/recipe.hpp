@@ -1,4 +1,4 @@
-// Options of a command may stand in a file, its recipe.
+// A recipe is a file with options of a command.
 #pragma once
 
 #include <map>
@@ -9,22 +9,22 @@
 
 namespace dflop {
 
-/// Adds --recipe and --print-recipe, by which a command takes recipes.
+/// Adds the options --recipe and --print-recipe.
 void add_recipe_options(Options& options);
 
-/// RecipeArguments are arguments of which some are from a recipe.
+/// RecipeArguments are arguments, some of which come from a recipe.
 struct RecipeArguments {
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> places = {};  ///< "file:line" of the options from there, without dashes
+  std::map<std::string, std::string> places = {};  ///< "file:line" by option (without dashes) of the recipe
 };
 
-/// Returns the arguments with those of the recipe that they name, by --recipe or before all options. Of an
-/// option in both the recipe's is left out.
-/// @throws Error (usage) for wrong arguments, Error (input) with "file:line: key" for keys that are no
-/// options and values that are not theirs
+/// Returns the arguments together with those of the recipe that they name, with --recipe or as an argument
+/// before all options. An option on the command line replaces the recipe's.
+/// @throws Error (usage) for wrong arguments, Error (input) with "file:line: key" for unknown keys and wrong
+/// values
 RecipeArguments with_recipe(const Options& options, std::vector<std::string> arguments);
 
-/// Returns the options that were given, on the command line or in a recipe, as a recipe in JSON.
+/// Returns the options given on the command line or in a recipe as a recipe in JSON.
 std::string to_recipe(const Values& values);
 
 }  // namespace dflop

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kPeriod{100};
 
 std::atomic<bool> another_lives = false;
 
-/// Returns ", 40 s left", at the pace so far.
+/// Returns the estimated remaining time, such as ", 40 s left", at the average pace so far.
 std::string time_left(std::chrono::duration<double> elapsed, std::int64_t done, std::int64_t total) {
   if (done <= 0 || done >= total) return "";
   const double seconds = elapsed.count() * static_cast<double>(total - done) / static_cast<double>(done);
@@ -41,7 +41,7 @@ std::string printable(std::string text) {
     is_ascii = is_ascii && static_cast<unsigned char>(c) < 0x80;
   }
   if (is_ascii) return text;
-  using Json = nlohmann::json;  // which knows what UTF-8 is
+  using Json = nlohmann::json;  // validates UTF-8
   return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
 }
 

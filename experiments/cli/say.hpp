@@ -1,4 +1,4 @@
-// Standard error is where people are told things: notes, errors and how far long work is.
+// Notes, errors and progress for people, on standard error.
 #pragma once
 
 #include <fmt/core.h>
@@ -10,25 +10,25 @@
 
 namespace dflop {
 
-/// Returns `text` as one line without control characters, which names of files and keys may hold.
+/// Returns `text` as one line without control characters. Names of files and keys may contain them.
 std::string printable(std::string text);
 
-/// Writes to standard error. Where that cannot be written, as on a terminal that has gone, nothing is said
-/// and nothing ends; the exit status still tells.
+/// Writes to standard error. A failure to write, as to a closed terminal, is ignored: the exit status still
+/// reports the outcome.
 void say_text(const std::string& text) noexcept;
 
-/// Writes as say_text() what this process has not said so yet: a sweep meets the same data again and again.
+/// Writes like say_text(), but each text only once per process. A sweep reads the same data many times.
 void say_once(const std::string& text);
 
-/// Writes what fmt::format() makes of the arguments.
+/// Formats the arguments like fmt::format() and writes the text.
 template <typename... Arguments>
 void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   say_text(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-/// A Progress is a bar on standard error for work that takes more than two seconds, on terminals only. Of
-/// those that live at once the first draws: work inside other work, and beside it on other threads, has no
-/// bar of its own.
+/// A Progress is a progress bar on standard error, for work that takes more than two seconds. It is shown
+/// only on terminals. If several exist at once, only the first draws; nested and concurrent work has no bar
+/// of its own.
 class Progress {
  public:
   explicit Progress(std::string label);
@@ -46,7 +46,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   std::string label_;
-  bool first_;  ///< of those that live now
+  bool first_;  ///< whether no other Progress existed when it was made
   bool visible_;
   bool drawn_ = false;
   Clock::time_point start_ = Clock::now();

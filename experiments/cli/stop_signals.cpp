@@ -6,9 +6,9 @@
 namespace dflop {
 namespace {
 
-// Whichever thread a signal comes to writes these, and others ask.
+// The thread that receives a signal writes these, and others read them.
 std::atomic<int> stop_signal = 0;
-std::atomic<std::time_t> stop_second = 0;  // of the first; the clock's zero is when the machine started
+std::atomic<std::time_t> stop_second = 0;  // of the first signal; 0 is when the machine started
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::time_t>::is_always_lock_free);
 
 std::time_t monotonic_second() {
@@ -17,8 +17,8 @@ std::time_t monotonic_second() {
   return now.tv_sec;
 }
 
-/// Handles a signal. The first one asks for the end. Launchers send it to a process and to its group, so that
-/// it comes twice; only one that comes seconds later ends the process at once.
+/// Handles a signal. The first one requests an orderly end. Launchers signal both a process and its group, so
+/// the signal may arrive twice; only a signal that comes seconds later ends the process at once.
 void ask_for_end(int signal) {
   const std::time_t now = monotonic_second();
   std::time_t first = 0;
@@ -30,8 +30,8 @@ void ask_for_end(int signal) {
   }
 }
 
-/// Takes a signal over, but one that is ignored, as in a shell's jobs in the background and by nohup: that
-/// stays so.
+/// Installs the handler for a signal, except if the signal is ignored, as for background jobs of a shell and
+/// under nohup.
 void take_over(int signal, struct sigaction& before) {
   ::sigaction(signal, nullptr, &before);
   if (before.sa_handler == SIG_IGN) return;

@@ -1,4 +1,4 @@
-// Long live runs end where the user asks for it, after the step that is under way.
+// Signals from the user end long live runs after the current step.
 #pragma once
 
 #include <array>
@@ -8,22 +8,22 @@
 
 namespace dflop {
 
-/// A Stopped ends what is being measured, from inside, when a signal has come.
+/// A Stopped is thrown inside a measurement to end it after a signal.
 class Stopped final : public std::runtime_error {
  public:
   explicit Stopped(int signal)
       : std::runtime_error("stopped by signal " + std::to_string(signal)), signal_(signal) {}
-  /// Returns the exit code of the process, as shells have it.
+  /// Returns the exit code of the process, by the convention of shells.
   int exit_code() const { return 128 + signal_; }
 
  private:
   int signal_;
 };
 
-/// While a StopOnSignals lives, SIGINT, SIGTERM and SIGHUP, which comes when a terminal goes, are noted and
-/// do not end the process. One that comes seconds after the first ends it at once. What nobody reads any
-/// more, as when `tee` has gone with its terminal, is not said, and ends nothing either. There may be one at
-/// a time.
+/// While a StopOnSignals exists, SIGINT, SIGTERM and SIGHUP (a closed terminal) are recorded and do not end
+/// the process. A signal that comes seconds after the first ends it at once. Output to a closed pipe, as when
+/// `tee` ended with its terminal, is dropped and does not end the process either. Only one StopOnSignals may
+/// exist at a time.
 class StopOnSignals {
  public:
   StopOnSignals();
@@ -31,9 +31,9 @@ class StopOnSignals {
   StopOnSignals(const StopOnSignals&) = delete;
   StopOnSignals& operator=(const StopOnSignals&) = delete;
 
-  /// Returns the first signal that came; 0 where none has.
+  /// Returns the first signal that was received; 0 if there was none.
   int signal() const;
-  /// Ends what is being measured. @throws Stopped where one has come
+  /// Ends a measurement. @throws Stopped if a signal was received
   void check() const;
 
  private:

@@ -36,7 +36,7 @@ std::string as_blocks(const Table& table, const std::vector<std::vector<std::str
 
 using Escapes = std::span<const std::pair<char, std::string_view>>;
 
-/// Returns text with what stands in the list for its characters.
+/// Replaces the characters of `text` that are in `escapes`.
 std::string escaped(std::string_view text, Escapes escapes) {
   std::string out;
   for (const char c : text) {
@@ -46,12 +46,12 @@ std::string escaped(std::string_view text, Escapes escapes) {
   return out;
 }
 
-/// What Markdown, in a cell of a table, would take for its own.
+/// Characters with a special meaning in a Markdown table cell.
 constexpr std::pair<char, std::string_view> kMarkdown[] = {
     {'|', "\\|"}, {'\\', "\\\\"}, {'`', "\\`"}, {'*', "\\*"},  {'_', "\\_"},  {'[', "\\["},
     {']', "\\]"}, {'~', "\\~"},   {'$', "\\$"}, {'<', "&lt;"}, {'&', "&amp;"}};
 
-/// What LaTeX would take for a command or, in its usual font encoding, print as another sign.
+/// Characters that LaTeX takes for commands or, in its default font encoding, prints as other characters.
 constexpr std::pair<char, std::string_view> kLatex[] = {{'\\', "\\textbackslash{}"},
                                                         {'{', "\\{"},
                                                         {'}', "\\}"},
@@ -66,7 +66,8 @@ constexpr std::pair<char, std::string_view> kLatex[] = {{'\\', "\\textbackslash{
                                                         {'>', "\\textgreater{}"},
                                                         {'|', "\\textbar{}"}};
 
-/// Returns text as a cell of LaTeX. Two hyphens would be printed as a dash, which no option begins with.
+/// Returns text as a LaTeX cell. Splits "--", which LaTeX would print as a dash, so that option names stay
+/// correct.
 std::string latex_cell(const std::string& text) {
   return boost::replace_all_copy(escaped(text, kLatex), "--", "-{-}");
 }
@@ -76,7 +77,7 @@ std::string& result_command() {
   return command;
 }
 
-/// Returns JSON as text; names of files may hold any bytes, which it may not.
+/// Returns JSON as text. Replaces bytes that are not UTF-8, which names of files may contain.
 std::string dump_as_utf8(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -1,5 +1,5 @@
-// A Table has results for people as text, Markdown and LaTeX and for machines as JSON and CSV: one
-// description for all of them.
+// A Table describes results once and prints them for people as text, Markdown or LaTeX, and for programs as
+// JSON or CSV.
 #pragma once
 
 #include <chrono>
@@ -28,13 +28,13 @@ inline constexpr NameTable<Format, 5> kNames<Format> = {{{Format::table, "table"
                                                          {Format::markdown, "markdown"},
                                                          {Format::latex, "latex"}}};
 
-/// Returns whether a format is read by people, who see titles and rounded values, and not by programs.
+/// Returns whether a format is for people, with titles and rounded values, and not for programs.
 constexpr bool is_for_people(Format format) {
   return format != Format::json && format != Format::csv;
 }
 
-/// A Cell is a value; a missing one prints as "-" for people, null in JSON and nothing in CSV. A time is its
-/// seconds, an amount of memory its bytes, and a truth "yes" or "no".
+/// A Cell is a value. A missing one prints as "-" for people, null in JSON and an empty field in CSV. Times
+/// are stored in seconds, memory in bytes, and booleans as "yes" or "no".
 class Cell : public std::variant<std::monostate, std::string, std::int64_t, double> {
  public:
   Cell() = default;
@@ -67,75 +67,73 @@ struct Table {
 /// Returns a table of only those columns for which `is_kept` is true.
 Table columns_of(const Table& table, const std::function<bool(const Column&)>& is_kept);
 
-/// Returns aligned columns; where `width` is positive and the table is wider, one block of "title: value"
-/// lines per row.
+/// Returns aligned columns. If `width` is positive and the table is wider, returns one block of "title:
+/// value" lines per row.
 std::string to_text(const Table& table, int width = 0);
 
-/// Returns CSV as RFC 4180 has it, header first.
+/// Returns CSV according to RFC 4180, with a header.
 std::string to_csv(const Table& table);
 
-/// Returns a table as GitHub's Markdown has it, numbers to the right.
+/// Returns a table in GitHub's Markdown, with numbers aligned to the right.
 std::string to_markdown(const Table& table);
 
-/// Returns a LaTeX tabular with the rules of the package booktabs, numbers to the right.
+/// Returns a LaTeX tabular with the rules of the package booktabs and numbers aligned to the right.
 std::string to_latex(const Table& table);
 
-/// Returns a JSON array with one object per row. Text that is not UTF-8 is made so.
+/// Returns a JSON array with one object per row. Invalid UTF-8 is replaced.
 std::string to_json(const Table& table, int indent);
 
-/// Returns the array as a value, for documents that hold more than one table; json_text() makes text of them.
+/// Returns the array as a value, for documents with several tables; json_text() prints these.
 nlohmann::ordered_json json_of(const Table& table);
 
-/// Returns a document as text that ends with a line end. Text that is not UTF-8 is made so.
+/// Returns a document as text that ends with a newline. Invalid UTF-8 is replaced.
 std::string json_text(const nlohmann::ordered_json& document);
 
-/// Returns the document of schema "dflop.infeasible", version 1, that stands in the place of a result where
-/// nothing is what was asked for: the reason, under "infeasible".
+/// Returns the document of schema "dflop.infeasible", version 1, which replaces a result if the request
+/// cannot be met. Its key "infeasible" has the reason.
 std::string infeasible_json(const std::string& reason);
 
-/// Returns the text of a table as wide as the terminal on standard output allows; where that is none, as wide
-/// as it is.
+/// Returns the text of a table, limited to the width of the terminal on standard output, if that is one.
 std::string terminal_text(const Table& table);
 
-/// Returns the width of the terminal on standard output in columns; 0 without one.
+/// Returns the width in columns of the terminal on standard output; 0 if it is not a terminal.
 int terminal_width();
 
-/// Breaks a text between words into lines of at most `width` letters; a longer word has a line of its own.
+/// Breaks a text between words into lines of at most `width` characters. A longer word gets its own line.
 std::vector<std::string> lines_of(const std::string& text, std::size_t width);
 
-/// Returns the text of a cell as tables for people show it: rounded to the column's decimals, "-" for a
-/// missing value.
+/// Returns the text of a cell for people: rounded to the column's decimals, "-" for a missing value.
 std::string shown_text(const Cell& cell, const Column& column);
 
-/// Returns whether a column has words, which are aligned to the left, and not numbers: the first row decides.
+/// Returns whether a column has words (aligned to the left) and not numbers. The first row decides.
 bool has_words(const Table& table, std::size_t column);
 
-/// Returns a blank line, the heading and a table as wide as the terminal allows; nothing without a table.
+/// Returns a blank line, the heading and the table, limited to the terminal's width; empty without a table.
 std::string section(std::string_view heading, const std::optional<Table>& table);
 
-/// Sets the command whose results are printed, as "sweep export": JSON that says no schema of its own gets
-/// "dflop.result.sweep_export", version 1.
+/// Sets the command whose results are printed, such as "sweep export". JSON without a schema of its own then
+/// gets schema "dflop.result.sweep_export", version 1.
 void set_result_command(std::string_view command);
 
-/// Returns a result, as JSON text, with schema and version: an object that says none gets them first, and an
-/// array becomes their "rows".
+/// Returns a result, given as JSON text, with schema and version. An object without a schema gets both as its
+/// first keys; an array becomes the value of "rows" next to them.
 std::string with_schema(std::string json);
 
-/// Prints a table, for people at a terminal as wide as that allows. JSON is {"schema", "version", "rows"}.
+/// Prints a table; as text it is limited to the terminal's width. JSON is {"schema", "version", "rows"}.
 void print_table(const Table& table, Format format);
 
-/// Prints a result of more than one table: its text, its JSON, or the table that is its CSV, Markdown and
-/// LaTeX. Of text() and json() only the one that is printed is called.
+/// Prints a result of several tables: text() or json(), or the table `csv` as CSV, Markdown or LaTeX. Calls
+/// only the function whose result is printed.
 void print_result(Format format, const std::function<std::string()>& text,
                   const std::function<std::string()>& json, const Table& csv);
 
-/// Prints, as JSON alone, an object with the reason why there is no result; nothing in other formats.
+/// Prints, in JSON only, an object with the reason why there is no result.
 void print_infeasible(Format format, const std::string& reason);
 
-/// Returns the text of a cell as CSV has it, without quotes; nothing for a missing one.
+/// Returns the text of a cell as in CSV, without quotes; empty for a missing value.
 std::string plain_text(const Cell& cell);
 
-/// Returns the shortest text that reads back as the same double.
+/// Returns the shortest text that parses to the same double.
 std::string shortest(double value);
 
 }  // namespace dflop

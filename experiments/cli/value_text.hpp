@@ -1,4 +1,4 @@
-// Values of options that have several parts are read here.
+// ValueText parses option values with several parts.
 #pragma once
 
 #include <charconv>
@@ -10,14 +10,14 @@
 
 namespace dflop {
 
-/// A ValueText reads an option's value, as "rank=3:1.5:0.2", piece by piece. What does not fit is refused
-/// with the form that was expected. It refers to its arguments.
+/// A ValueText parses an option value such as "rank=3:1.5:0.2" piece by piece. It rejects a wrong value with
+/// the expected form. Its arguments must outlive it.
 class ValueText {
  public:
   ValueText(std::string_view option, std::string_view form, std::string_view text)
       : option_(option), form_(form), text_(text), rest_(text) {}
 
-  /// Passes over a word, where it comes next.
+  /// Consumes `word` if it comes next, and returns whether it did.
   bool take(std::string_view word) {
     if (rest_.substr(0, word.size()) != word) return false;
     rest_.remove_prefix(word.size());
@@ -26,7 +26,7 @@ class ValueText {
   void expect(std::string_view word) {
     if (!take(word)) fail();
   }
-  /// Returns what stands before `end`, which must come, and passes over it.
+  /// Consumes and returns the text before `end`, which must follow.
   std::string word_before(std::string_view end) {
     const std::size_t length = rest_.find(end);
     if (length == std::string_view::npos || length == 0) fail();
@@ -47,7 +47,7 @@ class ValueText {
   }
   bool starts_with_digit() const { return !rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9'; }
   std::string_view rest() const { return rest_; }
-  /// Refuses the value. @throws Error as refuse_value()
+  /// Rejects the value. @throws Error as refuse_value()
   [[noreturn]] void fail() const {
     refuse_value(std::string(option_), std::string(form_), std::string(text_));
   }
