@@ -25,20 +25,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostFolds = 100;
-constexpr double kAtBound = 1e-3;      // of the bound's value
-constexpr double kTooFarToPlan = 0.2;  // plans that are compared differ by less
+constexpr double kAtBound = 1e-3;      // as a fraction of the bound
+constexpr double kTooFarToPlan = 0.2;  // compared plans differ by less than this
 
-/// SetErrors are the errors of one set, in sample and held out.
+/// SetErrors hold the in-sample and held-out errors of one data set.
 struct SetErrors {
   ErrorSummary in_sample;
   ErrorSummary held_out;
-  std::optional<ErrorSummary> new_widths;  ///< where there is more than one model width
+  std::optional<ErrorSummary> new_widths;  ///< if there is more than one model width
 };
 
 struct Calibration {
   std::vector<PreparedSet> sets;
   ClusterSpec start;
-  ClusterNotes notes;  ///< of the start
+  ClusterNotes notes;  ///< notes of the starting cluster
   ClusterSpec fitted;
   std::vector<SetErrors> errors;
 };
@@ -99,12 +99,12 @@ Table errors_table(const Calibration& result) {
   return table;
 }
 
-/// Returns whether the rows decide a parameter: others stay as they were.
+/// Returns whether the data determined a parameter. Other parameters keep their starting values.
 bool is_fitted(const Calibration& result, const FitParameter& parameter) {
   return parameter.get(result.fitted) != parameter.get(result.start);
 }
 
-/// Returns whether the fit has ended at an end of a parameter's range.
+/// Returns whether the fitted value is at a bound of the parameter's range.
 bool ends_at_bound(const Calibration& result, const FitParameter& parameter) {
   const double value = parameter.get(result.fitted);
   const auto near = [&](double bound) { return std::abs(value / bound - 1) < kAtBound; };
@@ -126,7 +126,7 @@ Table parameters_table(const Calibration& result) {
   return table;
 }
 
-/// Returns the parameters that were fitted, or those that were kept.
+/// Returns the parameters that were fitted or, if not `fitted`, those that were kept.
 std::vector<FitParameter> parameters_of(const Calibration& result, bool fitted) {
   std::vector<FitParameter> parameters = fit_parameters(result.start, result.notes);
   std::erase_if(parameters,
@@ -150,20 +150,20 @@ Json fit_json(const Calibration& result, int folds, std::uint64_t seed) {
   return fit;
 }
 
-/// Returns the worst of the files' mean held-out errors.
+/// Returns the largest mean held-out error of all files.
 double held_out_error(const Calibration& result) {
   double error = 0;
   for (const SetErrors& errors : result.errors) error = std::max(error, errors.held_out.mean);
   return error;
 }
 
-/// Returns whether the start was fitted itself. Where that was to these rows, no error is of rows that it has
-/// not seen.
+/// Returns whether the starting cluster was itself fitted. If it was fitted to these rows, no error is from
+/// unseen rows.
 bool starts_fitted(const Calibration& result) {
   return result.notes.grade == Grade::fitted;
 }
 
-/// Returns how many nodes the rows were measured on: "rows of one node".
+/// Describes how many nodes the rows were measured on, as in "rows of one node".
 std::string describe_rows(const Calibration& result) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   std::int64_t most = 0;
@@ -179,8 +179,8 @@ std::string describe_rows(const Calibration& result) {
   return fmt::format("rows of {}{} nodes", least < most ? fmt::format("{} to ", least) : "", most);
 }
 
-/// Returns the grade: the error and the rows that it is from, and for the parameters that were not fitted the
-/// grade of the cluster where the fit started.
+/// Returns the grade: the error with the rows that it was measured on, and the grade of the starting cluster
+/// for the parameters that were not fitted.
 Json grade_of(const Calibration& result) {
   std::string of = fmt::format("held-out iteration times of {}:", describe_rows(result));
   for (std::size_t s = 0; s < result.sets.size(); ++s) {
@@ -205,7 +205,7 @@ Json grade_of(const Calibration& result) {
   return {{"kind", to_string(Grade::fitted)}, {"error", error}, {"of", of}};
 }
 
-/// Returns the file where the fit starts with what was fitted.
+/// Returns the starting cluster's file with the fitted values.
 std::string fitted_file(const Calibration& result, const ClusterFile& base, Json fit,
                         const std::string& out) {
   const Json before = Json::parse(base.json);
@@ -226,7 +226,7 @@ std::string fitted_file(const Calibration& result, const ClusterFile& base, Json
 }
 
 /// Reads the data sets.
-/// @throws Error (usage) without any, or where a recording's model is not told
+/// @throws Error (usage) if there are none, or if the model of a recording is not given
 std::vector<PreparedSet> read_sets(const Values& values, const ClusterSpec& cluster) {
   std::vector<PreparedSet> sets;
   for (const std::string& file : read_texts(values, "truth"))

@@ -1,4 +1,4 @@
-// dflop check holds a schedule file against its plan, its samples and its own figures.
+// dflop check checks a schedule file against its plan, its samples and its own figures.
 #include <fmt/format.h>
 
 #include "experiments/cli/command.hpp"

@@ -1,4 +1,4 @@
-// dflop compare measures data-aware plans beside the best data-blind ones, on the same global batches.
+// dflop compare evaluates data-aware plans and the best data-blind plans on the same global batches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,23 +32,23 @@
 namespace dflop {
 namespace {
 
-/// A MemoryRow says what further batches need of memory under a plan that one or more systems have, filled
-/// alike.
+/// A MemoryRow is the memory that further batches need under one plan. Systems with the same plan and the
+/// same way of filling microbatches share a row.
 struct MemoryRow {
   std::string names;
   std::string key;
   Headroom headroom;
 };
 
-/// A Compared is what a comparison prints and writes.
+/// Compared holds all that a comparison prints and writes.
 struct Compared {
   std::vector<System> systems;
   Table table;
-  std::optional<Table> seeds;  ///< none where one alone was run
-  std::vector<SeedRuns> runs;  ///< of which it is
+  std::optional<Table> seeds;  ///< none if there was only one seed
+  std::vector<SeedRuns> runs;  ///< the runs that `seeds` summarizes
   std::vector<MemoryRow> memory;
   AssumptionBlock assumptions;
-  std::vector<std::string> answer;  ///< paragraphs; none where nobody reads them
+  std::vector<std::string> answer;  ///< paragraphs; empty for formats that do not print them
 };
 
 /// Returns the heading of the table of seeds.
@@ -56,21 +56,21 @@ std::string seeds_heading(const Table& seeds) {
   return fmt::format("over {} seeds, means with intervals of 95 %", plain_text(seeds.rows.front()[1]));
 }
 
-/// Says what the intervals of the table of seeds are about.
+/// Explains the intervals in the table of seeds.
 constexpr std::string_view kSeedsNote =
     "The plans of the first seed run the batches of each seed. The intervals show the spread of the drawn data "
     "for these plans; they do not include the error of the cluster's preset. Another --seed may lead to "
     "other plans.";
 
-/// Returns the answer of a comparison, with the simulator's breakdown of time as the reason.
+/// Returns the answer of a comparison. It gives the simulator's breakdown of time as the reason.
 std::vector<std::string> answer_of(const std::vector<System>& systems, const Target& target) {
   return comparison_answer(systems, [&](const System& system) {
     return time_breakdown(target, *system.planned.plan, system.schedule);
   });
 }
 
-/// Returns the seeds' table without the columns that narrow terminals have no space for: the count of seeds,
-/// which the heading has, extremes, and GPU-hours.
+/// Returns the table of seeds without the columns that do not fit narrow terminals: the number of seeds
+/// (which the heading states), extremes, and GPU-hours.
 Table narrow_seeds(const Table& seeds) {
   return columns_of(seeds, [](const Column& column) {
     return column.key != "seeds" && !column.key.ends_with("_least") && !column.key.ends_with("_most") &&
@@ -78,14 +78,14 @@ Table narrow_seeds(const Table& seeds) {
   });
 }
 
-/// Returns the columns of add_training_columns() for each system; nothing without them.
+/// Returns the columns of add_training_columns() for each system; nothing if the table does not have them.
 std::optional<Table> training_table(const Table& all) {
   Table table = columns_of(
       all, [](const Column& column) { return column.key == "system" || column.key.starts_with("train_"); });
   return table.columns.size() > 1 ? std::optional(std::move(table)) : std::nullopt;
 }
 
-/// Returns the result as text: the columns that decide and the answer; with `is_wide` all columns.
+/// Returns the result as text: the answer and the most important columns or, with `is_wide`, all columns.
 std::string text_of(const Compared& result, bool is_wide) {
   std::string text = is_wide ? comparison_text(result.table, terminal_text)
                              : decision_text(result.systems, terminal_width());
@@ -120,13 +120,13 @@ std::string comparison_json(const Values& values, const Compared& result) {
   out["schema"] = "dflop.compare";
   out["version"] = 1;
   out["options"] = nlohmann::ordered_json::parse(options_json(values));
-  // What was not given of the plans is each planner's, and stands in its plan.
+  // Plan options that were not given are chosen by each planner and are recorded in its plan.
   Options of_plans;
   add_plan_options(of_plans);
   for (const Option& option : of_plans.rows()) {
     if (values[option.name].defaulted() && option.name != "setting") out["options"].erase(option.name);
   }
-  out["options"].erase("wide");  // is about text only
+  out["options"].erase("wide");  // affects only the text format
   out["systems"] = json_of(result.table);
   for (std::size_t i = 0; i < systems.size(); ++i) {
     nlohmann::ordered_json& system = out["systems"][i];
@@ -186,8 +186,8 @@ std::optional<Training> read_training(const Values& values) {
   return training;
 }
 
-/// Reports planning times. They are measured, so they are no part of the result, which every machine has
-/// alike.
+/// Reports planning times. They are measured, so they are not part of the result, which is the same on every
+/// machine.
 void report_planning(const std::vector<System>& systems, const std::optional<Training>& training) {
   for (const System& system : systems) {
     say("dflop: {}: planned in {:.2f} s, {} configurations", system.name, system.planning.count(),
@@ -199,14 +199,14 @@ void report_planning(const std::vector<System>& systems, const std::optional<Tra
   }
 }
 
-/// Returns a line for each system.
+/// Returns one line for each system.
 std::string listed_systems() {
   std::string lines;
   for (const SystemKind& kind : system_kinds()) lines += fmt::format("  {:<23}{}\n", kind.name, kind.what);
   return lines;
 }
 
-/// Returns the systems that are asked for; those of --plan come before the search.
+/// Returns the requested systems. Those of --plan come before the search.
 std::vector<System> read_systems(const Values& values, const Target& target, const ComparisonInput& input) {
   const SchedulerChoice asked = read_scheduler(values);
   SchedulerChoice scheduler = asked;
@@ -227,8 +227,7 @@ std::vector<System> read_systems(const Values& values, const Target& target, con
   return systems;
 }
 
-/// Returns the memory of each plan, and has systems say that they do not fit further batches where some batch
-/// of these overruns it.
+/// Returns the memory of each plan. Also marks systems whose plan does not hold all further batches.
 std::vector<MemoryRow> memory_of_systems(std::vector<System>& systems, const Target& target,
                                          const ComparisonInput& input) {
   std::vector<MemoryRow> rows;
@@ -237,7 +236,7 @@ std::vector<MemoryRow> memory_of_systems(std::vector<System>& systems, const Tar
     Plan plan = *system.planned.plan;
     plan.planner.clear();
     const std::string filler(filler_for(system.scheduler.name));
-    const std::string key = filler + to_json(plan);  // which says whether memory is respected
+    const std::string key = filler + to_json(plan);  // the plan says whether memory is respected
     auto row = std::ranges::find(rows, key, &MemoryRow::key);
     if (row == rows.end()) {
       const bool respects_memory = system.scheduler.respects_memory(plan);
@@ -251,7 +250,7 @@ std::vector<MemoryRow> memory_of_systems(std::vector<System>& systems, const Tar
   return rows;
 }
 
-/// Says where a row's microbatches are not its own scheduler's, and why.
+/// Notes rows whose microbatches are not from their own scheduler, with the reason.
 void assume_fallbacks(AssumptionBlock& block, const std::vector<System>& systems) {
   for (const System& system : systems) {
     if (!system.evaluation) continue;
@@ -270,7 +269,7 @@ void assume_fallbacks(AssumptionBlock& block, const std::vector<System>& systems
   }
 }
 
-/// Says what fills the search's row, and which rows are filled to make another number small than others.
+/// Notes the scheduler of the search's row, and which rows have schedulers with different objectives.
 void assume_schedules(AssumptionBlock& block, const std::vector<System>& systems) {
   std::map<std::string_view, std::string> filled_for;  // objective, names of rows
   for (const System& system : systems) {
@@ -330,7 +329,7 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
         "a plan with ! (fits: partly) does not hold some further batch: a run that meets one ends out of memory");
 }
 
-/// Says of which seeds a comparison is, and which plans do not fit the batches of all of them.
+/// Notes the seeds of a comparison, and the plans that do not fit the batches of all seeds.
 void assume_seeds(AssumptionBlock& block, const ComparisonInput& input, const std::optional<Table>& seeds) {
   if (!seeds) {
     return assume_seed(block, input.seed, input.batches.size(), input.gbs, input.samples.size(),
@@ -341,7 +340,7 @@ void assume_seeds(AssumptionBlock& block, const ComparisonInput& input, const st
               fmt::format("batches of {} seeds from it on give the intervals", count));
   for (const std::vector<Cell>& row : seeds->rows) {
     const std::int64_t missed = count - std::get<std::int64_t>(row[2]);
-    if (missed == 0 || missed == count) continue;  // none, or one that is infeasible already
+    if (missed == 0 || missed == count) continue;  // plans that miss all are reported as infeasible
     block.add("seeds",
               fmt::format("{}: its plan does not fit the batches of {} of them", plain_text(row[0]), missed),
               {{"system", row[0]}, {"seeds_missed", missed}});

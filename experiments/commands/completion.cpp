@@ -1,4 +1,4 @@
-// dflop completion prints a script with which a shell completes commands, options and their values.
+// dflop completion prints a shell script that completes commands, options and option values.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,14 +15,14 @@ inline constexpr NameTable<Shell, 2> kNames<Shell> = {{{Shell::bash, "bash"}, {S
 
 namespace {
 
-/// Tells whether this is "a|b|c", names that are typed as they stand.
+/// Returns whether a placeholder such as "a|b|c" lists literal values.
 bool is_choice(std::string_view stands_for) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyz0123456789.-_|";
   return stands_for.find('|') != std::string_view::npos &&
          stands_for.find_first_not_of(kPlain) == std::string_view::npos;
 }
 
-/// Returns what may follow an option, parted by spaces; nothing where files may.
+/// Returns the possible values of an option, separated by spaces; empty if files may follow.
 std::string values_of(const Option& option) {
   if (option.name == "model") return fmt::format("{}", fmt::join(preset_names("models"), " "));
   if (option.name == "cluster") return fmt::format("{}", fmt::join(preset_names("clusters"), " "));
@@ -32,7 +32,7 @@ std::string values_of(const Option& option) {
   return values;
 }
 
-/// Returns the lines of a case statement over all commands and those of their options whose values are known.
+/// Cases are the lines of a case statement over all commands, and over all options with known values.
 struct Cases {
   std::string options;
   std::string values;
@@ -54,7 +54,7 @@ Cases cases_of(const std::vector<Command>& all) {
   return cases;
 }
 
-/// Returns the script. Words that complete nothing known are completed as files.
+/// Returns the script. Where no values are known, it completes file names.
 std::string script() {
   const std::vector<Command> all = commands();
   std::string first;

@@ -73,7 +73,7 @@ SwitchOptions read_switch(const Values& values) {
   return options;
 }
 
-/// Reads how many global batches of new data are looked at.
+/// Reads how many global batches of new data are examined.
 int read_drift_window(const Values& values, int gbs) {
   const auto window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
   if (std::int64_t{window} * gbs > kMostSamplesInAll) {
@@ -84,7 +84,7 @@ int read_drift_window(const Values& values, int gbs) {
   return window;
 }
 
-/// Compares the shapes of new data with those planned for.
+/// Compares the shapes of new data with the shapes that the plan was made for.
 DriftAdvice drift_of(const Values& values, const Target& target, const std::vector<Sample>& profile, int gbs,
                      std::uint64_t seed) {
   const int window = read_drift_window(values, gbs);
@@ -92,7 +92,7 @@ DriftAdvice drift_of(const Values& values, const Target& target, const std::vect
   DriftOptions options;
   options.seed = seed;
   const ShapeDrift drift(target.model, profile, options);
-  // Batches repeat samples that are too few, and repeated ones say nothing new.
+  // With too few samples, batches would repeat them, which adds no information.
   if (samples.size() <= static_cast<std::size_t>(window) * static_cast<std::size_t>(gbs)) {
     return drift.advise(samples);
   }
@@ -120,7 +120,7 @@ void print_study(Format format, const std::vector<CorrectionCell>& cells,
     }
     return json_text(all);
   };
-  // CSV is one table, the verdict a note beside it.
+  // CSV has only one table, so the verdict goes to standard error.
   if (drift && format != Format::table && format != Format::json)
     say("dflop: note: new data: {}\n", drift_sentence(*drift));
   print_result(format, text, json, table);
@@ -133,7 +133,7 @@ int run_correction(const Values& values) {
   const std::uint64_t seed = read_seed(values);
   const auto plan_path = values["plan"].as<std::string>();
   Plan plan = parse_plan(read_text_file(plan_path), plan_path);
-  plan.respect_memory = false;  // the study is of times: every batch is run, whether it fits or not
+  plan.respect_memory = false;  // the study measures times only, so batches that do not fit also run
   const int iterations = read_studied_iterations(values, plan.gbs);
   const std::vector<Anomaly> anomalies = read_anomalies(values, iterations);
   if (out && anomalies.size() != 1) {

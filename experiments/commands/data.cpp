@@ -1,4 +1,4 @@
-// dflop data describes what one model makes of a data set.
+// dflop data describes the workload of a data set for one model.
 #include <fmt/format.h>
 
 #include "costmodel/analytic/flops.hpp"
@@ -29,7 +29,7 @@ std::string samples_csv(const std::vector<Sample>& samples) {
   return to_csv(table);
 }
 
-/// Returns the forward FLOP of the encoder over those of the LLM, per sample.
+/// Returns, per sample, the forward FLOP of the encoder divided by those of the LLM.
 std::vector<double> flop_ratios(const ModelSpec& model, const std::vector<Sample>& samples) {
   std::vector<double> ratios;
   for (const Sample& sample : samples) {
@@ -39,8 +39,8 @@ std::vector<double> flop_ratios(const ModelSpec& model, const std::vector<Sample
   return ratios;
 }
 
-/// Lists the series, with `cut` the name of the LLM tokens saying that the model cuts them there, where some
-/// are longer.
+/// Lists the series. If some samples have more LLM tokens than `cut` (0: no cut), the name of that series
+/// says that the model cuts them.
 Table profile_table(const DataProfile& profile, std::int64_t cut) {
   Table table;
   table.columns = {{"series", "series"}, {"mean", "mean", 2}, {"min", "min", 2}, {"p10", "p10", 2},
@@ -53,8 +53,8 @@ Table profile_table(const DataProfile& profile, std::int64_t cut) {
   return table;
 }
 
-/// Reads samples without a cut of those of records, unless one is asked for or they are to be read as samples
-/// again.
+/// Reads samples. Samples of records are not cut, unless a cut is requested or the output must be readable as
+/// samples again.
 std::vector<Sample> read_data_samples(const Values& values, const ModelSpec& model, bool as_samples) {
   const auto data = values["data"].as<std::string>();
   if (kind_of_shards(data)) return open_shards(values, model)->samples();

@@ -1,4 +1,4 @@
-// dflop export writes a plan in the form of another program.
+// dflop export writes a plan in the format of another program.
 #include <fmt/format.h>
 
 #include "experiments/cli/command.hpp"

@@ -29,7 +29,7 @@ constexpr std::array<const char*, 4> kOutputs = {"report.html", "fidelity.json",
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr double kFidelityMostBudgetS = 86'400;
 
-/// Returns the options of plans that are run live.
+/// Returns the options for plans that run live.
 Options live_options() {
   Options options;
   options.add({
@@ -47,7 +47,7 @@ Options live_options() {
   return options;
 }
 
-/// A Request is all that the command line and the files that it names say of plans that are run live.
+/// A Request holds all options for plans that run live, from the command line and its files.
 struct Request {
   PlanGrid grid;
   int gbs = 0;
@@ -56,10 +56,10 @@ struct Request {
   FidelityOptions options;
   bool foreign_profile = false;
   bool extrapolate = false;
-  Seconds budget{0};  ///< of a plan's profiles
+  Seconds budget{0};  ///< for measuring the profiles of one plan
 };
 
-/// Calls check(plan) for each plan. @throws Error as it does, naming the plan and `file`
+/// Calls check(plan) for each plan. @throws Error as check() does, naming the plan and `file`
 template <typename Check>
 void check_plans(const Request& request, const std::string& file, const Check& check) {
   for (const NamedPlan& named : request.plans) {
@@ -94,7 +94,7 @@ Request read_request(const Values& values) {
   options.seed = read_seed(values);
   options.kernels = read_kernel_request(values, options.device, KernelUse::run);
   request.foreign_profile = read_foreign_profile(values);
-  request.extrapolate = values["extrapolate"].as<bool>();  // also of profiles that are measured
+  request.extrapolate = values["extrapolate"].as<bool>();  // also for measured profiles
   request.budget = Seconds(read_number(values, "budget-s", 0, kFidelityMostBudgetS));
   options.scheduler.name = "lpt";
   return request;
@@ -106,8 +106,8 @@ BatchStream make_request_batches(const Request& request, const Values& values, D
   return {std::make_shared<const std::vector<Sample>>(std::move(samples)), request.gbs, seed};
 }
 
-/// Measures what the profile of a plan is made of, or a part of it.
-/// @throws Stopped after the part that is measured when a signal comes
+/// Measures the profile of a plan or, according to `what`, a part of it.
+/// @throws Stopped after the current part if a signal arrives
 ProfileTables measure(const Request& request, const Plan& plan, const MeasureRequest& what,
                       const StopOnSignals& signals) {
   return measure_for_plan(
@@ -115,8 +115,8 @@ ProfileTables measure(const Request& request, const Plan& plan, const MeasureReq
       request.budget * what.part, [&] { signals.check(); }, what.kernels, what.points);
 }
 
-/// Checks the profile.
-/// @throws Error (input) naming the plan for which the profile is not.
+/// Checks that the profile fits each plan.
+/// @throws Error (input) naming the plan that the profile does not fit
 void check_profile(const Request& request, const ProfileTables& profile, const std::string& file) {
   check_plans(request, file, [&](const Plan& plan) {
     const std::unique_ptr<World> world = make_live_world(request.options.device, plan);
@@ -125,9 +125,9 @@ void check_profile(const Request& request, const ProfileTables& profile, const s
   });
 }
 
-/// Studies one plan after the other. A plan that fails has a row that says why, and the others run all the
-/// same. `profile` is of all plans; where it is null, each has its own.
-/// @throws Stopped where a signal came, after the step or the measured part that is under way
+/// Studies one plan after the other. If a plan fails, its row says why, and the other plans still run.
+/// `profile` is for all plans; if it is null, each plan has its own.
+/// @throws Stopped after the current step or measured part if a signal arrived
 void study_plans(const Request& request, const BatchStream& batches, const NamedProfile* profile,
                  const StopOnSignals& signals, std::vector<PlanFidelity>& results) {
   const std::int64_t each = request.options.warm_up + request.options.steps;
@@ -164,7 +164,7 @@ void study_plans(const Request& request, const BatchStream& batches, const Named
   }
 }
 
-/// Returns the name of the file of the profile that predicted a plan.
+/// Returns the file name of the profile that predicted a plan.
 std::string profile_file(std::size_t plan) {
   return fmt::format("profile-{}.json", plan + 1);
 }
@@ -188,7 +188,7 @@ void write_outputs(const std::string& directory, const Provenance& made_by,
   say("dflop: wrote {}: report.html, fidelity.json, fidelity.csv, operations.csv{}\n", directory, profiles);
 }
 
-/// A Report is where the results go.
+/// A Report prints and writes the results.
 struct Report {
   explicit Report(const Values& values) : format(read_format(values)), out(read_text(values, "out")) {
     if (!out) return;

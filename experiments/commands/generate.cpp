@@ -1,4 +1,4 @@
-// dflop generate has a model answer samples of tars.
+// dflop generate generates a model's answers to samples of tars.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -30,9 +30,9 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kMostExamples = 3;
-constexpr std::size_t kMostAlone = 8;  ///< stragglers of which each is replayed alone
+constexpr std::size_t kMostAlone = 8;  ///< max stragglers that are replayed one by one
 
-/// Returns `part` over `whole`, and nothing where that is 0.
+/// Returns `part` / `whole`; nothing if `whole` is 0.
 Cell fraction(Nanoseconds part, Nanoseconds whole) {
   if (whole.count() == 0) return {};
   return Seconds(part) / Seconds(whole);
@@ -90,7 +90,7 @@ Table stream_table(const std::vector<KinetoTrace>& traces) {
   return table;
 }
 
-/// Returns bytes per second, and nothing where either is not known.
+/// Returns bytes per second; nothing if either value is unknown.
 Cell bandwidth(const std::optional<Bytes>& bytes, Nanoseconds time) {
   if (!bytes || bytes->count == 0 || time.count() == 0) return {};
   return static_cast<double>(bytes->count) / Seconds(time).count();
@@ -171,16 +171,17 @@ Table example_table(const std::vector<const KinetoFinding*>& examples) {
   return table;
 }
 
-/// A Savings is what part of the steps' time is saved where stragglers compute as the others do.
+/// Savings are fractions of the steps' time that would be saved if stragglers computed as fast as the other
+/// ranks.
 struct Savings {
   KinetoStragglers stragglers;
-  std::vector<int> ranks;                    ///< of these
-  std::vector<std::optional<double>> alone;  ///< a row per straggler; nothing where it is not known
+  std::vector<int> ranks;                    ///< of the stragglers
+  std::vector<std::optional<double>> alone;  ///< per straggler; nothing if unknown
   std::optional<double> together;
 };
 
-/// Replays the steps with all stragglers mended, and drops those without which nearly as much is saved, where
-/// there are few.
+/// Replays the steps with all stragglers mended. If there are few, it drops each one that contributes almost
+/// nothing to the savings.
 void drop_innocent(Savings& savings, const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                    const PipelineImport& joined, const std::vector<PipelineStep>& steps) {
   constexpr double kLittle = 0.005;
@@ -207,10 +208,11 @@ void drop_innocent(Savings& savings, const std::vector<KinetoTrace>& traces, con
     savings.ranks.push_back(*traces[straggler.trace].rank);
 }
 
-/// Finds stragglers by the time in which others wait and compute nothing; where that names none, by all time
-/// in which others wait. Where steps can be replayed, mending them has to save kLeastStraggling, as a wait
-/// may cost nothing; hidden waits count only then. What each saves alone is known where they are few. Ranges
-/// of compute in which ranks wait for each other say nothing of what is saved.
+/// Finds stragglers by the time in which other ranks wait without computing or, if that names none, by all
+/// time in which others wait. If steps can be replayed, mending the stragglers must save at least
+/// kLeastStraggling, because a wait may cost nothing. Waits hidden by compute count only if steps can be
+/// replayed. The savings per straggler are computed only for few stragglers. If ranks wait for each other
+/// inside ranges of compute, savings are unknown.
 Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                      const PipelineImport& pipeline) {
   const auto is_joint = [](const PipelineStep& step) { return !step.joint.empty(); };
@@ -232,7 +234,7 @@ Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
   return {};
 }
 
-/// Says in the findings of stragglers what mending them saves.
+/// Adds to the findings of stragglers how much mending them saves.
 void tell_savings(const Savings& savings, const std::vector<KinetoTrace>& traces,
                   std::vector<KinetoFinding>& findings) {
   const std::vector<int>& all = savings.ranks;
@@ -323,8 +325,8 @@ void print_trace(Format format, const std::vector<KinetoTrace>& traces, const Ki
   print_result(format, text, json, steps);
 }
 
-/// Gives files without a rank the lowest free ones, and refuses a rank that is there twice and files of runs
-/// of different sizes.
+/// Gives files without a rank the lowest free ranks. Rejects duplicate ranks and files from runs of different
+/// sizes.
 void settle_ranks(std::vector<KinetoTrace>& traces) {
   const auto sized =
       std::ranges::find_if(traces, [](const KinetoTrace& t) { return t.world_size.has_value(); });
@@ -346,7 +348,7 @@ void settle_ranks(std::vector<KinetoTrace>& traces) {
   }
 }
 
-/// Returns what a shell makes of a pattern, sorted; nothing where it matches no file.
+/// Returns the files that match a shell pattern, sorted.
 std::vector<std::string> files_matching(const std::string& pattern) {
   glob_t found{};
   std::vector<std::string> files;
@@ -356,7 +358,7 @@ std::vector<std::string> files_matching(const std::string& pattern) {
   return files;
 }
 
-/// Returns the .json and .json.gz of a folder, sorted.
+/// Returns the .json and .json.gz files of a folder, sorted.
 std::vector<std::string> traces_of_folder(const std::string& folder) {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -367,12 +369,12 @@ std::vector<std::string> traces_of_folder(const std::string& folder) {
   return files;
 }
 
-/// Returns the files of the names: a folder stands for its traces, a pattern that is no file for what it
-/// matches.
+/// Returns the files that the names stand for. A folder stands for its traces, and a pattern that is not a
+/// file for the files that it matches.
 std::vector<std::string> trace_files(const std::vector<std::string>& names) {
   std::vector<std::string> files;
   for (const std::string& name : names) {
-    std::error_code ignored;  // what cannot be looked at is told of when it is opened
+    std::error_code ignored;  // an inaccessible file is reported when it is opened
     std::vector<std::string> found = {name};
     if (std::filesystem::is_directory(name, ignored)) {
       found = traces_of_folder(name);
@@ -386,7 +388,7 @@ std::vector<std::string> trace_files(const std::vector<std::string>& names) {
   return files;
 }
 
-/// Reads which kinds of finding end the command with exit code 3.
+/// Reads the kinds of findings that end the command with exit code 3.
 std::vector<KinetoFindingKind> read_fail_on(const Values& values) {
   const auto text = read_text(values, "fail-on");
   if (!text) return {};
@@ -405,7 +407,7 @@ std::vector<KinetoFindingKind> read_fail_on(const Values& values) {
   return kinds;
 }
 
-/// Says which of the kinds were found.
+/// Reports which of the kinds were found.
 void tell_fatal(const std::vector<KinetoFinding>& findings, const std::vector<KinetoFindingKind>& kinds) {
   for (const KinetoFindingKind kind : kinds) {
     const auto count = std::ranges::count(findings, kind, &KinetoFinding::kind);
@@ -417,14 +419,14 @@ std::optional<std::string> read_timeline_output(const Values& values,
                                                 const std::vector<std::string>& inputs) {
   auto out = read_output(values, "out");
   for (const std::string& input : inputs) {
-    std::error_code ignored;  // what is not there yet is not the same file
+    std::error_code ignored;  // a file that does not exist yet is not the same file
     if (!out || (*out != input && !std::filesystem::equivalent(*out, input, ignored))) continue;
     refuse_option("out", fmt::format("'{}' is also a file of '--kineto'", *out));
   }
   return out;
 }
 
-/// A RecordedPlan is the plan that the run is said to be of, and its schedule, where that is given.
+/// A RecordedPlan is the plan that the user gives for the recorded run, with its schedule if given.
 struct RecordedPlan {
   explicit RecordedPlan(const Values& values) : RecordedPlan(values["plan"].as<std::string>()) {
     const auto name = read_text(values, "schedule");
@@ -464,8 +466,8 @@ Provenance made_by(const Values& values, const RecordedPlan* plan) {
   return made;
 }
 
-/// Reads the steps of a pipeline that can be replayed, as their plan says if one is given; the rest are
-/// findings. `replayed`: how long each takes when it is replayed as it was.
+/// Reads the steps of a pipeline that can be replayed, with the help of the plan if one is given; other steps
+/// become findings. `replayed` receives the time of each step in an unchanged replay.
 PipelineImport read_pipeline(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                              const RecordedPlan* plan, std::vector<Nanoseconds>& replayed) {
   PipelineImport pipeline = import_pipeline(traces, ranks);
@@ -479,7 +481,7 @@ PipelineImport read_pipeline(const std::vector<KinetoTrace>& traces, const Kinet
   return pipeline;
 }
 
-/// Reads the steps of ranks that meet in collectives, where these can be replayed.
+/// Reads the steps of ranks that meet in collectives, if these steps can be replayed.
 PipelineImport read_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                            std::vector<Nanoseconds>& replayed) {
   if (why_not_joined(traces, ranks)) return {};
@@ -490,7 +492,8 @@ PipelineImport read_joined(const std::vector<KinetoTrace>& traces, const KinetoR
   return joined;
 }
 
-/// Returns the steps that can be replayed; without them, what ran when, which cannot.
+/// Returns the steps that can be replayed. If there are none, returns timelines that show what ran when but
+/// cannot be replayed.
 std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                    const PipelineImport& pipeline) {
   if (pipeline.steps.empty()) {
@@ -510,7 +513,7 @@ std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const
   return timelines;
 }
 
-/// Refuses to write a timeline of the host's ranges of which no step fits.
+/// Rejects a timeline if the traces have only ranges of the host and no step can be replayed.
 void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport& pipeline) {
   const bool device = std::ranges::any_of(traces, [](const KinetoTrace& t) { return !t.activities.empty(); });
   if (device || !pipeline.steps.empty()) return;
@@ -521,7 +524,7 @@ void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport&
                to_string(first.kind), first.text, pipeline.findings.size());
 }
 
-/// Returns how many steps all traces have; 1 without marks of steps.
+/// Returns how many steps are in all traces; 1 if no steps are marked.
 std::size_t common_steps(const std::vector<KinetoTrace>& traces) {
   std::map<std::int64_t, std::size_t> traces_of;  // by number
   for (const KinetoTrace& trace : traces) {
@@ -531,8 +534,8 @@ std::size_t common_steps(const std::vector<KinetoTrace>& traces) {
   return std::ranges::count_if(traces_of, [&](const auto& entry) { return entry.second == traces.size(); });
 }
 
-/// Returns what replays of the steps are to know: of each kind that misleads what-ifs the first finding, and
-/// how many there are; and why most steps are left out, where they are.
+/// Returns the findings that replays must know: the first finding of each kind that misleads what-ifs, with
+/// the number of such findings, and the reason if most steps are left out.
 std::vector<RecordFinding> findings_for_replay(const std::vector<KinetoTrace>& traces,
                                                const PipelineImport& pipeline,
                                                const std::vector<KinetoFinding>& findings) {
@@ -560,7 +563,7 @@ std::vector<RecordFinding> findings_for_replay(const std::vector<KinetoTrace>& t
   return kept;
 }
 
-/// Returns the file of the steps. @throws Error (input) where there is none
+/// Returns the timeline file of the steps. @throws Error (input) if there is none
 std::string timeline_json(const Values& values, const std::vector<KinetoTrace>& traces,
                           const KinetoRanks& ranks, const PipelineImport& pipeline, const RecordedPlan* plan,
                           bool has_ranges, const std::vector<KinetoFinding>& findings) {
@@ -604,7 +607,7 @@ int run_import(const Values& values) {
   findings.insert(findings.end(), slow.begin(), slow.end());
   const bool is_fatal = std::ranges::any_of(
       findings, [&](const KinetoFinding& finding) { return std::ranges::count(fatal, finding.kind) > 0; });
-  // Traces of which no timeline can be made have findings that say why, which a gate is to tell all the same.
+  // If no timeline can be made, the findings say why. They are still printed and checked against --fail-on.
   std::string no_timeline;
   try {
     if (out)

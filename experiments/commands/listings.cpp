@@ -1,4 +1,4 @@
-// dflop models, dflop clusters, dflop devices and dflop manual list what there is.
+// dflop models, dflop clusters, dflop devices and dflop manual list what is available.
 #include <fmt/format.h>
 
 #include "backend/gpus.hpp"

@@ -21,7 +21,7 @@ namespace {
 constexpr int kMostBins = 65'536;
 constexpr std::int64_t kPartitionMostTokens = std::int64_t{1} << 50;
 
-/// Returns the orders that the makespan bounds know: those of one stage on each rank, the same for all
+/// Returns the orders that the makespan bounds support: one stage on each rank, and the same order for all
 /// durations.
 std::vector<OrderKind> partition_orders() {
   return plainest_first(
@@ -36,12 +36,12 @@ Objective read_objective_of_bins(const Values& values) {
   return objective;
 }
 
-/// A Partition has items and bins as the options say, and all that the problem refers to.
+/// A Partition holds the items and bins from the options, and all objects that the problem refers to.
 struct Partition {
   std::string file;
   ItemList items;
   Objective objective = Objective::bins;
-  std::vector<double> encoder_s;  ///< of a bin
+  std::vector<double> encoder_s;  ///< per item, within a bin
   LoadPipeline pipeline;
   std::unique_ptr<MakespanBounds> bounds;
   AssignmentProblem problem;
@@ -63,7 +63,7 @@ struct Partition {
     if (bins.bins % bins.dp != 0) {
       refuse_value("bins", fmt::format("a multiple of --dp {}", bins.dp), std::to_string(bins.bins));
     }
-    // This is a bin's part of what one of the encoder's ranks gets: e x dp / encoder dp.
+    // Each bin's part of the encoder time: e x dp / encoder dp.
     const double share = encoder_dp > 0 ? static_cast<double>(bins.dp) / encoder_dp : 1.0;
     for (const double time : items.encoder_s) encoder_s.push_back(time * share);
     bins.encoder_s = encoder_s;
@@ -127,7 +127,7 @@ SolveLimits read_limits(const Values& values) {
   return limits;
 }
 
-/// Lists an item a row, in file order: where it is and what it takes.
+/// Lists the items in file order, each with its bin and costs.
 Table item_rows(const Partition& partition, const AssignmentSolution& solution) {
   Table table{{{"item", "item"},
                {"bin", "bin"},

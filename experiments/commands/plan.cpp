@@ -28,7 +28,7 @@
 namespace dflop {
 namespace {
 
-/// Says what a plan spends most more on than the best.
+/// Says where a plan loses the most time against the best plan.
 std::string loss(const RankedPlan& plan, const RankedPlan& best) {
   const RankShares& mine = plan.shares;
   const RankShares& its = best.shares;
@@ -61,9 +61,9 @@ std::string layers_text(const std::vector<int>& layers) {
   return text;
 }
 
-/// Lists a plan a row, best first: objective, bound, peak memory, the four shares of the mean iteration and
-/// what it loses to the best by. Some have other microbatches than those of lpt, so that only their times
-/// with lpt are compared. Empty where the planner lists none.
+/// Lists the plans, best first, with objective, bound, peak memory, the four shares of the mean iteration and
+/// the main loss against the best plan. Some plans have microbatches from other schedulers than lpt; only
+/// times with lpt are compared. Empty if the planner lists no plans.
 Table plan_ranking(const PlanResult& result, bool fits_further) {
   Table table;
   table.columns = {{"rank", "#"},
@@ -116,7 +116,7 @@ std::string ranking_json(const PlanResult& result, const Table& ranking,
   return json_text(json);
 }
 
-/// Says what is proven of the best plan, or that nothing is.
+/// Describes what is proven about the best plan, if anything.
 std::string describe_proof(const PlanResult& result, int gpus) {
   if (!result.bound) return "no bound is known for this planner and cost model";
   return fmt::format(
@@ -138,14 +138,14 @@ Table plan_table(const std::string& planner, const PlanResult& result, bool fits
             result.bound ? Cell(result.gap()) : Cell(), result.plan->gpus()}}};
 }
 
-/// Returns the schedulers that may fill the plans of a search: those that look at costs.
+/// Returns the schedulers that may fill microbatches in a search: those that minimize costs.
 std::vector<std::string_view> final_schedulers() {
   std::vector<std::string_view> names = scheduler_names();
   std::erase_if(names, [](std::string_view name) { return !find_method(name).minimises; });
   return names;
 }
 
-/// Reads the options of the planner search, which the others refuse.
+/// Reads the options of the planner 'search'. Other planners reject them.
 SearchOptions read_search(const Values& values, const std::string& planner) {
   SearchOptions search = read_search_options(values);
   search.wish = read_wish(values);
@@ -163,7 +163,7 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
   return search;
 }
 
-/// Refuses a wish for a tp that a profile has not, which no plan could grant.
+/// Rejects a wish for a tp that is not in the profile, as no plan could satisfy it.
 void require_measured_wish(const PlanWish& wish, const NamedProfile& profile) {
   const auto require = [&](const char* option, const std::optional<int>& tp) {
     const auto& measured = profile.tables.tp;
@@ -176,7 +176,7 @@ void require_measured_wish(const PlanWish& wish, const NamedProfile& profile) {
   require("encoder-tp", wish.encoder.tp);
 }
 
-/// Refuses an order of colocated plans, which only the search makes.
+/// Rejects an order for colocated plans with other planners than the search, which alone makes such plans.
 void require_search_for_spread(OrderKind order, const std::string& planner) {
   if (!traits(order).spreads_encoder || find_planner(planner).searches) return;
   refuse_option(
@@ -185,15 +185,15 @@ void require_search_for_spread(OrderKind order, const std::string& planner) {
                   to_string(order), planner));
 }
 
-/// Returns the plan as JSON, with what it rests on for who reads it.
+/// Returns the plan as JSON, with its assumptions for the reader.
 std::string plan_json(const Plan& plan, const AssumptionBlock& assumptions) {
   auto json = nlohmann::ordered_json::parse(to_json(plan));
   json["assumptions"] = assumptions.json();
   return json_text(json);
 }
 
-/// Says how likely further batches of the data that a scheduler fills overrun a GPU's memory. Returns whether
-/// the plan holds all of them.
+/// Notes how likely further batches, filled by a scheduler, overrun a GPU's memory. Returns whether the plan
+/// holds all of them.
 bool assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& target,
                         const std::vector<Sample>& samples, const std::string& scheduler,
                         std::uint64_t seed) {
@@ -215,7 +215,7 @@ bool assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& 
   return headroom.holds_all();
 }
 
-/// Says which microbatches the objective is of.
+/// Notes the scheduler of the microbatches that the objective was computed with.
 void assume_schedule(AssumptionBlock& block, const RankedPlan& best) {
   std::string text = fmt::format("the objective is of microbatches of {}", best.scheduler);
   std::vector<std::pair<std::string, Cell>> figures = {{"scheduler", best.scheduler}};
@@ -240,7 +240,7 @@ int run_plan(const Values& values) {
       by_wish && values["planner"].defaulted() ? "search" : values["planner"].as<std::string>();
   require_search_for_spread(plan_options.order, planner);
   if (traits(plan_options.order).spreads_encoder)
-    plan_options.order = PlanOptions{}.order;  // a wish of the search's
+    plan_options.order = PlanOptions{}.order;  // the search reads the order as a wish
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
   const auto form = read_text(values, "export");
@@ -252,7 +252,7 @@ int run_plan(const Values& values) {
   const int iterations = read_iterations(values, gbs);
   const std::uint64_t seed = read_seed(values);
   const OutlierDelay delay = read_delay(values, gbs);
-  const PlannerKind& kind = find_planner(planner);  // refuses an unknown name before the long part
+  const PlannerKind& kind = find_planner(planner);  // rejects an unknown name before the long part
   SearchOptions search = read_search(values, planner);
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile) refuse_given(values, link_option_names(), kMeasuredLinks);
@@ -270,7 +270,7 @@ int run_plan(const Values& values) {
   const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed, delay, target.model, data);
 
   const auto start = std::chrono::steady_clock::now();
-  if (search.time_limit)  // of which reading took its part
+  if (search.time_limit)  // reading has used some of the limit
     search.time_limit = std::max(*search.time_limit - Seconds(start - begun), Seconds{1e-3});
   PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
                                 values["best-parts"].as<bool>());
@@ -316,7 +316,7 @@ int run_plan(const Values& values) {
   assume_layouts(block, plans);
   assume_orders(block, plans);
   if (!result.best.empty()) assume_schedule(block, result.best.front());
-  // What fills the plan's own batches decides whether it is marked.
+  // The scheduler of the plan's own batches decides whether the plan is marked.
   const bool fills_at_random = !kind.searches && !kind.leaves_parts;
   const bool fits_at_random =
       !fills_at_random || assume_plan_memory(block, *result.plan, target, samples, "random", seed);

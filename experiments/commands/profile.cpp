@@ -1,4 +1,4 @@
-// dflop profile measures what the parts of a model take on a live device.
+// dflop profile measures the time and memory of the parts of a model on a live device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,12 +25,12 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kLeastTokens = 32;  // two points of each unit
+constexpr std::int64_t kLeastTokens = 32;  // for two points of each unit
 constexpr std::int64_t kProfileMostTokens = 1 << 17;
 constexpr double kProfileMostBudgetS = 86'400;
 constexpr int kMostRanks = kMostTp;
 
-/// Reads "3/4" or "0.75". @throws Error (usage) for what is no part of a device
+/// Reads "3/4" or "0.75". @throws Error (usage) if this is not a part of a device
 double read_share(const std::string& text) {
   constexpr double kMost = 1 << 20;
   ValueText reader("shares", "parts of a device above 0 and up to 1, as 1/2,1", text);
@@ -41,8 +41,9 @@ double read_share(const std::string& text) {
   return share;
 }
 
-/// Reads --shares, rising, each once.
-/// @throws Error (usage) for a part of a device that has none, or that is not a whole number of its cores
+/// Reads --shares, sorted and without duplicates.
+/// @throws Error (usage) for a share of a device that does not support shares, or a share that is not a whole
+/// number of its cores
 std::vector<double> read_shares(const Values& values, const LiveDevice& device) {
   constexpr double kRounding = 1e-6;
   std::set<double> shares;
@@ -64,7 +65,8 @@ std::vector<double> read_shares(const Values& values, const LiveDevice& device) 
   return {shares.begin(), shares.end()};
 }
 
-/// Adds of how much of a device a row is, and how many times as long it takes beside a neighbour on the rest.
+/// Adds the share of the device that a row was measured on, and the slowdown of each pass while a neighbor
+/// uses the rest.
 void add_part_cells(std::vector<Cell>& row, const TpProfile& tp, std::size_t unit, int quanta) {
   row.push_back(fmt::format("{}/{}", tp.quanta, quanta));
   if (!tp.part) return row.resize(row.size() + 3);
@@ -110,7 +112,7 @@ std::vector<std::string> modes_of(const ProfileTables& tables) {
   return modes;
 }
 
-/// Reads what --resume goes on from; none without it, or where there is no file yet.
+/// Reads the tables that --resume continues; nothing without --resume or if there is no file yet.
 std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec& model, const World& world,
                                           const ProfilerOptions& options) {
   if (!values["resume"].as<bool>()) return std::nullopt;

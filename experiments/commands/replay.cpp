@@ -1,4 +1,4 @@
-// dflop replay runs a recorded timeline again, as it was and under what-ifs.
+// dflop replay replays a recorded timeline, unchanged and under what-ifs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,15 +27,15 @@
 namespace dflop {
 namespace {
 
-/// Replays are the runs of all iterations that are replayed; replays[i][k] has the same name for each i.
+/// Replays are the runs of all replayed iterations. replays[i][k] has the same name for each i.
 using Replays = std::vector<std::vector<ReplayRun>>;
 
-/// A RunSummary says what a run comes to over all iterations.
+/// A RunSummary summarizes a run over all iterations.
 struct RunSummary {
   Seconds mean{0};
   Seconds p95{0};  ///< nearest rank
   double idle_fraction = 0;
-  std::optional<Bytes> peak_memory = Bytes{};  ///< nothing where it is not known of all iterations
+  std::optional<Bytes> peak_memory = Bytes{};  ///< nothing if it is unknown for an iteration
 };
 
 RunSummary summarize(const Replays& replays, std::size_t k) {
@@ -56,7 +56,7 @@ RunSummary summarize(const Replays& replays, std::size_t k) {
   return summary;
 }
 
-/// Replaces the times of a summary by those of all repeated runs that end.
+/// Replaces the times of a summary by the times of all repeated runs that end.
 void take_times(RunSummary& summary, std::vector<Seconds> repeated) {
   std::erase(repeated, kStalledMakespan);
   if (repeated.empty()) return;
@@ -66,13 +66,13 @@ void take_times(RunSummary& summary, std::vector<Seconds> repeated) {
   summary.p95 = nearest_rank(repeated, 0.95);
 }
 
-/// Returns `after` - `before` as a fraction of `before`; nothing where that is zero.
+/// Returns (`after` - `before`) / `before`; nothing if `before` is zero.
 std::optional<double> relative_difference(Seconds before, Seconds after) {
   if (before.count() == 0) return std::nullopt;
   return (after - before) / before;
 }
 
-/// Returns the largest difference of one iteration, as a fraction of what it is compared with.
+/// Returns the largest relative difference of an iteration between run k and run `base`.
 std::optional<double> largest_difference(const Replays& replays, std::size_t k, std::size_t base) {
   std::optional<double> largest;
   for (const std::vector<ReplayRun>& runs : replays) {
@@ -82,8 +82,8 @@ std::optional<double> largest_difference(const Replays& replays, std::size_t k, 
   return largest;
 }
 
-/// Compares the replay with the recording (its error), and each what-if with the replay. `repeated`:
-/// makespans of the last row, where it was repeated.
+/// Compares the replay with the recording (the replay's error), and each what-if with the replay. `repeated`
+/// has the makespans of the last row if it was repeated.
 Table run_table(const Replays& replays, const std::vector<Seconds>& repeated) {
   const bool several = replays.size() > 1;
   Table table;
@@ -117,7 +117,7 @@ Table run_table(const Replays& replays, const std::vector<Seconds>& repeated) {
   return table;
 }
 
-/// Shows how each group spent an iteration, recorded and replayed as it was.
+/// Shows how each group spent an iteration in the recording and in the unchanged replay.
 Table group_table(const std::vector<ReplayRun>& runs) {
   Table table;
   table.columns = {{"stage", "stage"}, {"dp_rank", "dp"}, {"first_rank", "rank"}};
@@ -153,19 +153,19 @@ Table price_table(const PricedParts& parts) {
   return table;
 }
 
-/// Returns the step of its run that an iteration of the file is; nothing where that is the same number.
+/// Returns the step of the run that an iteration of the file has; nothing if both have the same number.
 std::optional<std::int64_t> step_of(const TimelineFile& trace, int iteration) {
   const std::int64_t first = trace.made_by ? trace.made_by->first_iteration.value_or(0) : 0;
   return first > 0 ? std::optional(first + iteration) : std::nullopt;
 }
 
-/// Returns what the groups of a recording are called: a recording of no plan has ranks alone.
+/// Returns the name for the groups of a recording. A recording without a plan has only ranks.
 std::string group_word(const TimelineFile& trace) {
   const bool of_plan = !trace.made_by || trace.made_by->plan;
   return of_plan && !has_pieces_alone(trace.iterations.front()) ? "tp group" : "rank";
 }
 
-/// Returns what the table of groups shows: "iteration 3, step 6 of the run, by rank, as recorded and ...".
+/// Returns the title of the table of groups: "iteration 3, step 6 of the run, by rank, as recorded and ...".
 std::string group_title(const TimelineFile& trace, int iteration, const Replays& replays) {
   const auto step = step_of(trace, iteration);
   return fmt::format("iteration {}{}{}, by {}, as recorded and as replayed{}", iteration,
@@ -174,9 +174,9 @@ std::string group_title(const TimelineFile& trace, int iteration, const Replays&
                      group_word(trace), replays.front().size() > 2 ? " without what-ifs" : "");
 }
 
-/// Prints a row for each run, how the groups of the first iteration spent the first two, and where the prices
-/// of another plan come from, if there is one. `repeated`: makespans of the last row, where it was repeated.
-/// `begin`: the first replayed iteration of the file.
+/// Prints a row for each run, the groups' use of time in the first two runs of the first iteration, and the
+/// source of the prices of another plan, if there is one. `repeated` has the makespans of the last row if it
+/// was repeated. `begin` is the first replayed iteration of the file.
 void print_replays(Format format, const TimelineFile& trace, int begin, const Replays& replays,
                    const PricedParts* prices, const std::vector<Seconds>& repeated) {
   const Table runs = run_table(replays, repeated);
@@ -206,20 +206,20 @@ void print_replays(Format format, const TimelineFile& trace, int begin, const Re
   print_result(format, text, json, distribution ? *distribution : runs);
 }
 
-/// An OtherPlan is the plan of a what-if and all that it refers to.
+/// An OtherPlan is the plan of a what-if with all objects that it refers to.
 struct OtherPlan : PlanFiles {
   using PlanFiles::PlanFiles;
 
   PricedParts parts;
 };
 
-/// A Range is the iterations from `begin` to before `end`.
+/// A Range holds the iterations [begin, end).
 struct Range {
   int begin = 0;
   int end = 0;
 };
 
-/// Reads --iteration: one, all, or all without the first step of a live run.
+/// Reads --iteration: one iteration, all, or all except the first step of a live run.
 Range read_range(const Values& values, const TimelineFile& trace) {
   const auto text = values["iteration"].as<std::string>();
   const auto recorded = static_cast<int>(trace.iterations.size());
@@ -236,8 +236,8 @@ Range read_range(const Values& values, const TimelineFile& trace) {
   return {iteration, iteration + 1};
 }
 
-/// Returns the profile that is named or, without one, the model that the recording says it is of, where that
-/// is still the same.
+/// Returns the profile of the options. Without one, returns the model that the recording names, if it has not
+/// changed since.
 ReplayReference read_reference(const Values& values, const TimelineFile& trace) {
   if (std::optional<NamedProfile> profile = read_profile(values)) {
     if (trace.made_by && trace.made_by->model) require_recorded_model(*profile, *trace.made_by->model);
@@ -248,14 +248,14 @@ ReplayReference read_reference(const Values& values, const TimelineFile& trace) 
   try {
     if (model_hash(model.name) != model.hash) return {};
     return {"the model's FLOP", nullptr, find_model(model.name)};
-  } catch (const Error&) {  // a file that is no longer there
+  } catch (const Error&) {  // the file no longer exists
     return {};
   }
 }
 
-/// Returns the cluster whose memory the replayed run has: that of the other plan, or of the recording, which
-/// is named by `--cluster` or by the recording itself. Nothing where the recording names none, or one that
-/// has changed, or stages ran on GPUs of their own.
+/// Returns the cluster whose memory limits the replayed run: the cluster of the other plan, else the one of
+/// `--cluster`, else the one that the recording names. Nothing if the recording names none or one that has
+/// changed, or if stages ran on GPUs of their own.
 std::optional<ClusterSpec> memory_cluster(const Values& values, const OtherPlan* plan,
                                           const TimelineFile& trace) {
   if (plan != nullptr) return plan->target.cluster;
@@ -265,12 +265,12 @@ std::optional<ClusterSpec> memory_cluster(const Values& values, const OtherPlan*
   const Origin& cluster = *trace.made_by->cluster;
   try {
     if (cluster_hash(cluster.name) == cluster.hash) return find_cluster(cluster.name);
-  } catch (const Error&) {  // a file that is no longer there
+  } catch (const Error&) {  // the file no longer exists
   }
   return std::nullopt;
 }
 
-/// Returns the orders that are of the same work whatever the plan.
+/// Returns the orders that have the same work for any plan.
 std::vector<std::string_view> replayed_orders() {
   return names_of(orders_where([](const OrderTraits& order) { return !order.spreads_encoder; }));
 }
@@ -282,7 +282,7 @@ std::optional<OrderKind> read_order_kind(const Values& values) {
   refuse_value("pipeline-schedule", joined(replayed_orders()), *name);
 }
 
-/// Says which weight parts an order that splits backwards took, where the user has not said so.
+/// Notes the weight shares that an order with split backwards uses, unless the user gave them.
 void note_weight_shares(const Values& values, const Timeline& recording, const ReplayReference& reference) {
   const std::optional<OrderKind> kind = read_order_kind(values);
   if (!kind || !splits_backward(*kind) || values.count("weight-share") > 0) return;
@@ -299,7 +299,7 @@ void note_weight_shares(const Values& values, const Timeline& recording, const R
       text);
 }
 
-/// Says that an order that depends on memory runs without limits, where memory is not known.
+/// Notes that an order that depends on memory runs without limits, if memory is unknown.
 void note_no_limits(const Values& values, bool knows_memory, const std::optional<ClusterSpec>& cluster) {
   const std::optional<OrderKind> kind = read_order_kind(values);
   if (!kind || !traits(*kind).reads_limits || (knows_memory && cluster)) return;
@@ -325,7 +325,7 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
   if (!profile) return with(nullptr);
   try {
     return with(&*profile);
-  } catch (const Error& error) {  // the recording may have what the profile has not
+  } catch (const Error& error) {  // the recording may have durations that the profile lacks
     std::unique_ptr<OtherPlan> plan = with(nullptr);
     say("dflop: note: the analytic model prices everything that is not in the recording: {}\n", error.what());
     return plan;
@@ -334,8 +334,8 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
 
 constexpr double kMostScale = 1e6;
 
-/// Reads another order by name, an order of the user's, or another number of microbatches; nothing where none
-/// is asked for.
+/// Reads another order (by name or from the user's file) or another number of microbatches; nothing if none
+/// is given.
 std::optional<ReplayChange> read_order_change(const Values& values, const ReplayReference& reference) {
   const std::optional<std::string> file = read_text(values, "order");
   const std::optional<OrderKind> kind = read_order_kind(values);
@@ -351,7 +351,7 @@ std::optional<ReplayChange> read_order_change(const Values& values, const Replay
   return std::nullopt;
 }
 
-/// Reads the ranks of --as-others; none where it is not given.
+/// Reads the ranks of --as-others; none if it is not given.
 std::vector<int> read_evened_ranks(const Values& values) {
   std::vector<int> ranks;
   const std::optional<std::string> text = read_text(values, "as-others");
@@ -370,7 +370,7 @@ std::optional<ClusterSpec> read_cluster(const Values& values, const OtherPlan* p
   return std::nullopt;
 }
 
-/// Reads what is changed, in the order in which it is applied.
+/// Reads the changes in the order in which they are applied.
 std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, RecordedPart part,
                                        const ReplayReference& reference) {
   std::vector<ReplayChange> changes;
@@ -387,9 +387,9 @@ std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, Re
   return changes;
 }
 
-/// Links that are shared are scaled, too: contention takes the place of the durations that were. What the
-/// host adds to a message is part of the latency that rescale_links() finds.
-/// `cluster`: that of the run, where it is known.
+/// Reads the conditions of the what-if. With contention, simulated transfers replace the recorded durations,
+/// so the links of the cluster are scaled, too. The host's overhead per message is part of the latency that
+/// rescale_links() finds. `cluster_of_run` is the cluster of the run, if known.
 ReplayConditions read_conditions(const Values& values, const std::optional<ClusterSpec>& cluster_of_run) {
   ReplayConditions conditions;
   conditions.what_if = read_what_if(values, false);
@@ -421,8 +421,8 @@ void note_unknown_shapes(const Timeline& recording, const std::string& file) {
       file);
 }
 
-/// Refuses what is of pipelines and models where ranks compute pieces of neither, as of DDP and FSDP, and
-/// what is of such ranks elsewhere.
+/// Rejects options about pipelines and models for recordings without these, as of DDP and FSDP, and rejects
+/// options for such recordings elsewhere.
 void refuse_for_pieces(const Values& values, const Timeline& recording, const std::string& file) {
   const bool has_messages = std::ranges::any_of(
       recording.spans, [](const Span& span) { return is_send(span.op) || is_receive(span.op); });
@@ -443,8 +443,8 @@ void refuse_for_pieces(const Values& values, const Timeline& recording, const st
           file));
 }
 
-/// Refuses other links where collectives waited for ranks that nobody recorded: that is part of what they
-/// took.
+/// Rejects changes of links if collectives waited for ranks that were not recorded. Their recorded times
+/// include these waits.
 void refuse_for_missing_ranks(const Values& values, const TimelineFile& trace, const std::string& file) {
   const std::string_view kind = to_string(KinetoFindingKind::missing_rank);
   const auto missing = std::ranges::find(trace.findings, kind, &RecordFinding::kind);
@@ -456,8 +456,8 @@ void refuse_for_missing_ranks(const Values& values, const TimelineFile& trace, c
                   file, missing->text));
 }
 
-/// Refuses changes of links where the record lacks the sizes of transfers: nothing tells then how much of
-/// their time is bandwidth. A few without a size, such as barriers, do no harm.
+/// Rejects changes of links if the recording lacks the sizes of transfers, because the share of bandwidth in
+/// their times is then unknown. A few transfers without a size, such as barriers, do no harm.
 void refuse_for_unknown_sizes(const Values& values, const TimelineFile& trace, const std::string& file) {
   const bool is_shared = read_text(values, "network") == "contention";
   if (values["latency-scale"].defaulted() && values["bandwidth-scale"].defaulted() && !is_shared) return;
@@ -484,7 +484,7 @@ void refuse_for_unknown_sizes(const Values& values, const TimelineFile& trace, c
   if (is_shared) refuse_option("network", why);
 }
 
-/// Notes by how much the replay of an imported run as it was differs from the record, and what that means for
+/// Notes how much the unchanged replay of an imported run differs from the recording, and what that means for
 /// other orders.
 void note_own_error(const Values& values, const TimelineFile& trace, const std::string& file,
                     const Replays& replays) {
@@ -509,13 +509,13 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
   say("dflop: note: {}\n", text);
 }
 
-/// Tells whether links are changed, apart from --network.
+/// Returns whether options other than --network change links.
 bool changes_links(const Values& values) {
   return !values["latency-scale"].defaulted() || !values["bandwidth-scale"].defaulted() ||
          values.count("slow-link") > 0;
 }
 
-/// Says that links inside tensor-parallel groups are not changed, where there are such groups.
+/// Notes that links inside tensor-parallel groups are not changed, if there are such groups.
 void note_tensor_sums(const Values& values, const Timeline& timeline) {
   const auto has_sums = [](const GroupUsage& group) { return group.ranks > 1; };
   if (!changes_links(values) || std::ranges::none_of(timeline.groups, has_sums)) return;
@@ -523,7 +523,8 @@ void note_tensor_sums(const Values& values, const Timeline& timeline) {
       "not change; 'dflop simulate' also prices it on other links\n");
 }
 
-/// Returns how many messages are sent while one that the same rank sent before to the same rank is under way.
+/// Returns how many messages are sent while an earlier message between the same two ranks is still in
+/// transit.
 std::size_t overlapping_messages(const Timeline& timeline) {
   std::map<std::int32_t, std::int32_t> receiver;  // by message
   std::vector<const Span*> sends;
@@ -542,7 +543,7 @@ std::size_t overlapping_messages(const Timeline& timeline) {
   return count;
 }
 
-/// Says that other links make messages of the same two ranks overlap, each at the full rate.
+/// Notes that changed links make messages between the same two ranks overlap, each at the full rate.
 void note_overlaps(const Values& values, const TimelineFile& trace, int begin,
                    const std::vector<Timeline>& last) {
   if (!changes_links(values) || read_text(values, "network") == "contention") return;
@@ -559,7 +560,7 @@ void note_overlaps(const Values& values, const TimelineFile& trace, int begin,
       now, recorded);
 }
 
-/// Says what was found in the record and makes what-ifs doubtful.
+/// Notes the findings in the recording that make what-ifs doubtful.
 void note_findings(const TimelineFile& trace, const std::string& file) {
   for (const RecordFinding& finding : trace.findings) {
     say("dflop: note: {} has a finding that may make what-ifs wrong: {}: {}\n", file, finding.kind,
@@ -567,8 +568,8 @@ void note_findings(const TimelineFile& trace, const std::string& file) {
   }
 }
 
-/// Returns which part of its run a recording is. Step N of an imported run ran iteration N of its schedule,
-/// modulo their number; other runs have an iteration for each step.
+/// Returns which part of its run a recording covers. Step N of an imported run ran iteration N modulo the
+/// number of iterations of its schedule; other runs have one iteration for each step.
 RecordedPart part_of_run(const TimelineFile& trace) {
   return {trace.made_by ? trace.made_by->first_iteration.value_or(0) : 0,
           trace.iterations.front().source == "recorded"};
@@ -579,7 +580,7 @@ int run_replay(const Values& values) {
   const auto out = read_output(values, "out");
   const auto perfetto = read_output(values, "perfetto");
   const std::unique_ptr<OtherPlan> plan = read_other_plan(values);
-  // What is wrong with the options is told before a long file is read.
+  // This reports wrong options before a long file is read.
   read_what_if(values, false);
   read_changes(values, plan.get(), {}, {});
   const auto path = values["trace"].as<std::string>();
@@ -599,7 +600,7 @@ int run_replay(const Values& values) {
     require_together(values, values["plan"].as<std::string>(), plan->plan_made_by, schedule,
                      plan->schedule.made_by);
     std::optional<Provenance> recorded = trace.made_by;
-    if (recorded) recorded->cluster.reset();  // another cluster's plan is what is asked about
+    if (recorded) recorded->cluster.reset();  // the plan may be for another cluster
     require_together(values, schedule, plan->schedule.made_by, path, recorded);
   }
   const Range range = read_range(values, trace);
@@ -615,7 +616,7 @@ int run_replay(const Values& values) {
        ++k) {
     ReplayedIteration replayed = replay_iteration(trace.iterations[k], path, k, changes, conditions, detail,
                                                   in_sequence ? &sequence : nullptr);
-    if (k < range.begin) {  // where the ranks stand then is all that counts
+    if (k < range.begin) {  // only the state of the ranks after it matters
       if (plan) plan->parts = {};
       continue;
     }

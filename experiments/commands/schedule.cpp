@@ -1,4 +1,4 @@
-// dflop schedule puts the samples of global batches into microbatches.
+// dflop schedule distributes the samples of global batches over microbatches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ Table schedule_table(const ScheduleFile& schedule) {
   return table;
 }
 
-/// Says where the schedules do not make small what they are for: they may be proven optimal and be slow.
+/// Warns if the schedules minimize another objective than the plan needs: they may be proven optimal and
+/// still be slow.
 void report_objective(const ScheduleFile& schedule, const SchedulerChoice& choice, const Plan& plan) {
   const Objective objective = schedule.iterations.back().objective;
   const Method& method = find_method(choice.name);
@@ -52,7 +53,7 @@ void report_objective(const ScheduleFile& schedule, const SchedulerChoice& choic
       to_string(objective), to_string(*plan.objective));
 }
 
-/// Reports statistics over iterations, on standard error as they hold measured times.
+/// Reports statistics over iterations on standard error, because they contain measured times.
 void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
   const auto count = static_cast<double>(seconds.size());
   Seconds objective(0);
@@ -73,7 +74,8 @@ void report(const ScheduleFile& schedule, const std::vector<Seconds>& seconds) {
       1e3 * std::max_element(seconds.begin(), seconds.end())->count());
 }
 
-/// Says why schedules are not the method's own, each reason once with the first iteration that has it.
+/// Reports why schedules are not from the requested method: each reason once, with the first iteration that
+/// has it.
 void report_reasons(const ScheduleFile& schedule) {
   std::set<std::string> told;
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
@@ -83,7 +85,7 @@ void report_reasons(const ScheduleFile& schedule) {
   }
 }
 
-/// Reads what runs have taught about the plan's model on its cluster; nothing where no file is given.
+/// Reads the correction that runs of the plan's model on its cluster have learned; empty if no file is given.
 Correction read_correction(const Values& values, const Plan& plan) {
   const std::optional<std::string> path = read_text(values, "correction");
   if (!path) return Correction();

@@ -1,4 +1,4 @@
-// dflop serve answers requests for schedules from a process that trains.
+// dflop serve answers requests for schedules from a training process.
 #include <poll.h>
 #include <unistd.h>
 
@@ -19,7 +19,8 @@
 namespace dflop {
 namespace {
 
-/// Writes a line at once. Where it cannot be written, requests that follow could not be answered, either.
+/// Writes a line and flushes it. A failure ends the command, because later answers could not be written
+/// either.
 void write_answer(const std::string& line) {
   const bool written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
                        std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
@@ -28,18 +29,19 @@ void write_answer(const std::string& line) {
   std::_Exit(Error(ErrorKind::output, "").exit_code());
 }
 
-/// Ends the process when nobody is left to read its answers, whatever is under way.
+/// Ends the process, whatever it is doing, when the reader of its answers is gone.
 void watch_reader() {
   std::thread([] {
     pollfd out{STDOUT_FILENO, 0, 0};
     while (poll(&out, 1, -1) < 0 || (out.revents & (POLLERR | POLLNVAL)) == 0) {
-      if (out.revents != 0) return;  // as of a terminal that was closed
+      if (out.revents != 0) return;  // the pipe or terminal was closed
     }
     std::_Exit(1);
   }).detach();
 }
 
-/// A LineReader reads standard input. Of a line that is too long it keeps no more than tells so.
+/// A LineReader reads standard input line by line. It keeps at most one byte more than the maximum line
+/// length, enough to see that a line is too long.
 class LineReader {
  public:
   std::optional<std::string> next() {
@@ -58,7 +60,7 @@ class LineReader {
   }
 
  private:
-  /// Reads what comes next; returns whether anything did.
+  /// Reads the next bytes; returns whether there were any.
   bool fill() {
     bytes_.resize(kPiece);
     ssize_t got = 0;
@@ -71,7 +73,7 @@ class LineReader {
 
   static constexpr std::size_t kPiece = 1 << 16;
   std::string bytes_;
-  std::size_t at_ = 0;  // of what has not been returned
+  std::size_t at_ = 0;  // start of the bytes that have not been returned
 };
 
 int run_serve(const Values&) {

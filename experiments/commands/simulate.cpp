@@ -1,4 +1,4 @@
-// dflop simulate runs a plan and its schedule, or a pipeline without a model, in virtual time.
+// dflop simulate simulates a plan with its schedule, or a pipeline without a model.
 #include <fmt/format.h>
 
 #include <list>
@@ -58,16 +58,16 @@ Table group_table(const Timeline& timeline) {
   return table;
 }
 
-/// A PlanExplanation explains the slowest iteration of a plan, its reductions of gradients among it.
+/// A PlanExplanation explains the slowest iteration of a plan, including its gradient reductions.
 struct PlanExplanation : Explanation {
   ReductionExplanation reductions;
-  Table sharing;  ///< of GPUs; without rows where none are shared
+  Table sharing;  ///< of shared GPUs; no rows if none are shared
 };
 
-/// A RunTables are what is printed of a run beside its evaluation, where it was asked for.
+/// RunTables are optional tables that are printed in addition to the evaluation of a run.
 struct RunTables {
   std::optional<Table> distribution;  ///< over repeated runs
-  std::optional<Table> roles;         ///< where each GPU had its turn
+  std::optional<Table> roles;         ///< if each GPU took the role in turn
 };
 
 void print_evaluation(Format format, const Evaluation& result, const RunTables& tables,
@@ -110,7 +110,7 @@ void print_evaluation(Format format, const Evaluation& result, const RunTables& 
   if (format != Format::table && format != Format::json) say("{}", assumptions.text());
 }
 
-/// A UserOrder is an order of the user's for all iterations, or none.
+/// A UserOrder is the user's order for all iterations, if any.
 using UserOrder = std::optional<PipelineOrder>;
 
 Iteration make(const PlanFiles& files, std::size_t k, const UserOrder& order) {
@@ -135,11 +135,11 @@ PlanExplanation explain_slowest(const WhatIfExecutor& executor, const PlanFiles&
   return explanation;
 }
 
-/// Runs all iterations `runs` times, gives the evaluation the means over all runs, and returns the
+/// Runs all iterations `runs` times, sets the evaluation to the means over all runs, and returns the
 /// distribution of iteration times.
 Table repeat(const WhatIfExecutor& executor, const PlanFiles& files, const UserOrder& order, int runs,
              Evaluation& evaluation) {
-  std::list<Iteration> iterations;  // that stay where they are
+  std::list<Iteration> iterations;  // a list, as its elements keep their addresses
   std::vector<std::unique_ptr<ConditionedProgram>> conditioned;
   for (std::size_t k = 0; k < files.schedule.iterations.size(); ++k) {
     iterations.push_back(make(files, k, order));
@@ -232,7 +232,8 @@ AssumptionBlock simulate_assumptions(const PlanFiles& files) {
   return block;
 }
 
-/// Evaluates under conditions; of a role's with each GPU in turn, after which they are those of the worst.
+/// Evaluates under conditions. If they are for a role, runs each GPU in that role in turn, returns the worst
+/// run, and sets `what_if` to its GPU.
 Evaluation evaluate_under(WhatIf& what_if, const PlanFiles& files, int traced,
                           const WhatIfExecutor::Reprice& reprice, const UserOrder& order,
                           std::optional<Table>& roles) {
@@ -246,7 +247,7 @@ Evaluation evaluate_under(WhatIf& what_if, const PlanFiles& files, int traced,
   return runs.result();
 }
 
-/// Says that iterations have other steps than the first, where they have: --order runs one order in all.
+/// Notes if iterations have other steps than the first one: --order would run the same order in all of them.
 void note_other_orders(const PlanFiles& files, const PipelineOrder& first, const std::string& file) {
   std::size_t others = 0;
   for (std::size_t k = 1; k < files.schedule.iterations.size(); ++k)
@@ -257,7 +258,7 @@ void note_other_orders(const PlanFiles& files, const PipelineOrder& first, const
       printable(file), to_string(files.plan.order), others, files.schedule.iterations.size());
 }
 
-/// Checks that a profile reaches as far as the programs of all iterations go.
+/// Checks that a profile covers the programs of all iterations.
 void require_reach(const NamedProfile& profile, const PlanFiles& files, const UserOrder& order,
                    bool extrapolate) {
   const ProfiledCostModel cost(profile.tables);
@@ -279,7 +280,7 @@ int simulate_plan(const Values& values) {
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile)
     refuse_given(values, {"stage-gpu"}, "prices by GPU, in whose place '--profile' has what was measured");
-  WhatIf what_if;  // what is wrong with the files is told first
+  WhatIf what_if;  // set by the callback, after the files were checked
   const PlanFiles files(
       values["plan"].as<std::string>(), values["schedule"].as<std::string>(),
       [&](ClusterSpec& cluster) {

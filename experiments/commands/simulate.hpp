@@ -1,4 +1,4 @@
-// dflop simulate writes these files, for plans and for raw pipelines.
+// The output files of dflop simulate, for plans and for raw pipelines.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace dflop {
 
-/// SimulateOutputs are the paths of files; nothing where a file was not asked for.
+/// SimulateOutputs hold the paths of output files; nothing for files that were not requested.
 struct SimulateOutputs {
   std::optional<std::string> timeline;
   std::optional<std::string> perfetto;
@@ -25,32 +25,32 @@ struct SimulateOutputs {
   std::optional<std::string> picture;  ///< of the first iteration
   Provenance made_by;                  ///< of the timeline and the page
 
-  std::string program_text = {};  ///< of the program's file
+  std::string program_text = {};  ///< content of the program file
 
-  /// Tells whether one of the files needs the spans of all iterations.
+  /// Returns whether one of the files needs the spans of all iterations.
   bool need_spans() const { return timeline || perfetto || picture; }
 
-  /// Writes all files or none; a run that stalled has no explanation and no page. The page has the title,
-  /// the command, the summary, the timeline with its critical path, what the iteration would gain, and the
-  /// memory of its fullest rank, with what is usable on the GPUs of its stage where these are given; `part`
-  /// is HTML that stands before the memory.
+  /// Writes all files or none. A run that stalled has no explanation and no page. The page has the title, the
+  /// command, the summary, the timeline with its critical path, the possible gains of the iteration, and the
+  /// memory of its fullest rank, with the usable memory of its GPUs if `gpus` is given. `part` is HTML placed
+  /// before the memory.
   /// @throws Error (output) naming the file
   void write(std::span<const Timeline> iterations, const PipelineOrder& steps,
              const std::optional<Explanation>& explanation, const std::string& title, const Table& summary,
              const StageGpus* gpus = nullptr, const std::string& part = {}) const;
 };
 
-/// Files have at most so many spans of all iterations: the trace of as many takes about 2.5 GB to make.
+/// The max number of spans of all iterations in the files. Making a trace with so many takes about 2.5 GB.
 inline constexpr std::int64_t kMostSpans = std::int64_t{1} << 22;
 
-/// Refuses files of more spans, before they are simulated. @throws Error (input)
+/// Rejects runs with more spans before they are simulated. @throws Error (input)
 void require_few_spans(const SimulateOutputs& outputs, std::int64_t spans);
 
 /// Reads --out, --perfetto, --order-out, --html, --program-out and --picture. @throws Error as read_output().
 SimulateOutputs read_simulate_outputs(const Values& values);
 
-/// Runs a pipeline that is described by its durations alone: simulates the file of --pipeline, writes the
-/// outputs, prints as --format says, and returns the exit code.
+/// Simulates the file of --pipeline, which describes a pipeline only by its durations. Writes the outputs,
+/// prints the result in --format, and returns the exit code.
 /// @throws Error (usage) if --plan or --schedule is also given
 int simulate_pipeline(const Values& values);
 

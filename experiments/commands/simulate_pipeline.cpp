@@ -51,7 +51,7 @@ void print_pipeline(Format format, const Table& summary, const Timeline& timelin
   const auto json = [&] {
     nlohmann::ordered_json all = json_of(summary)[0];
     if (distribution) {
-      all["run"] = 0;  // whose figures these are, as the table says
+      all["run"] = 0;  // these figures are from run 0, as the table says
       all["distribution"] = json_of(*distribution)[0];
     }
     Table with_memory = stages;
@@ -63,7 +63,8 @@ void print_pipeline(Format format, const Table& summary, const Timeline& timelin
   print_result(format, text, json, distribution ? *distribution : stages);
 }
 
-/// Puts a pipeline under a what-if. A shared link is shared unless another network is asked for.
+/// Puts a pipeline under a what-if. A pipeline with a shared link has contention unless another network is
+/// requested.
 ConditionedProgram condition(const WhatIf& what_if, const RawPipeline& pipeline,
                              const PricedProgram& priced) {
   const NetworkModel usual =

@@ -1,4 +1,4 @@
-// dflop study runs the published evaluation again.
+// dflop study reproduces the published evaluation.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -48,7 +48,7 @@ std::size_t cells_of(const std::vector<PlanGroup>& groups) {
   return count;
 }
 
-/// Takes finished cells out, and groups of which nothing is left.
+/// Removes finished cells, and groups that become empty.
 void remove_finished(std::vector<PlanGroup>& groups, const std::set<std::string>& finished) {
   for (PlanGroup& group : groups) {
     std::erase_if(group, [&](const SweepRow& cell) { return finished.count(sweep_key(cell)) > 0; });
@@ -56,7 +56,7 @@ void remove_finished(std::vector<PlanGroup>& groups, const std::set<std::string>
   std::erase_if(groups, [](const PlanGroup& group) { return group.empty(); });
 }
 
-/// Counts are the numbers of cells that were run, by status.
+/// Counts are the numbers of completed cells by status.
 struct Counts {
   std::int64_t ok = 0;
   std::int64_t infeasible = 0;
@@ -82,8 +82,8 @@ Counts run_and_record(const std::vector<PlanGroup>& groups, SweepStore& store) {
   return counts;
 }
 
-/// Says that a rank's number is another role in another plan, where a sweep has several plans and such a
-/// rank.
+/// Notes that a rank number has different roles in different plans, if a sweep has several plans and refers
+/// to a rank.
 void note_ranks(const std::vector<SweepRow>& cells) {
   std::set<std::string> told;
   for (const SweepRow& cell : cells) {
@@ -100,7 +100,7 @@ void note_ranks(const std::vector<SweepRow>& cells) {
   }
 }
 
-/// Says which planners of a sweep choose less than others of it do.
+/// Notes which planners of a sweep choose fewer parts of a plan than the others.
 void note_parts(const std::vector<SweepRow>& cells) {
   std::set<std::string> leaving;
   bool others_choose = false;

@@ -27,7 +27,7 @@ int run_train(const Values& values) {
   job.attention_sums = device.attention.sums;
   read_settings_of_job(values, job, settings);
   job.plan.clip_gradients =
-      true;  // a norm that is not finite ends a run before weights change; see --clip-norm
+      true;  // ends the run at a norm that is not finite, before weights change; see --clip-norm
   const std::unique_ptr<World> world = make_live_world(device, job.plan);
   TrainRun run(*world, settings, job);
   try {

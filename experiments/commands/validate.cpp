@@ -1,4 +1,4 @@
-// dflop validate holds predictions against published measurements.
+// dflop validate compares predictions with published measurements.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -83,7 +83,7 @@ Table all_rows(const std::vector<Validated>& all) {
   return table;
 }
 
-/// Lists the rows of one set whose times are furthest from the measured ones.
+/// Lists the rows of one set with the largest time errors.
 Table worst_rows(const Validated& one) {
   const std::vector<double> errors = time_errors(one.set, one.predictions);
   std::vector<std::size_t> order(errors.size());
@@ -93,7 +93,7 @@ Table worst_rows(const Validated& one) {
   order.resize(std::min(order.size(), kWorstRows));
   Table table = row_table();
   for (const std::size_t i : order) add_row(table, one, i);
-  // The set's name is in the heading; memory is in --rows.
+  // Drop the set's name, which is in the heading, and memory, which --rows shows.
   table.columns.erase(table.columns.begin());
   table.columns.resize(12);
   for (std::vector<Cell>& cells : table.rows) {

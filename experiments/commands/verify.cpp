@@ -1,4 +1,5 @@
-// dflop verify predicts a difference between plans, runs them live in turns, and says whether it is there.
+// dflop verify predicts a difference between plans, runs the plans live in turns, and says whether the runs
+// show it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,8 +41,8 @@ SlowRank read_slow(const std::string& value) {
   return slow;
 }
 
-/// Makes the variants: each plan in its own order or in each of --orders, and with --slow the first once
-/// more.
+/// Makes the variants: each plan in its own order or in each of --orders. With --slow, the first variant also
+/// runs slowed down.
 std::vector<Variant> make_variants(const Values& values, const std::vector<NamedPlan>& plans) {
   std::vector<Variant> variants;
   const std::string orders = read_text(values, "orders").value_or("");
@@ -90,8 +91,8 @@ std::vector<NamedPlan> read_plans(const Values& values) {
   return plans;
 }
 
-/// The Costs of variants: a profile's, those of a recording, or profiles that are measured now, one for each
-/// number of ranks and mode of tp.
+/// Costs are the costs of the variants: from a profile, from a recording, or from profiles that are measured
+/// now, one for each number of ranks and mode of tp.
 class Costs {
  public:
   Costs(const Values& values, const Target& target, const std::vector<Variant>& variants,
@@ -110,8 +111,8 @@ class Costs {
     }
   }
 
-  /// Of a recording each batch has the iteration that ran it, where that is in it and steady, else any steady
-  /// one.
+  /// Returns the costs of a batch. From a recording, these are of the iteration that ran the batch, if it was
+  /// recorded and is steady, else of some steady iteration.
   const SumCostModel& of(std::size_t variant, std::size_t batch) const {
     if (recorded_.empty()) return *by_variant_[variant];
     const std::size_t k = batch >= first_recorded_ ? batch - first_recorded_ : batch;
@@ -146,7 +147,7 @@ class Costs {
                     const VerificationOptions& options, Provenance& made_by) {
     const std::string text = read_text_file(file);
     const ProfileTables tables = parse_profile_tables(text, file);
-    made_by.profile = {file, content_hash(to_json(tables))};  // as fidelity has it: without what made it
+    made_by.profile = {file, content_hash(to_json(tables))};  // without provenance, as in fidelity
     const auto cost = std::make_shared<ProfiledCostModel>(tables);
     for (const Variant& variant : variants) {
       const std::unique_ptr<World> world = make_live_world(options.device, variant.plan);
