@@ -1,4 +1,4 @@
-// This stands for kernels/cuda/ptx.cuh on a processor, and says the same.
+// This header replaces kernels/cuda/ptx.cuh on a CPU and has the same functions.
 #pragma once
 
 #include <cfloat>
