@@ -1,5 +1,5 @@
-# dflop_commit(<target>): gives the target commit(), which names the commit that the tree is built from. It is asked for anew in
-# every build, and written only where it is another one, so that a commit compiles one small file again.
+# dflop_commit(<target>): defines commit() in the target, which returns the commit that the tree is built from. Every build
+# queries git, but rewrites the source only if the commit changed, so that a new commit recompiles only one small file.
 set(DFLOP_COMMIT_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
 function(dflop_commit target)

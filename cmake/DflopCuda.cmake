@@ -1,9 +1,9 @@
-# DFLOP_CUDA: AUTO uses the CUDA Toolkit where it is found, ON requires it, OFF does without.
-# DFLOP_NCCL: the same for NCCL, whose header is enough: its library is loaded when it is first used.
-# DFLOP_CUDNN: the same for cuDNN, with the headers of its frontend (cudnn_frontend.h, a package of its own).
+# DFLOP_CUDA: AUTO uses the CUDA Toolkit if it is found, ON requires it, OFF builds without it.
+# DFLOP_NCCL: the same for NCCL. Only its header is needed, as the library is loaded at first use.
+# DFLOP_CUDNN: the same for cuDNN and the headers of its frontend (cudnn_frontend.h, a separate package).
 #
-# Wings named cuda/ need the toolkit, those named nccl/ NCCL too, and sources named cudnn_* need cuDNN; dflop_sources()
-# leaves out what cannot be built.
+# Wings named cuda/ need the toolkit, wings named nccl/ also need NCCL, and sources named cudnn_* need cuDNN. dflop_sources()
+# leaves out sources that cannot be built.
 set(DFLOP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set(DFLOP_NCCL AUTO CACHE STRING "Build the NCCL backend: AUTO, ON or OFF")
 set(DFLOP_CUDNN AUTO CACHE STRING "Build attention by cuDNN: AUTO, ON or OFF")
@@ -28,7 +28,8 @@ if(NOT DFLOP_CUDA STREQUAL "OFF")
   endif()
 endif()
 
-# dflop_header_version(<variable> <header> <prefix>): "9.19.0", of the <prefix>MAJOR, MINOR and PATCH that a header defines.
+# dflop_header_version(<variable> <header> <prefix>): sets the variable to a version such as "9.19.0", from the macros
+# <prefix>MAJOR, MINOR and PATCH of a header.
 function(dflop_header_version variable header prefix)
   file(STRINGS ${header} version REGEX "^#define ${prefix}(MAJOR|MINOR|PATCH)(LEVEL|_VERSION)? +[0-9]+")
   list(TRANSFORM version REPLACE "[^0-9]+" "")
@@ -39,9 +40,9 @@ endfunction()
 if(DFLOP_HAVE_CUDA)
   set(CMAKE_CUDA_COMPILER ${DFLOP_NVCC})
   set(CMAKE_CUDA_ARCHITECTURES ${DFLOP_CUDA_ARCHITECTURES})
-  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # programs start, and say what is missing, where there is no CUDA
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # so that programs start without CUDA and report what is missing
   enable_language(CUDA)
-  # What is linked has sources of both compilers; the C++ one knows the sanitizers' runtimes.
+  # Binaries have sources of both compilers. The C++ compiler links them, as it knows the sanitizers' runtimes.
   set(CMAKE_CUDA_HOST_LINK_LAUNCHER ${CMAKE_CXX_COMPILER})
 endif()
 
@@ -67,7 +68,7 @@ if(DFLOP_HAVE_CUDA AND NOT DFLOP_CUDNN STREQUAL "OFF")
     dflop_header_version(version ${CUDNN_INCLUDE_DIR}/cudnn_version.h CUDNN_)
     dflop_header_version(frontend ${CUDNN_FRONTEND_INCLUDE_DIR}/cudnn_frontend_version.h CUDNN_FRONTEND_)
     message(STATUS "Attention on a GPU: cuDNN ${version} with frontend ${frontend} for long sequences, own kernels for others")
-    # Its headers alone take most of a minute, and nothing in the file is worth more than -O1.
+    # Compiling the headers alone takes most of a minute, and nothing in the file gains from more than -O1.
     set(cudnn_source ${PROJECT_SOURCE_DIR}/kernels/cuda/cudnn_attention.cpp)
     set_source_files_properties(${cudnn_source} PROPERTIES COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON
       SKIP_PRECOMPILE_HEADERS ON)

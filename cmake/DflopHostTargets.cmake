@@ -1,12 +1,12 @@
-# The host's operations once more for each of wider vectors: AVX2 and AVX-512, both with fused multiply-add. make_host_kernels()
+# Builds the host's operations again for wider vectors: AVX2 and AVX-512, both with fused multiply-add. make_host_kernels()
 # chooses at run time.
 #
-# DFLOP_DNNL: AUTO uses oneDNN's products where its header is found, ON requires it, OFF does without. Its library is loaded when
-# it is first used.
+# DFLOP_DNNL: AUTO uses oneDNN's products if its header is found, ON requires it, OFF builds without it. The library is loaded
+# at first use.
 set(DFLOP_DNNL AUTO CACHE STRING "Build with oneDNN's matrix products: AUTO, ON or OFF")
 set_property(CACHE DFLOP_DNNL PROPERTY STRINGS AUTO ON OFF)
 
-# DFLOP_HOST_TARGETS: those of them that are built. All are made from the same sources.
+# DFLOP_HOST_TARGETS: the targets that are built, all from the same sources.
 set(DFLOP_HOST_TARGETS avx2 avx512 CACHE STRING "Vectors that the host's operations are compiled for, too: avx2, avx512")
 
 # dflop_host_target(<name> <flag>...): compiles kernels/host for processors with the flags.
@@ -15,7 +15,7 @@ function(dflop_host_target name)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/host/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/(host_kernels|onednn|openblas|scratch|team|team_kernels)\\.cpp$")  # these are for any processor
+  list(FILTER sources EXCLUDE REGEX "/(host_kernels|onednn|openblas|scratch|team|team_kernels)\\.cpp$")  # these run on any processor
   string(TOUPPER ${name} upper)
   add_library(dflop_kernels_${name} OBJECT ${sources})
   dflop_unity(dflop_kernels_${name} ${sources})

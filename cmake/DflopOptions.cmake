@@ -17,14 +17,14 @@ endif()
 
 add_library(dflop_options INTERFACE)
 target_compile_features(dflop_options INTERFACE cxx_std_20)
-# nvcc gets its language level by hand: CMake 3.25 drops what is above 17 for it without a word.
+# nvcc gets its language level here: CMake 3.25 silently drops levels above 17 for it.
 target_compile_options(dflop_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror=switch;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual>
   $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlaps in `"text" + std::string` (bug 105329; as -Wrestrict, -Wstringop-overflow or -Warray-bounds) and
-  # uninitialised members of std::variant and std::regex (bug 105562) that are not there. Clang checks the same code with
-  # its own analysis.
+  # uninitialized members of std::variant and std::regex (bug 105562) that do not exist. Clang checks the same code with its own
+  # analysis.
   target_compile_options(dflop_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds;-Wno-maybe-uninitialized>)
 endif()
 if(DFLOP_WERROR)
@@ -32,7 +32,7 @@ if(DFLOP_WERROR)
 endif()
 if(DFLOP_SANITIZE)
   set(flags -fsanitize=${DFLOP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  if(DFLOP_SANITIZE MATCHES "address" AND DFLOP_SANITIZE MATCHES "undefined")  # the first finds every access beyond an object
+  if(DFLOP_SANITIZE MATCHES "address" AND DFLOP_SANITIZE MATCHES "undefined")  # ASan finds accesses beyond objects
     list(APPEND flags -fno-sanitize=object-size)
   endif()
   target_compile_options(dflop_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")

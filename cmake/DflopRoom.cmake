@@ -1,5 +1,5 @@
-# dflop_sources(<variable> <folder>): the sources in <folder> and its wings. Wings named cuda/ are left out where there is no
-# CUDA Toolkit, those named nccl/ where there is no NCCL, sources named cudnn_* where there is no cuDNN.
+# dflop_sources(<variable> <folder>): sets the variable to the sources in <folder> and its wings. Leaves out wings named cuda/
+# without the CUDA Toolkit, wings named nccl/ without NCCL, and sources named cudnn_* without cuDNN.
 function(dflop_sources variable folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   if(DFLOP_HAVE_CUDA)
@@ -18,8 +18,8 @@ function(dflop_sources variable folder)
 endfunction()
 
 # dflop_room(<folder> [COLD] [DEPENDS room...] [PRIVATE target...])
-# Makes the library dflop_<folder> of all sources in <folder> and its wings. DEPENDS are rooms below it, visible through its headers;
-# PRIVATE are third-party targets that only its sources see. COLD: compiled with DFLOP_COLD_FLAGS.
+# Makes the library dflop_<folder> from all sources in <folder> and its wings. DEPENDS are rooms below it that its headers may
+# include; PRIVATE are third-party targets that only its sources use. COLD compiles with DFLOP_COLD_FLAGS.
 function(dflop_room room)
   cmake_parse_arguments(arg "COLD" "" "DEPENDS;PRIVATE" ${ARGN})
   dflop_sources(sources ${PROJECT_SOURCE_DIR}/${room})
@@ -28,7 +28,7 @@ function(dflop_room room)
   list(TRANSFORM arg_DEPENDS PREPEND dflop_)
   target_link_libraries(dflop_${room} PUBLIC dflop_options ${arg_DEPENDS} PRIVATE ${arg_PRIVATE})
   dflop_unity(dflop_${room} ${sources})
-  set(first core)  # of the rooms with the same flags, so that they have the same headers
+  set(first core)  # the first room with the same flags; rooms with the same flags share precompiled headers
   if(arg_COLD)
     target_compile_options(dflop_${room} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${DFLOP_COLD_FLAGS}>)
     set(first traces)
@@ -40,7 +40,7 @@ function(dflop_room room)
   endif()
 endfunction()
 
-# dflop_uses_cuda(<target>): for targets with wings named cuda/ or nccl/.
+# dflop_uses_cuda(<target>): links and configures targets that have wings named cuda/ or nccl/.
 function(dflop_uses_cuda target)
   if(DFLOP_HAVE_CUDA)
     target_link_libraries(${target} PRIVATE CUDA::cudart_static)
@@ -56,7 +56,7 @@ function(dflop_uses_cuda target)
   endif()
 endfunction()
 
-# dflop_rooms(<variable> <target>...): those of the targets that are rooms, and all rooms that they use.
+# dflop_rooms(<variable> <target>...): sets the variable to the rooms among the targets and all rooms that they use.
 function(dflop_rooms variable)
   set(rooms "")
   foreach(target IN LISTS ARGN)

@@ -1,6 +1,6 @@
-# DFLOP_UNITY: the sources of a folder are compiled as one, which reads the headers they share once, so that a build from
-# scratch is much faster. Off, each source is compiled alone: less is built again after a change, and a source that lacks an
-# include fails.
+# DFLOP_UNITY: compiles the sources of a folder as one source. Shared headers are then parsed once, so a build from scratch is
+# much faster. If off, each source is compiled by itself: less is rebuilt after a change, and a source that lacks an include
+# fails.
 option(DFLOP_UNITY "Compile the sources of each folder as one" OFF)
 
 # dflop_unity(<target> <source>...): groups sources by folder. At most DFLOP_UNITY_SOURCES of them make a group.
@@ -11,8 +11,8 @@ function(dflop_unity target)
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # GCC takes a source that is included for a header. It collects garbage all the time in a source that is so long: without,
-    # it needs an eighth less time and a fifth more memory, 1.2 GB at most.
+    # GCC takes an included source for a header, hence the first flag. In such long sources it also collects garbage all the
+    # time. Without, it needs an eighth less time and a fifth more memory, 1.2 GB at most.
     target_compile_options(${target} PRIVATE
       $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage;--param=ggc-min-heapsize=4194304>)
   endif()
@@ -34,17 +34,17 @@ function(dflop_unity target)
   if(cuda_groups)
     list(REMOVE_DUPLICATES cuda_groups)
   endif()
-  foreach(group IN LISTS cuda_groups)  # CMake 3.25 groups no CUDA sources
+  foreach(group IN LISTS cuda_groups)  # CMake 3.25 does not group CUDA sources
     set(unity ${CMAKE_CURRENT_BINARY_DIR}/${target}_${group}.cu)
     file(CONFIGURE OUTPUT ${unity} CONTENT "${cuda_${group}}" @ONLY)
     target_sources(${target} PRIVATE ${unity})
   endforeach()
 endfunction()
 
-# dflop_precompile(<target> <header>... | FROM <other>): headers that most of the target's folders read are compiled once, or
-# taken from a target with the same flags. Builds of single sources have none, so that they find what a source forgets to include.
+# dflop_precompile(<target> <header>... | FROM <other>): precompiles headers that most of the target's folders include, or
+# reuses those of a target with the same flags. Builds of single sources do not use them, so that they find missing includes.
 function(dflop_precompile target)
-  if(DFLOP_CCACHE OR NOT DFLOP_UNITY)  # ccache keeps nothing that is compiled with them
+  if(DFLOP_CCACHE OR NOT DFLOP_UNITY)  # ccache does not cache sources compiled with them
     return()
   endif()
   if("${ARGV1}" STREQUAL "FROM")

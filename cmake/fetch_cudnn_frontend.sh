@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches the headers of cuDNN's frontend with pip: fetch_cudnn_frontend.sh FOLDER, which then has them in include/.
-# The wheel is always the same one, whatever Python runs here, and is checked by its sum.
+# Downloads the headers of cuDNN's frontend with pip: fetch_cudnn_frontend.sh FOLDER puts them into FOLDER/include/. The wheel
+# is the same for every Python version and is verified by its hash.
 set -euo pipefail
 folder=$1
 version=1.32.0
