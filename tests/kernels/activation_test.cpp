@@ -9,7 +9,7 @@
 namespace dflop::testing {
 namespace activation_test {
 
-/// Rows and columns of the output; 300 columns are more than a chunk.
+/// Rows and columns of the output. 300 columns are more than a chunk.
 class Activation : public ::testing::TestWithParam<std::tuple<int, int>> {
  protected:
   const int n = std::get<0>(GetParam());
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Activation,
                          ::testing::Values(std::tuple(0, 4), std::tuple(1, 1), std::tuple(5, 7),
                                            std::tuple(2, 300)));
 
-// Far from zero both are 0 or the identity; nothing overflows on the way.
+// Far from zero, both are 0 or the identity, without an overflow in between.
 template <typename T>
 void expect_limits() {
   const auto kernels = host<T>();
@@ -116,12 +116,13 @@ TEST(ActivationLimits, AreReachedWithoutOverflow) {
   expect_limits<double>();
 }
 
-// Far below zero 1 + erf has lost all digits, and a rounding of x^2 counts x^2 / 2 times. What is expected is
-// computed with 64 bits by erfc, whose argument is then rounded 2^11 times finer than f64's.
+// Far below zero, 1 + erf has no correct digits, and the rounding of x^2 is amplified x^2 / 2 times. The
+// expected values are computed with erfc and 64 bits, so its argument is rounded 2^11 times finer than in
+// f64.
 struct Exact {
   long double value;
   long double slope;
-  long double size_of_slope;  ///< of its two terms, which cancel near -0.75
+  long double size_of_slope;  ///< sum of the sizes of its two terms, which cancel near -0.75
 };
 
 Exact exact_gelu_erf(long double x) {
@@ -130,7 +131,7 @@ Exact exact_gelu_erf(long double x) {
   return {x * below, below + x * density, below + std::abs(x * density)};
 }
 
-/// Compares on [-last, 8] with so large a relative error, on every target.
+/// Compares on [-last, 8] with the given relative error on every target.
 template <typename T>
 void expect_digits(double last, long double relative) {
   Random random(37);
@@ -151,14 +152,15 @@ void expect_digits(double last, long double relative) {
   }
 }
 
-// f32's values are whole above 1.2e-38, which is at -12.9, f64's above 2.2e-308, at -37.5. A unit of the last
-// place is 2^-23 of a number or less.
+// f32 values are normal above 1.2e-38, which is reached at -12.9, f64 values above 2.2e-308, at -37.5. A unit
+// in the last place of f32 is at most 2^-23 of a number.
 TEST(GeluErf, LosesNoDigitsFarBelowZero) {
   expect_digits<float>(12.9, 0x1p-23L);
   expect_digits<double>(37.4, 1e-14L);
 }
 
-// bf16 has 8 bits: the nearest is at most 2^-8 of it away, and f32 was rounded to before.
+// bf16 has 8 bits: the nearest number is at most a relative 2^-8 away, in addition to the rounding to f32
+// before.
 TEST(GeluErf, InBf16IsTheNearestNumber) {
   const auto kernels = make_host_kernels(DType::bf16);
   Random random(41);

@@ -10,7 +10,7 @@
 namespace dflop::testing {
 namespace attention_test {
 
-/// Heads and the lengths of the sequences.
+/// The shape of the heads and the sequence lengths.
 struct Case {
   AttentionShape shape;
   Ints lengths;
@@ -34,7 +34,7 @@ Result attend(const Reals& qkv, const AttentionShape& shape, const Ints& offsets
   return result;
 }
 
-/// One row of one head, as the formula says.
+/// Computes one row of one head directly by the formula.
 void naive_row(Result& result, const Reals& qkv, const AttentionShape& shape, int head, std::int64_t row,
                std::int64_t first_key, std::int64_t last_key) {
   const int d = shape.head_dim;
@@ -91,13 +91,14 @@ TEST_P(Attention, IsTheSoftmaxOfScoresTimesValues) {
 TEST_P(Attention, BackwardIsTheDerivative) {
   const Reals dout = random_values(random, rows, shape.out_columns());
   const Result result = attend(qkv, shape, offsets);
-  Reals dqkv(rows, shape.qkv_columns(), 9.0);  // what was there is overwritten
+  Reals dqkv(rows, shape.qkv_columns(), 9.0);  // previous content is overwritten
   host<double>()->attention_backward(dqkv, dout, result.out, result.statistics, qkv, shape, indices(offsets));
   const auto loss = [&] { return inner(attend(qkv, shape, offsets).out, dout); };
   expect_close(dqkv, numeric_gradient(qkv, loss), kGradient);
 }
 
-// Blocks have 64 query rows: 64, 65 and 130 are one block, one and a row, two and two rows.
+// Blocks have 64 query rows: 64, 65 and 130 rows are one block, one block and a row, and two blocks and two
+// rows.
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          ::testing::Values(Case{{1, 1, 3, false}, {}}, Case{{2, 1, 2, true}, {0, 0}},
                                            Case{{1, 1, 1, true}, {1}}, Case{{2, 2, 4, false}, {1}},
@@ -146,7 +147,7 @@ TEST(AttentionProperty, CausalRowsDoNotSeeWhatComesLater) {
   }
 }
 
-// Scores of some 10^5, whose exponentials overflow either precision; the softmax picks one key.
+// The exponentials of scores of about 10^5 overflow in either precision. The softmax picks one key.
 TEST(AttentionProperty, LargeScoresDoNotOverflow) {
   const AttentionShape shape{1, 1, 4, false};
   Random random(41);

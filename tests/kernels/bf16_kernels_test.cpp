@@ -1,5 +1,5 @@
-// bf16 on the host: computed in f32 and rounded. bf16 has eight bits: after 256 comes 258, before 1 comes
-// 1 - 2^-8.
+// bf16 on the host: operations compute in f32 and round. bf16 has eight bits: the next number after 256 is
+// 258, and the one before 1 is 1 - 2^-8.
 #include "kernels/host/host_kernels.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ Matrix row(std::vector<BFloat16>& values) {
   return {values.data(), 1, static_cast<std::int64_t>(values.size())};
 }
 
-/// Sums are taken in f32: 256 + 1 + 1 is 258, and not 256 + 1 = 256 twice.
+/// Sums are computed in f32: 256 + 1 + 1 = 258, while in bf16 256 + 1 = 256.
 TEST(Bf16Kernels, RoundOnce) {
   const auto kernels = make_host_kernels(DType::bf16);
   EXPECT_EQ(kernels->dtype(), DType::bf16);
@@ -32,7 +32,7 @@ TEST(Bf16Kernels, RoundOnce) {
   std::vector<BFloat16> y(2);
   kernels->linear(row(y), row(x), {weight.data(), 2, 3}, {});
   EXPECT_EQ(to_float(y[0]), 258);
-  EXPECT_EQ(to_float(y[1]), 256);  // 257 lies between 256 and 258, and goes to the even one
+  EXPECT_EQ(to_float(y[1]), 256);  // 257 is a tie between 256 and 258, rounded to even
 }
 
 TEST(Bf16Kernels, WhatIsAddedToIsRead) {
@@ -47,8 +47,8 @@ TEST(Bf16Kernels, WhatIsAddedToIsRead) {
   EXPECT_EQ(to_float(y[1]), 0);
 }
 
-/// With the gradient 1 each step is the learning rate. From 1 on in steps of 0.001, 0.999 rounds to 1 and
-/// 0.998 to 1 - 2^-8 = 0.99609375; weights alone would stay at 1.
+/// With gradient 1, each step equals the learning rate. From 1 on in steps of 0.001, 0.999 rounds to 1 and
+/// 0.998 to 1 - 2^-8 = 0.99609375. Weights without masters would stay at 1.
 TEST(Bf16Kernels, MastersKeepWhatWeightsRoundAway) {
   const auto kernels = make_host_kernels(DType::bf16);
   std::vector<BFloat16> weight = rounded({1});
@@ -66,7 +66,7 @@ TEST(Bf16Kernels, MastersKeepWhatWeightsRoundAway) {
   }
 }
 
-/// Gradients of weights alone, as a norm has them without dx.
+/// Only gradients of weights, without dx.
 TEST(Bf16Kernels, LeaveOutWhatHasNoData) {
   const auto kernels = make_host_kernels(DType::bf16);
   std::vector<BFloat16> x = rounded({3, 4});
@@ -76,11 +76,11 @@ TEST(Bf16Kernels, LeaveOutWhatHasNoData) {
   std::array<float, 2> dgamma{10, 10};
   kernels->rms_norm_backward({nullptr, 1, 2}, {dgamma.data(), 1, 2}, row(dy), row(x), row(gamma),
                              ConstSums{&rstd, 1, 1}, {});
-  EXPECT_EQ(dgamma[0], 11.5F);  // dy x rstd is added
+  EXPECT_EQ(dgamma[0], 11.5F);  // adds dy x rstd
   EXPECT_EQ(dgamma[1], 12.0F);
 }
 
-/// As with add: 256 + 1 is rounded to 256, whose norm follows, 1 / rstd being the root of 256^2 / 2.
+/// As with `add`, 256 + 1 is rounded to 256 before the norm. 1 / rstd is the root of 256^2 / 2.
 TEST(Bf16Kernels, NormsAreOfTheRoundedSum) {
   const auto kernels = make_host_kernels(DType::bf16);
   std::vector<BFloat16> x = rounded({256, 0}), added = rounded({1, 0}), gamma = rounded({1, 1}), y(2);
@@ -90,8 +90,9 @@ TEST(Bf16Kernels, NormsAreOfTheRoundedSum) {
   EXPECT_FLOAT_EQ(rstd, std::sqrt(2.0F) / 256);
 }
 
-/// With the normal row (r, -r) and g = (1, 1), the mean of their product is 0, and dx = r g. Of r = 1 + 2^-9
-/// plus 2^-8 the nearest is 1 + 2^-7; 1 + 2^-9 alone would be rounded to 1, and 1 + 2^-8 to the even 1.
+/// For the normalized row (r, -r) and g = (1, 1), the mean of their product is 0, and dx = r g. The sum of r
+/// = 1 + 2^-9 and 2^-8 rounds to 1 + 2^-7. If rounded first, 1 + 2^-9 would become 1, and 1 + 2^-8 is a tie
+/// that rounds to the even 1.
 TEST(Bf16Kernels, GradientsOfNormsAreRoundedWithWhatIsAdded) {
   const auto kernels = make_host_kernels(DType::bf16);
   std::vector<BFloat16> x = rounded({1, -1}), ones = rounded({1, 1}), dx(2);

@@ -14,7 +14,8 @@ struct Result {
   Reals gradient;
 };
 
-/// As a set of ranks does it, rank r with the columns [cuts[r], cuts[r + 1]); all have the same loss.
+/// Computes as a group of ranks does, rank r with the columns [cuts[r], cuts[r + 1]). All ranks have the same
+/// loss.
 Result cross_entropy(const Reals& logits, const Ints& targets, const Ints& cuts, double weight,
                      double start = 0.0) {
   const auto kernels = host<double>();
@@ -58,9 +59,9 @@ double naive_loss(const Reals& logits, const Ints& targets, double weight) {
   return loss;
 }
 
-// Logits 0 and ln 3: exponentials 1 and 3, probabilities 1/4 and 3/4. With target 0 and weight 2 the loss is
-// 2 ln 4, on top of 5, and the gradient 2 (1/4 - 1) and 2 * 3/4. The parts: the largest is ln 3, the sum
-// 1/3 + 1.
+// Logits 0 and ln 3: exponentials 1 and 3, probabilities 1/4 and 3/4. With target 0 and weight 2, the loss is
+// 2 ln 4, added to 5, and the gradients are 2 (1/4 - 1) and 2 * 3/4. In the parts, the largest is ln 3 and
+// the sum 1/3 + 1.
 TEST(CrossEntropy, OfTwoClasses) {
   const Reals logits(1, 2, {0.0, std::log(3.0)});
   Reals parts(1, 3);
@@ -73,7 +74,7 @@ TEST(CrossEntropy, OfTwoClasses) {
 }
 
 TEST(CrossEntropy, PartsGiveTheTargetsLogitToItsRankOnly) {
-  const Reals logits(3, 2, {1, 2, 3, 4, 5, 6});  // of the classes 7 and 8
+  const Reals logits(3, 2, {1, 2, 3, 4, 5, 6});  // classes 7 and 8
   const Ints targets = {8, 6, 9};
   Reals parts(3, 3);
   host<double>()->cross_entropy_parts(parts, logits, indices(targets), 7);
@@ -96,8 +97,8 @@ TEST(CrossEntropy, OfPartsOfTheVocabularyIsThatOfTheWhole) {
   }
 }
 
-// Rows 1 and 3 have no target: loss and gradients are those of rows 0 and 2 alone, which have the same
-// weight, and theirs are zero.
+// Rows 1 and 3 have no target. The loss and the gradients of rows 0 and 2 are the same as without them, and
+// their own gradients are zero.
 TEST(CrossEntropy, ARowWithoutTargetIsNotTrained) {
   Random random(59);
   const Reals logits = random_values(random, 4, 6, 4.0);
@@ -131,7 +132,7 @@ TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   expect_close(large.gradient, small.gradient, 1e-9);
 }
 
-// Training that diverged is to be seen in the loss, whichever lane of a vector the logit is in.
+// The loss must show a diverged training, whichever lane of a vector the logit is in.
 template <typename T>
 void expect_loss_is_no_number(int column) {
   const auto kernels = host<T>();
@@ -157,7 +158,8 @@ TEST(CrossEntropy, ALogitThatIsNoNumberMakesTheLossNoNumber) {
   }
 }
 
-/// Row 1 has no target: the others' loss and gradients are as without it, and its own are nothing.
+/// Row 1 has no target. The loss and the gradients of the other rows are the same as without it, and its own
+/// gradients are zero.
 TEST(CrossEntropy, RowsWithoutTargetAreNotTrained) {
   Reals logits(3, 4);
   for (std::int64_t i = 0; i < 12; ++i) logits(i / 4, i % 4) = 0.3 * static_cast<double>(i % 5) - 0.2;

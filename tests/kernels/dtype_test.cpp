@@ -16,12 +16,12 @@ TEST(DType, HasASizeAndSumsOfAtLeastFourBytes) {
   EXPECT_EQ(to_string(DType::bf16), "bf16");
 }
 
-/// bf16 has 7 bits behind the point: the neighbours of 1 above are 1 + 2^-7 and 1 + 2^-6.
+/// bf16 has 7 bits after the binary point: the next numbers above 1 are 1 + 2^-7 and 1 + 2^-6.
 TEST(BFloat16, RoundsToTheNearestAndTiesToEven) {
   EXPECT_EQ(to_bfloat16(1.0F).bits, 0x3F80);
-  EXPECT_EQ(to_bfloat16(1.0F + 0x1p-8F).bits, 0x3F80);             // a tie, down to the even
-  EXPECT_EQ(to_bfloat16(1.0F + 0x1p-8F + 0x1p-20F).bits, 0x3F81);  // just above it
-  EXPECT_EQ(to_bfloat16(1.0F + 0x3p-8F).bits, 0x3F82);             // a tie, up to the even
+  EXPECT_EQ(to_bfloat16(1.0F + 0x1p-8F).bits, 0x3F80);             // a tie, rounded down to even
+  EXPECT_EQ(to_bfloat16(1.0F + 0x1p-8F + 0x1p-20F).bits, 0x3F81);  // just above the tie
+  EXPECT_EQ(to_bfloat16(1.0F + 0x3p-8F).bits, 0x3F82);             // a tie, rounded up to even
   EXPECT_EQ(to_bfloat16(-1.0F - 0x3p-8F).bits, 0xBF82);
   EXPECT_EQ(to_bfloat16(-0.0F).bits, 0x8000);
 }
@@ -30,7 +30,7 @@ TEST(BFloat16, KeepsInfinityAndNaN) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(to_float(to_bfloat16(infinity)), infinity);
   EXPECT_EQ(to_float(to_bfloat16(std::numeric_limits<float>::max())), infinity);  // nearer than the largest
-  // NaNs whose upper half alone would be infinity, or would carry over into the sign.
+  // NaNs whose upper half by itself would be infinity, or would carry into the sign.
   EXPECT_TRUE(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7F800001U)))));
   EXPECT_TRUE(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7FFFFFFFU)))));
 }

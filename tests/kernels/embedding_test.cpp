@@ -14,7 +14,7 @@ TEST(Embedding, GivesTheRanksRowsAndZerosForOthers) {
   EXPECT_EQ(y.data, (std::vector<double>{5, 6, 0, 0, 1, 2, 5, 6, 0, 0}));
 }
 
-// Class 12 comes twice: 6 + 1 + 7 and 6 + 2 + 8 from a start of 6.
+// Class 12 occurs twice: 6 + 1 + 7 and 6 + 2 + 8, starting from 6.
 TEST(Embedding, BackwardAddsEachRowToItsClass) {
   const Reals dy(5, 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   const Ints ids = {12, 9, 10, 12, 13};
@@ -40,7 +40,7 @@ TEST(Embedding, SumOverPartsOfTheVocabularyIsTheWhole) {
     }
     EXPECT_EQ(sum.data, whole.data);
 
-    // Linear in the table, so the gradient is its transpose: <table, dtable> = <y, dy>.
+    // The operation is linear in the table, so the gradient is its transpose: <table, dtable> = <y, dy>.
     Reals dtable(11, 5);
     kernels->embedding_backward(dtable, dy, indices(ids), 0);
     EXPECT_NEAR(inner(table, dtable), inner(whole, dy), 1e-11);

@@ -1,4 +1,4 @@
-// What all operations have in common: precision, no rows, wrong shapes.
+// Properties of all operations: precision, matrices without rows, errors for wrong shapes.
 #include "kernels/host/host_kernels.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(HostKernels, HaveEveryOperation) {
   }
 }
 
-// All operations have one size; beside them Kernels has a pointer to its virtual functions and, in as many
+// All operations have the same size. Kernels also has a pointer to its virtual functions and, in as many
 // bytes, the DType.
 TEST(Kernels, AreListedCompletely) {
   std::size_t operations = 0;
@@ -48,7 +48,7 @@ TEST(Kernels, SayWhichOperationADeviceLacks) {
   }
 }
 
-// Nothing is read, and sums keep what they hold.
+// Nothing is read, and sums stay unchanged.
 TEST(HostKernels, AllowMatricesWithoutRows) {
   const auto k = host<double>();
   const AttentionShape shape{2, 1, 2, true};
@@ -96,7 +96,7 @@ TEST(HostKernels, AllowMatricesWithoutRows) {
   }
 }
 
-/// A call with one argument wrong, and what its error says.
+/// A call with one wrong argument, and its error message.
 struct Wrong {
   std::string message;
   std::function<void(Kernels&)> call;

@@ -8,7 +8,7 @@
 namespace dflop::testing {
 namespace linear_test {
 
-/// Rows, inputs and outputs.
+/// The numbers of rows, inputs and outputs.
 class Linear : public ::testing::TestWithParam<std::tuple<int, int, int>> {
  protected:
   const int n = std::get<0>(GetParam());
@@ -37,7 +37,7 @@ TEST_P(Linear, IsTheSumOfProductsAndTheBias) {
       expected(r, o) = without_bias(r, o) + bias(0, o);
     }
   }
-  Reals y(n, out, 9.0);  // what was there is overwritten
+  Reals y(n, out, 9.0);  // previous content is overwritten
   kernels->linear(y, x, weight, bias);
   expect_close(y, expected, kExact);
   kernels->linear(y, x, weight, ConstMatrix());
@@ -63,7 +63,7 @@ TEST_P(Linear, BackwardIsTheDerivative) {
   kernels->linear_backward_weight(again, Sums(), dy, x, Beta::one);
   EXPECT_EQ(again.data, dweight.data);
 
-  // With beta 0 nothing of what was there is read, and the result is that of zeros to which it is added.
+  // With beta 0, the previous content is not read. The result is the same as when adding to zeros.
   Reals added(out, in, 0.0);
   kernels->linear_backward_weight(added, Sums(), dy, x, Beta::one);
   Reals set(out, in, std::numeric_limits<double>::quiet_NaN());

@@ -10,7 +10,7 @@ namespace norm_test {
 
 constexpr double kEpsilon = 1e-2;  // large enough to matter
 
-/// Rows and columns.
+/// The numbers of rows and columns.
 class Norm : public ::testing::TestWithParam<std::tuple<int, int>> {
  protected:
   const int n = std::get<0>(GetParam());
@@ -115,8 +115,8 @@ TEST_P(Norm, BackwardLeavesOutWhatIsNotAskedFor) {
   EXPECT_EQ(only_rms.data, rms_dgamma.data);
 }
 
-/// Returns the sum, norms and gradients of both norms, with `added` by the norms, or by add before and behind
-/// them.
+/// Returns the sum, the results and the gradients of both norms. If `fused`, the norms add; else `add` does
+/// so before the forward and after the backward.
 template <typename T>
 std::vector<std::vector<T>> sums_and_norms(int n, int width, HostTarget target, bool fused) {
   Random random{17};

@@ -39,7 +39,7 @@ TEST(AdamW, TwoStepsByHand) {
   EXPECT_EQ(state.weight(0, 0), state.master(0, 0));
 }
 
-// Each value is stepped alone, whatever lies beside it; 700 values are more than two chunks.
+// Each value's step is independent of its neighbors. 700 values are more than two chunks.
 TEST(AdamW, StepsEachValueAlone) {
   Random random(61);
   const Reals gradient = random_values(random, 7, 100);
@@ -53,7 +53,7 @@ TEST(AdamW, StepsEachValueAlone) {
   }
 }
 
-/// The factor of gradients gives the bits of gradients that were multiplied before, rounded once.
+/// The gradient factor gives the same bits as gradients that were multiplied and rounded once beforehand.
 template <typename T>
 void expect_factor_alike() {
   Random random(67);

@@ -1,5 +1,5 @@
-// f32 beside f64, and one target beside another, on the same inputs: the norm of the difference relative to
-// that of the result.
+// Compares f32 with f64, and targets with each other, on the same inputs. Errors are the norm of the
+// difference relative to the norm of the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace dflop::testing {
 namespace precision_test {
 
 using Outputs = std::vector<std::vector<double>>;
-constexpr double kRelative = 2e-6;  // some ten roundings of 2^-24 each
+constexpr double kRelative = 2e-6;  // about 30 roundings of 2^-24 each
 
 template <typename T>
 void keep(Outputs& outputs, const Values<T>& values) {
@@ -156,7 +156,7 @@ Outputs adamw_outputs(HostTarget target) {
   return outputs;
 }
 
-/// Each output within `most` of the expected. Returns the largest error.
+/// Expects each output within `most` of the expected one. Returns the largest error.
 double expect_near(const Outputs& actual, const Outputs& expected, double most) {
   double largest = 0.0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -167,7 +167,7 @@ double expect_near(const Outputs& actual, const Outputs& expected, double most) 
   return largest;
 }
 
-/// f32 of all targets and f64 of the others against f64 of the portable one.
+/// Compares f32 of all targets, and f64 of the other targets, with f64 of the portable target.
 template <typename F32, typename F64>
 void expect_precision(F32 narrow, F64 wide) {
   const Outputs expected = wide(HostTarget::portable);

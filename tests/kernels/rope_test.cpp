@@ -9,8 +9,8 @@ namespace rope_test {
 
 constexpr double kBase = 100.0;
 
-// Two query heads and one key head of width 4. Pair 0 (columns 0 and 2 of a head) turns by the position, pair
-// 1 (columns 1 and 3) by position * 100^(-2 / 4) = position / 10. Values keep their place.
+// Two query heads and one key head of width 4. Pair 0 (columns 0 and 2 of a head) is rotated by the position,
+// pair 1 (columns 1 and 3) by position * 100^(-2 / 4) = position / 10. Value heads stay unchanged.
 TEST(Rope, TurnsPairsOfQueriesAndKeysByPosition) {
   const AttentionShape shape{2, 1, 4, true};
   const Ints positions = {3, 0};
@@ -33,7 +33,7 @@ TEST(Rope, TurnsPairsOfQueriesAndKeysByPosition) {
   }
 }
 
-// Rows may ask for any row of the table, and several for one.
+// Rows may use any row of the table, and several rows the same one.
 TEST(Rope, RowsOfTheTableAreThoseAskedFor) {
   Random random(31);
   const AttentionShape shape{1, 1, 6, true};
@@ -51,7 +51,7 @@ TEST(Rope, RowsOfTheTableAreThoseAskedFor) {
   }
 }
 
-// The turn is orthogonal, so its gradient is its inverse: <turn(x), dy> = <x, inverse(dy)>.
+// The rotation is orthogonal, so its gradient is its inverse: <turn(x), dy> = <x, inverse(dy)>.
 TEST(Rope, InverseIsItsGradientAndTurnsBack) {
   const auto kernels = host<double>();
   Random random(19);
@@ -72,7 +72,7 @@ TEST(Rope, InverseIsItsGradientAndTurnsBack) {
   }
 }
 
-// What rope is for: a query at position p against a key at position q depends on p - q only.
+// The purpose of rope: the score of a query at position p and a key at position q depends only on p - q.
 TEST(Rope, ScoresDependOnTheDistanceOnly) {
   const AttentionShape shape{1, 1, 8, true};
   const auto kernels = host<double>();

@@ -7,7 +7,8 @@ namespace rows_test {
 
 const Reals kThree(3, 2, {1, 2, 3, 4, 5, 6});
 
-// Row 0 is half of row 0 and a quarter of row 2, row 1 nothing, row 2 row 1 twice with 1 and -3.
+// Row 0 is half of row 0 plus a quarter of row 2, row 1 is empty, and row 2 is row 1 twice, with weights 1
+// and -3.
 TEST(Rows, MixTakesWeightedSums) {
   const Ints begin = {0, 2, 2}, end = {2, 2, 4}, index = {0, 2, 1, 1};
   const Reals weights(1, 4, {0.5, 0.25, 1, -3});
@@ -16,7 +17,7 @@ TEST(Rows, MixTakesWeightedSums) {
   EXPECT_EQ(y.data, (std::vector<double>{0.5 + 1.25, 1 + 1.5, 0, 0, -6, -8}));
 }
 
-/// Lists of weighted rows, as mix_rows takes them: row i of the result has the taps [begin[i], end[i]).
+/// Lists of weighted rows for mix_rows: row i of the result sums the list entries [begin[i], end[i]).
 struct Mix {
   Ints begin, end, index;
   Reals weights;
@@ -28,7 +29,7 @@ struct Mix {
   }
 };
 
-/// Returns random lists with windows that are empty, and with rows that come again and again.
+/// Returns random lists with empty windows and with rows that repeat.
 Mix random_mix(Random& random, int rows, int from_rows) {
   Mix mix;
   for (int i = 0; i < rows; ++i) {
@@ -42,7 +43,7 @@ Mix random_mix(Random& random, int rows, int from_rows) {
   return mix;
 }
 
-/// Returns the lists by which a row of x gets what the rows of y that it is in have.
+/// Returns the transposed lists: a row of x gets the weighted sum of the rows of y that contain it.
 Mix transposed(const Mix& mix, int from_rows) {
   Mix back;
   std::vector<double> weights;
@@ -80,12 +81,12 @@ TEST(Rows, ScaleColumnsAndTheirProducts) {
   Reals y(3, 2, 9.0);
   kernels->scale_columns(y, kThree, Reals(1, 2, {2, -1}));
   EXPECT_EQ(y.data, (std::vector<double>{2, -2, 6, -4, 10, -6}));
-  Reals sum(1, 2, {100, 1000});  // is added to: 1 * 2 + 3 * 6 + 5 * 10, and -(2 * 2 + 4 * 4 + 6 * 6)
+  Reals sum(1, 2, {100, 1000});  // adds 1 * 2 + 3 * 6 + 5 * 10, and -(2 * 2 + 4 * 4 + 6 * 6)
   kernels->column_products(sum, kThree, y);
   EXPECT_EQ(sum.data, (std::vector<double>{170, 944}));
 }
 
-// Of y = x * scale it is dx = dy * scale, and dscale = column sums of dy * x.
+// For y = x * scale, dx = dy * scale and dscale = column sums of dy * x.
 TEST(Rows, ScaledColumnsHaveTheirGradients) {
   const auto kernels = host<double>();
   Random random(61);
@@ -110,8 +111,8 @@ TEST(Rows, SumOfSquaresIsAdded) {
   EXPECT_EQ(sum.data, (std::vector<double>{96}));
 }
 
-// Beside 2^30 f32 has multiples of 128 alone. A chunk of 256 values of 1/4 has the sum 16, which f32 would
-// lose each time; 64 of them are 1,024.
+// Next to 2^30, f32 has only multiples of 128. The squares of a chunk of 256 values of 1/4 sum to 16, which
+// f32 would lose each time; 64 such chunks are 1,024.
 TEST(Rows, SumOfSquaresAddsInDouble) {
   Values<float> x(65, 256, 0.25F), sum(1, 1);
   for (int i = 0; i < 256; ++i) x(0, i) = i == 0 ? 32'768.0F : 0.0F;

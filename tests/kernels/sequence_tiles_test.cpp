@@ -21,7 +21,7 @@ Ints random_offsets(Random& random) {
   return offsets;
 }
 
-/// Every tile of every sequence has one number, and numbers left over have none.
+/// Every tile of every sequence has exactly one number, and the remaining numbers have no tile.
 TEST(SequenceTiles, CoverEverySequenceOnce) {
   Random random(5);
   for (int trial = 0; trial < 400; ++trial) {
@@ -44,7 +44,7 @@ TEST(SequenceTiles, CoverEverySequenceOnce) {
   }
 }
 
-/// 100 rows in tiles of 32: tiles begin at 0, 32, 64 and 96.
+/// 100 rows in tiles of 32: tiles start at 0, 32, 64 and 96.
 TEST(SequenceTiles, CanComeFromTheEnd) {
   const Ints offsets = {0, 100};
   ASSERT_EQ(tile_numbers(100, 1, 32), 4);

@@ -1,4 +1,4 @@
-// Random numbers as files store them.
+// Random numbers in the types of files.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ inline constexpr NumberType kNumberTypes[] = {NumberType::f64, NumberType::f32, 
 
 enum class Special { largest, infinity, nan };
 
-/// Numbers of a type, in memory of their own.
+/// Numbers of a type, with their memory.
 struct Stored {
   NumberType type = NumberType::f32;
   std::vector<std::byte> bytes;
@@ -50,7 +50,7 @@ struct Stored {
   }
 };
 
-/// Any finite bits of 16; wider numbers in [-1, 1), the range of models' weights.
+/// 16-bit numbers have any finite bits; wider numbers are in [-1, 1), the range of model weights.
 inline Stored random_stored(Random& random, NumberType type, std::size_t count) {
   Stored stored{type, std::vector<std::byte>(count * bytes_of(type))};
   const std::uint16_t exponent = type == NumberType::f16 ? 0x7C00 : 0x7F80;

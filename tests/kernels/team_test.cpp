@@ -28,7 +28,7 @@ TEST(Team, RunsEachChunkOnce) {
   }
 }
 
-// A thousand rounds of nothing: a member that missed one would leave its chunk or never come back.
+// A thousand empty rounds: a member that missed one would skip its chunk or never return.
 TEST(Team, RunsRoundsThatFollowEachOther) {
   Team team(3);
   std::atomic<int> calls = 0;
@@ -44,7 +44,7 @@ TEST(Team, ThrowsWhatAChunkThrows) {
     };
     EXPECT_THROW(team.run(10, fail), std::runtime_error);
     std::atomic<int> calls = 0;
-    team.run(10, [&](std::int64_t, int) { ++calls; });  // and goes on
+    team.run(10, [&](std::int64_t, int) { ++calls; });  // the team stays usable
     EXPECT_EQ(calls, 10);
   }
 }

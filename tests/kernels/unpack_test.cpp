@@ -1,4 +1,4 @@
-// Numbers as files store them, against decode() of files.
+// Compares unpacked numbers of files with decode().
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace dflop::testing {
 namespace unpack_test {
 
-/// Returns the numbers of random_stored() as doubles that they are.
+/// Returns the exact value of a number of random_stored().
 double number_at(const Stored& stored, std::size_t i) {
   const std::byte* at = stored.bytes.data() + i * bytes_of(stored.type);
   double f64 = 0;
@@ -36,7 +36,7 @@ double number_at(const Stored& stored, std::size_t i) {
   return 0;
 }
 
-/// Makes kernels of each kind: of one thread, whatever the processor, and of teams.
+/// Calls f with kernels for each processor target, with one thread and with a team.
 template <typename F>
 void for_each_kernels(DType dtype, const F& f) {
   Team team(3);
@@ -65,7 +65,7 @@ void expect_unpacked(DType dtype, const Stored& stored) {
   });
 }
 
-/// More than a chunk of a team's, and not whole vectors.
+/// More than a chunk of a team, and not a whole number of vectors.
 constexpr std::size_t kCount = (1 << 14) + 77;
 
 TEST(Unpack, GivesTheNumbersOfEveryType) {
@@ -98,8 +98,8 @@ TEST(Unpack, RoundsToBf16AndKeepsSums) {
   }
 }
 
-/// The largest number of each type is finite, also where a value of the kernels' type is not; what is found
-/// is kept.
+/// The largest number of each type counts as finite, even if it is infinite in the kernels' type. A detected
+/// number is not forgotten.
 TEST(Unpack, FindsWhatIsNotFiniteAnywhere) {
   Random random(7);
   for (const NumberType type : kNumberTypes) {

@@ -1,4 +1,4 @@
-// Matrices that own their memory, random ones, and derivatives by differences, for tests of the kernels.
+// Helpers for kernel tests: matrices that own their memory, random matrices, and numerical derivatives.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace dflop::testing {
 
-/// rows x columns on the host; stands for values and for sums.
+/// A rows x columns matrix on the host; converts to values and to sums.
 template <typename T>
 struct Values {
   std::int64_t rows = 0;
@@ -47,7 +47,7 @@ inline Indices indices(const Ints& numbers) {
   return {numbers, numbers.data()};
 }
 
-/// Uniform in [-size, size), the same numbers in both precisions.
+/// Uniform random values in [-size, size), the same numbers in both precisions.
 template <typename T = double>
 Values<T> random_values(Random& random, std::int64_t rows, std::int64_t columns, double size = 1.0) {
   Values<T> values(rows, columns);
@@ -61,7 +61,7 @@ inline Ints random_ints(Random& random, std::int64_t count, std::int64_t bound) 
   return numbers;
 }
 
-/// Returns the table of turns of positions 0 to `last`: pair i by position * base^(-2 i / head_dim).
+/// Returns the rope table for positions 0 to `last`: pair i is rotated by position * base^(-2 i / head_dim).
 template <typename T = double>
 Values<T> turns_to(std::int64_t last, int head_dim, double base) {
   const int half = head_dim / 2;
@@ -76,14 +76,14 @@ Values<T> turns_to(std::int64_t last, int head_dim, double base) {
   return turns;
 }
 
-/// `count` rows from `first` on.
+/// Returns `count` rows from `first` on.
 template <typename T>
 Values<T> rows_of(const Values<T>& x, std::int64_t first, std::int64_t count) {
   const auto begin = x.data.begin() + first * x.columns;
   return {count, x.columns, std::vector<T>(begin, begin + count * x.columns)};
 }
 
-/// `count` columns from `first` on.
+/// Returns `count` columns from `first` on.
 template <typename T>
 Values<T> columns_of(const Values<T>& x, std::int64_t first, std::int64_t count) {
   Values<T> part(x.rows, count);
@@ -105,7 +105,7 @@ inline double inner(const Reals& a, const Reals& b) {
   return sum;
 }
 
-/// Values differ by at most tolerance * (1 + |expected|).
+/// Expects that values differ by at most tolerance * (1 + |expected|).
 inline void expect_close(const Reals& actual, const Reals& expected, double tolerance,
                          const char* what = "") {
   ASSERT_EQ(actual.rows, expected.rows) << what;
@@ -116,11 +116,11 @@ inline void expect_close(const Reals& actual, const Reals& expected, double tole
   }
 }
 
-constexpr double kExact = 1e-12;    ///< of the same sum in another order
-constexpr double kGradient = 1e-7;  ///< of central differences with kStep: kStep^2 and 1e-16 / kStep
+constexpr double kExact = 1e-12;    ///< error of the same sum in another order
+constexpr double kGradient = 1e-7;  ///< error of central differences: kStep^2 and 1e-16 / kStep
 constexpr double kDifference = 1e-5;
 
-/// d f() / d input by central differences; f reads `input` and returns one number.
+/// Returns d f() / d input by central differences. f reads `input` and returns one number.
 template <typename F>
 Reals numeric_gradient(Reals& input, F f) {
   Reals gradient(input.rows, input.columns);

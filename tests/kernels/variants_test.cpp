@@ -1,5 +1,5 @@
-// Every variant of every operation computes what the portable functions in f64 do on the same numbers, on
-// every target of this processor and in every precision: on random shapes, and again on other memory.
+// Every variant of every operation gives the same results as the portable f64 functions on the same numbers,
+// on every target of this processor and in every precision, for random shapes and again with other memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,14 +20,14 @@
 namespace dflop::testing {
 namespace variants_test {
 
-/// What a call has written, as bytes and as numbers.
+/// The outputs of a call, as bytes and as numbers.
 struct Output {
   std::vector<std::byte> bytes;
   std::vector<double> numbers;
 };
 
-/// Makes the arguments of one call: the same numbers, which bf16 has, in every precision, each matrix
-/// `shift` times 64 bytes behind a page.
+/// Makes the arguments of one call. All precisions get the same numbers, exact in bf16. Each matrix starts
+/// `shift` times 64 bytes after a page boundary.
 class Arguments {
  public:
   Arguments(DType dtype, std::uint64_t seed, std::size_t shift = 0)
@@ -113,7 +113,7 @@ class Arguments {
   std::vector<std::unique_ptr<Ints>> numbers_;
 };
 
-/// An operation with its calls: round 0 has no rows, 1 one row, others some up to 200.
+/// An operation with its calls. Round 0 has no rows, round 1 one row, others up to 200 rows.
 struct Case {
   std::string name;
   std::function<std::size_t(const Kernels&)> variants;
@@ -121,7 +121,7 @@ struct Case {
   std::function<void(const Kernels&, std::size_t variant, Arguments&, int round)> call;
 };
 
-/// `body` makes arguments and hands them to a function, which computes the operation by a variant.
+/// `body` makes arguments and passes them to a function that runs the operation with a variant.
 template <typename Member, typename Body>
 Case make_case(Member operation, Body body) {
   return {std::string((Kernels(DType::f32).*operation).name()),
@@ -133,7 +133,8 @@ Case make_case(Member operation, Body body) {
           }};
 }
 
-/// Sequences that fill the rows: most rounds of several lengths, some of one short length, some empty.
+/// Sequences that cover all rows, in most rounds with several lengths, in some with one short length. Some
+/// are empty.
 Ints random_offsets(Arguments& a, std::int64_t rows) {
   Ints offsets = {0};
   const std::int64_t equal = a.below(3) == 0 ? 1 + a.below(20) : 0;
@@ -144,7 +145,7 @@ Ints random_offsets(Arguments& a, std::int64_t rows) {
   return offsets;
 }
 
-/// Heads with the offsets of sequences.
+/// The shape of the heads and the offsets of the sequences.
 struct Attended {
   AttentionShape shape;
   Ints offsets;
@@ -152,7 +153,7 @@ struct Attended {
   std::int64_t rows() const { return offsets.back(); }
 };
 
-/// Some rows in sequences of several lengths, or one that has several blocks of keys.
+/// Rows in sequences of several lengths, or one sequence with several blocks of keys.
 Attended random_attention(Arguments& a, std::int64_t rows) {
   if (rows > 1 && a.below(4) == 0) {
     const auto length = static_cast<std::int32_t>(700 + a.below(400));
@@ -333,7 +334,7 @@ std::vector<Case> cases() {
   add(&K::cross_entropy_backward, [=](const K& k, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
     Ints targets = random_ints(a.random, n, c + 1);
-    for (auto& target : targets) target -= 1;  // some are none
+    for (auto& target : targets) target -= 1;  // some rows have no target
     const Matrix logits = a.in_out(n, c, logit_size);
     const Sums merged = a.sums_out(n, 3), loss = a.sums_out(1, 1, 1.0);
     k.cross_entropy_parts(merged, logits, a.indices(targets), 0);
@@ -369,7 +370,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// The norm of the difference relative to that of the result: some roundings.
+/// Max norm of the difference relative to the norm of the result, for a few roundings.
 double tolerance(DType dtype) {
   return dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 8e-3;
 }
@@ -402,7 +403,7 @@ std::vector<Output> outputs_of(const Case& one, const Kernels& kernels, std::siz
 
 constexpr int kRounds = rounds(8);  // at least 3: see make_case()
 
-/// What kernels are made for.
+/// The options that kernels are made with.
 struct Made {
   HostTarget target;
   DType dtype;
