@@ -1,4 +1,4 @@
-// One GPU, put to the suites that every implementation must pass; and what it promises beyond them.
+// Runs the suites that every implementation must pass on one GPU, and tests its further guarantees.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorContract, ::testing::Values(communica
                          KindName{});
 INSTANTIATE_TEST_SUITE_P(Cuda, ExecutorContract, ::testing::Values(cuda_executor()), ExecutorName{});
 
-/// A buffer that goes away while its copy is still on its way is not used again before: what was copied is
-/// what was in it, each of many times, although the next buffer takes its place.
+/// Memory of a buffer that is freed while its copy is still running is not reused before the copy ends. Each
+/// of many copies has the buffer's content, although the next buffer takes its place.
 TEST(CudaDevice, MemoryIsUsedAgainInTheOrderOfTheStream) {
   constexpr std::size_t kBytes = 8 << 20;
   constexpr int kTurns = 50;
@@ -54,7 +54,7 @@ TEST(CudaDevice, MemoryIsUsedAgainInTheOrderOfTheStream) {
   }
 }
 
-/// The same between streams of one rank, of which the second reads.
+/// The same if a second stream of the rank reads the buffer.
 TEST(CudaDevice, MemoryIsUsedAgainWhenFurtherStreamsHaveReadIt) {
   constexpr std::size_t kBytes = 8 << 20;
   constexpr int kTurns = 20;
@@ -79,7 +79,7 @@ TEST(CudaDevice, MemoryIsUsedAgainWhenFurtherStreamsHaveReadIt) {
   }
 }
 
-/// More than the pinned memory holds, from memory that is written over at once.
+/// Copies more than fits in pinned memory, from memory that is overwritten at once.
 TEST(CudaDevice, WhatIsCopiedMayBeUsedAgain) {
   constexpr std::size_t kBytes = 40'000'001;
   const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {});
@@ -109,7 +109,7 @@ TEST(CudaDevice, SaysHowMuchIsLeftWhereTheGpuHasNoMore) {
         << error.what();
   }
   EXPECT_EQ(device->in_use(), Bytes{0});
-  EXPECT_EQ(device->allocate(512)->bytes(), 512U);  // it can be gone on with
+  EXPECT_EQ(device->allocate(512)->bytes(), 512U);  // the device is still usable
 }
 
 TEST(CudaDevice, StreamsTakeEventsOfGpusOnly) {
@@ -129,7 +129,7 @@ TEST(CudaDevice, ThereIsNoHundredthGpu) {
   }
 }
 
-/// Times begin with the host's clock, and stay on it to a millisecond in the first seconds.
+/// Times start at the host's clock and stay within a millisecond of it in the first seconds.
 TEST(CudaDevice, TimesBeginWithTheHostsClock) {
   const Nanoseconds before = host_time();
   const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {});
@@ -142,7 +142,8 @@ TEST(CudaDevice, TimesBeginWithTheHostsClock) {
   EXPECT_LE(event->time() - Nanoseconds(1'000'000), after);
 }
 
-/// All-reduces over random values: every rank has the bits of the host's sum, at odd sizes and places.
+/// All-reduces over random values with odd sizes and offsets give every rank the exact bits of the host's
+/// sum.
 TEST(CudaWorld, SumsHaveTheBitsOfTheHosts) {
   constexpr int kRanks = 5;
   const auto sums = [&](auto&& communicator_of, auto&& device_of, DType element, std::size_t count,

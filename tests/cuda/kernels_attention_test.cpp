@@ -1,4 +1,4 @@
-// Attention and its gradient, on tensor cores, without, and by a library.
+// Attention and its gradient: on tensor cores, without tensor cores, and by a library.
 #include <utility>
 
 #include "kernels/cuda/attention_rule.hpp"
@@ -75,7 +75,7 @@ TEST_P(CudaAttention, Lengths) {
   }
 }
 
-/// Scores of 20 and more: one key takes nearly all.
+/// With scores of 20 and more, one key gets nearly all of the probability.
 TEST_P(CudaAttention, LargeScores) {
   for (const bool causal : {false, true}) {
     expect_attention({2, 1, 64, causal}, {100, 10}, 4.0);
@@ -83,7 +83,7 @@ TEST_P(CudaAttention, LargeScores) {
   }
 }
 
-/// The heads of a group are dealt to blocks: one each; two each, where there are 134 tiles of one key head.
+/// The heads of a group are divided among blocks: one head per block, or two if a key head has 134 tiles.
 TEST_P(CudaAttention, FewKeyHeads) {
   expect_attention({4, 1, 64, true}, {31, 100});
   expect_attention({3, 1, 80, false}, {70});
@@ -91,14 +91,14 @@ TEST_P(CudaAttention, FewKeyHeads) {
   expect_attention({4, 1, 8, true}, Ints(130, 2));
 }
 
-/// Windows of 64, of which one is cut off, with the heads of Qwen2.5-VL's encoder, and a long sequence.
+/// Windows of 64 tokens and a shorter one, with the head width of Qwen2.5-VL's encoder, and a long sequence.
 TEST_P(CudaAttention, Windows) {
   expect_attention({2, 2, 80, false}, {64, 64, 64, 16});
   expect_attention({2, 2, 80, false}, {208});
 }
 
-/// All scores are about -sqrt(head_dim). A key of zeros, as lie behind a sequence in a tile, would have the
-/// score 0 and take nearly all of a row.
+/// All scores are about -sqrt(head_dim). A key of zeros, as in a tile past the end of a sequence, would have
+/// score 0 and get nearly all of a row's probability.
 TEST_P(CudaAttention, NothingBehindASequenceIsSeen) {
   opposed = true;
   for (const int length : {1, 31, 33, 63, 64, 95, 127}) {
@@ -112,8 +112,8 @@ TEST_P(CudaAttention, UnalignedMatrices) {
   expect_attention({2, 1, 64, true}, {40, 3});
 }
 
-/// Blocks of 99 KiB of shared memory, as devices of compute capability 8.6, 8.9 and 12.x have, take fewer
-/// queries at once for the gradients of keys of wide heads.
+/// With 99 KiB of shared memory per block (compute capability 8.6, 8.9 and 12.x), blocks process fewer
+/// queries at once for the key gradients of wide heads.
 TEST_P(CudaAttention, SmallSharedMemory) {
   gpu = make_cuda_kernels(GetParam(), {stream, 0, nullptr, 99 * 1024});
   for (const bool causal : {false, true}) {
@@ -122,8 +122,8 @@ TEST_P(CudaAttention, SmallSharedMemory) {
   }
 }
 
-/// Each variant after the default, forward and backward, in what the other tests have for the default. A
-/// library's has a test of its own, as it makes a plan for each shape.
+/// Each variant after the default, forward and backward, on the shapes of the other tests. The library's
+/// variant has its own test, as it makes a plan for each shape.
 TEST_P(CudaAttention, Variants) {
   ASSERT_EQ(gpu->attention.variants(), gpu->attention_backward.variants());
   for (variant = 1; variant < gpu->attention.variants(); ++variant) {
@@ -149,7 +149,7 @@ TEST_P(CudaAttention, Variants) {
   }
 }
 
-/// The library takes what its test has time for: a plan for each shape and direction.
+/// The library makes a plan for each shape and direction, so this test has only a few shapes.
 TEST_P(CudaAttention, Library) {
   for (const AttentionSums sums : {AttentionSums::fixed, AttentionSums::any}) {
     CudaKernelOptions options{stream};
@@ -164,7 +164,7 @@ TEST_P(CudaAttention, Library) {
   }
 }
 
-/// A FakeLibrary notes the longest sequences of the calls that it is asked to take, and computes nothing.
+/// A FakeLibrary records the longest sequence of each call that it is offered, and computes nothing.
 class FakeLibrary final : public cuda::AttentionLibrary {
  public:
   FakeLibrary(std::vector<std::int64_t>& asked, bool takes) : asked_(asked), takes_(takes) {}
@@ -186,7 +186,7 @@ class FakeLibrary final : public cuda::AttentionLibrary {
   bool takes_;
 };
 
-/// Kernels that have attention alone.
+/// Kernels with attention only.
 class AttentionKernels final : public Kernels {
  public:
   AttentionKernels(cudaStream_t stream, std::vector<std::int64_t>& asked, bool takes)
@@ -200,8 +200,8 @@ class AttentionKernels final : public Kernels {
   std::shared_ptr<void> state_;
 };
 
-/// The default asks the library from 512 tokens of the longest sequence on, and computes what it does not
-/// take; its own variant asks it always.
+/// The default offers the library calls whose longest sequence has at least 512 tokens, and computes those
+/// that it does not accept. The library's variant offers it every call.
 TEST_P(CudaAttention, LongSequencesGoToTheLibrary) {
   if (GetParam() != DType::bf16) return;
   const AttentionShape shape{1, 1, 8, true};
@@ -225,16 +225,16 @@ TEST_P(CudaAttention, LongSequencesGoToTheLibrary) {
       EXPECT_EQ(out.read() == before, takes && length != 511) << length;
       kept.clear();
     }
-    // By the rule for 512; the variant asks for 20 and, where that is not taken, goes by the rule, which does
-    // not.
+    // The rule offers 512. The variant offers 20; the library declines, and the rule then does not offer it
+    // again.
     EXPECT_EQ(asked, (std::vector<std::int64_t>{512, 20}));
   }
 }
 
-/// Below 96 tokens the default has the bits of tiles of 64, above them the bits of tiles of 128. They are
-/// told apart by dv of wide heads, whose sums the two take in different orders: all probabilities are 1, and
-/// the second half of dout is the first with the other sign, so that only the rounding of numbers up to 2^24
-/// is left.
+/// Below 96 tokens the default has the bits of tiles of 64, from there on the bits of tiles of 128. The test
+/// distinguishes them by dv of wide heads, whose sums they compute in different orders. All probabilities are
+/// 1, and the second half of dout is the negated first half, so that only the rounding of numbers up to 2^24
+/// remains.
 TEST_P(CudaAttention, LengthsChooseTiles) {
   if (GetParam() != DType::bf16) return;
   const AttentionShape shape{1, 1, 128, false};
@@ -267,8 +267,8 @@ TEST_P(CudaAttention, LengthsChooseTiles) {
   }
 }
 
-/// Sums of parts of 8 heads, 8 x 128 rows x 2 x 64 values in f32, are memory that counts, until the call's
-/// end.
+/// The sums of 8 parts (8 x 128 rows x 2 x 64 values in f32) count as the rank's memory until the end of the
+/// call.
 TEST_P(CudaAttention, LargeMemoryCounts) {
   if (GetParam() != DType::bf16) return;
   std::vector<std::size_t> taken;
@@ -284,7 +284,7 @@ TEST_P(CudaAttention, LargeMemoryCounts) {
   };
   gpu = make_cuda_kernels(DType::bf16, options);
   expect_attention({8, 1, 64, false}, {128});
-  EXPECT_EQ(taken, std::vector<std::size_t>(2, 8 * 128 * 2 * 64 * 4));  // each run once
+  EXPECT_EQ(taken, std::vector<std::size_t>(2, 8 * 128 * 2 * 64 * 4));  // one allocation per run
   EXPECT_TRUE(last.expired());
 }
 

@@ -7,7 +7,7 @@ namespace kernels_linear_test {
 class CudaLinear : public CudaKernelTest {
  protected:
   void expect_linear(int n, int in, int out) {
-    // Outputs begin with other numbers: they are overwritten, sums are added to.
+    // Outputs start with other numbers: matrices are overwritten, and sums are added to.
     Both &x = values("x", n, in), &weight = values("weight", out, in), &bias = values("bias", 1, out);
     Both &y = values("y", n, out), &without_bias = values("y without bias", n, out);
     Both &dy = values("dy", n, out), &dx = values("dx", n, in);
@@ -47,7 +47,7 @@ TEST_P(CudaLinear, WithFewMultiprocessors) {
   expect_linear(300, 256, 512);
 }
 
-/// Each variant after the default; shapes come again, among others of the same rounded number of rows.
+/// Each variant after the default. Shapes repeat, mixed with others of the same rounded number of rows.
 TEST_P(CudaLinear, Variants) {
   ASSERT_EQ(gpu->linear.variants(), gpu->linear_backward_input.variants());
   ASSERT_EQ(gpu->linear.variants(), gpu->linear_backward_weight.variants());

@@ -1,4 +1,4 @@
-// Operations that find their rows by indices: embedding, gathers and scatters, cross-entropy.
+// Operations that select rows by index: embedding, gathers, scatters and cross entropy.
 #include "tests/cuda/on_both.hpp"
 
 namespace dflop::testing {
@@ -6,7 +6,7 @@ namespace kernels_lookup_test {
 
 class CudaLookup : public CudaKernelTest {};
 
-/// Indices in [0, bound): random with repetitions; rising all the way; one for all.
+/// Lists of indices in [0, bound): random with repetitions, strictly increasing, and all the same.
 std::vector<Ints> index_lists(Random& random, int count, int bound) {
   Ints rising(static_cast<std::size_t>(std::min(count, bound)));
   for (std::size_t i = 0; i < rising.size(); ++i) rising[i] = static_cast<std::int32_t>(i);
@@ -18,7 +18,7 @@ TEST_P(CudaLookup, EmbeddingOfAPartOfTheVocabulary) {
     shift = s;
     for (const int columns : {1, 24, 129, 2568}) {
       for (const int first : {0, 20}) {
-        for (const Ints& list : index_lists(random, 300, 60)) {  // a part of the ids is other ranks'
+        for (const Ints& list : index_lists(random, 300, 60)) {  // some ids are of other ranks
           const auto n = std::ssize(list);
           const IntsOnBoth ids(list);
           Both &table = values("table", 40, columns), &y = values("y", n, columns);
@@ -34,7 +34,7 @@ TEST_P(CudaLookup, EmbeddingOfAPartOfTheVocabulary) {
   }
 }
 
-/// More than a block compares at once; most come several times, some far apart.
+/// More ids than a block compares at once. Most repeat, some far apart.
 TEST_P(CudaLookup, EmbeddingOfManyTokens) {
   const int n = 2'600;
   const IntsOnBoth ids(random_ints(random, n, 900));
@@ -70,11 +70,11 @@ TEST_P(CudaLookup, CrossEntropyOfOneRankAndOfTwo) {
         Ints targets = random_ints(random, n, 2 * classes);
         if (n > 2) targets[2] = -1;  // no target
         const IntsOnBoth target(targets);
-        const double size = n == 1 ? 1.0 : 8.0;  // the gradient of a sure row alone is rounding
+        const double size = n == 1 ? 1.0 : 8.0;  // one row with large logits: its gradient is only rounding
         Both &left = values("left", n, classes, size), &right = values("right", n, classes, size);
         Both &parts = sums("parts", 2 * n, 3), &merged = sums("merged", n, 3), &loss = sums("loss", 1, 1);
         Both& loss_of_right = sums("loss of the right", 1, 1);
-        std::ptrdiff_t element = 4;  // bytes of a sum on this side
+        std::ptrdiff_t element = 4;  // bytes per sum on this side
         const auto half = [&](Place all, int rank) {
           return Sums{n > 0 ? static_cast<char*>(all.data) + rank * n * 3 * element : nullptr, n, 3};
         };

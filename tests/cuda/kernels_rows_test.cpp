@@ -20,7 +20,7 @@ class CudaRows : public CudaKernelTest {
 TEST_P(CudaRows, Activations) {
   for_shapes([&](int n, int columns) {
     for (const double size : {1.0, 12.0}) {
-      if (size > 1.0 && n == 1) continue;  // far from 0 one value alone is its exponent's rounding
+      if (size > 1.0 && n == 1) continue;  // far from 0, a single value is only rounding of the exponent
       Both &x = values("x", n, columns, size), &dy = values("dy", n, columns);
       Both &y = values("y", n, columns), &dx = values("dx", n, columns);
       expect_alike("gelu " + shape_text(n, columns), [&](Kernels& k, Side at) {
@@ -45,7 +45,7 @@ TEST_P(CudaRows, Activations) {
 
 TEST_P(CudaRows, LayerNorm) {
   for_shapes([&](int n, int columns) {
-    if (columns == 1) return;  // the variance of one value is rounding
+    if (columns == 1) return;  // the variance of one value is only rounding
     Both &x = values("x", n, columns), &gamma = values("gamma", 1, columns),
          &beta = values("beta", 1, columns);
     Both &y = values("y", n, columns), &kept_rows = sums("statistics", n, 2);
@@ -68,7 +68,7 @@ TEST_P(CudaRows, LayerNorm) {
 
 TEST_P(CudaRows, RmsNorm) {
   for_shapes([&](int n, int columns) {
-    if (columns == 1) return;  // dx of one value is 0 to rounding
+    if (columns == 1) return;  // dx of one value is 0 except for rounding
     Both &x = values("x", n, columns), &gamma = values("gamma", 1, columns);
     Both &y = values("y", n, columns), &kept_rows = sums("statistics", n, 1);
     Both &dy = values("dy", n, columns), &dx = values("dx", n, columns);
@@ -85,7 +85,7 @@ TEST_P(CudaRows, RmsNorm) {
   });
 }
 
-/// More columns than one pass sums, in either precision.
+/// More columns than one pass sums in either precision.
 TEST_P(CudaRows, NormsOfWideRows) {
   const int n = 3;
   const int columns = 17'408;
@@ -102,8 +102,8 @@ TEST_P(CudaRows, NormsOfWideRows) {
   });
 }
 
-/// Norms that add have the bits of add before them, and in f32 their backwards those of add behind them; in
-/// bf16 a gradient is rounded once.
+/// Norms that add give the same bits as `add` before the norm. In f32, their backwards give the same bits as
+/// `add` after the backward; in bf16 the gradient is rounded only once.
 TEST_P(CudaRows, NormsAddToTheBitAsAddDoes) {
   for_shapes([&](int n, int columns) {
     Both &x = values("x", n, columns), &added = values("added", n, columns);
@@ -179,7 +179,8 @@ std::vector<char> bytes_of_all(const std::vector<T>& numbers) {
   return {begin, begin + numbers.size() * sizeof(T)};
 }
 
-/// The host's bits, of whole vectors and of others, aligned or not; in some runs a number is not finite.
+/// Gives the same bits as the host, with whole vectors and without, aligned or not. In some runs, a number is
+/// not finite.
 TEST_P(CudaRows, UnpackGivesTheHostsBits) {
   const std::unique_ptr<Kernels> of_host = make_host_kernels(GetParam());
   const std::size_t width = bytes_of(GetParam());
@@ -233,7 +234,7 @@ TEST_P(CudaRows, AdamW) {
 }
 
 TEST_P(CudaRows, Mixes) {
-  // In order; overlapping, empty and with rows left out; not in order; none.
+  // Windows in order; overlapping, empty and with gaps; not in order; none.
   const std::vector<std::pair<Ints, Ints>> windows = {
       {{0, 2, 5, 9}, {2, 5, 9, 12}}, {{1, 4, 4}, {3, 4, 8}}, {{5, 0, 2, 2}, {9, 10, 3, 7}}, {{}, {}}};
   for_shapes([&](int, int columns) {
@@ -251,7 +252,7 @@ TEST_P(CudaRows, Mixes) {
 TEST_P(CudaRows, MixesAtRandom) {
   for_shapes([&](int n, int columns) {
     Ints begin, end;
-    for (int row = 0; row < n; ++row) {  // a third are empty, some overlap
+    for (int row = 0; row < n; ++row) {  // a third of the windows are empty, some overlap
       begin.push_back(static_cast<std::int32_t>(random.below(41)));
       end.push_back(static_cast<std::int32_t>(begin.back() + random.below(3) * random.below(5)));
     }
@@ -274,7 +275,7 @@ TEST_P(CudaRows, Columns) {
   });
 }
 
-/// None, one, fewer than a block has threads, many blocks, and more than all blocks sum in one round.
+/// No values, one, fewer than the threads of a block, many blocks, and more than all blocks sum in one round.
 TEST_P(CudaRows, Squares) {
   for (const std::size_t s : {0, 1}) {
     shift = s;

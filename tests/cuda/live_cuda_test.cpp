@@ -1,4 +1,4 @@
-// Live runs on one GPU: loss, gradients and steps are those of the host.
+// Live runs on one GPU have the same loss, gradients and steps as on the host.
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -89,7 +89,7 @@ TEST_P(LiveCuda, RunsRepeatToTheBit) {
   }
 }
 
-/// As on the host (live_bf16_test.cpp).
+/// The same test as on the host (tests/backend/run/bf16_test.cpp).
 TEST_P(LiveCuda, Bf16IsF32ToRounding) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun reference(uniform_plan(1, 1, 1, 1), samples, DType::f32);
@@ -105,7 +105,7 @@ TEST_P(LiveCuda, Bf16IsF32ToRounding) {
   EXPECT_LT(run.step(false).loss, first);
 }
 
-/// Spans of a group follow each other, and messages arrive after they were sent.
+/// Spans of a group do not overlap, and messages arrive after they were sent.
 TEST_P(LiveCuda, TimelinesAreInOrder) {
   LiveRun run(GetParam().plan, live_samples(12, 5), DType::f32, gpu);
   run.step(true, 1);
@@ -127,8 +127,8 @@ TEST_P(LiveCuda, TimelinesAreInOrder) {
 INSTANTIATE_TEST_SUITE_P(Plans, LiveCuda, ::testing::ValuesIn(plans()),
                          [](const auto& param) { return param.param.name; });
 
-/// Each of two ranks on half of the GPU: the same loss as on all of it, and a device of another name, as
-/// nothing measured on the one is right for the other.
+/// Two ranks, each on half of the GPU, have the same loss as on the whole GPU. The device has another name,
+/// as measurements on one of them do not apply to the other.
 TEST(LiveCudaPartition, RanksHaveMultiprocessorsOfTheirOwn) {
   const auto parts = [](int ranks) {
     return make_cuda_world(ranks, {.timeout = Seconds(60), .partition = true});
@@ -144,8 +144,8 @@ TEST(LiveCudaPartition, RanksHaveMultiprocessorsOfTheirOwn) {
   }
 }
 
-/// Encoder and LLM on a quarter and three quarters of the GPU: the same loss as on all of it, and of all
-/// groups none is nobody's.
+/// Encoder and LLM on a quarter and three quarters of the GPU have the same loss as on the whole GPU, and
+/// every group of multiprocessors belongs to one of them.
 TEST(LiveCudaPartition, SharedPlansHavePartsOfTheirShares) {
   const Plan plan = shared_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 0.25, 3);
   const auto parts = [&](int ranks) {

@@ -1,4 +1,4 @@
-// The same operation on a GPU, in f32 or bf16, and on the host in f64, from the same numbers.
+// Runs the same operation with the same numbers on a GPU, in f32 or bf16, and on the host in f64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace dflop::testing {
 
-/// To the nearest bf16, ties to even; finite numbers.
+/// Rounds a finite number to the nearest bf16, ties to even.
 inline std::uint16_t to_bf16(double x) {
   const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(x));
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
@@ -25,12 +25,12 @@ inline double from_bf16(std::uint16_t x) {
   return std::bit_cast<float>(std::uint32_t{x} << 16);
 }
 
-/// Device memory with a margin on both sides that nobody may write.
+/// Device memory with a guard margin on both sides that must not be written.
 class GuardedMemory {
  public:
   static constexpr std::size_t kMargin = 256;
 
-  /// The bytes begin `shift` bytes after an aligned address.
+  /// The bytes start `shift` bytes after an aligned address.
   GuardedMemory(std::size_t bytes, std::size_t shift) : bytes_(bytes), shift_(shift) {
     check_cuda(cudaMalloc(&memory_, all_bytes()), "memory of a test");
   }
@@ -44,7 +44,7 @@ class GuardedMemory {
     std::vector<char> all(all_bytes(), kGuard);
     std::copy(bytes.begin(), bytes.end(), all.begin() + static_cast<std::ptrdiff_t>(kMargin + shift_));
     check_cuda(cudaMemcpy(memory_, all.data(), all.size(), cudaMemcpyHostToDevice), "copy to the GPU");
-    check_cuda(cudaDeviceSynchronize(), "copy to the GPU");  // it may end after the call; streams do not wait
+    check_cuda(cudaDeviceSynchronize(), "copy to the GPU");  // streams do not wait for the copy's end
   }
   std::vector<char> read() const {
     std::vector<char> all(all_bytes());
@@ -68,7 +68,7 @@ class GuardedMemory {
   void* memory_ = nullptr;
 };
 
-/// Numbers or indices on one side, as whatever argument takes them.
+/// Numbers or indices on one side, convertible to any argument type.
 struct Place {
   void* data;
   std::int64_t rows;
@@ -88,7 +88,7 @@ class Both {
         stored_(stored),
         host_(std::move(start)),
         device_(host_.data.size() * bytes_of(stored), shift * bytes_of(stored)) {
-    host_.data = decoded(encoded(host_.data));  // as the GPU can hold them
+    host_.data = decoded(encoded(host_.data));  // rounded to the GPU's precision
     start_ = host_;
   }
 
@@ -100,7 +100,7 @@ class Both {
   Place on_gpu() { return {host_.data.empty() ? nullptr : device_.data(), host_.rows, host_.columns}; }
   std::vector<char> read() const { return device_.read(); }
 
-  /// Largest difference over the largest number on the host.
+  /// Compares the largest difference, divided by the largest number on the host, with the tolerance.
   void expect_close(double tolerance) const {
     const std::vector<double> values = decoded(device_.read());
     double largest = 1e-30;
@@ -168,7 +168,7 @@ struct Side {
   Indices operator()(const IntsOnBoth& both) const { return gpu ? both.on_gpu() : both.on_host(); }
 };
 
-/// Operations on a GPU against the host's, by precision of the GPU's matrices.
+/// Compares operations on a GPU with the host's. The parameter is the precision of the GPU's matrices.
 class CudaKernelTest : public ::testing::TestWithParam<DType> {
  protected:
   CudaKernelTest() {
@@ -182,8 +182,8 @@ class CudaKernelTest : public ::testing::TestWithParam<DType> {
 
   double tolerance() const { return GetParam() == DType::bf16 ? 2e-2 : 1e-5; }
 
-  /// Random numbers in [-size, size), in the GPU's precision of matrices or sums, `shift` of them away from
-  /// an aligned address.
+  /// Random numbers in [-size, size), in the GPU's precision of matrices or sums, `shift` numbers after an
+  /// aligned address.
   Both& values(const std::string& name, std::int64_t rows, std::int64_t columns, double size = 1.0) {
     return keep(name, random_values(random, rows, columns, size), GetParam());
   }
@@ -195,8 +195,9 @@ class CudaKernelTest : public ::testing::TestWithParam<DType> {
     return *kept.back();
   }
 
-  /// Runs call(kernels, side) on both, on the GPU twice; every matrix made since must then be the same on
-  /// both sides within the tolerance, and the same to the bit in both runs on the GPU. Forgets the matrices.
+  /// Runs call(kernels, side) once on the host and twice on the GPU. All matrices made since the last call
+  /// must be the same on both sides within the tolerance, and bit-identical in both runs on the GPU. Then
+  /// forgets the matrices.
   template <typename Call>
   void expect_alike(const std::string& shape, Call call) {
     SCOPED_TRACE(std::string(to_string(GetParam())) + ", " + shape + ", shift " + std::to_string(shift));
@@ -218,7 +219,7 @@ class CudaKernelTest : public ::testing::TestWithParam<DType> {
     kept.clear();
   }
 
-  /// Computes on the host, or on the GPU with the operation's variant of that number.
+  /// Computes on the host, or on the GPU with the selected variant of the operation.
   template <typename AnyOperation, typename... Args>
   void run(const AnyOperation& operation, Side at, Args... args) {
     operation.run_variant(at.gpu ? variant : 0, args...);
@@ -227,7 +228,7 @@ class CudaKernelTest : public ::testing::TestWithParam<DType> {
   Random random{11};
   std::size_t shift = 0;
   std::size_t variant = 0;
-  bool repeats = true;  ///< the GPU's runs have the same bits
+  bool repeats = true;  ///< whether both runs on the GPU must have the same bits
   cudaStream_t stream = nullptr;
   std::unique_ptr<Kernels> gpu;
   std::unique_ptr<Kernels> reference = host<double>();
@@ -238,7 +239,7 @@ inline std::string dtype_name(const ::testing::TestParamInfo<DType>& info) {
   return std::string(to_string(info.param));
 }
 
-/// Rows and columns: none, one, odd ones, whole vectors, more than a block has threads for.
+/// Rows and columns: none, one, odd numbers, whole vectors, and more than the threads of a block.
 inline const std::vector<std::pair<int, int>> kShapes = {{0, 8},    {1, 1},    {3, 7},    {5, 64},
                                                          {33, 129}, {270, 24}, {9, 1000}, {3, 5128}};
 
